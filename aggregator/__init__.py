@@ -1,0 +1,1 @@
+"""One question to every source, one ranked answer back."""

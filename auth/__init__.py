@@ -1,0 +1,1 @@
+"""Credentials in, principals out: who is calling, what they may do, and where their databases are."""

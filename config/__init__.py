@@ -1,0 +1,1 @@
+"""Settings, errors, paths and logging: what every other package may rely on and none may change."""

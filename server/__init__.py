@@ -1,0 +1,1 @@
+"""The doors (HTTP, WebSocket, stdio, command line) and the one dispatcher behind them."""

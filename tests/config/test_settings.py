@@ -1,0 +1,193 @@
+"""The table of settings is complete, and combinations that are unsafe or cannot work are refused."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from config.errors import ConfigurationError
+from config.settings import SETTINGS, Settings, check, is_loopback
+
+SECRET = "0123456789abcdef0123456789abcdef"
+OPEN = {"host": "0.0.0.0"}
+KEY_FILE = {"jwt_key_file": "key.pem", "jwt_issuer": "https://login.example.com"}
+KEY_URL = {"jwt_jwks_url": "https://login.example.com/jwks", "jwt_issuer": "https://login.example.com"}
+
+ACCEPTED: dict[str, dict[str, Any]] = {
+    "the defaults": {},
+    "IPv6 loopback": {"host": "::1"},
+    "open with a secret": OPEN | {"jwt_secret": SECRET},
+    "open with a key file": OPEN | KEY_FILE,
+    "open with a key URL": OPEN | KEY_URL,
+    "open with API keys alone": OPEN | {"require_auth": True},
+    "a secret of 32 bytes in 16 characters": {"jwt_secret": "é" * 16},
+    "HS256 with a secret": {"jwt_secret": SECRET, "jwt_algorithms": ("HS256",)},
+    "two public-key algorithms": KEY_FILE | {"jwt_algorithms": ("ES256", "EdDSA")},
+    "a key URL in the clear on loopback": KEY_URL | {"jwt_jwks_url": "http://127.0.0.1:9/jwks?v=1"},
+    "a public URL with a path": {"public_url": "https://example.com/kb"},
+    "a public URL of an IPv6 address": {"public_url": "http://[::1]:8765"},
+    "origins": {"allowed_origins": ("https://app.example.com", "http://localhost:3000", "vscode-webview://id")},
+    "issuers with and without slash": {"authorization_servers": ("https://a.example/", "https://b.example/x")},
+    "proxies": {"trusted_proxies": ("10.0.0.7", "10.0.0.0/8", "::1")},
+}
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "open without authentication": (OPEN, "require_auth = true"),
+    "open by name": ({"host": "kb.example.com"}, "bind to 127.0.0.1"),
+    "open on all IPv6 addresses": ({"host": "::"}, "set a JWT key"),
+    "a secret and a key file": (KEY_FILE | {"jwt_secret": SECRET}, "jwt_secret and jwt_key_file are set together"),
+    "a key file and a key URL": (KEY_FILE | KEY_URL, "jwt_key_file and jwt_jwks_url are set together"),
+    "a short secret": ({"jwt_secret": SECRET[1:]}, "expected at least 32 bytes"),
+    "a key file without issuer": ({"jwt_key_file": "key.pem"}, "jwt_issuer is empty"),
+    "a key URL without issuer": ({"jwt_jwks_url": "https://a.example/jwks"}, "jwt_issuer is empty"),
+    "the algorithm none": ({"jwt_algorithms": ("none",)}, "jwt_algorithms names 'none'"),
+    "an algorithm in lower case": ({"jwt_algorithms": ("hs256",)}, "expected only HS256, RS256, ES256, EdDSA"),
+    "mixed algorithms": (KEY_FILE | {"jwt_algorithms": ("HS256", "RS256")}, "mixes HS256"),
+    "RS256 with a secret": ({"jwt_secret": SECRET, "jwt_algorithms": ("RS256",)}, "expected HS256"),
+    "HS256 with a key file": (KEY_FILE | {"jwt_algorithms": ("HS256",)}, "names HS256"),
+    "HS256 with a key URL": (KEY_URL | {"jwt_algorithms": ("HS256",)}, "names HS256"),
+    "a key URL in the clear": (KEY_URL | {"jwt_jwks_url": "http://a.example/jwks"}, "expected https://"),
+    "a key URL that is a file": (KEY_URL | {"jwt_jwks_url": "file:///etc/jwks"}, "expected https://"),
+    "a key URL without host": (KEY_URL | {"jwt_jwks_url": "https:///jwks"}, "expected https://"),
+    "a key URL with a loopback user name": (KEY_URL | {"jwt_jwks_url": "http://127.0.0.1@a.example/"}, "jwks"),
+    "a public URL with a slash": ({"public_url": "https://a.example/"}, "trailing slash"),
+    "a public URL with a query": ({"public_url": "https://a.example?x"}, "without query"),
+    "a public URL with a fragment": ({"public_url": "https://a.example#x"}, "without query"),
+    "a public URL without scheme": ({"public_url": "a.example"}, "public_url is 'a.example'"),
+    "a public URL of another scheme": ({"public_url": "ftp://a.example"}, "public_url"),
+    "a public URL with a port of letters": ({"public_url": "https://a.example:http"}, "public_url"),
+    "a public URL with a port too high": ({"public_url": "https://a.example:65536"}, "public_url"),
+    "a public URL with a line break": ({"public_url": "https://a.example\n"}, "public_url"),
+    "a public URL with an open bracket": ({"public_url": "https://[::1"}, "public_url"),
+    "any origin": ({"allowed_origins": ("*",)}, "allowed_origins names '*'"),
+    "the null origin": ({"allowed_origins": ("null",)}, "allowed_origins names 'null'"),
+    "an origin with a slash": ({"allowed_origins": ("https://a.example/",)}, "without a path"),
+    "an origin in upper case": ({"allowed_origins": ("https://A.example",)}, "lower-case"),
+    "an origin with a user name": ({"allowed_origins": ("https://x@a.example",)}, "allowed_origins"),
+    "an origin without scheme": ({"allowed_origins": ("a.example",)}, "allowed_origins"),
+    "an issuer with a query": ({"authorization_servers": ("https://a.example?x",)}, "authorization_servers"),
+    "every proxy": ({"trusted_proxies": ("*",)}, "trusted_proxies names '*'"),
+    "a proxy by name": ({"trusted_proxies": ("proxy.local",)}, "expected an address or a network"),
+}
+
+
+@pytest.mark.parametrize("changes", ACCEPTED.values(), ids=ACCEPTED.keys())
+def test_combination_is_accepted(changes: dict[str, Any]) -> None:
+    check(Settings(**changes))
+
+
+@pytest.mark.parametrize(("changes", "sentence"), REFUSED.values(), ids=REFUSED.keys())
+def test_combination_is_refused_with_a_sentence(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        check(Settings(**changes))
+    assert sentence in refusal.value.message
+    assert SECRET[1:] not in refusal.value.message
+
+
+def test_all_broken_rules_are_told_at_once() -> None:
+    with pytest.raises(ConfigurationError) as refusal:
+        check(Settings(host="0.0.0.0", public_url="x", allowed_origins=("*", "null")))
+    assert len(refusal.value.message.splitlines()) == 4
+
+
+def test_every_setting_has_a_row_with_group_help_and_type() -> None:
+    assert [row.name for row in SETTINGS] == list(Settings.__struct_fields__)
+    for row in SETTINGS:
+        assert row.group, row.name
+        assert row.type_text, row.name
+        assert row.help.endswith("."), row.name
+
+
+def test_every_number_has_limits_and_its_name_ends_with_its_unit() -> None:
+    endings = {"s": "_s", "ms": "_ms", "bytes": "_bytes"}
+    for row in SETTINGS:
+        if isinstance(row.default, int | float) and not isinstance(row.default, bool):
+            assert " from " in row.type_text, row.name
+            assert row.unit or row.name == "port", row.name
+            assert row.name.endswith(endings.get(row.unit, "")), row.name
+
+
+def test_every_default_is_a_value_its_own_type_accepts() -> None:
+    defaults = msgspec.to_builtins(Settings())
+    assert msgspec.convert(defaults, Settings) == Settings()
+    assert all(getattr(Settings(), row.name) == row.default for row in SETTINGS)
+
+
+@pytest.mark.parametrize("row", [row for row in SETTINGS if " from " in row.type_text], ids=lambda row: row.name)
+def test_a_number_outside_its_limits_is_refused(row: Any) -> None:
+    low, high = (float(text) for text in row.type_text.rpartition(" from ")[2].split(" to "))
+    for edge in (low, high):
+        msgspec.convert({row.name: edge}, Settings, strict=False)
+    for beyond in (low - 1, high + 1, float("inf"), float("nan")):
+        with pytest.raises(msgspec.ValidationError):
+            msgspec.convert({row.name: beyond}, Settings, strict=False)
+
+
+def test_environment_name_is_the_setting_in_upper_case() -> None:
+    assert {row.name: row.environment for row in SETTINGS}["jwt_secret"] == "FLORILEGIUM_JWT_SECRET"
+
+
+def test_the_two_credentials_among_the_settings_are_secret() -> None:
+    assert [row.name for row in SETTINGS if row.secret] == ["jwt_secret", "metrics_token"]
+
+
+def test_printing_settings_shows_changes_but_no_secret() -> None:
+    text = repr(Settings(port=1, jwt_secret=SECRET, metrics_token="canary"))
+    assert text == "Settings(port=1, jwt_secret=********, metrics_token=********)"
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1", True),
+        ("127.255.255.254", True),
+        ("::1", True),
+        ("localhost", True),
+        ("LOCALHOST", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("192.168.1.1", False),
+        ("127.0.0.1.example.com", False),
+        ("localhost.example.com", False),
+        ("127.1", False),
+        ("", False),
+    ],
+)
+def test_loopback_is_only_what_no_other_machine_can_reach(host: str, expected: bool) -> None:
+    assert is_loopback(host) is expected
+
+
+def test_urls_follow_from_host_and_port() -> None:
+    settings = Settings(host="::1", port=9000)
+    assert settings.base_url == "http://[::1]:9000"
+    assert settings.resource_url == settings.audience == "http://[::1]:9000/mcp"
+    assert settings.issuer == "http://[::1]:9000"
+
+
+def test_urls_follow_from_the_public_url_unless_named() -> None:
+    settings = Settings(public_url="https://kb.example.com", jwt_issuer="https://login.example.com")
+    assert settings.resource_url == settings.audience == "https://kb.example.com/mcp"
+    assert settings.issuer == "https://login.example.com"
+    assert Settings(jwt_audience="urn:kb").audience == "urn:kb"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, False),
+        ({"metrics_token": "x"}, False),
+        ({"require_auth": True}, True),
+        ({"jwt_secret": SECRET}, True),
+        (KEY_FILE, True),
+        (KEY_URL, True),
+    ],
+    ids=str,
+)
+def test_authentication_is_configured_by_a_key_or_by_demand(changes: dict[str, Any], expected: bool) -> None:
+    assert Settings(**changes).auth_configured is expected
+
+
+def test_settings_cannot_be_changed() -> None:
+    with pytest.raises(AttributeError):
+        Settings().port = 1  # type: ignore[misc]  # the refusal is what is tested
+    assert all(isinstance(row.default, str | int | float | tuple) for row in SETTINGS)

@@ -12,6 +12,8 @@
     |-- RateLimited                 429  over a rate, with the seconds to wait
     |-- Unavailable                 503  full, or shutting down
     |-- StorageError                500  the control database or a library cannot be used
+    |   |-- DiskFull                507  nothing was written; what was there can still be read
+    |   `-- SourceTimeout             503  a source did not answer within its deadline
     `-- ProtocolError               a JSON-RPC message we cannot serve
         |-- ParseError              -32700
         |-- InvalidRequest          -32600
@@ -143,6 +145,30 @@ class Unavailable(FlorilegiumError):
 
 class StorageError(FlorilegiumError):
     """A database cannot be opened, read or written."""
+
+
+class DiskFull(StorageError):
+    """There is no room for what was to be written; the write was undone."""
+
+    status = 507
+    code = 507
+
+    def __init__(self) -> None:
+        super().__init__("the disk is full; nothing was written")
+
+
+class SourceTimeout(StorageError):
+    """A source took longer than it was given; the same call may succeed later, or with a longer deadline."""
+
+    status = 503
+    code = 503
+
+    def __init__(self, source: str, deadline_ms: int) -> None:
+        super().__init__(
+            f"{source} did not answer within {deadline_ms} ms", {"source": source, "deadline_ms": deadline_ms}
+        )
+        self.source = source
+        self.deadline_ms = deadline_ms
 
 
 class ProtocolError(FlorilegiumError):

@@ -81,6 +81,59 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = ""
 
+    durability: Annotated[
+        Literal["normal", "full"],
+        _text(
+            "What a power failure may take: with normal the last writes, with full nothing. "
+            "A crash of the process takes nothing either way."
+        ),
+    ] = "normal"
+    library_open_max: Annotated[
+        int,
+        _number("users", "Users whose libraries are open at once; 0 takes 256, or fewer if files run out.", 0, 100_000),
+    ] = 0
+    library_jobs_max: Annotated[
+        int,
+        _number("jobs", "Reads and writes of libraries that run at once; 0 is the number of cores.", 0, 1_000),
+    ] = 0
+    library_queue_max: Annotated[
+        int, _number("jobs", "Reads, and writes, that may wait for one file of one user.", 1, 10_000)
+    ] = 64
+    library_deadline_ms: Annotated[
+        int, _number("ms", "Longest time one read or write of a library may take; a search has its own.", 10, 3_600_000)
+    ] = 10_000
+    library_cache_kib: Annotated[
+        int, _number("KiB", "Pages kept in memory for each open file, once for reading and once for writing.", 64, _MIB)
+    ] = 1_024
+    item_max_chars: Annotated[
+        int, _number("characters", "Longest text of a note, message, card or media item.", 1_000, 100_000_000)
+    ] = 10_000_000
+    title_max_chars: Annotated[
+        int, _number("characters", "Longest title, name, address or other short text of an item.", 100, 100_000)
+    ] = 2_000
+    tags_max: Annotated[int, _number("tags", "Tags one item may have.", 1, 10_000)] = 100
+    tag_max_chars: Annotated[int, _number("characters", "Longest tag.", 1, 1_000)] = 100
+    metadata_max_bytes: Annotated[
+        int, _number("bytes", "Largest metadata, attachment list or card of one item, as JSON.", 2, 16 * _MIB)
+    ] = 256 * _KIB
+    batch_max_items: Annotated[int, _number("items", "Items written by one call.", 1, 1_000_000)] = 10_000
+    chunk_size_chars: Annotated[int, _number("characters", "Longest chunk that media is cut into.", 100, 100_000)] = (
+        1_200
+    )
+    chunk_overlap_chars: Annotated[
+        int, _number("characters", "Text that a chunk repeats from the one before it.", 0, 10_000)
+    ] = 100
+    idempotency_ttl_s: Annotated[
+        float, _number("s", "How long a write with an idempotency key is remembered.", 1, 365 * _DAY_S)
+    ] = 7 * _DAY_S
+    idempotency_max_keys: Annotated[
+        int, _number("keys", "Idempotency keys remembered for each file of a user.", 1, 10_000_000)
+    ] = 10_000
+    search_ranked_rows_max: Annotated[
+        int,
+        _number("rows", "Matches that are ranked; of words more common than that, the newest are.", 100, 100_000_000),
+    ] = 20_000
+
     # Logging
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"], _text("The least serious kind of line that is logged.")
@@ -113,6 +166,45 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int,
         _number("ms", "How long a client may keep a list before it asks again.", 0, _DAY_S * 1000),
     ] = 60_000
+
+    # Search
+    search_deadline_ms: Annotated[
+        int, _number("ms", "Longest time one search of one source may run.", 10, _HOUR_S * 1000)
+    ] = 2_000
+    search_scoring: Annotated[
+        Literal["comparable", "minmax"],
+        _text(
+            "How hits are scored: comparable means the same in every source and on every page; minmax spreads the hits "
+            "of each query and source over 0 to 1."
+        ),
+    ] = "comparable"
+    search_snippet_chars: Annotated[
+        int, _number("characters", "Length of a snippet when the caller names none.", 1, 1_000)
+    ] = 300
+    query_max_chars: Annotated[
+        int, _number("characters", "Longest query read; the rest is left out, and the answer says so.", 1, 100_000)
+    ] = 1_000
+    query_max_terms: Annotated[
+        int, _number("words", "Words of a query that are searched for; the answer says when there were more.", 1, 1_000)
+    ] = 32
+    get_default_tokens: Annotated[
+        int, _number("tokens", "Budget of one answer with passages when the caller names none.", 100, 1_000_000)
+    ] = 5_000
+    get_max_tokens: Annotated[
+        int, _number("tokens", "Largest budget of one answer; what is longer is read page by page.", 100, 1_000_000)
+    ] = 20_000
+    get_chunk_tokens: Annotated[
+        int, _number("tokens", "Size of a passage where an item has no stored chunks.", 16, 4_000)
+    ] = 300
+    get_chunk_overlap_tokens: Annotated[
+        int, _number("tokens", "What two such neighbouring passages share.", 0, 2_000)
+    ] = 30
+    get_sibling_window: Annotated[
+        int, _number("passages", "Passages on each side of a match that are read with it.", 0, 50)
+    ] = 2
+    chat_page_max: Annotated[
+        int, _number("messages", "Messages in one page of a conversation, at most.", 1, 10_000)
+    ] = 200
 
     # Sessions and streams
     session_ttl_s: Annotated[float, _number("s", "Time without a call after which a session ends.", 1, 30 * _DAY_S)] = (
@@ -343,6 +435,7 @@ _GROUPS = {
     "data_dir": "Storage",
     "log_level": "Logging",
     "body_max_bytes": "Requests",
+    "search_deadline_ms": "Search",
     "session_ttl_s": "Sessions and streams",
     "require_auth": "Authentication",
     "token_cache_max": "Credential caches",

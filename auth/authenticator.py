@@ -1,0 +1,291 @@
+"""From the Authorization header to a principal, and whether a principal still has access.
+
+A credential that is presented is always verified, never ignored. What was verified is remembered by the
+SHA-256 of the credential, and used only while no process has changed the registry since: a revocation takes
+effect at the next call.
+"""
+
+import base64
+import binascii
+import hashlib
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from cachetools import LRUCache
+from msgspec import Struct
+
+from auth.api_keys import has_shape, is_api_key
+from auth.principal import SCOPES, ClientId, Principal
+from auth.rate_limits import TokenBuckets
+from auth.registry import KeyRecord, Registry, UserRecord
+from auth.tokens import Claims, TokenVerifier
+from config.errors import StorageError, Unauthenticated
+from config.settings import Settings
+
+_KNOWN_SCOPES = frozenset(SCOPES)
+_LOCAL = "local"
+
+
+class Authenticates(Protocol):
+    """What the doors need to know of authentication."""
+
+    async def authenticate(self, authorization: str | None, *, address: str = "") -> Principal: ...
+
+    async def recheck(self, principal: Principal) -> None: ...
+
+    async def flush(self) -> None: ...
+
+
+class _Grant(Struct):
+    """A credential that was good. `revision` is that of the registry when it was last looked up there."""
+
+    principal: Principal
+    good_until: float
+    revision: int
+
+
+class _Failure(Struct, frozen=True):
+    """A credential that was refused, remembered while neither the registry nor the signing keys change."""
+
+    message: str
+    until: float
+    revision: int
+
+
+class Authenticator:
+    """Verifies bearer credentials: API keys always, JWTs if there is a verifier."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        registry: Registry,
+        failures: TokenBuckets,
+        verifier: TokenVerifier | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._settings = settings
+        self._registry = registry
+        self._failure_limit = failures
+        self._verifier = verifier
+        self._clock = clock
+        self._generation = 0
+        # Two caches, so that strangers' rubbish cannot push out verified credentials.
+        self._grants: LRUCache[bytes, _Grant] = LRUCache(settings.token_cache_max)
+        self._failures: LRUCache[bytes, _Failure] = LRUCache(settings.token_cache_max)
+        self._rechecked: LRUCache[tuple[str, str, str, int], int] = LRUCache(settings.token_cache_max)
+        self._local: _Grant | None = None
+        self._used_at: dict[str, float] = {}
+
+    async def authenticate(self, authorization: str | None, *, address: str = "") -> Principal:
+        """The principal of a request with this Authorization header, from this address."""
+        if authorization is None:
+            return await self._without_credential()
+        credential = _bearer(authorization, self._settings.token_max_bytes)
+        if credential is None:
+            self._failure_limit.take(address)
+            raise Unauthenticated("the Authorization header is not accepted", presented=True)
+        now = self._clock()
+        digest = hashlib.sha256(credential.encode()).digest()
+        revision = self._registry.revision()
+        grant = self._grants.get(digest)
+        if grant is None or grant.revision != revision or now >= grant.good_until:
+            grant = await self._admit(credential, digest, now, revision, address)
+        if grant.principal.kind == "key":
+            self._used_at[grant.principal.credential_id] = now
+        return grant.principal
+
+    async def recheck(self, principal: Principal) -> None:
+        """Raise Unauthenticated if the credential expired or was revoked, or the user lost access, since."""
+        if principal.is_expired(self._clock()):
+            raise Unauthenticated("the credential expired", presented=True)
+        identity = (principal.kind, principal.credential_id, principal.user_id, principal.epoch)
+        revision = self._registry.revision()
+        if self._rechecked.get(identity) != revision:
+            await self._require_access(principal)
+            self._rechecked[identity] = revision
+
+    async def flush(self) -> None:
+        """Write down when API keys were last used. What cannot be written is kept for the next time."""
+        used_at, self._used_at = self._used_at, {}
+        if not used_at:
+            return
+        try:
+            await self._registry.touch_keys(used_at)
+        except StorageError:
+            self._used_at = used_at | self._used_at
+            raise
+
+    async def _without_credential(self) -> Principal:
+        if self._settings.auth_configured:
+            raise Unauthenticated
+        revision = self._registry.revision()
+        if self._local is None or self._local.revision != revision:
+            name = self._settings.single_user_name
+            user = await self._registry.user_by_name(name) or await self._registry.ensure_user("", name)
+            if user.is_disabled:
+                raise Unauthenticated("the user of this server is disabled")
+            self._local = _Grant(local_principal(user), good_until=0.0, revision=revision)
+        return self._local.principal
+
+    async def _admit(self, credential: str, digest: bytes, now: float, revision: int, address: str) -> _Grant:
+        """What the cache of grants cannot answer. Each failure is counted against the address."""
+        try:
+            self._require_no_failure(digest, now, revision)
+            grant = await self._verified(credential, digest, now, revision)
+        except Unauthenticated as error:
+            self._grants.pop(digest, None)
+            self._remember_failure(digest, error, now, revision)
+            self._failure_limit.take(address)
+            raise
+        self._grants[digest] = grant
+        return grant
+
+    async def _verified(self, credential: str, digest: bytes, now: float, revision: int) -> _Grant:
+        """The revision was read before the rows are: a change in between is noticed at the next call."""
+        known = self._grants.get(digest)
+        if known is not None and now < known.good_until:
+            await self._require_access(known.principal)
+            return _Grant(known.principal, known.good_until, revision)
+        principal = await self._principal_of(credential, digest, now)
+        good_until = now + self._settings.token_cache_ttl_s
+        if principal.expires_at is not None:
+            good_until = min(good_until, principal.expires_at)
+        return _Grant(principal, good_until, revision)
+
+    async def _principal_of(self, credential: str, digest: bytes, now: float) -> Principal:
+        if is_api_key(credential):
+            return await self._from_key(credential, digest, now)
+        return await self._from_token(credential, now)
+
+    async def _from_key(self, credential: str, digest: bytes, now: float) -> Principal:
+        key = await self._registry.key_by_hash(digest) if has_shape(credential) else None
+        if key is None or not key.is_good(now):
+            raise Unauthenticated("API key not accepted", presented=True)
+        return _key_principal(key)
+
+    async def _from_token(self, credential: str, now: float) -> Principal:
+        if self._verifier is None:
+            raise Unauthenticated("token not accepted", presented=True)
+        try:
+            claims = await self._verifier.verify(credential, now)
+        finally:
+            self._drop_if_keys_changed(self._verifier.generation)
+        user = await self._user_of(claims)
+        _require_issued_after(user.tokens_valid_after, claims)
+        principal = _token_principal(user, claims)
+        await self._require_access(principal)
+        return principal
+
+    async def _user_of(self, claims: Claims) -> UserRecord:
+        """By exact identity, then among users made without an issuer: those belong to the configured one."""
+        user = await self._registry.user_by_identity(claims.issuer, claims.subject)
+        if user is None and claims.issuer == self._settings.issuer:
+            user = await self._registry.user_by_identity("", claims.subject)
+        if user is not None:
+            return user
+        if not self._settings.jwt_create_users:
+            raise Unauthenticated("token not accepted", presented=True)
+        _require_issued_after(await self._registry.departed_at(claims.issuer, claims.subject), claims)
+        return await self._registry.ensure_user(claims.issuer, claims.subject)
+
+    async def _require_access(self, principal: Principal) -> None:
+        """One look into the registry: is the credential still good, and was access never withdrawn since?"""
+        match principal.kind:
+            case "key":
+                key = await self._registry.key_by_id(principal.credential_id)
+                user = key.user if key is not None and key.is_good(self._clock()) else None
+            case "jwt":
+                user = await self._registry.user_of_token(principal.user_id, principal.credential_id)
+            case "local":
+                user = await self._registry.user_by_id(principal.user_id)
+        if user is None or user.is_disabled or (user.id, user.epoch) != (principal.user_id, principal.epoch):
+            raise Unauthenticated("access was withdrawn", presented=True)
+
+    def _require_no_failure(self, digest: bytes, now: float, revision: int) -> None:
+        failure = self._failures.get(digest)
+        if failure is not None and now < failure.until and failure.revision == revision:
+            raise Unauthenticated(failure.message, presented=True)
+
+    def _remember_failure(self, digest: bytes, error: Unauthenticated, now: float, revision: int) -> None:
+        """A repeated failure does not prolong the first: a token whose time comes must get its chance."""
+        known = self._failures.get(digest)
+        if known is None or now >= known.until or known.revision != revision:
+            until = now + self._settings.token_failure_cache_ttl_s
+            self._failures[digest] = _Failure(error.message, until, revision)
+
+    def _drop_if_keys_changed(self, generation: int) -> None:
+        """What was concluded from the old signing keys is void, for better and for worse."""
+        if generation != self._generation:
+            self._generation = generation
+            self._grants.clear()
+            self._failures.clear()
+
+
+def local_principal(user: UserRecord) -> Principal:
+    """The principal of whoever sits at this machine: all scopes, no credential."""
+    return Principal(
+        user_id=user.id,
+        user_name=user.name,
+        client_id=ClientId(_LOCAL),
+        scopes=_KNOWN_SCOPES,
+        kind="local",
+        credential_id=_LOCAL,
+        epoch=user.epoch,
+    )
+
+
+def as_bearer(authorization: str | None) -> str | None:
+    """A Basic header (RFC 7617) as the Bearer header of its password; anything else as it is.
+
+    For doors whose clients can only send a URL with user information. The user name in it decides nothing.
+    """
+    scheme, _, encoded = (authorization or "").partition(" ")
+    if scheme.lower() != "basic":
+        return authorization
+    try:
+        _, colon, password = base64.b64decode(encoded.strip(), validate=True).decode().partition(":")
+    except (binascii.Error, ValueError):
+        return authorization
+    return f"Bearer {password}" if colon else authorization
+
+
+def _bearer(authorization: str, max_bytes: int) -> str | None:
+    """The credential of a Bearer header (RFC 6750 section 2.1), or None for anything that cannot be one."""
+    scheme, _, credential = authorization.partition(" ")
+    credential = credential.strip(" \t")
+    if scheme.lower() != "bearer" or not 0 < len(credential) <= max_bytes or not credential.isascii():
+        return None
+    return credential
+
+
+def _require_issued_after(moment: float, claims: Claims) -> None:
+    """Once access was withdrawn, a token must prove that it is newer; one without `iat` cannot."""
+    if moment and (claims.issued_at is None or claims.issued_at < moment):
+        raise Unauthenticated("token not accepted", presented=True)
+
+
+def _key_principal(key: KeyRecord) -> Principal:
+    return Principal(
+        user_id=key.user.id,
+        user_name=key.user.name,
+        client_id=ClientId(key.id),
+        scopes=key.scopes & _KNOWN_SCOPES,
+        kind="key",
+        credential_id=key.id,
+        epoch=key.user.epoch,
+        expires_at=key.expires_at,
+    )
+
+
+def _token_principal(user: UserRecord, claims: Claims) -> Principal:
+    return Principal(
+        user_id=user.id,
+        user_name=user.name,
+        client_id=claims.client_id,
+        scopes=claims.scopes & _KNOWN_SCOPES,
+        kind="jwt",
+        credential_id=claims.identity,
+        epoch=user.epoch,
+        expires_at=claims.expires_at,
+    )

@@ -1,0 +1,53 @@
+"""The request context: what one call may know of its caller. Made in one place, from the principal alone."""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, NewType
+
+from msgspec import Struct
+
+from auth.principal import ClientId, Principal
+from config.paths import DatabasePaths, DataRoot, UserId
+
+SessionId = NewType("SessionId", str)
+
+_NO_CONFIG: Mapping[str, Any] = MappingProxyType({})
+
+
+class RequestContext(Struct, frozen=True):
+    """Handed to every tool. No argument, header or URL of the request can change whose data it leads to."""
+
+    user_id: UserId
+    client_id: ClientId
+    scopes: frozenset[str]
+    db_paths: DatabasePaths
+    session: SessionId | None
+    config: Mapping[str, Any]
+    request_id: str
+    principal: Principal
+
+
+def build_context(
+    principal: Principal,
+    data_root: DataRoot,
+    request_id: str,
+    session: SessionId | None = None,
+    config: Mapping[str, Any] = _NO_CONFIG,
+) -> RequestContext:
+    return RequestContext(
+        user_id=principal.user_id,
+        client_id=principal.client_id,
+        scopes=principal.scopes,
+        db_paths=_paths_of(data_root, principal.user_id),
+        session=session,
+        config=config,
+        request_id=request_id,
+        principal=principal,
+    )
+
+
+@lru_cache(maxsize=1024)
+def _paths_of(data_root: DataRoot, user_id: UserId) -> DatabasePaths:
+    """Joining paths costs more than the rest of a context, and one user's never change."""
+    return data_root.paths_of(user_id)

@@ -1,0 +1,42 @@
+"""Who is calling and what they may do: a frozen value made from a verified credential, never from an argument."""
+
+from typing import Literal, NewType
+
+from msgspec import Struct
+
+from config.errors import Forbidden
+from config.paths import UserId
+
+ClientId = NewType("ClientId", str)
+
+READ = "knowledge:read"
+WRITE = "knowledge:write"
+ADMIN = "admin"
+SCOPES: tuple[str, ...] = (READ, WRITE, ADMIN)
+
+
+class Principal(Struct, frozen=True):
+    """One verified caller. `epoch` rises when the user's access is withdrawn, so older grants never match again."""
+
+    user_id: UserId
+    user_name: str
+    client_id: ClientId
+    scopes: frozenset[str]
+    kind: Literal["jwt", "key", "local"]
+    credential_id: str
+    epoch: int = 0
+    expires_at: float | None = None
+
+    def holds(self, scope: str) -> bool:
+        return scope in self.scopes
+
+    def require(self, scope: str) -> None:
+        if scope not in self.scopes:
+            raise Forbidden(scope)
+
+    def is_expired(self, now: float) -> bool:
+        return self.expires_at is not None and now >= self.expires_at
+
+    def owner(self) -> tuple[UserId, ClientId, int]:
+        """What a session is bound to: the same user through the same client, since access was last withdrawn."""
+        return (self.user_id, self.client_id, self.epoch)

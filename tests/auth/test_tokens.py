@@ -1,0 +1,208 @@
+"""Claims of good tokens, and the tokens we mint ourselves. What must be refused is in test_attack_tokens."""
+
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from loguru import logger
+
+from auth.principal import ADMIN, READ, WRITE
+from auth.signing_keys import signing_keys
+from auth.tokens import Claims, JwtVerifier, mint
+from config.errors import ConfigurationError, InvalidParams, Unauthenticated
+from tests.auth.issuers import ABSENT, b64, compact, hs256
+from tests.auth.scene import NOW, PUBLIC_URL, SECRET, make_settings
+
+ISSUER = hs256()
+
+
+def verifier(**changes: Any) -> JwtVerifier:
+    settings = make_settings(jwt_secret=SECRET, **changes)
+    keys = signing_keys(settings)
+    assert keys
+    return JwtVerifier(settings, keys)
+
+
+async def test_the_claims_of_a_token_are_read() -> None:
+    claims = await verifier().verify(ISSUER.token(jti="1"), NOW)
+
+    assert claims == Claims(
+        issuer=PUBLIC_URL,
+        subject="alice",
+        client_id=claims.client_id,
+        scopes=frozenset({READ, WRITE}),
+        expires_at=NOW + 630,
+        issued_at=NOW - 60,
+        identity="1",
+    )
+    assert claims.client_id == "reader"
+
+
+async def test_the_names_of_the_claims_are_settings() -> None:
+    judge = verifier(jwt_user_claim="oid", jwt_client_claim="appid", jwt_scope_claim="scp", jwt_audience="api://kb")
+    token = ISSUER.token(oid="0f3b", appid="tool", scp=["admin"], aud="api://kb", scope="knowledge:read")
+
+    claims = await judge.verify(token, NOW)
+
+    assert (claims.subject, claims.client_id) == ("0f3b", "tool")
+    assert claims.scopes == {ADMIN}
+
+
+@pytest.mark.parametrize(
+    ("claims", "expected"),
+    [
+        ({"client_id": "c", "azp": "a"}, "c"),
+        ({"client_id": ABSENT, "azp": "a"}, "a"),
+        ({"client_id": ABSENT}, "alice"),
+    ],
+)
+async def test_the_client_is_named_by_its_claim_or_azp_or_the_user(claims: dict[str, Any], expected: str) -> None:
+    assert (await verifier().verify(ISSUER.token(**claims), NOW)).client_id == expected
+
+
+@pytest.mark.parametrize(
+    ("scope", "expected"),
+    [
+        (ABSENT, {READ}),
+        ("", set()),
+        ([], set()),
+        ("admin", {ADMIN}),
+        ("openid  knowledge:write ", {"openid", WRITE}),
+        (["openid", WRITE], {"openid", WRITE}),
+    ],
+)
+async def test_default_scopes_are_for_tokens_that_do_not_speak_of_scopes(scope: Any, expected: set[str]) -> None:
+    judge = verifier(jwt_default_scopes=(READ,))
+
+    assert (await judge.verify(ISSUER.token(scope=scope), NOW)).scopes == expected
+
+
+async def test_a_token_without_jti_is_known_by_the_hash_of_what_was_signed() -> None:
+    one, same, other = ISSUER.token(), ISSUER.token(), ISSUER.token(client_id="other")
+    identities = [(await verifier().verify(token, NOW)).identity for token in (one, same, other)]
+
+    assert identities[0] == identities[1] != identities[2]
+    assert len(identities[0]) == 64
+
+
+@pytest.mark.parametrize("leeway_s", [0, 30])
+async def test_a_token_expires_exactly_after_its_leeway(leeway_s: int) -> None:
+    judge, token = verifier(jwt_leeway_s=leeway_s), ISSUER.token(exp=NOW)
+
+    assert (await judge.verify(token, NOW + leeway_s - 0.001)).expires_at == NOW + leeway_s
+    with pytest.raises(Unauthenticated, match=r"^token expired$"):
+        await judge.verify(token, NOW + leeway_s)
+
+
+async def test_token_types_are_a_setting() -> None:
+    judge = verifier(jwt_token_types=("application/AT+JWT",))
+
+    assert (await judge.verify(ISSUER.token({"typ": "at+jwt"}), NOW)).subject == "alice"
+    with pytest.raises(Unauthenticated):
+        await judge.verify(ISSUER.token({"typ": "JWT"}), NOW)
+
+
+async def test_the_length_limit_is_a_setting() -> None:
+    token = ISSUER.token(pad="x" * 1000)
+
+    assert (await verifier(token_max_bytes=len(token)).verify(token, NOW)).subject == "alice"
+    with pytest.raises(Unauthenticated):
+        await verifier(token_max_bytes=len(token) - 1).verify(token, NOW)
+
+
+async def test_the_log_learns_the_reason_and_never_the_token() -> None:
+    token = ISSUER.token(aud="https://canary.example.com", sub="canary")
+    lines: list[str] = []
+    sink = logger.add(lines.append, level="DEBUG", format="{message}")
+    try:
+        with pytest.raises(Unauthenticated, match=r"^token not accepted$"):
+            await verifier().verify(token, NOW)
+    finally:
+        logger.remove(sink)
+
+    assert lines == ["token refused: aud does not name this server\n"]
+
+
+# What anybody may send
+
+
+@given(st.text() | st.binary().map(lambda data: data.decode("latin-1")))
+@example("a.b.c")
+async def test_any_text_is_refused_and_nothing_else_happens(text: str) -> None:
+    with pytest.raises(Unauthenticated):
+        await verifier().verify(text, NOW)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=10),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=5,
+)
+NAMES = ("alg", "typ", "kid", "crit", "iss", "aud", "sub", "exp", "nbf", "iat", "jti", "scope", "client_id", "azp")
+
+
+@given(
+    st.dictionaries(st.sampled_from(NAMES), JSON, max_size=4),
+    st.dictionaries(st.sampled_from(NAMES), JSON, max_size=4),
+)
+async def test_a_signed_token_of_any_content_gives_claims_or_a_refusal(
+    header: dict[str, Any], claims: dict[str, Any]
+) -> None:
+    token = compact(ISSUER.header(**header), ISSUER.payload(**claims), ISSUER.sign)
+    try:
+        found = await verifier().verify(token, NOW)
+    except Unauthenticated:
+        return
+    assert found.issuer == PUBLIC_URL
+    assert 0 < len(found.subject) <= 255
+    assert found.expires_at > NOW
+
+
+# Minting
+
+
+async def test_a_minted_token_is_accepted_under_the_same_settings() -> None:
+    settings = make_settings(jwt_secret=SECRET, jwt_user_claim="user", jwt_scope_claim="scp", jwt_client_claim="app")
+    keys = signing_keys(settings)
+    assert keys
+    token = mint(settings, "alice", [WRITE, READ], lifetime_s=60, now=NOW + 0.25, client_id="cli")
+
+    claims = await JwtVerifier(settings, keys).verify(token, NOW + 1)
+
+    assert (claims.subject, claims.client_id) == ("alice", "cli")
+    assert claims.scopes == {READ, WRITE}
+    assert (claims.issued_at, claims.expires_at) == (NOW + 0.25, NOW + 90.25)
+
+
+def test_two_minted_tokens_differ_and_say_what_they_are() -> None:
+    settings = make_settings(jwt_secret=SECRET)
+    one, two = (mint(settings, "alice", [READ], lifetime_s=60, now=NOW, client_id="cli") for _ in range(2))
+
+    assert one != two
+    assert one.split(".")[0] == b64(b'{"alg":"HS256","typ":"at+jwt"}')
+
+
+def test_without_a_secret_nothing_can_be_minted() -> None:
+    with pytest.raises(ConfigurationError, match="set jwt_secret"):
+        mint(make_settings(), "alice", [READ], lifetime_s=60, now=NOW, client_id="cli")
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"subject": ""}, "subject"),
+        ({"subject": "a\n"}, "subject"),
+        ({"client_id": ""}, "client_id"),
+        ({"scopes": []}, "scopes"),
+        ({"scopes": ["root"]}, "scopes"),
+        ({"lifetime_s": 0}, "lifetime_s"),
+        ({"lifetime_s": float("nan")}, "lifetime_s"),
+        ({"lifetime_s": 1e12}, "lifetime_s"),
+    ],
+)
+def test_a_token_that_would_be_refused_is_not_minted(changes: dict[str, Any], field: str) -> None:
+    arguments = {"subject": "alice", "scopes": [READ], "lifetime_s": 60, "now": NOW, "client_id": "cli"}
+
+    with pytest.raises(InvalidParams, match=f"^{field}: got"):
+        mint(make_settings(jwt_secret=SECRET), **{**arguments, **changes})

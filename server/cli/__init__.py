@@ -1,0 +1,46 @@
+"""The command line of Florilegium. Administrative commands work beside a running server, which sees their effect at
+its next call."""
+
+from pathlib import Path
+
+import click
+
+from server.cli.lazy import LazyGroup
+
+COMMANDS = {
+    "serve": "server.cli.serve:serve",
+    "stdio": "server.cli.stdio:stdio",
+    "connect": "server.cli.connect:connect",
+    "user": "server.cli.users:user",
+    "key": "server.cli.keys:key",
+    "token": "server.cli.tokens:token",
+    "config": "server.cli.configuration:config",
+    "doctor": "server.cli.doctor:doctor",
+    "healthcheck": "server.cli.health:healthcheck",
+    "completion": "server.cli.completion:completion",
+    "version": "server.cli.about:version",
+}
+
+
+@click.group(
+    cls=LazyGroup,
+    lazy=COMMANDS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    epilog="Exit codes: 0 success, 1 failure, 2 wrong usage or settings.",
+)
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path),
+    help="TOML file with settings. Default: $FLORILEGIUM_CONFIG, or florilegium.toml in the working directory.",
+)
+@click.version_option(package_name="florilegium", message="%(version)s")
+@click.pass_context
+def florilegium(context: click.Context, config_file: Path | None) -> None:
+    """A multi-user MCP knowledge server with per-user databases."""
+    context.obj = config_file
+
+
+def main() -> None:
+    """The entry point of the program `florilegium`."""
+    florilegium(prog_name="florilegium")

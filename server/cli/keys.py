@@ -1,0 +1,114 @@
+"""`florilegium key`: API keys. A secret is printed once, when it is made, and can never be shown again."""
+
+import time
+from typing import Any
+
+import click
+
+from auth.principal import READ, SCOPES, WRITE
+from auth.registry import KeyRecord, Registry
+from server.cli.control import administer, find_user
+from server.cli.options import Given, json_option, setting_options
+from server.cli.output import instant, print_json, print_table
+from server.cli.times import parse_moment
+
+DEFAULT_SCOPES = (READ, WRITE)
+
+
+@click.group()
+def key() -> None:
+    """Create, list and revoke API keys."""
+
+
+@key.command()
+@click.argument("user")
+@click.option("--name", default="default", show_default=True, help="What the key is for.")
+@click.option("--scope", "scopes", multiple=True, default=DEFAULT_SCOPES, show_default=True, help=", ".join(SCOPES))
+@click.option("--expires", metavar="WHEN", help="90d, 12h, 2026-12-31 (through that day, UTC). Default: never.")
+@click.option("--quiet", is_flag=True, help="Print the secret and nothing else.")
+@json_option
+@setting_options("data_dir")
+def create(
+    given: Given, user: str, name: str, scopes: tuple[str, ...], expires: str | None, quiet: bool, as_json: bool
+) -> None:
+    """Create an API key for USER and print it, once."""
+    if quiet and as_json:
+        raise click.UsageError("--quiet and --json exclude each other")
+    expires_at = None if expires is None else parse_moment("expires", expires, time.time())
+
+    async def work(registry: Registry) -> tuple[KeyRecord, str]:
+        owner = await find_user(registry, user)
+        return await registry.create_key(owner.id, name, scopes, expires_at)
+
+    record, secret = administer(given.load().settings, work)
+    if as_json:
+        print_json({**_as_data(record, time.time()), "secret": secret})
+    elif quiet:
+        click.echo(secret)
+    else:
+        click.echo(f"key {record.id} ({record.name}) of {user}, {_scopes(record)}, {_expiry(record)}:")
+        click.echo(f"\n    {secret}\n")
+        click.echo("It is shown this once; only its hash is kept.")
+
+
+@key.command("list")
+@click.argument("user", required=False)
+@json_option
+@setting_options("data_dir")
+def list_keys(given: Given, user: str | None, as_json: bool) -> None:
+    """List the keys of USER, or of all users."""
+
+    async def work(registry: Registry) -> list[KeyRecord]:
+        return await registry.list_keys((await find_user(registry, user)).id if user else None)
+
+    now = time.time()
+    data = [_as_data(record, now) for record in administer(given.load().settings, work)]
+    if as_json:
+        print_json(data)
+        return
+    columns = ("id", "user", "name", "state", "scopes", "created_at", "expires_at", "last_used_at")
+    titles = [column.upper().replace("_AT", "").replace("_", " ") for column in columns]
+    print_table(titles, [[_cell(row[column]) for column in columns] for row in data])
+
+
+@key.command()
+@click.argument("key_id", metavar="ID")
+@setting_options("data_dir")
+def revoke(given: Given, key_id: str) -> None:
+    """Revoke the key ID; it is void at its next use."""
+    record = administer(given.load().settings, lambda registry: registry.revoke_key(key_id))
+    click.echo(f"revoked {record.id} ({record.name}) of {record.user.name}")
+
+
+def _as_data(record: KeyRecord, now: float) -> dict[str, Any]:
+    return {
+        "id": record.id,
+        "user": record.user.name,
+        "name": record.name,
+        "state": _state(record, now),
+        "scopes": sorted(record.scopes),
+        "created_at": instant(record.created_at),
+        "expires_at": instant(record.expires_at),
+        "revoked_at": instant(record.revoked_at),
+        "last_used_at": instant(record.last_used_at),
+    }
+
+
+def _state(record: KeyRecord, now: float) -> str:
+    if record.revoked_at is not None:
+        return "revoked"
+    return "active" if record.is_good(now) else "expired"
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "-"
+    return " ".join(value) if isinstance(value, list) else str(value)
+
+
+def _scopes(record: KeyRecord) -> str:
+    return " ".join(sorted(record.scopes))
+
+
+def _expiry(record: KeyRecord) -> str:
+    return f"expires {instant(record.expires_at)}" if record.expires_at is not None else "never expires"

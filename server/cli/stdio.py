@@ -1,0 +1,74 @@
+"""`florilegium stdio`: MCP on stdin and stdout, served here or passed on to a server elsewhere."""
+
+import asyncio
+import os
+
+import click
+from loguru import logger
+
+from auth.authenticator import local_principal
+from auth.principal import Principal
+from auth.registry import Registry
+from config.errors import ConfigurationError, Conflict
+from config.loading import CLIENT_TOKEN_VARIABLE
+from config.settings import Settings
+from server.cli.control import find_user
+from server.cli.options import Given, SettingsCommand, setting_options
+from server.doors.stdio import serve_stdio
+from server.lifespan import open_runtime
+
+
+@click.command(cls=SettingsCommand)
+@click.option("--user", help="The user whose library is served. Default: the setting single_user_name.")
+@click.option("--remote", metavar="URL", help="Pass everything on to the server at URL, such as https://host/mcp.")
+@click.option(
+    "--token-env",
+    metavar="VAR",
+    help=f"With --remote: the environment variable that holds the API key or token. Default: {CLIENT_TOKEN_VARIABLE}.",
+)
+@click.option("--insecure", is_flag=True, help="With --remote: allow http:// to another machine. The token is exposed.")
+@setting_options()
+def stdio(given: Given, user: str | None, remote: str | None, token_env: str | None, insecure: bool) -> None:
+    """Serve MCP on stdin and stdout until stdin ends."""
+    if remote and user:
+        raise click.UsageError("--user belongs to a local library; with --remote the token decides the user")
+    if not remote and (token_env or insecure):
+        raise click.UsageError("--token-env and --insecure need --remote")
+    loaded = given.load()
+    for warning in loaded.warnings:
+        logger.warning("{}", warning)
+    if remote is None:
+        asyncio.run(_serve(loaded.settings, user))
+    elif not asyncio.run(_pass_on(loaded.settings, remote, _token(token_env), insecure)):
+        click.get_current_context().exit(1)
+
+
+async def _serve(settings: Settings, user_name: str | None) -> None:
+    async with open_runtime(settings) as runtime:
+        await serve_stdio(runtime, await _principal(runtime.registry, settings, user_name))
+
+
+async def _principal(registry: Registry, settings: Settings, user_name: str | None) -> Principal:
+    """The named user must exist; the single user is made when it first comes."""
+    name = user_name or settings.single_user_name
+    if user_name:
+        user = await find_user(registry, name)
+    else:
+        user = await registry.user_by_name(name) or await registry.ensure_user("", name)
+    if user.is_disabled:
+        raise Conflict(f"the user {name!r} is disabled; `florilegium user enable {name}` enables it")
+    return local_principal(user)
+
+
+async def _pass_on(settings: Settings, url: str, token: str, insecure: bool) -> bool:
+    from server.doors.remote import Remote, bridge  # noqa: PLC0415 - a local server needs no WebSocket client
+
+    return await bridge(Remote.at(url, token, allow_insecure=insecure), settings)
+
+
+def _token(variable: str | None) -> str:
+    """The credential, or nothing for a server that asks for none. A variable that was named must be set."""
+    value = os.environ.get(variable or CLIENT_TOKEN_VARIABLE, "").strip()
+    if variable and not value:
+        raise ConfigurationError(f"--token-env names {variable}, which is not set; expected the API key or token in it")
+    return value

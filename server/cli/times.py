@@ -1,0 +1,42 @@
+"""Times as people write them: `90d`, `12h`, `2026-12-31`. Everything is UTC, and nothing else is guessed at."""
+
+import re
+from datetime import UTC, date, datetime, timedelta
+
+from config.errors import InvalidParams
+
+_UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+_DURATION = re.compile(rf"([0-9]{{1,9}})([{''.join(_UNITS_S)}])\Z")
+# `datetime` ends with the year 9999; a key that outlives it was a typing mistake.
+_LONGEST_S = 1000 * 365 * 86_400
+
+
+def parse_duration(field: str, text: str) -> float:
+    """`30m`, `12h`, `90d` and the like, in seconds."""
+    found = _DURATION.match(text)
+    seconds = int(found[1]) * _UNITS_S[found[2]] if found else 0
+    if not 0 < seconds <= _LONGEST_S:
+        raise InvalidParams(f"{field}: got {text[:40]!r}, expected a number and s, m, h, d or w, such as 90d")
+    return float(seconds)
+
+
+def parse_moment(field: str, text: str, now: float) -> float:
+    """A duration from now, a date (its end) or a date and time, in seconds since 1970."""
+    if _DURATION.match(text):
+        return now + parse_duration(field, text)
+    try:
+        return _end_of_day(text) if len(text) <= len("2026-12-31") else _point_in_time(text)
+    except (ValueError, OverflowError):
+        expected = "a duration such as 90d, a date such as 2026-12-31, or 2026-12-31T18:00:00Z"
+        raise InvalidParams(f"{field}: got {text[:40]!r}, expected {expected}") from None
+
+
+def _end_of_day(text: str) -> float:
+    """A key that expires on a date is good through that date."""
+    following = date.fromisoformat(text) + timedelta(days=1)
+    return datetime(following.year, following.month, following.day, tzinfo=UTC).timestamp()
+
+
+def _point_in_time(text: str) -> float:
+    moment = datetime.fromisoformat(text)
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()

@@ -1,0 +1,62 @@
+"""Who stays connected (WebSockets, event streams): bounded per user, ended when access is withdrawn or we stop."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from auth.authenticator import Authenticates
+from auth.principal import Principal
+from config.errors import Unauthenticated, Unavailable
+from config.paths import UserId
+
+
+class Presence:
+    """Counts open streams and says, at every look, whether one may stay open."""
+
+    def __init__(self, authenticator: Authenticates, max_per_user: int, recheck_s: float) -> None:
+        self._authenticator = authenticator
+        self._max_per_user = max_per_user
+        self._recheck_s = recheck_s
+        self._open: Counter[UserId] = Counter()
+        self._stopping = asyncio.Event()
+
+    def __len__(self) -> int:
+        return self._open.total()
+
+    @property
+    def is_stopping(self) -> bool:
+        return self._stopping.is_set()
+
+    def stop(self) -> None:
+        self._stopping.set()
+
+    @contextmanager
+    def enter(self, principal: Principal) -> Iterator[None]:
+        user_id = principal.user_id
+        if self._open[user_id] >= self._max_per_user:
+            raise Unavailable(f"{self._max_per_user} streams are open for this user")
+        self._open[user_id] += 1
+        try:
+            yield
+        finally:
+            self._open[user_id] -= 1
+            if not self._open[user_id]:
+                del self._open[user_id]
+
+    async def is_open(self, principal: Principal) -> bool:
+        if self._stopping.is_set():
+            return False
+        try:
+            await self._authenticator.recheck(principal)
+        except Unauthenticated:
+            return False
+        return True
+
+    async def wait_while_open(self, principal: Principal) -> None:
+        """Returns when the stream has to end; the look is repeated often enough that a withdrawal is felt at once."""
+        while await self.is_open(principal):
+            try:
+                await asyncio.wait_for(self._stopping.wait(), self._recheck_s)
+            except TimeoutError:
+                continue

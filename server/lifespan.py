@@ -1,0 +1,107 @@
+"""Builds a server from its settings, and opens and closes what it is built from. The only place that does."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from auth.authenticator import Authenticates, Authenticator
+from auth.rate_limits import Limits, limits_of
+from auth.registry import Registry
+from auth.signing_keys import signing_keys
+from auth.tickets import Tickets
+from auth.tokens import JwtVerifier
+from config.paths import DataRoot
+from config.settings import Settings
+from server.doors.origin import OriginGuard
+from server.doors.presence import Presence
+from server.protocol.catalog import Catalog
+from server.protocol.dispatcher import Dispatcher, Observer, Offer
+from server.protocol.sealing import Sealer
+from server.runtime import Runtime
+from server.server_info import server_info
+from server.version import VERSION
+from sessions.store import MemorySessions
+
+INSTRUCTIONS = (
+    "Florilegium holds the caller's own library: notes, media, chats, characters and prompts. Nothing in it belongs "
+    "to anyone else. Call server_info to see which sources can be searched and which limits apply."
+)
+
+
+def build_catalog(settings: Settings) -> Catalog:
+    catalog = Catalog()
+    catalog.add_tool(server_info(settings))
+    return catalog
+
+
+@asynccontextmanager
+async def open_runtime(
+    settings: Settings,
+    *,
+    catalog: Catalog | None = None,
+    authenticator: Authenticates | None = None,
+    observer: Observer | None = None,
+) -> AsyncIterator[Runtime]:
+    """A server's parts, open for as long as the block lasts. Nothing heavy is done here: no user's database is
+    touched before its user calls."""
+    data_root = DataRoot(Path(settings.data_dir))
+    data_root.prepare()
+    async with Registry.open(data_root.control_path) as registry:
+        limits = limits_of(settings)
+        gate = authenticator or _authenticator(settings, registry, limits)
+        presence = Presence(gate, settings.stream_max_per_user, settings.access_recheck_s)
+        runtime = Runtime(
+            settings=settings,
+            data_root=data_root,
+            registry=registry,
+            authenticator=gate,
+            limits=limits,
+            tickets=Tickets(settings),
+            origins=OriginGuard(settings),
+            presence=presence,
+            sessions=MemorySessions(settings.session_ttl_s, settings.session_max, settings.session_max_per_user),
+            dispatcher=Dispatcher(
+                catalog or build_catalog(settings),
+                _offer(settings),
+                Sealer(),
+                limits.tool,
+                presence,
+                observer,
+            ),
+        )
+        flushing = asyncio.create_task(_flush_regularly(runtime))
+        try:
+            yield runtime
+        finally:
+            presence.stop()
+            flushing.cancel()
+            with suppress(asyncio.CancelledError):
+                await flushing
+            await gate.flush()
+
+
+def _authenticator(settings: Settings, registry: Registry, limits: Limits) -> Authenticator:
+    keys = signing_keys(settings)
+    verifier = JwtVerifier(settings, keys) if keys is not None else None
+    return Authenticator(settings, registry, limits.failures, verifier)
+
+
+def _offer(settings: Settings) -> Offer:
+    return Offer(
+        name="florilegium",
+        title="Florilegium",
+        version=VERSION,
+        instructions=INSTRUCTIONS,
+        page_size=settings.list_page_size,
+        list_ttl_ms=settings.list_ttl_ms,
+        deadline_ms=settings.call_deadline_ms,
+        recheck_s=settings.access_recheck_s,
+    )
+
+
+async def _flush_regularly(runtime: Runtime) -> None:
+    """Writes down, now and then, when API keys were last used."""
+    while True:
+        await asyncio.sleep(runtime.settings.key_last_used_flush_s)
+        await runtime.authenticator.flush()

@@ -1,0 +1,50 @@
+"""Prometheus metrics. Labels are our own words (method, tool, outcome, route), never a user's."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from server.doors.presence import Presence
+from sessions.store import MemorySessions
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class Metrics:
+    """One registry per application, so that two in one process never share a counter."""
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._calls = Counter(
+            "florilegium_mcp_calls",
+            "MCP calls by outcome.",
+            ("method", "tool", "outcome"),
+            registry=self._registry,
+        )
+        self._seconds = Histogram(
+            "florilegium_mcp_call_seconds",
+            "Time an MCP call took.",
+            ("method", "tool"),
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+        self._responses = Counter(
+            "florilegium_http_responses", "HTTP responses by status.", ("status",), registry=self._registry
+        )
+
+    def watch(self, sessions: MemorySessions, presence: Presence) -> None:
+        """Gauges that are read when somebody asks."""
+        live = Gauge("florilegium_sessions", "Live legacy sessions.", registry=self._registry)
+        live.set_function(lambda: len(sessions))
+        streams = Gauge("florilegium_streams", "Open streams and WebSockets.", registry=self._registry)
+        streams.set_function(lambda: len(presence))
+
+    def called(self, method: str, tool: str, outcome: str, seconds: float) -> None:
+        self._calls.labels(method, tool, outcome).inc()
+        self._seconds.labels(method, tool).observe(seconds)
+
+    def responded(self, status: int) -> None:
+        self._responses.labels(str(status)).inc()
+
+    def render(self) -> bytes:
+        return generate_latest(self._registry)

@@ -1,0 +1,122 @@
+"""JSON Schema from Structs, written inline: several clients refuse `$ref`, and models read a flat schema better.
+
+Also the way back: arguments as a model sent them, coerced where the meaning is plain, or a sentence that lets the
+model correct itself.
+"""
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from config.errors import InvalidParams
+
+T = TypeVar("T")
+_REF = "#/$defs/"
+_WRONG_TYPE = re.compile(r"^Expected (?P<expected>.+?)(?:, got (?P<got>.+?))?(?: - at `\$\.?(?P<where>[^`]*)`)?$")
+_MISSING = re.compile(r"^Object missing required field `(?P<field>[^`]+)`")
+_UNKNOWN = re.compile(r"^Object contains unknown field `(?P<field>[^`]+)`")
+
+
+def input_schema(declared: type[Any]) -> dict[str, Any]:
+    """The schema of a tool's arguments. Null is dropped everywhere: for us an argument of null is an absent one."""
+    schema: dict[str, Any] = _without_null(_inline(declared))
+    return schema
+
+
+def output_schema(declared: type[Any]) -> dict[str, Any]:
+    return _inline(declared)
+
+
+class Mirrored(Struct, frozen=True):
+    """A property marked `x-mcp-header`: a modern client repeats its value in the header `Mcp-Param-<token>`."""
+
+    path: tuple[str, ...]
+    token: str
+    kind: str
+
+
+def mirrored_parameters(schema: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[Mirrored]:
+    properties = schema.get("properties")
+    for name, declared in properties.items() if isinstance(properties, Mapping) else ():
+        here = (*path, name)
+        if isinstance(token := declared.get("x-mcp-header"), str):
+            yield Mirrored(here, token, declared.get("type", ""))
+        yield from mirrored_parameters(declared, here)
+
+
+def _inline(declared: type[Any]) -> dict[str, Any]:
+    (schema,), components = msgspec.json.schema_components([declared], ref_template=_REF + "{name}")
+    inlined = _resolve(schema, components)
+    assert isinstance(inlined, dict)
+    inlined.pop("description", None)  # the Struct's docstring; the tool has a description of its own
+    return inlined
+
+
+def _resolve(node: Any, components: Mapping[str, Any]) -> Any:
+    """Replaces references by what they name. Our Structs do not recurse; a recursive one would fail at start-up."""
+    if isinstance(node, list):
+        return [_resolve(item, components) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if "$ref" in node:
+        return _resolve(components[node["$ref"].removeprefix(_REF)], components)
+    # "title" is the name of a Python class at this level, but may be a property's name inside "properties".
+    return {
+        key: {name: _resolve(item, components) for name, item in value.items()}
+        if key == "properties"
+        else _resolve(value, components)
+        for key, value in node.items()
+        if key != "title"
+    }
+
+
+def _without_null(node: Any) -> Any:
+    if isinstance(node, list):
+        return [_without_null(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    cleaned = {key: _without_null(value) for key, value in node.items() if not (key == "default" and value is None)}
+    options = cleaned.get("anyOf")
+    if isinstance(options, list) and {"type": "null"} in options:
+        rest = [option for option in options if option != {"type": "null"}]
+        del cleaned["anyOf"]
+        cleaned = {**rest[0], **cleaned} if len(rest) == 1 else {**cleaned, "anyOf": rest}
+    return cleaned
+
+
+def read_arguments(arguments: Mapping[str, Any], declared: type[T]) -> T:
+    """Arguments to the declared Struct: nulls dropped, "10" read as 10; else a sentence with field, got, expected."""
+    given = {name: value for name, value in arguments.items() if value is not None}
+    try:
+        return msgspec.convert(given, declared, strict=False)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise InvalidParams(_correction(str(error), given, declared)) from error
+
+
+def _correction(problem: str, given: Mapping[str, Any], declared: type[Any]) -> str:
+    if match := _MISSING.match(problem):
+        return f"argument {match['field']!r} is missing"
+    if match := _UNKNOWN.match(problem):
+        return _unknown_argument(match["field"], [field.encode_name for field in msgspec.structs.fields(declared)])
+    if (match := _WRONG_TYPE.match(problem)) and match["where"]:
+        value = given.get(match["where"].split(".")[0].split("[")[0])
+        got = match["got"] or f"`{_shorten(value)}`"
+        return f"argument {match['where']!r}: got {got}, expected {match['expected']}"
+    where = re.search(r"`\$\.?([^`]*)`", problem)
+    return f"argument {where[1]!r}: {problem}" if where and where[1] else problem
+
+
+def _unknown_argument(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    expected = ", ".join(known) if known else "none"
+    return f"argument {name!r} is unknown; {hint}expected: {expected}"
+
+
+def _shorten(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else text[:57] + "..."

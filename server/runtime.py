@@ -1,0 +1,27 @@
+"""Everything a running server consists of, in one frozen value. It is built in `server.lifespan` and nowhere else."""
+
+from msgspec import Struct
+
+from auth.authenticator import Authenticates
+from auth.rate_limits import Limits
+from auth.registry import Registry
+from auth.tickets import Tickets
+from config.paths import DataRoot
+from config.settings import Settings
+from server.doors.origin import OriginGuard
+from server.doors.presence import Presence
+from server.protocol.dispatcher import Dispatcher
+from sessions.store import MemorySessions
+
+
+class Runtime(Struct, frozen=True, kw_only=True):
+    settings: Settings
+    data_root: DataRoot
+    registry: Registry
+    authenticator: Authenticates
+    limits: Limits
+    tickets: Tickets
+    origins: OriginGuard
+    presence: Presence
+    sessions: MemorySessions
+    dispatcher: Dispatcher

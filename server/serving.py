@@ -1,0 +1,85 @@
+"""Runs the HTTP server on uvicorn and ends it gracefully: no new calls, the running ones finish, streams are told."""
+
+import asyncio
+import importlib
+import socket
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from config.errors import ConfigurationError
+from config.settings import Settings
+from server.doors.presence import Presence
+
+
+class Server(uvicorn.Server):
+    """Tells long-lived streams to end before uvicorn waits for them, or it would wait for ever."""
+
+    def __init__(self, config: uvicorn.Config, presence: Presence, announce: Callable[[str], None]) -> None:
+        super().__init__(config)
+        self._presence = presence
+        self._announce = announce
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            host, port = self.servers[0].sockets[0].getsockname()[:2]
+            self._announce(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
+
+    async def on_tick(self, counter: int) -> bool:
+        return await super().on_tick(counter) or self._presence.is_stopping
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._presence.stop()
+        await super().shutdown(sockets)
+
+
+async def serve(
+    app: ASGIApp, settings: Settings, presence: Presence, announce: Callable[[str], None] = lambda url: None
+) -> None:
+    """Serves until a signal ends it. `announce` is told the address once connections are accepted."""
+    config = uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        http="httptools",
+        ws="websockets-sansio",
+        ws_max_size=settings.body_max_bytes,
+        ws_ping_interval=settings.ws_ping_interval_s,
+        ws_ping_timeout=settings.ws_ping_interval_s,
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        date_header=True,
+        proxy_headers=bool(settings.trusted_proxies),
+        forwarded_allow_ips=list(settings.trusted_proxies),
+        timeout_graceful_shutdown=round(settings.shutdown_grace_s),
+    )
+    _require_free_port(settings)
+    await Server(config, presence, announce).serve()
+
+
+def _require_free_port(settings: Settings) -> None:
+    """Says what is wrong in a sentence; uvicorn would log a traceback and exit the process."""
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((settings.host, settings.port))
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot listen on {settings.host} port {settings.port}: {error.strerror}; choose another with --port"
+        ) from error
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    """asyncio.run, on uvloop where it is installed (the extra `fast`)."""
+    try:
+        loop_factory = importlib.import_module("uvloop").new_event_loop
+    except ImportError:
+        loop_factory = None
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
+        runner.run(main)

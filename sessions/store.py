@@ -1,0 +1,80 @@
+"""The sessions of this process, bounded in number and in idle time. A foreign or unknown id is the same answer."""
+
+import time
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from auth.context import SessionId
+from config.errors import SessionNotFound, Unavailable
+from config.paths import UserId
+from sessions.session import Owner, Session, new_session_id
+
+
+class MemorySessions:
+    """Least recently used first, so that expiry looks at the front only."""
+
+    def __init__(
+        self, ttl_s: float, max_total: int, max_per_user: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._ttl_s = ttl_s
+        self._max_total = max_total
+        self._max_per_user = max_per_user
+        self._clock = clock
+        self._sessions: OrderedDict[SessionId, Session] = OrderedDict()
+        self._per_user: Counter[UserId] = Counter()
+
+    def __len__(self) -> int:
+        self._expire()
+        return len(self._sessions)
+
+    def create(
+        self,
+        owner: Owner,
+        version: str,
+        client_name: str,
+        client_version: str,
+        capabilities: Mapping[str, Any],
+    ) -> Session:
+        """A user at its own limit loses its oldest session; only the limit for all refuses the newcomer."""
+        self._expire()
+        if self._per_user[owner[0]] >= self._max_per_user:
+            self._drop(next(s for s in self._sessions.values() if s.owner[0] == owner[0]))
+        if len(self._sessions) >= self._max_total:
+            raise Unavailable("too many open sessions", retry_after_s=self._ttl_s)
+        session = Session(new_session_id(), owner, version, client_name, client_version, capabilities, self._clock())
+        self._sessions[session.id] = session
+        self._per_user[owner[0]] += 1
+        return session
+
+    def get(self, session_id: str, owner: Owner) -> Session:
+        """The live session of that owner, its idle time starting anew."""
+        self._expire()
+        session = self._sessions.get(SessionId(session_id))
+        if session is None or session.owner != owner:
+            raise SessionNotFound
+        session.used_at = self._clock()
+        self._sessions.move_to_end(session.id)
+        return session
+
+    def holds(self, session: Session) -> bool:
+        self._expire()
+        return session.id in self._sessions
+
+    def end(self, session: Session) -> None:
+        if session.id in self._sessions:
+            self._drop(session)
+
+    def _expire(self) -> None:
+        oldest_allowed = self._clock() - self._ttl_s
+        while self._sessions:
+            session = next(iter(self._sessions.values()))
+            if session.used_at > oldest_allowed:
+                return
+            self._drop(session)
+
+    def _drop(self, session: Session) -> None:
+        del self._sessions[session.id]
+        self._per_user[session.owner[0]] -= 1
+        if not self._per_user[session.owner[0]]:
+            del self._per_user[session.owner[0]]

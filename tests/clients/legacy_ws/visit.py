@@ -1,0 +1,34 @@
+"""The last official Python client with a WebSocket transport (mcp 1.x), run by an interpreter of its own.
+
+Connects to the URL in FLORILEGIUM_TEST_URL, whose user information is the credential, lists the tools, calls
+`server_info` and prints one JSON object.
+"""
+
+import asyncio
+import importlib
+import json
+import os
+
+# By name: the project's own environment has mcp 2.x, where type checkers find no WebSocket transport.
+ClientSession = importlib.import_module("mcp").ClientSession
+websocket_client = importlib.import_module("mcp.client.websocket").websocket_client
+
+
+async def main() -> None:
+    async with (
+        websocket_client(os.environ["FLORILEGIUM_TEST_URL"]) as (reads, writes),
+        ClientSession(reads, writes) as session,
+    ):
+        await session.initialize()
+        listed = await session.list_tools()
+        answer = await session.call_tool("server_info", {})
+        seen = {
+            "tools": [tool.name for tool in listed.tools],
+            "isError": answer.isError,
+            "info": answer.structuredContent,
+        }
+    print(json.dumps(seen))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,96 @@
+"""The official Python client in dialogue: it is asked, told of progress and changes, in both eras over HTTP."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import mcp_types as types
+import pytest
+from mcp import Client
+from mcp.client.session import ClientRequestContext
+from mcp.client.streamable_http import streamable_http_client
+from mcp.client.subscriptions import ResourceUpdated, ToolsListChanged
+
+from tests.conformance.app import fixture_catalog
+from tests.live import Live, live, make_settings
+
+ERAS = ("2026-07-28", "legacy")
+
+
+@asynccontextmanager
+async def fixture_server(data_dir: Path) -> AsyncIterator[Live]:
+    settings = make_settings(data_dir)
+    async with live(settings, catalog=fixture_catalog(settings)) as up:
+        yield up
+
+
+@asynccontextmanager
+async def connected(up: Live, user: str, **options: Any) -> AsyncIterator[Client]:
+    async with (
+        httpx2.AsyncClient(headers=await up.bearer(user), trust_env=False) as http,
+        Client(streamable_http_client(up.mcp, http_client=http), **options) as client,
+    ):
+        yield client
+
+
+async def accept(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
+    return types.ElicitResult(action="accept", content={"name": "Ada", "color": "green"})
+
+
+async def sample(context: ClientRequestContext, params: types.CreateMessageRequestParams) -> types.CreateMessageResult:
+    return types.CreateMessageResult(role="assistant", content=types.TextContent(text="Good day,"), model="none")
+
+
+async def list_roots(context: ClientRequestContext) -> types.ListRootsResult:
+    return types.ListRootsResult.model_validate({"roots": [{"uri": "file:///library"}]})
+
+
+ANSWERING = {"elicitation_callback": accept, "sampling_callback": sample, "list_roots_callback": list_roots}
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_a_tool_asks_three_things_at_once(mode: str, tmp_path: Path) -> None:
+    async with fixture_server(tmp_path) as up, connected(up, "ada", mode=mode, **ANSWERING) as client:
+        answer = await client.call_tool("test_input_required_result_multiple_inputs")
+
+    assert answer.content == [types.TextContent(text="Good day, Ada, 1 roots")]
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_a_tool_asks_again_after_the_first_answer(mode: str, tmp_path: Path) -> None:
+    async with fixture_server(tmp_path) as up, connected(up, "ada", mode=mode, **ANSWERING) as client:
+        answer = await client.call_tool("test_input_required_result_multi_round")
+
+    assert answer.content == [types.TextContent(text="Ada likes green")]
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_progress_reaches_the_call_that_asked_for_it(mode: str, tmp_path: Path) -> None:
+    heard: list[tuple[float, float | None]] = []
+
+    async def hear(progress: float, total: float | None, message: str | None) -> None:
+        heard.append((progress, total))
+
+    async with fixture_server(tmp_path) as up, connected(up, "ada", mode=mode) as client:
+        await client.call_tool("test_tool_with_progress", progress_callback=hear)
+
+    assert heard == [(0, 100), (50, 100), (100, 100)]
+
+
+async def test_a_listener_hears_its_own_changes_and_nobody_elses(tmp_path: Path) -> None:
+    uri = "test://watched-resource"
+    async with (
+        fixture_server(tmp_path) as up,
+        connected(up, "ada", mode="2026-07-28") as ada,
+        connected(up, "bob", mode="2026-07-28") as bob,
+        ada.listen(tools_list_changed=True, resource_subscriptions=[uri]) as news,
+        asyncio.timeout(20),
+    ):
+        await bob.call_tool("test_trigger_resource_change")  # bob's library, not ada's
+        await bob.call_tool("test_trigger_tool_change")  # the tools are everybody's
+        assert await anext(news) == ToolsListChanged()
+        await ada.call_tool("test_trigger_resource_change")
+        assert await anext(news) == ResourceUpdated(uri=uri)

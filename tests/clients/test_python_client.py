@@ -1,0 +1,36 @@
+"""The official Python client over HTTP, with real tokens, in every way it can choose a protocol version."""
+
+import asyncio
+from pathlib import Path
+
+import httpx2
+import pytest
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
+
+from tests.live import Live, live, make_settings
+
+MODES = {"auto": "2026-07-28", "2026-07-28": "2026-07-28", "legacy": "2025-11-25"}
+
+
+async def ask_who_i_am(up: Live, user: str, mode: str) -> tuple[set[str], object]:
+    """The names of the tools listed, and what `server_info` says."""
+    async with (
+        httpx2.AsyncClient(headers=await up.bearer(user), trust_env=False) as http,
+        Client(streamable_http_client(up.mcp, http_client=http), mode=mode) as client,
+    ):
+        listed = await client.list_tools()
+        answer = await client.call_tool("server_info")
+    assert not answer.is_error
+    return {tool.name for tool in listed.tools}, answer.structured_content
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_each_user_is_known_by_the_own_name(mode: str, tmp_path: Path) -> None:
+    async with live(make_settings(tmp_path)) as up:
+        ada, bob = await asyncio.gather(ask_who_i_am(up, "ada", mode), ask_who_i_am(up, "bob", mode))
+
+    assert "server_info" in ada[0]
+    for (_, info), user in ((ada, "ada"), (bob, "bob")):
+        assert isinstance(info, dict)
+        assert (info["user"], info["protocol_version"]) == (user, MODES[mode])

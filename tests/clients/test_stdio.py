@@ -1,0 +1,59 @@
+"""The official Python client over stdio: it starts `florilegium stdio`, alone or as a bridge to a server elsewhere."""
+
+import sys
+from pathlib import Path
+
+import pytest
+from mcp import Client, StdioServerParameters
+from mcp.client.stdio import stdio_client
+from msgspec import convert
+
+from server.lifespan import open_runtime
+from tests.clients.programs import Info
+from tests.live import live, make_settings
+
+MODES = {"auto": "2026-07-28", "2026-07-28": "2026-07-28", "legacy": "2025-11-25"}
+START_TIMEOUT_S = 30
+
+
+async def visit(mode: str, log: Path, *arguments: str, environment: dict[str, str] | None = None) -> Info:
+    """Lists the tools and calls `server_info` of the process that the client starts."""
+    command = StdioServerParameters(
+        command=sys.executable, args=["-m", "server.cli", "stdio", *arguments], env=environment
+    )
+    with log.open("w") as errors:
+        transport = stdio_client(command, errlog=errors)
+        async with Client(transport, mode=mode, read_timeout_seconds=START_TIMEOUT_S) as client:
+            listed = await client.list_tools()
+            answer = await client.call_tool("server_info")
+    assert "server_info" in [tool.name for tool in listed.tools]
+    assert not answer.is_error
+    return convert(answer.structured_content, Info)
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_the_user_named_on_the_command_line_is_served(mode: str, tmp_path: Path) -> None:
+    settings = make_settings(tmp_path / "data")
+    async with open_runtime(settings) as runtime:
+        for name in ("ada", "bob"):
+            await runtime.registry.add_user(name)
+
+    info = await visit(mode, tmp_path / "log", "--data-dir", settings.data_dir, "--user", "bob")
+
+    assert info == Info("bob", MODES[mode])
+
+
+async def test_without_a_name_the_single_user_is_served(tmp_path: Path) -> None:
+    info = await visit("auto", tmp_path / "log", "--data-dir", str(tmp_path / "data"), "--single-user-name", "eve")
+
+    assert info == Info("eve", "2026-07-28")
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_the_bridge_serves_whoever_the_token_belongs_to(mode: str, tmp_path: Path) -> None:
+    async with live(make_settings(tmp_path / "data")) as up:
+        await up.user("bob")
+        given = {"JUDGE_TOKEN": await up.token("ada")}
+        info = await visit(mode, tmp_path / "log", "--remote", up.mcp, "--token-env", "JUDGE_TOKEN", environment=given)
+
+    assert info == Info("ada", MODES[mode])

@@ -1,0 +1,287 @@
+"""What the official conformance suite expects to find on a server: its tools, resources, templates and prompts.
+
+Names and texts are those of the suite's scenario descriptions. Nothing here can be imported from the product.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+from config.errors import FlorilegiumError
+from server.protocol.call import Call
+from server.protocol.catalog import (
+    Catalog,
+    Prompt,
+    PromptArgument,
+    PromptResult,
+    Resource,
+    ResourceTemplate,
+    Tool,
+    ToolResult,
+)
+from server.protocol.changes import Change
+from tests.conformance.blocks import Block, Nothing, Run, audio, embedded, image, red_pixel, text, tool
+from tests.conformance.questions import elicited, one_text, question_tools, round_tools
+
+# Long enough that a client sees three events and not one, short enough not to be felt (the suite asks for ~50 ms).
+PAUSE_S = 0.05
+
+
+def add_fixtures(catalog: Catalog) -> None:
+    """Adds everything the suite asks for to what the server itself offers."""
+    for added in (*_content_tools(), *_speaking_tools(), *question_tools(), *round_tools()):
+        catalog.add_tool(added)
+    for added in (*_schema_tools(), *_changing_tools(catalog)):
+        catalog.add_tool(added)
+    for resource in _resources():
+        catalog.add_resource(resource)
+    catalog.add_template(_template())
+    for prompt in _prompts():
+        catalog.add_prompt(prompt)
+
+
+def _content_tools() -> list[Tool]:
+    def answering(*blocks: Block) -> Run:
+        async def run(call: Call, given: Nothing) -> ToolResult:
+            return ToolResult(blocks)
+
+        return run
+
+    async def fail(call: Call, given: Nothing) -> ToolResult:
+        raise FlorilegiumError("This tool intentionally returns an error for testing")
+
+    return [
+        tool("test_simple_text", answering(text("This is a simple text response for testing."))),
+        tool("test_image_content", answering(image())),
+        tool("test_audio_content", answering(audio())),
+        tool(
+            "test_embedded_resource",
+            answering(embedded("test://embedded-resource", "text/plain", "This is an embedded resource content.")),
+        ),
+        tool(
+            "test_multiple_content_types",
+            answering(
+                text("Multiple content types test:"),
+                image(),
+                embedded("test://mixed-content-resource", "application/json", '{"test":"data","value":123}'),
+            ),
+        ),
+        tool("test_error_handling", fail),
+        # This server does not resume streams: a call whose answer is one JSON object has nothing to resume.
+        tool("test_reconnection", answering(text("Answered whole, in one piece."))),
+    ]
+
+
+# -- tools that speak while they run --------------------------------------------------------------------------------
+
+
+def _speaking_tools() -> list[Tool]:
+    async def log(call: Call, given: Nothing) -> ToolResult:
+        await call.log("info", "Tool execution started")
+        await asyncio.sleep(PAUSE_S)
+        await call.log("info", "Tool processing data")
+        await asyncio.sleep(PAUSE_S)
+        await call.log("info", "Tool execution completed")
+        return ToolResult([text("Logged three messages.")])
+
+    async def progress(call: Call, given: Nothing) -> ToolResult:
+        await call.progress(0, 100)
+        await asyncio.sleep(PAUSE_S)
+        await call.progress(50, 100)
+        await asyncio.sleep(PAUSE_S)
+        await call.progress(100, 100)
+        return ToolResult([text("Reported progress three times.")])
+
+    async def need_sampling(call: Call, given: Nothing) -> ToolResult:
+        call.require_capability("sampling")
+        return ToolResult([text("The client can sample.")])
+
+    return [
+        tool("test_tool_with_logging", log),
+        tool("test_logging_tool", log),
+        tool("test_tool_with_progress", progress),
+        tool("test_missing_capability", need_sampling),
+    ]
+
+
+# -- schemas and changes --------------------------------------------------------------------------------------------
+
+
+class Regional(Struct, forbid_unknown_fields=True):
+    region: Annotated[
+        str,
+        Meta(description="Repeated by the client in Mcp-Param-Region.", extra_json_schema={"x-mcp-header": "Region"}),
+    ]
+
+
+class Contact(Struct, forbid_unknown_fields=True, rename="camel"):
+    name: str | None = None
+    address: dict[str, str] | None = None
+    contact_method: str | None = None
+    phone: str | None = None
+    email: str | None = None
+
+
+# Every keyword family of JSON Schema 2020-12 that SEP-1613 and SEP-2106 want to arrive unchanged.
+_CONTACT_SCHEMA = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "type": "object",
+    "$defs": {
+        "address": {
+            "$anchor": "addressDef",
+            "type": "object",
+            "properties": {"street": {"type": "string"}, "city": {"type": "string"}},
+        }
+    },
+    "properties": {
+        "name": {"type": "string"},
+        "address": {"$ref": "#/$defs/address"},
+        "contactMethod": {"type": "string", "enum": ["phone", "email"]},
+        "phone": {"type": "string"},
+        "email": {"type": "string"},
+    },
+    "allOf": [{"anyOf": [{"required": ["phone"]}, {"required": ["email"]}]}],
+    "if": {"properties": {"contactMethod": {"const": "phone"}}, "required": ["contactMethod"]},
+    "then": {"required": ["phone"]},
+    "else": {"required": ["email"]},
+    "additionalProperties": False,
+}
+
+
+def _schema_tools() -> list[Tool]:
+    async def regional(call: Call, given: Regional) -> ToolResult:
+        return ToolResult([text(f"region={given.region}")])
+
+    async def contact(call: Call, given: Contact) -> ToolResult:
+        return ToolResult([text(f"contact={given.name}")])
+
+    return [
+        tool("test_x_mcp_header", regional, Regional),
+        tool("json_schema_2020_12_tool", contact, Contact, _CONTACT_SCHEMA),
+    ]
+
+
+def _changing_tools(catalog: Catalog) -> list[Tool]:
+    """Tools that change a list or a resource while others listen."""
+
+    async def passing(call: Call, given: Nothing) -> ToolResult:
+        return ToolResult([text("Here for a while.")])
+
+    async def passing_prompt(call: Call, given: Mapping[str, str]) -> PromptResult:
+        return PromptResult([_user(text("Here for a while."))])
+
+    async def change_tools(call: Call, given: Nothing) -> ToolResult:
+        if "test_passing_tool" in catalog.tools:
+            catalog.remove_tool("test_passing_tool")
+        else:
+            catalog.add_tool(tool("test_passing_tool", passing))
+        return ToolResult([text("The list of tools has changed.")])
+
+    async def change_prompts(call: Call, given: Nothing) -> ToolResult:
+        if "test_passing_prompt" in catalog.prompts:
+            catalog.remove_prompt("test_passing_prompt")
+        else:
+            catalog.add_prompt(Prompt(name="test_passing_prompt", description="Comes and goes.", get=passing_prompt))
+        return ToolResult([text("The list of prompts has changed.")])
+
+    async def change_resource(call: Call, given: Nothing) -> ToolResult:
+        catalog.changes.publish(Change("updated", "test://watched-resource", call.context.user_id))
+        return ToolResult([text("The watched resource has changed.")])
+
+    return [
+        tool("test_trigger_tool_change", change_tools),
+        tool("test_trigger_prompt_change", change_prompts),
+        tool("test_trigger_resource_change", change_resource),
+    ]
+
+
+# -- resources and prompts ------------------------------------------------------------------------------------------
+
+
+def _resources() -> list[Resource]:
+    async def static_text(call: Call, uri: str, variables: Mapping[str, str]) -> list[Block]:
+        words = "This is the content of the static text resource."
+        return [{"uri": uri, "mimeType": "text/plain", "text": words}]
+
+    async def static_binary(call: Call, uri: str, variables: Mapping[str, str]) -> list[Block]:
+        return [{"uri": uri, "mimeType": "image/png", "blob": red_pixel()}]
+
+    async def watched(call: Call, uri: str, variables: Mapping[str, str]) -> list[Block]:
+        return [{"uri": uri, "mimeType": "text/plain", "text": "Watch me."}]
+
+    return [
+        Resource(uri="test://static-text", name="static-text", description="A fixed text.", read=static_text),
+        Resource(
+            uri="test://static-binary",
+            name="static-binary",
+            description="A fixed image.",
+            read=static_binary,
+            mime_type="image/png",
+        ),
+        Resource(uri="test://watched-resource", name="watched", description="A watched text.", read=watched),
+    ]
+
+
+def _template() -> ResourceTemplate:
+    async def read(call: Call, uri: str, variables: Mapping[str, str]) -> list[Block]:
+        identity = variables["id"]
+        words = f'{{"id":"{identity}","templateTest":true,"data":"Data for ID: {identity}"}}'
+        return [{"uri": uri, "mimeType": "application/json", "text": words}]
+
+    return ResourceTemplate(
+        uri_template="test://template/{id}/data",
+        name="template",
+        description="Data for one id.",
+        read=read,
+        mime_type="application/json",
+    )
+
+
+def _user(content: Block) -> Block:
+    return {"role": "user", "content": content}
+
+
+def _prompts() -> list[Prompt]:
+    async def simple(call: Call, given: Mapping[str, str]) -> PromptResult:
+        return PromptResult([_user(text("This is a simple prompt for testing."))])
+
+    async def with_arguments(call: Call, given: Mapping[str, str]) -> PromptResult:
+        words = f"Prompt with arguments: arg1='{given['arg1']}', arg2='{given['arg2']}'"
+        return PromptResult([_user(text(words))])
+
+    async def with_resource(call: Call, given: Mapping[str, str]) -> PromptResult:
+        resource = embedded(given["resourceUri"], "text/plain", "Embedded resource content for testing.")
+        return PromptResult([_user(resource), _user(text("Please process the embedded resource above."))])
+
+    async def with_image(call: Call, given: Mapping[str, str]) -> PromptResult:
+        return PromptResult([_user(image()), _user(text("Please analyze the image above."))])
+
+    async def asking(call: Call, given: Mapping[str, str]) -> PromptResult:
+        answers = await call.ask({"user_context": one_text("What context should the prompt use?", "context")})
+        return PromptResult([_user(text(f"Context: {elicited(answers['user_context'], 'context')}"))])
+
+    async def complete(call: Call, value: str, given: Mapping[str, str]) -> list[str]:
+        return [word for word in ("paris", "park", "party", "test") if word.startswith(value)]
+
+    return [
+        Prompt(name="test_simple_prompt", description="A prompt without arguments.", get=simple),
+        Prompt(
+            name="test_prompt_with_arguments",
+            description="A prompt with two arguments.",
+            get=with_arguments,
+            arguments=(
+                PromptArgument(name="arg1", description="First test argument.", required=True, complete=complete),
+                PromptArgument(name="arg2", description="Second test argument.", required=True),
+            ),
+        ),
+        Prompt(
+            name="test_prompt_with_embedded_resource",
+            description="A prompt that embeds a resource.",
+            get=with_resource,
+            arguments=(PromptArgument(name="resourceUri", description="The resource to embed.", required=True),),
+        ),
+        Prompt(name="test_prompt_with_image", description="A prompt with an image.", get=with_image),
+        Prompt(name="test_input_required_result_prompt", description="A prompt that asks first.", get=asking),
+    ]

@@ -1,0 +1,88 @@
+"""A real server for tests: uvicorn on a free loopback port, inside the test's own event loop."""
+
+import asyncio
+import socket
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from auth.authenticator import Authenticates
+from auth.principal import SCOPES
+from auth.registry import UserRecord
+from auth.tokens import mint
+from config.settings import Settings, check
+from server.app import build_app
+from server.lifespan import open_runtime
+from server.metrics import Metrics
+from server.protocol.catalog import Catalog
+from server.runtime import Runtime
+from server.serving import serve
+
+JWT_SECRET = "a secret for tests that is long enough"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def make_settings(data_dir: Path, **changes: Any) -> Settings:
+    """Settings for one test; HS256 tokens are accepted and needed unless `jwt_secret=""` is given."""
+    given = {"data_dir": str(data_dir), "port": free_port(), "jwt_secret": JWT_SECRET, "log_requests": False, "shutdown_grace_s": 1.0}
+    settings = Settings(**{**given, **changes})
+    check(settings)
+    return settings
+
+
+class Live(Struct, frozen=True):
+    """A server that is up."""
+
+    runtime: Runtime
+    url: str
+
+    @property
+    def mcp(self) -> str:
+        return f"{self.url}/mcp"
+
+    @property
+    def ws(self) -> str:
+        return f"{self.url.replace('http', 'ws', 1)}/mcp/ws"
+
+    async def user(self, name: str) -> UserRecord:
+        found = await self.runtime.registry.user_by_name(name)
+        return found or await self.runtime.registry.add_user(name)
+
+    async def token(self, name: str, scopes: tuple[str, ...] = SCOPES, **changes: Any) -> str:
+        """A good token of that user, who exists afterwards."""
+        await self.user(name)
+        given = {"lifetime_s": 3600.0, "now": time.time(), "client_id": "test-client", **changes}
+        return mint(self.runtime.settings, name, scopes, **given)
+
+    async def bearer(self, name: str, scopes: tuple[str, ...] = SCOPES) -> dict[str, str]:
+        return {"Authorization": f"Bearer {await self.token(name, scopes)}"}
+
+
+@asynccontextmanager
+async def live(
+    settings: Settings, *, catalog: Catalog | None = None, authenticator: Authenticates | None = None
+) -> AsyncIterator[Live]:
+    metrics = Metrics()
+    async with open_runtime(settings, catalog=catalog, authenticator=authenticator, observer=metrics) as runtime:
+        up: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        app = build_app(runtime, metrics)
+        serving = asyncio.create_task(serve(app, settings, runtime.presence, up.set_result))
+        try:
+            async with asyncio.timeout(10):
+                await asyncio.wait((up, serving), return_when=asyncio.FIRST_COMPLETED)
+            if serving.done():
+                serving.result()
+            yield Live(runtime, await up)
+        finally:
+            runtime.presence.stop()
+            await asyncio.gather(serving, return_exceptions=True)

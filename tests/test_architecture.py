@@ -1,0 +1,149 @@
+"""The house rules, checked: import direction, the error tree, documentation that keeps up, names that are ours."""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import distributions
+from pathlib import Path
+
+import pytest
+
+import config.errors
+from config.errors import FlorilegiumError
+from config.settings import Settings
+from server.lifespan import build_catalog
+from server.protocol.messages import error_message
+from server.reference import tools_markdown
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("aggregator", "auth", "config", "server", "sessions", "sources")
+# Who may import whom: a package sees those that stand after it. `sessions` and `sources` do not see each other.
+LADDER = {
+    "server": {"server", "aggregator", "sessions", "sources", "auth", "config"},
+    "aggregator": {"aggregator", "sessions", "sources", "auth", "config"},
+    "sessions": {"sessions", "auth", "config"},
+    "sources": {"sources", "auth", "config"},
+    "auth": {"auth", "config"},
+    "config": {"config"},
+}
+
+
+def product_files() -> Iterator[Path]:
+    for package in PACKAGES:
+        yield from sorted((ROOT / package).rglob("*.py"))
+
+
+def imported_names(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or ""
+
+
+def all_errors(root: type[FlorilegiumError] = FlorilegiumError) -> Iterator[type[FlorilegiumError]]:
+    yield root
+    for child in root.__subclasses__():
+        yield from all_errors(child)
+
+
+@pytest.mark.parametrize("path", list(product_files()), ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_run_one_way_and_never_into_the_tests(path: Path) -> None:
+    package = path.relative_to(ROOT).parts[0]
+    tops = {name.partition(".")[0] for name in imported_names(ast.parse(path.read_text()))}
+    assert tops & {*PACKAGES, "tests", "bench"} <= LADDER[package]
+
+
+def test_the_official_sdk_is_never_part_of_the_product() -> None:
+    tops = {name.partition(".")[0] for path in product_files() for name in imported_names(ast.parse(path.read_text()))}
+    assert not tops & {"mcp", "mcp_types", "fastmcp"}
+
+
+def test_an_import_inside_a_function_carries_its_reason() -> None:
+    bare = []
+    for path in product_files():
+        lines = path.read_text().splitlines()
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                inner = [n for n in ast.walk(node) if isinstance(n, ast.Import | ast.ImportFrom)]
+                bare += [f"{path.name}:{n.lineno}" for n in inner if " - " not in lines[n.lineno - 1]]
+    assert bare == []
+
+
+def test_any_exception_is_caught_in_outermost_handlers_only() -> None:
+    catching = {
+        str(path.relative_to(ROOT))
+        for path in product_files()
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ExceptHandler) and (node.type is None or ast.unparse(node.type) == "Exception")
+    }
+    assert catching == {
+        "server/doors/http.py",  # one HTTP request
+        "server/protocol/connection.py",  # one request of a lasting connection
+        "server/protocol/dispatcher.py",  # one tool
+    }
+
+
+@pytest.mark.parametrize("error", list(all_errors()), ids=lambda error: error.__name__)
+def test_every_error_has_a_status_a_code_and_a_place_in_the_drawn_tree(error: type[FlorilegiumError]) -> None:
+    assert 400 <= error.status < 600
+    assert error.code
+    if error.__module__ == "config.errors":
+        assert re.search(rf"\b{error.__name__}\b", config.errors.__doc__ or "")
+
+
+def test_every_error_becomes_a_json_rpc_error() -> None:
+    body = error_message(7, FlorilegiumError("it broke", {"why": "test"}))
+    assert body == {
+        "jsonrpc": "2.0",
+        "id": 7,
+        "error": {"code": -32603, "message": "it broke", "data": {"why": "test"}},
+    }
+
+
+def test_every_tool_is_documented() -> None:
+    assert (ROOT / "docs" / "tools.md").read_text() == tools_markdown(build_catalog(Settings()))
+
+
+def test_every_tool_description_fits_the_strictest_client_and_shows_an_example() -> None:
+    for tool in build_catalog(Settings()).tools.values():
+        assert "Example:" in tool.description
+        assert re.fullmatch(r"[a-z][a-z0-9_]{0,39}", tool.name)
+
+
+def test_no_installed_distribution_claims_one_of_our_names() -> None:
+    claimed = {
+        f"{distribution.metadata['Name']}: {file.parts[0]}"
+        for distribution in distributions()
+        if distribution.metadata["Name"] != "florilegium"
+        for file in distribution.files or ()
+        if file.parts[0].removesuffix(".py") in PACKAGES
+    }
+    assert claimed == set()
+
+
+def test_no_tracked_file_names_a_machine_path_or_a_registry() -> None:
+    tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    own = Path(__file__).relative_to(ROOT).as_posix()
+    found = []
+    for name in tracked:
+        path = ROOT / name
+        if name == own or not path.is_file():
+            continue
+        text = path.read_text(errors="replace")
+        found += [
+            name
+            for pattern in (r"(?<![\w.])/(work|root|farm)/", r"registry\.npmjs|pypi\.org|pythonhosted")
+            if re.search(pattern, text)
+        ]
+    assert found == []
+
+
+def test_stdio_starts_without_the_web_stack() -> None:
+    script = (
+        "import sys, server.doors.stdio, server.lifespan; print(*sorted({m.partition('.')[0] for m in sys.modules}))"
+    )
+    loaded = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert not {"starlette", "uvicorn", "jwt", "prometheus_client", "cryptography"} & set(loaded.split())

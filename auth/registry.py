@@ -195,10 +195,17 @@ class Registry:
         return await self._database.write(job)
 
     async def enable_user(self, user_id: UserId) -> UserRecord:
-        """Let the user in again, with new keys and with tokens issued since the user was disabled."""
+        """Let the user in again, with new keys and with tokens issued from now on.
+
+        Not with those issued meanwhile: an issuer whose clock is ahead dates a token from before the disabling
+        after it.
+        """
 
         def job(db: sqlite3.Connection) -> UserRecord:
-            db.execute("UPDATE users SET disabled_at = NULL WHERE id = ?", (user_id,))
+            db.execute(
+                "UPDATE users SET disabled_at = NULL, tokens_valid_after = ? WHERE id = ? AND disabled_at IS NOT NULL",
+                (self._clock(), user_id),
+            )
             return _existing_user(db, user_id)
 
         return await self._database.write(job)

@@ -5,12 +5,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+from loguru import logger
+
 from auth.authenticator import Authenticates, Authenticator
 from auth.rate_limits import Limits, limits_of
 from auth.registry import Registry
 from auth.signing_keys import signing_keys
 from auth.tickets import Tickets
 from auth.tokens import JwtVerifier
+from config.errors import StorageError
 from config.paths import DataRoot
 from config.settings import Settings
 from server.doors.origin import OriginGuard
@@ -78,7 +81,7 @@ async def open_runtime(
             flushing.cancel()
             with suppress(asyncio.CancelledError):
                 await flushing
-            await gate.flush()
+            await _flush(runtime)
 
 
 def _authenticator(settings: Settings, registry: Registry, limits: Limits) -> Authenticator:
@@ -104,4 +107,12 @@ async def _flush_regularly(runtime: Runtime) -> None:
     """Writes down, now and then, when API keys were last used."""
     while True:
         await asyncio.sleep(runtime.settings.key_last_used_flush_s)
+        await _flush(runtime)
+
+
+async def _flush(runtime: Runtime) -> None:
+    """What cannot be written now is kept for the next time; serving does not depend on it."""
+    try:
         await runtime.authenticator.flush()
+    except StorageError as error:
+        logger.warning("the last use of API keys was not written down: {}", error.message)

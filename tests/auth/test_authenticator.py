@@ -383,15 +383,17 @@ async def test_disabling_is_for_good_and_enabling_asks_for_new_credentials(
         before = await server.authenticate(old_token)
         clock.advance(1)
         await elsewhere.disable_user(alice.id)
-        fresh_token = f"Bearer {ALICE.token(iat=NOW + 2)}"
-        assert not await is_accepted(server, fresh_token)
+        meanwhile_token = f"Bearer {ALICE.token(iat=NOW + 1)}"
+        assert not await is_accepted(server, meanwhile_token)
 
         clock.advance(1)
         await elsewhere.enable_user(alice.id)
+        fresh_token = f"Bearer {ALICE.token(iat=NOW + 2)}"
         _, new_key = await elsewhere.create_key(alice.id, "new", [READ])
 
         assert not await is_accepted(server, old_key)
         assert not await is_accepted(server, old_token)
+        assert not await is_accepted(server, meanwhile_token)
         assert not await is_accepted(server, f"Bearer {ALICE.token(iat=ABSENT)}")
         after = await server.authenticate(fresh_token)
         assert await is_accepted(server, f"Bearer {new_key}")
@@ -425,6 +427,7 @@ class FakeVerifier:
     """Accepts every token, or none, and counts how often it is asked."""
 
     def __init__(self) -> None:
+        self.issuer = PUBLIC_URL
         self.accepts = True
         self.asked = 0
         self.generation = 0
@@ -433,13 +436,25 @@ class FakeVerifier:
         self.asked += 1
         if not self.accepts:
             raise Unauthenticated("token not accepted", presented=True)
-        return Claims(PUBLIC_URL, "alice", ClientId("reader"), frozenset({READ}), NOW + 3600, NOW - 60, token)
+        return Claims(self.issuer, "alice", ClientId("reader"), frozenset({READ}), NOW + 3600, NOW - 60, token)
 
 
 def remembering(registry: Registry, clock: FakeClock, **changes: Any) -> tuple[Authenticator, FakeVerifier]:
     settings = make_settings(jwt_secret=SECRET, **changes)
     verifier = FakeVerifier()
     return Authenticator(settings, registry, limits_of(settings, clock).failures, verifier, clock), verifier
+
+
+async def test_a_user_without_issuer_belongs_to_the_configured_issuer_alone(
+    registry: Registry, clock: FakeClock
+) -> None:
+    door, verifier = remembering(registry, clock)
+    await registry.add_user("alice")
+
+    verifier.issuer = "https://other.example.com"
+    assert not await is_accepted(door, "Bearer one")
+    verifier.issuer = PUBLIC_URL
+    assert await is_accepted(door, "Bearer two")
 
 
 async def test_a_good_token_is_verified_once_per_interval(registry: Registry, clock: FakeClock) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -23,6 +24,12 @@ from config.paths import UserId, new_user_id
 from tests.auth.scene import NOW, FakeClock
 
 NOBODY = new_user_id()
+
+
+def rows_of(path: Path, query: str) -> list[tuple[Any, ...]]:
+    """What is in the file, past the registry."""
+    with closing(sqlite3.connect(path)) as db:
+        return db.execute(query).fetchall()
 
 
 # Users
@@ -88,16 +95,33 @@ async def test_enabling_brings_back_the_user_but_not_its_keys(registry: Registry
     with pytest.raises(Conflict, match="disabled"):
         await registry.create_key(alice.id, "too early", [READ])
 
+    clock.advance(10)
     enabled = await registry.enable_user(alice.id)
     new, _ = await registry.create_key(alice.id, "new", [READ])
 
     assert not enabled.is_disabled
-    assert enabled.epoch == 1
+    assert (enabled.epoch, enabled.tokens_valid_after) == (1, NOW + 10)
     found = {key.id: key.is_good(clock()) for key in await registry.list_keys()}
     assert found == {old.id: False, new.id: True}
 
 
-async def test_deleting_forgets_one_user_and_its_keys(registry: Registry, clock: FakeClock) -> None:
+async def test_enabling_a_user_who_is_not_disabled_changes_nothing(registry: Registry) -> None:
+    alice = await registry.add_user("alice")
+
+    assert await registry.enable_user(alice.id) == alice
+
+
+async def test_disabling_twice_keeps_the_first_date(registry: Registry, clock: FakeClock) -> None:
+    alice = await registry.add_user("alice")
+    await registry.disable_user(alice.id)
+    clock.advance(10)
+
+    again = await registry.disable_user(alice.id)
+
+    assert (again.disabled_at, again.epoch, again.tokens_valid_after) == (NOW, 2, NOW + 10)
+
+
+async def test_deleting_forgets_one_user_and_its_keys(registry: Registry, clock: FakeClock, control_path: Path) -> None:
     alice, bob = await registry.add_user("alice"), await registry.add_user("bob")
     _, secret = await registry.create_key(alice.id, "laptop", [READ])
     await registry.create_key(bob.id, "laptop", [READ])
@@ -107,6 +131,7 @@ async def test_deleting_forgets_one_user_and_its_keys(registry: Registry, clock:
     assert await registry.list_users() == [bob]
     assert [key.user for key in await registry.list_keys()] == [bob]
     assert await registry.key_by_hash(hash_of(secret)) is None
+    assert hash_of(secret) not in {row[0] for row in rows_of(control_path, "SELECT hash FROM keys")}
     assert await registry.departed_at("", "alice") == clock()
     assert await registry.departed_at("", "bob") == 0
 
@@ -272,8 +297,7 @@ async def test_a_revocation_outlives_the_token_by_any_leeway_and_then_is_purged(
     clock.advance(3600)
     await registry.revoke_token("new", NOW)
 
-    with closing(sqlite3.connect(control_path)) as db:
-        assert db.execute("SELECT identity, until FROM revoked_tokens").fetchall() == [("new", NOW + 1800)]
+    assert rows_of(control_path, "SELECT identity, until FROM revoked_tokens") == [("new", NOW + 1800)]
 
 
 # The file
@@ -428,5 +452,4 @@ async def test_nothing_acknowledged_is_lost_when_a_writer_is_killed(control_path
             found = {user.id: user for user in await registry.list_users()}
             assert all(found[user_id].is_disabled for user_id in acknowledged)
             assert all(key.revoked_at or not key.user.is_disabled for key in await registry.list_keys())
-        with closing(sqlite3.connect(control_path)) as db:
-            assert db.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert rows_of(control_path, "PRAGMA integrity_check") == [("ok",)]

@@ -11,7 +11,7 @@ from auth.principal import ADMIN, READ, WRITE
 from auth.signing_keys import signing_keys
 from auth.tokens import Claims, JwtVerifier, mint
 from config.errors import ConfigurationError, InvalidParams, Unauthenticated
-from tests.auth.issuers import ABSENT, b64, compact, hs256
+from tests.auth.issuers import ABSENT, b64, compact, eddsa, es256, hs256, jwks
 from tests.auth.scene import NOW, PUBLIC_URL, SECRET, make_settings
 
 ISSUER = hs256()
@@ -93,6 +93,32 @@ async def test_a_token_expires_exactly_after_its_leeway(leeway_s: int) -> None:
     assert (await judge.verify(token, NOW + leeway_s - 0.001)).expires_at == NOW + leeway_s
     with pytest.raises(Unauthenticated, match=r"^token expired$"):
         await judge.verify(token, NOW + leeway_s)
+
+
+@pytest.mark.parametrize("iss", [PUBLIC_URL[:-1], PUBLIC_URL + "/", PUBLIC_URL.upper(), "https://other.example.com"])
+async def test_the_issuer_is_compared_exactly(iss: str) -> None:
+    with pytest.raises(Unauthenticated):
+        await verifier().verify(ISSUER.token(iss=iss), NOW)
+
+
+async def test_an_algorithm_off_the_list_is_refused_before_any_key_is_looked_for() -> None:
+    fetches = 0
+
+    async def fetch(_url: str) -> bytes:
+        nonlocal fetches
+        fetches += 1
+        return jwks(es256(), eddsa())
+
+    settings = make_settings(jwt_jwks_url="https://id/keys", jwt_issuer=es256().iss, jwt_algorithms=("EdDSA",))
+    keys = signing_keys(settings, fetch)
+    assert keys
+    judge = JwtVerifier(settings, keys)
+
+    with pytest.raises(Unauthenticated):
+        await judge.verify(es256().token(), NOW)
+    assert fetches == 0
+    assert (await judge.verify(eddsa().token(), NOW)).subject == "alice"
+    assert fetches == 1
 
 
 async def test_token_types_are_a_setting() -> None:

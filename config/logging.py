@@ -4,6 +4,7 @@ Callers log no credential and no content. As the last line of defence, whatever 
 masked here, and the debug lines of libraries, which print frames and statements, are not passed on.
 """
 
+import itertools
 import logging
 import re
 import secrets
@@ -11,7 +12,7 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
-from datetime import UTC
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import msgspec
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from loguru import Message, Record
 
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
+
+# A request id only has to be told apart from others, so it is counted, not drawn.
+_PROCESS = secrets.token_hex(4)
+_COUNT = itertools.count(1)
 
 _MASK = "[masked]"
 
@@ -36,6 +41,8 @@ _CREDENTIAL = re.compile(
     """,
     re.VERBOSE,
 )
+# Paths that cannot carry a credential, so their lines need no masking.
+_PLAIN_PATHS = frozenset(("/mcp", "/mcp/", "/healthz", "/readyz", "/metrics"))
 _SECRET_NAMES = frozenset(("authorization", "cookie", "password", "secret", "ticket", "token"))
 
 # In text form a line break or an escape sequence would forge lines or steer the terminal.
@@ -52,8 +59,8 @@ _LEVELS = (
 
 
 def new_request_id() -> str:
-    """64 random bits: enough to tell the requests of a log apart; it grants nothing."""
-    return secrets.token_hex(8)
+    """Enough to tell the requests of a log apart; it grants nothing."""
+    return f"{_PROCESS}{next(_COUNT):08x}"
 
 
 def current_request_id() -> str:
@@ -82,8 +89,9 @@ def configure(
     logger.remove()
     logger.configure(patcher=_add_request_id)
     # diagnose would print the values of variables; catch would print the record, unmasked, when a line fails.
+    write = _writer(target)
     logger.add(
-        _sink(target, _text_line if is_text else _json_line),
+        _sink(write, _text_line if is_text else _json_line),
         level=level,
         format=_exception_only,
         backtrace=False,
@@ -91,6 +99,27 @@ def configure(
         catch=False,
     )
     _route_standard_logging(level)
+    _direct.write = write if level <= logging.INFO and not is_text else None
+
+
+class _Direct:
+    """Where `log_request` writes without loguru; None while lines are text, below the level, or not configured."""
+
+    write: Callable[[str], None] | None = None
+
+
+_direct = _Direct()
+
+
+def log_request(verb: str, path: str, status: int, milliseconds: float) -> None:
+    """The one line of a request. In JSON form it is written here: loguru's record costs more than a whole call."""
+    message = f"{verb} {path} {status or '-'} {milliseconds:.1f} ms"
+    if _direct.write is None or path not in _PLAIN_PATHS:
+        logger.info("{}", message)
+        return
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    line = {"time": now, "level": "info", "message": message, "request_id": REQUEST_ID.get()}
+    _direct.write(msgspec.json.encode(line).decode())
 
 
 def _add_request_id(record: "Record") -> None:
@@ -102,15 +131,21 @@ def _exception_only(record: "Record") -> str:
     return "{exception}"
 
 
-def _sink(stream: TextIO, line_of: Callable[["Record", str], str]) -> Callable[["Message"], None]:
-    def write(message: "Message") -> None:
-        line = line_of(message.record, str(message))
+def _writer(stream: TextIO) -> Callable[[str], None]:
+    def write(line: str) -> None:
         # A log that cannot be written (closed pipe, full disk) must not fail the request it tells of.
         with suppress(OSError, ValueError):
             stream.write(line + "\n")
             stream.flush()
 
     return write
+
+
+def _sink(write: Callable[[str], None], line_of: Callable[["Record", str], str]) -> Callable[["Message"], None]:
+    def take(message: "Message") -> None:
+        write(line_of(message.record, str(message)))
+
+    return take
 
 
 def _json_line(record: "Record", exception: str) -> str:

@@ -202,6 +202,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     get_sibling_window: Annotated[
         int, _number("passages", "Passages on each side of a match that are read with it.", 0, 50)
     ] = 2
+    prompt_max_chars: Annotated[
+        int,
+        _number("characters", "Longest text that one of the user's prompts may become, arguments filled in.", 1, 10**9),
+    ] = 1_000_000
     chat_page_max: Annotated[
         int, _number("messages", "Messages in one page of a conversation, at most.", 1, 10_000)
     ] = 200

@@ -133,7 +133,7 @@ def test_every_line_of_a_request_carries_its_id_and_no_other() -> None:
         REQUEST_ID.set(request_id)
         assert current_request_id() == request_id
         logger.info("ours")
-        logging.getLogger("uvicorn.error").info("the library's")
+        logging.getLogger("some.library").info("the library's")
 
     def act() -> None:
         for request_id in ("ada-1", "bob-1"):

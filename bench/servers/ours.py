@@ -1,0 +1,78 @@
+"""Florilegium as it is deployed: same factory, tokens and keys checked, rates counted, each request logged as JSON.
+
+Two things differ from the defaults: the rates are too high to be reached, and the catalog has an echo tool beside
+the product's own, so that the SDK's server can be given the same work.
+"""
+
+import secrets
+import sys
+import time
+
+from msgspec import Struct
+
+from auth.principal import READ
+from auth.tokens import mint
+from bench.servers import ECHO_DESCRIPTION, ECHO_TITLE, Account, Announcement, announce
+from config.logging import configure
+from config.settings import Settings, check
+from server.app import build_app
+from server.lifespan import build_catalog, open_runtime
+from server.metrics import Metrics
+from server.protocol.call import Call
+from server.protocol.catalog import Tool
+from server.runtime import Runtime
+from server.serving import run, serve
+
+# With the 32 connections of a measurement: four WebSockets a user, well below the default of stream_max_per_user.
+USERS = 8
+TOKEN_LIFETIME_S = 3600.0
+UNREACHABLE_RATE_PER_MINUTE = 1e9
+UNREACHABLE_BURST = 1_000_000_000
+
+
+class Text(Struct, frozen=True, forbid_unknown_fields=True):
+    text: str
+
+
+async def echo(call: Call, given: Text) -> Text:
+    return given
+
+
+ECHO = Tool(name="echo", title=ECHO_TITLE, description=ECHO_DESCRIPTION, input=Text, output=Text, run=echo)
+
+
+def settings_for(data_dir: str) -> Settings:
+    settings = Settings(
+        data_dir=data_dir,
+        port=0,
+        jwt_secret=secrets.token_urlsafe(32),
+        rate_user_per_minute=UNREACHABLE_RATE_PER_MINUTE,
+        rate_user_burst=UNREACHABLE_BURST,
+        rate_tool_per_minute=UNREACHABLE_RATE_PER_MINUTE,
+        rate_tool_burst=UNREACHABLE_BURST,
+    )
+    check(settings)
+    return settings
+
+
+async def open_account(runtime: Runtime, name: str) -> Account:
+    user = await runtime.registry.add_user(name)
+    _, key = await runtime.registry.create_key(user.id, "bench", (READ,))
+    now = time.time()
+    token = mint(runtime.settings, name, (READ,), lifetime_s=TOKEN_LIFETIME_S, now=now, client_id="bench")
+    return Account(token, key)
+
+
+async def main(data_dir: str) -> None:
+    settings = settings_for(data_dir)
+    configure(settings.log_level, settings.log_format)
+    catalog, metrics = build_catalog(settings), Metrics()
+    catalog.add_tool(ECHO)
+    async with open_runtime(settings, catalog=catalog, observer=metrics) as runtime:
+        accounts = tuple([await open_account(runtime, f"user{number}") for number in range(USERS)])
+        app = build_app(runtime, metrics)
+        await serve(app, settings, runtime.presence, lambda url: announce(Announcement(url, accounts)))
+
+
+if __name__ == "__main__":
+    run(main(sys.argv[1]))

@@ -1,0 +1,18 @@
+"""Runs a foreign app on uvicorn as ours is run: the same loop, the same parser, no access log."""
+
+import socket
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from bench.servers import Announcement, announce
+from server.serving import run
+
+
+def serve_plainly(app: ASGIApp) -> None:
+    """Serves on a free loopback port until a signal ends it."""
+    listening = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(app, http="httptools", ws="none", access_log=False, log_config=None, server_header=False)
+    # The kernel keeps early connections until uvicorn accepts them.
+    announce(Announcement(f"http://127.0.0.1:{listening.getsockname()[1]}"))
+    run(uvicorn.Server(config).serve(sockets=[listening]))

@@ -22,7 +22,7 @@ def require_url(field: str, url: str) -> str:
         _ = parts.port  # parsed, and refused, only when it is read
     except ValueError:
         parts = urlsplit("")
-    plain = url.isprintable() and not set(" \"'<>\\^`{|}?#") & set(url)
+    plain = url.isascii() and url.isprintable() and not set(" \"'<>\\^`{|}?#") & set(url)
     if not plain or parts.scheme not in ("http", "https") or not parts.hostname or "@" in parts.netloc:
         raise InvalidParams(f"{field}: got {url[:80]!r}, expected http:// or https:// and a host, without query")
     return url.rstrip("/")

@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from config.loading import CLIENT_TOKEN_VARIABLE
+
 # Clients put it before our tool names, and some count it against a limit of 60 characters.
 NAME = "florilegium"
 PASTE_HERE = "<your API key>"
@@ -54,8 +56,8 @@ def claude_code(target: Target) -> Guide:
     return Guide(
         "Claude Code",
         (
-            Snippet("a shell", "sh", command + _header_option(target)),
-            Snippet("or the file .mcp.json of a project", "json", _json({"mcpServers": {NAME: server}})),
+            Snippet("in a shell", "sh", command + _header_option(target)),
+            Snippet("or in the file .mcp.json of a project", "json", _json({"mcpServers": {NAME: server}})),
         ),
     )
 
@@ -64,18 +66,19 @@ def claude_desktop(target: Target) -> Guide:
     arguments = ["stdio", "--remote", target.url]
     remote: dict[str, Any] = {"command": NAME, "args": arguments}
     if target.needs_credential:
-        variable = target.token_env or "FLORILEGIUM_TOKEN"
+        variable = target.token_env or CLIENT_TOKEN_VARIABLE
         remote["args"] = [*arguments, "--token-env", variable]
         remote["env"] = {variable: target.key or PASTE_HERE}
     local = {"command": NAME, "args": ["stdio"]}
     return Guide(
         "Claude Desktop",
         (
-            Snippet("claude_desktop_config.json", "json", _json({"mcpServers": {NAME: remote}})),
-            Snippet("or, for a library on this machine", "json", _json({"mcpServers": {NAME: local}})),
+            Snippet("in the file claude_desktop_config.json", "json", _json({"mcpServers": {NAME: remote}})),
+            Snippet("or there, for a library on this machine", "json", _json({"mcpServers": {NAME: local}})),
         ),
         (
             "Settings > Developer > Edit Config opens the file.",
+            "It is in ~/Library/Application Support/Claude on macOS and in %APPDATA%\\Claude on Windows.",
             "If Claude Desktop does not find the command, write its full path: `command -v florilegium` prints it.",
         ),
     )
@@ -89,9 +92,13 @@ def codex(target: Target) -> Guide:
     elif target.token_env:
         lines.append(f"bearer_token_env_var = {json.dumps(target.token_env)}")
         command += f" --bearer-token-env-var {target.token_env}"
-    file = Snippet("the file ~/.codex/config.toml", "toml", "\n".join(lines))
-    # The command has no option for a key itself.
-    return Guide("Codex", (file,) if target.key else (Snippet("a shell", "sh", command), file))
+    text = "\n".join(lines)
+    if target.key:  # the command has no option for it
+        return Guide("Codex", (Snippet("in the file ~/.codex/config.toml", "toml", text),))
+    return Guide(
+        "Codex",
+        (Snippet("in a shell", "sh", command), Snippet("or in the file ~/.codex/config.toml", "toml", text)),
+    )
 
 
 def cursor(target: Target) -> Guide:
@@ -100,7 +107,7 @@ def cursor(target: Target) -> Guide:
         "Cursor",
         (
             Snippet(
-                "the file ~/.cursor/mcp.json, or .cursor/mcp.json of a project",
+                "in the file ~/.cursor/mcp.json, or .cursor/mcp.json of a project",
                 "json",
                 _json({"mcpServers": {NAME: server}}),
             ),
@@ -114,7 +121,7 @@ def vscode(target: Target) -> Guide:
     question = {"type": "promptString", "id": f"{NAME}-key", "description": "Florilegium API key", "password": True}
     server = {"type": "http", "url": target.url, **_headers(target, f"${{input:{NAME}-key}}")}
     value = {**({"inputs": [question]} if asks else {}), "servers": {NAME: server}}
-    return Guide("VS Code", (Snippet("the file .vscode/mcp.json of a project", "json", _json(value)),))
+    return Guide("VS Code", (Snippet("in the file .vscode/mcp.json of a project", "json", _json(value)),))
 
 
 def gemini_cli(target: Target) -> Guide:
@@ -124,8 +131,8 @@ def gemini_cli(target: Target) -> Guide:
     return Guide(
         "Gemini CLI",
         (
-            Snippet("a shell", "sh", command),
-            Snippet("or the file ~/.gemini/settings.json", "json", _json({"mcpServers": {NAME: server}})),
+            Snippet("in a shell", "sh", command),
+            Snippet("or in the file ~/.gemini/settings.json", "json", _json({"mcpServers": {NAME: server}})),
         ),
     )
 
@@ -139,8 +146,8 @@ def librechat(target: Target) -> Guide:
         server["customUserVars"] = {target.token_env: question}
     return Guide(
         "LibreChat",
-        (Snippet("the file librechat.yaml", "yaml", _yaml({"mcpServers": {NAME: server}})),),
-        ("Every person enters an own key in LibreChat, so everyone reaches their own library and no other.",)
+        (Snippet("in the file librechat.yaml", "yaml", _yaml({"mcpServers": {NAME: server}})),),
+        ("Each person enters their own key in LibreChat and so reaches their own library, and no other.",)
         if target.needs_credential and not target.key
         else (),
     )
@@ -153,7 +160,7 @@ def open_webui(target: Target) -> Guide:
         "Open WebUI",
         (
             Snippet(
-                "Admin Settings > External Tools > + (Add Server)",
+                "under Admin Settings > External Tools > + (Add Server)",
                 "text",
                 "\n".join(f"{label + ':':<6}{value}" for label, value in fields.items()),
             ),
@@ -185,7 +192,7 @@ def openai_responses(target: Target) -> Guide:
     ]
     return Guide(
         "OpenAI Responses API",
-        (Snippet("a Python program", "python", "\n".join(lines)),),
+        (Snippet("in a Python program", "python", "\n".join(lines)),),
         ("OpenAI calls the server from its own network: the URL must be https and reachable from the internet.",),
     )
 

@@ -15,7 +15,7 @@ from server.cli.output import print_json
 @json_option
 @setting_options()
 def doctor(given: Given, as_json: bool) -> None:
-    """Check whether this machine and these settings are fit to serve. The exit code is 1 if something fails."""
+    """Check whether this machine is fit to serve. The exit code is 1 if a check fails."""
     checks = _examine(given)
     if as_json:
         print_json(checks)

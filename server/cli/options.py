@@ -48,7 +48,8 @@ class SettingsCommand(click.Command):
     """Its help shows the command's own options first and the settings by group."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for title, options in groupby(self.get_params(ctx), key=_section):
+        own_first = sorted(self.get_params(ctx), key=lambda option: isinstance(option, SettingOption))
+        for title, options in groupby(own_first, key=_section):
             rows = [row for option in options if (row := option.get_help_record(ctx))]
             if rows:
                 with formatter.section(title):

@@ -54,7 +54,7 @@ def disable(given: Given, name: str) -> None:
         return await registry.disable_user((await find_user(registry, name)).id)
 
     administer(given.load().settings, work)
-    click.echo(f"disabled {name}; its keys, tokens and sessions are void")
+    click.echo(f"disabled {name}, whose keys, tokens and sessions are void")
 
 
 @user.command()
@@ -67,7 +67,7 @@ def enable(given: Given, name: str) -> None:
         return await registry.enable_user((await find_user(registry, name)).id)
 
     administer(given.load().settings, work)
-    click.echo(f"enabled {name}; it needs a new key or token")
+    click.echo(f"enabled {name}, who needs a new key or token")
 
 
 @user.command()
@@ -80,7 +80,7 @@ def delete(given: Given, name: str, purge: bool, yes: bool) -> None:
     settings = given.load().settings
     record = administer(settings, lambda registry: find_user(registry, name))
     if not yes:
-        _confirm(f"Delete {name} and its keys{' and all its databases' if purge else ''}?")
+        _confirm(f"Delete {name} and all keys{' and databases' if purge else ''} of {name}?")
 
     async def work(registry: Registry) -> None:
         if purge:
@@ -91,7 +91,7 @@ def delete(given: Given, name: str, purge: bool, yes: bool) -> None:
         await registry.delete_user(record.id)
 
     administer(settings, work)
-    kept = "" if purge else f"; its databases are kept under the id {record.id}"
+    kept = "" if purge else f"; the databases are kept under the id {record.id}"
     click.echo(f"deleted {name}{kept}")
 
 

@@ -40,6 +40,7 @@ from server.version import VERSION
 SUBPROTOCOL = Subprotocol("mcp")
 OPEN_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 2.0
+GREETING_S = 0.25
 # Between two attempts to connect there is at least the first of these, and at most the second.
 DELAY_MIN_S = 0.25
 DELAY_MAX_S = 30.0
@@ -106,12 +107,13 @@ class Bridge:
         self._progress = asyncio.Event()
         self._failure: FlorilegiumError | None = None
         self._refusal: Unauthenticated | None = None
-        self._was_answered = False
+        self._is_answered = False
+        self._was_ever_answered = False
 
     @property
     def is_well(self) -> bool:
         """False if the server never spoke to us and there is a reason for it."""
-        return self._was_answered or self._failure is None
+        return self._was_ever_answered or self._failure is None
 
     async def run(self, reader: asyncio.StreamReader) -> None:
         """Until the client's lines end, and then until it has its answers."""
@@ -179,11 +181,11 @@ class Bridge:
     async def _keep_connected(self) -> None:
         delays = self._delays()
         while True:
-            failure, was_answered = await self._converse()
+            failure = await self._converse()
             self._connection, self._failure = None, failure
             logger.warning("{}", failure.message)
             self._give_up(failure)
-            if was_answered:
+            if self._is_answered:
                 delays = self._delays()
             if isinstance(failure, Unauthenticated):
                 await self._refuse_for_now(failure, next(delays))
@@ -203,23 +205,23 @@ class Bridge:
             async with asyncio.timeout(delay_s):
                 await self._is_wanted.wait()
 
-    async def _converse(self) -> tuple[FlorilegiumError, bool]:
-        """One connection from its beginning to its end: why it ended, and whether the server ever spoke."""
-        spoke = False
+    async def _converse(self) -> FlorilegiumError:
+        """One connection from its beginning to its end, and why it ended."""
+        self._is_answered = False
         try:
             async with self._open() as connection:
                 await self._resume(connection)
+                await self._greet(connection)
                 while self._held:
                     await connection.send(self._held.popleft())
                 self._connection = connection
                 async for frame in connection:
-                    spoke = self._was_answered = True
                     self._pass(frame)
-                return Unavailable(f"{self._remote.host} closed the connection"), spoke
+                return Unavailable(f"{self._remote.host} closed the connection")
         except (OSError, WebSocketException, ImportError) as error:
-            return self._explain(error), spoke
+            return self._explain(error)
         except Unavailable as error:
-            return error, spoke
+            return error
 
     def _open(self) -> connect:
         token, interval_s = self._remote.token, self._settings.ws_ping_interval_s
@@ -248,12 +250,27 @@ class Bridge:
         if (follows := self._relay.resumed()) is not None:
             await connection.send(encode(follows).decode())
 
+    async def _greet(self, connection: ClientConnection) -> None:
+        """Sends one message alone and gives the server a moment to turn us away.
+
+        It judges the credential only after it has accepted the connection, and who writes to a connection that the
+        other side has closed may never read why.
+        """
+        if self._is_answered:  # to the repeated handshake
+            return
+        if self._held:
+            await connection.send(self._held.popleft())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(GREETING_S):
+                self._pass(await connection.recv())
+
     def _pass(self, frame: str | bytes) -> None:
         try:
             line = self._relay.from_server(frame if isinstance(frame, str) else frame.decode())
         except (ParseError, UnicodeDecodeError):
             logger.warning("{} sent a frame that is not JSON", self._remote.host)
             return
+        self._is_answered = self._was_ever_answered = True
         if line is not None:
             self._write(line)
         self._progress.set()
@@ -317,7 +334,7 @@ def _split(url: str) -> SplitResult | None:
         _ = parts.port  # parsed, and refused, only when it is read
     except ValueError:
         return None
-    is_plain = url.isprintable() and " " not in url and not parts.query and not parts.fragment
+    is_plain = url.isascii() and url.isprintable() and not set(" ?#") & set(url)
     is_http = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.username is None
     return parts if is_plain and is_http else None
 

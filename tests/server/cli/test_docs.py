@@ -1,0 +1,62 @@
+import re
+from collections.abc import Iterator
+
+import click
+import pytest
+
+from server.cli import COMMANDS, florilegium
+from server.cli.clients import CLIENTS, Target
+from server.cli.options import SettingOption
+from tests.server.cli.program import ROOT, Program
+
+CLI = (ROOT / "docs" / "cli.md").read_text()
+CLIENT_PAGE = (ROOT / "docs" / "clients.md").read_text()
+TARGET = Target("https://kb.example.com/mcp", token_env="FLORILEGIUM_TOKEN")
+
+
+def leaves() -> Iterator[tuple[str, click.Command]]:
+    """Every command that does something, by its full name."""
+    for name in COMMANDS:
+        command = florilegium.get_command(click.Context(florilegium), name)
+        assert command is not None
+        if isinstance(command, click.Group):
+            yield from ((f"{name} {child}", leaf) for child, leaf in command.commands.items())
+        else:
+            yield name, command
+
+
+def section(page: str, title: str) -> str:
+    _, heading, rest = page.partition(f"\n## {title}\n")
+    assert heading, f"there is no section {title}"
+    return rest.partition("\n## ")[0]
+
+
+@pytest.mark.parametrize(("name", "command"), list(leaves()), ids=lambda value: value if isinstance(value, str) else "")
+def test_every_command_and_each_of_its_own_options_is_in_the_manual(name: str, command: click.Command) -> None:
+    text = section(CLI, name)
+    own = [p for p in command.params if isinstance(p, click.Option) and not isinstance(p, SettingOption)]
+    missing = [option.opts[0] for option in own if option.opts[0] not in text and option.opts[0] != "--config"]
+    assert missing == []
+
+
+def test_the_manual_has_no_section_for_a_command_that_is_gone() -> None:
+    assert set(re.findall(r"^## (.+)$", CLI, re.MULTILINE)) == {name for name, _ in leaves()}
+
+
+def test_the_help_in_the_manual_is_the_help_that_is_printed(program: Program) -> None:
+    assert f"$ florilegium --help\n{program.run('--help').stdout}```" in CLI
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_the_page_of_clients_shows_what_connect_prints(client: str) -> None:
+    guide = CLIENTS[client](TARGET)
+    text = section(CLIENT_PAGE, guide.title)
+    shown = re.findall(r"^```(\w+)\n(.*?)\n```$", text, re.MULTILINE | re.DOTALL)
+    assert shown == [(snippet.language, snippet.text) for snippet in guide.snippets]
+    assert f"`florilegium connect {client}`" in text
+    assert all(note in text for note in guide.notes)
+
+
+def test_the_page_of_clients_knows_no_other_clients() -> None:
+    titles = re.findall(r"^## (.+)$", CLIENT_PAGE, re.MULTILINE)
+    assert titles == [guide(TARGET).title for guide in CLIENTS.values()]

@@ -1,0 +1,204 @@
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+
+from server.cli.checks import (
+    Check,
+    check_auth,
+    check_control_database,
+    check_data_directory,
+    check_port,
+    judge_clock,
+    judge_disk,
+    judge_open_files,
+    judge_sqlite,
+)
+from tests.live import live, make_settings
+from tests.server.cli.program import Program
+
+NOW = 1_800_000_000.0
+
+
+@contextmanager
+def answering(body: bytes, status: int = 200) -> Iterator[int]:
+    """The port of an HTTP server that always says the same."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+            return
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_fresh_machine_is_fit_to_serve(program: Program) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    outcome = program.run("doctor", "--json", "--port", port)
+    assert outcome.code == 0
+    names = [check["name"] for check in outcome.json]
+    assert names == [
+        "settings",
+        "data directory",
+        "disk",
+        "control database",
+        "SQLite",
+        "port",
+        "authentication",
+        "clock",
+        "open files",
+    ]
+    assert not (program.home / ".local").exists(), "looking must not create anything"
+
+
+def test_each_check_is_a_line_and_a_failed_one_ends_with_1(program: Program) -> None:
+    with answering(b"hello") as port:
+        outcome = program.run("doctor", "--port", str(port))
+    assert outcome.code == 1
+    lines = {line[6:24].strip(): line[:6].strip() for line in outcome.stdout.splitlines()}
+    assert lines["port"] == "fail"
+    assert lines["data directory"] == "ok"
+
+
+def test_settings_that_do_not_load_are_a_failed_check(program: Program) -> None:
+    outcome = program.run("doctor", "--port", "many")
+    assert outcome.code == 1
+    assert outcome.stdout.startswith("fail  settings          port (command line) is 'many'")
+
+
+def test_the_data_directory_is_private_open_absent_or_no_directory(tmp_path: Path) -> None:
+    private, shared, file = tmp_path / "private", tmp_path / "shared", tmp_path / "file"
+    private.mkdir(0o700)
+    shared.mkdir()
+    shared.chmod(0o755)
+    file.touch()
+    outcomes = [check_data_directory(path) for path in (private, shared, tmp_path / "absent", file)]
+    assert [check.outcome for check in outcomes] == ["ok", "warn", "ok", "fail"]
+    assert "chmod 700" in outcomes[1].message
+
+
+def test_a_damaged_control_database_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "control.db"
+    assert check_control_database(path).outcome == "ok"
+    path.write_bytes(b"this is no database, but long enough to be one" * 100)
+    assert check_control_database(path).outcome == "fail"
+
+
+@pytest.mark.parametrize(
+    ("check", "outcome"),
+    [
+        (judge_disk(10 * 1024**3), "ok"),
+        (judge_disk(500 * 1024**2), "warn"),
+        (judge_disk(1024**2), "fail"),
+        (judge_sqlite((3, 51, 3), True), "ok"),
+        (judge_sqlite((3, 51, 2), True), "warn"),
+        (judge_sqlite((3, 60, 0), False), "fail"),
+        (judge_clock(NOW, NOW - 5), "ok"),
+        (judge_clock(NOW, NOW + 3600), "warn"),
+        (judge_clock(0.0, 0.0), "fail"),
+        (judge_open_files(-1), "ok"),
+        (judge_open_files(4096), "ok"),
+        (judge_open_files(256), "warn"),
+    ],
+)
+def test_what_is_measured_is_judged(check: Check, outcome: str) -> None:
+    assert check.outcome == outcome
+
+
+def test_an_old_sqlite_is_told_which_race_it_has() -> None:
+    assert "WAL-reset race" in judge_sqlite((3, 40, 1), True).message
+
+
+async def test_a_port_is_free_ours_or_somebody_elses(tmp_path: Path) -> None:
+    settings = make_settings(tmp_path)
+    assert check_port(settings).message.endswith("is free")
+    for body, outcome in (
+        (b'{"status":"ok","version":"0.0.1"}', "warn"),
+        (b"<html>", "fail"),
+        (b'{"status":"ok"}', "fail"),
+    ):
+        with answering(body) as port:
+            assert check_port(make_settings(tmp_path, port=port)).outcome == outcome
+
+
+async def test_single_user_api_keys_and_hs256_are_told_apart(tmp_path: Path) -> None:
+    single = await check_auth(make_settings(tmp_path, jwt_secret=""), NOW)
+    keys = await check_auth(make_settings(tmp_path, jwt_secret="", require_auth=True), NOW)
+    shared = await check_auth(make_settings(tmp_path), NOW)
+    assert "single-user mode" in single.message
+    assert keys.message == "API keys only"
+    assert "minted and verified" in shared.message
+    assert {single.outcome, keys.outcome, shared.outcome} == {"ok"}
+
+
+async def test_a_key_file_must_hold_a_key(tmp_path: Path) -> None:
+    file = tmp_path / "key.pem"
+    file.write_text("not a key")
+    settings = make_settings(tmp_path, jwt_secret="", jwt_key_file=str(file), jwt_issuer="https://login.example.com")
+    assert (await check_auth(settings, NOW)).outcome == "fail"
+
+
+@pytest.mark.parametrize(
+    ("body", "outcome"),
+    [
+        (
+            json.dumps(
+                {
+                    "keys": [
+                        {
+                            "kty": "OKP",
+                            "crv": "Ed25519",
+                            "alg": "EdDSA",
+                            "kid": "1",
+                            "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo",
+                        }
+                    ]
+                }
+            ),
+            "ok",
+        ),
+        ('{"keys": []}', "fail"),
+        ("<html>", "fail"),
+    ],
+)
+async def test_a_jwks_url_is_fetched_and_must_hold_a_key(tmp_path: Path, body: str, outcome: str) -> None:
+    with answering(body.encode()) as port:
+        url = f"http://127.0.0.1:{port}/jwks"
+        settings = make_settings(tmp_path, jwt_secret="", jwt_jwks_url=url, jwt_issuer="https://login.example.com")
+        assert (await check_auth(settings, NOW)).outcome == outcome
+
+
+async def test_an_identity_provider_that_is_down_fails_the_check(tmp_path: Path) -> None:
+    settings = make_settings(
+        tmp_path, jwt_secret="", jwt_jwks_url="http://127.0.0.1:1/jwks", jwt_issuer="https://login.example.com"
+    )
+    assert (await check_auth(settings, NOW)).outcome == "fail"
+
+
+async def test_a_running_server_is_recognised_as_ours(tmp_path: Path, program: Program) -> None:
+    async with live(make_settings(tmp_path)) as server:
+        port = server.url.rpartition(":")[2]
+        with program.start("doctor", "--json", "--port", port) as process:
+            output = await asyncio.to_thread(process.communicate)
+    (check,) = [check for check in json.loads(output[0]) if check["name"] == "port"]
+    assert check["outcome"] == "ok"
+    assert "already" in check["message"]

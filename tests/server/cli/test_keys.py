@@ -1,0 +1,84 @@
+import re
+
+import pytest
+
+from tests.server.cli.program import Program
+
+SECRET = re.compile(r"flo_[A-Za-z0-9_-]{43}")
+
+
+@pytest.fixture
+def program(program: Program) -> Program:
+    """With two users."""
+    program.with_users("ada", "ben")
+    return program
+
+
+def test_quiet_prints_the_secret_and_nothing_else(program: Program) -> None:
+    outcome = program.run("key", "create", "ada", "--quiet")
+    assert (outcome.code, outcome.stderr) == (0, "")
+    assert SECRET.fullmatch(outcome.stdout.strip())
+
+
+def test_a_secret_is_shown_once_and_never_listed(program: Program) -> None:
+    shown = SECRET.findall(program.expect("key", "create", "ada"))
+    assert len(shown) == 1
+    assert not SECRET.search(program.expect("key", "list") + program.expect("key", "list", "--json"))
+
+
+def test_a_key_has_the_name_scopes_and_expiry_it_was_given(program: Program) -> None:
+    options = ("--name", "laptop", "--scope", "knowledge:read", "--scope", "admin", "--expires", "2099-12-31")
+    created = program.run("key", "create", "ada", *options, "--json").json
+    assert SECRET.fullmatch(created.pop("secret"))
+    assert (created["user"], created["name"], created["state"]) == ("ada", "laptop", "active")
+    assert created["scopes"] == ["admin", "knowledge:read"]
+    assert created["expires_at"] == "2100-01-01T00:00:00Z"
+    assert program.run("key", "list", "--json").json == [created]
+
+
+def test_without_options_a_key_reads_and_writes_and_never_expires(program: Program) -> None:
+    created = program.run("key", "create", "ada", "--json").json
+    assert created["scopes"] == ["knowledge:read", "knowledge:write"]
+    assert created["expires_at"] is None
+
+
+def test_the_keys_of_one_user_are_not_the_keys_of_another(program: Program) -> None:
+    for name in ("ada", "ben"):
+        program.expect("key", "create", name, "--name", f"of {name}")
+    assert [row["name"] for row in program.run("key", "list", "ben", "--json").json] == ["of ben"]
+    assert len(program.run("key", "list", "--json").json) == 2
+
+
+def test_a_revoked_key_is_listed_as_such_and_the_other_user_keeps_its_own(program: Program) -> None:
+    ada, ben = (program.run("key", "create", name, "--json").json["id"] for name in ("ada", "ben"))
+    program.expect("key", "revoke", ada)
+    rows = {row["id"]: row["state"] for row in program.run("key", "list", "--json").json}
+    assert rows == {ada: "revoked", ben: "active"}
+
+
+def test_disabling_a_user_revokes_its_keys(program: Program) -> None:
+    program.expect("key", "create", "ada")
+    program.expect("key", "create", "ben")
+    program.expect("user", "disable", "ada")
+    rows = {row["user"]: row["state"] for row in program.run("key", "list", "--json").json}
+    assert rows == {"ada": "revoked", "ben": "active"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (("create", "nobody"), 1, "user 'nobody' not found"),
+        (("revoke", "k_nothing"), 1, "key 'k_nothing' not found"),
+        (("create", "ada", "--expires", "tomorrow"), 2, "expires: got 'tomorrow', expected a duration such as 90d"),
+        (("create", "ada", "--expires", "2001-01-01"), 2, "got a time in the past"),
+        (("create", "ada", "--scope", "everything"), 2, "scopes: got 'everything', expected one or more of"),
+        (("create", "ada", "--quiet", "--json"), 2, "--quiet and --json exclude each other"),
+    ],
+)
+def test_what_cannot_be_done_is_said_in_a_sentence(
+    program: Program, arguments: tuple[str, ...], code: int, sentence: str
+) -> None:
+    outcome = program.run("key", *arguments)
+    assert (outcome.code, outcome.stdout) == (code, "")
+    assert sentence in outcome.stderr
+    assert "Traceback" not in outcome.stderr

@@ -1,0 +1,158 @@
+import json
+import shlex
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+from msgspec import Struct
+
+from tests.live import free_port
+from tests.server.cli.program import ROOT, Program
+from tests.server.cli.requests import who_am_i
+
+SECRET = "a shared secret of more than thirty-two bytes"
+
+
+class Deployment(Struct, frozen=True):
+    """A server behind authentication, and the command line of its operator."""
+
+    program: Program
+    mcp: str
+
+
+@pytest.fixture(scope="module")
+def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
+    program = Program(tmp_path_factory.mktemp("deployment"))
+    (program.home / "florilegium.toml").write_text(f'port = {free_port()}\njwt_secret = "{SECRET}"\n')
+    with program.serving() as up:
+        yield Deployment(program, up.mcp)
+
+
+def first_call(welcome: str, **variables: str) -> urllib.request.Request:
+    """The printed curl command as the request it makes; the shell's part is done here."""
+    command = welcome[welcome.index("curl") :]
+    for name, value in variables.items():
+        command = command.replace(f"${name}", value)
+    words = iter(shlex.split(command.replace("\\\n", " ")))
+    url, headers, body = "", {}, b""
+    for word in words:
+        match word:
+            case "-H":
+                name, _, value = next(words).partition(": ")
+                headers[name] = value
+            case "-d":
+                body = next(words).encode()
+            case word if word.startswith("http"):
+                url = word
+    return urllib.request.Request(url, body, headers)
+
+
+def user_of(call: urllib.request.Request) -> str:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with opener.open(call, timeout=10) as response:
+        user: str = json.load(response)["result"]["structuredContent"]["user"]
+        return user
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_single_user_mode_works_as_printed_and_ends_well_on_a_signal(program: Program, number: signal.Signals) -> None:
+    with program.serving("--port", "0") as up:
+        assert "Single-user mode" in up.welcome
+        assert f"claude mcp add --transport http florilegium {up.mcp}" in up.welcome
+        assert user_of(first_call(up.welcome)) == "local"
+        up.process.send_signal(number)
+        assert up.process.wait(timeout=15) == 0
+    assert "Traceback" not in (program.home / "stderr.log").read_text()
+
+
+def test_with_authentication_the_printed_commands_lead_to_a_first_call(program: Program) -> None:
+    data_dir = str(program.home / "my data")
+    with program.serving("--port", "0", "--require-auth", "true", "--data-dir", data_dir) as up:
+        assert "Callers need an API key." in up.welcome
+        add, create = (line.strip() for line in up.welcome.splitlines() if "--data-dir" in line)
+        program.expect(*shlex.split(add)[1:])
+        key = program.expect(*shlex.split(create.removeprefix("KEY=$(").removesuffix(")"))[1:])
+        assert who_am_i(up.mcp)[0] == 401
+        assert user_of(first_call(up.welcome, KEY=key)) == "ada"
+
+
+def test_a_key_works_at_once_and_ends_at_once_when_it_is_revoked(deployment: Deployment) -> None:
+    program, mcp = deployment.program, deployment.mcp
+    program.with_users("ada", "ben")
+    ada, ben = (program.run("key", "create", name, "--json").json for name in ("ada", "ben"))
+    assert who_am_i(mcp, ada["secret"]) == (200, "ada")
+    assert who_am_i(mcp, ben["secret"]) == (200, "ben")
+    program.expect("key", "revoke", ada["id"])
+    assert who_am_i(mcp, ada["secret"]) == (401, "")
+    assert who_am_i(mcp, ben["secret"]) == (200, "ben")
+
+
+def test_disabling_a_user_ends_its_keys_and_tokens_at_once(deployment: Deployment) -> None:
+    program, mcp = deployment.program, deployment.mcp
+    program.with_users("cleo", "dan")
+    key = program.expect("key", "create", "cleo", "--quiet")
+    credentials = [key, *(program.expect("token", "mint", name) for name in ("cleo", "dan"))]
+    assert [who_am_i(mcp, credential)[1] for credential in credentials] == ["cleo", "cleo", "dan"]
+    program.expect("user", "disable", "cleo")
+    assert [who_am_i(mcp, credential)[0] for credential in credentials] == [401, 401, 200]
+
+
+def test_a_revoked_token_is_refused_at_once(deployment: Deployment) -> None:
+    program, mcp = deployment.program, deployment.mcp
+    program.with_users("eve")
+    first, second = (program.expect("token", "mint", "eve") for _ in range(2))
+    assert who_am_i(mcp, first) == (200, "eve")
+    program.expect("token", "revoke", "-", stdin=first)
+    assert who_am_i(mcp, first) == (401, "")
+    assert who_am_i(mcp, second) == (200, "eve")
+
+
+def test_healthcheck_tells_a_live_server_from_none(program: Program) -> None:
+    with program.serving("--port", "0") as up:
+        base = up.mcp.removesuffix("/mcp")
+        port = base.rpartition(":")[2]
+        assert program.expect("healthcheck", "--port", port).startswith(f"{base} is ok")
+        assert program.run("healthcheck", "--url", f"{base}/", http_proxy="http://127.0.0.1:1").code == 0
+        up.process.terminate()
+        up.process.wait(timeout=15)
+    dead = program.run("healthcheck", "--port", port)
+    assert (dead.code, dead.stdout) == (1, "")
+    assert dead.stderr == f"florilegium: {base}/healthz does not answer: connection refused\n"
+    assert program.run("healthcheck", "--url", "file:///etc/passwd").code == 2
+
+
+def test_a_port_that_is_taken_is_told_in_a_sentence(program: Program) -> None:
+    with program.serving("--port", "0") as up:
+        port = up.mcp.removesuffix("/mcp").rpartition(":")[2]
+        outcome = program.run("serve", "--port", port)
+    assert (outcome.code, outcome.stdout) == (2, "")
+    assert outcome.stderr.startswith(f"florilegium: cannot listen on 127.0.0.1 port {port}")
+
+
+def test_an_open_address_without_authentication_is_refused(program: Program) -> None:
+    outcome = program.run("serve", "--host", "0.0.0.0")
+    assert outcome.code == 2
+    assert "no authentication is configured" in outcome.stderr
+
+
+def test_a_data_directory_that_cannot_be_made_is_told_in_a_sentence(program: Program) -> None:
+    (program.home / "file").touch()
+    outcome = program.run("serve", "--data-dir", str(program.home / "file" / "data"))
+    assert outcome.code == 1
+    assert outcome.stderr.startswith("florilegium: the data directory")
+    assert "Traceback" not in outcome.stderr
+
+
+def test_no_command_imports_the_web_stack_but_serve() -> None:
+    script = (
+        "import sys, click\n"
+        "from server.cli import COMMANDS, florilegium\n"
+        "context = click.Context(florilegium)\n"
+        "assert all(florilegium.get_command(context, name) for name in COMMANDS)\n"
+        "print(*{name.partition('.')[0] for name in sys.modules})"
+    )
+    loaded = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert not {"starlette", "uvicorn", "jwt", "prometheus_client", "websockets"} & set(loaded.stdout.split())

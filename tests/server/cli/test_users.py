@@ -1,0 +1,124 @@
+import os
+import subprocess
+
+import pytest
+
+from tests.server.cli.program import EXECUTABLE, TIMEOUT_S, Program
+
+
+def test_an_added_user_is_listed_with_its_identity(program: Program) -> None:
+    program.expect("user", "add", "ada", "--issuer", "https://login.example.com", "--subject", "00u1")
+    (row,) = program.run("user", "list", "--json").json
+    assert (row["name"], row["issuer"], row["subject"], row["state"]) == (
+        "ada",
+        "https://login.example.com",
+        "00u1",
+        "active",
+    )
+    assert row["id"].startswith("u_")
+    assert row["created_at"].endswith("Z")
+
+
+def test_users_are_listed_as_a_table_for_people(program: Program) -> None:
+    ada = program.with_users("ada")["ada"]
+    titles, row = program.expect("user", "list").splitlines()
+    assert titles.split() == ["NAME", "ID", "STATE", "CREATED", "SUBJECT", "ISSUER"]
+    assert row.split()[:3] == ["ada", ada, "active"]
+
+
+def test_a_name_that_is_taken_is_refused(program: Program) -> None:
+    program.with_users("ada")
+    outcome = program.run("user", "add", "ada")
+    assert (outcome.code, outcome.stderr) == (1, "florilegium: a user named 'ada' exists already\n")
+
+
+def test_a_name_that_cannot_be_one_is_wrong_usage(program: Program) -> None:
+    outcome = program.run("user", "add", "../ada")
+    assert outcome.code == 2
+    assert "got '../ada', expected" in outcome.stderr
+
+
+def test_disabling_and_enabling_touch_one_user_only(program: Program) -> None:
+    program.with_users("ada", "ben")
+    program.expect("user", "disable", "ada")
+    assert program.states() == {"ada": "disabled", "ben": "active"}
+    program.expect("user", "enable", "ada")
+    assert program.states() == {"ada": "active", "ben": "active"}
+
+
+@pytest.mark.parametrize("verb", ["disable", "enable", "delete"])
+def test_an_unknown_user_is_named_in_the_error(program: Program, verb: str) -> None:
+    outcome = program.run("user", verb, "nobody")
+    assert (outcome.code, outcome.stdout) == (1, "")
+    assert outcome.stderr == "florilegium: user 'nobody' not found\n"
+
+
+def test_deleting_needs_a_yes_where_nobody_can_be_asked(program: Program) -> None:
+    program.with_users("ada")
+    outcome = program.run("user", "delete", "ada")
+    assert outcome.code == 2
+    assert "--yes" in outcome.stderr
+    assert program.states() == {"ada": "active"}
+
+
+@pytest.mark.parametrize(("answer", "code", "left"), [(b"n\n", 1, {"ada": "active"}), (b"y\n", 0, {})])
+def test_on_a_terminal_deleting_asks_first(program: Program, answer: bytes, code: int, left: dict[str, str]) -> None:
+    program.with_users("ada")
+    ours, theirs = os.openpty()
+    os.write(ours, answer)
+    done = subprocess.run(
+        [*EXECUTABLE, "user", "delete", "ada"],
+        cwd=program.home,
+        env=program.environment(),
+        stdin=theirs,
+        capture_output=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    os.close(ours)
+    os.close(theirs)
+    assert done.returncode == code
+    assert b"Delete ada and all keys of ada?" in done.stdout + done.stderr
+    assert program.states() == left
+
+
+def test_a_deleted_user_is_gone_and_its_databases_stay(program: Program) -> None:
+    ada = program.with_users("ada", "ben")["ada"]
+    library = program.data_dir / "users" / ada[2:4] / ada
+    library.mkdir(parents=True)
+    said = program.expect("user", "delete", "ada", "--yes")
+    assert ada in said
+    assert program.states() == {"ben": "active"}
+    assert library.is_dir()
+
+
+def test_purging_deletes_the_databases_of_that_user_alone(program: Program) -> None:
+    libraries = []
+    for user_id in program.with_users("ada", "ben").values():
+        library = program.data_dir / "users" / user_id[2:4] / user_id
+        library.mkdir(parents=True)
+        (library / "media.db").write_bytes(b"content")
+        libraries.append(library)
+    program.expect("user", "delete", "ada", "--purge", "--yes")
+    assert [library.exists() for library in libraries] == [False, True]
+    assert program.states() == {"ben": "active"}
+
+
+def test_a_purge_that_fails_leaves_a_disabled_user_to_delete_again(program: Program) -> None:
+    ada = program.with_users("ada", "ben")["ada"]
+    in_the_way = program.data_dir / "users" / ada[2:4] / ada
+    in_the_way.parent.mkdir()
+    in_the_way.write_bytes(b"not a directory")
+    assert program.run("user", "delete", "ada", "--purge", "--yes").code == 1
+    assert program.states() == {"ada": "disabled", "ben": "active"}
+    in_the_way.unlink()
+    program.expect("user", "delete", "ada", "--purge", "--yes")
+    assert program.states() == {"ben": "active"}
+
+
+def test_another_data_directory_holds_other_users(program: Program) -> None:
+    program.with_users("ada")
+    elsewhere = str(program.home / "elsewhere")
+    program.expect("user", "add", "ben", "--data-dir", elsewhere)
+    assert [row["name"] for row in program.run("user", "list", "--json", "--data-dir", elsewhere).json] == ["ben"]
+    assert program.states() == {"ada": "active"}

@@ -1,11 +1,11 @@
 """The whole HTTP surface as one table of routes. The runtime is open before the app is built: see server.lifespan."""
 
 from starlette.applications import Starlette
-from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route, WebSocketRoute
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from auth.challenge import challenge
 from config.errors import FlorilegiumError, Forbidden, RateLimited, Unauthenticated, Unavailable
@@ -17,12 +17,9 @@ from server.operations import Operations, error_body
 from server.runtime import Runtime
 
 
-def build_app(runtime: Runtime, metrics: Metrics) -> Starlette:
-    mcp, operations = HttpDoor(runtime), Operations(runtime, metrics)
+def build_app(runtime: Runtime, metrics: Metrics) -> ASGIApp:
+    operations = Operations(runtime, metrics)
     routes = [
-        Route("/mcp", mcp),
-        # No redirect: some clients lose the body or the credential on the way.
-        Route("/mcp/", mcp),
         WebSocketRoute("/mcp/ws", WebSocketDoor(runtime)),
         Route("/mcp/ticket", operations.ticket, methods=["POST"]),
         Route("/.well-known/oauth-protected-resource", operations.resource_metadata),
@@ -31,22 +28,37 @@ def build_app(runtime: Runtime, metrics: Metrics) -> Starlette:
         Route("/readyz", operations.readyz),
         Route("/metrics", operations.metrics),
     ]
-    middleware = [Middleware(RequestLine, metrics=metrics, log_requests=runtime.settings.log_requests)]
-    if runtime.settings.allowed_origins:
-        middleware.append(_cross_origin(runtime.settings.allowed_origins))
-    metrics.watch(runtime.sessions, runtime.presence)
 
     async def answer_error(request: Request, error: Exception) -> Response:
         assert isinstance(error, FlorilegiumError)
         return _error_response(runtime, error)
 
-    return Starlette(routes=routes, middleware=middleware, exception_handlers={FlorilegiumError: answer_error})
+    metrics.watch(runtime.sessions, runtime.presence)
+    app: ASGIApp = Front(
+        HttpDoor(runtime), Starlette(routes=routes, exception_handlers={FlorilegiumError: answer_error})
+    )
+    if runtime.settings.allowed_origins:
+        app = _cross_origin(app, runtime.settings.allowed_origins)
+    return RequestLine(app, metrics, runtime.settings.log_requests)
 
 
-def _cross_origin(origins: tuple[str, ...]) -> Middleware:
+class Front:
+    """Sends `/mcp` straight to its door, past routing: it is nearly all of the traffic. `/mcp/` is no redirect,
+    because some clients lose the body or the credential on the way."""
+
+    def __init__(self, mcp: ASGIApp, rest: ASGIApp) -> None:
+        self._mcp = mcp
+        self._rest = rest
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        is_mcp = scope["type"] == "http" and scope["path"] in ("/mcp", "/mcp/")
+        await (self._mcp if is_mcp else self._rest)(scope, receive, send)
+
+
+def _cross_origin(app: ASGIApp, origins: tuple[str, ...]) -> ASGIApp:
     """Browser clients of the named origins; credentials travel in the Authorization header, so no cookies."""
-    return Middleware(
-        CORSMiddleware,
+    return CORSMiddleware(
+        app,
         allow_origins=list(origins),
         allow_methods=["GET", "POST", "DELETE"],
         allow_headers=["*"],

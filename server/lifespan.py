@@ -25,6 +25,7 @@ from server.runtime import Runtime
 from server.server_info import server_info
 from server.version import VERSION
 from sessions.store import MemorySessions
+from sources.registry import load_sources
 
 INSTRUCTIONS = (
     "Florilegium holds the caller's own library: notes, media, chats, characters and prompts. Nothing in it belongs "
@@ -34,7 +35,7 @@ INSTRUCTIONS = (
 
 def build_catalog(settings: Settings) -> Catalog:
     catalog = Catalog()
-    catalog.add_tool(server_info(settings))
+    catalog.add_tool(server_info(settings, load_sources(settings)))
     return catalog
 
 

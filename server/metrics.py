@@ -31,6 +31,9 @@ class Metrics:
         self._responses = Counter(
             "florilegium_http_responses", "HTTP responses by status.", ("status",), registry=self._registry
         )
+        # Finding a child by its labels costs more than counting; there are few, all named by us.
+        self._called: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
+        self._responded: dict[int, Counter] = {}
 
     def watch(self, sessions: MemorySessions, presence: Presence) -> None:
         """Gauges that are read when somebody asks."""
@@ -40,11 +43,18 @@ class Metrics:
         streams.set_function(lambda: len(presence))
 
     def called(self, method: str, tool: str, outcome: str, seconds: float) -> None:
-        self._calls.labels(method, tool, outcome).inc()
-        self._seconds.labels(method, tool).observe(seconds)
+        known = self._called.get((method, tool, outcome))
+        if known is None:
+            known = self._calls.labels(method, tool, outcome), self._seconds.labels(method, tool)
+            self._called[method, tool, outcome] = known
+        known[0].inc()
+        known[1].observe(seconds)
 
     def responded(self, status: int) -> None:
-        self._responses.labels(str(status)).inc()
+        known = self._responded.get(status)
+        if known is None:
+            known = self._responded[status] = self._responses.labels(str(status))
+        known.inc()
 
     def render(self) -> bytes:
         return generate_latest(self._registry)

@@ -6,10 +6,9 @@ The line names method, path, status and time; never a query string, a header or 
 import re
 import time
 
-from loguru import logger
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from config.logging import REQUEST_ID, new_request_id
+from config.logging import REQUEST_ID, log_request, new_request_id
 from server.metrics import Metrics
 
 _ACCEPTABLE_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}\Z")
@@ -47,7 +46,5 @@ class RequestLine:
             if scope["type"] == "http":
                 self._metrics.responded(status)
             if self._log_requests:
-                milliseconds = (time.perf_counter() - began) * 1000
-                verb = scope.get("method", "WS")
-                logger.info("{} {} {} {:.1f} ms", verb, scope["path"], status or "-", milliseconds)
+                log_request(scope.get("method", "WS"), scope["path"], status, (time.perf_counter() - began) * 1000)
             REQUEST_ID.reset(token)

@@ -7,8 +7,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from auth.challenge import resource_metadata
-from auth.principal import ADMIN
-from config.errors import FlorilegiumError, StorageError, Unavailable
+from auth.principal import ADMIN, READ
+from config.errors import FlorilegiumError, Forbidden, StorageError, Unavailable
 from server.metrics import CONTENT_TYPE, Metrics
 from server.runtime import Runtime
 from server.version import VERSION
@@ -55,6 +55,8 @@ class Operations:
         principal = await self._runtime.authenticator.authenticate(
             request.headers.get("authorization"), address=request.client.host if request.client else ""
         )
+        if not principal.scopes:
+            raise Forbidden(READ)
         self._runtime.limits.user.take(principal.user_id)
         ticket, expires_in_s = self._runtime.tickets.issue(principal, time.time())
         body = {"ticket": ticket, "expires_in": expires_in_s}
@@ -62,8 +64,9 @@ class Operations:
 
     def _holds_metrics_token(self, request: Request) -> bool:
         token = self._runtime.settings.metrics_token
-        sent = request.headers.get("authorization", "").removeprefix("Bearer ")
-        return bool(token) and hmac.compare_digest(sent.encode(), token.encode())
+        scheme, _, sent = request.headers.get("authorization", "").partition(" ")
+        presented = bool(token) and scheme.lower() == "bearer"
+        return presented and hmac.compare_digest(sent.strip().encode(), token.encode())
 
 
 def error_body(error: FlorilegiumError) -> dict[str, object]:

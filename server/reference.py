@@ -7,6 +7,7 @@ from typing import Any
 from config.settings import Settings
 from server.lifespan import build_catalog
 from server.protocol.catalog import Catalog, Tool
+from server.protocol.schema import output_schema
 
 _HEAD = """# Tools
 
@@ -23,8 +24,8 @@ def _tool_section(tool: Tool) -> str:
     listed = tool.as_listed()
     parts = [f"## `{tool.name}`", "", tool.description, "", f"Scope: `{tool.scope}`. {_nature(tool)}", ""]
     parts += ["Arguments:", "", *_fields(listed["inputSchema"]), ""]
-    if "outputSchema" in listed:
-        parts += ["Answer:", "", *_fields(listed["outputSchema"]), ""]
+    if tool.output is not None:
+        parts += ["Answer:", "", *_fields(output_schema(tool.output)), ""]
     return "\n".join(parts)
 
 

@@ -1,5 +1,6 @@
 """The tool `server_info`: what a caller may want to know before it plans its calls. Reads nothing of anybody's."""
 
+from collections.abc import Sequence
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -8,7 +9,7 @@ from config.settings import Settings
 from server.protocol.call import Call
 from server.protocol.catalog import Tool
 from server.version import VERSION
-from sources.registry import SOURCES
+from sources.source import Source
 
 
 class ServerInfoInput(Struct, forbid_unknown_fields=True):
@@ -33,7 +34,7 @@ class ServerInfo(Struct, frozen=True):
     limits: Limits
 
 
-def server_info(settings: Settings) -> Tool:
+def server_info(settings: Settings, sources: Sequence[Source]) -> Tool:
     limits = Limits(
         request_bytes=settings.body_max_bytes,
         call_ms=settings.call_deadline_ms,
@@ -49,7 +50,7 @@ def server_info(settings: Settings) -> Tool:
             user=call.context.principal.user_name,
             scopes=sorted(call.context.scopes),
             protocol_version=call.version,
-            sources=[source.name for source in SOURCES],
+            sources=[source.name for source in sources],
             limits=limits,
         )
 

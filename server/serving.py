@@ -3,6 +3,7 @@
 import asyncio
 import importlib
 import socket
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -11,6 +12,7 @@ from starlette.types import ASGIApp
 
 from config.errors import ConfigurationError
 from config.settings import Settings
+from server.doors.bounded_http import HEAD_MAX_BYTES, bounded_http
 from server.doors.presence import Presence
 
 
@@ -32,7 +34,14 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter) or self._presence.is_stopping
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """uvicorn closes every WebSocket at once. Ours end by themselves, after their running calls, so they go first;
+        both share the one time of grace."""
+        grace_s, began = self.config.timeout_graceful_shutdown or 0, time.monotonic()
         self._presence.stop()
+        for server in self.servers:
+            server.close()
+        await self._presence.wait_until_empty(grace_s)
+        self.config.timeout_graceful_shutdown = max(0, round(grace_s - (time.monotonic() - began)))
         await super().shutdown(sockets)
 
 
@@ -44,7 +53,7 @@ async def serve(
         app,
         host=settings.host,
         port=settings.port,
-        http="httptools",
+        http=bounded_http(HEAD_MAX_BYTES + settings.token_max_bytes),
         ws="websockets-sansio",
         ws_max_size=settings.body_max_bytes,
         ws_ping_interval=settings.ws_ping_interval_s,
@@ -52,6 +61,8 @@ async def serve(
         lifespan="off",
         access_log=False,
         log_config=None,
+        # Below this uvicorn tells of each WebSocket with its query string, which may hold a ticket.
+        log_level="warning",
         server_header=False,
         date_header=True,
         proxy_headers=bool(settings.trusted_proxies),

@@ -34,7 +34,13 @@ def free_port() -> int:
 
 def make_settings(data_dir: Path, **changes: Any) -> Settings:
     """Settings for one test; HS256 tokens are accepted and needed unless `jwt_secret=""` is given."""
-    given = {"data_dir": str(data_dir), "port": free_port(), "jwt_secret": JWT_SECRET, "log_requests": False, "shutdown_grace_s": 1.0}
+    given = {
+        "data_dir": str(data_dir),
+        "port": free_port(),
+        "jwt_secret": JWT_SECRET,
+        "log_requests": False,
+        "shutdown_grace_s": 1.0,
+    }
     settings = Settings(**{**given, **changes})
     check(settings)
     return settings

@@ -4,9 +4,9 @@ Values are stripped here: httptools hands over trailing blanks, and RFC 9110 sec
 """
 
 import base64
-import binascii
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 from config.errors import HeaderMismatch, InvalidRequest
@@ -27,24 +27,43 @@ _DECIMAL = re.compile(r"-?[0-9]+(?:\.0+)?\Z")
 
 
 class Headers:
-    """One request's headers by lower-case name, each value once."""
+    """One request's headers by lower-case name. They are decoded when read: most never are."""
 
     def __init__(self, raw: Iterable[tuple[bytes, bytes]]) -> None:
-        self._values: dict[bytes, str] = {}
+        self._values: dict[bytes, bytes] = {}
         for name, value in raw:
-            if name in self._values and (name in _SINGLE or name.startswith(_PARAM_PREFIX)):
-                raise InvalidRequest(f"the header {name.decode('latin-1')} came twice")
-            self._values[name] = value.decode("latin-1").strip(" \t")
+            if name in self._values:
+                self._values[name] = self._join(name, value)
+            else:
+                self._values[name] = value
 
     def get(self, name: bytes) -> str | None:
-        return self._values.get(name)
+        value = self._values.get(name)
+        return value.decode("latin-1").strip(" \t") if value is not None else None
 
     def accepts(self, media_type: str) -> bool:
         """An absent Accept header accepts everything (RFC 9110 section 12.5.1)."""
-        accept = self._values.get(b"accept")
-        if accept is None or media_type in accept or "*/*" in accept:
-            return True
-        return f"{media_type.partition('/')[0]}/*" in accept
+        return _accepts(self._values.get(b"accept", b"*/*"), media_type)
+
+    def has_json_body(self) -> bool:
+        return _is_json(self._values.get(b"content-type", b""))
+
+    def _join(self, name: bytes, value: bytes) -> bytes:
+        """RFC 9110 section 5.3: two lines are one list, where the header may be a list."""
+        if name in _SINGLE or name.startswith(_PARAM_PREFIX):
+            raise InvalidRequest(f"the header {name.decode('latin-1')} came twice")
+        return self._values[name].strip(b" \t") + b", " + value.strip(b" \t")
+
+
+@lru_cache(maxsize=256)
+def _accepts(accept: bytes, media_type: str) -> bool:
+    text = accept.decode("latin-1").lower()
+    return media_type in text or "*/*" in text or f"{media_type.partition('/')[0]}/*" in text
+
+
+@lru_cache(maxsize=256)
+def _is_json(content_type: bytes) -> bool:
+    return content_type.partition(b";")[0].strip().lower() == b"application/json"
 
 
 def check_headers(headers: Headers, request: Request, version: Any, mirrored: Iterable[Mirrored]) -> None:
@@ -97,5 +116,5 @@ def _decode_value(value: str) -> str | None:
     try:
         raw = base64.b64decode(wrapped[1], validate=True)
         return raw.decode() if base64.b64encode(raw).decode() == wrapped[1] else None
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # not ASCII, not base64, not UTF-8
         return None

@@ -7,7 +7,6 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from loguru import logger
 from msgspec import Struct
 from starlette.types import Receive, Scope, Send
 
@@ -38,6 +37,7 @@ from server.protocol.envelope import (
     read_handshake,
 )
 from server.protocol.exchanges import Exchanges
+from server.protocol.failures import log_failure
 from server.protocol.messages import (
     MalformedMessage,
     Message,
@@ -87,8 +87,8 @@ class HttpDoor:
             await self._refuse(reply, error, error.transport_status)
         except FlorilegiumError as error:
             await self._refuse(reply, error, error.status)
-        except Exception:
-            logger.exception("{} {} failed", scope["method"], scope["path"])
+        except Exception as error:
+            log_failure(f"{scope['method']} {scope['path']}", error)
             failure = FlorilegiumError(f"internal error (request {current_request_id()})")
             await self._refuse(reply, failure, 500)
 
@@ -115,8 +115,7 @@ class HttpDoor:
 
     async def _post(self, caller: Caller, receive: Receive, reply: Reply) -> None:
         headers = caller.headers
-        content_type = (headers.get(b"content-type") or "").partition(";")[0].strip().lower()
-        if content_type != "application/json":
+        if not headers.has_json_body():
             # Also keeps out the "simple" cross-site posts that a browser sends without asking first.
             raise _NotAcceptable("the body must be application/json", 415)
         if not headers.accepts("application/json"):
@@ -146,6 +145,8 @@ class HttpDoor:
             _check_named_version(caller.headers.get(VERSION), MODERN_VERSIONS)
             await reply.accept()
             return
+        if message.method == "subscriptions/listen" and not caller.headers.accepts("text/event-stream"):
+            raise _NotAcceptable("the Accept header must allow text/event-stream", 406)
         watch = _DisconnectWatch(receive)
         try:
             result = await self._serve_modern(caller, message, reply)

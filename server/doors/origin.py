@@ -4,10 +4,13 @@ A request without an Origin header is not from a browser page and passes; CORS d
 check stands at their upgrade.
 """
 
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from config.errors import OriginRefused
 from config.settings import Settings, is_loopback
+
+VERDICTS_MAX = 1024
 
 
 class OriginGuard:
@@ -22,12 +25,19 @@ class OriginGuard:
         named = [*settings.allowed_hosts, *([own.hostname or ""] if settings.public_url else [])]
         self._hosts = {host.lower() for host in named}
         self._checks_host = self._loopback or bool(self._hosts)
+        # Clients repeat themselves, and parsing addresses is the dearest check at the door.
+        self._problem = lru_cache(maxsize=VERDICTS_MAX)(self._find_problem)
 
     def check(self, host: str | None, origin: str | None) -> None:
+        if problem := self._problem(host, origin):
+            raise OriginRefused(problem)
+
+    def _find_problem(self, host: str | None, origin: str | None) -> str | None:
         if self._checks_host and not self._is_our_host(host or ""):
-            raise OriginRefused("this host name is not served here")
+            return "this host name is not served here"
         if origin is not None and not self._is_trusted_origin(origin.lower()):
-            raise OriginRefused("this origin is not allowed")
+            return "this origin is not allowed"
+        return None
 
     def _is_our_host(self, host: str) -> bool:
         name = _host_name(host)

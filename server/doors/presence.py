@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from auth.authenticator import Authenticates
 from auth.principal import Principal
@@ -20,6 +20,8 @@ class Presence:
         self._recheck_s = recheck_s
         self._open: Counter[UserId] = Counter()
         self._stopping = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._empty.set()
 
     def __len__(self) -> int:
         return self._open.total()
@@ -37,12 +39,20 @@ class Presence:
         if self._open[user_id] >= self._max_per_user:
             raise Unavailable(f"{self._max_per_user} streams are open for this user")
         self._open[user_id] += 1
+        self._empty.clear()
         try:
             yield
         finally:
             self._open[user_id] -= 1
             if not self._open[user_id]:
                 del self._open[user_id]
+            if not self._open:
+                self._empty.set()
+
+    async def wait_until_empty(self, timeout_s: float) -> None:
+        """Returns when nothing is open any more, or when the time is up."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._empty.wait(), timeout_s)
 
     async def is_open(self, principal: Principal) -> bool:
         if self._stopping.is_set():

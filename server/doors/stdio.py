@@ -5,6 +5,7 @@ The user is the operator's choice on the command line; there is no credential to
 
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, BinaryIO
 
 from auth.context import RequestContext, build_context
@@ -25,8 +26,10 @@ async def serve_stdio(
     output = stdout or sys.stdout.buffer
 
     async def write(message: Mapping[str, Any] | list[Any]) -> None:
-        output.write(encode(message) + b"\n")
-        output.flush()
+        # A client that has gone has closed our input too, and that is where its end is noticed.
+        with suppress(BrokenPipeError):
+            output.write(encode(message) + b"\n")
+            output.flush()
 
     async def admit() -> None:
         runtime.limits.user.take(principal.user_id)

@@ -8,6 +8,7 @@ too large, 1012 server stopping.
 import asyncio
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -79,9 +80,13 @@ class WebSocketDoor:
         runtime = self._runtime
 
         async def write(message: Mapping[str, Any] | list[Any]) -> None:
-            await send({"type": "websocket.send", "text": encode(message).decode()})
+            # A client that has gone is noticed where its messages are read; there is nobody left to be told here.
+            with suppress(OSError):
+                await send({"type": "websocket.send", "text": encode(message).decode()})
 
         async def admit() -> None:
+            if runtime.presence.is_stopping:
+                raise Unavailable("the server is stopping")
             await runtime.authenticator.recheck(principal)
             runtime.limits.user.take(principal.user_id)
 

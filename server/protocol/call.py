@@ -1,6 +1,5 @@
 """What a handler is given: who calls, from which era, and a way to speak to the client while the call runs."""
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -8,6 +7,7 @@ from msgspec import Struct
 
 from auth.context import RequestContext
 from config.errors import CapabilityMissing
+from server.protocol.deadline import Deadline
 from server.protocol.messages import RequestId, notification_message
 from server.protocol.versions import Era
 from sessions.session import Session
@@ -79,7 +79,7 @@ class Call(Struct, eq=False):
     progress_token: RequestId | None = None
     answers: Mapping[str, Mapping[str, Any]] = {}
     state: Any = None
-    deadline: asyncio.Timeout | None = None
+    deadline: Deadline | None = None
 
     async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         """Tells how far the call is, if the client asked to hear it."""
@@ -117,15 +117,10 @@ class Call(Struct, eq=False):
             raise CapabilityMissing(capability)
 
     async def _ask_now(self, question: Question) -> Mapping[str, Any]:
-        remaining = self._pause_deadline()
+        if self.deadline is None:
+            return await self.peer.request(question.method, question.params)
+        self.deadline.pause()
         try:
             return await self.peer.request(question.method, question.params)
         finally:
-            if self.deadline is not None and remaining is not None:
-                self.deadline.reschedule(asyncio.get_running_loop().time() + remaining)
-
-    def _pause_deadline(self) -> float | None:
-        if self.deadline is None or (when := self.deadline.when()) is None:
-            return None
-        self.deadline.reschedule(None)
-        return when - asyncio.get_running_loop().time()
+            self.deadline.resume()

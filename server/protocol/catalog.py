@@ -14,7 +14,7 @@ from msgspec import Struct
 from auth.principal import READ
 from server.protocol.call import Call
 from server.protocol.changes import Change, Changes
-from server.protocol.schema import Mirrored, input_schema, mirrored_parameters, output_schema
+from server.protocol.schema import Mirrored, input_schema, mirrored_parameters, outline, output_schema
 
 ListKind = Literal["tools", "resources", "prompts"]
 # The one alphabet every known client accepts (a dot makes some refuse the whole list), and the length that hosts leave
@@ -69,7 +69,7 @@ class Tool(Struct, frozen=True, kw_only=True):
             "annotations": {"title": self.title, **msgspec.to_builtins(self.hints)},
         }
         if self.output is not None:
-            listed["outputSchema"] = output_schema(self.output)
+            listed["outputSchema"] = outline(output_schema(self.output))
         return listed
 
 

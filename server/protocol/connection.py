@@ -8,8 +8,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from loguru import logger
-
 from auth.context import RequestContext
 from auth.principal import Principal
 from config.errors import FlorilegiumError, InvalidRequest, ParseError, Unavailable
@@ -24,6 +22,7 @@ from server.protocol.envelope import (
     read_handshake,
 )
 from server.protocol.exchanges import Exchanges
+from server.protocol.failures import log_failure
 from server.protocol.messages import (
     MalformedMessage,
     Message,
@@ -175,8 +174,8 @@ class Connection:
             return result_message(request.id, await self._result(request, request_id))
         except FlorilegiumError as error:
             return error_message(request.id, error)
-        except Exception:
-            logger.exception("{} failed", request.method)
+        except Exception as error:
+            log_failure(request.method, error)
             return error_message(request.id, FlorilegiumError(f"internal error (request {request_id})"))
 
     async def _result(self, request: Request, request_id: str) -> Mapping[str, Any]:

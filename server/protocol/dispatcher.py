@@ -4,14 +4,12 @@ It knows both eras and no transport. Failures leave it as errors of the tree; a 
 `isError`, because the model that called is the one who can correct it.
 """
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
 import msgspec
-from loguru import logger
 from msgspec import Struct
 
 from auth.principal import Principal
@@ -29,6 +27,8 @@ from config.errors import (
 )
 from server.protocol.call import LOG_LEVELS, Call, InputRequired
 from server.protocol.catalog import Catalog, Completer, Listing, Prompt, Tool, ToolResult
+from server.protocol.deadline import Deadline
+from server.protocol.failures import log_failure
 from server.protocol.messages import Request, encode, notification_message
 from server.protocol.paging import read_page
 from server.protocol.schema import read_arguments
@@ -251,9 +251,9 @@ class Dispatcher:
 
     async def _run(self, call: Call, name: str, work: Awaitable[T]) -> T:
         """Awaits a handler under the call's deadline. This is one of the two places where any exception is caught: what
-        a handler did not foresee is logged whole and told to the caller only by the request's id."""
+        a handler did not foresee is logged, and told to the caller only by the request's id."""
         try:
-            async with asyncio.timeout(self.offer.deadline_ms / 1000) as deadline:
+            with Deadline(self.offer.deadline_ms / 1000) as deadline:
                 call.deadline = deadline
                 return await work
         except TimeoutError as error:
@@ -261,7 +261,7 @@ class Dispatcher:
         except (FlorilegiumError, InputRequired):
             raise
         except Exception as error:
-            logger.exception("{} failed", name)
+            log_failure(name, error)
             raise FlorilegiumError(f"internal error (request {call.context.request_id})") from error
 
     # -- resources ----------------------------------------------------------------------------------------------

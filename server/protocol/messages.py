@@ -1,6 +1,6 @@
 """JSON-RPC 2.0 messages in and out: bytes to frozen values, values to bytes. It judges form, never meaning."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -9,6 +9,10 @@ from msgspec import Struct
 from config.errors import FlorilegiumError, InvalidRequest, ParseError
 
 RequestId = str | int
+MESSAGE_MAX_CHARS = 1000
+# RFC 8259 section 9 lets a parser limit nesting. The decoder stops where the stack ends, but whoever walks the message
+# afterwards (a repr, an encoder, a handler) stands deeper in the stack than the decoder did, and needs room.
+NESTING_MAX = 100
 
 
 class Request(Struct, frozen=True):
@@ -50,11 +54,36 @@ class MalformedMessage(InvalidRequest):
 
 
 def decode(body: bytes | str) -> Any:
-    """JSON to Python. Deep nesting ends in the decoder's own recursion guard, which is a parse error like any other."""
+    """JSON to Python, or a parse error: also for nesting that the decoder's recursion guard or our own limit stops."""
     try:
-        return _decoder.decode(body)
+        value = _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise ParseError("the message is not valid JSON") from error
+    if _bracket_count(body) > NESTING_MAX and _is_nested_too_deeply(value):
+        raise ParseError(f"the message is nested deeper than {NESTING_MAX} levels")
+    return value
+
+
+def _bracket_count(body: bytes | str) -> int:
+    """An upper bound of the nesting, in a fraction of the time that measuring it takes."""
+    if isinstance(body, bytes):
+        return body.count(b"[") + body.count(b"{")
+    return body.count("[") + body.count("{")
+
+
+def _is_nested_too_deeply(value: Any) -> bool:
+    level = [value]
+    for _ in range(NESTING_MAX + 1):
+        level = [child for node in level for child in _children(node)]
+        if not level:
+            return False
+    return True
+
+
+def _children(node: Any) -> Iterable[Any]:
+    if isinstance(node, dict):
+        return node.values()
+    return node if isinstance(node, list) else ()
 
 
 def read_message(value: Any) -> Message:
@@ -96,10 +125,15 @@ def result_message(request_id: RequestId, result: Any) -> dict[str, Any]:
 
 def error_message(request_id: RequestId | None, error: FlorilegiumError) -> dict[str, Any]:
     """`id` is null only where the request's own could not be read (JSON-RPC 2.0 section 5)."""
-    body: dict[str, Any] = {"code": error.code, "message": error.message}
+    body: dict[str, Any] = {"code": error.code, "message": _shortened(error.message)}
     if error.data is not None:
         body["data"] = dict(error.data)
     return {"jsonrpc": "2.0", "id": request_id, "error": body}
+
+
+def _shortened(text: str) -> str:
+    """Sentences quote what the caller sent, which may be as long as a body."""
+    return text if len(text) <= MESSAGE_MAX_CHARS else f"{text[: MESSAGE_MAX_CHARS - 3]}..."
 
 
 def notification_message(method: str, params: Mapping[str, Any]) -> dict[str, Any]:

@@ -31,6 +31,19 @@ def output_schema(declared: type[Any]) -> dict[str, Any]:
     return _inline(declared)
 
 
+def outline(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A schema of an answer down to its first level: each client pays for a listed tool on each turn, and what is left
+    out is only made looser. The whole one is in the documentation."""
+    properties = {name: _bare(declared) for name, declared in schema.get("properties", {}).items()}
+    return {"type": "object", "properties": properties, "required": schema.get("required", [])}
+
+
+def _bare(declared: Mapping[str, Any]) -> dict[str, Any]:
+    if declared.get("type") == "array":
+        return {"type": "array", "items": _bare(declared.get("items", {}))}
+    return {"type": declared["type"]} if "type" in declared else {}
+
+
 class Mirrored(Struct, frozen=True):
     """A property marked `x-mcp-header`: a modern client repeats its value in the header `Mcp-Param-<token>`."""
 

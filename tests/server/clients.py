@@ -1,0 +1,231 @@
+"""Clients of both eras for tests: they speak MCP by hand, so that a test can also say it wrongly."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
+
+from server.protocol.envelope import CAPABILITIES_KEY, CLIENT_KEY, VERSION_KEY
+from server.protocol.versions import LATEST_LEGACY, MODERN_VERSIONS
+from tests.live import Live
+from tests.server.wire import PATIENCE_S, Answer, Wire, fetch
+
+MODERN = MODERN_VERSIONS[0]
+JSON_AND_EVENTS = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
+ELICITATION: dict[str, dict[str, str]] = {"elicitation": {}}
+_NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+
+
+def message(method: str, params: Mapping[str, Any] | None = None, request_id: Any = None) -> dict[str, Any]:
+    """A request, or a notification where no id is given."""
+    body: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
+    if request_id is not None:
+        body["id"] = request_id
+    return {**body, "params": params} if params is not None else body
+
+
+def handshake(
+    version: str = LATEST_LEGACY, capabilities: Mapping[str, Any] | None = None, request_id: Any = 0
+) -> dict[str, Any]:
+    params = {
+        "protocolVersion": version,
+        "capabilities": capabilities or {},
+        "clientInfo": {"name": "specimen", "version": "1"},
+    }
+    return message("initialize", params, request_id)
+
+
+def modern_params(params: Mapping[str, Any] | None = None, **meta: Any) -> dict[str, Any]:
+    """Parameters with the envelope of the modern era; a keyword replaces or, if None, removes an entry."""
+    full = {
+        VERSION_KEY: MODERN,
+        CAPABILITIES_KEY: {},
+        CLIENT_KEY: {"name": "specimen", "version": "1"},
+        **{_META_KEYS.get(key, key): value for key, value in meta.items()},
+    }
+    return {**(params or {}), "_meta": {key: value for key, value in full.items() if value is not None}}
+
+
+_META_KEYS = {
+    "version": VERSION_KEY,
+    "capabilities": CAPABILITIES_KEY,
+    "log_level": "io.modelcontextprotocol/logLevel",
+    "progress_token": "progressToken",
+}
+
+
+def modern_headers(method: str, params: Mapping[str, Any]) -> dict[str, str]:
+    headers = {**JSON_AND_EVENTS, "MCP-Protocol-Version": MODERN, "Mcp-Method": method}
+    name = params.get(_NAMED_BY.get(method, ""))
+    return {**headers, "Mcp-Name": name} if isinstance(name, str) else headers
+
+
+class Legacy:
+    """A legacy client of one user; `open` makes its session."""
+
+    def __init__(self, up: Live, credential: Mapping[str, str]) -> None:
+        self.up = up
+        self.headers = {**JSON_AND_EVENTS, **credential}
+        self._ids = itertools.count(1)
+
+    @classmethod
+    async def open(
+        cls, up: Live, name: str, *, version: str = LATEST_LEGACY, capabilities: Mapping[str, Any] | None = None
+    ) -> "Legacy":
+        client = cls(up, await up.bearer(name))
+        answer = await client.post(handshake(version, capabilities))
+        client.headers["Mcp-Session-Id"] = answer.header("mcp-session-id") or ""
+        return client
+
+    @property
+    def session_id(self) -> str:
+        return self.headers["Mcp-Session-Id"]
+
+    async def post(self, body: Any, headers: Mapping[str, str] | None = None) -> Answer:
+        return await fetch(self.up.url, "POST", "/mcp", {**self.headers, **(headers or {})}, _bytes(body))
+
+    async def request(self, method: str, params: Mapping[str, Any] | None = None, request_id: Any = None) -> Answer:
+        return await self.post(message(method, params or {}, request_id or next(self._ids)))
+
+    async def call(self, tool: str, arguments: Mapping[str, Any] | None = None, request_id: Any = None) -> Answer:
+        return await self.request("tools/call", {"name": tool, "arguments": arguments or {}}, request_id)
+
+    async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> Answer:
+        return await self.post(message(method, params or {}))
+
+    async def get(self, headers: Mapping[str, str] | None = None) -> Answer:
+        return await fetch(self.up.url, "GET", "/mcp", {**self.headers, **(headers or {})})
+
+    async def delete(self) -> Answer:
+        return await fetch(self.up.url, "DELETE", "/mcp", self.headers)
+
+    @asynccontextmanager
+    async def streaming(self, body: Any) -> AsyncIterator[Wire]:
+        """A POST whose answer is read event by event."""
+        async with Wire.open(self.up.url) as wire:
+            await wire.request("POST", "/mcp", self.headers, _bytes(body))
+            yield wire
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator[Wire]:
+        """The GET stream, after its head."""
+        async with Wire.open(self.up.url) as wire:
+            await wire.request("GET", "/mcp", self.headers)
+            status, _ = await wire.head()
+            assert status == 200
+            yield wire
+
+
+class Modern:
+    """A modern client of one user."""
+
+    def __init__(self, up: Live, credential: Mapping[str, str]) -> None:
+        self.up = up
+        self.credential = dict(credential)
+        self._ids = itertools.count(1)
+
+    @classmethod
+    async def of(cls, up: Live, name: str) -> "Modern":
+        return cls(up, await up.bearer(name))
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        headers: Mapping[str, str | None] | None = None,
+        request_id: Any = None,
+        **meta: Any,
+    ) -> Answer:
+        """`headers` replace what the client would send, or leave it out where None."""
+        wanted = self._headers(method, params or {}, headers or {})
+        body = message(method, modern_params(params, **meta), request_id or next(self._ids))
+        return await fetch(self.up.url, "POST", "/mcp", wanted, _bytes(body))
+
+    async def call(self, tool: str, arguments: Mapping[str, Any] | None = None, **more: Any) -> Answer:
+        params = {"name": tool, "arguments": arguments or {}, **more.pop("extra", {})}
+        return await self.request("tools/call", params, **more)
+
+    @asynccontextmanager
+    async def streaming(
+        self, method: str, params: Mapping[str, Any], request_id: Any = 1, **meta: Any
+    ) -> AsyncIterator[Wire]:
+        async with Wire.open(self.up.url) as wire:
+            body = message(method, modern_params(params, **meta), request_id)
+            await wire.request("POST", "/mcp", self._headers(method, params, {}), _bytes(body))
+            yield wire
+
+    def _headers(self, method: str, params: Mapping[str, Any], changes: Mapping[str, str | None]) -> dict[str, str]:
+        headers = {**modern_headers(method, params), **self.credential, **changes}
+        return {name: value for name, value in headers.items() if value is not None}
+
+
+class Socket:
+    """A WebSocket client that knows which answer belongs to which request."""
+
+    def __init__(self, connection: ClientConnection) -> None:
+        self.connection = connection
+        self._ids = itertools.count(1)
+        self._unread: list[Any] = []
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, url: str, headers: Mapping[str, str] | None = None, subprotocols: Any = ("mcp",)
+    ) -> AsyncIterator["Socket"]:
+        opening = connect(
+            url, additional_headers=dict(headers or {}), subprotocols=subprotocols, proxy=None, open_timeout=PATIENCE_S
+        )
+        async with opening as connection:
+            yield cls(connection)
+
+    async def send(self, body: Any) -> None:
+        await self.connection.send(_bytes(body).decode())
+
+    async def receive(self) -> Any:
+        async with asyncio.timeout(PATIENCE_S):
+            return msgspec.json.decode(await self.connection.recv())
+
+    async def answer(self, request_id: Any) -> Any:
+        """The answer to that request, whatever else comes in between."""
+        while True:
+            for body in self._unread:
+                if isinstance(body, dict) and body.get("id") == request_id and "method" not in body:
+                    self._unread.remove(body)
+                    return body
+            self._unread.append(await self.receive())
+
+    async def request(self, method: str, params: Mapping[str, Any] | None = None) -> Any:
+        request_id = next(self._ids)
+        await self.send(message(method, params or {}, request_id))
+        return await self.answer(request_id)
+
+    async def initialize(self, version: str = LATEST_LEGACY, capabilities: Mapping[str, Any] | None = None) -> Any:
+        await self.send(handshake(version, capabilities, "handshake"))
+        return await self.answer("handshake")
+
+    async def call(self, tool: str, arguments: Mapping[str, Any] | None = None) -> Any:
+        return await self.request("tools/call", {"name": tool, "arguments": arguments or {}})
+
+    async def close_code(self) -> int:
+        """Waits for the server to close, and says with which code."""
+        async with asyncio.timeout(PATIENCE_S):
+            try:
+                while True:
+                    await self.connection.recv()
+            except ConnectionClosed as closed:
+                return closed.rcvd.code if closed.rcvd else 1006
+
+
+def text_of(result: Mapping[str, Any]) -> str:
+    """The text of a tool's answer."""
+    return str(result["content"][0]["text"])
+
+
+def _bytes(body: Any) -> bytes:
+    return body if isinstance(body, bytes) else msgspec.json.encode(body)

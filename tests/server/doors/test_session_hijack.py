@@ -1,0 +1,238 @@
+"""Two users on every door: whatever one sends with the other's ids, the other is not touched and not told about."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from tests.live import Live
+from tests.server.clients import ELICITATION, Legacy, Modern, Socket, handshake, message, text_of
+from tests.server.specimens import Gate, Specimens
+from tests.server.wire import PATIENCE_S, Answer
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def _with_session(thief: Legacy, session_id: str, method: str) -> Answer:
+    """What a client gets for that session id."""
+    thief.headers["Mcp-Session-Id"] = session_id
+    match method:
+        case "GET":
+            return await thief.get()
+        case "DELETE":
+            return await thief.delete()
+        case "batch":
+            return await thief.post([message("ping", {}, 1)])
+        case _:
+            return await thief.post(message(method, {"name": "echo", "requestId": 1}, None if "/c" in method else 1))
+
+
+@pytest.mark.parametrize(
+    "method", ["GET", "DELETE", "batch", "ping", "tools/list", "tools/call", "notifications/cancelled", "no/such"]
+)
+async def test_another_users_session_is_answered_byte_for_byte_as_one_that_never_was(up: Live, method: str) -> None:
+    ada, ben = await Legacy.open(up, "ada"), Legacy(up, await up.bearer("ben"))
+
+    foreign = await _with_session(ben, ada.session_id, method)
+    unknown = await _with_session(ben, "x" * len(ada.session_id), method)
+
+    assert foreign.status == 404
+    assert foreign.told() == unknown.told()
+    assert (await ada.call("echo", {"text": "still here"})).status == 200
+
+
+async def test_another_client_of_the_same_user_does_not_share_the_session(up: Live) -> None:
+    ada = await Legacy.open(up, "ada")
+    token = await up.token("ada", client_id="another-client")
+
+    other = Legacy(up, {"Authorization": f"Bearer {token}"})
+
+    assert (await _with_session(other, ada.session_id, "ping")).status == 404
+
+
+async def test_the_same_user_and_client_goes_on_with_a_renewed_token(up: Live) -> None:
+    ada = await Legacy.open(up, "ada")
+
+    ada.headers.update(await up.bearer("ada"))
+
+    assert (await ada.request("ping")).status == 200
+
+
+async def test_a_response_posted_with_another_users_session_is_not_found(up: Live) -> None:
+    ada = await Legacy.open(up, "ada", capabilities=ELICITATION)
+    ben = Legacy(up, await up.bearer("ben"))
+
+    async with ada.streaming(message("tools/call", {"name": "ask_name"}, 1)) as wire:
+        await wire.head()
+        question = await wire.event()
+        answer = {"jsonrpc": "2.0", "id": question["id"], "result": {"content": {"name": "Ben"}}}
+        ben.headers["Mcp-Session-Id"] = ada.session_id
+        stolen = await ben.post(answer)
+        answer["result"] = {"content": {"name": "Ada"}}
+        await ada.post(answer)
+        result = (await wire.event())["result"]
+
+    assert stolen.status == 404
+    assert "Ada" in text_of(result)
+
+
+async def test_a_question_cannot_be_answered_from_another_session(up: Live) -> None:
+    ada = await Legacy.open(up, "ada", capabilities=ELICITATION)
+    intruders = [await Legacy.open(up, "ben"), await Legacy.open(up, "ada")]
+
+    async with ada.streaming(message("tools/call", {"name": "ask_name"}, 1)) as wire:
+        await wire.head()
+        question = await wire.event()
+        for intruder in intruders:
+            stolen = {"jsonrpc": "2.0", "id": question["id"], "result": {"content": {"name": "Ben"}}}
+            assert (await intruder.post(stolen)).status == 202
+        await ada.post({"jsonrpc": "2.0", "id": question["id"], "result": {"content": {"name": "Ada"}}})
+
+        assert "Ada" in text_of((await wire.event())["result"])
+
+
+async def test_the_same_ids_of_two_users_in_flight_never_cross(up: Live, shared: Specimens, gate: Gate) -> None:
+    users = ("ada", "ben")
+    legacy = {name: await Legacy.open(up, name) for name in users}
+    modern = {name: await Modern.of(up, name) for name in users}
+
+    running = {
+        (era, name, request_id): asyncio.create_task(client.call("wait", {"gate": "g"}, request_id=request_id))
+        for request_id in range(1, 6)
+        for era, clients in (("legacy", legacy), ("modern", modern))
+        for name, client in clients.items()
+    }
+    await asyncio.wait_for(gate.reached.wait(), PATIENCE_S)
+    await asyncio.sleep(0.05)
+    gate.opened.set()
+
+    for (_, name, request_id), task in running.items():
+        answer = (await task).json()
+        assert answer["id"] == request_id
+        assert answer["result"]["structuredContent"]["user"] == name
+
+
+async def test_a_cancellation_of_another_users_request_id_does_nothing(up: Live, gate: Gate) -> None:
+    ada, ben = await Legacy.open(up, "ada"), await Legacy.open(up, "ben")
+    running = asyncio.create_task(ada.call("wait", {"gate": "g"}, 7))
+    await asyncio.wait_for(gate.reached.wait(), PATIENCE_S)
+
+    assert (await ben.notify("notifications/cancelled", {"requestId": 7})).status == 202
+    gate.opened.set()
+
+    assert (await running).json()["result"]["structuredContent"]["user"] == "ada"
+    assert not gate.cancelled.is_set()
+
+
+async def test_two_websockets_with_the_same_ids_do_not_touch_each_other(up: Live, gate: Gate) -> None:
+    async with (
+        Socket.open(up.ws, await up.bearer("ada")) as ada,
+        Socket.open(up.ws, await up.bearer("ben")) as ben,
+    ):
+        for socket in (ada, ben):
+            await socket.initialize(capabilities=ELICITATION)
+        await ada.send(message("tools/call", {"name": "wait", "arguments": {"gate": "g"}}, 7))
+        await asyncio.wait_for(gate.reached.wait(), PATIENCE_S)
+        await ben.send(message("notifications/cancelled", {"requestId": 7}))
+        assert (await ben.call("echo"))["result"]["structuredContent"]["user"] == "ben"
+        gate.opened.set()
+
+        assert (await ada.answer(7))["result"]["structuredContent"]["user"] == "ada"
+
+
+async def test_a_question_over_one_websocket_is_not_answered_by_another(up: Live) -> None:
+    async with (
+        Socket.open(up.ws, await up.bearer("ada")) as ada,
+        Socket.open(up.ws, await up.bearer("ben")) as ben,
+    ):
+        for socket in (ada, ben):
+            await socket.initialize(capabilities=ELICITATION)
+        await ada.send(message("tools/call", {"name": "ask_name"}, 1))
+        question = await ada.receive()
+        answer: dict[str, Any] = {"jsonrpc": "2.0", "id": question["id"], "result": {"content": {"name": "Ben"}}}
+        await ben.send(answer)
+        assert (await ben.request("ping"))["result"] == {}
+        await ada.send({**answer, "result": {"content": {"name": "Ada"}}})
+
+        assert "Ada" in text_of((await ada.answer(1))["result"])
+
+
+async def test_a_websocket_never_tells_the_id_of_its_session(up: Live) -> None:
+    async with Socket.open(up.ws, await up.bearer("ada")) as socket:
+        answer = await socket.initialize()
+
+        assert set(answer["result"]) == {"protocolVersion", "capabilities", "serverInfo", "instructions"}
+        assert "mcp-session-id" not in (socket.connection.response.headers if socket.connection.response else {})
+
+
+# -- access withdrawn -------------------------------------------------------------------------------------------
+
+
+async def test_a_disabled_users_open_websocket_is_closed_without_waiting_for_traffic(up: Live) -> None:
+    async with Socket.open(up.ws, await up.bearer("carl")) as carl, Socket.open(up.ws, await up.bearer("ada")) as ada:
+        await carl.initialize()
+        await ada.initialize()
+
+        await up.runtime.registry.disable_user((await up.user("carl")).id)
+
+        assert await carl.close_code() == 4401
+        assert (await ada.request("ping"))["result"] == {}
+
+
+async def test_a_call_that_runs_when_access_is_withdrawn_is_stopped_with_its_websocket(up: Live, gate: Gate) -> None:
+    async with Socket.open(up.ws, await up.bearer("cora")) as cora:
+        await cora.initialize()
+        await cora.send(message("tools/call", {"name": "wait", "arguments": {"gate": "g"}}, 1))
+        await asyncio.wait_for(gate.reached.wait(), PATIENCE_S)
+
+        await up.runtime.registry.disable_user((await up.user("cora")).id)
+
+        assert await cora.close_code() == 4401
+        await asyncio.wait_for(gate.cancelled.wait(), PATIENCE_S)
+
+
+async def test_a_disabled_users_get_stream_ends_by_itself(up: Live) -> None:
+    dana, ada = await Legacy.open(up, "dana"), await Legacy.open(up, "ada")
+
+    async with dana.listening() as closing, ada.listening():
+        await up.runtime.registry.disable_user((await up.user("dana")).id)
+
+        assert await closing.event() is None
+        assert (await ada.request("ping")).status == 200
+
+
+async def test_a_disabled_users_subscription_ends_by_itself_with_its_result(up: Live) -> None:
+    emil = await Modern.of(up, "emil")
+
+    async with emil.streaming("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, "sub") as wire:
+        await wire.head()
+        await wire.event()
+        await up.runtime.registry.disable_user((await up.user("emil")).id)
+
+        assert (await wire.event())["id"] == "sub"
+        assert await wire.event() is None
+
+
+async def test_a_revoked_token_closes_what_it_opened(up: Live) -> None:
+    record, secret = await up.runtime.registry.create_key((await up.user("fay")).id, "k", ("knowledge:read",))
+    async with Socket.open(up.ws, {"Authorization": f"Bearer {secret}"}) as fay:
+        await fay.initialize()
+
+        await up.runtime.registry.revoke_key(record.id)
+
+        assert await fay.close_code() == 4401
+
+
+async def test_a_session_of_before_stays_lost_when_the_user_is_enabled_again(up: Live) -> None:
+    gus = await Legacy.open(up, "gus")
+    user = await up.user("gus")
+    await up.runtime.registry.disable_user(user.id)
+    assert (await gus.request("ping")).status == 401
+
+    await up.runtime.registry.enable_user(user.id)
+    old_token = await gus.request("ping")
+    gus.headers.update(await up.bearer("gus"))
+    new_token = await gus.request("ping")
+    opened_anew = await gus.post(handshake())
+
+    assert (old_token.status, new_token.status, opened_anew.status) == (401, 404, 200)

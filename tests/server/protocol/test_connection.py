@@ -1,0 +1,435 @@
+"""One lasting connection: both eras on it, answers in any order, every request answered exactly once."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from auth.context import RequestContext, build_context
+from auth.principal import Principal
+from config.errors import RateLimited
+from server.protocol.connection import Connection
+from server.protocol.messages import encode
+from server.protocol.versions import BATCH_VERSION, LEGACY_VERSIONS
+from sessions.session import Session
+from sessions.store import MemorySessions
+from tests.server.clients import ELICITATION, handshake, message, modern_params, text_of
+from tests.server.protocol.stage import NOWHERE, make_dispatcher, person
+from tests.server.protocol.test_messages import JSON
+from tests.server.specimens import Specimens
+
+
+class Line:
+    """A connection whose far end the test holds."""
+
+    def __init__(
+        self, specimens: Specimens, principal: Principal, in_flight_max: int = 8, allowed: int = 10**6
+    ) -> None:
+        self.sessions = MemorySessions(60.0, 100, 100)
+        self.principal = principal
+        self.sent: list[Any] = []
+        self._allowed = allowed
+        self._arrived = asyncio.Event()
+        self.connection = Connection(
+            make_dispatcher(specimens.catalog),
+            self.sessions,
+            principal,
+            self._context,
+            self._write,
+            self._admit,
+            in_flight_max,
+        )
+
+    def _context(self, request_id: str, session: Session | None) -> RequestContext:
+        return build_context(self.principal, NOWHERE, request_id, session.id if session else None)
+
+    async def _write(self, body: Mapping[str, Any] | list[Any]) -> None:
+        self.sent.append(msgspec.json.decode(encode(body)))
+        self._arrived.set()
+
+    async def _admit(self) -> None:
+        self._allowed -= 1
+        if self._allowed < 0:
+            raise RateLimited("calls", 3.0)
+
+    async def say(self, body: Any) -> None:
+        await self.connection.receive(body if isinstance(body, str | bytes) else encode(body))
+
+    async def hear(self, count: int) -> list[Any]:
+        """The first messages sent back, waited for."""
+        async with asyncio.timeout(5):
+            while len(self.sent) < count:
+                self._arrived.clear()
+                await self._arrived.wait()
+        return self.sent[:count]
+
+    async def all(self) -> list[Any]:
+        await self.connection.finish()
+        return self.sent
+
+
+@asynccontextmanager
+async def opened(specimens: Specimens, version: str = "2025-11-25", **more: Any) -> AsyncIterator[Line]:
+    """A line after its handshake, whose answer is forgotten."""
+    line = Line(specimens, person("ada"), **more)
+    await line.say(handshake(version, ELICITATION))
+    await line.all()
+    line.sent.clear()
+    yield line
+    await line.connection.close()
+
+
+def tool(name: str, arguments: Mapping[str, Any], request_id: Any) -> dict[str, Any]:
+    return message("tools/call", {"name": name, "arguments": arguments}, request_id)
+
+
+async def test_both_eras_are_served_on_one_connection(specimens: Specimens) -> None:
+    async with opened(specimens) as line:
+        await line.say(message("tools/list", {}, 1))
+        await line.say(message("tools/list", modern_params(), 2))
+        answers = {answer["id"]: answer["result"] for answer in await line.all()}
+
+    assert "resultType" not in answers[1]
+    assert answers[2]["resultType"] == "complete"
+
+
+@pytest.mark.parametrize("version", [*LEGACY_VERSIONS, "1999-01-01", "2026-07-28"])
+async def test_a_handshake_agrees_on_a_legacy_version(specimens: Specimens, version: str) -> None:
+    line = Line(specimens, person("ada"))
+
+    await line.say(handshake(version))
+    (answer,) = await line.all()
+
+    assert answer["result"]["protocolVersion"] == (version if version in LEGACY_VERSIONS else "2025-11-25")
+
+
+async def test_before_the_handshake_only_ping_is_answered(specimens: Specimens) -> None:
+    line = Line(specimens, person("ada"))
+
+    await line.say(message("ping", {}, 1))
+    await line.say(message("tools/list", {}, 2))
+    ping, refused = await line.all()
+
+    assert ping == {"jsonrpc": "2.0", "id": 1, "result": {}}
+    assert refused["error"]["code"] == -32600
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"protocolVersion": 5, "capabilities": {}, "clientInfo": {}},
+        {"protocolVersion": "2025-11-25", "capabilities": [], "clientInfo": {}},
+        {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": "me"},
+    ],
+)
+async def test_a_malformed_handshake_is_refused_and_can_be_repeated(specimens: Specimens, params: Any) -> None:
+    line = Line(specimens, person("ada"))
+
+    await line.say(message("initialize", params, 1))
+    (refused,) = await line.hear(1)
+    await line.say(handshake(request_id=2))
+
+    assert refused["error"]["code"] == -32602
+    assert (await line.all())[1]["result"]["serverInfo"]["name"] == "specimen"
+
+
+async def test_answers_come_when_they_are_ready_not_in_the_order_of_the_requests(specimens: Specimens) -> None:
+    async with opened(specimens) as line:
+        await line.say(tool("wait", {"gate": "g"}, "slow"))
+        await line.say(tool("echo", {"text": "x"}, "fast"))
+        await line.hear(1)
+        specimens.gates["g"].opened.set()
+
+        assert [answer["id"] for answer in await line.all()] == ["fast", "slow"]
+
+
+async def test_a_request_over_the_limit_is_refused_and_the_running_ones_go_on(specimens: Specimens) -> None:
+    async with opened(specimens, in_flight_max=2) as line:
+        for request_id in (1, 2, 3):
+            await line.say(tool("wait", {"gate": "g"}, request_id))
+        (refused,) = await line.hear(1)
+        specimens.gates["g"].opened.set()
+        answers = await line.all()
+
+    assert (refused["id"], refused["error"]["code"]) == (3, 503)
+    assert {answer["id"] for answer in answers[1:]} == {1, 2}
+
+
+async def test_a_cancelled_call_is_stopped_and_never_answered(specimens: Specimens) -> None:
+    async with opened(specimens) as line:
+        await line.say(tool("wait", {"gate": "g"}, 1))
+        await specimens.gates["g"].reached.wait()
+
+        await line.say(message("notifications/cancelled", {"requestId": 1}))
+        await specimens.gates["g"].cancelled.wait()
+        await line.say(message("ping", {}, 2))
+
+        assert [answer["id"] for answer in await line.all()] == [2]
+
+
+@pytest.mark.parametrize("params", [{"requestId": 9}, {"requestId": None}, {"requestId": []}, {}])
+async def test_a_cancellation_of_nothing_is_ignored(specimens: Specimens, params: Any) -> None:
+    async with opened(specimens) as line:
+        await line.say(message("notifications/cancelled", params))
+        await line.say(message("ping", {}, 1))
+
+        assert [answer["id"] for answer in await line.all()] == [1]
+
+
+async def test_two_connections_with_the_same_ids_never_meet(specimens: Specimens) -> None:
+    ada, ben = Line(specimens, person("ada")), Line(specimens, person("ben"))
+    for line, gate in ((ada, "a"), (ben, "b")):
+        await line.say(message("tools/call", modern_params({"name": "wait", "arguments": {"gate": gate}}), 1))
+        await specimens.gates[gate].reached.wait()
+
+    await ben.say(message("notifications/cancelled", {"requestId": 1}))
+    await specimens.gates["b"].cancelled.wait()
+    specimens.gates["a"].opened.set()
+
+    assert [text_of(answer["result"]) for answer in await ada.all()] == ['{"text":"a","user":"ada"}']
+    assert await ben.all() == []
+
+
+async def test_a_question_goes_over_the_same_connection_and_finds_its_answer(specimens: Specimens) -> None:
+    async with opened(specimens) as line:
+        await line.say(tool("ask_name", {"text": "hi"}, 1))
+        (question,) = await line.hear(1)
+        answer = {"action": "accept", "content": {"name": "Ada"}}
+        await line.say({"jsonrpc": "2.0", "id": question["id"], "result": answer})
+
+        assert question["method"] == "elicitation/create"
+        assert "Ada: hi" in text_of((await line.all())[1]["result"])
+
+
+async def test_the_client_may_refuse_a_question_and_the_model_is_told(specimens: Specimens) -> None:
+    async with opened(specimens) as line:
+        await line.say(tool("ask_name", {}, 1))
+        (question,) = await line.hear(1)
+        await line.say({"jsonrpc": "2.0", "id": question["id"], "error": {"code": -1, "message": "no person here"}})
+
+        result = (await line.all())[1]["result"]
+    assert result["isError"] is True
+    assert "no person here" in text_of(result)
+
+
+async def test_a_rate_limit_is_an_error_of_the_request_and_the_connection_lives(specimens: Specimens) -> None:
+    async with opened(specimens, allowed=2) as line:
+        await line.say(message("ping", {}, 1))
+        await line.say(message("ping", {}, 2))
+        first, second = await line.all()
+
+    assert first["result"] == {}
+    assert second["error"] == {
+        "code": 429,
+        "message": "rate limit for calls reached, retry after 3.0 s",
+        "data": {"retry_after_s": 3.0},
+    }
+
+
+async def test_a_failure_nobody_foresaw_is_answered_with_the_id_and_logged(
+    specimens: Specimens, failures: list[str]
+) -> None:
+    async with opened(specimens) as line:
+        await line.say(message("resources/read", {"uri": "test://broken"}, "r"))
+        (answer,) = await line.all()
+
+    assert (answer["id"], answer["error"]["code"]) == ("r", -32603)
+    assert "specimen" not in answer["error"]["message"]
+    assert "RuntimeError" in failures.pop()
+
+
+async def test_the_session_ends_with_its_connection_and_with_a_new_handshake(specimens: Specimens) -> None:
+    line = Line(specimens, person("ada"))
+    await line.say(handshake())
+    await line.say(handshake())
+    await line.all()
+    assert len(line.sessions) == 1
+
+    await line.connection.close()
+
+    assert len(line.sessions) == 0
+
+
+async def test_closing_stops_what_still_runs(specimens: Specimens) -> None:
+    async with opened(specimens) as line:
+        await line.say(tool("wait", {"gate": "g"}, 1))
+        await specimens.gates["g"].reached.wait()
+
+    assert specimens.gates["g"].cancelled.is_set()
+    assert line.sent == []
+
+
+# -- batches ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_batch_is_answered_as_one_where_the_version_has_batches(specimens: Specimens) -> None:
+    async with opened(specimens, BATCH_VERSION) as line:
+        batch = [message("ping", {}, 1), message("notifications/initialized"), 7, tool("echo", {"text": "x"}, 2)]
+        await line.say(batch)
+        (answers,) = await line.all()
+
+    assert [(answer["id"], "result" in answer) for answer in answers] == [(1, True), (None, False), (2, True)]
+
+
+async def test_a_batch_of_notifications_is_not_answered(specimens: Specimens) -> None:
+    async with opened(specimens, BATCH_VERSION) as line:
+        await line.say([message("notifications/initialized")])
+
+        assert await line.all() == []
+
+
+@pytest.mark.parametrize("version", [version for version in LEGACY_VERSIONS if version != BATCH_VERSION])
+async def test_a_batch_is_refused_where_the_version_has_none(specimens: Specimens, version: str) -> None:
+    async with opened(specimens, version) as line:
+        await line.say([message("ping", {}, 1)])
+        (answer,) = await line.all()
+
+    assert (answer["id"], answer["error"]["code"]) == (None, -32600)
+
+
+@pytest.mark.parametrize(
+    "batch", [[], [message("ping", {}, n) for n in range(5)], [1] * 1000], ids=["empty", "overfull", "thousand"]
+)
+async def test_an_empty_or_overfull_batch_is_refused_with_one_error(specimens: Specimens, batch: list[Any]) -> None:
+    async with opened(specimens, BATCH_VERSION, in_flight_max=4) as line:
+        await line.say(batch)
+        (answer,) = await line.all()
+
+    assert (answer["id"], answer["error"]["code"]) == (None, -32600)
+
+
+async def test_a_handshake_inside_a_batch_is_refused(specimens: Specimens) -> None:
+    async with opened(specimens, BATCH_VERSION) as line:
+        await line.say([handshake("2025-11-25", request_id=1), message("ping", {}, 2)])
+        ((refused, ping),) = await line.all()
+
+    assert (refused["id"], refused["error"]["code"]) == (1, -32600)
+    assert ping["result"] == {}
+
+
+async def test_batches_count_as_calls_in_flight(specimens: Specimens) -> None:
+    async with opened(specimens, BATCH_VERSION, in_flight_max=2) as line:
+        for _ in range(3):
+            await line.say([tool("wait", {"gate": "g"}, 1)])
+        (refused,) = await line.hear(1)
+        specimens.gates["g"].opened.set()
+        answers = await line.all()
+
+    assert refused["error"]["code"] == 503
+    assert len(answers) == 3
+
+
+# -- anything at all --------------------------------------------------------------------------------------------
+
+METHODS = st.sampled_from(
+    (
+        "initialize",
+        "ping",
+        "tools/list",
+        "tools/call",
+        "resources/read",
+        "resources/subscribe",
+        "prompts/get",
+        "completion/complete",
+        "logging/setLevel",
+        "server/discover",
+        "notifications/cancelled",
+        "no/such",
+    )
+)
+NAMES = st.sampled_from(("echo", "miss", "tell", "ask_name", "write.note", "greet", "test://plain", "test://items/1"))
+META = st.fixed_dictionaries(
+    {},
+    optional={
+        "io.modelcontextprotocol/protocolVersion": st.sampled_from(("2026-07-28", "2025-11-25")) | JSON,
+        "io.modelcontextprotocol/clientCapabilities": st.just({}) | JSON,
+        "io.modelcontextprotocol/logLevel": st.just("info") | JSON,
+        "progressToken": st.integers() | JSON,
+    },
+)
+PARAMS: st.SearchStrategy[Any] = st.fixed_dictionaries(
+    {},
+    optional={
+        "name": NAMES | JSON,
+        "uri": NAMES | JSON,
+        "level": st.just("info") | JSON,
+        "cursor": JSON,
+        "arguments": st.fixed_dictionaries({}, optional={"text": st.text() | JSON, "times": st.integers() | JSON})
+        | JSON,
+        "protocolVersion": st.sampled_from((BATCH_VERSION, "2025-11-25")) | JSON,
+        "capabilities": st.just({}) | JSON,
+        "clientInfo": st.just({}) | JSON,
+        "requestId": st.integers(0, 5) | JSON,
+        "ref": st.just({"type": "ref/prompt", "name": "greet"}) | JSON,
+        "argument": st.just({"name": "tone", "value": "w"}) | JSON,
+        "inputResponses": st.just({"name": {}}) | JSON,
+        "requestState": JSON,
+        "_meta": META | JSON,
+    },
+)
+NEARLY = st.fixed_dictionaries(
+    {"jsonrpc": st.just("2.0") | JSON},
+    optional={
+        "id": st.integers(0, 5) | st.text(max_size=3) | JSON,
+        "method": METHODS | JSON,
+        "params": PARAMS | JSON,
+        "result": JSON,
+        "error": JSON,
+    },
+)
+FRAMES = st.lists(NEARLY | st.lists(NEARLY, max_size=4) | JSON, max_size=6)
+
+
+def _owed(frame: Any) -> Counter[Any]:
+    """The ids of the well-formed requests in a frame."""
+    return Counter(
+        body["id"]
+        for body in (frame if isinstance(frame, list) else [frame])
+        if isinstance(body, dict)
+        and body.get("jsonrpc") == "2.0"
+        and isinstance(body.get("method"), str)
+        and isinstance(body.get("params", {}), dict)
+        and isinstance(body.get("id"), str | int)
+        and not isinstance(body.get("id"), bool)
+    )
+
+
+def _answered(sent: list[Any]) -> Counter[Any]:
+    flat = [body for answer in sent for body in (answer if isinstance(answer, list) else [answer])]
+    return Counter(body["id"] for body in flat if "id" in body and "method" not in body)
+
+
+@settings(max_examples=100, deadline=None)
+@given(FRAMES)
+async def test_whatever_comes_in_each_request_is_answered_once_and_nothing_breaks(frames: list[Any]) -> None:
+    line = Line(Specimens(), person("ada"))
+    await line.say(handshake(BATCH_VERSION))
+    await line.all()
+
+    for frame in frames:
+        line.sent.clear()
+        await line.say(frame)
+        owed, answered = _owed(frame), _answered(await line.all())
+        # A malformed message with a readable id is answered under that id too, hence "at least" inside a batch.
+        assert all(answered[request_id] >= count for request_id, count in owed.items())
+        assert answered.total() <= (len(frame) if isinstance(frame, list) and frame else 1)
+    await line.connection.close()
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.binary(max_size=40) | st.text(max_size=40), max_size=6))
+async def test_whatever_bytes_come_in_the_next_request_is_answered(frames: list[bytes | str]) -> None:
+    line = Line(Specimens(), person("ada"))
+
+    for frame in frames:
+        await line.say(frame)
+    await line.say(message("ping", {}, "last"))
+
+    assert (await line.all())[-1] == {"jsonrpc": "2.0", "id": "last", "result": {}}

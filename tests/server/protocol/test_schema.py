@@ -1,0 +1,151 @@
+"""Schemas from Structs and arguments back into them: flat, honest, and helpful to a model that got it wrong."""
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+import jsonschema_rs
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import Meta, Struct
+
+from config.errors import InvalidParams
+from server.protocol.schema import Mirrored, input_schema, mirrored_parameters, output_schema, read_arguments
+from tests.server.protocol.test_messages import JSON
+from tests.server.specimens import RegionInput
+
+
+class Range(Struct, forbid_unknown_fields=True):
+    low: int = 0
+    high: int | None = None
+
+
+class Query(Struct, forbid_unknown_fields=True):
+    """A docstring that is no business of a model."""
+
+    query: Annotated[str, Meta(description="What to look for.", max_length=100)]
+    limit: Annotated[int, Meta(ge=1, le=50)] = 10
+    mode: Literal["words", "exact"] = "words"
+    tags: list[str] = []
+    range: Range | None = None
+    title: str | None = None
+
+
+def _nodes(schema: Any) -> Iterator[dict[str, Any]]:
+    if isinstance(schema, dict):
+        yield schema
+    for value in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        yield from _nodes(value)
+
+
+def test_a_nested_schema_is_written_inline() -> None:
+    schema = input_schema(Query)
+
+    assert not any("$ref" in node or "$defs" in node for node in _nodes(schema))
+    assert schema["properties"]["range"]["properties"]["low"]["type"] == "integer"
+    assert schema["properties"]["range"]["additionalProperties"] is False
+
+
+def test_an_optional_argument_is_shown_as_absent_never_as_null() -> None:
+    schema = input_schema(Query)
+
+    assert not any(node.get("type") == "null" or "anyOf" in node for node in _nodes(schema))
+    assert schema["required"] == ["query"]
+
+
+def test_class_names_and_docstrings_stay_out_but_a_property_called_title_stays_in() -> None:
+    schema = input_schema(Query)
+
+    assert "title" not in schema
+    assert "description" not in schema
+    assert schema["properties"]["title"] == {"type": "string"}
+
+
+def test_an_output_schema_keeps_null_because_an_answer_may_hold_it() -> None:
+    schema = output_schema(Query)
+
+    assert {"type": "null"} in schema["properties"]["title"]["anyOf"]
+
+
+def test_a_tool_without_arguments_takes_none() -> None:
+    class Nothing(Struct, forbid_unknown_fields=True):
+        pass
+
+    schema = input_schema(Nothing)
+
+    assert schema["type"] == "object"
+    assert schema["additionalProperties"] is False
+    assert not schema.get("properties")
+
+
+def test_marked_properties_are_found_with_their_path() -> None:
+    nested = {
+        "properties": {
+            "where": {
+                "type": "object",
+                "properties": {"region": {"type": "string", "x-mcp-header": "Region"}},
+            },
+            "shelf": {"type": "integer", "x-mcp-header": "Shelf"},
+            "plain": {"type": "string"},
+        }
+    }
+
+    assert list(mirrored_parameters(nested)) == [
+        Mirrored(("where", "region"), "Region", "string"),
+        Mirrored(("shelf",), "Shelf", "integer"),
+    ]
+
+
+def test_a_mark_on_an_optional_field_survives_the_removal_of_null() -> None:
+    found = {mirrored.token: mirrored.kind for mirrored in mirrored_parameters(input_schema(RegionInput))}
+
+    assert found == {"Region": "string", "Shelf": "integer"}
+
+
+def test_what_a_model_plainly_meant_is_read() -> None:
+    read = read_arguments({"query": "x", "limit": "7", "range": {"low": "3"}, "title": None}, Query)
+
+    assert (read.limit, read.range and read.range.low, read.title) == (7, 3, None)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ({}, "argument 'query' is missing"),
+        ({"query": None}, "argument 'query' is missing"),
+        ({"querry": "x", "query": "y"}, "argument 'querry' is unknown; did you mean 'query'? expected: query, limit"),
+        ({"query": "x", "zzz": 1}, "argument 'zzz' is unknown; expected: query, limit, mode"),
+        ({"query": "x", "limit": "many"}, "argument 'limit': got `str`, expected `int`"),
+        ({"query": "x", "limit": 99}, "argument 'limit': got `99`, expected `int` <= 50"),
+        ({"query": "x", "mode": "fuzzy"}, "argument 'mode'"),
+        ({"query": "x", "tags": ["a", 5]}, "argument 'tags[1]'"),
+        ({"query": "x", "range": {"low": []}}, "argument 'range.low'"),
+        ({"query": ["x"]}, "argument 'query': got `array`, expected `str`"),
+    ],
+)
+def test_a_wrong_argument_gets_a_sentence_with_field_got_and_expected(arguments: Any, sentence: str) -> None:
+    with pytest.raises(InvalidParams) as refused:
+        read_arguments(arguments, Query)
+
+    assert sentence in refused.value.message
+
+
+def test_a_long_wrong_value_is_shortened_in_the_sentence() -> None:
+    with pytest.raises(InvalidParams) as refused:
+        read_arguments({"query": "x" * 10_000}, Query)
+
+    assert "argument 'query'" in refused.value.message
+    assert len(refused.value.message) < 200
+
+
+@given(st.dictionaries(st.sampled_from(("query", "limit", "mode", "tags", "range", "title", "other")), JSON))
+def test_arguments_are_read_or_refused_and_what_the_schema_allows_is_read(arguments: dict[str, Any]) -> None:
+    allowed = jsonschema_rs.validator_for(input_schema(Query)).is_valid(msgspec.to_builtins(arguments))
+
+    try:
+        read = read_arguments(arguments, Query)
+    except InvalidParams:
+        assert not allowed
+    else:
+        assert isinstance(read, Query)

@@ -1,0 +1,104 @@
+"""Sealed state fits one principal, one method, one set of arguments and ten minutes; anything else is refused."""
+
+import base64
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from config.errors import InvalidParams
+from server.protocol.sealing import LIFETIME_S, Sealer
+from sessions.session import Owner
+from tests.server.protocol.stage import person
+from tests.server.protocol.test_messages import JSON
+
+ADA = person("ada").owner()
+BEN = person("ben").owner()
+PARAMS = {"name": "ask", "arguments": {"text": "hello"}}
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@given(JSON, JSON)
+def test_what_was_sealed_is_opened_by_the_same_call_of_the_same_principal(state: Any, arguments: Any) -> None:
+    sealer, params = Sealer(), {"name": "ask", "arguments": arguments}
+
+    sealed = sealer.seal(state, ADA, "tools/call", params)
+
+    assert sealer.open(sealed, ADA, "tools/call", params) == state
+
+
+def test_the_order_of_arguments_does_not_matter() -> None:
+    sealer = Sealer()
+    sealed = sealer.seal(1, ADA, "tools/call", {"name": "ask", "arguments": {"a": 1, "b": 2}})
+
+    assert sealer.open(sealed, ADA, "tools/call", {"arguments": {"b": 2, "a": 1}, "name": "ask"}) == 1
+
+
+@pytest.mark.parametrize(
+    ("owner", "method", "params"),
+    [
+        (BEN, "tools/call", PARAMS),
+        ((ADA[0], "another client", ADA[2]), "tools/call", PARAMS),
+        ((ADA[0], ADA[1], ADA[2] + 1), "tools/call", PARAMS),
+        (ADA, "prompts/get", PARAMS),
+        (ADA, "tools/call", {**PARAMS, "name": "other"}),
+        (ADA, "tools/call", {**PARAMS, "arguments": {"text": "other"}}),
+        (ADA, "tools/call", {**PARAMS, "uri": "x://y"}),
+        (ADA, "tools/call", {"name": "ask"}),
+    ],
+    ids=["other user", "other client", "since disabled", "method", "tool", "arguments", "uri", "no arguments"],
+)
+def test_state_of_another_call_is_refused(owner: Owner, method: str, params: dict[str, Any]) -> None:
+    sealer = Sealer()
+    sealed = sealer.seal({"step": 1}, ADA, "tools/call", PARAMS)
+
+    with pytest.raises(InvalidParams, match="not one of ours"):
+        sealer.open(sealed, owner, method, params)
+
+
+def test_state_with_any_bit_changed_is_refused() -> None:
+    sealer = Sealer()
+    raw = base64.urlsafe_b64decode(sealer.seal({"step": 1}, ADA, "tools/call", PARAMS))
+
+    for position in range(len(raw) * 8):
+        changed = bytearray(raw)
+        changed[position // 8] ^= 1 << position % 8
+        with pytest.raises(InvalidParams):
+            sealer.open(base64.urlsafe_b64encode(changed).decode(), ADA, "tools/call", PARAMS)
+
+
+def test_state_opens_until_its_time_is_up_and_not_a_moment_longer() -> None:
+    clock = Clock()
+    sealer = Sealer(clock)
+    sealed = sealer.seal("s", ADA, "tools/call", PARAMS)
+
+    clock.now += LIFETIME_S - 0.001
+    assert sealer.open(sealed, ADA, "tools/call", PARAMS) == "s"
+
+    clock.now += 0.001
+    with pytest.raises(InvalidParams, match="expired"):
+        sealer.open(sealed, ADA, "tools/call", PARAMS)
+
+
+def test_state_of_another_process_is_refused() -> None:
+    sealed = Sealer().seal("s", ADA, "tools/call", PARAMS)
+
+    with pytest.raises(InvalidParams):
+        Sealer().open(sealed, ADA, "tools/call", PARAMS)
+
+
+@given(
+    st.text(alphabet=st.characters(codec=None, categories=None))
+    | st.binary().map(lambda b: base64.b64encode(b).decode())
+)
+def test_any_other_text_is_refused(text: str) -> None:
+    with pytest.raises(InvalidParams):
+        Sealer().open(text, ADA, "tools/call", PARAMS)

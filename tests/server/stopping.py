@@ -1,0 +1,30 @@
+"""A server process that serves until a signal ends it; it prints its address and a token for it."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+from config.logging import configure
+from server.app import build_app
+from server.lifespan import open_runtime
+from server.metrics import Metrics
+from server.serving import run, serve
+from tests.live import Live, make_settings
+
+
+async def main(data_dir: Path) -> None:
+    settings, metrics = make_settings(data_dir, access_recheck_s=0.05), Metrics()
+    configure("warning", "text")
+    async with open_runtime(settings, observer=metrics) as runtime:
+        token = await Live(runtime, "").token("ada")
+
+        def announce(url: str) -> None:
+            sys.stdout.write(f"{url} {token}\n")
+            sys.stdout.flush()
+
+        await serve(build_app(runtime, metrics), settings, runtime.presence, announce)
+        await asyncio.sleep(0)
+
+
+if __name__ == "__main__":
+    run(main(Path(sys.argv[1])))

@@ -1,0 +1,333 @@
+"""What operators ask, and that the answer to a stranger is no more than it has to be; also what the log never holds."""
+
+import io
+import logging
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+import pytest
+from loguru import logger
+from starlette.types import ASGIApp
+from websockets.exceptions import ConnectionClosed
+
+from auth.principal import READ, SCOPES
+from config.logging import configure
+from config.settings import Settings
+from server.app import build_app
+from server.lifespan import open_runtime
+from server.metrics import Metrics
+from server.runtime import Runtime
+from server.version import VERSION
+from tests.live import Live, live, make_settings
+from tests.server.clients import ELICITATION, Legacy, Modern, Socket, handshake, modern_params
+from tests.server.in_process import ask
+from tests.server.specimens import Specimens
+from tests.server.wire import fetch
+
+
+@asynccontextmanager
+async def house(settings: Settings, specimens: Specimens) -> AsyncIterator[tuple[Runtime, ASGIApp]]:
+    """A server without sockets."""
+    metrics = Metrics()
+    async with open_runtime(settings, catalog=specimens.catalog, observer=metrics) as runtime:
+        yield runtime, build_app(runtime, metrics)
+
+
+async def _bearer(runtime: Runtime, name: str, scopes: tuple[str, ...] = SCOPES) -> dict[str, str]:
+    return await Live(runtime, "").bearer(name, scopes)
+
+
+# -- health -----------------------------------------------------------------------------------------------------
+
+
+async def test_health_is_told_to_anybody_and_names_the_version_only(tmp_path: Path, specimens: Specimens) -> None:
+    async with house(make_settings(tmp_path), specimens) as (_, app):
+        answer = await ask(app, "GET", "/healthz")
+
+    assert (answer.status, answer.json()) == (200, {"status": "ok", "version": VERSION})
+
+
+async def test_a_server_is_ready_until_it_stops(tmp_path: Path, specimens: Specimens) -> None:
+    async with house(make_settings(tmp_path), specimens) as (runtime, app):
+        ready = await ask(app, "GET", "/readyz")
+        runtime.presence.stop()
+        stopping = await ask(app, "GET", "/readyz")
+        alive = await ask(app, "GET", "/healthz")
+
+    assert (ready.status, ready.json()) == (200, {"status": "ok"})
+    assert (stopping.status, stopping.json()) == (503, {"status": "unavailable"})
+    assert stopping.header("retry-after") == "1"
+    assert alive.status == 200
+
+
+async def test_a_server_whose_data_directory_is_gone_is_not_ready_and_does_not_say_where_it_was(
+    tmp_path: Path, specimens: Specimens
+) -> None:
+    async with house(make_settings(tmp_path / "data"), specimens) as (_, app):
+        users = tmp_path / "data" / "users"
+        users.rmdir()
+        users.write_text("in the way")
+        answer = await ask(app, "GET", "/readyz")
+
+    assert (answer.status, answer.json()) == (503, {"status": "unavailable"})
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+async def test_probes_are_read_only(tmp_path: Path, specimens: Specimens, path: str) -> None:
+    async with house(make_settings(tmp_path), specimens) as (_, app):
+        assert (await ask(app, "POST", path)).status == 405
+
+
+@pytest.mark.parametrize("path", ["/", "/mcp/nowhere", "/MCP", "/docs", "/mcp/ticket/", "/.well-known/x"])
+async def test_an_unknown_path_is_not_found(tmp_path: Path, specimens: Specimens, path: str) -> None:
+    async with house(make_settings(tmp_path), specimens) as (_, app):
+        assert (await ask(app, "GET", path)).status in (404, 307)
+
+
+# -- metrics ----------------------------------------------------------------------------------------------------
+
+
+async def test_metrics_are_for_administrators_and_for_the_metrics_token(tmp_path: Path, specimens: Specimens) -> None:
+    async with house(make_settings(tmp_path, metrics_token="scrape-me"), specimens) as (runtime, app):
+        credentials = {
+            "nothing": {},
+            "reader": await _bearer(runtime, "ada", (READ,)),
+            "admin": await _bearer(runtime, "ben"),
+            "scraper": {"Authorization": "Bearer scrape-me"},
+            "guesser": {"Authorization": "Bearer scrape-m"},
+            "scraper in capitals": {"Authorization": "BEARER scrape-me"},
+            "other scheme": {"Authorization": "Basic scrape-me"},
+            "no scheme": {"Authorization": "scrape-me"},
+        }
+        statuses = {who: (await ask(app, "GET", "/metrics", c)).status for who, c in credentials.items()}
+
+    assert statuses == {
+        "nothing": 401,
+        "reader": 403,
+        "admin": 200,
+        "scraper": 200,
+        "guesser": 401,
+        "scraper in capitals": 200,
+        "other scheme": 401,
+        "no scheme": 401,
+    }
+
+
+async def test_without_a_metrics_token_an_empty_credential_is_none(tmp_path: Path, specimens: Specimens) -> None:
+    async with house(make_settings(tmp_path), specimens) as (_, app):
+        for sent in ("Bearer ", "Bearer", "", "Bearer none"):
+            assert (await ask(app, "GET", "/metrics", {"Authorization": sent})).status == 401
+
+
+async def test_metrics_count_calls_in_words_of_ours_and_never_in_a_users(tmp_path: Path, specimens: Specimens) -> None:
+    async with live(make_settings(tmp_path), catalog=specimens.catalog) as up:
+        ada = await Legacy.open(up, "ada-canary")
+        await ada.call("echo", {"text": "text-canary"})
+        await ada.call("miss", {"text": "text-canary"})
+        await ada.call("tool-canary")
+        await ada.request("method-canary")
+        async with Socket.open(up.ws, await up.bearer("ada-canary")) as socket:
+            await socket.initialize()
+            text = (await fetch(up.url, "GET", "/metrics", await up.bearer("ben"))).body.decode()
+
+    assert 'florilegium_mcp_calls_total{method="tools/call",outcome="ok",tool="echo"} 1.0' in text
+    assert 'florilegium_mcp_calls_total{method="tools/call",outcome="failed",tool="miss"} 1.0' in text
+    assert 'florilegium_mcp_calls_total{method="tools/call",outcome="error",tool=""} 1.0' in text
+    assert 'florilegium_mcp_calls_total{method="unknown",outcome="error",tool=""} 1.0' in text
+    assert "florilegium_sessions 2.0" in text
+    assert "florilegium_streams 1.0" in text
+    assert 'florilegium_http_responses_total{status="200"}' in text
+    assert "canary" not in text
+
+
+# -- resource metadata ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["", "/mcp"])
+async def test_the_resource_metadata_stand_at_both_places_with_the_exact_resource(
+    tmp_path: Path, specimens: Specimens, path: str
+) -> None:
+    settings = make_settings(
+        tmp_path, public_url="https://kb.example.com/base", authorization_servers=("https://login.example.com",)
+    )
+    async with house(settings, specimens) as (_, app):
+        answer = await ask(app, "GET", f"/.well-known/oauth-protected-resource{path}")
+
+    assert answer.status == 200
+    assert b'"resource":"https://kb.example.com/base/mcp"' in answer.body
+    assert answer.json() == {
+        "resource": "https://kb.example.com/base/mcp",
+        "resource_name": "Florilegium",
+        "authorization_servers": ["https://login.example.com"],
+        "scopes_supported": list(SCOPES),
+        "bearer_methods_supported": ["header"],
+    }
+
+
+async def test_a_refusal_leads_to_the_metadata_of_the_resource_that_was_asked_for(
+    tmp_path: Path, specimens: Specimens
+) -> None:
+    async with live(make_settings(tmp_path), catalog=specimens.catalog) as up:
+        refused = await Legacy(up, {}).post(handshake())
+        location = (refused.header("www-authenticate") or "").split('resource_metadata="')[1].split('"')[0]
+        metadata = await fetch(up.url, "GET", urlsplit(location).path)
+
+        assert location.startswith(up.url)
+        assert metadata.json()["resource"] == up.mcp
+
+
+# -- rate limits ------------------------------------------------------------------------------------------------
+
+
+async def test_a_users_rate_is_answered_with_the_seconds_to_wait(tmp_path: Path, specimens: Specimens) -> None:
+    limited = make_settings(tmp_path, rate_user_per_minute=6, rate_user_burst=2)
+    async with live(limited, catalog=specimens.catalog) as up:
+        ada, ben = await Modern.of(up, "ada"), await Modern.of(up, "ben")
+        answers = [await ada.call("echo") for _ in range(3)]
+        others = await ben.call("echo")
+        ticket = await fetch(up.url, "POST", "/mcp/ticket", ada.credential, b"")
+
+    assert [answer.status for answer in answers] == [200, 200, 429]
+    assert 1 <= int(answers[2].header("retry-after") or 0) <= 11
+    assert answers[2].json()["error"]["code"] == 429
+    assert 0 < answers[2].json()["error"]["data"]["retry_after_s"] <= 10
+    assert others.status == 200
+    assert ticket.status == 429
+
+
+async def test_a_tools_rate_is_told_to_the_model_with_the_seconds_to_wait(tmp_path: Path, specimens: Specimens) -> None:
+    limited = make_settings(tmp_path, rate_tool_per_minute=6, rate_tool_burst=1)
+    async with live(limited, catalog=specimens.catalog) as up:
+        ada = await Modern.of(up, "ada")
+        await ada.call("echo")
+        refused = await ada.call("echo")
+        other_tool = await ada.call("tell")
+
+    result = refused.json()["result"]
+    assert (refused.status, result["isError"]) == (200, True)
+    assert "rate limit for this tool reached, retry after" in result["content"][0]["text"]
+    assert 0 < result["_meta"]["florilegium/retryAfterS"] <= 10
+    assert "isError" not in other_tool.json()["result"]
+
+
+# -- the log ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def log() -> Iterator[io.StringIO]:
+    """Everything that is logged, at the most talkative level, as it would reach standard error."""
+    stream, root = io.StringIO(), logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    configure("debug", "json", stream)
+    yield stream
+    logger.remove()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def _lines(log: io.StringIO) -> list[dict[str, Any]]:
+    return [msgspec.json.decode(line) for line in log.getvalue().splitlines()]
+
+
+async def _succeed(up: Live, headers: dict[str, str]) -> None:
+    """Every kind of call, with a canary wherever content can stand."""
+    legacy, modern = Legacy(up, headers), Modern(up, headers)
+    opened = await legacy.post(handshake(capabilities=ELICITATION))
+    legacy.headers["Mcp-Session-Id"] = opened.header("mcp-session-id") or ""
+    await legacy.call("echo", {"text": "canary-argument"})
+    await legacy.request("resources/read", {"uri": "test://items/canary-uri"})
+    await legacy.request("prompts/get", {"name": "greet", "arguments": {"name": "canary-prompt"}})
+    asked = await modern.call("ask_name", {"text": "canary-argument"}, capabilities=ELICITATION)
+    state = asked.json()["result"]["requestState"]
+    answers = {"name": {"content": {"name": "canary-answer"}}}
+    extra = {"requestState": state, "inputResponses": answers}
+    await modern.call("ask_name", {"text": "canary-argument"}, extra=extra, capabilities=ELICITATION)
+    async with Socket.open(f"{up.ws}?note=canary-query", headers) as socket:
+        await socket.initialize()
+        await socket.call("echo", {"text": "canary-argument"})
+
+
+async def _fail(up: Live, headers: dict[str, str]) -> None:
+    """Every way to fail, with a canary in what was sent."""
+    legacy, modern = Legacy(up, headers), Modern(up, headers)
+    for body in (b'{"canary-body":', b'["canary-body"]', b'{"jsonrpc":"2.0","id":"canary-id","method":7}'):
+        await legacy.post(body)
+    await modern.call("explode", {"text": "canary-argument"})
+    await modern.call("echo", {"canary-name": "canary-argument"})
+    await modern.call("miss", {"text": "canary-argument"})
+    await modern.call("canary-tool")
+    await modern.request("canary-method")
+    await modern.request("resources/read", {"uri": "test://canary-uri"})
+    await modern.request("tools/list", headers={"Mcp-Session-Id": "canary-session", "X-Note": "canary-header"})
+    await modern.call("ask_name", extra={"requestState": "canary-state"}, capabilities=ELICITATION)
+    await fetch(up.url, "GET", "/mcp?note=canary-query", headers)
+    await legacy.get({"Mcp-Session-Id": "canary-session"})
+    async with Socket.open(up.ws, headers) as socket:
+        await socket.connection.send("canary-frame")
+        await socket.receive()
+        await socket.request("resources/read", modern_params({"uri": "test://broken"}))
+        await socket.connection.send(b"canary-frame")
+        await socket.close_code()
+
+
+async def test_the_log_never_holds_content_whether_calls_succeed_or_fail(
+    tmp_path: Path, specimens: Specimens, log: io.StringIO
+) -> None:
+    settings = make_settings(tmp_path, log_requests=True, rate_failures_per_minute=0)
+    async with live(settings, catalog=specimens.catalog) as up:
+        await _succeed(up, await up.bearer("ada"))
+        await _fail(up, await up.bearer("ada"))
+
+    lines = _lines(log)
+    assert any("POST /mcp 200" in line["message"] for line in lines)
+    assert any("RuntimeError" in line.get("exception", "") for line in lines)
+    assert "canary" not in log.getvalue()
+
+
+async def test_the_log_never_holds_a_credential_good_or_bad(
+    tmp_path: Path, specimens: Specimens, log: io.StringIO
+) -> None:
+    settings = make_settings(tmp_path, log_requests=True, rate_failures_per_minute=0, metrics_token="scrape-me")
+    async with live(settings, catalog=specimens.catalog) as up:
+        token = await up.token("ada")
+        _, key = await up.runtime.registry.create_key((await up.user("ada")).id, "k", SCOPES)
+        secrets = [token, key, "not-a-token-but-a-secret", token[:-4] + "AAAA", "flo_" + "x" * 43, "scrape-me"]
+        tickets = []
+        for secret in secrets:
+            headers = {"Authorization": f"Bearer {secret}"}
+            await Legacy(up, headers).post(handshake())
+            await fetch(up.url, "GET", "/metrics", headers)
+            bought = await fetch(up.url, "POST", "/mcp/ticket", headers, b"")
+            tickets += [bought.json()["ticket"]] if bought.status == 200 else []
+            await fetch(up.url, "GET", f"/mcp?access_token={secret}&%61ccess={secret}", headers)
+            await _knock(f"{up.ws}?access_token={secret}&key={secret}")
+            await _knock(up.ws.replace("ws://", f"ws://someone:{secret}@"))
+        await _knock(f"{up.ws}?ticket={tickets[0]}")
+        await _knock(f"{up.ws}?%74icket={tickets[1]}")
+
+    assert len(tickets) == 2
+    held = log.getvalue()
+    assert not [secret for secret in (*secrets, *tickets) if secret in held]
+
+
+async def _knock(url: str) -> None:
+    """A connection that is let in or not, and its first message."""
+    async with Socket.open(url) as socket:
+        with suppress(ConnectionClosed):
+            await socket.request("ping")
+
+
+async def test_every_line_of_a_request_carries_the_id_that_its_caller_was_told(
+    tmp_path: Path, specimens: Specimens, log: io.StringIO
+) -> None:
+    async with live(make_settings(tmp_path, log_requests=True), catalog=specimens.catalog) as up:
+        answer = await (await Modern.of(up, "ada")).call("explode", headers={"X-Request-Id": "from-the-caller"})
+
+    told = [line for line in _lines(log) if line["request_id"] == "from-the-caller"]
+    assert "from-the-caller" in answer.json()["result"]["content"][0]["text"]
+    assert [line["level"] for line in told] == ["error", "info"]
+    assert told[1]["message"].startswith("POST /mcp 200 ")

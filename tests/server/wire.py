@@ -1,0 +1,146 @@
+"""An HTTP/1.1 client that sends exactly the bytes it is given and judges nothing. Every wait in it is bounded."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import Struct
+
+# Long enough for a busy machine; reached only when a test fails.
+PATIENCE_S = 15.0
+# What differs between two answers that say the same.
+_VOLATILE = frozenset(("date", "x-request-id"))
+
+
+class Answer(Struct, frozen=True):
+    """One HTTP response, whole."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+    def header(self, name: str) -> str | None:
+        return next((value for known, value in self.headers if known == name.lower()), None)
+
+    def json(self) -> Any:
+        return msgspec.json.decode(self.body)
+
+    def events(self) -> list[Any]:
+        """The messages of an event stream that has ended."""
+        blocks = self.body.decode().split("\n\n")
+        return [msgspec.json.decode(data) for block in blocks if (data := _data_of(block))]
+
+    def told(self) -> tuple[int, tuple[tuple[str, str], ...], bytes]:
+        """Everything a caller learns from this answer, for comparison with another."""
+        return self.status, tuple(h for h in self.headers if h[0] not in _VOLATILE), self.body
+
+
+def _data_of(block: str) -> str:
+    return "".join(line.removeprefix("data: ") for line in block.split("\n") if line.startswith("data: "))
+
+
+class Wire:
+    """One TCP connection to a server."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._host = host
+        self._events = b""
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, url: str) -> AsyncIterator["Wire"]:
+        host, port = urlsplit(url).hostname or "", urlsplit(url).port
+        reader, writer = await asyncio.open_connection(host, port, limit=64 * 1024 * 1024)
+        wire = cls(reader, writer, f"{host}:{port}")
+        try:
+            yield wire
+        finally:
+            wire.abort()
+
+    async def send(self, raw: bytes) -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            self._writer.write(raw)
+            await self._writer.drain()
+
+    async def request(
+        self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
+    ) -> None:
+        """Sends a well-formed request; `headers` are added to what every request needs."""
+        await self.send(request_bytes(method, path, {"Host": self._host, **(headers or {})}, body))
+
+    async def answer(self) -> Answer:
+        """The next whole response; a stream is read to its end."""
+        status, headers = await self.head()
+        async with asyncio.timeout(PATIENCE_S):
+            named = dict(headers)
+            if named.get("transfer-encoding") == "chunked":
+                body = b"".join([chunk async for chunk in self._chunks()])
+            else:
+                body = await self._reader.readexactly(int(named.get("content-length", "0")))
+        return Answer(status, headers, body)
+
+    async def head(self) -> tuple[int, tuple[tuple[str, str], ...]]:
+        async with asyncio.timeout(PATIENCE_S):
+            raw = await self._reader.readuntil(b"\r\n\r\n")
+        first, *lines = raw.decode("latin-1").strip().split("\r\n")
+        pairs = (line.split(": ", 1) for line in lines)
+        return int(first.split(" ")[1]), tuple((name.lower(), value) for name, value in pairs)
+
+    async def event(self) -> Any:
+        """The next message of the event stream whose head was read; None when the stream has ended."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                block, found, rest = self._events.partition(b"\n\n")
+                if found:
+                    self._events = rest
+                    if data := _data_of(block.decode()):
+                        return msgspec.json.decode(data)
+                    continue
+                chunk = await self._chunk()
+                if not chunk:
+                    return None
+                self._events += chunk
+
+    async def raw(self, count: int) -> bytes:
+        async with asyncio.timeout(PATIENCE_S):
+            return await self._reader.readexactly(count)
+
+    async def closed(self) -> None:
+        """Waits for the server to close, and throws away what it still sends."""
+        with suppress(ConnectionResetError):
+            async with asyncio.timeout(PATIENCE_S):
+                while await self._reader.read(65_536):
+                    pass
+
+    def abort(self) -> None:
+        """Ends the connection at once, as a client does that crashed."""
+        self._writer.transport.abort()
+
+    async def _chunks(self) -> AsyncIterator[bytes]:
+        while chunk := await self._chunk():
+            yield chunk
+
+    async def _chunk(self) -> bytes:
+        size = int(await self._reader.readuntil(b"\r\n"), 16)
+        return (await self._reader.readexactly(size + 2))[:-2]
+
+
+def request_bytes(method: str, path: str, headers: Mapping[str, str], body: bytes | None = None) -> bytes:
+    lines = [f"{method} {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items())]
+    if body is not None and "Transfer-Encoding" not in headers:
+        lines.append(f"Content-Length: {len(body)}")
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + (body or b"")
+
+
+async def fetch(
+    url: str, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
+) -> Answer:
+    """One request on a connection of its own."""
+    async with Wire.open(url) as wire:
+        await wire.request(method, path, headers, body)
+        return await wire.answer()

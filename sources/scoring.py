@@ -1,0 +1,116 @@
+"""Scores in 0..1. The default means the same in every source and on every page: it depends on the query, the hit and
+how common its words are, never on the other hits. The formulas that rank within one result list stand beside it."""
+
+from collections.abc import Sequence
+from math import log, sqrt
+
+from msgspec import Struct
+
+# Term frequency saturates and length counts as in BM25 (k1 1.2, b 0.75); the mean length is fixed at 600 characters,
+# about 100 words, so that sources with short and with long texts are measured alike. All four lie in the middle of a
+# flat optimum: half or double of each changes little.
+_SATURATION = 1.2
+_LENGTH_SHARE = 0.75
+_MEAN_LENGTH_CHARS = 600
+_TITLE_SHARE = 0.3
+
+# Keeps the division of `scale_to_range` defined.
+_EPSILON = 1e-9
+
+
+class TermStatistics(Struct, frozen=True):
+    """A term of the query: in how many rows of all sources together it occurs, and how often the query names it."""
+
+    rows_with_term: int
+    count: int = 1
+
+
+class Frequencies(Struct, frozen=True):
+    """How often one term occurs in a hit: where it counts most (title, own message) and in the rest (body, context)."""
+
+    prominent: int
+    other: int
+
+
+class Prominence(Struct, frozen=True):
+    """How much an occurrence in the prominent part counts against one in the rest."""
+
+    weight: int
+
+
+TITLE_AND_BODY = Prominence(2)
+MESSAGE_AND_CONTEXT = Prominence(3)
+
+
+class TitleMatch(Struct, frozen=True):
+    """How well a title and a query cover one another: which terms stand in it, and the share of it that they are."""
+
+    holds: tuple[bool, ...]
+    share: float
+
+
+class Hit(Struct, frozen=True):
+    """What is known of a hit: per term its frequencies, the length of all indexed text, its title if it has one."""
+
+    frequencies: tuple[Frequencies, ...]
+    length_chars: int
+    prominence: Prominence = TITLE_AND_BODY
+    title: TitleMatch | None = None
+
+
+def term_weights(rows: int, terms: Sequence[TermStatistics]) -> tuple[float, ...]:
+    """How much each term says, by how rare it is among `rows`; always above zero, most for a word nobody wrote."""
+    return tuple(_term_weight(max(rows, term.rows_with_term), term) for term in terms)
+
+
+def _term_weight(rows: int, term: TermStatistics) -> float:
+    return log(1 + (rows - term.rows_with_term + 0.5) / (term.rows_with_term + 0.5)) * sqrt(term.count)
+
+
+def score(weights: Sequence[float], hit: Hit) -> float:
+    """The share of the query found in a hit, weighted and saturated, with a bonus for a title that is the query."""
+    total = sum(weights)
+    if total <= 0:
+        return 0.0
+    damping = _SATURATION * (1 - _LENGTH_SHARE + _LENGTH_SHARE * hit.length_chars / _MEAN_LENGTH_CHARS)
+    found = 0.0
+    for weight, frequency in zip(weights, hit.frequencies, strict=True):
+        occurrences = hit.prominence.weight * frequency.prominent + frequency.other
+        found += weight * occurrences / (occurrences + damping)
+    return (found / total + _TITLE_SHARE * _title_bonus(weights, total, hit.title)) / (1 + _TITLE_SHARE)
+
+
+def _title_bonus(weights: Sequence[float], total: float, title: TitleMatch | None) -> float:
+    if title is None:
+        return 0.0
+    held = sum(weight for weight, is_held in zip(weights, title.holds, strict=True) if is_held)
+    return held / total * title.share
+
+
+def title_share(title_stems: frozenset[str], query_stems: frozenset[str]) -> float:
+    """The share of a title's stems that the query names."""
+    return len(title_stems & query_stems) / len(title_stems) if title_stems else 0.0
+
+
+# -- scores within one result list -------------------------------------------------------------------------------------
+
+
+def scale_to_range(ranks: Sequence[float]) -> list[float]:
+    """bm25 ranks, of which the lowest is best, by their place between the worst and the best; alike they are all 1."""
+    if not ranks:
+        return []
+    worst, best = max(ranks), min(ranks)
+    if worst == best:
+        return [1.0] * len(ranks)
+    return [(worst - rank) / (worst - best + _EPSILON) for rank in ranks]
+
+
+def scale_to_best(ranks: Sequence[float]) -> list[float]:
+    """Ranks of which the highest is best, as PostgreSQL's ts_rank, by their share of the best."""
+    best = max(ranks, default=0.0)
+    return [rank / best for rank in ranks] if best > 0 else [1.0] * len(ranks)
+
+
+def decay_by_position(position: int) -> float:
+    """A score for engines that order and do not rank: 1, 1/2, 1/3."""
+    return 1 / (1 + position)

@@ -1,0 +1,127 @@
+"""A score is a number of its hit and query alone, in 0..1, and the same constants give the measured values."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sources.scoring import (
+    MESSAGE_AND_CONTEXT,
+    Frequencies,
+    Hit,
+    TermStatistics,
+    TitleMatch,
+    decay_by_position,
+    scale_to_best,
+    scale_to_range,
+    score,
+    term_weights,
+    title_share,
+)
+
+RARE_AND_COMMON = term_weights(20_000, [TermStatistics(10), TermStatistics(1_000)])
+
+COUNTS = st.integers(0, 10_000)
+TERMS = st.lists(
+    st.tuples(st.builds(TermStatistics, COUNTS, st.integers(1, 9)), COUNTS, COUNTS, st.booleans()), max_size=8
+)
+
+
+def hit(*frequencies: tuple[int, int], length_chars: int = 600, title: TitleMatch | None = None) -> Hit:
+    return Hit(tuple(Frequencies(*pair) for pair in frequencies), length_chars, title=title)
+
+
+def test_weights_are_the_measured_ones() -> None:
+    rare, common = RARE_AND_COMMON
+    assert (rare, common) == pytest.approx((7.5522, 2.9953), abs=5e-5)
+
+
+def test_a_titled_hit_scores_as_measured() -> None:
+    found = hit((1, 2), (0, 1), length_chars=900, title=TitleMatch((True, False), 1 / 4))
+    assert score(RARE_AND_COMMON, found) == pytest.approx(0.5137, abs=5e-5)
+
+
+def test_a_message_scores_as_measured() -> None:
+    found = Hit((Frequencies(1, 2), Frequencies(0, 0)), 120, MESSAGE_AND_CONTEXT)
+    assert score(RARE_AND_COMMON, found) == pytest.approx(0.5025, abs=5e-5)
+
+
+@given(st.integers(0, 10**9), TERMS, st.integers(0, 10**7), st.floats(0, 1))
+def test_every_score_lies_between_zero_and_one(
+    rows: int, terms: list[tuple[TermStatistics, int, int, bool]], length_chars: int, share: float
+) -> None:
+    weights = term_weights(rows, [statistics for statistics, *_ in terms])
+    title = TitleMatch(tuple(held for *_, held in terms), share)
+    found = hit(*((prominent, other) for _, prominent, other, _ in terms), length_chars=length_chars, title=title)
+    assert all(weight > 0 for weight in weights)
+    assert 0 <= score(weights, found) <= 1
+
+
+def test_without_terms_there_is_no_score() -> None:
+    assert score((), hit()) == 0
+
+
+def test_a_hit_with_the_rare_word_beats_one_with_the_common_word() -> None:
+    assert score(RARE_AND_COMMON, hit((0, 1), (0, 0))) > score(RARE_AND_COMMON, hit((0, 0), (0, 5)))
+
+
+def test_both_words_beat_many_of_one() -> None:
+    assert score(RARE_AND_COMMON, hit((0, 1), (0, 1))) > score(RARE_AND_COMMON, hit((0, 2), (0, 0)))
+
+
+def test_the_same_words_in_a_shorter_text_count_more() -> None:
+    short, long = hit((0, 1), (0, 1), length_chars=200), hit((0, 1), (0, 1), length_chars=5_000)
+    assert score(RARE_AND_COMMON, short) > score(RARE_AND_COMMON, long)
+
+
+def test_a_word_the_library_does_not_know_lowers_every_score() -> None:
+    known, unknown = TermStatistics(10), TermStatistics(0)
+    alone = score(term_weights(1_000, [known]), hit((0, 3)))
+    beside = score(term_weights(1_000, [known, unknown]), hit((0, 3), (0, 0)))
+    assert beside < alone / 2
+
+
+def test_a_repeated_word_weighs_more_by_its_square_root() -> None:
+    once, four_times = term_weights(1_000, [TermStatistics(10), TermStatistics(10, count=4)])
+    assert four_times == pytest.approx(2 * once)
+
+
+def test_a_title_that_is_the_query_earns_the_bonus() -> None:
+    frequencies = ((1, 0), (1, 0))
+    bare = score(RARE_AND_COMMON, hit(*frequencies))
+    titled = score(RARE_AND_COMMON, hit(*frequencies, title=TitleMatch((True, True), 1.0)))
+    assert titled - bare == pytest.approx(0.3 / 1.3)
+
+
+def test_the_share_of_a_title_is_of_its_own_words() -> None:
+    assert title_share(frozenset({"rust", "guid"}), frozenset({"rust", "async"})) == 0.5
+    assert title_share(frozenset(), frozenset({"rust"})) == 0
+
+
+# -- scores within one result list -------------------------------------------------------------------------------------
+
+
+def test_the_best_rank_of_a_list_is_one_and_the_worst_zero() -> None:
+    assert scale_to_range([-9.0, -5.0, -1.0]) == pytest.approx([1.0, 0.5, 0.0])
+
+
+def test_a_lone_hit_and_equal_hits_are_one() -> None:
+    assert scale_to_range([-3.2]) == [1.0]
+    assert scale_to_range([-3.2, -3.2]) == [1.0, 1.0]
+    assert scale_to_range([]) == []
+
+
+@given(st.lists(st.floats(-1e6, 0, allow_subnormal=False), min_size=2, max_size=50))
+def test_a_scaled_list_keeps_its_order_within_zero_and_one(ranks: list[float]) -> None:
+    scaled = scale_to_range(ranks)
+    assert all(0 <= value <= 1 for value in scaled)
+    assert [value for _, value in sorted(zip(ranks, scaled, strict=True))] == sorted(scaled, reverse=True)
+
+
+def test_ranks_that_grow_are_shares_of_the_best() -> None:
+    assert scale_to_best([0.2, 0.4, 0.1]) == pytest.approx([0.5, 1.0, 0.25])
+    assert scale_to_best([0.0, 0.0]) == [1.0, 1.0]
+    assert scale_to_best([]) == []
+
+
+def test_positions_decay() -> None:
+    assert [decay_by_position(place) for place in range(3)] == [1, 1 / 2, 1 / 3]

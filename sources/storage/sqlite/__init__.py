@@ -1,0 +1,5 @@
+"""The embedded engine: three SQLite files per user, searched with FTS5, behind the storage contract."""
+
+from sources.storage.sqlite.pool import SqliteLibraries
+
+__all__ = ["SqliteLibraries"]

@@ -1,0 +1,122 @@
+"""What the five collections share: how one of a user's files is read and written on behalf of one client."""
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from msgspec import Struct
+
+from sources.records import Found, Page, Row
+from sources.storage.contract import Search
+from sources.storage.sqlite.cleaning import Limits, name, refusal, time_of
+from sources.storage.sqlite.connection import Work
+from sources.storage.sqlite.database import Database
+from sources.storage.sqlite.idempotency import KeyMemory, once
+from sources.storage.sqlite.items import Items, Key, Stamp
+from sources.storage.sqlite.ranking import Ranking
+from sources.storage.sqlite.target import Target
+
+R = TypeVar("R", bound=Row)
+T = TypeVar("T")
+
+
+class Rules(Struct, frozen=True):
+    """What the settings say about items, whoever they belong to."""
+
+    limits: Limits
+    keys: KeyMemory
+    ranked_rows_max: int
+    clock: Callable[[], float]
+
+
+class Collection(Generic[R]):
+    """One kind of item in one user's library."""
+
+    source: str
+    items: Items[R]
+
+    def __init__(self, database: Database, rules: Rules, client_id: str) -> None:
+        self._database = database
+        self._rules = rules
+        self._client_id = client_id
+
+    async def _read(self, work: Work[T], deadline_ms: int | None = None) -> T:
+        return await self._database.read(self.source, work, deadline_ms)
+
+    async def _write(self, work: Callable[[sqlite3.Connection, Stamp], T]) -> T:
+        stamp = Stamp(self._client_id, time_of(self._rules.clock()))
+        return await self._database.write(self.source, self.items.index, lambda connection: work(connection, stamp))
+
+    async def _search(self, target: Target, search: Search) -> Found:
+        limit = self._rules.ranked_rows_max
+        statistics = self._database.statistics
+        return await self._read(
+            lambda connection: Ranking(connection, target, search, statistics, limit).find(), search.deadline_ms
+        )
+
+    # What one item needs done in its transaction; an item with parts does more.
+
+    def _insert(self, connection: sqlite3.Connection, draft: Struct, stamp: Stamp) -> int:
+        return self.items.insert(connection, draft, stamp, self._rules.limits)
+
+    def _change(
+        self, connection: sqlite3.Connection, key: Key, draft: Struct, expected_version: int | None, stamp: Stamp
+    ) -> int:
+        return self.items.update(connection, key, draft, expected_version, stamp, self._rules.limits)
+
+    # The calls that every collection offers under its own names.
+
+    async def _get(self, key: Key) -> R:
+        return await self._read(lambda connection: self.items.get(connection, key))
+
+    async def _list(self, limit: int, offset: int) -> Page[R]:
+        return await self._read(lambda connection: self.items.page(connection, limit, offset))
+
+    async def _create(self, draft: Struct, idempotency_key: str | None) -> R:
+        def work(connection: sqlite3.Connection, stamp: Stamp) -> R:
+            def make() -> Sequence[str]:
+                return [self.items.made(connection, self._insert(connection, draft, stamp)).uuid]
+
+            [uuid] = self._once(connection, idempotency_key, draft, make)
+            return self.items.get_by_uuid(connection, uuid)
+
+        return await self._write(work)
+
+    async def _create_many(self, drafts: Sequence[Struct]) -> Sequence[R]:
+        self._require_batch(drafts)
+
+        def work(connection: sqlite3.Connection, stamp: Stamp) -> Sequence[R]:
+            numbers = [self._insert(connection, draft, stamp) for draft in drafts]
+            return [self.items.made(connection, number) for number in numbers]
+
+        return await self._write(work)
+
+    async def _update(self, key: Key, draft: Struct, expected_version: int | None) -> R:
+        def work(connection: sqlite3.Connection, stamp: Stamp) -> R:
+            return self.items.made(connection, self._change(connection, key, draft, expected_version, stamp))
+
+        return await self._write(work)
+
+    async def _delete(self, key: Key, expected_version: int | None) -> None:
+        await self._write(lambda connection, stamp: self.items.delete(connection, key, expected_version, stamp))
+
+    async def _purge(self, key: Key) -> None:
+        await self._write(lambda connection, _stamp: self.items.purge(connection, key))
+
+    def _once(
+        self,
+        connection: sqlite3.Connection,
+        key: str | None,
+        request: object,
+        make: Callable[[], Sequence[str]],
+    ) -> Sequence[str]:
+        if key is None:
+            return make()
+        key = name(self._rules.limits, "idempotency_key", key)
+        request = (self.source, request)
+        return once(connection, key, request, make, memory=self._rules.keys, now_s=self._rules.clock())
+
+    def _require_batch(self, drafts: Sequence[object]) -> None:
+        limit = self._rules.limits.batch_max_items
+        if len(drafts) > limit:
+            raise refusal("items", f"{len(drafts)}", f"at most {limit} in one call")

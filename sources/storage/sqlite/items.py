@@ -1,0 +1,285 @@
+"""Tables of items: how drafts become rows, and rows records. Runs inside a job, on the connection's thread."""
+
+# ruff: noqa: S608 - SQL here is made of constants alone; values are parameters
+
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
+from typing import Any, Generic, TypeVar
+from uuid import uuid4
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from config.errors import Conflict, NotFound
+from sources.records import Page, Row
+from sources.storage.sqlite.cleaning import (
+    Cleaner,
+    Limits,
+    SqlValue,
+    count,
+    fold_tag,
+    is_storable,
+    json,
+    refusal,
+    tags,
+    time,
+    uuid,
+)
+from sources.storage.sqlite.index import TextIndex, index_form
+
+R = TypeVar("R", bound=Row)
+Values = dict[str, SqlValue]
+Key = str | int
+
+_HASH_HEX_CHARS = 32
+
+
+class Stamp(Struct, frozen=True):
+    """Who changes something, and when."""
+
+    client_id: str
+    time: str
+
+
+class Column(Struct, frozen=True):
+    """A field of a draft and of a record: how it is cleaned, what it is when unset, how it is read back."""
+
+    name: str
+    clean: Cleaner
+    default: SqlValue = ""
+    decode: Callable[[Any], Any] | None = None
+    is_required: bool = False
+
+
+class Derived(Struct, frozen=True):
+    """A field of a record alone, which SQL computes."""
+
+    name: str
+    sql: str
+    decode: Callable[[Any], Any] | None = None
+
+
+class Form(Struct, frozen=True):
+    """A column that holds what the index needs in place of a text, which `text` makes of a row's values."""
+
+    name: str
+    text: Callable[[Mapping[str, Any]], str]
+
+
+def form_of(name: str) -> Form:
+    return Form(f"{name}_seg", lambda values: str(values[name]))
+
+
+read_texts: Callable[[Any], tuple[str, ...]] = msgspec.json.Decoder(tuple[str, ...]).decode
+read_object: Callable[[Any], dict[str, Any]] = msgspec.json.Decoder(dict[str, Any]).decode
+read_objects: Callable[[Any], tuple[dict[str, Any], ...]] = msgspec.json.Decoder(tuple[dict[str, Any], ...]).decode
+
+_METADATA = Column("metadata", json, "{}", read_object)
+_CREATED_AT = Column("created_at", time)
+_BOOKKEEPING = ("uuid", "last_modified", "version", "client_id", "content_hash")
+
+
+class Items(Generic[R]):
+    """One table of items. `hashed` are the columns that make the content hash, unless the collection computes it."""
+
+    def __init__(
+        self,
+        *,
+        table: str,
+        kind: str,
+        record: type[R],
+        key: str,
+        columns: Sequence[Column],
+        hashed: Sequence[str] = (),
+        forms: Sequence[Form],
+        index: TextIndex,
+        derived: Sequence[Derived] = (),
+        alive: str = "deleted = 0",
+    ) -> None:
+        self.table = table
+        self.kind = kind
+        self.index = index
+        self._record = record
+        self._columns = {column.name: column for column in (*columns, _METADATA, _CREATED_AT)}
+        self._hashed = tuple(hashed)
+        self._forms = tuple(forms)
+        stored = (*self._columns, "tags", *_BOOKKEEPING)
+        decoders = {one.name: one.decode for one in self._columns.values()}
+        decoders |= {one.name: one.decode for one in derived} | {"tags": read_texts}
+        self._fields = tuple((name, decoders.get(name)) for name in (*stored, *(one.name for one in derived)))
+        fields = ", ".join((*stored, *(f"({one.sql})" for one in derived)))
+        where = f"FROM {table} WHERE {alive}"
+        self.live = f"SELECT {fields} {where}"
+        self._by_key = f"{self.live} AND {key} = ?"
+        self._by_uuid = f"{self.live} AND uuid = ?"
+        self._by_number = f"SELECT {fields} FROM {table} WHERE id = ?"
+        self._newest = f"{self.live} ORDER BY last_modified DESC, id DESC LIMIT ? OFFSET ?"
+        self._count = f"SELECT count(*) {where}"
+        self._row = f"SELECT id, {', '.join(stored)} {where} AND {key} = ?"
+        self._row_names = ("id", *stored)
+        self._number = f"SELECT id FROM {table} WHERE {key} = ?"
+
+    # Reading
+
+    def get(self, connection: sqlite3.Connection, key: Key) -> R:
+        return self._one(connection, self._by_key, key)
+
+    def get_by_uuid(self, connection: sqlite3.Connection, uuid: str) -> R:
+        return self._one(connection, self._by_uuid, uuid)
+
+    def first(self, connection: sqlite3.Connection, condition: str, key: Key) -> R:
+        """The first live item under a condition in which the key stands as `?1`."""
+        return self._one(connection, f"{self.live} AND {condition}", key)
+
+    def select(self, connection: sqlite3.Connection, condition: str, parameters: Sequence[SqlValue]) -> list[R]:
+        """All live items under a condition, in the order it says."""
+        return [self.record(row) for row in connection.execute(f"{self.live} AND {condition}", parameters)]
+
+    def _one(self, connection: sqlite3.Connection, sql: str, key: Key) -> R:
+        return self.record(self._found(connection, sql, key))
+
+    def _found(self, connection: sqlite3.Connection, sql: str, key: Key) -> tuple[Any, ...]:
+        row = connection.execute(sql, (key,)).fetchone() if is_storable(key) else None
+        if row is None:
+            raise NotFound(self.kind, str(key))
+        found: tuple[Any, ...] = row
+        return found
+
+    def made(self, connection: sqlite3.Connection, number: int) -> R:
+        """The row that was just written."""
+        return self.record(connection.execute(self._by_number, (number,)).fetchone())
+
+    def page(self, connection: sqlite3.Connection, limit: int, offset: int) -> Page[R]:
+        rows = connection.execute(self._newest, (count(limit), count(offset))).fetchall()
+        total = connection.execute(self._count).fetchone()[0]
+        return Page(tuple(self.record(row) for row in rows), total)
+
+    def record(self, row: Sequence[Any]) -> R:
+        values = zip(self._fields, row, strict=True)
+        return self._record(**{name: decode(value) if decode else value for (name, decode), value in values})
+
+    def row(self, connection: sqlite3.Connection, key: Key) -> dict[str, Any]:
+        """The stored values of a live item, by column."""
+        return dict(zip(self._row_names, self._found(connection, self._row, key), strict=True))
+
+    # Writing
+
+    def insert(
+        self, connection: sqlite3.Connection, draft: Struct, stamp: Stamp, limits: Limits, **extra: SqlValue
+    ) -> int:
+        """A new row; `extra` are columns that no draft sets. The number it got."""
+        values = {name: column.default for name, column in self._columns.items()}
+        values |= {"uuid": str(uuid4()), "created_at": stamp.time, "tags": "[]", **extra}
+        values |= self._cleaned(draft, limits)
+        self._require_all(values)
+        values["last_modified"] = values["created_at"]
+        values["client_id"] = stamp.client_id
+        self._complete(values)
+        try:
+            number = _insert(connection, self.table, values)
+        except sqlite3.IntegrityError:
+            raise Conflict(f"{self.kind} {values['uuid']!r} exists already") from None
+        self._link_tags(connection, number, values)
+        return number
+
+    def update(
+        self,
+        connection: sqlite3.Connection,
+        key: Key,
+        draft: Struct,
+        expected_version: int | None,
+        stamp: Stamp,
+        limits: Limits,
+        **extra: SqlValue,
+    ) -> int:
+        """Set what the draft sets; what it leaves unset stays."""
+        held = self.row(connection, key)
+        self._require_version(held, expected_version)
+        changes = self._cleaned(draft, limits) | extra
+        if changes.pop("uuid", held["uuid"]) != held["uuid"]:
+            raise refusal("uuid", "another one", f"none, or {held['uuid']!r}: an item keeps its own")
+        after = held | changes
+        self._complete(after)
+        changes = {name: value for name, value in after.items() if value != held.get(name, UNSET)}
+        changes |= {"version": held["version"] + 1, "last_modified": stamp.time, "client_id": stamp.client_id}
+        _update(connection, self.table, held["id"], changes)
+        if "tags" in changes:
+            connection.execute(f"DELETE FROM {self.table}_tags WHERE id = ?", (held["id"],))
+            self._link_tags(connection, held["id"], after)
+        number: int = held["id"]
+        return number
+
+    def delete(self, connection: sqlite3.Connection, key: Key, expected_version: int | None, stamp: Stamp) -> int:
+        """Hide it everywhere; it is there until it is purged."""
+        held = self.row(connection, key)
+        self._require_version(held, expected_version)
+        version = held["version"] + 1
+        changes: Values = {"deleted": 1, "version": version, "last_modified": stamp.time, "client_id": stamp.client_id}
+        _update(connection, self.table, held["id"], changes)
+        number: int = held["id"]
+        return number
+
+    def purge(self, connection: sqlite3.Connection, key: Key) -> None:
+        """Remove it for good, whether or not it was deleted before."""
+        connection.execute(f"DELETE FROM {self.table} WHERE id = ?", (self.number(connection, key),))
+
+    def number(self, connection: sqlite3.Connection, key: Key) -> int:
+        """The row's number, also of a deleted item."""
+        number: int = self._found(connection, self._number, key)[0]
+        return number
+
+    def _cleaned(self, draft: Struct, limits: Limits) -> Values:
+        values: Values = {}
+        for name in draft.__struct_fields__:
+            value = getattr(draft, name)
+            if value is UNSET:
+                continue
+            if name in self._columns:
+                values[name] = self._columns[name].clean(limits, name, value)
+            elif name == "tags":
+                values[name] = msgspec.json.encode(tags(limits, name, value)).decode()
+            elif name == "uuid":
+                values[name] = uuid(limits, name, value)
+        return values
+
+    def _require_all(self, values: Values) -> None:
+        for column in self._columns.values():
+            if column.is_required and not values[column.name]:
+                raise refusal(column.name, "nothing", "a text")
+
+    def _complete(self, values: dict[str, Any]) -> None:
+        """Add what is computed from the other columns."""
+        if self._hashed:
+            values["content_hash"] = content_hash(*(str(values[name]) for name in self._hashed))
+        values.update({form.name: index_form(form.text(values)) for form in self._forms})
+
+    def _link_tags(self, connection: sqlite3.Connection, number: int, values: Mapping[str, Any]) -> None:
+        links = [(fold_tag(tag), number) for tag in read_texts(values["tags"])]
+        if links:
+            connection.executemany(f"INSERT INTO {self.table}_tags VALUES (?, ?)", links)
+
+    def _require_version(self, held: Mapping[str, Any], expected: int | None) -> None:
+        if expected is not None and expected != held["version"]:
+            raise Conflict(
+                f"{self.kind} {held['uuid']!r} was changed meanwhile: it has version {held['version']}, "
+                f"expected was {expected}",
+                {"version": held["version"], "expected_version": expected},
+            )
+
+
+def content_hash(*parts: str) -> str:
+    """Parts are told apart by a NUL, which no text here contains."""
+    return sha256("\0".join(parts).encode()).hexdigest()[:_HASH_HEX_CHARS]
+
+
+def _insert(connection: sqlite3.Connection, table: str, values: Values) -> int:
+    names, marks = ", ".join(values), ", ".join("?" * len(values))
+    cursor = connection.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(values.values()))
+    assert cursor.lastrowid is not None
+    return cursor.lastrowid
+
+
+def _update(connection: sqlite3.Connection, table: str, number: int, values: Values) -> None:
+    assignments = ", ".join(f"{name} = ?" for name in values)
+    connection.execute(f"UPDATE {table} SET {assignments} WHERE id = ?", (*values.values(), number))

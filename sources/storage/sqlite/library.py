@@ -1,0 +1,70 @@
+"""One user's library: three files, and the collections in them as one client uses them."""
+
+import asyncio
+from functools import cached_property, partial
+
+from config.paths import DataRoot, UserId
+from sources.query import ParsedQuery
+from sources.storage.contract import Corpus
+from sources.storage.sqlite.characters import SqliteCharacters
+from sources.storage.sqlite.chats import SqliteChats
+from sources.storage.sqlite.collection import Rules
+from sources.storage.sqlite.database import Database, Engine
+from sources.storage.sqlite.media import SqliteMedia
+from sources.storage.sqlite.notes import SqliteNotes
+from sources.storage.sqlite.prompts import SqlitePrompts
+from sources.storage.sqlite.schema.chacha import CHACHA
+from sources.storage.sqlite.schema.media import MEDIA
+from sources.storage.sqlite.schema.prompts import PROMPTS
+
+
+class Shelf:
+    """One user's files, and how many calls are using them."""
+
+    def __init__(self, data_root: DataRoot, user_id: UserId, engine: Engine) -> None:
+        self.users = 0
+        self.chacha = Database(CHACHA, partial(data_root.ensure_database, user_id, "chacha"), engine)
+        self.media = Database(MEDIA, partial(data_root.ensure_database, user_id, "media"), engine)
+        self.prompts = Database(PROMPTS, partial(data_root.ensure_database, user_id, "prompts"), engine)
+
+    @property
+    def files(self) -> tuple[Database, Database, Database]:
+        return self.chacha, self.media, self.prompts
+
+    async def close(self) -> None:
+        for database in self.files:
+            await database.close()
+
+
+class SqliteLibrary:
+    """The five collections."""
+
+    def __init__(self, shelf: Shelf, rules: Rules, client_id: str) -> None:
+        self._shelf = shelf
+        self._rules = rules
+        self._client_id = client_id
+
+    @cached_property
+    def notes(self) -> SqliteNotes:
+        return SqliteNotes(self._shelf.chacha, self._rules, self._client_id)
+
+    @cached_property
+    def media(self) -> SqliteMedia:
+        return SqliteMedia(self._shelf.media, self._rules, self._client_id)
+
+    @cached_property
+    def chats(self) -> SqliteChats:
+        return SqliteChats(self._shelf.chacha, self._rules, self._client_id)
+
+    @cached_property
+    def characters(self) -> SqliteCharacters:
+        return SqliteCharacters(self._shelf.chacha, self._rules, self._client_id)
+
+    @cached_property
+    def prompts(self) -> SqlitePrompts:
+        return SqlitePrompts(self._shelf.prompts, self._rules, self._client_id)
+
+    async def corpus(self, query: ParsedQuery, deadline_ms: int) -> Corpus:
+        files = await asyncio.gather(*(database.corpus(query, deadline_ms) for database in self._shelf.files))
+        frequencies = zip(*(part.frequencies for part in files), strict=True)
+        return Corpus(sum(part.rows for part in files), tuple(map(sum, frequencies)))

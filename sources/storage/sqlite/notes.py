@@ -1,0 +1,124 @@
+"""Notes: a title and a text each."""
+
+import sqlite3
+from collections.abc import Sequence
+
+from sources.records import Found, Hit, Note, Page
+from sources.scoring import TITLE_AND_BODY
+from sources.storage.contract import NoteDraft, Search
+from sources.storage.sqlite import cleaning
+from sources.storage.sqlite.collection import Collection
+from sources.storage.sqlite.counting import Counter
+from sources.storage.sqlite.index import counted_form
+from sources.storage.sqlite.items import Column, Items, Stamp, form_of, read_texts
+from sources.storage.sqlite.schema.chacha import NOTES_INDEX
+from sources.storage.sqlite.target import Candidate, Filter, Target, dated, equal, json_list, tagged
+
+NOTES = Items(
+    table="notes",
+    kind="note",
+    record=Note,
+    key="uuid",
+    columns=(Column("title", cleaning.line), Column("content", cleaning.text)),
+    hashed=("title", "content"),
+    forms=(form_of("title"), form_of("content")),
+    index=NOTES_INDEX,
+)
+
+_ROWS = """
+    SELECT n.uuid, n.title, n.content, n.title_seg, n.content_seg, n.tags, n.created_at, n.last_modified, n.version,
+        n.content_hash
+    FROM json_each(?) wanted CROSS JOIN notes n ON n.id = wanted.value
+"""
+
+
+def _filter(search: Search) -> Filter:
+    return tagged(search, "notes", "r.id") & dated(search, "r.created_at") & equal("r.uuid", search.within)
+
+
+def _listed(_search: Search) -> str:
+    return "SELECT r.id AS number, r.last_modified AS age FROM notes r WHERE r.deleted = 0"
+
+
+def _candidates(connection: sqlite3.Connection, numbers: Sequence[int]) -> Sequence[Candidate]:
+    return [
+        Candidate(
+            row=row,
+            prominent=counted_form(row[1], row[3]),
+            other=counted_form(row[2], row[4]),
+            chars=len(row[1]) + len(row[2]),
+            has_title=True,
+            age=row[7],
+            identity=row[0],
+        )
+        for row in connection.execute(_ROWS, (json_list(numbers),))
+    ]
+
+
+def _hit(found: Candidate, _search: Search, _counter: Counter) -> Hit:
+    uuid, title, content, _, _, tags, created_at, last_modified, version, content_hash = found.row
+    return Hit(
+        id=uuid,
+        title=title,
+        text=content or title,
+        score=found.score,
+        holds_all_terms=found.holds_all,
+        created_at=created_at,
+        last_modified=last_modified,
+        version=version,
+        tags=read_texts(tags),
+        content_hash=content_hash,
+        item_chars=len(content),
+    )
+
+
+TARGET = Target(
+    index=NOTES_INDEX,
+    bm25="bm25(notes_index, 2.0, 1.0)",
+    title="title",
+    join="CROSS JOIN notes r ON r.id = notes_index.rowid",
+    age="r.last_modified",
+    prominence=TITLE_AND_BODY,
+    filter=_filter,
+    listed=_listed,
+    candidates=_candidates,
+    hit=_hit,
+)
+
+
+class SqliteNotes(Collection[Note]):
+    source = "notes"
+    items = NOTES
+
+    async def search(self, search: Search) -> Found:
+        return await self._search(TARGET, search)
+
+    async def get(self, note_id: str) -> Note:
+        return await self._get(note_id)
+
+    async def list(self, limit: int, offset: int) -> Page[Note]:
+        return await self._list(limit, offset)
+
+    async def create(self, draft: NoteDraft, *, idempotency_key: str | None = None) -> Note:
+        return await self._create(draft, idempotency_key)
+
+    async def create_many(self, drafts: Sequence[NoteDraft]) -> Sequence[Note]:
+        return await self._create_many(drafts)
+
+    async def update(self, note_id: str, draft: NoteDraft, expected_version: int | None = None) -> Note:
+        return await self._update(note_id, draft, expected_version)
+
+    async def append(self, note_id: str, text: str, expected_version: int | None = None) -> Note:
+        added = cleaning.text(self._rules.limits, "text", text)
+
+        def work(connection: sqlite3.Connection, stamp: Stamp) -> Note:
+            whole = NoteDraft(content=self.items.row(connection, note_id)["content"] + added)
+            return self.items.made(connection, self._change(connection, note_id, whole, expected_version, stamp))
+
+        return await self._write(work)
+
+    async def delete(self, note_id: str, expected_version: int | None = None) -> None:
+        await self._delete(note_id, expected_version)
+
+    async def purge(self, note_id: str) -> None:
+        await self._purge(note_id)

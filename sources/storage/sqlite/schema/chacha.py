@@ -1,0 +1,179 @@
+"""Notes, conversations with their messages, and characters."""
+
+# ruff: noqa: S608 - SQL here is made of constants alone; values are parameters
+
+from sources.storage.sqlite.index import Segmented, TextIndex
+from sources.storage.sqlite.migrations import Blueprint
+from sources.storage.sqlite.schema.shared import ITEM_COLUMNS, SHARED_TABLES, item_indexes
+
+NOTES_INDEX = TextIndex("notes_index", ("title", "content"))
+# Messages under their number, titles of conversations under theirs made negative: one ranking for both.
+CHATS_INDEX = TextIndex(
+    "chats_index",
+    ("title", "own", "context"),
+    parts=(("message_source", "now.id = queued.id"), ("title_source", "now.conversation_id = -queued.id")),
+)
+CHARACTERS_INDEX = TextIndex("characters_index", ("name", "body"))
+CHARACTER_FIELDS = (
+    "description",
+    "personality",
+    "scenario",
+    "first_message",
+    "message_example",
+    "system_prompt",
+    "post_history_instructions",
+    "creator_notes",
+    "creator",
+    "nickname",
+    "alternate_greetings",
+    "tags",
+)
+
+_NOTES = (
+    f"""CREATE TABLE notes (
+        id INTEGER PRIMARY KEY,
+        title TEXT NOT NULL,
+        {ITEM_COLUMNS},
+        content TEXT NOT NULL,
+        title_seg TEXT,
+        content_seg TEXT
+    ) STRICT""",
+    *item_indexes("notes"),
+    """CREATE VIEW notes_index_source AS
+        SELECT id, coalesce(title_seg, title) AS title, coalesce(content_seg, content) AS content
+        FROM notes WHERE deleted = 0""",
+    *NOTES_INDEX.ddl(),
+    *NOTES_INDEX.triggers("notes", "title, content, title_seg, content_seg, deleted"),
+)
+
+# A message is found by its speaker, its words and the day it was written: "what did Ana say in May".
+_DAY_WORDS = """
+    CAST(substr(created_at, 9, 2) AS INTEGER) || ' ' || CASE substr(created_at, 6, 2)
+        WHEN '01' THEN 'January' WHEN '02' THEN 'February' WHEN '03' THEN 'March' WHEN '04' THEN 'April'
+        WHEN '05' THEN 'May' WHEN '06' THEN 'June' WHEN '07' THEN 'July' WHEN '08' THEN 'August'
+        WHEN '09' THEN 'September' WHEN '10' THEN 'October' WHEN '11' THEN 'November' ELSE 'December' END
+    || ' ' || substr(created_at, 1, 4)
+"""
+# What stands in the index of a message and of the two after it, whose context it is.
+_MESSAGE_AND_FOLLOWING = """
+    INSERT OR IGNORE INTO chats_index_queue SELECT id, title, own, context FROM message_source WHERE id IN (
+        SELECT id FROM messages WHERE conversation_id = old.conversation_id AND position >= old.position
+        AND deleted = 0 ORDER BY position LIMIT 3)
+"""
+_WHOLE_CONVERSATION = """
+    INSERT OR IGNORE INTO chats_index_queue SELECT id, title, own, context FROM message_source
+        WHERE conversation_id = old.id;
+    INSERT OR IGNORE INTO chats_index_queue SELECT id, title, own, context FROM title_source
+        WHERE conversation_id = old.id
+"""
+
+_CHATS = (
+    f"""CREATE TABLE conversations (
+        id INTEGER PRIMARY KEY,
+        title TEXT NOT NULL,
+        namespace TEXT NOT NULL,
+        session_id TEXT NOT NULL,
+        character_id INTEGER,
+        {ITEM_COLUMNS},
+        title_seg TEXT
+    ) STRICT""",
+    *item_indexes("conversations"),
+    f"""CREATE TABLE messages (
+        id INTEGER PRIMARY KEY,
+        conversation_id INTEGER NOT NULL REFERENCES conversations (id) ON DELETE CASCADE,
+        position INTEGER NOT NULL,
+        role TEXT NOT NULL,
+        sender TEXT NOT NULL,
+        model TEXT,
+        tool TEXT,
+        attachments TEXT NOT NULL,
+        citations TEXT NOT NULL,
+        parent_id TEXT,
+        is_canonical INTEGER NOT NULL,
+        {ITEM_COLUMNS},
+        content TEXT NOT NULL,
+        text_seg TEXT
+    ) STRICT""",
+    # `deleted` is in it so that messages are counted without a look at their rows.
+    "CREATE UNIQUE INDEX messages_in_order ON messages (conversation_id, position, deleted)",
+    # What is said, without the day: the context of the messages that follow.
+    """CREATE VIEW spoken AS
+        SELECT id, conversation_id, position, created_at, coalesce(text_seg, sender || ': ' || content) AS text
+        FROM messages WHERE deleted = 0""",
+    f"""CREATE VIEW message_source AS
+        SELECT s.id, '' AS title, s.text || ' ' || {_DAY_WORDS.replace("created_at", "s.created_at")} AS own,
+            coalesce((SELECT group_concat(text, ' ') FROM (
+                SELECT text FROM spoken WHERE conversation_id = s.conversation_id AND position < s.position
+                ORDER BY position DESC LIMIT 2)), '') AS context,
+            s.conversation_id
+        FROM spoken s JOIN conversations c ON c.id = s.conversation_id WHERE c.deleted = 0""",
+    """CREATE VIEW title_source AS
+        SELECT -id AS id, coalesce(title_seg, title) AS title, '' AS own, '' AS context, id AS conversation_id
+        FROM conversations WHERE deleted = 0 AND title <> ''""",
+    """CREATE VIEW chats_index_source AS
+        SELECT id, title, own, context FROM message_source
+        UNION ALL SELECT id, title, own, context FROM title_source""",
+    *CHATS_INDEX.ddl(),
+    """CREATE TRIGGER messages_added AFTER INSERT ON messages BEGIN
+        INSERT OR IGNORE INTO chats_index_queue (id) VALUES (new.id); END""",
+    f"""CREATE TRIGGER messages_changing
+        BEFORE UPDATE OF sender, content, text_seg, created_at, position, deleted ON messages
+        BEGIN {_MESSAGE_AND_FOLLOWING}; END""",
+    f"""CREATE TRIGGER messages_removing BEFORE DELETE ON messages BEGIN {_MESSAGE_AND_FOLLOWING}; END""",
+    """CREATE TRIGGER conversations_added AFTER INSERT ON conversations BEGIN
+        INSERT OR IGNORE INTO chats_index_queue (id) VALUES (-new.id); END""",
+    """CREATE TRIGGER conversations_renaming BEFORE UPDATE OF title, title_seg ON conversations BEGIN
+        INSERT OR IGNORE INTO chats_index_queue SELECT id, title, own, context FROM title_source
+            WHERE conversation_id = old.id;
+        INSERT OR IGNORE INTO chats_index_queue (id) VALUES (-old.id); END""",
+    f"""CREATE TRIGGER conversations_hiding BEFORE UPDATE OF deleted ON conversations
+        BEGIN {_WHOLE_CONVERSATION}; END""",
+    f"""CREATE TRIGGER conversations_removing BEFORE DELETE ON conversations BEGIN {_WHOLE_CONVERSATION}; END""",
+)
+
+# Everything a card says, one field a line; lists are written as JSON, whose marks no word has.
+CHARACTER_BODY = " || char(10) || ".join(CHARACTER_FIELDS)
+
+_CHARACTERS = (
+    f"""CREATE TABLE characters (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        name TEXT NOT NULL,
+        description TEXT NOT NULL,
+        personality TEXT NOT NULL,
+        scenario TEXT NOT NULL,
+        first_message TEXT NOT NULL,
+        message_example TEXT NOT NULL,
+        system_prompt TEXT NOT NULL,
+        post_history_instructions TEXT NOT NULL,
+        creator_notes TEXT NOT NULL,
+        creator TEXT NOT NULL,
+        character_version TEXT NOT NULL,
+        nickname TEXT NOT NULL,
+        alternate_greetings TEXT NOT NULL,
+        group_only_greetings TEXT NOT NULL,
+        card TEXT NOT NULL,
+        {ITEM_COLUMNS},
+        name_seg TEXT,
+        body_seg TEXT
+    ) STRICT""",
+    *item_indexes("characters"),
+    f"""CREATE VIEW characters_index_source AS
+        SELECT id, coalesce(name_seg, name) AS name, coalesce(body_seg, {CHARACTER_BODY}) AS body
+        FROM characters WHERE deleted = 0""",
+    *CHARACTERS_INDEX.ddl(),
+    *CHARACTERS_INDEX.triggers(
+        "characters",
+        ", ".join(("name", *CHARACTER_FIELDS, "name_seg", "body_seg", "deleted")),
+    ),
+)
+
+CHACHA = Blueprint(
+    kind="chacha",
+    migrations=((*SHARED_TABLES, *_NOTES, *_CHATS, *_CHARACTERS),),
+    segmented=(
+        Segmented("notes", (("title_seg", "title"), ("content_seg", "content")), NOTES_INDEX),
+        Segmented("conversations", (("title_seg", "title"),), CHATS_INDEX),
+        Segmented("messages", (("text_seg", "sender || ': ' || content"),), CHATS_INDEX),
+        Segmented("characters", (("name_seg", "name"), ("body_seg", CHARACTER_BODY)), CHARACTERS_INDEX),
+    ),
+)

@@ -1,0 +1,76 @@
+"""Media items, their text, its chunks and the timed lines of transcripts."""
+
+# ruff: noqa: S608 - SQL here is made of constants alone; values are parameters
+
+from sources.storage.sqlite.index import Segmented, TextIndex
+from sources.storage.sqlite.migrations import Blueprint
+from sources.storage.sqlite.schema.shared import ITEM_COLUMNS, SHARED_TABLES, item_indexes
+
+MEDIA_INDEX = TextIndex("media_index", ("title", "text"))
+
+# A chunk's number is its item's, shifted, plus its place: so a search sees without a look at the row which chunks
+# belong together. A million chunks an item, and items enough for any library.
+CHUNK_BITS = 20
+CHUNKS_MAX = 1 << CHUNK_BITS
+
+_TABLES = (
+    f"""CREATE TABLE media (
+        id INTEGER PRIMARY KEY AUTOINCREMENT,
+        title TEXT NOT NULL,
+        media_type TEXT NOT NULL,
+        url TEXT NOT NULL,
+        author TEXT NOT NULL,
+        length_chars INTEGER NOT NULL,
+        chunk_count INTEGER NOT NULL,
+        has_transcript INTEGER NOT NULL,
+        {ITEM_COLUMNS},
+        title_seg TEXT
+    ) STRICT""",
+    *item_indexes("media"),
+    "CREATE INDEX media_by_type ON media (media_type) WHERE deleted = 0",
+    "CREATE TABLE texts (id INTEGER PRIMARY KEY REFERENCES media (id), content TEXT NOT NULL) STRICT",
+    """CREATE TABLE chunks (
+        id INTEGER PRIMARY KEY,
+        uuid TEXT NOT NULL,
+        start INTEGER NOT NULL,
+        "end" INTEGER NOT NULL,
+        start_ms INTEGER,
+        end_ms INTEGER,
+        speaker TEXT,
+        text TEXT NOT NULL,
+        text_seg TEXT
+    ) STRICT""",
+    """CREATE TABLE segments (
+        media_id INTEGER NOT NULL REFERENCES media (id),
+        position INTEGER NOT NULL,
+        start_ms INTEGER NOT NULL,
+        end_ms INTEGER NOT NULL,
+        speaker TEXT,
+        text TEXT NOT NULL,
+        PRIMARY KEY (media_id, position)
+    ) STRICT, WITHOUT ROWID""",
+)
+
+_OLD_CHUNKS = f"""
+    INSERT OR IGNORE INTO media_index_queue SELECT id, title, text FROM media_index_source
+        WHERE id >= old.id << {CHUNK_BITS} AND id < (old.id + 1) << {CHUNK_BITS}
+"""
+
+_INDEX = (
+    f"""CREATE VIEW media_index_source AS
+        SELECT c.id, coalesce(m.title_seg, m.title) AS title, coalesce(c.text_seg, c.text) AS text
+        FROM chunks c JOIN media m ON m.id = c.id >> {CHUNK_BITS} WHERE m.deleted = 0""",
+    *MEDIA_INDEX.ddl(),
+    *MEDIA_INDEX.triggers("chunks", "text, text_seg"),
+    f"CREATE TRIGGER media_changing BEFORE UPDATE OF title, title_seg, deleted ON media BEGIN {_OLD_CHUNKS}; END",
+    f"CREATE TRIGGER media_removing BEFORE DELETE ON media BEGIN {_OLD_CHUNKS}; END",
+)
+
+MEDIA = Blueprint(
+    kind="media",
+    migrations=((*SHARED_TABLES, *_TABLES, *_INDEX),),
+    segmented=(
+        Segmented("media", (("title_seg", "title"),), MEDIA_INDEX),
+        Segmented("chunks", (("text_seg", "text"),), MEDIA_INDEX),
+    ),
+)

@@ -1,0 +1,198 @@
+"""Conversations and messages: their order, their context, and how they are found."""
+
+from typing import Any
+
+import pytest
+
+from config.errors import Conflict, InvalidParams, NotFound
+from sources.storage.contract import ConversationDraft, Library, MessageDraft
+from tests.sources.storage.desk import OpenDesk, ask
+
+
+def said(*texts: str, **more: Any) -> list[MessageDraft]:
+    return [MessageDraft(content=text, **more) for text in texts]
+
+
+async def contents(library: Library, conversation_id: str) -> list[str]:
+    return [message.content for message in (await library.chats.messages(conversation_id, 100, 0)).rows]
+
+
+async def found_texts(library: Library, query: str, **narrowing: Any) -> list[str]:
+    return [hit.text for hit in (await library.chats.search(ask(query, **narrowing))).hits]
+
+
+async def test_a_message_is_kept_with_all_that_is_known_of_it(ada: Library, ben: Library) -> None:
+    draft = MessageDraft(
+        role="assistant",
+        sender="Bo",
+        content="Tea?",
+        model="m-1",
+        tool="kettle",
+        attachments=[{"name": "cup.png"}],
+        citations=[{"uri": "notes://1"}],
+        metadata={"tokens": 3},
+        parent_id="earlier",
+        is_canonical=False,
+        uuid="m-1",
+        created_at="2026-01-02T03:04:05Z",
+    )
+    conversation = await ada.chats.create(ConversationDraft(title="Tea", namespace="n", session_id="s"), [draft])
+    message = await ada.chats.get_message("m-1")
+    assert (message.conversation_id, message.position, message.version) == (conversation.id, 0, 1)
+    assert (message.role, message.sender, message.content) == ("assistant", "Bo", "Tea?")
+    assert (message.model, message.tool, message.parent_id) == ("m-1", "kettle", "earlier")
+    assert (message.attachments, message.citations) == (({"name": "cup.png"},), ({"uri": "notes://1"},))
+    assert (message.metadata, message.is_canonical) == ({"tokens": 3}, False)
+    assert (conversation.namespace, conversation.session_id, conversation.message_count) == ("n", "s", 1)
+    with pytest.raises(NotFound):
+        await ben.chats.get_message("m-1")
+
+
+async def test_who_speaks_without_a_name_is_called_by_the_role(ada: Library) -> None:
+    conversation = await ada.chats.create(ConversationDraft(), [MessageDraft(role="assistant"), MessageDraft()])
+    senders = [message.sender for message in (await ada.chats.messages(conversation.id, 10, 0)).rows]
+    assert senders == ["assistant", "user"]
+
+
+async def test_messages_are_read_in_pages_in_their_order(ada: Library, ben: Library) -> None:
+    conversation = await ada.chats.create(ConversationDraft(), said(*"abcde"))
+    page = await ada.chats.messages(conversation.id, 2, 1)
+    assert ([message.content for message in page.rows], page.total) == (["b", "c"], 5)
+    with pytest.raises(NotFound):
+        await ben.chats.messages(conversation.id, 2, 1)
+
+
+async def test_appended_messages_follow_and_make_the_conversation_newer(ada: Library, ben: Library) -> None:
+    conversation = await ada.chats.create(ConversationDraft(title="Tea"), said("a"))
+    added = await ada.chats.append(conversation.id, said("b", "c"))
+    assert [(message.content, message.position) for message in added] == [("b", 1), ("c", 2)]
+    now = await ada.chats.get(conversation.id)
+    assert (now.message_count, now.version) == (3, 1)
+    assert now.last_modified > conversation.last_modified
+    with pytest.raises(NotFound):
+        await ben.chats.append(conversation.id, said("d"))
+
+
+async def test_messages_appended_twice_with_one_key_are_there_once(ada: Library) -> None:
+    conversation = await ada.chats.create(ConversationDraft())
+    first = await ada.chats.append(conversation.id, said("a", "b"), idempotency_key="k")
+    assert await ada.chats.append(conversation.id, said("a", "b"), idempotency_key="k") == first
+    assert await contents(ada, conversation.id) == ["a", "b"]
+    with pytest.raises(Conflict):
+        await ada.chats.append(conversation.id, said("c"), idempotency_key="k")
+
+
+async def test_neighbours_are_given_in_order_around_a_position(ada: Library) -> None:
+    conversation = await ada.chats.create(ConversationDraft(), said(*"abcdefg"))
+    deleted = (await ada.chats.messages(conversation.id, 1, 3)).rows[0]
+    await ada.chats.delete_message(deleted.id)
+
+    async def around(position: int, before: int, after: int) -> str:
+        return "".join([one.content for one in await ada.chats.around(conversation.id, position, before, after)])
+
+    assert await around(4, 2, 1) == "bcef"
+    assert await around(3, 1, 1) == "ce"
+    assert await around(0, 5, 0) == "a"
+    assert await around(99, 2, 2) == "fg"
+
+
+async def test_a_changed_message_is_found_by_its_new_words_and_so_is_what_follows_it(ada: Library) -> None:
+    conversation = await ada.chats.create(ConversationDraft(), said("tea", "yes", "no", "later"))
+    first = (await ada.chats.messages(conversation.id, 1, 0)).rows[0]
+    assert sorted(await found_texts(ada, "tea")) == ["no", "tea", "yes"]
+    changed = await ada.chats.update_message(first.id, MessageDraft(content="coffee"), expected_version=1)
+    assert (changed.content, changed.version, changed.position) == ("coffee", 2, 0)
+    assert await found_texts(ada, "tea") == []
+    assert sorted(await found_texts(ada, "coffee")) == ["coffee", "no", "yes"]
+
+
+async def test_a_deleted_message_is_nobodys_context(ada: Library, ben: Library) -> None:
+    conversation = await ada.chats.create(ConversationDraft(), said("apple", "tea", "yes", "no", "later"))
+    second = (await ada.chats.messages(conversation.id, 1, 1)).rows[0]
+    with pytest.raises(NotFound):
+        await ben.chats.delete_message(second.id)
+    await ada.chats.delete_message(second.id)
+    assert await found_texts(ada, "tea") == []
+    assert sorted(await found_texts(ada, "apple")) == ["apple", "no", "yes"]
+    assert await contents(ada, conversation.id) == ["apple", "yes", "no", "later"]
+    added = await ada.chats.append(conversation.id, said("end"))
+    assert added[0].position == 5
+
+
+async def test_the_messages_of_a_deleted_conversation_are_hidden_everywhere(ada: Library) -> None:
+    conversation = await ada.chats.create(ConversationDraft(title="Tea time"), said("tea", uuid="m-1"))
+    await ada.chats.delete(conversation.id)
+    assert await found_texts(ada, "tea") == []
+    for gone in (
+        ada.chats.get_message("m-1"),
+        ada.chats.messages(conversation.id, 1, 0),
+        ada.chats.around(conversation.id, 0, 1, 1),
+        ada.chats.append(conversation.id, said("x")),
+        ada.chats.update_message("m-1", MessageDraft(content="x")),
+    ):
+        with pytest.raises(NotFound):
+            await gone
+
+
+async def test_a_conversation_is_found_by_its_title_with_how_it_begins(ada: Library) -> None:
+    conversation = await ada.chats.create(ConversationDraft(title="Tea ceremony"), said("Hello", "Sit down"))
+    [hit] = (await ada.chats.search(ask("ceremony"))).hits
+    assert (hit.id, hit.conversation_id, hit.message_id) == (conversation.id, conversation.id, None)
+    assert (hit.title, hit.text, hit.item_chars) == ("Tea ceremony", "Hello", 13)
+
+
+async def test_a_message_hit_tells_who_said_it_and_where(ada: Library) -> None:
+    conversation = await ada.chats.create(ConversationDraft(title="T", tags=["x"]), said("Hello", "Green tea"))
+    hit = (await ada.chats.search(ask("green tea"))).hits[0]
+    assert (hit.id, hit.message_index, hit.sender, hit.role) == (conversation.id, 1, "user", "user")
+    assert (hit.text, hit.tags, hit.item_chars) == ("Green tea", ("x",), 9)
+
+
+async def test_messages_are_found_by_speaker_and_day(ada: Library) -> None:
+    may = MessageDraft(sender="Ana", content="hello", created_at="2023-05-08T10:00:00Z")
+    june = MessageDraft(sender="Bo", content="hello", created_at="2023-06-09T10:00:00Z")
+    await ada.chats.create(ConversationDraft(), [may])
+    await ada.chats.create(ConversationDraft(), [june])
+    for query in ("Ana", "8 May 2023"):
+        hits = (await ada.chats.search(ask(query))).hits
+        assert hits[0].sender == "Ana"
+
+
+async def test_filters_of_chats_restrict_each_other(ada: Library) -> None:
+    one = await ada.chats.create(
+        ConversationDraft(title="Tea one", character_id=7, tags=["x"]),
+        [MessageDraft(sender="Ana", content="tea", created_at="2026-01-01T00:00:00Z"), MessageDraft(content="tea")],
+    )
+    await ada.chats.create(ConversationDraft(title="Tea two"), [MessageDraft(sender="Bo", content="tea")])
+
+    async def count(**narrowing: Any) -> int:
+        return len((await ada.chats.search(ask("tea", **narrowing))).hits)
+
+    assert await count() == 5
+    assert await count(by="title") == 2
+    assert await count(by="message") == 3
+    assert await count(character_id=7) == 3
+    assert await count(senders=("ANA",)) == 1
+    assert await count(senders=("user",)) == 3
+    assert await count(senders=("ana", "bo")) == 2
+    assert await count(within=one.id) == 3
+    assert await count(tags=("x",), by="message", date_to="2026-01-01T00:00:00.000Z") == 1
+    assert await count(date_from="2026-01-01T00:00:00.001Z", by="message") == 2
+
+
+async def test_a_renamed_conversation_is_found_by_its_new_title_alone(ada: Library) -> None:
+    conversation = await ada.chats.create(ConversationDraft(title="Tea"))
+    await ada.chats.update(conversation.id, ConversationDraft(title="京都"))
+    assert (await ada.chats.search(ask("tea"))).hits == ()
+    assert [hit.id for hit in (await ada.chats.search(ask("京都"))).hits] == [conversation.id]
+    await ada.chats.update(conversation.id, ConversationDraft(title=""))
+    assert (await ada.chats.search(ask("京都"))).hits == ()
+
+
+async def test_one_call_writes_so_many_messages_and_no_more(open_desk: OpenDesk) -> None:
+    async with open_desk(batch_max_items=2) as desk, desk.library("ada") as ada:
+        with pytest.raises(InvalidParams, match="items: got 3, expected at most 2"):
+            await ada.chats.create(ConversationDraft(), said(*"abc"))
+        conversation = await ada.chats.create(ConversationDraft(), said(*"ab"))
+        with pytest.raises(InvalidParams, match="items: got 3"):
+            await ada.chats.append(conversation.id, said(*"abc"))

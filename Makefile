@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ARGS ?=
 
-.PHONY: help serve test check format conformance bench-protocol docs lock clean
+.PHONY: help serve test check format conformance bench-protocol bench-retrieval bench-sources docs lock clean
 
 help:
 	@echo "make serve           serve on http://127.0.0.1:8765 (ARGS='--port 9000' passes options on)"
@@ -14,6 +14,8 @@ help:
 	@echo "make format          format the code"
 	@echo "make conformance     run the official MCP conformance suite, both eras"
 	@echo "make bench-protocol  measure the protocol layer against the official SDK"
+	@echo "make bench-retrieval measure answers to judged questions (DATA=<folder>; see docs/quality.md)"
+	@echo "make bench-sources   measure searches against plain SQL, first searches and many users"
 	@echo "make docs            write the generated pages of docs/"
 	@echo "make lock            pin the newest allowed versions (needs uv)"
 
@@ -27,7 +29,8 @@ $(STAMP): requirements-dev.txt pyproject.toml
 	else \
 	  $(PYTHON) -m venv $(VENV) && \
 	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt && \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . ; \
+	  PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
+	    --no-build-isolation -e . ; \
 	fi
 	@touch $@
 
@@ -53,6 +56,12 @@ conformance: $(STAMP)
 
 bench-protocol: $(STAMP)
 	$(BIN)/python -m bench.protocol $(ARGS)
+
+bench-retrieval: $(STAMP)
+	$(BIN)/python -m bench.retrieval $(DATA) $(ARGS)
+
+bench-sources: $(STAMP)
+	$(BIN)/python -m bench.sources $(ARGS)
 
 docs: $(STAMP)
 	$(BIN)/florilegium config docs > docs/settings.md

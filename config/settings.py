@@ -118,11 +118,11 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 256 * _KIB
     batch_max_items: Annotated[int, _number("items", "Items written by one call.", 1, 1_000_000)] = 10_000
     chunk_size_chars: Annotated[int, _number("characters", "Longest chunk that media is cut into.", 100, 100_000)] = (
-        1_200
+        1_500
     )
     chunk_overlap_chars: Annotated[
         int, _number("characters", "Text that a chunk repeats from the one before it.", 0, 10_000)
-    ] = 100
+    ] = 150
     idempotency_ttl_s: Annotated[
         float, _number("s", "How long a write with an idempotency key is remembered.", 1, 365 * _DAY_S)
     ] = 7 * _DAY_S

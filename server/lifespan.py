@@ -18,6 +18,7 @@ from config.paths import DataRoot
 from config.settings import Settings
 from server.doors.origin import OriginGuard
 from server.doors.presence import Presence
+from server.knowledge.catalog import add_knowledge
 from server.protocol.catalog import Catalog
 from server.protocol.dispatcher import Dispatcher, Observer, Offer
 from server.protocol.sealing import Sealer
@@ -26,6 +27,8 @@ from server.server_info import server_info
 from server.version import VERSION
 from sessions.store import MemorySessions
 from sources.registry import load_sources
+from sources.storage.contract import Libraries
+from sources.storage.sqlite import SqliteLibraries
 
 INSTRUCTIONS = (
     "Florilegium holds the caller's own library: notes, media, chats, characters and prompts. Nothing in it belongs "
@@ -33,9 +36,11 @@ INSTRUCTIONS = (
 )
 
 
-def build_catalog(settings: Settings) -> Catalog:
-    catalog = Catalog()
-    catalog.add_tool(server_info(settings, load_sources(settings)))
+def build_catalog(settings: Settings, libraries: Libraries) -> Catalog:
+    """What the product offers: every source's tools, resources and prompts, and the server's own tool."""
+    catalog, sources = Catalog(), load_sources(settings)
+    add_knowledge(catalog, libraries, sources, settings)
+    catalog.add_tool(server_info(settings, sources))
     return catalog
 
 
@@ -51,7 +56,7 @@ async def open_runtime(
     touched before its user calls."""
     data_root = DataRoot(Path(settings.data_dir))
     data_root.prepare()
-    async with Registry.open(data_root.control_path) as registry:
+    async with Registry.open(data_root.control_path) as registry, _libraries(data_root, settings) as libraries:
         limits = limits_of(settings)
         gate = authenticator or _authenticator(settings, registry, limits)
         presence = Presence(gate, settings.stream_max_per_user, settings.access_recheck_s)
@@ -59,6 +64,7 @@ async def open_runtime(
             settings=settings,
             data_root=data_root,
             registry=registry,
+            libraries=libraries,
             authenticator=gate,
             limits=limits,
             tickets=Tickets(settings),
@@ -66,7 +72,7 @@ async def open_runtime(
             presence=presence,
             sessions=MemorySessions(settings.session_ttl_s, settings.session_max, settings.session_max_per_user),
             dispatcher=Dispatcher(
-                catalog or build_catalog(settings),
+                catalog or build_catalog(settings, libraries),
                 _offer(settings),
                 Sealer(),
                 limits.tool,
@@ -83,6 +89,15 @@ async def open_runtime(
             with suppress(asyncio.CancelledError):
                 await flushing
             await _flush(runtime)
+
+
+@asynccontextmanager
+async def _libraries(data_root: DataRoot, settings: Settings) -> AsyncIterator[SqliteLibraries]:
+    libraries = SqliteLibraries(data_root, settings)
+    try:
+        yield libraries
+    finally:
+        await libraries.close()
 
 
 def _authenticator(settings: Settings, registry: Registry, limits: Limits) -> Authenticator:

@@ -2,12 +2,15 @@
 
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from config.paths import DataRoot
 from config.settings import Settings
 from server.lifespan import build_catalog
 from server.protocol.catalog import Catalog, Tool
 from server.protocol.schema import output_schema
+from sources.storage.sqlite import SqliteLibraries
 
 _HEAD = """# Tools
 
@@ -47,10 +50,21 @@ def _fields(schema: Mapping[str, Any], indent: str = "") -> list[str]:
 
 
 def _kind(field: Mapping[str, Any]) -> str:
-    if field.get("type") == "array":
-        return f"list of {_kind(field.get('items', {}))}"
+    match field:
+        case {"type": "array", "items": items}:
+            return f"list of {_kind(items)}"
+        case {"enum": values}:
+            return " or ".join(f"`{value}`" for value in values)
+        case {"anyOf": options}:
+            return " or ".join(_kind(option) for option in options)
     return str(field.get("type", "any"))
 
 
+def product_catalog() -> Catalog:
+    """The catalog with default settings. Nothing is opened: the libraries are never asked for."""
+    settings = Settings()
+    return build_catalog(settings, SqliteLibraries(DataRoot(Path(settings.data_dir)), settings))
+
+
 if __name__ == "__main__":
-    sys.stdout.write(tools_markdown(build_catalog(Settings())))
+    sys.stdout.write(tools_markdown(product_catalog()))

@@ -12,12 +12,14 @@ from server.doors.origin import OriginGuard
 from server.doors.presence import Presence
 from server.protocol.dispatcher import Dispatcher
 from sessions.store import MemorySessions
+from sources.storage.contract import Libraries
 
 
 class Runtime(Struct, frozen=True, kw_only=True):
     settings: Settings
     data_root: DataRoot
     registry: Registry
+    libraries: Libraries
     authenticator: Authenticates
     limits: Limits
     tickets: Tickets

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -76,11 +76,18 @@ class Live(Struct, frozen=True):
 
 @asynccontextmanager
 async def live(
-    settings: Settings, *, catalog: Catalog | None = None, authenticator: Authenticates | None = None
+    settings: Settings,
+    *,
+    catalog: Catalog | None = None,
+    extend: Callable[[Catalog], None] | None = None,
+    authenticator: Authenticates | None = None,
 ) -> AsyncIterator[Live]:
+    """The product's own catalog unless another is given; `extend` adds to whichever it is."""
     metrics = Metrics()
     async with open_runtime(settings, catalog=catalog, authenticator=authenticator, observer=metrics) as runtime:
         up: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        if extend is not None:
+            extend(runtime.dispatcher.catalog)
         app = build_app(runtime, metrics)
         serving = asyncio.create_task(serve(app, settings, runtime.presence, up.set_result))
         try:

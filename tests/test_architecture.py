@@ -12,10 +12,8 @@ import pytest
 
 import config.errors
 from config.errors import FlorilegiumError
-from config.settings import Settings
-from server.lifespan import build_catalog
 from server.protocol.messages import error_message
-from server.reference import tools_markdown
+from server.reference import product_catalog, tools_markdown
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("aggregator", "auth", "config", "server", "sessions", "sources")
@@ -105,11 +103,11 @@ def test_every_error_becomes_a_json_rpc_error() -> None:
 
 
 def test_every_tool_is_documented() -> None:
-    assert (ROOT / "docs" / "tools.md").read_text() == tools_markdown(build_catalog(Settings()))
+    assert (ROOT / "docs" / "tools.md").read_text() == tools_markdown(product_catalog())
 
 
 def test_every_tool_description_fits_the_strictest_client_and_shows_an_example() -> None:
-    for tool in build_catalog(Settings()).tools.values():
+    for tool in product_catalog().tools.values():
         assert "Example:" in tool.description
         assert re.fullmatch(r"[a-z][a-z0-9_]{0,39}", tool.name)
 

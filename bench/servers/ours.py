@@ -16,7 +16,7 @@ from bench.servers import ECHO_DESCRIPTION, ECHO_TITLE, Account, Announcement, a
 from config.logging import configure
 from config.settings import Settings, check
 from server.app import build_app
-from server.lifespan import build_catalog, open_runtime
+from server.lifespan import open_runtime
 from server.metrics import Metrics
 from server.protocol.call import Call
 from server.protocol.catalog import Tool
@@ -66,9 +66,9 @@ async def open_account(runtime: Runtime, name: str) -> Account:
 async def main(data_dir: str) -> None:
     settings = settings_for(data_dir)
     configure(settings.log_level, settings.log_format)
-    catalog, metrics = build_catalog(settings), Metrics()
-    catalog.add_tool(ECHO)
-    async with open_runtime(settings, catalog=catalog, observer=metrics) as runtime:
+    metrics = Metrics()
+    async with open_runtime(settings, observer=metrics) as runtime:
+        runtime.dispatcher.catalog.add_tool(ECHO)
         accounts = tuple([await open_account(runtime, f"user{number}") for number in range(USERS)])
         app = build_app(runtime, metrics)
         await serve(app, settings, runtime.presence, lambda url: announce(Announcement(url, accounts)))

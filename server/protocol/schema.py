@@ -17,14 +17,18 @@ from config.errors import InvalidParams
 T = TypeVar("T")
 _REF = "#/$defs/"
 _WRONG_TYPE = re.compile(r"^Expected (?P<expected>.+?)(?:, got (?P<got>.+?))?(?: - at `\$\.?(?P<where>[^`]*)`)?$")
+_NOT_A_CHOICE = re.compile(r"^Invalid enum value (?P<got>.+?) - at `\$\.?(?P<where>[^`]*)`$", re.DOTALL)
 _MISSING = re.compile(r"^Object missing required field `(?P<field>[^`]+)`")
 _UNKNOWN = re.compile(r"^Object contains unknown field `(?P<field>[^`]+)`")
 
 
 def input_schema(declared: type[Any]) -> dict[str, Any]:
-    """The schema of a tool's arguments. Null is dropped everywhere: for us an argument of null is an absent one."""
+    """The schema of a tool's arguments, those it needs first. Null is dropped everywhere: for us an argument of null is
+    an absent one."""
     schema: dict[str, Any] = _without_null(_inline(declared))
-    return schema
+    required = schema.get("required", [])
+    needed = {name: schema["properties"][name] for name in required}
+    return {**schema, "properties": needed | schema.get("properties", {})}
 
 
 def output_schema(declared: type[Any]) -> dict[str, Any]:
@@ -115,12 +119,22 @@ def _correction(problem: str, given: Mapping[str, Any], declared: type[Any]) -> 
         return f"argument {match['field']!r} is missing"
     if match := _UNKNOWN.match(problem):
         return _unknown_argument(match["field"], [field.encode_name for field in msgspec.structs.fields(declared)])
+    if match := _NOT_A_CHOICE.match(problem):
+        choices = ", ".join(map(str, _choices(input_schema(declared), match["where"])))
+        return f"argument {match['where']!r}: got {_shorten(match['got'])}, expected one of {choices}"
     if (match := _WRONG_TYPE.match(problem)) and match["where"]:
         value = given.get(match["where"].split(".")[0].split("[")[0])
         got = match["got"] or f"`{_shorten(value)}`"
         return f"argument {match['where']!r}: got {got}, expected {match['expected']}"
     where = re.search(r"`\$\.?([^`]*)`", problem)
     return f"argument {where[1]!r}: {problem}" if where and where[1] else problem
+
+
+def _choices(schema: Mapping[str, Any], where: str) -> list[Any]:
+    """What may stand at a place in the arguments, written as msgspec writes it: `filters.fields[1]`."""
+    for step in re.findall(r"[^.\[\]]+", where):
+        schema = schema.get("items", {}) if step.isdigit() else schema.get("properties", {}).get(step, {})
+    return list(schema.get("enum", ()))
 
 
 def _unknown_argument(name: str, known: list[str]) -> str:

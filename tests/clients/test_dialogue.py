@@ -14,7 +14,7 @@ from mcp.client.session import ClientRequestContext
 from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ResourceUpdated, ToolsListChanged
 
-from tests.conformance.app import fixture_catalog
+from tests.conformance.fixtures import add_fixtures
 from tests.live import Live, live, make_settings
 
 ERAS = ("2026-07-28", "legacy")
@@ -23,7 +23,7 @@ ERAS = ("2026-07-28", "legacy")
 @asynccontextmanager
 async def fixture_server(data_dir: Path) -> AsyncIterator[Live]:
     settings = make_settings(data_dir)
-    async with live(settings, catalog=fixture_catalog(settings)) as up:
+    async with live(settings, extend=add_fixtures) as up:
         yield up
 
 

@@ -9,7 +9,7 @@ import pytest
 from mcp_types.methods import SERVER_RESULTS, validate_server_result
 from mcp_types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 
-from tests.conformance.app import fixture_catalog
+from tests.conformance.fixtures import add_fixtures
 from tests.live import live, make_settings
 
 PARAMS: dict[str, dict[str, Any]] = {
@@ -53,7 +53,7 @@ async def test_every_legacy_result_has_the_official_shape(version: str, tmp_path
     settings = make_settings(tmp_path)
     hello = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "judge", "version": "1"}}
     async with (
-        live(settings, catalog=fixture_catalog(settings)) as up,
+        live(settings, extend=add_fixtures) as up,
         httpx2.AsyncClient(headers=await up.bearer("ada"), trust_env=False) as http,
     ):
         introduction, headers = await ask(http, up.mcp, "initialize", hello, {})
@@ -70,7 +70,7 @@ async def test_every_modern_result_has_the_official_shape(version: str, tmp_path
     settings = make_settings(tmp_path)
     meta = {types.PROTOCOL_VERSION_META_KEY: version, types.CLIENT_CAPABILITIES_META_KEY: {}}
     async with (
-        live(settings, catalog=fixture_catalog(settings)) as up,
+        live(settings, extend=add_fixtures) as up,
         httpx2.AsyncClient(headers=await up.bearer("ada"), trust_env=False) as http,
     ):
         for method in methods_of(version):

@@ -14,8 +14,6 @@ from typing import Any
 from auth.principal import SCOPES, ClientId, Principal
 from config.paths import new_user_id
 from config.settings import Settings
-from server.lifespan import build_catalog
-from server.protocol.catalog import Catalog
 from tests.conformance.fixtures import add_fixtures
 from tests.conformance.proxy import injecting_proxy
 from tests.live import free_port, live, make_settings
@@ -52,7 +50,7 @@ async def open_app(port: int = 0) -> AsyncIterator[str]:
     )
     with tempfile.TemporaryDirectory() as directory:
         settings = _settings(directory, port=port or free_port())
-        async with live(settings, catalog=fixture_catalog(settings), authenticator=StaticPrincipal(everybody)) as up:
+        async with live(settings, extend=add_fixtures, authenticator=StaticPrincipal(everybody)) as up:
             yield up.mcp
 
 
@@ -61,7 +59,7 @@ async def guarded_app(port: int = 0) -> AsyncIterator[str]:
     """The URL of a proxy that adds a real token, in front of a server that refuses callers without one."""
     with tempfile.TemporaryDirectory() as directory:
         settings = _settings(directory)
-        async with live(settings, catalog=fixture_catalog(settings)) as up:
+        async with live(settings, extend=add_fixtures) as up:
             token = await up.token(USER_NAME)
             async with injecting_proxy(settings.port, f"Authorization: Bearer {token}", port) as bound:
                 yield f"http://127.0.0.1:{bound}/mcp"
@@ -70,13 +68,6 @@ async def guarded_app(port: int = 0) -> AsyncIterator[str]:
 def _settings(directory: str, **changes: Any) -> Settings:
     """Without rate limits: the suite calls as fast as it can."""
     return make_settings(Path(directory), rate_user_per_minute=0, rate_tool_per_minute=0, **changes)
-
-
-def fixture_catalog(settings: Settings) -> Catalog:
-    """What the server offers by itself, and the suite's fixtures."""
-    catalog = build_catalog(settings)
-    add_fixtures(catalog)
-    return catalog
 
 
 async def main() -> None:

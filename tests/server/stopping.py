@@ -1,6 +1,5 @@
 """A server process that serves until a signal ends it; it prints its address and a token for it."""
 
-import asyncio
 import sys
 from pathlib import Path
 
@@ -23,7 +22,6 @@ async def main(data_dir: Path) -> None:
             sys.stdout.flush()
 
         await serve(build_app(runtime, metrics), settings, runtime.presence, announce)
-        await asyncio.sleep(0)
 
 
 if __name__ == "__main__":

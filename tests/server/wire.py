@@ -55,7 +55,8 @@ class Wire:
     @asynccontextmanager
     async def open(cls, url: str) -> AsyncIterator["Wire"]:
         host, port = urlsplit(url).hostname or "", urlsplit(url).port
-        reader, writer = await asyncio.open_connection(host, port, limit=64 * 1024 * 1024)
+        # A small buffer: a test that does not read is a client that does not read.
+        reader, writer = await asyncio.open_connection(host, port, limit=64 * 1024)
         wire = cls(reader, writer, f"{host}:{port}")
         try:
             yield wire

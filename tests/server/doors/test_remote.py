@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from config.errors import ConfigurationError
 from config.settings import Settings
 from server.doors.remote import DELAY_MAX_S, DELAY_MIN_S, Bridge, Remote, backoff
-from server.lifespan import build_catalog
 from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Tool
+from server.server_info import server_info
 from tests.live import Live, live, make_settings
 from tests.server.cli.requests import INITIALIZE, INITIALIZED, modern, request
 
@@ -108,7 +108,8 @@ class Gate:
         return "done"
 
     def catalog(self, settings: Settings) -> Catalog:
-        catalog = build_catalog(settings)
+        catalog = Catalog()
+        catalog.add_tool(server_info(settings, ()))
         catalog.add_tool(Tool(name="wait", title="Wait", description="Waits.", input=Nothing, run=self.run))
         return catalog
 

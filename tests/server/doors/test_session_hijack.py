@@ -1,11 +1,12 @@
 """Two users on every door: whatever one sends with the other's ids, the other is not touched and not told about."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.live import Live
+from tests.live import Live, live, make_settings
 from tests.server.clients import ELICITATION, Legacy, Modern, Socket, handshake, message, text_of
 from tests.server.specimens import Gate, Specimens
 from tests.server.wire import PATIENCE_S, Answer
@@ -177,6 +178,23 @@ async def test_a_disabled_users_open_websocket_is_closed_without_waiting_for_tra
 
         assert await carl.close_code() == 4401
         assert (await ada.request("ping"))["result"] == {}
+
+
+async def test_a_disabled_users_next_request_is_refused_however_seldom_connections_are_looked_at(
+    tmp_path: Path, specimens: Specimens
+) -> None:
+    seldom = make_settings(tmp_path, access_recheck_s=3600)
+    async with (
+        live(seldom, catalog=specimens.catalog) as up,
+        Socket.open(up.ws, await up.bearer("ada")) as ada,
+        Socket.open(up.ws, await up.bearer("ben")) as ben,
+    ):
+        await ada.initialize()
+        await ben.initialize()
+        await up.runtime.registry.disable_user((await up.user("ada")).id)
+
+        assert (await ada.request("tools/list"))["error"]["code"] == 401
+        assert (await ben.request("tools/list"))["result"]
 
 
 async def test_a_call_that_runs_when_access_is_withdrawn_is_stopped_with_its_websocket(up: Live, gate: Gate) -> None:

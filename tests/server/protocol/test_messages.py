@@ -22,12 +22,8 @@ from server.protocol.messages import (
     request_message,
     result_message,
 )
+from tests.server.near_valid import JSON
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=8,
-)
 IDS = st.text() | st.integers()
 FIELDS = st.sampled_from(("jsonrpc", "id", "method", "params", "result", "error"))
 

@@ -12,7 +12,7 @@ from msgspec import Meta, Struct
 
 from config.errors import InvalidParams
 from server.protocol.schema import Mirrored, input_schema, mirrored_parameters, output_schema, read_arguments
-from tests.server.protocol.test_messages import JSON
+from tests.server.near_valid import JSON
 from tests.server.specimens import RegionInput
 
 

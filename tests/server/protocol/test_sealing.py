@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from config.errors import InvalidParams
 from server.protocol.sealing import LIFETIME_S, Sealer
 from sessions.session import Owner
+from tests.server.near_valid import JSON
 from tests.server.protocol.stage import person
-from tests.server.protocol.test_messages import JSON
 
 ADA = person("ada").owner()
 BEN = person("ben").owner()

@@ -1,0 +1,99 @@
+"""The source `notes`: texts with a title and keywords."""
+
+from collections.abc import Sequence
+from typing import Annotated
+
+from msgspec import Meta
+
+from auth.context import RequestContext
+from config.settings import Settings
+from sources.answering import meta_of
+from sources.documents import Document, read_document
+from sources.items import GetResponse, Loc, ResultItem, SearchResponse, uri_of
+from sources.preferences import preferences_of
+from sources.records import Hit, Page
+from sources.retrieval import make_plan
+from sources.searching import (
+    Narrowing,
+    Question,
+    SearchArguments,
+    answer_search,
+    place_in,
+    read_query,
+    read_question,
+    result_item,
+)
+from sources.source import Entry, Reading, SourceResource, SourceTool, entry_page
+from sources.storage.contract import Library
+
+
+class NotesSearch(SearchArguments, frozen=True, kw_only=True):
+    keywords: Annotated[tuple[str, ...], Meta(description="Only notes with all of these.")] = ()
+
+
+class NotesGet(Reading, frozen=True, kw_only=True):
+    note_id: Annotated[str, Meta(description="id of a hit.")]
+
+
+class NotesSource:
+    name = "notes"
+    title = "Notes"
+    mime_type = "text/markdown"
+    search_input = NotesSearch
+    resources: Sequence[SourceResource] = ()
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    @property
+    def tools(self) -> Sequence[SourceTool]:
+        return (
+            SourceTool(
+                name="notes_search",
+                title="Search notes",
+                description=(
+                    "Search the user's notes. Best hits first, each with a snippet and a loc for notes_get. "
+                    'Example: {"query": "kubernetes upgrade", "keywords": ["work"]}'
+                ),
+                input=NotesSearch,
+                output=SearchResponse,
+                run=self.search,
+            ),
+            SourceTool(
+                name="notes_get",
+                title="Read a note",
+                description=(
+                    "Read a note: a snippet, the passage at loc or query with its neighbours, or all of it. "
+                    'Example: {"note_id": "6f1c…", "query": "rollback", "retrieval": {"mode": "chunk"}}'
+                ),
+                input=NotesGet,
+                output=GetResponse,
+                run=self._run_get,
+            ),
+        )
+
+    async def search(self, context: RequestContext, library: Library, asked: NotesSearch) -> SearchResponse:
+        query = read_query(asked.query, self._settings)
+        narrowing = Narrowing(tags=asked.keywords)
+        question = read_question(self.name, asked, query, context, self._settings, narrowing)
+        return await answer_search(library, library.notes, question, _item)
+
+    async def get(
+        self, context: RequestContext, library: Library, identity: str | int, reading: Reading
+    ) -> GetResponse:
+        note = await library.notes.get(str(identity))
+        plan = make_plan(reading.retrieval, preferences_of(context.config), self._settings)
+        meta = meta_of(self.name, note, note.id, note.title, len(note.content), plan)
+        return read_document(Document(note.content), meta, plan, reading, self._settings)
+
+    async def entries(self, context: RequestContext, library: Library, limit: int, offset: int) -> Page[Entry]:
+        return entry_page(self.name, await library.notes.list(limit, offset), lambda note: note.title)
+
+    async def _run_get(self, context: RequestContext, library: Library, asked: NotesGet) -> GetResponse:
+        return await self.get(context, library, asked.note_id, asked)
+
+
+def _item(hit: Hit, question: Question) -> ResultItem:
+    snippet = question.highlighter.snippet(hit.text, question.snippet_chars)
+    loc = Loc(approx_offset=place_in(snippet))
+    return result_item("notes", hit, question, uri_of("notes", hit.id), snippet, loc)

@@ -1,0 +1,132 @@
+"""What a source is: one kind of knowledge in a library, with its tools, its items and its resources.
+
+A source is built once with the settings and keeps no state of a caller: each of its functions is given the request's
+context and the caller's own library. A new one is a file that implements `Source` and a line in the registry, or an
+entry point of another distribution.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Annotated, Any, Protocol, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from auth.context import RequestContext
+from config.errors import InvalidParams
+from sources.items import GetResponse, Loc, RetrievalOptions, SearchResponse, short_title, uri_of
+from sources.records import Page
+from sources.storage.contract import Library
+
+
+class SourceTool(Struct, frozen=True, kw_only=True):
+    """A tool as a source declares it; `name` is the whole name under which it is advertised."""
+
+    name: str
+    title: str
+    description: str
+    input: type[Any]
+    output: type[Any]
+    run: Callable[[RequestContext, Library, Any], Awaitable[Any]]
+
+
+class SourceResource(Struct, frozen=True, kw_only=True):
+    """An address, or with `{variables}` a family of them, under which the caller reads something of its own beside
+    whole items, which every source has under `name://{id}`."""
+
+    uri: str
+    name: str
+    title: str
+    description: str
+    mime_type: str
+    read: Callable[[RequestContext, Library, Mapping[str, str]], Awaitable[str]]
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """One item in a list of a library's items."""
+
+    id: str | int
+    uri: str
+    title: str | None
+    last_modified: str | None
+
+
+class Listed(Protocol):
+    """A row of a library that has an id."""
+
+    @property
+    def id(self) -> str | int: ...
+    @property
+    def last_modified(self) -> str: ...
+
+
+T = TypeVar("T", bound=Listed)
+# Of the largest number an engine can keep.
+_DIGITS_MAX = 19
+
+
+def entry_page(source: str, page: Page[T], title: Callable[[T], str]) -> Page[Entry]:
+    entries = (
+        Entry(id=row.id, uri=uri_of(source, row.id), title=short_title(title(row)), last_modified=row.last_modified)
+        for row in page.rows
+    )
+    return Page(tuple(entries), page.total)
+
+
+def number_of(identity: str | int) -> int | None:
+    """The number an id may be: in a URI and in many models' hands it is text."""
+    if isinstance(identity, int):
+        return identity
+    return int(identity) if identity.isascii() and identity.isdigit() and len(identity) <= _DIGITS_MAX else None
+
+
+class Reading(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How an item is to be read: the arguments of every get but the id. What chooses the passage is the cursor, else
+    `loc`, else `query`, else the beginning."""
+
+    retrieval: Annotated[RetrievalOptions | None, Meta(description="How much of it.")] = None
+    loc: Annotated[dict[str, Any] | None, Meta(description="loc of a hit: read there.")] = None
+    query: Annotated[str | None, Meta(description="Read where this matches.")] = None
+    cursor: Annotated[str | None, Meta(description="next_cursor of an earlier answer.")] = None
+
+    @property
+    def place(self) -> Loc | None:
+        if self.loc is None:
+            return None
+        try:
+            return msgspec.convert({k: v for k, v in self.loc.items() if v is not None}, Loc, strict=False)
+        except msgspec.ValidationError as error:
+            raise InvalidParams(f"loc: {error}; expected the loc of a search result") from error
+
+
+class Source(Protocol):
+    """One kind of knowledge. `name` is its word everywhere: in results, in tool names, as the scheme of its URIs."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def title(self) -> str: ...
+    @property
+    def mime_type(self) -> str:
+        """Of an item's text, read as a resource."""
+        ...
+
+    @property
+    def tools(self) -> Sequence[SourceTool]: ...
+    @property
+    def resources(self) -> Sequence[SourceResource]: ...
+    @property
+    def search_input(self) -> type[Any]:
+        """The Struct that `search` takes: `query`, `limit`, `offset`, `snippet_length`, and this source's filters."""
+        ...
+
+    async def search(self, context: RequestContext, library: Library, asked: Any) -> SearchResponse: ...
+
+    async def get(
+        self, context: RequestContext, library: Library, identity: str | int, reading: Reading
+    ) -> GetResponse:
+        """One item, as much of it as `reading` asks for. Raises NotFound for what is absent or another's."""
+        ...
+
+    async def entries(self, context: RequestContext, library: Library, limit: int, offset: int) -> Page[Entry]:
+        """The caller's items, newest first, for lists."""
+        ...

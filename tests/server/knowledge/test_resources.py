@@ -1,0 +1,147 @@
+"""Resources: the readers' own items, listed page by page, read as text, completed by id and title."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from config.errors import InvalidParams
+from tests.sources.reading_room import SOURCES, Reader, open_room
+
+every_source = pytest.mark.parametrize("source", SOURCES)
+
+
+async def test_media_types_are_told_with_their_counts(ada: Reader) -> None:
+    for kind in ("video", "video", "pdf"):
+        await ada.media("Item", "text", media_type=kind)
+
+    (content,) = (await ada.ask("resources/read", uri="media://types"))["contents"]
+
+    assert content["mimeType"] == "application/json"
+    assert msgspec.json.decode(content["text"]) == {
+        "types": [{"media_type": "video", "count": 2}, {"media_type": "pdf", "count": 1}]
+    }
+
+
+async def test_there_is_a_template_for_each_source(ada: Reader) -> None:
+    templates = [t["uriTemplate"] for t in (await ada.ask("resources/templates/list"))["resourceTemplates"]]
+
+    assert templates == [
+        "notes://{id}",
+        "media://{id}",
+        "chats://{id}",
+        "chats://{id}/{message_id}",
+        "characters://{id}",
+        "prompts://{id}",
+    ]
+
+
+@every_source
+async def test_an_item_is_read_whole_under_its_uri(ada: Reader, source: str) -> None:
+    identity = await ada.item(source, "Voyage", "A galleon under full sail.")
+
+    (content,) = (await ada.ask("resources/read", uri=f"{source}://{identity}"))["contents"]
+
+    assert content["uri"] == f"{source}://{identity}"
+    assert "A galleon under full sail." in content["text"]
+
+
+@every_source
+async def test_what_is_too_long_for_one_answer_is_cut_and_told(tmp_path: Path, source: str) -> None:
+    async with open_room(tmp_path, get_max_tokens=500) as room:
+        identity = await room.ada.item(source, "Voyage", "A galleon under full sail. " * 500)
+
+        (content,) = (await room.ada.ask("resources/read", uri=f"{source}://{identity}"))["contents"]
+
+    assert len(content["text"]) < 2200
+    assert f"[cut here; {source}_get with cursor " in content["text"]
+
+
+async def test_the_list_pages_through_every_item_of_every_source_once(tmp_path: Path) -> None:
+    async with open_room(tmp_path, offer={"page_size": 4}) as room:
+        expected = {"media://types"}
+        for source in SOURCES:
+            expected |= {f"{source}://{await room.ada.item(source, f'Item {n}', 'text')}" for n in range(5)}
+            await room.ben.item(source, "Other", "text")
+        seen, cursor = list[str](), None
+        while True:
+            page = await room.ada.ask("resources/list", **({"cursor": cursor} if cursor else {}))
+            assert 1 <= len(page["resources"]) <= 4
+            seen += [entry["uri"] for entry in page["resources"]]
+            if (cursor := page.get("nextCursor")) is None:
+                break
+
+    assert len(seen) == len(set(seen)) == len(expected)
+    assert set(seen) == expected
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 26])
+async def test_the_last_page_of_a_list_has_no_cursor_and_none_is_empty(tmp_path: Path, size: int) -> None:
+    async with open_room(tmp_path, offer={"page_size": size}) as room:
+        await room.ada.note("One", "text")
+        await room.ada.prompt("Two", "text")
+        sizes, cursor = list[int](), None
+        while True:
+            page = await room.ada.ask("resources/list", **({"cursor": cursor} if cursor else {}))
+            sizes.append(len(page["resources"]))
+            if (cursor := page.get("nextCursor")) is None:
+                break
+
+    assert sum(sizes) == 3
+    assert all(count == size for count in sizes[:-1])
+    assert sizes[-1] > 0
+
+
+@pytest.mark.parametrize("cursor", ["MTo5OjA=", "MTowOjk5", "MToxOi0x", "MTo5OTk5OjA=", "Mjow", "x"])
+async def test_a_list_cursor_that_is_not_ours_is_refused(ada: Reader, cursor: str) -> None:
+    with pytest.raises(InvalidParams, match="cursor"):
+        await ada.ask("resources/list", cursor=cursor)
+
+
+async def test_a_listed_item_has_its_name_and_age(ada: Reader) -> None:
+    note = await ada.note("Voyage", "text", created_at="2026-05-01T00:00:00.000Z")
+
+    listed = (await ada.ask("resources/list"))["resources"]
+
+    assert listed[1] == {
+        "uri": f"notes://{note}",
+        "name": "Voyage",
+        "mimeType": "text/markdown",
+        "annotations": {"lastModified": "2026-05-01T00:00:00.000Z"},
+    }
+
+
+async def complete(reader: Reader, source: str, value: str) -> list[str]:
+    answer = await reader.ask(
+        "completion/complete",
+        ref={"type": "ref/resource", "uri": f"{source}://{{id}}"},
+        argument={"name": "id", "value": value},
+    )
+    values: list[str] = answer["completion"]["values"]
+    return values
+
+
+@every_source
+async def test_an_id_is_completed_from_its_beginning_or_from_the_title(ada: Reader, ben: Reader, source: str) -> None:
+    identity = str(await ada.item(source, "Voyage of the Beagle", "Finches."))
+    await ben.item(source, "Voyage of the Beagle", "Finches.")
+
+    for typed in ("", identity[:4], "bea", "voyage"):
+        assert await complete(ada, source, typed) == [identity]
+
+
+@every_source
+async def test_nothing_is_completed_from_what_nothing_begins_with(ada: Reader, source: str) -> None:
+    await ada.item(source, "Voyage of the Beagle", "Finches.")
+
+    assert await complete(ada, source, "zeppelin") == []
+
+
+@pytest.mark.parametrize(
+    "uri", ["notes://", "notes://a/b", "notes://%00", "chats://x/y/z", "media://abc", "media://-1", "prompts://9" * 40]
+)
+async def test_an_odd_uri_is_an_absent_resource(ada: Reader, uri: str) -> None:
+    with pytest.raises(Exception, match="resource not found") as refused:
+        await ada.ask("resources/read", uri=uri)
+
+    assert refused.value.data == {"uri": uri}  # type: ignore[attr-defined]  # an error of our tree

@@ -1,0 +1,81 @@
+"""The tools as a client lists them: named, described and hinted so that every known client takes them."""
+
+import jsonschema_rs
+import msgspec
+import pytest
+
+from sources.retrieval import json_text
+from tests.sources.reading_room import SOURCES, Reader, Room
+
+TOOLS = [
+    "notes_search",
+    "notes_get",
+    "media_search",
+    "media_get",
+    "media_transcript",
+    "chats_search",
+    "chats_get",
+    "characters_search",
+    "characters_get",
+    "prompts_search",
+    "prompts_get",
+]
+
+
+async def test_the_tools_of_the_seed_are_listed_with_underscores(ada: Reader) -> None:
+    assert [tool["name"] for tool in (await ada.ask("tools/list"))["tools"]] == TOOLS
+
+
+@pytest.mark.parametrize("name", ["notes.search", "notes_search"])
+async def test_a_tool_answers_to_its_dotted_name_too(ada: Reader, name: str) -> None:
+    await ada.note("Voyage", "A galleon.")
+
+    assert len(await ada.found(name, "galleon")) == 1
+
+
+async def test_every_tool_is_read_only_and_closed_to_the_world(ada: Reader) -> None:
+    for tool in (await ada.ask("tools/list"))["tools"]:
+        assert {key: value for key, value in tool["annotations"].items() if key != "title"} == {
+            "readOnlyHint": True,
+            "destructiveHint": False,
+            "idempotentHint": True,
+            "openWorldHint": False,
+        }
+
+
+async def test_every_parameter_is_described_and_every_schema_is_inline(ada: Reader) -> None:
+    for tool in (await ada.ask("tools/list"))["tools"]:
+        schema = tool["inputSchema"]
+        assert "$ref" not in json_text(tool)
+        assert schema["additionalProperties"] is False
+        for name, parameter in schema["properties"].items():
+            assert parameter.get("description"), f"{tool['name']}.{name}"
+            for inner, option in parameter.get("properties", {}).items():
+                assert option.get("description"), f"{tool['name']}.{name}.{inner}"
+
+
+async def test_the_example_in_a_description_fits_the_schema(ada: Reader) -> None:
+    for tool in (await ada.ask("tools/list"))["tools"]:
+        assert len(tool["description"]) <= 1000
+        example = tool["description"].partition("Example: ")[2].partition(" or ")[0]
+        jsonschema_rs.validate(tool["inputSchema"], msgspec.json.decode(example))
+
+
+@pytest.mark.parametrize("source", SOURCES)
+async def test_answers_keep_to_the_listed_output_schema(ada: Reader, source: str) -> None:
+    identity = await ada.item(source, "Voyage", "A galleon. " * 300)
+    schemas = {tool["name"]: tool["outputSchema"] for tool in (await ada.ask("tools/list"))["tools"]}
+
+    jsonschema_rs.validate(schemas[f"{source}_search"], await ada.call(f"{source}_search", query="galleon"))
+    jsonschema_rs.validate(schemas[f"{source}_get"], await ada.read(source, identity))
+
+
+async def test_no_tool_names_a_user(room: Room) -> None:
+    """Whose library is read is decided by the credential, never by an argument."""
+    for tool in room.catalog.tools.values():
+        assert not {"user", "user_id", "owner", "path", "db"} & set(tool.as_listed()["inputSchema"]["properties"])
+
+
+async def test_the_whole_list_is_small(ada: Reader) -> None:
+    """A listed tool costs each client context on each turn."""
+    assert len(json_text((await ada.ask("tools/list"))["tools"])) < 18_000

@@ -1,0 +1,175 @@
+"""The registry: our five sources, and those that other distributions bring."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loguru import logger
+
+from config.settings import Settings
+from sources.registry import load_sources
+from tests.sources.reading_room import SOURCES, open_room
+
+WEATHER = '''
+"""A source that a third party wrote."""
+
+from msgspec import Struct
+
+from config.errors import NotFound
+from sources.items import GetResponse, ResultItem, SearchResponse
+from sources.records import Page
+from sources.source import Entry, SourceResource, SourceTool
+
+REPORTS = {"monday": "Rain in the morning.", "tuesday": "Sun all day."}
+
+
+class WeatherSearch(Struct, frozen=True, kw_only=True):
+    query: str
+    limit: int = 10
+    offset: int = 0
+    snippet_length: int | None = None
+
+
+class Weather:
+    name = "weather"
+    title = "Weather"
+    mime_type = "text/plain"
+    search_input = WeatherSearch
+
+    def __init__(self, settings):
+        self.tools = [
+            SourceTool(
+                name="weather_search",
+                title="Search weather",
+                description='Search the reports. Example: {"query": "rain"}',
+                input=WeatherSearch,
+                output=SearchResponse,
+                run=self.search,
+            )
+        ]
+        self.resources = [
+            SourceResource(
+                uri="weather://stations",
+                name="stations",
+                title="Stations",
+                description="Where it was measured.",
+                mime_type="text/plain",
+                read=self.stations,
+            )
+        ]
+
+    def item(self, context, day):
+        return ResultItem(id=day, source="weather", title=day, snippet=REPORTS[day], uri=f"weather://{day}", score=0.5,
+                          created_at=None, last_modified=None, version=1, tags=None)
+
+    async def search(self, context, library, asked):
+        found = [self.item(context, day) for day, text in REPORTS.items() if asked.query.rstrip("*") in text.lower()]
+        return SearchResponse(results=tuple(found), has_more=False, next_offset=None, total_estimated=len(found))
+
+    async def get(self, context, library, identity, reading):
+        if identity not in REPORTS:
+            raise NotFound("weather", identity)
+        return GetResponse(meta=self.item(context, identity), content=REPORTS[identity], mode="full",
+                           anchor="beginning", tokens=10)
+
+    async def entries(self, context, library, limit, offset):
+        days = [Entry(id=day, uri=f"weather://{day}", title=day, last_modified=None) for day in REPORTS]
+        return Page(tuple(days[offset:offset + limit]), len(days))
+
+    async def stations(self, context, library, variables):
+        return f"for {context.principal.user_name}"
+'''
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Iterator[Path]:
+    """A directory on the path in which distributions can be put; everything imported from it is forgotten after."""
+    place = tmp_path / "site"
+    place.mkdir()
+    sys.path.insert(0, str(place))
+    known = set(sys.modules)
+    yield place
+    sys.path.remove(str(place))
+    for name in set(sys.modules) - known:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def complaints() -> Iterator[list[str]]:
+    heard: list[str] = []
+    handler = logger.add(lambda line: heard.append(line.record["message"]), level="ERROR")
+    yield heard
+    logger.remove(handler)
+
+
+def install(shelf: Path, module: str, code: str, target: str) -> None:
+    """A distribution as an installer leaves it: a module, and the metadata that names its entry point."""
+    (shelf / f"{module}.py").write_text(code)
+    metadata = shelf / f"{module}-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(f"[florilegium.sources]\n{module} = {target}\n")
+
+
+def test_our_five_sources_come_first_and_in_order() -> None:
+    assert tuple(source.name for source in load_sources(Settings())) == SOURCES
+
+
+async def test_a_sixth_source_is_found_in_tools_resources_and_completion(shelf: Path, tmp_path: Path) -> None:
+    install(shelf, "weather_for_florilegium", WEATHER, "weather_for_florilegium:Weather")
+
+    async with open_room(tmp_path / "data") as room:
+        tools = [tool["name"] for tool in (await room.ada.ask("tools/list"))["tools"]]
+        (hit,) = await room.ada.found("weather_search", "rain")
+        listed = [entry["uri"] for entry in (await room.ada.ask("resources/list"))["resources"]]
+        (report,) = (await room.ada.ask("resources/read", uri="weather://tuesday"))["contents"]
+        texts = [(await r.ask("resources/read", uri="weather://stations"))["contents"] for r in (room.ada, room.ben)]
+        completed = await room.ada.ask(
+            "completion/complete",
+            ref={"type": "ref/resource", "uri": "weather://{id}"},
+            argument={"name": "id", "value": "mon"},
+        )
+
+    assert tools[-1] == "weather_search"
+    assert hit["id"] == "monday"
+    assert listed == ["media://types", "weather://stations", "weather://monday", "weather://tuesday"]
+    assert report["text"] == "Sun all day."
+    assert [contents[0]["text"] for contents in texts] == ["for ada", "for ben"]
+    assert completed["completion"]["values"] == ["monday"]
+
+
+@pytest.mark.parametrize(
+    ("code", "target"),
+    [
+        ("raise RuntimeError('broken at import')", "broken:Source"),
+        ("def Source(settings):\n    raise KeyError('broken when built')", "broken:Source"),
+        ("x = 1", "broken:Source"),
+        ("x = 1", "no_such_module:Source"),
+        ("class Strange(Exception): pass\nraise Strange()", "broken:Source"),
+        ("class Source:\n    name = 'half'\n    def __init__(self, settings): pass", "broken:Source"),
+        (WEATHER.replace('name = "weather"', 'name = "Bad Name"'), "broken:Weather"),
+        (WEATHER.replace('name="weather_search"', 'name="notes_search"'), "broken:Weather"),
+        (WEATHER.replace("Search the reports.", "Search. " * 200), "broken:Weather"),
+        ("def broken(:", "broken:Source"),
+    ],
+)
+def test_a_broken_source_is_told_and_left_out(shelf: Path, complaints: list[str], code: str, target: str) -> None:
+    install(shelf, "broken", code, target)
+
+    names = tuple(source.name for source in load_sources(Settings()))
+
+    assert names == SOURCES
+    assert len(complaints) == 1
+    assert f"source of {target} is left out" in complaints[0]
+
+
+def test_a_name_that_is_taken_is_not_given_again(shelf: Path, complaints: list[str]) -> None:
+    code = WEATHER.replace('name = "weather"', 'name = "notes"').replace("weather_search", "notes_weather")
+    install(shelf, "second_notes", code, "second_notes:Weather")
+
+    sources: dict[str, Any] = {source.name: source for source in load_sources(Settings())}
+
+    assert type(sources["notes"]).__name__ == "NotesSource"
+    assert "the name is taken" in complaints[0]

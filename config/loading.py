@@ -31,7 +31,9 @@ _FILE_SUFFIX = "_FILE"
 _FILE_MAX_BYTES = 1024 * 1024
 _SHOWN_MAX_CHARS = 80
 _MASK = "********"
-_WORDS = dict.fromkeys(("true", "1", "yes", "on"), True) | dict.fromkeys(("false", "0", "no", "off"), False)
+_YES = ("true", "1", "yes", "on")
+_NO = ("false", "0", "no", "off")
+_WORDS: dict[str, bool] = {word: word in _YES for word in (*_YES, *_NO)}
 
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
 _TYPES = {item.name: item.type for item in fields(Settings)}

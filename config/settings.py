@@ -149,9 +149,19 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int,
         _number("bytes", "Largest request body, WebSocket message or stdio line accepted.", _KIB, 1024 * _MIB),
     ] = 4 * _MIB
+    head_max_bytes: Annotated[
+        int,
+        _number("bytes", "Largest request line and headers together, beside the credential.", _KIB, 64 * _MIB),
+    ] = 64 * _KIB
+    head_timeout_s: Annotated[
+        float, _number("s", "Time a connection has to send a whole request line and headers.", 0.1, _HOUR_S)
+    ] = 30
     call_deadline_ms: Annotated[
         int, _number("ms", "Longest time one call may run before it is cancelled.", 10, _HOUR_S * 1000)
     ] = 30_000
+    answer_timeout_s: Annotated[
+        float, _number("s", "Time a client has to answer a question of a tool (legacy era).", 1, _DAY_S)
+    ] = 300
     connection_in_flight_max: Annotated[
         int,
         _number("calls", "Calls that one WebSocket or stdio connection may have running at once.", 1, 10_000),

@@ -116,6 +116,7 @@ def _offer(settings: Settings) -> Offer:
         list_ttl_ms=settings.list_ttl_ms,
         deadline_ms=settings.call_deadline_ms,
         recheck_s=settings.access_recheck_s,
+        answer_timeout_s=settings.answer_timeout_s,
     )
 
 

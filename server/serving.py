@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 from config.errors import ConfigurationError
 from config.settings import Settings
-from server.doors.bounded_http import HEAD_MAX_BYTES, bounded_http
+from server.doors.bounded_http import bounded_http
 from server.doors.presence import Presence
 
 
@@ -53,7 +53,7 @@ async def serve(
         app,
         host=settings.host,
         port=settings.port,
-        http=bounded_http(HEAD_MAX_BYTES + settings.token_max_bytes),
+        http=bounded_http(settings.head_max_bytes + settings.token_max_bytes, settings.head_timeout_s),
         ws="websockets-sansio",
         ws_max_size=settings.body_max_bytes,
         ws_ping_interval=settings.ws_ping_interval_s,

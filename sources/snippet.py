@@ -51,12 +51,15 @@ class _View(Protocol):
 
     def words(self, beginning: str) -> Iterator[tuple[int, int]]:
         """The words that begin so."""
+        ...
 
     def word_after(self, offset: int) -> tuple[int, int]:
         """The word that follows one ending at `offset`; an empty one at the end."""
+        ...
 
     def origin(self, offset: int) -> int:
         """Where in the text the folded character at `offset` comes from."""
+        ...
 
 
 class _NarrowView:
@@ -159,10 +162,10 @@ def _bordered(word: re.Pattern[str], folded: str, beginning: str) -> Iterator[tu
 
 
 def _word_after(word: re.Pattern[str], folded: str, offset: int) -> tuple[int, int]:
-    start = offset
-    while start < len(folded) and (end := _end(word, folded, start)) == start:
-        start += 1
-    return (start, end) if start < len(folded) else (start, start)
+    for start in range(offset, len(folded)):
+        if (end := _end(word, folded, start)) > start:
+            return start, end
+    return len(folded), len(folded)
 
 
 def _end(word: re.Pattern[str], folded: str, start: int) -> int:
@@ -193,6 +196,7 @@ class _Needle(Protocol):
     def probes(self) -> tuple[str, ...]:
         """Letters of which some stand, as written, wherever this is found; they tell where a long text is worth
         reading."""
+        ...
 
     def find(self, view: _View) -> list[_Match]: ...
 
@@ -261,7 +265,7 @@ def _widest(word: Word) -> list[Phrase | Prefix]:
     return [
         found
         for found in word.alternatives
-        if len(found.tokens) > 1
+        if len(found.tokens) != 1
         or not any(found.tokens[0].startswith(stump.tokens[0]) for stump in stumps if stump != found)
     ]
 

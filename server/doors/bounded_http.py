@@ -8,10 +8,6 @@ from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-# Beside the credential: more than any client sends, and what most reverse proxies allow.
-HEAD_MAX_BYTES = 64 * 1024
-HEAD_TIMEOUT_S = 30.0
-
 
 class BoundedHttp(HttpToolsProtocol):
     """The limits are those of the class, because uvicorn makes the instances."""
@@ -64,8 +60,6 @@ class BoundedHttp(HttpToolsProtocol):
             self._timer = None
 
 
-def bounded_http(
-    head_max_bytes: int = HEAD_MAX_BYTES, head_timeout_s: float = HEAD_TIMEOUT_S
-) -> type[HttpToolsProtocol]:
+def bounded_http(head_max_bytes: int, head_timeout_s: float) -> type[HttpToolsProtocol]:
     """The protocol for uvicorn, with its limits filled in."""
     return type("BoundedHttp", (BoundedHttp,), {"head_max_bytes": head_max_bytes, "head_timeout_s": head_timeout_s})

@@ -36,7 +36,7 @@ from server.protocol.envelope import (
     read_envelope,
     read_handshake,
 )
-from server.protocol.exchanges import Exchanges
+from server.protocol.exchanges import Exchanges, Running
 from server.protocol.failures import log_failure
 from server.protocol.messages import (
     MalformedMessage,
@@ -76,7 +76,7 @@ class HttpDoor:
         self._settings = runtime.settings
         self._dispatcher = runtime.dispatcher
         self._sessions = runtime.sessions
-        self._exchanges = Exchanges()
+        self._exchanges = Exchanges(runtime.dispatcher.offer.answer_timeout_s)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Every refusal ends here. It is an outermost handler: what nobody foresaw becomes a 500 with an id."""
@@ -200,13 +200,14 @@ class HttpDoor:
 
     async def _serve_legacy(self, caller: Caller, session: Session, request: Request, reply: Reply) -> None:
         context = build_context(caller.principal, self._runtime.data_root, caller.request_id, session.id)
+        running: Running | None = None
         try:
             with self._exchanges.running(session.id, request.id) as running:
                 result = await self._dispatcher.dispatch(legacy_call(session, request, context, reply), request)
         except FlorilegiumError as error:
             await self._refuse(reply, error, _legacy_status(error))
         except asyncio.CancelledError:
-            if not running.cancelled:
+            if running is None or not running.cancelled:
                 raise
             running.forgive()
             await reply.accept()

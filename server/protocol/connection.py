@@ -63,7 +63,7 @@ class Connection:
         self._send_raw = send
         self._admit = admit
         self._in_flight_max = in_flight_max
-        self._exchanges = Exchanges()
+        self._exchanges = Exchanges(dispatcher.offer.answer_timeout_s)
         self._session: Session | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._writing = asyncio.Lock()

@@ -81,6 +81,7 @@ class Offer(Struct, frozen=True, kw_only=True):
     list_ttl_ms: int
     deadline_ms: int
     recheck_s: float
+    answer_timeout_s: float
 
     def as_implementation(self) -> dict[str, str]:
         return {"name": self.name, "title": self.title, "version": self.version}

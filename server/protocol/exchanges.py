@@ -12,8 +12,6 @@ from typing import Any
 from config.errors import FlorilegiumError, Unavailable
 from server.protocol.messages import RequestId, Response, request_message
 
-ANSWER_TIMEOUT_S = 300.0
-
 Key = tuple[Hashable, RequestId]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
@@ -37,7 +35,8 @@ class Running:
 class Exchanges:
     """Entries live exactly as long as the call or question they stand for."""
 
-    def __init__(self) -> None:
+    def __init__(self, answer_timeout_s: float) -> None:
+        self._answer_timeout_s = answer_timeout_s
         self._running: dict[Key, Running] = {}
         self._open: dict[Key, asyncio.Future[Mapping[str, Any]]] = {}
         self._ids = itertools.count(1)
@@ -67,9 +66,9 @@ class Exchanges:
         self._open[key] = future
         try:
             await send(request_message(key[1], method, params))
-            return await asyncio.wait_for(future, ANSWER_TIMEOUT_S)
+            return await asyncio.wait_for(future, self._answer_timeout_s)
         except TimeoutError as error:
-            raise Unavailable(f"the client did not answer {method} in {ANSWER_TIMEOUT_S:.0f} s") from error
+            raise Unavailable(f"the client did not answer {method} in {self._answer_timeout_s:.0f} s") from error
         finally:
             del self._open[key]
 

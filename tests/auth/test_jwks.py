@@ -183,13 +183,15 @@ async def test_a_provider_that_is_down_is_asked_once_per_interval(clock: FakeClo
     provider = Provider(b"")
     provider.is_down = True
     keys = remote(provider, clock)
+    waits = []
     for _ in range(5):
         with pytest.raises(Unavailable) as refused:
             await keys.find("ES256", "es")
+        waits.append(refused.value.retry_after_s)
         clock.advance(1)
 
     assert provider.fetches == 1
-    assert refused.value.retry_after_s == pytest.approx(26)
+    assert waits[-1] == pytest.approx(26)
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"{}", b'{"keys": {}}', b'{"keys": null}', b"\xff", b"1"])

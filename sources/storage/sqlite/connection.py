@@ -8,7 +8,7 @@ import asyncio
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Generic, Self, TypeVar
@@ -127,11 +127,18 @@ class Channel(aiosqlite.Connection):
         self._slots = slots
         self._queue_max = queue_max
         self._queued = 0
+        self._stopped: asyncio.Future[Any] | None = None
 
     @classmethod
     async def open(cls, connect: Callable[[], JobConnection], slots: asyncio.Semaphore, queue_max: int) -> Self:
         channel = cls(connect, slots, queue_max)
-        await channel
+        try:
+            await channel
+        except BaseException:
+            # The thread was told to end; it reports that to the event loop, which must still be there.
+            if channel._stopped is not None:
+                await channel._stopped
+            raise
         return channel
 
     async def read(self, work: Work[T], due: float) -> T:
@@ -164,6 +171,10 @@ class Channel(aiosqlite.Connection):
             self._connection.stop_all()
         await super().close()
 
+    def stop(self) -> asyncio.Future[Any] | None:
+        self._stopped = super().stop()
+        return self._stopped
+
     @property
     def is_frozen(self) -> bool:
         return self._raw.is_frozen
@@ -194,3 +205,40 @@ class Channel(aiosqlite.Connection):
                 yield
         finally:
             self._queued -= 1
+
+
+class LazyChannel:
+    """A channel that is opened when it is first used, once for all who wait for it and whether or not they still do."""
+
+    def __init__(self, open_channel: Callable[[], Coroutine[Any, Any, Channel]]) -> None:
+        self.channel: Channel | None = None
+        self._open_channel = open_channel
+        self._opening: asyncio.Task[Channel] | None = None
+
+    async def open(self) -> Channel:
+        if self.channel is not None:
+            return self.channel
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open())
+            self._opening.add_done_callback(_note_failure)
+        return await asyncio.shield(self._opening)
+
+    async def close(self) -> None:
+        if self._opening is not None:
+            await asyncio.wait([self._opening])
+        channel, self.channel = self.channel, None
+        if channel is not None:
+            await channel.close()
+
+    async def _open(self) -> Channel:
+        try:
+            self.channel = await self._open_channel()
+        finally:
+            self._opening = None
+        return self.channel
+
+
+def _note_failure(opening: asyncio.Task[Channel]) -> None:
+    """Whoever waits hears of it; where nobody does any more, asyncio would complain."""
+    if not opening.cancelled():
+        opening.exception()

@@ -102,6 +102,6 @@ _Needle = _Stem | _Stump | _Row
 
 def _needle(phrase: Phrase | Prefix) -> _Needle:
     is_open = isinstance(phrase, Prefix)
-    if len(phrase.tokens) > 1:
+    if len(phrase.tokens) != 1:
         return _Row(phrase.tokens, is_open=is_open)
     return _Stump(phrase.tokens[0]) if is_open else _Stem(phrase.tokens[0])

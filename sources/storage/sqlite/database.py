@@ -20,7 +20,7 @@ from config.errors import StorageError, Unavailable
 from sources.query import ParsedQuery
 from sources.segment import SEGMENT_VERSION
 from sources.storage.contract import Corpus
-from sources.storage.sqlite.connection import BUSY_TIMEOUT_MS, Channel, Job, JobConnection, Work
+from sources.storage.sqlite.connection import BUSY_TIMEOUT_MS, Channel, Job, JobConnection, LazyChannel, Work
 from sources.storage.sqlite.errors import (
     descriptors_are_used_up,
     is_busy,
@@ -81,9 +81,8 @@ class Database:
         self.blueprint = blueprint
         self.engine = engine
         self.ensure = ensure
-        self._opening = asyncio.Lock()
-        self._reader: Channel | None = None
-        self._writer: Channel | None = None
+        self._reader = LazyChannel(self._open_reader)
+        self._writer = LazyChannel(self._open_writer)
         self._renewal: asyncio.Task[None] | None = None
         self.statistics = Statistics()
 
@@ -94,7 +93,7 @@ class Database:
         # The caller is let go at the deadline, even if SQLite is still stopping.
         with translated(source, deadline_ms):
             async with asyncio.timeout(deadline_ms / 1000):
-                channel = self._reader or await self._open_reader()
+                channel = self._reader.channel or await self._reader.open()
                 return await channel.read(work, due)
 
     async def write(self, source: str, index: TextIndex, work: Work[T]) -> T:
@@ -103,7 +102,7 @@ class Database:
         due = time.monotonic() + deadline_ms / 1000
         with translated(source, deadline_ms):
             async with asyncio.timeout(deadline_ms / 1000) as waiting:
-                channel = self._writer or await self._open_writer()
+                channel = self._writer.channel or await self._writer.open()
                 return await channel.write(partial(_with_index, work, index), due, lambda: waiting.reschedule(None))
 
     async def corpus(self, query: ParsedQuery, deadline_ms: int) -> Corpus:
@@ -118,31 +117,22 @@ class Database:
             self._renewal.cancel()
             with suppress(asyncio.CancelledError):
                 await self._renewal
-        for channel in (self._reader, self._writer):
-            if channel is not None:
-                await channel.close()
-        self._reader = self._writer = None
+        await self._reader.close()
+        await self._writer.close()
 
     async def _open_reader(self) -> Channel:
-        async with self._opening:
-            if self._reader is None:
-                self._reader = await self._open(_connect_reader)
-                if self._reader.segment_version != SEGMENT_VERSION and self._renewal is None:
-                    self._renewal = asyncio.create_task(self._renew())
-            return self._reader
+        channel = await self._open(_connect_reader)
+        if channel.segment_version != SEGMENT_VERSION and self._renewal is None:
+            self._renewal = asyncio.create_task(self._renew())
+        return channel
 
     async def _open_writer(self) -> Channel:
-        async with self._opening:
-            if self._writer is None:
-                self._writer = await self._open(_connect_writer)
-                await self._thaw()
-            return self._writer
-
-    async def _thaw(self) -> None:
-        """A reader that took the file for one that never changes would not see what is written now."""
-        if self._reader is not None and self._reader.is_frozen:
-            frozen, self._reader = self._reader, None
-            await frozen.close()
+        channel = await self._open(_connect_writer)
+        reader = self._reader.channel
+        if reader is not None and reader.is_frozen:
+            # It took the file for one that never changes, and would not see what is written now.
+            await self._reader.close()
+        return channel
 
     async def _open(self, connect: Callable[["Database", float], JobConnection]) -> Channel:
         due = time.monotonic() + self.engine.deadline_ms / 1000

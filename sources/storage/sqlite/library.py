@@ -1,7 +1,7 @@
 """One user's library: three files, and the collections in them as one client uses them."""
 
 import asyncio
-from functools import cached_property, partial
+from functools import partial
 
 from config.paths import DataRoot, UserId
 from sources.query import ParsedQuery
@@ -44,23 +44,23 @@ class SqliteLibrary:
         self._rules = rules
         self._client_id = client_id
 
-    @cached_property
+    @property
     def notes(self) -> SqliteNotes:
         return SqliteNotes(self._shelf.chacha, self._rules, self._client_id)
 
-    @cached_property
+    @property
     def media(self) -> SqliteMedia:
         return SqliteMedia(self._shelf.media, self._rules, self._client_id)
 
-    @cached_property
+    @property
     def chats(self) -> SqliteChats:
         return SqliteChats(self._shelf.chacha, self._rules, self._client_id)
 
-    @cached_property
+    @property
     def characters(self) -> SqliteCharacters:
         return SqliteCharacters(self._shelf.chacha, self._rules, self._client_id)
 
-    @cached_property
+    @property
     def prompts(self) -> SqlitePrompts:
         return SqlitePrompts(self._shelf.prompts, self._rules, self._client_id)
 

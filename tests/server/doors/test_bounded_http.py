@@ -10,7 +10,7 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from server.doors.bounded_http import HEAD_MAX_BYTES, bounded_http
+from server.doors.bounded_http import bounded_http
 from tests.live import Live
 from tests.server.clients import Legacy, message
 from tests.server.wire import Wire, fetch, request_bytes
@@ -40,7 +40,7 @@ async def listening(head_max_bytes: int = 1000, head_timeout_s: float = 30.0) ->
 
 
 async def test_a_head_without_end_is_cut_off_before_anybody_is_asked_who_they_are(up: Live) -> None:
-    limit = HEAD_MAX_BYTES + up.runtime.settings.token_max_bytes
+    limit = up.runtime.settings.head_max_bytes + up.runtime.settings.token_max_bytes
     async with Wire.open(up.url) as wire:
         await wire.send(b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n")
         for _ in range(limit // 1000 + 400):

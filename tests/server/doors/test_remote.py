@@ -243,7 +243,7 @@ async def test_the_session_goes_on_after_the_server_was_restarted(tmp_path: Path
             await initialize(client)
         async with live(settings):
             tools = await until_answered(client, lambda n: request(n, "tools/list"))
-            assert [tool["name"] for tool in tools["result"]["tools"]] == ["server_info"]
+            assert "server_info" in [tool["name"] for tool in tools["result"]["tools"]]
 
 
 async def test_a_client_that_comes_before_its_server_is_told_and_served_later(tmp_path: Path) -> None:

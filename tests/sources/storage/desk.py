@@ -31,14 +31,14 @@ class Clock:
 
 
 class Desk(Struct, frozen=True):
-    """Where libraries are asked for. Owners are named with the letters a to z."""
+    """Where libraries are asked for. Owners are named with the letters a to y."""
 
     data_root: DataRoot
     libraries: Libraries
     clock: Clock
 
     def context(self, owner: str, client: str = "desk") -> RequestContext:
-        user_id = UserId(f"u_{owner:a<26}")
+        user_id = UserId(f"u_{owner:z<26}")
         principal = Principal(user_id, owner, ClientId(client), frozenset(SCOPES), "local", owner)
         return build_context(principal, self.data_root, "request")
 

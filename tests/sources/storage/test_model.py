@@ -1,9 +1,8 @@
 """A library equals a dictionary: after any sequence of operations, by two owners, and after it is opened again."""
 
 import asyncio
-import sqlite3
 import tempfile
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +21,8 @@ from sources.storage.contract import (
     PromptDraft,
     Search,
 )
-from tests.sources.storage.desk import Clock, Desk, open_sqlite
+from tests.sources.storage.desk import Clock, Desk, OpenDesk, open_sqlite
+from tests.sources.storage.sqlite.files import check_files
 
 T = TypeVar("T")
 
@@ -50,6 +50,10 @@ class Model(dict[tuple[str, str], dict[Any, tuple[str, ...]]]):
 
 
 class LibraryMachine(RuleBasedStateMachine):
+    """The operations and what they do to the dictionary; an engine adds how it is opened and looked at from outside."""
+
+    open_engine: OpenDesk
+    check_files: Callable[[Path], None]
     items = Bundle("items")
     talks = Bundle("talks")
 
@@ -64,7 +68,7 @@ class LibraryMachine(RuleBasedStateMachine):
         self._open()
 
     def _open(self) -> None:
-        self.opened = open_sqlite(Path(self.folder.name), self.clock)
+        self.opened = self.open_engine(Path(self.folder.name), self.clock)
         self.desk: Desk = self.run(self.opened.__aenter__())
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
@@ -99,7 +103,7 @@ class LibraryMachine(RuleBasedStateMachine):
         self.model[owner, kind][key] = (*title, *text)
 
     @rule(item=consumes(items), is_purged=st.booleans())
-    def remove(self, item: tuple[str, str, Any], is_purged: bool) -> None:  # noqa: FBT001 - drawn by name
+    def remove(self, item: tuple[str, str, Any], is_purged: bool) -> None:
         owner, kind, key = item
         verb = "purge" if is_purged else "delete"
         self.do(owner, lambda library: getattr(getattr(library, kind), verb)(key))
@@ -145,7 +149,7 @@ class LibraryMachine(RuleBasedStateMachine):
         self.chats[talk] = (title, self.chats[talk][1])
 
     @rule(talk=consumes(talks), is_purged=st.booleans())
-    def end(self, talk: tuple[str, str], is_purged: bool) -> None:  # noqa: FBT001 - drawn by name
+    def end(self, talk: tuple[str, str], is_purged: bool) -> None:
         verb = "purge" if is_purged else "delete"
         self.do(talk[0], lambda library: getattr(library.chats, verb)(talk[1]))
         del self.chats[talk]
@@ -178,8 +182,7 @@ class LibraryMachine(RuleBasedStateMachine):
             for word in WORDS:
                 self.look(owner, word)
         self.run(self.opened.__aexit__(None, None, None))
-        for file in Path(self.folder.name).glob("users/*/*/*.db"):
-            check_file(file)
+        self.check_files(Path(self.folder.name))
         self.folder.cleanup()
         self.loop.close()
 
@@ -194,16 +197,10 @@ def _told(key: str, talk: Any, word: str) -> list[tuple[str, str | None]]:
     return found
 
 
-def check_file(file: Path) -> None:
-    """The file is whole, and each index holds exactly what its rows say."""
-    connection = sqlite3.connect(file)
-    assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-    sql = "SELECT name FROM sqlite_schema WHERE sql LIKE 'CREATE VIRTUAL TABLE%'"
-    for (index,) in connection.execute(sql).fetchall():
-        connection.execute(f"INSERT INTO {index} ({index}, rank) VALUES ('integrity-check', 1)")
-        assert connection.execute(f"SELECT count(*) FROM {index}_queue").fetchone() == (0,)
-    connection.close()
+class SqliteMachine(LibraryMachine):
+    open_engine = staticmethod(open_sqlite)
+    check_files = staticmethod(check_files)
 
 
-LibraryMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
-TestLibraryEqualsDictionary = LibraryMachine.TestCase
+SqliteMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+TestSqliteLibraryEqualsDictionary = SqliteMachine.TestCase

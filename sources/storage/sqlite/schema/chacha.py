@@ -58,7 +58,7 @@ _DAY_WORDS = """
 _MESSAGE_AND_FOLLOWING = """
     INSERT OR IGNORE INTO chats_index_queue SELECT id, title, own, context FROM message_source WHERE id IN (
         SELECT id FROM messages WHERE conversation_id = old.conversation_id AND position >= old.position
-        AND deleted = 0 ORDER BY position LIMIT 2)
+        AND deleted = 0 ORDER BY position LIMIT 3)
 """
 _WHOLE_CONVERSATION = """
     INSERT OR IGNORE INTO chats_index_queue SELECT id, title, own, context FROM message_source

@@ -1,0 +1,85 @@
+"""Words that are everywhere are not ranked, so that they cost no more than others; still no hit is lost."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sources.records import Hit
+from sources.storage.contract import Library, MediaDraft, NoteDraft
+from tests.sources.storage.desk import ask, open_sqlite
+
+# With this setting 100 matches of several words are ranked, and 25 of one.
+RANKED = 100
+
+
+@pytest.fixture
+async def ada(tmp_path: Path) -> AsyncIterator[Library]:
+    async with open_sqlite(tmp_path, search_ranked_rows_max=RANKED) as desk, desk.library("ada") as library:
+        yield library
+        async with desk.library("ben") as ben:
+            assert (await ben.notes.search(ask("tea"))).hits == ()
+
+
+async def all_hits(search: Any, query: str, size: int) -> list[Hit]:
+    hits: list[Hit] = []
+    while True:
+        page = await search(ask(query, limit=size, offset=len(hits)))
+        hits += page.hits
+        assert (page.total or 0) == 0 or page.total == 150 or not page.has_more
+        if not page.has_more:
+            return hits
+
+
+async def fill(library: Library) -> None:
+    drafts = [NoteDraft(title=f"Number {n}", content=f"tea {'milk' if n % 2 else 'sugar'} w{n}") for n in range(150)]
+    await library.notes.create_many(drafts)
+
+
+async def test_of_one_common_word_the_newest_matches_come_first(ada: Library) -> None:
+    await fill(ada)
+    hits = await all_hits(ada.notes.search, "tea", 20)
+    assert {hit.title for hit in hits} == {f"Number {n}" for n in range(150)}
+    assert len(hits) == 150
+    assert {hit.title for hit in hits[:24]} == {f"Number {n}" for n in range(126, 150)}
+
+
+async def test_a_title_with_the_common_word_comes_before_all(ada: Library) -> None:
+    title = await ada.notes.create(NoteDraft(title="Tea", content="everything about it"))
+    await fill(ada)
+    hits = await all_hits(ada.notes.search, "tea", 7)
+    assert hits[0].id == title.id
+    assert len({hit.id for hit in hits}) == len(hits) == 151
+
+
+async def test_of_several_common_words_what_holds_the_rarer_comes_first(ada: Library) -> None:
+    await fill(ada)
+    rare = await ada.notes.create(NoteDraft(title="Honey", content="honey"))
+    hits = await all_hits(ada.notes.search, "tea milk honey", 30)
+    assert len({hit.id for hit in hits}) == len(hits) == 151
+    assert rare.id in {hit.id for hit in hits[:76]}
+    assert all("milk" in hit.text for hit in hits[:76] if hit.id != rare.id)
+
+
+async def test_an_expression_that_matches_everywhere_is_answered_newest_first(ada: Library) -> None:
+    await fill(ada)
+    hits = await all_hits(ada.notes.search, "tea OR milk", 40)
+    assert len({hit.id for hit in hits}) == 150
+    assert {hit.title for hit in hits[:24]} == {f"Number {n}" for n in range(126, 150)}
+
+
+async def test_words_that_are_all_common_are_answered_newest_first(ada: Library) -> None:
+    await ada.notes.create_many([NoteDraft(title=f"Number {n}", content="tea milk") for n in range(150)])
+    hits = await all_hits(ada.notes.search, "tea milk", 40)
+    assert {hit.title for hit in hits[:24]} == {f"Number {n}" for n in range(126, 150)}
+    assert len({hit.id for hit in hits}) == 150
+
+
+async def test_items_with_many_passages_are_still_one_hit_each(ada: Library) -> None:
+    await ada.media.create_many(
+        [MediaDraft(title=f"Film {n}", content="tea and more of it. " * 200) for n in range(40)]
+    )
+    hits = await all_hits(ada.media.search, "tea", 9)
+    assert len({hit.id for hit in hits}) == len(hits) == 40
+    assert {hit.more_in_item for hit in hits} == {2}

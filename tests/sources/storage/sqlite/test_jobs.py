@@ -1,0 +1,199 @@
+"""Jobs: deadlines, cancellation, waiting, and what is left of a job that did not end well."""
+
+import asyncio
+import sqlite3
+import time
+from pathlib import Path
+
+import pytest
+
+from config.errors import SourceTimeout, StorageError, Unavailable
+from sources.storage.sqlite.database import Database
+from tests.sources.storage.sqlite.conftest import INDEX, MakeDatabase
+from tests.sources.storage.sqlite.files import opened
+from tests.sources.storage.sqlite.words import PATIENCE_S, Gate, add, adding, all_words, endless
+
+
+def loop_of_small_queries(connection: sqlite3.Connection) -> None:
+    while True:
+        connection.execute("SELECT 1").fetchall()
+
+
+@pytest.mark.parametrize("work", [endless, loop_of_small_queries])
+async def test_a_read_ends_at_its_deadline_and_the_next_is_served(database: Database, work: object) -> None:
+    await add(database, "tea")
+    async with asyncio.timeout(PATIENCE_S):
+        with pytest.raises(SourceTimeout, match="words did not answer within 30 ms"):
+            await database.read("words", work, 30)  # type: ignore[arg-type]  # one of the two above
+        assert await all_words(database) == ["tea"]
+
+
+@pytest.mark.parametrize("work", [endless, loop_of_small_queries])
+async def test_a_write_over_its_deadline_is_undone(make_database: MakeDatabase, work: object) -> None:
+    database = make_database(deadline_ms=200)
+    await add(database, "tea")
+
+    def slow(connection: sqlite3.Connection) -> None:
+        adding("milk")(connection)
+        work(connection)  # type: ignore[operator]  # one of the two above
+
+    async with asyncio.timeout(PATIENCE_S):
+        with pytest.raises(SourceTimeout):
+            await database.write("words", INDEX, slow)
+        await add(database, "sugar")
+        assert await all_words(database) == ["tea", "sugar"]
+
+
+async def test_a_deadline_holds_while_the_event_loop_is_busy(database: Database) -> None:
+    await add(database, "tea")
+    task = asyncio.create_task(database.read("words", endless, 20))
+    await asyncio.sleep(0)
+    time.sleep(0.2)  # nothing on the loop can stop the statement now: the connection's own thread has to
+    async with asyncio.timeout(PATIENCE_S):
+        with pytest.raises(SourceTimeout):
+            await task
+        assert await all_words(database) == ["tea"]
+
+
+async def test_a_cancelled_read_stops_its_statement(database: Database) -> None:
+    await add(database, "tea")
+    gate = Gate(then=endless)
+    task = asyncio.create_task(database.read("words", gate))
+    await asyncio.to_thread(gate.begun.wait, PATIENCE_S)
+    gate.open.set()
+    task.cancel()
+    async with asyncio.timeout(PATIENCE_S):
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await all_words(database) == ["tea"]
+
+
+async def test_a_write_cancelled_while_it_waits_never_happens(database: Database) -> None:
+    await add(database, "tea")
+    gate = Gate(then=adding("milk"))
+    first = asyncio.create_task(database.write("words", INDEX, gate))
+    await asyncio.to_thread(gate.begun.wait, PATIENCE_S)
+    second = asyncio.create_task(add(database, "sugar"))
+    await asyncio.sleep(0)
+    second.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await second
+    gate.open.set()
+    await first
+    assert await all_words(database) == ["tea", "milk"]
+
+
+async def test_a_write_cancelled_while_it_runs_leaves_no_open_transaction(database: Database, file: Path) -> None:
+    await add(database, "tea")
+
+    def half_done(connection: sqlite3.Connection) -> None:
+        adding("milk")(connection)
+        gate(connection)
+        adding("sugar")(connection)
+
+    gate = Gate()
+    task = asyncio.create_task(database.write("words", INDEX, half_done))
+    await asyncio.to_thread(gate.begun.wait, PATIENCE_S)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    gate.open.set()
+    await add(database, "honey")
+    assert await all_words(database) == ["tea", "honey"]
+    with opened(file) as other:
+        other.execute("BEGIN IMMEDIATE")
+
+
+async def test_a_write_that_fails_is_undone_whole(database: Database) -> None:
+    await add(database, "tea")
+
+    def failing(connection: sqlite3.Connection) -> None:
+        adding("milk")(connection)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await database.write("words", INDEX, failing)
+    await add(database, "sugar")
+    assert await all_words(database) == ["tea", "sugar"]
+
+
+async def test_reads_go_on_while_a_write_is_under_way(database: Database) -> None:
+    await add(database, "tea")
+    gate = Gate(then=adding("milk"))
+    writing = asyncio.create_task(database.write("words", INDEX, gate))
+    await asyncio.to_thread(gate.begun.wait, PATIENCE_S)
+    assert await all_words(database) == ["tea"]
+    gate.open.set()
+    await writing
+    assert await all_words(database) == ["tea", "milk"]
+
+
+async def test_too_many_waiting_calls_are_turned_away(make_database: MakeDatabase) -> None:
+    database = make_database(queue_max=2)
+    gate = Gate()
+    running = asyncio.create_task(database.write("words", INDEX, gate))
+    await asyncio.to_thread(gate.begun.wait, PATIENCE_S)
+    waiting = asyncio.create_task(add(database, "tea"))
+    await asyncio.sleep(0)
+    with pytest.raises(Unavailable, match="too many calls are waiting"):
+        await add(database, "milk")
+    gate.open.set()
+    await asyncio.gather(running, waiting)
+    assert await all_words(database) == ["tea"]
+
+
+async def test_so_many_jobs_run_at_once_and_no_more(make_database: MakeDatabase, tmp_path: Path) -> None:
+    slots = asyncio.Semaphore(1)
+    one, other = (make_database(path=tmp_path / name, slots=slots) for name in ("one.db", "other.db"))
+    await add(one, "tea")
+    await add(other, "milk")
+    gate = Gate()
+    first = asyncio.create_task(one.read("words", gate))
+    await asyncio.to_thread(gate.begun.wait, PATIENCE_S)
+    second = asyncio.create_task(all_words(other))
+    done, _ = await asyncio.wait([second], timeout=0.05)
+    assert not done
+    gate.open.set()
+    await first
+    assert await second == ["milk"]
+
+
+async def test_a_lock_of_another_process_is_waited_for_and_then_told(make_database: MakeDatabase, file: Path) -> None:
+    database = make_database(deadline_ms=300)
+    await add(database, "tea")
+    with opened(file) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(Unavailable, match="words is locked by another process"):
+            await add(database, "milk")
+        assert await all_words(database) == ["tea"]
+        waiting = asyncio.create_task(add(database, "sugar"))
+        await asyncio.sleep(0.1)
+        other.execute("COMMIT")
+        await waiting
+    assert await all_words(database) == ["tea", "sugar"]
+
+
+async def test_a_reader_cannot_write(database: Database) -> None:
+    await add(database, "tea")
+    with pytest.raises(StorageError, match="read-only"):
+        await database.read("words", adding("milk"))
+    assert await all_words(database) == ["tea"]
+
+
+async def test_work_is_refused_when_the_file_is_being_closed(database: Database) -> None:
+    await add(database, "tea")
+    gate = Gate(then=endless)
+    task = asyncio.create_task(database.write("words", INDEX, gate))
+    await asyncio.to_thread(gate.begun.wait, PATIENCE_S)
+    gate.open.set()
+    async with asyncio.timeout(PATIENCE_S):
+        await database.close()
+        with pytest.raises(Unavailable, match="being closed"):
+            await task
+
+
+async def test_the_log_is_gone_when_the_file_is_closed(database: Database, file: Path) -> None:
+    await add(database, "tea")
+    await all_words(database)
+    await database.close()
+    assert [path.name for path in file.parent.iterdir()] == [file.name]

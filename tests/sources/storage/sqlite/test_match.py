@@ -1,0 +1,58 @@
+"""Expressions for FTS5: whatever was typed, it is quoted, and FTS5 can read it."""
+
+import sqlite3
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sources.query import AllOf, AnyOf, Expression, Phrase, Prefix, Title, Without, Word, parse
+from sources.storage.sqlite.match import match_text
+
+
+def word(*tokens: str) -> Word:
+    return Word(" ".join(tokens), (Phrase(" ".join(tokens), tokens),))
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        (word("tea"), '"tea"'),
+        (word("green", "tea"), '"green tea"'),
+        (Word("te*", (Prefix("te", ("te",)),)), '"te"*'),
+        (Word("v1.2", (Phrase("1 2", ("1", "2")), Phrase("v1 2", ("v1", "2")))), '("1 2" OR "v1 2")'),
+        (Title(word("tea")), '{title} : ("tea")'),
+        (AnyOf((word("a"), word("b"))), '("a" OR "b")'),
+        (AllOf((word("a"), AnyOf((word("b"), word("c"))))), '("a" AND ("b" OR "c"))'),
+        (Without(word("a"), word("b")), '("a" NOT "b")'),
+        (word('a" OR "b'), '"a"" OR ""b"'),
+    ],
+)
+def test_an_expression_is_written_with_every_token_quoted(expression: Expression, expected: str) -> None:
+    assert match_text(expression, "title") == expected
+
+
+def test_fields_restrict_the_whole_expression() -> None:
+    expression = AnyOf((word("a"), Title(word("b"))))
+    assert match_text(expression, "name", ("name", "details")) == '{name details} : (("a" OR {name} : ("b")))'
+
+
+@pytest.fixture(scope="module")
+def table() -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(":memory:")
+    connection.execute("CREATE VIRTUAL TABLE texts USING fts5 (title, text)")
+    connection.execute("INSERT INTO texts VALUES ('tea', 'green leaves')")
+    yield connection
+    connection.close()
+
+
+@settings(max_examples=500, deadline=None)
+@given(query=st.text(st.sampled_from("ab \"'()*+-:^{}.,;~&|ANDORNOTEtitle:京é🎉\\"), max_size=40))
+def test_fts5_understands_whatever_was_typed(table: sqlite3.Connection, query: str) -> None:
+    expression = parse(query).expression
+    if expression is not None:
+        for columns in ((), ("title",)):
+            table.execute(
+                "SELECT 1 FROM texts WHERE texts MATCH ?", (match_text(expression, "title", columns),)
+            ).fetchall()

@@ -1,0 +1,120 @@
+"""Schemas: made on first touch, brought up to date whole or not at all, and a newer one refused."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from config.errors import StorageError
+from config.paths import DataRoot
+from sources.segment import SEGMENT_VERSION
+from sources.storage.contract import ConversationDraft, MediaDraft, MessageDraft, NoteDraft
+from sources.storage.sqlite.database import Database
+from tests.sources.storage.desk import Desk, ask, open_sqlite
+from tests.sources.storage.sqlite.conftest import WORDS, MakeDatabase
+from tests.sources.storage.sqlite.files import check_files, opened
+from tests.sources.storage.sqlite.words import add, all_words
+
+NEWER = replace(
+    WORDS, migrations=(*WORDS.migrations, ("CREATE TABLE more (id INTEGER)", "INSERT INTO more VALUES (1)"))
+)
+BROKEN = replace(WORDS, migrations=(*WORDS.migrations, ("CREATE TABLE more (id INTEGER)", "no such statement")))
+
+
+def version(file: Path) -> int:
+    with opened(file) as connection:
+        found: int = connection.execute("PRAGMA user_version").fetchone()[0]
+        return found
+
+
+async def test_a_read_makes_the_schema_as_well_as_a_write(database: Database, file: Path) -> None:
+    assert await all_words(database) == []
+    assert version(file) == 1
+
+
+async def test_an_older_file_is_brought_up_to_date_with_its_rows(make_database: MakeDatabase, file: Path) -> None:
+    old = make_database()
+    await add(old, "tea")
+    await old.close()
+    new = make_database(NEWER)
+    assert await all_words(new) == ["tea"]
+    assert version(file) == 2
+
+
+async def test_a_migration_that_fails_leaves_the_file_as_it_was(make_database: MakeDatabase, file: Path) -> None:
+    old = make_database()
+    await add(old, "tea")
+    await old.close()
+    with pytest.raises(StorageError):
+        await all_words(make_database(BROKEN))
+    assert version(file) == 1
+    with opened(file) as connection:
+        assert connection.execute("SELECT name FROM sqlite_schema WHERE name = 'more'").fetchall() == []
+    assert await all_words(make_database()) == ["tea"]
+
+
+async def test_a_newer_schema_is_refused_with_a_sentence_that_says_what_to_do(make_database: MakeDatabase) -> None:
+    new = make_database(NEWER)
+    await add(new, "tea")
+    await new.close()
+    old = make_database()
+    for call in (all_words(old), add(old, "milk")):
+        with pytest.raises(StorageError, match=r"has schema 2, made by a newer version .* up to 1: upgrade it"):
+            await call
+
+
+async def test_a_file_that_is_no_database_is_refused(make_database: MakeDatabase, file: Path) -> None:
+    file.write_bytes(b"this is not a database" * 100)
+    for call in (all_words(make_database()), add(make_database(), "tea")):
+        with pytest.raises(StorageError, match="not an SQLite file"):
+            await call
+
+
+async def test_two_processes_may_make_the_schema_at_once(make_database: MakeDatabase) -> None:
+    many = [make_database() for _ in range(6)]
+    await asyncio.gather(*(add(database, str(n)) for n, database in enumerate(many)))
+    assert sorted(await all_words(many[0])) == ["0", "1", "2", "3", "4", "5"]
+
+
+async def test_texts_segmented_by_an_older_program_are_segmented_anew(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path) as desk:
+        await _write_some(desk)
+    _make_old(DataRoot(tmp_path), desk)
+    async with open_sqlite(tmp_path) as desk, desk.library("ada") as ada:
+        await ada.notes.list(1, 0)
+        await ada.media.list(1, 0)
+        await _renewal(ada)
+        for collection, query in ((ada.notes, "東京"), (ada.chats, "京都"), (ada.chats, "C++"), (ada.media, "naïve")):
+            assert (await collection.search(ask(query))).hits
+            assert (await collection.search(ask("outdated"))).hits == ()
+    check_files(tmp_path)
+    with opened(DataRoot(tmp_path).paths_of(desk.context("ada").user_id).chacha) as connection:
+        rows = connection.execute("SELECT value FROM state WHERE name = 'segment_version'").fetchall()
+    assert rows == [(str(SEGMENT_VERSION),)]
+
+
+async def _write_some(desk: Desk) -> None:
+    async with desk.library("ada") as ada:
+        await ada.notes.create_many([NoteDraft(title=f"Trip {n}", content="東京") for n in range(450)])
+        await ada.chats.create(ConversationDraft(title="京都"), [MessageDraft(content="C++ and C#")])
+        await ada.media.create(MediaDraft(title="naïve", content="x"))
+
+
+def _make_old(root: DataRoot, desk: Desk) -> None:
+    """As if an older program had put other tokens into the index."""
+    paths = root.paths_of(desk.context("ada").user_id)
+    for file, statements in {
+        paths.chacha: ("UPDATE notes SET content_seg = 'outdated'", "UPDATE messages SET text_seg = 'outdated'"),
+        paths.media: ("UPDATE media SET title_seg = 'outdated'",),
+    }.items():
+        with opened(file) as connection:
+            for statement in (*statements, "UPDATE state SET value = '0' WHERE name = 'segment_version'"):
+                connection.execute(statement)
+
+
+async def _renewal(library: object) -> None:
+    shelf = library._shelf  # type: ignore[attr-defined]  # the work in the background has no door of its own
+    for database in (shelf.chacha, shelf.media):
+        assert database._renewal is not None
+        await database._renewal

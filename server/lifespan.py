@@ -18,6 +18,7 @@ from config.paths import DataRoot
 from config.settings import Settings
 from server.doors.origin import OriginGuard
 from server.doors.presence import Presence
+from server.knowledge.aggregate import add_aggregate
 from server.knowledge.catalog import add_knowledge
 from server.protocol.catalog import Catalog
 from server.protocol.dispatcher import Dispatcher, Observer, Offer
@@ -25,6 +26,8 @@ from server.protocol.sealing import Sealer
 from server.runtime import Runtime
 from server.server_info import server_info
 from server.version import VERSION
+from sessions.memory import Limits as MemoryLimits
+from sessions.memory import ProcessMemories
 from sessions.store import MemorySessions
 from sources.registry import load_sources
 from sources.storage.contract import Libraries
@@ -32,13 +35,16 @@ from sources.storage.sqlite import SqliteLibraries
 
 INSTRUCTIONS = (
     "Florilegium holds the caller's own library: notes, media, chats, characters and prompts. Nothing in it belongs "
-    "to anyone else. Call server_info to see which sources can be searched and which limits apply."
+    "to anyone else. Search a source (notes_search, media_search, chats_search, characters_search, prompts_search), then "
+    "read narrowly with its get tool: pass the hit's loc, and a budget in retrieval.max_tokens. server_info tells the "
+    "limits that apply."
 )
 
 
 def build_catalog(settings: Settings, libraries: Libraries) -> Catalog:
-    """What the product offers: every source's tools, resources and prompts, and the server's own tool."""
+    """What the product offers: the tools over all sources, every source's own, and the server's."""
     catalog, sources = Catalog(), load_sources(settings)
+    add_aggregate(catalog, libraries, sources, _memories(settings), settings)
     add_knowledge(catalog, libraries, sources, settings)
     catalog.add_tool(server_info(settings, sources))
     return catalog
@@ -98,6 +104,17 @@ async def _libraries(data_root: DataRoot, settings: Settings) -> AsyncIterator[S
         yield libraries
     finally:
         await libraries.close()
+
+
+def _memories(settings: Settings) -> ProcessMemories:
+    limits = MemoryLimits(
+        ttl_s=settings.session_ttl_s,
+        seen_max=settings.session_seen_max,
+        queries_max=settings.session_queries_max,
+        total_max=settings.memory_max,
+        user_max=settings.memory_max_per_user,
+    )
+    return ProcessMemories(limits)
 
 
 def _authenticator(settings: Settings, registry: Registry, limits: Limits) -> Authenticator:

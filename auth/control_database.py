@@ -4,6 +4,7 @@ It runs each unit of work as one function on the connection's own thread and tel
 has changed the file. It knows nothing of users or keys, and refuses a file that a newer program has made.
 """
 
+import asyncio
 import os
 import sqlite3
 import stat
@@ -11,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import aiosqlite
 
@@ -51,6 +52,21 @@ class _Connection(aiosqlite.Connection):
     COMMIT leaves the transaction open. A function that begins and ends its own transaction has no such gap.
     """
 
+    _stopping: asyncio.Future[Any] | None = None
+
+    def stop(self) -> asyncio.Future[Any] | None:
+        self._stopping = super().stop()
+        return self._stopping
+
+    async def start(self) -> None:
+        """Connects. After a failure the thread is waited for: it would report its end to a loop that may be gone."""
+        try:
+            await self
+        except BaseException:
+            if self._stopping is not None:
+                await self._stopping
+            raise
+
     async def run(self, job: Job[T]) -> T:
         if self._connection is None:
             raise StorageError("the control database is closed")
@@ -73,7 +89,7 @@ class ControlDatabase:
         with _storage_errors():
             _ensure_private_file(path)
             connection = _Connection(partial(_connect, path, busy_timeout_s), iter_chunk_size=1)
-            await connection
+            await connection.start()
         try:
             with _storage_errors():
                 await connection.run(partial(_migrate, migrations))

@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ARGS ?=
 
-.PHONY: help serve test check format conformance bench-protocol bench-retrieval bench-sources docs lock clean
+.PHONY: help serve test check format conformance bench-protocol bench-retrieval bench-quality bench-sources docs lock clean
 
 help:
 	@echo "make serve           serve on http://127.0.0.1:8765 (ARGS='--port 9000' passes options on)"
@@ -15,6 +15,7 @@ help:
 	@echo "make conformance     run the official MCP conformance suite, both eras"
 	@echo "make bench-protocol  measure the protocol layer against the official SDK"
 	@echo "make bench-retrieval measure answers to judged questions (DATA=<folder>; see docs/quality.md)"
+	@echo "make bench-quality   measure one ranking over all sources on a judged library (see docs/quality.md)"
 	@echo "make bench-sources   measure searches against plain SQL, first searches and many users"
 	@echo "make docs            write the generated pages of docs/"
 	@echo "make lock            pin the newest allowed versions (needs uv)"
@@ -59,6 +60,9 @@ bench-protocol: $(STAMP)
 
 bench-retrieval: $(STAMP)
 	$(BIN)/python -m bench.retrieval $(DATA) $(ARGS)
+
+bench-quality: $(STAMP)
+	$(BIN)/python -m bench.cross_source $(ARGS)
 
 bench-sources: $(STAMP)
 	$(BIN)/python -m bench.sources $(ARGS)

@@ -1,0 +1,112 @@
+"""Puts the collection into a library, each item under an id that is the same in every run."""
+
+from collections.abc import Mapping
+from datetime import date
+from uuid import NAMESPACE_URL, uuid5
+
+from bench.quality.collection import Chat, Collection
+from sources.storage.contract import (
+    CharacterDraft,
+    ConversationDraft,
+    Library,
+    MediaDraft,
+    MessageDraft,
+    NoteDraft,
+    PromptDraft,
+)
+
+ASSISTANT = "assistant"
+# The name of an item in the collection, by its source and its id in the library.
+Names = Mapping[tuple[str, str], str]
+
+
+async def store(library: Library, collection: Collection) -> Names:
+    stored: dict[str, list[str] | list[int]] = {
+        "notes": [note.id for note in await library.notes.create_many(_notes(collection))],
+        "media": [media.id for media in await library.media.create_many(_media(collection))],
+        "chats": [await _store_chat(library, chat) for chat in collection.chats],
+        "characters": [card.id for card in await library.characters.create_many(_characters(collection))],
+        "prompts": [prompt.id for prompt in await library.prompts.create_many(_prompts(collection))],
+    }
+    identities = ((source, str(identity)) for source, ids in stored.items() for identity in ids)
+    return dict(zip(identities, collection.names, strict=True))
+
+
+async def _store_chat(library: Library, chat: Chat) -> str:
+    draft = ConversationDraft(title=chat.title, uuid=_uuid("chats", chat.key), created_at=_moment(chat.on))
+    messages = [
+        MessageDraft(
+            sender=sender,
+            role="assistant" if sender == ASSISTANT else "user",
+            content=said,
+            uuid=_uuid("messages", f"{chat.key}/{place}"),
+            created_at=_moment(chat.on),
+        )
+        for place, (sender, said) in enumerate(chat.messages)
+    ]
+    return (await library.chats.create(draft, messages)).id
+
+
+def _notes(collection: Collection) -> list[NoteDraft]:
+    return [
+        NoteDraft(
+            title=note.title,
+            content=note.text.strip(),
+            tags=note.tags,
+            uuid=_uuid("notes", note.key),
+            created_at=_moment(note.on),
+        )
+        for note in collection.notes
+    ]
+
+
+def _media(collection: Collection) -> list[MediaDraft]:
+    return [
+        MediaDraft(
+            title=media.title,
+            media_type=media.type,
+            author=media.author,
+            content=media.text.strip(),
+            tags=media.tags,
+            uuid=_uuid("media", media.key),
+            created_at=_moment(media.on),
+        )
+        for media in collection.media
+    ]
+
+
+def _characters(collection: Collection) -> list[CharacterDraft]:
+    return [
+        CharacterDraft(
+            name=character.name,
+            description=character.description,
+            personality=character.personality,
+            first_message=character.first_message,
+            uuid=_uuid("characters", character.key),
+            created_at=_moment(character.on),
+        )
+        for character in collection.characters
+    ]
+
+
+def _prompts(collection: Collection) -> list[PromptDraft]:
+    return [
+        PromptDraft(
+            name=prompt.name,
+            details=prompt.details,
+            system_prompt=prompt.system,
+            user_prompt=prompt.user,
+            uuid=_uuid("prompts", prompt.key),
+            created_at=_moment(prompt.on),
+        )
+        for prompt in collection.prompts
+    ]
+
+
+def _uuid(source: str, key: str) -> str:
+    """Ties are broken by URI, so ids made at random would move the figures from run to run."""
+    return str(uuid5(NAMESPACE_URL, f"florilegium-bench/{source}/{key}"))
+
+
+def _moment(day: date) -> str:
+    return f"{day.isoformat()}T08:00:00.000Z"

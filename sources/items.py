@@ -101,7 +101,12 @@ class RetrievalOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 def uri_of(source: str, *segments: str | int) -> str:
     """The canonical pointer of an item: `notes://{id}`, or of a part of one: `chats://{id}/{message}`."""
-    return f"{source}://" + "/".join(quote(str(segment), safe="") for segment in segments)
+    return f"{source}://" + "/".join([_quoted(str(segment)) for segment in segments])
+
+
+def _quoted(segment: str) -> str:
+    """Ids of ours are made of characters that every address may hold."""
+    return segment if segment.isascii() and segment.replace("-", "").isalnum() else quote(segment, safe="")
 
 
 def short_title(title: str) -> str | None:

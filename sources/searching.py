@@ -171,7 +171,8 @@ async def answer_search(
 async def _weighed(library: Library, search: Search) -> Search:
     """The search with what makes its scores comparable: how common its words are in the whole library, which costs a
     part of its time. A damaged file elsewhere in the library does not keep this source from being searched."""
-    if search.scoring != "comparable" or search.query.expression is None:
+    # The weight of a single term cancels out of its share: nothing need be counted elsewhere.
+    if search.scoring != "comparable" or search.query.expression is None or len(search.query.terms) < 2:
         return search
     clock = asyncio.get_running_loop().time
     due = clock() + search.deadline_ms / 1000

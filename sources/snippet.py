@@ -78,6 +78,19 @@ class _NarrowView:
             yield at, end - 1
             at = spaced.find(needle, end)
 
+    def stems(self, beginning: str, root: str, term: int) -> "list[_Match]":
+        """The words with this stem: what nearly every query looks for in nearly every text."""
+        spaced, needle = self._spaced, f" {beginning}"
+        found = []
+        at = spaced.find(needle)
+        while at >= 0:
+            end = spaced.find(" ", at + 1)
+            word = spaced[at + 1 : end]
+            if word == root or stem(word) == root:
+                found.append(_Match(at, end - 1, term))
+            at = spaced.find(needle, end)
+        return found
+
     def word_after(self, offset: int) -> tuple[int, int]:
         return _word_after(_SPACED_WORD, self.folded, offset)
 
@@ -208,10 +221,13 @@ class _Words:
         self._term = term
         self._stems = [stem(part) for part in (parts[:-1] if is_open else parts)]
         self._open = parts[-1] if is_open else None
+        self._is_plain = len(self._stems) == 1 and not is_open
         self._beginning = _first_letters(self._stems[0]) if self._stems else parts[-1]
         self.probes = _cases(self._beginning)
 
     def find(self, view: _View) -> list[_Match]:
+        if self._is_plain and isinstance(view, _NarrowView):
+            return view.stems(self._beginning, self._stems[0], self._term)
         found: list[_Match] = []
         for start, end in view.words(self._beginning):
             last = self._row_end(view, start, end)
@@ -323,10 +339,15 @@ class Highlighter:
             region = _Region(text, 0, self._scan_max_chars)
         matches.sort()
         first, last = region.window(self._densest(matches, length * 3 // 4), length)
-        return region.show(first, last, [match for match in matches if match.term < self._count])
+        shown = (
+            matches if self._count == len(self._weights) else [match for match in matches if match.term < self._count]
+        )
+        return region.show(first, last, shown)
 
     def _find(self, text: str) -> list[_Match]:
         view = _view(text)
+        if len(self._needles) == 1:
+            return self._needles[0].find(view)
         return [match for needle in self._needles for match in needle.find(view)]
 
     def _find_humps(self, text: str) -> list[_Match]:
@@ -349,6 +370,8 @@ class Highlighter:
 
     def _densest(self, matches: Sequence[_Match], room: int) -> tuple[int, int]:
         """The stretch of at most `room` characters with the most different terms, then the most matches, then first."""
+        if len(matches) == 1:
+            return matches[0][:2]
         best, span = (0.0, 0), (0, 0)
         counts = [0] * len(self._weights)
         weight, left = 0.0, 0
@@ -383,8 +406,11 @@ class _Region:
         self.start = cut_before(text, start)
         self._source = text[self.start : self.start + size] if len(text) > size else text
         self._goes_on = self.start + size < len(text)
-        self.line = self._source
-        if not _is_one_line(self._source):
+        # Most texts that are not one line are several good ones.
+        self._lines = self._source.split("\n")
+        self.line = self._source if len(self._lines) == 1 else " ".join([s for s in map(str.strip, self._lines) if s])
+        if not _is_one_line(self.line):
+            self._lines = []
             self._source = _CONTROL.sub(" ", self._source)
             self.line = " ".join(self._source.split())
 
@@ -407,11 +433,11 @@ class _Region:
         lead = ELLIPSIS if first or self.start else ""
         trail = ELLIPSIS if last < len(self.line) or self._goes_on else ""
         text = f"{lead}{self.line[first:last]}{trail}" if first < last else lead or trail
-        ranges = _merge((max(match.start, first), min(match.end, last)) for match in matches)
+        ranges = _merge([(max(start, first), min(end, last)) for start, end, _ in matches])
         shift = len(lead) - first
         return Snippet(
             text=text,
-            ranges=tuple((start + shift, end + shift) for start, end in ranges),
+            ranges=tuple([(start + shift, end + shift) for start, end in ranges]),
             start=self._origin(first),
             found_at=self._origin(ranges[0][0]) if ranges else None,
         )
@@ -420,9 +446,24 @@ class _Region:
         """Where in the text the character at `offset` of the line stands: in as many words, with as many letters."""
         if self.line is self._source or not self.line:
             return self.start + offset
+        if self._lines:
+            return self.start + _origin_in(self._lines, offset)
         rest = self._source.split(None, self.line.count(" ", 0, offset))[-1]
         letters = offset - self.line.rfind(" ", 0, offset) - 1
         return self.start + len(self._source) - len(rest) + letters
+
+
+def _origin_in(lines: Sequence[str], offset: int) -> int:
+    """Where the character at `offset` of the joined lines stands in them as they were."""
+    start = 0
+    for line in lines:
+        stripped = line.strip()
+        if stripped and offset <= len(stripped):
+            return start + line.find(stripped) + offset
+        if stripped:
+            offset -= len(stripped) + 1
+        start += len(line) + 1
+    return start - 1
 
 
 def _is_one_line(text: str) -> bool:

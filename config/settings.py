@@ -219,6 +219,39 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     chat_page_max: Annotated[
         int, _number("messages", "Messages in one page of a conversation, at most.", 1, 10_000)
     ] = 200
+    fanout_deadline_ms: Annotated[
+        int,
+        _number(
+            "ms", "Longest time a search of all sources waits; a late source is left out, and told.", 10, 3_600_000
+        ),
+    ] = 2_500
+    fanout_depth: Annotated[
+        int, _number("hits", "Hits asked of each source at a time, which are then ranked together.", 1, 100)
+    ] = 24
+    fanout_examined_max: Annotated[
+        int, _number("hits", "Hits one search of all sources looks through for those not seen yet.", 100, 1_000_000)
+    ] = 1_000
+    fanout_siblings_max: Annotated[
+        int,
+        _number("hits", "Hits of one conversation or document that keep their rank; further ones follow.", 1, 100),
+    ] = 3
+    answer_default_bytes: Annotated[
+        int, _number("bytes", "Size of a page of hits whose caller names no limit and no snippet length.", 2_000, _MIB)
+    ] = 8_000
+    answer_max_bytes: Annotated[
+        int, _number("bytes", "Size of any page of hits of all sources; the next page goes on there.", 2_000, 64 * _MIB)
+    ] = 64 * _KIB
+    dedupe: Annotated[
+        Literal["hide", "demote", "off"],
+        _text("What becomes of hits that a session has seen: they are left out, come last, or stay."),
+    ] = "hide"
+    breaker_failures: Annotated[
+        int, _number("failures", "Failures of a source in a row after which a user's searches pass it by.", 1, 1_000)
+    ] = 5
+    breaker_pause_s: Annotated[float, _number("s", "How long a failing source is passed by.", 0.1, _DAY_S)] = 30
+    breaker_max: Annotated[
+        int, _number("sources", "Failing sources of users that are kept in mind at once.", 1, 10_000_000)
+    ] = 10_000
 
     # Sessions and streams
     session_ttl_s: Annotated[float, _number("s", "Time without a call after which a session ends.", 1, 30 * _DAY_S)] = (
@@ -228,6 +261,17 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         10_000
     )
     session_max_per_user: Annotated[int, _number("sessions", "Sessions kept at once for one user.", 1, 1_000_000)] = 100
+    session_seen_max: Annotated[
+        int, _number("items", "Delivered items one session remembers; the oldest are forgotten.", 1, 1_000_000)
+    ] = 2_000
+    session_queries_max: Annotated[int, _number("queries", "Recent queries one session remembers.", 1, 1_000)] = 20
+    memory_max: Annotated[
+        int,
+        _number("items", "What the sessions of all users remember together, in items.", 1_000, 1_000_000_000),
+    ] = 1_000_000
+    memory_max_per_user: Annotated[
+        int, _number("items", "What the sessions of one user remember together, in items.", 1_000, 1_000_000_000)
+    ] = 50_000
     stream_max_per_user: Annotated[
         int,
         _number("streams", "Event streams and WebSocket connections one user may have open at once.", 1, 100_000),

@@ -35,9 +35,9 @@ from sources.storage.sqlite import SqliteLibraries
 
 INSTRUCTIONS = (
     "Florilegium holds the caller's own library: notes, media, chats, characters and prompts. Nothing in it belongs "
-    "to anyone else. Search a source (notes_search, media_search, chats_search, characters_search, prompts_search), then "
-    "read narrowly with its get tool: pass the hit's loc, and a budget in retrieval.max_tokens. server_info tells the "
-    "limits that apply."
+    "to anyone else. Search a source (notes_search, media_search, chats_search, characters_search, prompts_search), "
+    "then read narrowly with its get tool: pass the hit's loc, and a budget in retrieval.max_tokens. server_info tells "
+    "the limits that apply."
 )
 
 

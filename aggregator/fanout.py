@@ -1,0 +1,184 @@
+"""Asks several sources at once, and tells how each fared. One that fails, is late or answers nonsense costs its own
+hits and nothing else."""
+
+import asyncio
+import math
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import msgspec
+from loguru import logger
+from msgspec import UNSET, Meta, Struct
+from msgspec.structs import fields, replace
+
+from aggregator.answers import SourceReport
+from aggregator.breaker import Breaker
+from auth.context import RequestContext
+from config.errors import FlorilegiumError, InvalidParams, SourceTimeout
+from sources.items import ResultItem, SearchResponse
+from sources.source import Source
+from sources.storage.contract import Library
+
+# What a source that was cut off has to let go of the library.
+_PARTING_S = 0.05
+
+
+class Inquiry(Struct, frozen=True):
+    """A source, and what it is asked: its `search_input`, of which limit and offset are filled in for each window.
+    `is_narrowed` if the caller named filters for it, so that a refusal is for the caller to correct."""
+
+    source: Source
+    asked: Any
+    is_narrowed: bool
+
+
+# A Struct is not checked when it is made, so an answer is checked when it comes: every field of a hit that is always
+# there, then those that may be unset, which a conversion does not know.
+_OPTIONAL = {"highlights": tuple[tuple[int, int], ...], "more_in_item": int, "cost_tokens": int}
+_Hit = msgspec.defstruct(
+    "_Hit",
+    [
+        (field.name, Annotated[float, Meta(ge=0, le=1)] if field.name == "score" else field.type)
+        for field in fields(ResultItem)
+        if field.name not in _OPTIONAL
+    ],
+)
+_Page = msgspec.defstruct(
+    "_Page",
+    [
+        ("results", tuple[_Hit, ...]),  # type: ignore[valid-type]  # made above, as mypy cannot know
+        ("has_more", bool),
+        ("next_offset", int | None),
+        ("total_estimated", int | None),
+    ],
+)
+
+
+class Fanout:
+    """The questions of one search, all of which have to be answered within `deadline_ms`."""
+
+    def __init__(
+        self,
+        context: RequestContext,
+        library: Library,
+        inquiries: Mapping[str, Inquiry],
+        breaker: Breaker,
+        *,
+        depth: int,
+        deadline_ms: int,
+    ) -> None:
+        self._context = context
+        self._library = library
+        self._inquiries = inquiries
+        self._breaker = breaker
+        self._depth = depth
+        self._deadline_ms = deadline_ms
+        self._clock = asyncio.get_running_loop().time
+        self._due = self._clock() + deadline_ms / 1000
+        self.reports: dict[str, SourceReport] = {}
+
+    async def ask(self, offsets: Mapping[str, int]) -> Mapping[str, SearchResponse]:
+        """The next hits of each source from its offset on; `reports` says why one is missing."""
+        took_ms: dict[str, int] = {}
+        tasks = {
+            name: asyncio.create_task(self._search(self._inquiries[name], offset, took_ms))
+            for name, offset in offsets.items()
+            if not self._is_passed_by(name)
+        }
+        late = await self._wait(list(tasks.values()))
+        answers: dict[str, SearchResponse] = {}
+        for name, task in tasks.items():
+            ms = took_ms.get(name, self._deadline_ms)
+            if task in late:
+                error = f"did not answer within {self._deadline_ms} ms"
+                self._failed(name, SourceReport(status="timeout", ms=ms, error=error))
+            elif task.cancelled():
+                self._excuse(name, asyncio.CancelledError(), ms)
+            elif (raised := task.exception()) is not None:
+                self._excuse(name, raised, ms)
+            elif self._is_sound(name, task.result(), ms):
+                answers[name] = task.result()
+        return answers
+
+    async def _search(self, inquiry: Inquiry, offset: int, took_ms: dict[str, int]) -> SearchResponse:
+        asked = replace(inquiry.asked, limit=self._depth, offset=offset)
+        started = self._clock()
+        try:
+            return await inquiry.source.search(self._context, self._library, asked)
+        finally:
+            took_ms[inquiry.source.name] = round((self._clock() - started) * 1000)
+
+    async def _wait(self, tasks: Sequence[asyncio.Task[SearchResponse]]) -> set[asyncio.Task[SearchResponse]]:
+        """Until all are done or the time is up; answers those that are late. None runs on after that, not even if we
+        are cancelled ourselves."""
+        late: set[asyncio.Task[SearchResponse]] = set()
+        try:
+            if tasks:
+                await asyncio.wait(tasks, timeout=max(0.0, self._due - self._clock()))
+        finally:
+            late.update(task for task in tasks if not task.done())
+            for task in late:
+                task.cancel()
+                task.add_done_callback(lambda done: done.cancelled() or done.exception())
+        if late:
+            await asyncio.wait(late, timeout=_PARTING_S)
+        return late
+
+    def _is_passed_by(self, name: str) -> bool:
+        wait_s = self._breaker.wait_s(self._context.user_id, name)
+        if wait_s <= 0:
+            return False
+        error = f"passed by after repeated failures; asked again in {math.ceil(wait_s)} s"
+        self._report(name, SourceReport(status="skipped", ms=0, error=error))
+        return True
+
+    def _is_sound(self, name: str, answer: SearchResponse, took_ms: int) -> bool:
+        nonsense = _nonsense(name, answer, self._depth)
+        if nonsense is not None:
+            logger.error("source {} answered a search with {}", name, nonsense)
+            self._failed(name, SourceReport(status="error", ms=took_ms, error="its answer could not be read"))
+            return False
+        self._breaker.succeeded(self._context.user_id, name)
+        self._report(name, SourceReport(status="ok", ms=took_ms, read_as=answer.read_as))
+        return True
+
+    def _excuse(self, name: str, raised: BaseException, took_ms: int) -> None:
+        """Tells of an error what a stranger may know. A filter the caller got wrong is the caller's to correct."""
+        match raised:
+            case InvalidParams() if self._inquiries[name].is_narrowed:
+                raise InvalidParams(f"filters.{name}.{raised.message}") from raised
+            case InvalidParams():
+                self._report(name, SourceReport(status="error", ms=took_ms, error=raised.message))
+            case SourceTimeout():
+                self._failed(name, SourceReport(status="timeout", ms=took_ms, error=raised.message))
+            case FlorilegiumError():
+                self._failed(name, SourceReport(status="error", ms=took_ms, error=raised.message))
+            case _:
+                logger.opt(exception=raised).error("source {} failed in a search", name)
+                self._failed(name, SourceReport(status="error", ms=took_ms, error="failed unexpectedly"))
+
+    def _failed(self, name: str, report: SourceReport) -> None:
+        self._breaker.failed(self._context.user_id, name)
+        self._report(name, report)
+
+    def _report(self, name: str, report: SourceReport) -> None:
+        before = self.reports.get(name)
+        self.reports[name] = replace(report, ms=report.ms + before.ms) if before is not None else report
+
+
+def _nonsense(name: str, answer: Any, depth: int) -> str | None:
+    """What is wrong with an answer, if anything: its source may be somebody else's."""
+    if not isinstance(answer, SearchResponse):
+        return f"a {type(answer).__name__}"
+    try:
+        msgspec.convert(answer, _Page, from_attributes=True)
+        for item in answer.results:
+            for field, kind in _OPTIONAL.items():
+                if (value := getattr(item, field)) is not UNSET:
+                    msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        return str(error)
+    if len(answer.results) > depth:
+        return f"{len(answer.results)} results, where {depth} were asked for"
+    foreign = next((item for item in answer.results if item.source != name), None)
+    return f"a result of {foreign.source}" if foreign is not None else None

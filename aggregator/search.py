@@ -1,0 +1,234 @@
+"""One question to all sources, one answer. Whose library is read is decided by the caller's context alone."""
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import asdict, replace
+
+from aggregator.answers import Explanation, HitExplanation, KnowledgeAnswer, KnowledgeItem, SourceReport
+from aggregator.breaker import Breaker
+from aggregator.fanout import Fanout, Inquiry
+from aggregator.filters import choose_sources, read_inquiries
+from aggregator.habits import Dedupe, habits_of, with_habits
+from aggregator.paging import Span, compose_page, examine, is_seen
+from aggregator.ranking import Place, Ranking
+from aggregator.weighing import WeighedLibrary
+from auth.context import RequestContext
+from config.errors import SessionNotFound, StorageError, Unavailable
+from config.settings import Settings
+from sessions.memory import Handle, Memories, Remembered, handle_of
+from sources.query import ParsedQuery
+from sources.searching import LIMIT_MAX, OFFSET_MAX, read_query
+from sources.source import Source
+from sources.storage.contract import Libraries, Library
+
+DEFAULT_LIMIT = 20
+
+
+class KnowledgeSearch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The arguments of `knowledge_search`. Numbers out of range are moved to the nearest that is allowed."""
+
+    query: Annotated[str, Meta(description='Words, "phrases", prefix*, AND OR NOT, -word, tag:, after:2026-01-31.')]
+    limit: Annotated[int | None, Meta(description="Hits per page, 1..100; default 20, fewer if long.")] = None
+    offset: Annotated[int, Meta(description="next_offset of the page before.")] = 0
+    snippet_length: Annotated[int | None, Meta(description="Characters, 1..1000; default 300.")] = None
+    sources: Annotated[tuple[str, ...], Meta(description="Default all.")] = ()
+    order_by: Annotated[Literal["relevance", "recent"] | None, Meta(description="Default relevance.")] = None
+    filters: Annotated[dict[str, dict[str, Any]], Meta(description="By source.")] = {}
+    session: Annotated[str | None, Meta(description="session of an earlier answer.")] = None
+    dedupe: Annotated[Dedupe | None, Meta(description="Hits this session has seen; default hide.")] = None
+    deadline_ms: Annotated[int | None, Meta(description="Sources that take longer are left out.")] = None
+    explain: Annotated[bool, Meta(description="Tell why hits stand where they do.")] = False
+
+
+class _Plan(Struct, frozen=True, kw_only=True):
+    """A search as it will be carried out."""
+
+    asked: KnowledgeSearch
+    query: ParsedQuery
+    context: RequestContext
+    memory: Remembered
+    limit: int
+    offset: int
+    order: Literal["relevance", "recent"]
+    dedupe: Dedupe
+    deadline_ms: int
+    room_bytes: int
+
+    @property
+    def seen(self) -> Mapping[str, int]:
+        return {} if self.dedupe == "off" else self.memory.seen
+
+
+async def session_memory(memories: Memories, context: RequestContext, named: str | None) -> Remembered:
+    """The memory of the session a call belongs to: the one it names, else that of its connection, else a new one."""
+    owner = context.principal.owner()
+    if named is not None:
+        return await memories.recall(Handle(named), owner)
+    if context.session is not None:
+        return await memories.adopt(handle_of(context.session), owner)
+    return await memories.open(owner)
+
+
+class Aggregator:
+    """Searches all sources. It keeps which of them fail, and nothing else of a call."""
+
+    def __init__(
+        self,
+        libraries: Libraries,
+        sources: Sequence[Source],
+        memories: Memories,
+        settings: Settings,
+        breaker: Breaker | None = None,
+    ) -> None:
+        self._libraries = libraries
+        self._sources = {source.name: source for source in sources}
+        self._memories = memories
+        self._settings = settings
+        self._breaker = breaker or Breaker(settings)
+
+    async def search(self, context: RequestContext, asked: KnowledgeSearch) -> KnowledgeAnswer:
+        plan = await self._plan(context, asked)
+        chosen, read_as = self._chosen(asked.sources, plan.query)
+        inquiries = {
+            name: replace(inquiry, asked=replace(inquiry.asked, snippet_length=asked.snippet_length))
+            for name, inquiry in read_inquiries(chosen, self._sources, asked.query, asked.filters).items()
+        }
+        async with self._libraries.library(plan.context) as opened:
+            library = WeighedLibrary(opened, plan.deadline_ms)
+            try:
+                span, envelope = await self._look(plan, library, inquiries)
+            finally:
+                library.close()
+        answer = _fill(replace(envelope, read_as=read_as or UNSET), span, plan)
+        await self._remember(plan, answer)
+        return answer
+
+    async def _look(
+        self, plan: _Plan, library: Library, inquiries: Mapping[str, Inquiry]
+    ) -> tuple[Span, KnowledgeAnswer]:
+        """The part of the ranking that the page is made of, and the answer without its hits."""
+        settings, depth = self._settings, self._settings.fanout_depth
+        fanout = Fanout(plan.context, library, inquiries, self._breaker, depth=depth, deadline_ms=plan.deadline_ms)
+        ranking = Ranking(fanout.ask, list(inquiries), plan.order, depth, settings.fanout_siblings_max)
+        await ranking.skip_to(plan.offset)
+        span = await examine(ranking, plan.seen, plan.limit, settings.fanout_examined_max)
+        envelope = KnowledgeAnswer(
+            results=(),
+            has_more=True,
+            next_offset=OFFSET_MAX,
+            total_estimated=ranking.total,
+            session=plan.memory.handle,
+            sources=_without_common_reading(fanout.reports, plan.query),
+            suppressed=settings.fanout_examined_max,
+            explain=await self._explain(plan, library) if plan.asked.explain else UNSET,
+        )
+        return span, envelope
+
+    async def _plan(self, context: RequestContext, asked: KnowledgeSearch) -> _Plan:
+        memory = await session_memory(self._memories, context, asked.session)
+        context = with_habits(context, memory.defaults)
+        habits, settings = habits_of(context), self._settings
+        order = asked.order_by or habits.order_by or "relevance"
+        sizes = (asked.limit, asked.snippet_length, habits.snippet_length)
+        is_default = all(size is None for size in sizes) and not asked.explain
+        most = settings.answer_max_bytes
+        deadline_ms = settings.fanout_deadline_ms if asked.deadline_ms is None else asked.deadline_ms
+        return _Plan(
+            asked=asked,
+            query=read_query(asked.query, settings),
+            # Sources without an argument for it take the order from here.
+            context=replace(context, config={**context.config, "order_by": order}),
+            memory=memory,
+            limit=max(1, min(LIMIT_MAX, DEFAULT_LIMIT if asked.limit is None else asked.limit)),
+            offset=max(0, min(OFFSET_MAX, asked.offset)),
+            order=order,
+            dedupe=asked.dedupe or habits.dedupe or settings.dedupe,
+            deadline_ms=max(1, min(settings.fanout_deadline_ms, deadline_ms)),
+            room_bytes=min(settings.answer_default_bytes, most) if is_default else most,
+        )
+
+    def _chosen(self, named: Sequence[str], query: ParsedQuery) -> tuple[dict[str, Source], str | None]:
+        """The sources to ask: those the call names and the query's `source:` allows."""
+        chosen = choose_sources(self._sources, named)
+        wanted = {name.lower() for name in query.filters.sources}
+        if not wanted:
+            return chosen, query.read_as
+        allowed = {name: source for name, source in chosen.items() if name in wanted}
+        if allowed:
+            return allowed, query.read_as
+        return (
+            {},
+            f"nothing: the query asks for source:{query.filters.sources[0]}, and searched are {', '.join(chosen)}",
+        )
+
+    async def _remember(self, plan: _Plan, answer: KnowledgeAnswer) -> None:
+        """Marks what is delivered. A memory that ended meanwhile has nothing to keep; the answer stands."""
+        delivered: dict[str, int] = {}
+        for item in answer.results:
+            delivered[item.uri] = item.version or 0
+            delivered |= dict.fromkeys(item.also_in or (), item.version or 0)
+        query = plan.asked.query[: self._settings.query_max_chars]
+        with suppress(SessionNotFound):
+            await self._memories.remember(plan.memory.handle, plan.context.principal.owner(), query, delivered)
+
+    async def _explain(self, plan: _Plan, library: Library) -> Explanation:
+        rows: int | None = None
+        frequencies: dict[str, int] | None = None
+        if plan.query.expression is not None and self._settings.search_scoring == "comparable":
+            with suppress(StorageError, Unavailable):
+                corpus = await library.corpus(plan.query, plan.deadline_ms)
+                words = (" ".join(term.word.alternatives[0].tokens) for term in plan.query.terms)
+                rows, frequencies = corpus.rows, dict(zip(words, corpus.frequencies, strict=True))
+        return Explanation(
+            order_by=plan.order,
+            scoring=self._settings.search_scoring,
+            rows=rows,
+            rows_with_term=frequencies,
+            hits_per_source=self._settings.fanout_depth,
+        )
+
+
+def _fill(envelope: KnowledgeAnswer, span: Span, plan: _Plan) -> KnowledgeAnswer:
+    """The answer with as many hits as there is room for beside the envelope, whose numbers are at their widest."""
+    items = {place.position: _item(place, plan) for place in (*span.fresh, *span.seen[: plan.limit])}
+    sizes = {position: len(msgspec.json.encode(item)) + 1 for position, item in items.items()}
+    room = plan.room_bytes - len(msgspec.json.encode(envelope))
+    page = compose_page(span, plan.dedupe, offset=plan.offset, limit=plan.limit, sizes=sizes, room=room)
+    return replace(
+        envelope,
+        results=tuple(items[place.position] for place in page.places),
+        has_more=page.next_offset is not None,
+        next_offset=page.next_offset,
+        suppressed=page.suppressed,
+        exhausted=page.exhausted,
+        cut=page.cut,
+    )
+
+
+def _item(place: Place, plan: _Plan) -> KnowledgeItem:
+    """The hit as it is told. Ranges to highlight are for programs; they get them from a source's own search."""
+    item, entry = place.entry.item, place.entry
+    explanation: HitExplanation | UnsetType = UNSET
+    if plan.asked.explain:
+        ranges = item.highlights if item.highlights is not UNSET else ()
+        text = item.snippet or ""
+        explanation = HitExplanation(
+            position=place.position,
+            rank_in_source=entry.rank,
+            terms=tuple(dict.fromkeys(text[start:end].casefold() for start, end in ranges)),
+            seen_before=is_seen(place, plan.memory.seen),
+        )
+    told = {**asdict(item), "highlights": UNSET}
+    return KnowledgeItem(**told, also_in=entry.also_in or UNSET, explain=explanation)
+
+
+def _without_common_reading(reports: Mapping[str, SourceReport], query: ParsedQuery) -> dict[str, SourceReport]:
+    """How the query was read is told once; a source adds what it alone has to say."""
+    return {
+        name: replace(report, read_as=UNSET) if report.read_as == query.read_as else report
+        for name, report in reports.items()
+    }

@@ -1,0 +1,164 @@
+"""The tools over all sources: search them at once, open any hit, and say what a session is to remember."""
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from aggregator.answers import KnowledgeAnswer
+from aggregator.filters import filter_names
+from aggregator.habits import Dedupe
+from aggregator.retrieval import KnowledgeGet, Retriever
+from aggregator.search import Aggregator, KnowledgeSearch, session_memory
+from config.errors import InvalidParams
+from config.settings import Settings
+from server.protocol.call import Call
+from server.protocol.catalog import Catalog, Hints, Tool
+from server.protocol.schema import input_schema
+from sessions.memory import Memories
+from sources.items import GetResponse
+from sources.source import Source
+from sources.storage.contract import Libraries
+
+# They change what the session remembers and nothing else; doing it twice is doing it once.
+_SESSION_ONLY = Hints(read_only_hint=False)
+
+
+class SessionConfigure(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Defaults for the calls of a session; what is left out stays as it is."""
+
+    session: Annotated[str | None, Meta(description="session of an earlier answer.")] = None
+    snippet_length: Annotated[int | UnsetType, Meta(description="Characters, 1..1000.")] = UNSET
+    max_tokens: Annotated[int | UnsetType, Meta(description="Budget of an answer of a get.")] = UNSET
+    sibling_window: Annotated[int | UnsetType, Meta(description="Chunks on each side.")] = UNSET
+    chars_per_token: Annotated[float | UnsetType, Meta(description="For estimates of tokens.")] = UNSET
+    order_by: Annotated[Literal["relevance", "recent"] | UnsetType, Meta(description="Of searches.")] = UNSET
+    dedupe: Annotated[Dedupe | UnsetType, Meta(description="Hits the session has seen.")] = UNSET
+
+
+class SessionReset(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    session: Annotated[str | None, Meta(description="session of an earlier answer.")] = None
+
+
+class SessionState(Struct, frozen=True, kw_only=True):
+    session: Annotated[str, Meta(description="Pass as session in later calls.")]
+    defaults: Annotated[Mapping[str, Any], Meta(description="What calls of the session go by.")]
+    forgotten: Annotated[int, Meta(description="Seen hits that were forgotten.")] | UnsetType = UNSET
+
+
+def add_aggregate(
+    catalog: Catalog, libraries: Libraries, sources: Sequence[Source], memories: Memories, settings: Settings
+) -> None:
+    catalog.add_tool(_search(Aggregator(libraries, sources, memories, settings), sources))
+    catalog.add_tool(_get(Retriever(libraries, sources, memories)))
+    catalog.add_tool(_configure(memories))
+    catalog.add_tool(_reset(memories))
+
+
+def _search(aggregator: Aggregator, sources: Sequence[Source]) -> Tool:
+    async def run(call: Call, given: KnowledgeSearch) -> KnowledgeAnswer:
+        return await aggregator.search(call.context, given)
+
+    return Tool(
+        name="knowledge_search",
+        title="Search everything",
+        description=(
+            "Search the user's whole library at once: notes, media, chats, characters, prompts. Best hits first; "
+            "scores are comparable across sources. Each hit tells what it costs to read (cost_tokens); open it with "
+            "knowledge_get. Pass the answer's session on, and later searches leave out what you have seen. "
+            'Example: {"query": "battery chemistry", "sources": ["notes", "media"], '
+            '"filters": {"media": {"media_types": ["video"]}}}'
+        ),
+        input=KnowledgeSearch,
+        output=KnowledgeAnswer,
+        schema=_search_schema(sources),
+        run=run,
+    )
+
+
+def _search_schema(sources: Sequence[Source]) -> Mapping[str, Any]:
+    """The schema of the arguments with the filters of the sources there are, so that a model need not guess them."""
+    schema = input_schema(KnowledgeSearch)
+    filters = {source.name: _filter_schema(source) for source in sources if filter_names(source)}
+    schema["properties"]["sources"]["items"] = {"type": "string", "enum": [source.name for source in sources]}
+    schema["properties"]["filters"] = {
+        "type": "object",
+        "description": schema["properties"]["filters"]["description"],
+        "properties": filters,
+        "additionalProperties": False,
+    }
+    return schema
+
+
+def _filter_schema(source: Source) -> Mapping[str, Any]:
+    known = input_schema(source.search_input)["properties"]
+    properties = {name: known[name] for name in filter_names(source)}
+    return {
+        "type": "object",
+        "description": f"Only {source.name} like this.",
+        "properties": properties,
+        "additionalProperties": False,
+    }
+
+
+def _get(retriever: Retriever) -> Tool:
+    async def run(call: Call, given: KnowledgeGet) -> GetResponse:
+        return await retriever.get(call.context, given)
+
+    return Tool(
+        name="knowledge_get",
+        title="Read any item",
+        description=(
+            "Read an item of any source: a snippet, the passage at loc or query with its neighbours, or all of it, "
+            "within a token budget. "
+            'Example: {"uri": "notes://6f1c", "query": "rollback", '
+            '"retrieval": {"mode": "chunk_with_siblings", "max_tokens": 1500}}'
+        ),
+        input=KnowledgeGet,
+        output=GetResponse,
+        run=run,
+    )
+
+
+def _configure(memories: Memories) -> Tool:
+    async def run(call: Call, given: SessionConfigure) -> SessionState:
+        defaults = {name: value for name, value in msgspec.to_builtins(given).items() if name != "session"}
+        memory = await session_memory(memories, call.context, given.session)
+        kept = await memories.configure(memory.handle, call.context.principal.owner(), defaults)
+        return SessionState(session=kept.handle, defaults=dict(kept.defaults))
+
+    return Tool(
+        name="session_configure",
+        title="Set a session's defaults",
+        description=(
+            "Set what knowledge_search and knowledge_get go by in this session where a call does not say. "
+            'Example: {"order_by": "recent", "snippet_length": 150}'
+        ),
+        input=SessionConfigure,
+        output=SessionState,
+        hints=_SESSION_ONLY,
+        run=run,
+    )
+
+
+def _reset(memories: Memories) -> Tool:
+    async def run(call: Call, given: SessionReset) -> SessionState:
+        if given.session is None and call.context.session is None:
+            raise InvalidParams("session: got nothing, expected the session of an earlier answer")
+        memory = await session_memory(memories, call.context, given.session)
+        forgotten = await memories.reset(memory.handle, call.context.principal.owner())
+        return SessionState(session=forgotten.handle, defaults={}, forgotten=len(forgotten.seen))
+
+    return Tool(
+        name="session_reset",
+        title="Forget what was seen",
+        description=(
+            "Forget what this session has seen, its recent queries and its defaults; all hits may come again. "
+            'Example: {"session": "Zk3v"}'
+        ),
+        input=SessionReset,
+        output=SessionState,
+        hints=_SESSION_ONLY,
+        run=run,
+    )

@@ -1,0 +1,229 @@
+"""Sources that fail, hang or answer nonsense: the others' hits arrive, and the answer says what happened."""
+
+import asyncio
+import math
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from config.errors import DiskFull, InvalidParams, SourceTimeout, StorageError, Unavailable
+from sources.items import SearchResponse
+from tests.aggregator.shelves import (
+    BareLibrary,
+    FailingShelf,
+    GarbageShelf,
+    HangingLibrary,
+    HangingShelf,
+    Shelf,
+    StubbornShelf,
+    WeighingShelf,
+    hit,
+    open_desk,
+    uris,
+)
+
+NAMES = ("notes", "media", "chats", "characters", "prompts")
+
+
+def sound(*names: str) -> list[Shelf]:
+    return [Shelf(name, [hit(name, number) for number in range(3)]) for name in names]
+
+
+ERRORS = {
+    "storage": (StorageError("the file is damaged"), "error", "the file is damaged"),
+    "disk": (DiskFull(), "error", "the disk is full; nothing was written"),
+    "engine deadline": (SourceTimeout("notes", 20), "timeout", "notes did not answer within 20 ms"),
+    "capacity": (Unavailable("too many reads"), "error", "too many reads"),
+    "refusal": (InvalidParams("query: too odd"), "error", "query: too odd"),
+    "bug": (ZeroDivisionError("secret: /home/ada/x.db"), "error", "failed unexpectedly"),
+    "cancelled itself": (asyncio.CancelledError(), "error", "failed unexpectedly"),
+}
+
+
+@pytest.mark.parametrize("broken", NAMES)
+@pytest.mark.parametrize("kind", list(ERRORS))
+async def test_a_failing_source_costs_its_own_hits_and_is_told(broken: str, kind: str) -> None:
+    error, status, sentence = ERRORS[kind]
+    others = [name for name in NAMES if name != broken]
+    desk = open_desk(*sound(*others), FailingShelf(broken, error))
+
+    answer = await desk.ask()
+
+    assert len(answer.results) == 12
+    report = answer.sources[broken]
+    assert (report.status, report.error) == (status, sentence)
+    assert {answer.sources[name].status for name in others} == {"ok"}
+
+
+@pytest.mark.parametrize("late", NAMES)
+async def test_a_hanging_source_is_left_out_at_the_deadline_and_let_go(late: str) -> None:
+    hanging = HangingShelf(late)
+    others = [name for name in NAMES if name != late]
+    desk = open_desk(*sound(*others), hanging)
+
+    answer = await desk.ask(deadline_ms=20)
+
+    assert len(answer.results) == 12
+    assert (answer.sources[late].status, answer.sources[late].error) == ("timeout", "did not answer within 20 ms")
+    assert hanging.was_let_go
+
+
+async def test_a_source_that_does_not_even_stop_holds_nobody_up() -> None:
+    stubborn = StubbornShelf("media")
+    answer = await asyncio.wait_for(open_desk(*sound("notes"), stubborn).ask(deadline_ms=20), 5)
+    stubborn.end.set()
+
+    assert len(answer.results) == 3
+    assert answer.sources["media"].status == "timeout"
+
+
+async def test_a_call_that_is_cancelled_lets_go_of_every_source() -> None:
+    shelves = [HangingShelf(name) for name in NAMES]
+    call = asyncio.create_task(open_desk(*shelves).ask())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await asyncio.sleep(0)
+
+    assert [shelf.was_let_go for shelf in shelves] == [True] * 5
+
+
+EMPTY = SearchResponse(results=(), has_more=False, next_offset=None, total_estimated=0)
+GARBAGE: dict[str, Any] = {
+    "nothing": None,
+    "a list": [1, 2],
+    "text for results": replace(EMPTY, results="abc"),
+    "results of another": replace(EMPTY, results=(hit("notes", 1),)),
+    "no number": replace(EMPTY, results=(hit("media", 1, math.nan),)),
+    "a score above one": replace(EMPTY, results=(hit("media", 1, 7.0),)),
+    "a score below zero": replace(EMPTY, results=(hit("media", 1, -0.1),)),
+    "text for a score": replace(EMPTY, results=(replace(hit("media", 1), score="best"),)),
+    "a date that is none": replace(EMPTY, results=(replace(hit("media", 1), last_modified=5),)),
+    "no uri": replace(EMPTY, results=(replace(hit("media", 1), uri=None),)),
+    "a number for a title": replace(EMPTY, results=(replace(hit("media", 1), title=5),)),
+    "tags nobody can write": replace(EMPTY, results=(replace(hit("media", 1), tags=object()),)),
+    "text for a cost": replace(EMPTY, results=(replace(hit("media", 1), cost_tokens="much"),)),
+    "ranges without ends": replace(EMPTY, results=(replace(hit("media", 1), highlights=((1,),)),)),
+    "more than was asked for": replace(EMPTY, results=tuple(hit("media", n) for n in range(101))),
+    "text for a total": replace(EMPTY, total_estimated="many"),
+    "text for an offset": replace(EMPTY, has_more=True, next_offset="7"),
+}
+
+
+@pytest.mark.parametrize("kind", list(GARBAGE))
+async def test_an_answer_that_makes_no_sense_is_a_failure_of_its_source(kind: str) -> None:
+    answer = await open_desk(*sound("notes"), GarbageShelf("media", GARBAGE[kind])).ask()
+
+    assert uris(answer) == ["notes://0", "notes://1", "notes://2"]
+    assert (answer.sources["media"].status, answer.sources["media"].error) == ("error", "its answer could not be read")
+
+
+async def test_a_source_that_fails_between_pages_leaves_the_others_their_pages() -> None:
+    notes = Shelf("notes", [hit("notes", number, 0.5) for number in range(8)])
+    media = FailingShelf("media", StorageError("gone"), [hit("media", number, 0.9) for number in range(8)], after=1)
+    desk = open_desk(notes, media, fanout_depth=4)
+
+    answer = await desk.ask(limit=16)
+
+    assert sorted(uris(answer)) == sorted([*(f"notes://{n}" for n in range(8)), *(f"media://{n}" for n in range(4))])
+    assert (answer.sources["media"].status, answer.total_estimated) == ("error", None)
+
+
+async def test_when_all_fail_the_answer_is_empty_and_says_why() -> None:
+    answer = await open_desk(*(FailingShelf(name, StorageError("gone")) for name in NAMES)).ask()
+
+    assert (answer.results, answer.has_more, answer.total_estimated) == ((), False, None)
+    assert {report.error for report in answer.sources.values()} == {"gone"}
+
+
+async def test_words_that_cannot_be_counted_do_not_keep_the_answer_from_being_explained() -> None:
+    desk = open_desk(*sound("notes"), library=BareLibrary(StorageError("gone")))
+
+    answer = await desk.ask(explain=True)
+
+    assert answer.explain
+    assert (len(answer.results), answer.explain.rows_with_term) == (3, None)
+
+
+@pytest.mark.parametrize("sources", [1, 3])
+async def test_words_whose_counting_hangs_hold_no_source_up(sources: int) -> None:
+    """A file that hangs is read by every count, and must not cost the sources in other files their hits."""
+    shelves = [WeighingShelf(name, [hit(name, 1)]) for name in NAMES[:sources]]
+    library = HangingLibrary()
+
+    answer = await open_desk(*shelves, library=library).ask(deadline_ms=200)
+
+    assert len(answer.results) == sources
+    assert {report.status for report in answer.sources.values()} == {"ok"}
+    assert library.counts == 1
+
+
+async def test_words_are_counted_once_for_all_sources() -> None:
+    library = BareLibrary()
+    shelves = [WeighingShelf(name, [hit(name, 1)]) for name in NAMES]
+
+    await open_desk(*shelves, library=library).ask(explain=True)
+
+    assert library.counts == 1
+
+
+# -- the breaker --------------------------------------------------------------------------------------------------
+
+
+async def test_a_source_that_keeps_failing_is_passed_by_for_a_while_and_told() -> None:
+    media = FailingShelf("media", StorageError("gone"))
+    desk = open_desk(*sound("notes"), media, breaker_failures=2, breaker_pause_s=30)
+    for _ in range(2):
+        assert (await desk.ask(dedupe="off")).sources["media"].status == "error"
+
+    desk.clock.now = 1
+    answer = await desk.ask(dedupe="off")
+
+    assert answer.sources["media"].status == "skipped"
+    assert answer.sources["media"].error == "passed by after repeated failures; asked again in 29 s"
+    assert len(answer.results) == 3
+    assert len(media.asked) == 2
+
+
+async def test_after_the_pause_it_is_asked_again_and_one_more_failure_is_enough() -> None:
+    media = FailingShelf("media", StorageError("gone"))
+    desk = open_desk(media, breaker_failures=2, breaker_pause_s=30)
+    for _ in range(2):
+        await desk.ask()
+
+    desk.clock.now = 30
+    assert (await desk.ask()).sources["media"].status == "error"
+    assert (await desk.ask()).sources["media"].status == "skipped"
+
+
+async def test_a_source_that_recovers_is_trusted_as_before() -> None:
+    media = FailingShelf("media", StorageError("gone"))
+    desk = open_desk(media, breaker_failures=2, breaker_pause_s=30)
+    await desk.ask()
+    media.error = None
+    assert (await desk.ask()).sources["media"].status == "ok"
+
+    media.error = StorageError("gone")
+    await desk.ask()
+
+    assert (await desk.ask()).sources["media"].status == "error"
+
+
+async def test_one_users_failures_keep_no_source_from_another() -> None:
+    media = FailingShelf("media", StorageError("gone"), [hit("media", 1)])
+    desk = open_desk(media, breaker_failures=1, breaker_pause_s=30)
+    await desk.ask(user="ada")
+    media.error = None
+
+    assert (await desk.ask(user="ada")).sources["media"].status == "skipped"
+    assert uris(await desk.ask(user="ben")) == ["media://1"]
+
+
+async def test_a_refused_query_does_not_count_as_a_failure() -> None:
+    desk = open_desk(FailingShelf("media", InvalidParams("query: too odd")), breaker_failures=1)
+
+    assert [(await desk.ask()).sources["media"].status for _ in range(3)] == ["error"] * 3

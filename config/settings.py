@@ -90,7 +90,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = "normal"
     library_open_max: Annotated[
         int,
-        _number("users", "Users whose libraries are open at once; 0 takes 256, or fewer if files run out.", 0, 100_000),
+        _number("users", "Users whose libraries are open at once; 0 takes 128, or fewer if files run out.", 0, 100_000),
     ] = 0
     library_jobs_max: Annotated[
         int,

@@ -87,6 +87,27 @@ def _title_bonus(weights: Sequence[float], total: float, title: TitleMatch | Non
     return held / total * title.share
 
 
+class Scorer:
+    """`score` for the many hits of one query, whose counts come as plain numbers and whose prominent part is the title
+    where they have one."""
+
+    def __init__(self, weights: Sequence[float], prominence: Prominence) -> None:
+        self._weights = tuple(weights)
+        self._total = sum(weights)
+        self._prominence = prominence.weight
+
+    def score(self, prominent: Sequence[int], other: Sequence[int], length_chars: int, title_share: float) -> float:
+        if self._total <= 0:
+            return 0.0
+        damping = _SATURATION * (1 - _LENGTH_SHARE + _LENGTH_SHARE * length_chars / _MEAN_LENGTH_CHARS)
+        found = titled = 0.0
+        for weight, most, rest in zip(self._weights, prominent, other, strict=True):
+            occurrences = self._prominence * most + rest
+            found += weight * occurrences / (occurrences + damping)
+            titled += weight if most else 0.0
+        return (found + _TITLE_SHARE * titled * title_share) / self._total / (1 + _TITLE_SHARE)
+
+
 def title_share(title_stems: frozenset[str], query_stems: frozenset[str]) -> float:
     """The share of a title's stems that the query names."""
     return len(title_stems & query_stems) / len(title_stems) if title_stems else 0.0

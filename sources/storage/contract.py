@@ -44,8 +44,9 @@ class Search(Struct, frozen=True, kw_only=True):
 
     A query without an expression lists what passes the filters, newest first and all with score 0; without filters
     either it finds nothing. `within` looks inside one item only (every passage of it, also of media, is a hit then).
-    `scoring="minmax"` gives each hit the seed's score over all hits of the query, whichever page it is on. With a
-    `corpus` (see `Library.corpus`) the comparable score weighs terms by it, without by the searched source alone.
+    `scoring="minmax"` gives each hit the seed's score over all hits of the query, whichever page it is on. The
+    comparable score weighs terms by how common they are in the whole library: by `corpus` (see `Library.corpus`), where
+    somebody has counted already.
 
     An item needs all of `tags`, one of `media_types`, one of `senders` (any case), and a `created_at` from `date_from`
     to `date_to`, both included and in the one ISO form; a message is judged by its own.

@@ -17,7 +17,7 @@ from sources.storage.sqlite import cleaning
 from sources.storage.sqlite.collection import Collection
 from sources.storage.sqlite.counting import Counter
 from sources.storage.sqlite.items import Column, Derived, Form, Items, Stamp, form_of, read_objects, read_texts
-from sources.storage.sqlite.schema.chacha import CHATS_INDEX
+from sources.storage.sqlite.schema.chacha import CHATS_INDEX, MESSAGE_CONTEXT, MESSAGE_OWN
 from sources.storage.sqlite.target import Candidate, Filter, Target, dated, either, equal, json_list, one_of, tagged
 
 _DEFAULT_ROLE = "user"
@@ -74,9 +74,9 @@ MESSAGES = Items(
 _HIT = "c.uuid, c.title, c.tags"
 _MESSAGE_ROWS = f"""
     SELECT {_HIT}, m.content, m.created_at, m.last_modified, m.version, m.content_hash, length(m.content),
-        m.uuid, m.position, m.sender, m.role, s.own, s.context, s.id
-    FROM json_each(?) wanted CROSS JOIN message_source s ON s.id = wanted.value
-        CROSS JOIN messages m ON m.id = s.id CROSS JOIN conversations c ON c.id = m.conversation_id
+        m.uuid, m.position, m.sender, m.role, {MESSAGE_OWN}, {MESSAGE_CONTEXT}, m.id
+    FROM json_each(?) wanted CROSS JOIN messages m ON m.id = wanted.value
+        CROSS JOIN conversations c ON c.id = m.conversation_id
 """
 # A title is shown with the beginning of its conversation.
 _TITLE_ROWS = f"""
@@ -117,9 +117,11 @@ def _listed(search: Search) -> str:
 
 
 def _candidates(connection: sqlite3.Connection, numbers: Sequence[int]) -> Sequence[Candidate]:
-    messages = connection.execute(_MESSAGE_ROWS, (json_list([number for number in numbers if number > 0]),))
-    titles = connection.execute(_TITLE_ROWS, (json_list([number for number in numbers if number < 0]),))
-    rows = {row[-1]: row for row in (*messages, *titles)}
+    messages = [number for number in numbers if number > 0]
+    titles = [number for number in numbers if number < 0]
+    rows = {row[-1]: row for row in connection.execute(_MESSAGE_ROWS, (json_list(messages),))}
+    if titles:
+        rows |= {row[-1]: row for row in connection.execute(_TITLE_ROWS, (json_list(titles),))}
     return [_candidate(rows[number]) for number in numbers]
 
 

@@ -8,18 +8,17 @@ import asyncio
 import sqlite3
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
-from contextlib import asynccontextmanager
-from functools import partial
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Generic, Self, TypeVar
 
 import aiosqlite
 
 from config.errors import Unavailable
 from sources.storage.sqlite.errors import Interrupted, is_busy
+from sources.storage.sqlite.index import TextIndex
 
 T = TypeVar("T")
-Work = Callable[[sqlite3.Connection], T]
+Work = Callable[["JobConnection"], T]
 
 # SQLite waits this long for another process's lock; it cannot be interrupted while it does, so it is short and the
 # job is tried again until its deadline.
@@ -55,6 +54,8 @@ class JobConnection(sqlite3.Connection):
         # Set where the file was opened as one that never changes; then it is opened again before it does.
         self.is_frozen = False
         self.segment_version = 0
+        # The schemas under which other files of the same user can be read, and the full-text tables in each.
+        self.attached: dict[str, tuple[TextIndex, ...]] = {}
         # The second belt: it stops a job even while the event loop is too busy to do so.
         self.set_progress_handler(self._has_to_stop, _STEPS_PER_LOOK)
 
@@ -143,27 +144,14 @@ class Channel(aiosqlite.Connection):
 
     async def read(self, work: Work[T], due: float) -> T:
         """Run the work on one snapshot. A caller that stops waiting stops the work."""
-        job = Job(work, due)
-        raw = self._raw
-        try:
-            async with self._my_turn():
-                return await self._hop(partial(raw.perform, job, "BEGIN"))
-        finally:
-            raw.stop(job)
+        return await self._run(Job(work, due), "BEGIN", _nothing)
 
     async def write(self, work: Work[T], due: float, begun: Callable[[], None]) -> T:
         """Run the work in one transaction, begun as a writer so that it can never fail half-way for a lock.
 
         Once `begun` was called, its own thread keeps the deadline: the caller must hear whether it was committed.
         """
-        job = Job(work, due)
-        raw = self._raw
-        try:
-            async with self._my_turn():
-                begun()
-                return await self._hop(partial(raw.perform, job, "BEGIN IMMEDIATE"))
-        finally:
-            raw.stop(job)
+        return await self._run(Job(work, due), "BEGIN IMMEDIATE", begun)
 
     async def close(self) -> None:
         """Stop what runs and close. Without the first step this would wait for every job in the queue."""
@@ -190,21 +178,24 @@ class Channel(aiosqlite.Connection):
             raise Unavailable("the library is closed")
         return self._connection
 
-    async def _hop(self, function: Callable[[], T]) -> T:
-        result: T = await self._execute(function)  # type: ignore[no-untyped-call]  # untyped there
-        return result
-
-    @asynccontextmanager
-    async def _my_turn(self) -> AsyncIterator[None]:
+    async def _run(self, job: Job[T], begin: str, begun: Callable[[], None]) -> T:
         if self._queued >= self._queue_max:
             raise Unavailable("too many calls are waiting for this library; try again in a moment")
+        raw = self._raw
         self._queued += 1
         try:
             # The turn first: a slot held by a job that waits for its own connection would keep a core idle.
             async with self._turn, self._slots:
-                yield
+                begun()
+                result: T = await self._execute(raw.perform, job, begin)  # type: ignore[no-untyped-call]  # there
+                return result
         finally:
             self._queued -= 1
+            raw.stop(job)
+
+
+def _nothing() -> None:
+    """What a read does when it begins."""
 
 
 class LazyChannel:

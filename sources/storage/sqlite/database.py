@@ -26,7 +26,7 @@ from sources.storage.sqlite.errors import (
     is_busy,
     is_unwritable,
     out_of_descriptors,
-    translated,
+    translate,
 )
 from sources.storage.sqlite.index import TextIndex, drain, mark_segmented, renew, segment_version
 from sources.storage.sqlite.migrations import Blueprint, is_current, migrate, schema_version
@@ -36,6 +36,7 @@ T = TypeVar("T")
 
 _STATEMENTS_CACHED = 256
 _LOG_MAX_BYTES = 8 * 1024 * 1024
+_SIBLING_CACHE_KIB = 128
 _PAUSE_S = 0.005
 _BEFORE_ALL = -(2**63)
 
@@ -84,40 +85,50 @@ class Database:
         self._reader = LazyChannel(self._open_reader)
         self._writer = LazyChannel(self._open_writer)
         self._renewal: asyncio.Task[None] | None = None
-        self.statistics = Statistics()
+        self.statistics = Statistics(blueprint.indexes)
+        # The user's other files: a reader looks into them to see how common a word is in the whole library.
+        self.siblings: tuple[Database, ...] = ()
 
     async def read(self, source: str, work: Work[T], deadline_ms: int | None = None) -> T:
         """Run the work on one snapshot of the file, within the deadline (that of the settings, if none is given)."""
         deadline_ms = self.engine.deadline_ms if deadline_ms is None else deadline_ms
         due = time.monotonic() + deadline_ms / 1000
         # The caller is let go at the deadline, even if SQLite is still stopping.
-        with translated(source, deadline_ms):
+        try:
             async with asyncio.timeout(deadline_ms / 1000):
                 channel = self._reader.channel or await self._reader.open()
                 return await channel.read(work, due)
+        except (sqlite3.Error, TimeoutError) as error:
+            raise translate(error, source, deadline_ms) from error
 
     async def write(self, source: str, index: TextIndex, work: Work[T]) -> T:
         """Run the work in one transaction, and let the index follow in the same."""
         deadline_ms = self.engine.deadline_ms
         due = time.monotonic() + deadline_ms / 1000
-        with translated(source, deadline_ms):
+        try:
             async with asyncio.timeout(deadline_ms / 1000) as waiting:
                 channel = self._writer.channel or await self._writer.open()
                 return await channel.write(partial(_with_index, work, index), due, lambda: waiting.reschedule(None))
+        except (sqlite3.Error, TimeoutError) as error:
+            raise translate(error, source, deadline_ms) from error
 
     async def corpus(self, query: ParsedQuery, deadline_ms: int) -> Corpus:
-        """How common the terms of a query are in all collections of this file."""
-        indexes = tuple(dict.fromkeys(table.index for table in self.blueprint.segmented))
-        work = partial(self.statistics.corpus, indexes, query)
-        return await self.read(self.blueprint.kind, work, deadline_ms)
+        """How common the terms of a query are in the whole library."""
+        return await self.read(self.blueprint.kind, partial(self.statistics.corpus, query), deadline_ms)
 
     async def close(self) -> None:
-        """To be called when nobody uses it any more."""
+        """To be called when nobody uses the file any more."""
+        await self.close_reader()
+        await self.close_writer()
+
+    async def close_reader(self) -> None:
         if self._renewal is not None:
             self._renewal.cancel()
             with suppress(asyncio.CancelledError):
                 await self._renewal
         await self._reader.close()
+
+    async def close_writer(self) -> None:
         await self._writer.close()
 
     async def _open_reader(self) -> Channel:
@@ -152,7 +163,7 @@ class Database:
             logger.warning("the index of a {} library could not be renewed: {}", kind, error.message)
 
 
-def _with_index(work: Work[T], index: TextIndex, connection: sqlite3.Connection) -> T:
+def _with_index(work: Work[T], index: TextIndex, connection: JobConnection) -> T:
     result = work(connection)
     drain(connection, index)
     return result
@@ -187,10 +198,25 @@ def _connect_reader(database: "Database", due: float) -> JobConnection:
             _connect_writer(database, due).close()
             connection = _connect(path, database.engine.reading, due)
         connection.segment_version = segment_version(connection)
+        for sibling in database.siblings:
+            _attach(connection, sibling)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _attach(connection: JobConnection, sibling: "Database") -> None:
+    """Let a reader see another file of the same user. Without it words are weighed by what can be seen: a damaged
+    file does not keep the others from being searched."""
+    kind = sibling.blueprint.kind
+    try:
+        connection.execute(f"ATTACH DATABASE ? AS {kind}", (str(_path(sibling)),))
+        connection.execute(f"PRAGMA {kind}.cache_size = -{_SIBLING_CACHE_KIB}")
+    except (StorageError, sqlite3.Error) as error:
+        logger.warning("words are weighed without the {} of the library: {}", kind, error)
+    else:
+        connection.attached[kind] = sibling.blueprint.indexes
 
 
 def _path(database: "Database") -> Path:

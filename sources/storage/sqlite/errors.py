@@ -3,8 +3,6 @@
 import errno
 import os
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from config.errors import DiskFull, FlorilegiumError, SourceTimeout, StorageError, Unavailable
 
@@ -31,17 +29,6 @@ class Interrupted(sqlite3.OperationalError):
     sqlite_errorcode = sqlite3.SQLITE_INTERRUPT
 
 
-@contextmanager
-def translated(source: str, deadline_ms: int) -> Iterator[None]:
-    """Errors of one read or write of `source`, which had `deadline_ms` to finish."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        raise _translate(error, source, deadline_ms) from error
-    except TimeoutError:
-        raise SourceTimeout(source, deadline_ms) from None
-
-
 def is_busy(error: sqlite3.Error) -> bool:
     """Whether another connection holds a lock, so that the same job may succeed in a moment."""
     return _code(error) & 0xFF in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}
@@ -50,6 +37,11 @@ def is_busy(error: sqlite3.Error) -> bool:
 def is_unwritable(error: sqlite3.Error) -> bool:
     """Whether a file could not be opened as SQLite likes to: with room for its log beside it."""
     return _code(error) & 0xFF in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether a file cannot be read at all, today or tomorrow."""
+    return _code(error) & 0xFF in {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR}
 
 
 def out_of_descriptors() -> Unavailable:
@@ -69,7 +61,10 @@ def descriptors_are_used_up(error: BaseException | None) -> bool:
     return False
 
 
-def _translate(error: sqlite3.Error, source: str, deadline_ms: int) -> FlorilegiumError:
+def translate(error: sqlite3.Error | TimeoutError, source: str, deadline_ms: int) -> FlorilegiumError:
+    """What became of one read or write of `source`, which had `deadline_ms` to finish."""
+    if isinstance(error, TimeoutError):
+        return SourceTimeout(source, deadline_ms)
     code = _code(error)
     primary = code & 0xFF
     if primary == sqlite3.SQLITE_INTERRUPT:

@@ -1,6 +1,5 @@
 """One user's library: three files, and the collections in them as one client uses them."""
 
-import asyncio
 from functools import partial
 
 from config.paths import DataRoot, UserId
@@ -26,14 +25,19 @@ class Shelf:
         self.chacha = Database(CHACHA, partial(data_root.ensure_database, user_id, "chacha"), engine)
         self.media = Database(MEDIA, partial(data_root.ensure_database, user_id, "media"), engine)
         self.prompts = Database(PROMPTS, partial(data_root.ensure_database, user_id, "prompts"), engine)
+        for database in self.files:
+            database.siblings = tuple(other for other in self.files if other is not database)
 
     @property
     def files(self) -> tuple[Database, Database, Database]:
         return self.chacha, self.media, self.prompts
 
     async def close(self) -> None:
+        """The writers last: whoever closes a file last tidies up its log."""
         for database in self.files:
-            await database.close()
+            await database.close_reader()
+        for database in self.files:
+            await database.close_writer()
 
 
 class SqliteLibrary:
@@ -65,6 +69,4 @@ class SqliteLibrary:
         return SqlitePrompts(self._shelf.prompts, self._rules, self._client_id)
 
     async def corpus(self, query: ParsedQuery, deadline_ms: int) -> Corpus:
-        files = await asyncio.gather(*(database.corpus(query, deadline_ms) for database in self._shelf.files))
-        frequencies = zip(*(part.frequencies for part in files), strict=True)
-        return Corpus(sum(part.rows for part in files), tuple(map(sum, frequencies)))
+        return await self._shelf.chacha.corpus(query, deadline_ms)

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from config.errors import StorageError
 from config.paths import DatabaseKind
-from sources.storage.sqlite.index import Segmented, mark_segmented
+from sources.storage.sqlite.index import Segmented, TextIndex, mark_segmented
 
 Migration = Sequence[str]
 
@@ -21,6 +21,10 @@ class Blueprint(Struct, frozen=True):
     kind: DatabaseKind
     migrations: tuple[Migration, ...]
     segmented: tuple[Segmented, ...]
+
+    @property
+    def indexes(self) -> tuple[TextIndex, ...]:
+        return tuple(dict.fromkeys(table.index for table in self.segmented))
 
 
 def schema_version(connection: sqlite3.Connection) -> int:

@@ -19,13 +19,13 @@ from sources.storage.sqlite.database import Engine
 from sources.storage.sqlite.idempotency import KeyMemory
 from sources.storage.sqlite.library import Shelf, SqliteLibrary
 
-# Three files; each a database and a log for its reader and for its writer, and the memory that both share.
-_DESCRIPTORS_PER_USER = 3 * 5
+# Three files, each a database and a log for its writer and for all three readers, and the memory that these share.
+_DESCRIPTORS_PER_USER = 3 * (2 * 4 + 1)
 # For sockets, logs and the control database.
 _DESCRIPTORS_RESERVED = 200
 _DESCRIPTORS_WANTED = 65_536
-# More open users than this are not faster: a closed library is open again in a few milliseconds.
-_OPEN_USERS = 256
+# Each takes up to 3 MB. More of them are not faster: a closed library is open again in a few milliseconds.
+_OPEN_USERS = 128
 
 
 class SqliteLibraries:

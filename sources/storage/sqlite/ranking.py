@@ -6,17 +6,17 @@ So a page costs the scoring of a block or two, and a hit has the same place and 
 
 # ruff: noqa: S608 - SQL here is made of constants alone; values are parameters
 
-import sqlite3
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from operator import or_
 
 from sources.query import Expression
 from sources.records import Found, Hit
-from sources.scoring import Frequencies, TermStatistics, TitleMatch, scale_to_range, score, term_weights, title_share
-from sources.scoring import Hit as Evidence
+from sources.scoring import Scorer, TermStatistics, scale_to_range, term_weights, title_share
 from sources.segment import STOPWORDS, stem
-from sources.storage.contract import Corpus, Search
+from sources.storage.contract import Search
 from sources.storage.sqlite.bands import Band, Planner
+from sources.storage.sqlite.connection import JobConnection
 from sources.storage.sqlite.counting import Counter
 from sources.storage.sqlite.match import match_text
 from sources.storage.sqlite.places import Place, Places, is_first
@@ -38,7 +38,7 @@ class Ranking:
 
     def __init__(
         self,
-        connection: sqlite3.Connection,
+        connection: JobConnection,
         target: Target,
         search: Search,
         statistics: Statistics,
@@ -61,7 +61,7 @@ class Ranking:
         frequencies = [self._count(self._match(term.word)) for term in self._search.query.terms]
         planner = Planner(self._match, self._count, self._ranked_rows_max)
         bands = planner.bands(self._search, expression, frequencies)
-        found = self._window(bands, self._order(bands[0], frequencies))
+        found = self._window(bands, self._order(bands[0]))
         return self._page(found, Band(self._match(expression), "newest"), sum(frequencies))
 
     def _match(self, expression: Expression) -> str:
@@ -123,26 +123,27 @@ class Ranking:
         return Places(self._target, band, self._filter, self._item_bits, is_ranked)
 
     def _size(self, band: Band) -> int:
+        if not (self._filter or self._item_bits or band.excluded):
+            return self._count(band.match)
         return self._statistics.count(self._connection, *self._places(band).count())
 
     # The order within a block
 
-    def _order(self, band: Band, frequencies: Sequence[int]) -> _Order:
-        return self._scale(band) if self._search.scoring == "minmax" else self._compare(frequencies)
+    def _order(self, band: Band) -> _Order:
+        return self._scale(band) if self._search.scoring == "minmax" else self._compare()
 
-    def _compare(self, frequencies: Sequence[int]) -> _Order:
+    def _compare(self) -> _Order:
         terms = self._search.query.terms
-        own = Corpus(self._statistics.rows(self._connection, self._target.index), tuple(frequencies))
-        corpus = self._search.corpus or own
+        corpus = self._search.corpus or self._statistics.corpus(self._search.query, self._connection)
         known = [TermStatistics(rows, term.count) for rows, term in zip(corpus.frequencies, terms, strict=True)]
-        weights = term_weights(corpus.rows, known)
+        scorer = Scorer(term_weights(corpus.rows, known), self._target.prominence)
         stems = frozenset(stem(token) for term in terms for phrase in term.word.alternatives for token in phrase.tokens)
         key = _score if self._search.query.explicit else _whole_and_score
         is_sorted = self._search.order == "relevance"
 
         def order(block: list[Candidate]) -> None:
             for candidate in block:
-                self._rate(candidate, weights, stems)
+                self._rate(candidate, scorer, stems)
             if is_sorted:
                 block.sort(key=_identity)
                 block.sort(key=_age, reverse=True)
@@ -150,15 +151,14 @@ class Ranking:
 
         return order
 
-    def _rate(self, candidate: Candidate, weights: Sequence[float], stems: frozenset[str]) -> None:
+    def _rate(self, candidate: Candidate, scorer: Scorer, stems: frozenset[str]) -> None:
         prominent = self._counter.count(candidate.prominent)
         other = self._counter.count(candidate.other)
-        title = None
+        share = 0.0
         if candidate.has_title and any(prominent):
-            title = TitleMatch(tuple(map(bool, prominent)), title_share(_title_stems(candidate.prominent), stems))
-        evidence = Evidence(tuple(map(Frequencies, prominent, other)), candidate.chars, self._target.prominence, title)
-        candidate.holds_all = is_first(candidate.rank) or all(map(int.__or__, prominent, other))
-        candidate.score = round(score(weights, evidence), _SCORE_DIGITS)
+            share = title_share(_title_stems(candidate.prominent), stems)
+        candidate.holds_all = is_first(candidate.rank) or all(map(or_, prominent, other))
+        candidate.score = round(scorer.score(prominent, other, candidate.chars, share), _SCORE_DIGITS)
 
     def _scale(self, band: Band) -> _Order:
         """The seed's score: the rank's place between the worst and the best of all matches."""

@@ -119,6 +119,17 @@ async def test_a_deleted_message_is_nobodys_context(ada: Library, ben: Library) 
     assert added[0].position == 5
 
 
+async def test_the_context_reaches_over_deleted_messages(ada: Library) -> None:
+    conversation = await ada.chats.create(ConversationDraft(), said("tea", "a", "b", "c", "d"))
+    messages = (await ada.chats.messages(conversation.id, 10, 0)).rows
+    await ada.chats.delete_message(messages[1].id)
+    await ada.chats.delete_message(messages[2].id)
+    assert sorted(await found_texts(ada, "tea")) == ["c", "d", "tea"]
+    await ada.chats.update_message(messages[0].id, MessageDraft(content="coffee"))
+    assert await found_texts(ada, "tea") == []
+    assert sorted(await found_texts(ada, "coffee")) == ["c", "coffee", "d"]
+
+
 async def test_the_messages_of_a_deleted_conversation_are_hidden_everywhere(ada: Library) -> None:
     conversation = await ada.chats.create(ConversationDraft(title="Tea time"), said("tea", uuid="m-1"))
     await ada.chats.delete(conversation.id)

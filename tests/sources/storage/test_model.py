@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import hypothesis.strategies as st
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, multiple, rule
 
 from sources.query import parse
@@ -156,9 +156,13 @@ class LibraryMachine(RuleBasedStateMachine):
 
     # Looking
 
-    @rule(owner=owners, word=st.sampled_from(WORDS))
-    def look(self, owner: str, word: str) -> None:
-        self.do(owner, lambda library: self._compare(library, owner, word))
+    @rule(owner=owners)
+    def look(self, owner: str) -> None:
+        async def work(library: Library) -> None:
+            for word in WORDS:
+                await self._compare(library, owner, word)
+
+        self.do(owner, work)
 
     async def _compare(self, library: Library, owner: str, word: str) -> None:
         query = Search(query=parse(word), limit=1_000, deadline_ms=10_000)
@@ -179,8 +183,7 @@ class LibraryMachine(RuleBasedStateMachine):
         if not hasattr(self, "opened"):
             return
         for owner in OWNERS:
-            for word in WORDS:
-                self.look(owner, word)
+            self.look(owner)
         self.run(self.opened.__aexit__(None, None, None))
         self.check_files(Path(self.folder.name))
         self.folder.cleanup()
@@ -202,5 +205,11 @@ class SqliteMachine(LibraryMachine):
     check_files = staticmethod(check_files)
 
 
-SqliteMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
+# Without shrinking: each example opens real files, and minutes of that tell no more than the failing steps do.
+SqliteMachine.TestCase.settings = settings(
+    max_examples=50,
+    stateful_step_count=60,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],
+)
 TestSqliteLibraryEqualsDictionary = SqliteMachine.TestCase

@@ -10,7 +10,16 @@ from msgspec.structs import replace
 from config.errors import SourceTimeout
 from sources.query import parse
 from sources.records import Found, Hit
-from sources.storage.contract import ConversationDraft, Library, MessageDraft, NoteDraft, PromptDraft, Search
+from sources.storage.contract import (
+    ConversationDraft,
+    Corpus,
+    Library,
+    MediaDraft,
+    MessageDraft,
+    NoteDraft,
+    PromptDraft,
+    Search,
+)
 from tests.sources.storage.desk import Desk, ask, ids
 from tests.sources.storage.kinds import KINDS, Kind
 
@@ -78,6 +87,17 @@ async def test_a_page_beyond_the_end_is_empty_and_knows_the_total(kind: Kind, ad
     total = (await search(ask("tea", limit=100))).total
     beyond = await search(ask("tea", offset=10_000))
     assert (beyond.hits, beyond.has_more, beyond.total) == ((), False, total)
+
+
+@every_kind
+async def test_a_total_follows_what_is_written(kind: Kind, ada: Library) -> None:
+    collection = kind.collection(ada)
+    made = [await collection.create(kind.titled("Tea")) for _ in range(3)]
+    assert (await collection.search(ask("tea", limit=1))).total == 3
+    await collection.create(kind.titled("Tea"))
+    assert (await collection.search(ask("tea", limit=1))).total == 4
+    await collection.delete(made[0].id)
+    assert (await collection.search(ask("tea", limit=1))).total == 3
 
 
 @every_kind
@@ -186,14 +206,24 @@ async def test_another_owner_finds_their_own_and_nothing_else(kind: Kind, desk: 
         assert (await kind.collection(ben).search(ask("", tags=("x",)))).hits == ()
 
 
-async def test_with_a_corpus_words_weigh_as_in_the_whole_library(ada: Library, ben: Library) -> None:
+async def test_a_word_weighs_as_much_as_it_is_rare_in_the_whole_library(ada: Library, ben: Library) -> None:
     await ada.notes.create_many([NoteDraft(content="chai"), NoteDraft(content="milk")])
     await ada.prompts.create_many([PromptDraft(name=f"Chai {n}") for n in range(20)])
     query = parse("chai milk")
     corpus = await ada.corpus(query, 10_000)
     assert (corpus.rows, corpus.frequencies) == (22, (21, 1))
     assert (await ben.corpus(query, 10_000)).rows == 0
-    alone = {hit.text: hit.score for hit in (await ada.notes.search(ask("chai milk"))).hits}
-    pooled = {hit.text: hit.score for hit in (await ada.notes.search(ask("chai milk", corpus=corpus))).hits}
-    assert alone["chai"] == alone["milk"]
-    assert pooled["milk"] > pooled["chai"]
+    found = await ada.notes.search(ask("chai milk"))
+    assert [hit.text for hit in found.hits] == ["milk", "chai"]
+    assert await ada.notes.search(ask("chai milk", corpus=corpus)) == found
+    alike = await ada.notes.search(ask("chai milk", corpus=Corpus(22, (5, 5))))
+    assert len({hit.score for hit in alike.hits}) == 1
+
+
+async def test_the_weights_follow_what_is_written_in_any_file(ada: Library) -> None:
+    await ada.notes.create_many([NoteDraft(content="chai"), NoteDraft(content="milk")])
+    before = {hit.text: hit.score for hit in (await ada.notes.search(ask("chai milk"))).hits}
+    await ada.media.create_many([MediaDraft(title="Milk")] * 9)
+    after = {hit.text: hit.score for hit in (await ada.notes.search(ask("chai milk"))).hits}
+    assert before["chai"] == before["milk"]
+    assert after["chai"] > after["milk"]

@@ -46,13 +46,21 @@ _NOTES = (
     *NOTES_INDEX.triggers("notes", "title, content, title_seg, content_seg, deleted"),
 )
 
-# A message is found by its speaker, its words and the day it was written: "what did Ana say in May".
-_DAY_WORDS = """
-    CAST(substr(created_at, 9, 2) AS INTEGER) || ' ' || CASE substr(created_at, 6, 2)
+# A message `m` is found by its speaker, its words and the day it was written: "what did Ana say in May".
+MESSAGE_OWN = """
+    coalesce(m.text_seg, m.sender || ': ' || m.content) || ' '
+    || CAST(substr(m.created_at, 9, 2) AS INTEGER) || ' ' || CASE substr(m.created_at, 6, 2)
         WHEN '01' THEN 'January' WHEN '02' THEN 'February' WHEN '03' THEN 'March' WHEN '04' THEN 'April'
         WHEN '05' THEN 'May' WHEN '06' THEN 'June' WHEN '07' THEN 'July' WHEN '08' THEN 'August'
         WHEN '09' THEN 'September' WHEN '10' THEN 'October' WHEN '11' THEN 'November' ELSE 'December' END
-    || ' ' || substr(created_at, 1, 4)
+    || ' ' || substr(m.created_at, 1, 4)
+"""
+# And, with less weight, by what was said in the two messages before it.
+MESSAGE_CONTEXT = """
+    coalesce((SELECT group_concat(text, ' ') FROM (
+        SELECT coalesce(p.text_seg, p.sender || ': ' || p.content) AS text FROM messages p
+        WHERE p.conversation_id = m.conversation_id AND p.position < m.position AND p.deleted = 0
+        ORDER BY p.position DESC LIMIT 2)), '')
 """
 # What stands in the index of a message and of the two after it, whose context it is.
 _MESSAGE_AND_FOLLOWING = """
@@ -96,17 +104,10 @@ _CHATS = (
     ) STRICT""",
     # `deleted` is in it so that messages are counted without a look at their rows.
     "CREATE UNIQUE INDEX messages_in_order ON messages (conversation_id, position, deleted)",
-    # What is said, without the day: the context of the messages that follow.
-    """CREATE VIEW spoken AS
-        SELECT id, conversation_id, position, created_at, coalesce(text_seg, sender || ': ' || content) AS text
-        FROM messages WHERE deleted = 0""",
     f"""CREATE VIEW message_source AS
-        SELECT s.id, '' AS title, s.text || ' ' || {_DAY_WORDS.replace("created_at", "s.created_at")} AS own,
-            coalesce((SELECT group_concat(text, ' ') FROM (
-                SELECT text FROM spoken WHERE conversation_id = s.conversation_id AND position < s.position
-                ORDER BY position DESC LIMIT 2)), '') AS context,
-            s.conversation_id
-        FROM spoken s JOIN conversations c ON c.id = s.conversation_id WHERE c.deleted = 0""",
+        SELECT m.id, '' AS title, {MESSAGE_OWN} AS own, {MESSAGE_CONTEXT} AS context, m.conversation_id
+        FROM messages m JOIN conversations c ON c.id = m.conversation_id
+        WHERE m.deleted = 0 AND c.deleted = 0""",
     """CREATE VIEW title_source AS
         SELECT -id AS id, coalesce(title_seg, title) AS title, '' AS own, '' AS context, id AS conversation_id
         FROM conversations WHERE deleted = 0 AND title <> ''""",

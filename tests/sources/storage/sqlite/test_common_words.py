@@ -27,7 +27,7 @@ async def all_hits(search: Any, query: str, size: int) -> list[Hit]:
     while True:
         page = await search(ask(query, limit=size, offset=len(hits)))
         hits += page.hits
-        assert (page.total or 0) == 0 or page.total == 150 or not page.has_more
+        assert len(hits) < 1_000
         if not page.has_more:
             return hits
 

@@ -1,0 +1,76 @@
+"""A reader looks into the user's other files to weigh words; what is wrong with one of them stays there."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from config.errors import StorageError
+from sources.query import parse
+from sources.scoring import TITLE_AND_BODY, Frequencies, Hit, Scorer, TitleMatch, score
+from sources.storage.contract import NoteDraft, PromptDraft
+from tests.sources.storage.desk import Desk, ask, open_sqlite
+
+
+async def write_some(desk: Desk) -> Path:
+    async with desk.library("ada") as ada:
+        await ada.notes.create(NoteDraft(content="tea"))
+        await ada.prompts.create_many([PromptDraft(name=f"Tea {n}") for n in range(50)])
+    return desk.data_root.paths_of(desk.context("ada").user_id).prompts
+
+
+async def rows_counted(desk: Desk) -> int:
+    async with desk.library("ada") as ada:
+        assert (await ada.notes.search(ask("tea"))).hits
+        return (await ada.corpus(parse("tea"), 10_000)).rows
+
+
+async def test_words_are_counted_in_all_files_and_in_those_that_come_later(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path) as desk:
+        async with desk.library("ada") as ada:
+            assert (await ada.corpus(parse("tea"), 10_000)).rows == 0
+        await write_some(desk)
+        assert await rows_counted(desk) == 51
+        async with desk.library("ben") as ben:
+            assert (await ben.corpus(parse("tea"), 10_000)).rows == 0
+
+
+@pytest.mark.parametrize("damage", [slice(0, 100), slice(4096, None)])
+async def test_a_damaged_file_does_not_keep_the_others_from_being_searched(tmp_path: Path, damage: slice) -> None:
+    async with open_sqlite(tmp_path) as desk:
+        file = await write_some(desk)
+    content = bytearray(file.read_bytes())
+    content[damage] = b"\xff" * len(content[damage])
+    file.write_bytes(content)
+    async with open_sqlite(tmp_path) as desk:
+        assert await rows_counted(desk) == 1
+        async with desk.library("ada") as ada:
+            with pytest.raises(StorageError, match=r"damaged|not an SQLite file"):
+                await ada.prompts.search(ask("tea"))
+
+
+async def test_a_link_in_place_of_another_file_is_not_looked_into(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path / "data") as desk:
+        file = await write_some(desk)
+    file.rename(tmp_path / "outside.db")
+    file.symlink_to(tmp_path / "outside.db")
+    async with open_sqlite(tmp_path / "data") as desk:
+        assert await rows_counted(desk) == 1
+
+
+counts = st.integers(0, 20)
+
+
+@given(
+    terms=st.lists(st.tuples(st.floats(0.01, 20), counts, counts), max_size=6),
+    chars=st.integers(0, 100_000),
+    share=st.floats(0, 1),
+)
+def test_hits_are_scored_in_bulk_as_one_by_one(terms: list[tuple[float, int, int]], chars: int, share: float) -> None:
+    weights = [weight for weight, _, _ in terms]
+    title = TitleMatch(tuple(most > 0 for _, most, _ in terms), share)
+    hit = Hit(tuple(Frequencies(most, rest) for _, most, rest in terms), chars, TITLE_AND_BODY, title)
+    scorer = Scorer(weights, TITLE_AND_BODY)
+    bulk = scorer.score([most for _, most, _ in terms], [rest for _, _, rest in terms], chars, share)
+    assert bulk == pytest.approx(score(weights, hit))

@@ -8,9 +8,10 @@ from sources.storage.contract import Corpus
 from sources.storage.sqlite.characters import SqliteCharacters
 from sources.storage.sqlite.chats import SqliteChats
 from sources.storage.sqlite.collection import Rules
-from sources.storage.sqlite.database import Database, Engine
+from sources.storage.sqlite.database import Database
 from sources.storage.sqlite.media import SqliteMedia
 from sources.storage.sqlite.notes import SqliteNotes
+from sources.storage.sqlite.opening import Engine, File
 from sources.storage.sqlite.prompts import SqlitePrompts
 from sources.storage.sqlite.schema.chacha import CHACHA
 from sources.storage.sqlite.schema.media import MEDIA
@@ -22,11 +23,13 @@ class Shelf:
 
     def __init__(self, data_root: DataRoot, user_id: UserId, engine: Engine) -> None:
         self.users = 0
-        self.chacha = Database(CHACHA, partial(data_root.ensure_database, user_id, "chacha"), engine)
-        self.media = Database(MEDIA, partial(data_root.ensure_database, user_id, "media"), engine)
-        self.prompts = Database(PROMPTS, partial(data_root.ensure_database, user_id, "prompts"), engine)
-        for database in self.files:
-            database.siblings = tuple(other for other in self.files if other is not database)
+        chacha, media, prompts = (
+            File(blueprint, partial(data_root.ensure_database, user_id, blueprint.kind))
+            for blueprint in (CHACHA, MEDIA, PROMPTS)
+        )
+        self.chacha = Database(chacha, engine, (media, prompts))
+        self.media = Database(media, engine, (chacha, prompts))
+        self.prompts = Database(prompts, engine, (chacha, media))
 
     @property
     def files(self) -> tuple[Database, Database, Database]:

@@ -15,9 +15,9 @@ from config.paths import DataRoot, UserId
 from config.settings import Settings
 from sources.storage.sqlite.cleaning import limits_of
 from sources.storage.sqlite.collection import Rules
-from sources.storage.sqlite.database import Engine
 from sources.storage.sqlite.idempotency import KeyMemory
 from sources.storage.sqlite.library import Shelf, SqliteLibrary
+from sources.storage.sqlite.opening import Engine
 
 # Three files, each a database and a log for its writer and for all three readers, and the memory that these share.
 _DESCRIPTORS_PER_USER = 3 * (2 * 4 + 1)

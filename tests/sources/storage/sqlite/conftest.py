@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from sources.storage.sqlite.database import Database, Engine
+from sources.storage.sqlite.database import Database
 from sources.storage.sqlite.index import Segmented, TextIndex
 from sources.storage.sqlite.migrations import Blueprint
+from sources.storage.sqlite.opening import Engine, File
 from sources.storage.sqlite.schema.shared import SHARED_TABLES
 
 INDEX = TextIndex("words_index", ("text",))
@@ -50,7 +51,7 @@ async def make_database(file: Path) -> AsyncIterator[MakeDatabase]:
     made: list[Database] = []
 
     def make(blueprint: Blueprint = WORDS, path: Path = file, **changes: Any) -> Database:
-        made.append(Database(blueprint, lambda: path, engine(**changes)))
+        made.append(Database(File(blueprint, lambda: path), engine(**changes)))
         return made[-1]
 
     yield make

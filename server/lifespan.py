@@ -35,9 +35,10 @@ from sources.storage.sqlite import SqliteLibraries
 
 INSTRUCTIONS = (
     "Florilegium holds the caller's own library: notes, media, chats, characters and prompts. Nothing in it belongs "
-    "to anyone else. Search a source (notes_search, media_search, chats_search, characters_search, prompts_search), "
-    "then read narrowly with its get tool: pass the hit's loc, and a budget in retrieval.max_tokens. server_info tells "
-    "the limits that apply."
+    "to anyone else. Search all of it with knowledge_search, or one source with its own tool (notes_search, "
+    "media_search, chats_search, characters_search, prompts_search); then read narrowly with knowledge_get or the "
+    "source's get tool: pass the hit's loc, and a budget in retrieval.max_tokens. Give the session handle of an answer "
+    "back, and nothing is shown twice. server_info tells the limits that apply."
 )
 
 

@@ -1,4 +1,4 @@
-"""Lines of a pipe, read without blocking the loop and without ever holding more than one line's limit."""
+"""Lines of a pipe, read without blocking the loop or holding more than one line's limit; a plain file is read whole."""
 
 import asyncio
 import os

@@ -28,6 +28,7 @@ from config.logging import current_request_id
 from server.doors.headers import AUTHORIZATION, SESSION, VERSION, Headers, check_headers
 from server.doors.replies import KEEP_ALIVE, STREAM_HEADERS, Reply, event
 from server.protocol.call import Silence
+from server.protocol.changes import Listener
 from server.protocol.connection import open_session
 from server.protocol.envelope import (
     legacy_call,
@@ -264,20 +265,28 @@ class HttpDoor:
             changes.listen(user_id, _LIST_KINDS, session.subscriptions) as news,
         ):
             gone = asyncio.create_task(_until_disconnect(receive))
-            await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
-            await send({"type": "http.response.body", "body": KEEP_ALIVE, "more_body": True})
-            silence_s = 0.0
-            while not gone.done() and self._sessions.holds(session) and await presence.is_open(caller.principal):
-                change = await news.next(self._settings.access_recheck_s)
-                silence_s = 0.0 if change else silence_s + self._settings.access_recheck_s
-                if change is not None:
-                    body = event(notification_message(*change.as_notification()))
-                    await send({"type": "http.response.body", "body": body, "more_body": True})
-                elif silence_s >= self._settings.sse_keepalive_s:
-                    silence_s = 0.0
-                    await send({"type": "http.response.body", "body": KEEP_ALIVE, "more_body": True})
-            gone.cancel()
-            await send({"type": "http.response.body", "body": b""})
+            try:
+                await self._tell_news(caller, session, news, gone, send)
+            finally:
+                gone.cancel()
+
+    async def _tell_news(
+        self, caller: Caller, session: Session, news: Listener, gone: asyncio.Task[None], send: Send
+    ) -> None:
+        """Until the client has gone, the session has ended, or access has."""
+        presence, silence_s = self._runtime.presence, 0.0
+        await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
+        await send({"type": "http.response.body", "body": KEEP_ALIVE, "more_body": True})
+        while not gone.done() and self._sessions.holds(session) and await presence.is_open(caller.principal):
+            change = await news.next(self._settings.access_recheck_s)
+            silence_s = 0.0 if change else silence_s + self._settings.access_recheck_s
+            if change is not None:
+                body = event(notification_message(*change.as_notification()))
+                await send({"type": "http.response.body", "body": body, "more_body": True})
+            elif silence_s >= self._settings.sse_keepalive_s:
+                silence_s = 0.0
+                await send({"type": "http.response.body", "body": KEEP_ALIVE, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
 
     async def _delete(self, caller: Caller, send: Send) -> None:
         if caller.headers.get(VERSION) in MODERN_VERSIONS or caller.headers.get(SESSION) is None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from loguru import logger
 
+from aggregator.retrieval import Retriever
+from aggregator.search import Aggregator
 from auth.authenticator import Authenticates, Authenticator
 from auth.rate_limits import Limits, limits_of
 from auth.registry import Registry
@@ -23,7 +25,7 @@ from server.knowledge.catalog import add_knowledge
 from server.protocol.catalog import Catalog
 from server.protocol.dispatcher import Dispatcher, Observer, Offer
 from server.protocol.sealing import Sealer
-from server.runtime import Runtime
+from server.runtime import Knowledge, Runtime
 from server.server_info import server_info
 from server.version import VERSION
 from sessions.memory import Limits as MemoryLimits
@@ -42,12 +44,22 @@ INSTRUCTIONS = (
 )
 
 
-def build_catalog(settings: Settings, libraries: Libraries) -> Catalog:
+def build_knowledge(settings: Settings, libraries: Libraries) -> Knowledge:
+    sources, memories = load_sources(settings), _memories(settings)
+    return Knowledge(
+        sources=sources,
+        memories=memories,
+        aggregator=Aggregator(libraries, sources, memories, settings),
+        retriever=Retriever(libraries, sources, memories),
+    )
+
+
+def build_catalog(settings: Settings, libraries: Libraries, knowledge: Knowledge) -> Catalog:
     """What the product offers: the tools over all sources, every source's own, and the server's."""
-    catalog, sources = Catalog(), load_sources(settings)
-    add_aggregate(catalog, libraries, sources, _memories(settings), settings)
-    add_knowledge(catalog, libraries, sources, settings)
-    catalog.add_tool(server_info(settings, sources))
+    catalog = Catalog()
+    add_aggregate(catalog, knowledge)
+    add_knowledge(catalog, libraries, knowledge.sources, settings)
+    catalog.add_tool(server_info(settings, knowledge.sources))
     return catalog
 
 
@@ -67,11 +79,13 @@ async def open_runtime(
         limits = limits_of(settings)
         gate = authenticator or _authenticator(settings, registry, limits)
         presence = Presence(gate, settings.stream_max_per_user, settings.access_recheck_s)
+        knowledge = build_knowledge(settings, libraries)
         runtime = Runtime(
             settings=settings,
             data_root=data_root,
             registry=registry,
             libraries=libraries,
+            knowledge=knowledge,
             authenticator=gate,
             limits=limits,
             tickets=Tickets(settings),
@@ -79,7 +93,7 @@ async def open_runtime(
             presence=presence,
             sessions=MemorySessions(settings.session_ttl_s, settings.session_max, settings.session_max_per_user),
             dispatcher=Dispatcher(
-                catalog or build_catalog(settings, libraries),
+                catalog or build_catalog(settings, libraries, knowledge),
                 _offer(settings),
                 Sealer(),
                 limits.tool,

@@ -7,7 +7,7 @@ from typing import Any
 
 from config.paths import DataRoot
 from config.settings import Settings
-from server.lifespan import build_catalog
+from server.lifespan import build_catalog, build_knowledge
 from server.protocol.catalog import Catalog, Tool
 from server.protocol.schema import output_schema
 from sources.storage.sqlite import SqliteLibraries
@@ -63,7 +63,8 @@ def _kind(field: Mapping[str, Any]) -> str:
 def product_catalog() -> Catalog:
     """The catalog with default settings. Nothing is opened: the libraries are never asked for."""
     settings = Settings()
-    return build_catalog(settings, SqliteLibraries(DataRoot(Path(settings.data_dir)), settings))
+    libraries = SqliteLibraries(DataRoot(Path(settings.data_dir)), settings)
+    return build_catalog(settings, libraries, build_knowledge(settings, libraries))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,11 @@
 """Everything a running server consists of, in one frozen value. It is built in `server.lifespan` and nowhere else."""
 
+from collections.abc import Sequence
+
 from msgspec import Struct
 
+from aggregator.retrieval import Retriever
+from aggregator.search import Aggregator
 from auth.authenticator import Authenticates
 from auth.rate_limits import Limits
 from auth.registry import Registry
@@ -11,8 +15,19 @@ from config.settings import Settings
 from server.doors.origin import OriginGuard
 from server.doors.presence import Presence
 from server.protocol.dispatcher import Dispatcher
+from sessions.memory import Memories
 from sessions.store import MemorySessions
+from sources.source import Source
 from sources.storage.contract import Libraries
+
+
+class Knowledge(Struct, frozen=True, kw_only=True):
+    """What answers questions about libraries, behind whichever door they are asked."""
+
+    sources: Sequence[Source]
+    memories: Memories
+    aggregator: Aggregator
+    retriever: Retriever
 
 
 class Runtime(Struct, frozen=True, kw_only=True):
@@ -20,6 +35,7 @@ class Runtime(Struct, frozen=True, kw_only=True):
     data_root: DataRoot
     registry: Registry
     libraries: Libraries
+    knowledge: Knowledge
     authenticator: Authenticates
     limits: Limits
     tickets: Tickets

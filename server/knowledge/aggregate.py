@@ -12,14 +12,13 @@ from aggregator.habits import Dedupe
 from aggregator.retrieval import KnowledgeGet, Retriever
 from aggregator.search import Aggregator, KnowledgeSearch, session_memory
 from config.errors import InvalidParams
-from config.settings import Settings
 from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Hints, Tool
 from server.protocol.schema import input_schema
+from server.runtime import Knowledge
 from sessions.memory import Memories
 from sources.items import GetResponse
 from sources.source import Source
-from sources.storage.contract import Libraries
 
 # They change what the session remembers and nothing else; doing it twice is doing it once.
 _SESSION_ONLY = Hints(read_only_hint=False)
@@ -47,13 +46,11 @@ class SessionState(Struct, frozen=True, kw_only=True):
     forgotten: Annotated[int, Meta(description="Seen hits that were forgotten.")] | UnsetType = UNSET
 
 
-def add_aggregate(
-    catalog: Catalog, libraries: Libraries, sources: Sequence[Source], memories: Memories, settings: Settings
-) -> None:
-    catalog.add_tool(_search(Aggregator(libraries, sources, memories, settings), sources))
-    catalog.add_tool(_get(Retriever(libraries, sources, memories)))
-    catalog.add_tool(_configure(memories))
-    catalog.add_tool(_reset(memories))
+def add_aggregate(catalog: Catalog, knowledge: Knowledge) -> None:
+    catalog.add_tool(_search(knowledge.aggregator, knowledge.sources))
+    catalog.add_tool(_get(knowledge.retriever))
+    catalog.add_tool(_configure(knowledge.memories))
+    catalog.add_tool(_reset(knowledge.memories))
 
 
 def _search(aggregator: Aggregator, sources: Sequence[Source]) -> Tool:

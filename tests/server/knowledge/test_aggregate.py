@@ -11,9 +11,8 @@ import pytest
 from auth.context import SessionId, build_context
 from auth.principal import SCOPES, ClientId, Principal
 from server.knowledge.aggregate import add_aggregate
+from server.lifespan import build_knowledge
 from server.protocol.catalog import Catalog
-from sessions.memory import Limits, ProcessMemories
-from sources.registry import load_sources
 from sources.retrieval import json_text
 from sources.storage.contract import NoteDraft
 from tests.live import Live, live, make_settings
@@ -22,7 +21,6 @@ from tests.server.protocol.stage import make_dispatcher
 from tests.sources.reading_room import SOURCES, Reader, open_room
 from tests.sources.test_every_source import SEED_FIELDS
 
-LIMITS = Limits(ttl_s=1_000, seen_max=1_000, queries_max=10, total_max=100_000, user_max=50_000)
 LONG = "The galleon left the harbour before dawn, and the harbour master wrote it down in his ledger. "
 
 
@@ -31,8 +29,7 @@ async def readers(tmp_path: Path) -> AsyncIterator[tuple[Reader, Reader]]:
     """Ada and Ben before the tools over all sources and nothing else."""
     async with open_room(tmp_path) as room:
         catalog = Catalog()
-        memories = ProcessMemories(LIMITS)
-        add_aggregate(catalog, room.libraries, load_sources(room.settings), memories, room.settings)
+        add_aggregate(catalog, build_knowledge(room.settings, room.libraries))
         dispatcher = make_dispatcher(catalog)
         ada, ben = (msgspec.structs.replace(reader, dispatcher=dispatcher) for reader in (room.ada, room.ben))
         yield ada, ben
@@ -172,7 +169,7 @@ async def test_a_default_answer_stays_under_8_kb(ada: Reader) -> None:
 async def test_who_names_a_limit_gets_as_many_hits_up_to_the_hard_cap(tmp_path: Path) -> None:
     async with open_room(tmp_path, answer_max_bytes=20_000) as room:
         catalog = Catalog()
-        add_aggregate(catalog, room.libraries, load_sources(room.settings), ProcessMemories(LIMITS), room.settings)
+        add_aggregate(catalog, build_knowledge(room.settings, room.libraries))
         ada = msgspec.structs.replace(room.ada, dispatcher=make_dispatcher(catalog))
         for number in range(60):
             await ada.note(f"Voyage {number}", f"{number}: {LONG * 5}")

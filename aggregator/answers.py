@@ -21,19 +21,25 @@ class SourceReport(Struct, frozen=True, kw_only=True):
 
 class HitExplanation(Struct, frozen=True, kw_only=True):
     """Why a hit stands where it does. `terms` are the words matched in its snippet; `position` counts all hits,
-    `rank_in_source` those of its source, both from 0."""
+    `rank_in_source` those of its source, both from 0; `bm25` is the engine's own rank, lower being better, which means
+    nothing beside another source's."""
 
     position: int
     rank_in_source: int
+    bm25: float | None
     terms: tuple[str, ...]
     seen_before: bool
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
     """What made the order. `rows_with_term` is how many of the library's `rows` hold each word: a rare one says more,
-    so it counts more."""
+    so it counts more. `fusion` is how the sources became one list, `ties` what decides between equals. `topic` are the
+    words of the session's earlier queries; of passages that are otherwise alike a snippet shows the one with them."""
 
     order_by: str
+    fusion: str
+    ties: str
+    topic: tuple[str, ...]
     scoring: str
     rows: int | None
     rows_with_term: Mapping[str, int] | None

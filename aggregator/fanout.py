@@ -1,22 +1,23 @@
-"""Asks several sources at once, and tells how each fared. One that fails, is late or answers nonsense costs its own
-hits and nothing else."""
+"""Asks several sources at once, lets them show what is delivered, and tells how each fared. One that fails, is late or
+answers nonsense costs its own hits and nothing else."""
 
 import asyncio
 import math
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any
 
-import msgspec
 from loguru import logger
-from msgspec import UNSET, Meta, Struct
-from msgspec.structs import fields, replace
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from aggregator.answers import SourceReport
 from aggregator.breaker import Breaker
+from aggregator.merge import Candidate
 from auth.context import RequestContext
 from config.errors import FlorilegiumError, InvalidParams, SourceTimeout
-from sources.items import ResultItem, SearchResponse
-from sources.source import Source
+from sources.items import ResultItem
+from sources.query import Term
+from sources.source import Match, Matches, Source
 from sources.storage.contract import Library
 
 # What a source that was cut off has to let go of the library.
@@ -30,28 +31,6 @@ class Inquiry(Struct, frozen=True):
     source: Source
     asked: Any
     is_narrowed: bool
-
-
-# A Struct is not checked when it is made, so an answer is checked when it comes: every field of a hit that is always
-# there, then those that may be unset, which a conversion does not know.
-_OPTIONAL = {"highlights": tuple[tuple[int, int], ...], "more_in_item": int, "cost_tokens": int}
-_Hit = msgspec.defstruct(
-    "_Hit",
-    [
-        (field.name, Annotated[float, Meta(ge=0, le=1)] if field.name == "score" else field.type)
-        for field in fields(ResultItem)
-        if field.name not in _OPTIONAL
-    ],
-)
-_Page = msgspec.defstruct(
-    "_Page",
-    [
-        ("results", tuple[_Hit, ...]),  # type: ignore[valid-type]  # made above, as mypy cannot know
-        ("has_more", bool),
-        ("next_offset", int | None),
-        ("total_estimated", int | None),
-    ],
-)
 
 
 class Fanout:
@@ -77,7 +56,7 @@ class Fanout:
         self._due = self._clock() + deadline_ms / 1000
         self.reports: dict[str, SourceReport] = {}
 
-    async def ask(self, offsets: Mapping[str, int]) -> Mapping[str, SearchResponse]:
+    async def ask(self, offsets: Mapping[str, int]) -> Mapping[str, Matches]:
         """The next hits of each source from its offset on; `reports` says why one is missing."""
         took_ms: dict[str, int] = {}
         tasks = {
@@ -86,7 +65,7 @@ class Fanout:
             if not self._is_passed_by(name)
         }
         late = await self._wait(list(tasks.values()))
-        answers: dict[str, SearchResponse] = {}
+        answers: dict[str, Matches] = {}
         for name, task in tasks.items():
             ms = took_ms.get(name, self._deadline_ms)
             if task in late:
@@ -100,7 +79,27 @@ class Fanout:
                 answers[name] = task.result()
         return answers
 
-    async def _search(self, inquiry: Inquiry, offset: int, took_ms: dict[str, int]) -> SearchResponse:
+    async def show(self, candidates: Sequence[Candidate], topic: Sequence[Term]) -> Mapping[str, ResultItem]:
+        """The hits to deliver as they are told, by URI. What a source cannot show is left out."""
+        groups: dict[str, list[Candidate]] = {}
+        for candidate in candidates:
+            groups.setdefault(candidate.source, []).append(candidate)
+        shown: dict[str, ResultItem] = {}
+        for name, group in groups.items():
+            # In a task of its own, so that whatever somebody else's code raises is a value here.
+            task = asyncio.create_task(_show(group, topic, shown))
+            await asyncio.wait([task])
+            raised = asyncio.CancelledError() if task.cancelled() else task.exception()
+            if raised is not None:
+                self._excuse(name, raised, 0)
+        return shown
+
+    def refuse(self, name: str, nonsense: str) -> None:
+        """A source whose hit cannot be told."""
+        logger.error("source {} answered a search with {}", name, nonsense)
+        self._failed(name, SourceReport(status="error", ms=0, error="its answer could not be read"))
+
+    async def _search(self, inquiry: Inquiry, offset: int, took_ms: dict[str, int]) -> Matches:
         asked = replace(inquiry.asked, limit=self._depth, offset=offset)
         started = self._clock()
         try:
@@ -108,10 +107,10 @@ class Fanout:
         finally:
             took_ms[inquiry.source.name] = round((self._clock() - started) * 1000)
 
-    async def _wait(self, tasks: Sequence[asyncio.Task[SearchResponse]]) -> set[asyncio.Task[SearchResponse]]:
+    async def _wait(self, tasks: Sequence[asyncio.Task[Matches]]) -> set[asyncio.Task[Matches]]:
         """Until all are done or the time is up; answers those that are late. None runs on after that, not even if we
         are cancelled ourselves."""
-        late: set[asyncio.Task[SearchResponse]] = set()
+        late: set[asyncio.Task[Matches]] = set()
         try:
             if tasks:
                 await asyncio.wait(tasks, timeout=max(0.0, self._due - self._clock()))
@@ -132,14 +131,13 @@ class Fanout:
         self._report(name, SourceReport(status="skipped", ms=0, error=error))
         return True
 
-    def _is_sound(self, name: str, answer: SearchResponse, took_ms: int) -> bool:
+    def _is_sound(self, name: str, answer: Matches, took_ms: int) -> bool:
         nonsense = _nonsense(name, answer, self._depth)
         if nonsense is not None:
-            logger.error("source {} answered a search with {}", name, nonsense)
-            self._failed(name, SourceReport(status="error", ms=took_ms, error="its answer could not be read"))
+            self.refuse(name, nonsense)
             return False
         self._breaker.succeeded(self._context.user_id, name)
-        self._report(name, SourceReport(status="ok", ms=took_ms, read_as=answer.read_as))
+        self._report(name, SourceReport(status="ok", ms=took_ms, read_as=answer.read_as or UNSET))
         return True
 
     def _excuse(self, name: str, raised: BaseException, took_ms: int) -> None:
@@ -166,19 +164,35 @@ class Fanout:
         self.reports[name] = replace(report, ms=report.ms + before.ms) if before is not None else report
 
 
-def _nonsense(name: str, answer: Any, depth: int) -> str | None:
-    """What is wrong with an answer, if anything: its source may be somebody else's."""
-    if not isinstance(answer, SearchResponse):
+async def _show(candidates: Sequence[Candidate], topic: Sequence[Term], shown: dict[str, ResultItem]) -> None:
+    for candidate in candidates:
+        shown[candidate.match.uri] = candidate.answer.show(candidate.match, topic)
+
+
+def _nonsense(name: str, answer: object, depth: int) -> str | None:
+    """What is wrong with an answer, if anything: its source may be somebody else's, and a Struct is not checked when
+    it is made. What is shown of a hit is judged when it is."""
+    if not isinstance(answer, Matches):
         return f"a {type(answer).__name__}"
-    try:
-        msgspec.convert(answer, _Page, from_attributes=True)
-        for item in answer.results:
-            for field, kind in _OPTIONAL.items():
-                if (value := getattr(item, field)) is not UNSET:
-                    msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        return str(error)
-    if len(answer.results) > depth:
-        return f"{len(answer.results)} results, where {depth} were asked for"
-    foreign = next((item for item in answer.results if item.source != name), None)
-    return f"a result of {foreign.source}" if foreign is not None else None
+    fields: Any = answer
+    if not isinstance(fields.found, tuple):
+        return f"hits in a {type(fields.found).__name__}"
+    if len(fields.found) > depth:
+        return f"{len(fields.found)} hits, where {depth} were asked for"
+    if not isinstance(fields.next_offset, int | None) or not isinstance(fields.total_estimated, int | None):
+        return f"next_offset {fields.next_offset!r} and total_estimated {fields.total_estimated!r}"
+    wrong = next((match for match in fields.found if not (isinstance(match, Match) and _is_sound(name, match))), None)
+    return f"the match {wrong!r}" if wrong is not None else None
+
+
+def _is_sound(source: str, match: Any) -> bool:
+    return (
+        isinstance(match.uri, str)
+        and match.uri.startswith(f"{source}://")
+        and isinstance(match.id, str | int)
+        and isinstance(match.score, float | int)
+        and 0 <= match.score <= 1
+        and isinstance(match.last_modified, str | None)
+        and isinstance(match.version, int | None)
+        and isinstance(match.content, Hashable)
+    )

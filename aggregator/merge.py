@@ -6,12 +6,12 @@ position.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sources.items import ResultItem
+from sources.source import Match, Matches
 
 # A difference beyond this is noise of the floating point, not relevance.
 _SCORE_DIGITS = 4
@@ -20,29 +20,34 @@ ALSO_IN_MAX = 10
 
 
 class Candidate(Struct, frozen=True):
-    """A hit and its rank in its source, from 0."""
+    """A hit, its source, its rank there, from 0, and the answer it came in."""
 
-    item: ResultItem
+    source: str
+    match: Match
     rank: int
+    answer: Matches
 
 
 class Entry(Struct, frozen=True):
     """One position of the merged list. An entry that `is_told` is named in the `also_in` of an earlier one."""
 
-    item: ResultItem
-    rank: int
+    candidate: Candidate
     also_in: tuple[str, ...] = ()
     is_told: bool = False
 
+    @property
+    def match(self) -> Match:
+        return self.candidate.match
+
 
 def by_score(candidates: Sequence[Candidate]) -> list[Candidate]:
-    return sorted(by_date(candidates), key=lambda candidate: -round(candidate.item.score, _SCORE_DIGITS))
+    return sorted(by_date(candidates), key=lambda candidate: -round(candidate.match.score, _SCORE_DIGITS))
 
 
 def by_date(candidates: Sequence[Candidate]) -> list[Candidate]:
     """Newest first, what has no date last, then by URI."""
-    ordered = sorted(candidates, key=lambda candidate: candidate.item.uri)
-    return sorted(ordered, key=lambda candidate: candidate.item.last_modified or "", reverse=True)
+    ordered = sorted(candidates, key=lambda candidate: candidate.match.uri)
+    return sorted(ordered, key=lambda candidate: candidate.match.last_modified or "", reverse=True)
 
 
 def spread(candidates: Sequence[Candidate], siblings_max: int) -> list[Candidate]:
@@ -51,7 +56,7 @@ def spread(candidates: Sequence[Candidate], siblings_max: int) -> list[Candidate
     kept: list[Candidate] = []
     later: list[Candidate] = []
     for candidate in candidates:
-        parent = (candidate.item.source, candidate.item.id)
+        parent = (candidate.source, candidate.match.id)
         met[parent] += 1
         (kept if met[parent] <= siblings_max else later).append(candidate)
     return kept + later
@@ -59,27 +64,24 @@ def spread(candidates: Sequence[Candidate], siblings_max: int) -> list[Candidate
 
 def collapse(candidates: Sequence[Candidate]) -> list[Entry]:
     """The list as entries: of hits with the same content, the first names the others."""
-    groups: dict[object, list[int]] = {}
+    groups: dict[Hashable, list[int]] = {}
     entries: list[Entry] = []
     for position, candidate in enumerate(candidates):
-        entries.append(Entry(candidate.item, candidate.rank))
-        group = groups.setdefault(_content(candidate.item), [])
+        match = candidate.match
+        entries.append(Entry(candidate))
+        # A hit that cannot say what it holds is like itself alone.
+        content = match.uri if match.content is None else match.content
+        group = groups.setdefault(content, [])
         group.append(position)
         if len(group) > ALSO_IN_MAX + 1:
-            groups[_content(candidate.item)] = [group.pop()]
+            groups[content] = [group.pop()]
         elif len(group) > 1:
             first = entries[group[0]]
-            entries[group[0]] = replace(first, also_in=_with(first, candidate.item.uri))
-            entries[position] = replace(entries[position], is_told=True)
+            entries[group[0]] = replace(first, also_in=_with(first, match.uri))
+            entries[position] = Entry(candidate, is_told=True)
     return entries
 
 
 def _with(first: Entry, uri: str) -> tuple[str, ...]:
     """A source that names one URI twice has named it once."""
-    return first.also_in if uri in (first.item.uri, *first.also_in) else (*first.also_in, uri)
-
-
-def _content(item: ResultItem) -> object:
-    """What two hits have in common if they hold the same text: the same passage answers the query, and they are equally
-    long. A hit without a passage is like itself alone."""
-    return (item.snippet, item.cost_tokens) if item.snippet else item.uri
+    return first.also_in if uri in (first.match.uri, *first.also_in) else (*first.also_in, uri)

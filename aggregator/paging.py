@@ -45,34 +45,47 @@ async def examine(ranking: Ranking, seen: Mapping[str, int], limit: int, examine
 
 
 def is_seen(place: Place, seen: Mapping[str, int]) -> bool:
-    item = place.entry.item
-    return seen.get(item.uri) == (item.version or 0)
+    match = place.entry.match
+    return seen.get(match.uri) == (match.version or 0)
 
 
-def compose_page(span: Span, dedupe: Dedupe, *, offset: int, limit: int, sizes: Mapping[int, int], room: int) -> Page:
-    """`sizes` are the bytes of each hit by position. One hit is always delivered, or paging would stand still.
+class Choice(Struct, frozen=True):
+    """What a page would hold if there were room. Each of `leading` is delivered, on this page or a later one."""
 
-    Where all was seen, a search from the beginning gets the best again; one that pages on is at its end.
-    """
+    leading: tuple[Place, ...]
+    wanted: tuple[Place, ...]
+    exhausted: bool
+
+
+def choose(span: Span, dedupe: Dedupe, *, offset: int, limit: int) -> Choice:
+    """Where all was seen, a search from the beginning gets the best again; one that pages on is at its end."""
     exhausted = not span.fresh and bool(span.seen) and span.is_last
-    # Each of these is delivered, on this page or a later one.
     leading = span.seen if exhausted and not offset else span.fresh
     following = span.seen if dedupe == "demote" and leading is span.fresh else ()
-    wanted = (*leading, *following)[:limit]
-    shown = _fitting(wanted, sizes, room)
-    waiting = leading[len(shown) :]
+    return Choice(leading, (*leading, *following)[:limit], exhausted)
+
+
+def compose_page(span: Span, choice: Choice, *, sizes: Mapping[int, int], room: int) -> Page:
+    """`sizes` are the bytes of each wanted hit by position; one that could not be shown has none, and is passed over.
+    One hit is always delivered, or paging would stand still."""
+    shown, looked_at = _fitting(choice.wanted, sizes, room)
+    waiting = choice.leading[looked_at:]
     end = waiting[0].position if waiting else span.end
     delivered = {place.position for place in shown}
     suppressed = sum(place.position < end and place.position not in delivered for place in span.seen)
     is_end = not waiting and span.is_last
-    return Page(tuple(shown), suppressed, exhausted, len(shown) < len(wanted), None if is_end else end)
+    cut = looked_at < len(choice.wanted)
+    return Page(tuple(shown), suppressed, choice.exhausted, cut, None if is_end else end)
 
 
-def _fitting(wanted: Sequence[Place], sizes: Mapping[int, int], room: int) -> list[Place]:
+def _fitting(wanted: Sequence[Place], sizes: Mapping[int, int], room: int) -> tuple[list[Place], int]:
+    """Those that fit, and how many were looked at for them."""
     shown: list[Place] = []
-    for place in wanted:
+    for looked_at, place in enumerate(wanted):
+        if place.position not in sizes:
+            continue
         room -= sizes[place.position]
         if shown and room < 0:
-            break
+            return shown, looked_at
         shown.append(place)
-    return shown
+    return shown, len(wanted)

@@ -12,11 +12,11 @@ from typing import Literal
 from msgspec import Struct
 
 from aggregator.merge import Candidate, Entry, by_date, by_score, collapse, spread
-from sources.items import SearchResponse
+from sources.source import Matches
 
 Order = Literal["relevance", "recent"]
 # Asks sources for their hits from an offset on, and leaves out those that did not answer.
-Ask = Callable[[Mapping[str, int]], Awaitable[Mapping[str, SearchResponse]]]
+Ask = Callable[[Mapping[str, int]], Awaitable[Mapping[str, Matches]]]
 
 
 class _Stream:
@@ -29,16 +29,16 @@ class _Stream:
         self.total: int | None = None
         self.pending: list[Candidate] = []
 
-    def take(self, answer: SearchResponse | None) -> None:
+    def take(self, answer: Matches | None) -> None:
         """A source that did not answer has no more hits. Nor has one whose next page is not further on."""
         if answer is None:
             self.has_more, self.total = False, None
             return
-        self.pending += (Candidate(item, self.offset + at) for at, item in enumerate(answer.results))
+        self.pending += (Candidate(self.name, match, self.offset + at, answer) for at, match in enumerate(answer.found))
         self.total = answer.total_estimated
         following = answer.next_offset if answer.has_more else None
         self.has_more = following is not None and following > self.offset
-        self.offset = following if following is not None and self.has_more else self.offset + len(answer.results)
+        self.offset = following if following is not None and self.has_more else self.offset + len(answer.found)
 
 
 class Place(Struct, frozen=True):
@@ -131,15 +131,13 @@ class Ranking:
         what follows."""
         left = {stream.name: len(stream.pending) for stream in self._streams}
         open_ended = {stream.name for stream in self._streams if stream.has_more}
-        owner = {id(candidate): stream.name for stream in self._streams for candidate in stream.pending}
         ordered = by_date(self._all_pending())
         taken = 0
         for candidate in ordered:
             taken += 1
-            name = owner[id(candidate)]
-            left[name] -= 1
-            if name in open_ended and not left[name]:
+            left[candidate.source] -= 1
+            if candidate.source in open_ended and not left[candidate.source]:
                 break
         for stream in self._streams:
-            stream.pending = [rest for rest in ordered[taken:] if owner[id(rest)] == stream.name]
+            stream.pending = [rest for rest in ordered[taken:] if rest.source == stream.name]
         return ordered[:taken]

@@ -13,19 +13,23 @@ from aggregator.breaker import Breaker
 from aggregator.fanout import Fanout, Inquiry
 from aggregator.filters import choose_sources, read_inquiries
 from aggregator.habits import Dedupe, habits_of, with_habits
-from aggregator.paging import Span, compose_page, examine, is_seen
+from aggregator.paging import Choice, Span, choose, compose_page, examine, is_seen
 from aggregator.ranking import Place, Ranking
 from aggregator.weighing import WeighedLibrary
 from auth.context import RequestContext
 from config.errors import SessionNotFound, StorageError, Unavailable
 from config.settings import Settings
 from sessions.memory import Handle, Memories, Remembered, handle_of
-from sources.query import ParsedQuery
+from sources.items import ResultItem
+from sources.query import ParsedQuery, Term
 from sources.searching import LIMIT_MAX, OFFSET_MAX, read_query
 from sources.source import Source
 from sources.storage.contract import Libraries, Library
 
 DEFAULT_LIMIT = 20
+# How far back a running topic goes, and how many words it has: each is looked for in every hit that is shown.
+TOPIC_QUERIES_MAX = 3
+TOPIC_TERMS_MAX = 6
 
 
 class KnowledgeSearch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -49,6 +53,7 @@ class _Plan(Struct, frozen=True, kw_only=True):
 
     asked: KnowledgeSearch
     query: ParsedQuery
+    topic: tuple[Term, ...]
     context: RequestContext
     memory: Remembered
     limit: int
@@ -71,6 +76,17 @@ async def session_memory(memories: Memories, context: RequestContext, named: str
     if context.session is not None:
         return await memories.adopt(handle_of(context.session), owner)
     return await memories.open(owner)
+
+
+def _topic(queries: Sequence[str], query: ParsedQuery, settings: Settings) -> tuple[Term, ...]:
+    """The words of a session's latest queries that this one does not have, the latest first."""
+    found: dict[str, Term] = {}
+    for text in reversed(queries[-TOPIC_QUERIES_MAX:]):
+        for term in read_query(text, settings).terms:
+            found.setdefault(term.word.text.casefold(), term)
+    for term in query.terms:
+        found.pop(term.word.text.casefold(), None)
+    return tuple(found.values())[:TOPIC_TERMS_MAX]
 
 
 class Aggregator:
@@ -100,33 +116,35 @@ class Aggregator:
         async with self._libraries.library(plan.context) as opened:
             library = WeighedLibrary(opened, plan.deadline_ms)
             try:
-                span, envelope = await self._look(plan, library, inquiries)
+                answer = await self._answer(plan, library, inquiries, read_as)
             finally:
                 library.close()
-        answer = _fill(replace(envelope, read_as=read_as or UNSET), span, plan)
         await self._remember(plan, answer)
         return answer
 
-    async def _look(
-        self, plan: _Plan, library: Library, inquiries: Mapping[str, Inquiry]
-    ) -> tuple[Span, KnowledgeAnswer]:
-        """The part of the ranking that the page is made of, and the answer without its hits."""
+    async def _answer(
+        self, plan: _Plan, library: Library, inquiries: Mapping[str, Inquiry], read_as: str | None
+    ) -> KnowledgeAnswer:
         settings, depth = self._settings, self._settings.fanout_depth
         fanout = Fanout(plan.context, library, inquiries, self._breaker, depth=depth, deadline_ms=plan.deadline_ms)
         ranking = Ranking(fanout.ask, list(inquiries), plan.order, depth, settings.fanout_siblings_max)
         await ranking.skip_to(plan.offset)
         span = await examine(ranking, plan.seen, plan.limit, settings.fanout_examined_max)
+        choice = choose(span, plan.dedupe, offset=plan.offset, limit=plan.limit)
+        told = await _tell(choice, fanout, plan)
+        # Its numbers at their widest, to know what room they leave to the hits.
         envelope = KnowledgeAnswer(
             results=(),
             has_more=True,
             next_offset=OFFSET_MAX,
             total_estimated=ranking.total,
+            read_as=read_as or UNSET,
             session=plan.memory.handle,
             sources=_without_common_reading(fanout.reports, plan.query),
             suppressed=settings.fanout_examined_max,
             explain=await self._explain(plan, library) if plan.asked.explain else UNSET,
         )
-        return span, envelope
+        return _fill(envelope, span, choice, told, plan)
 
     async def _plan(self, context: RequestContext, asked: KnowledgeSearch) -> _Plan:
         memory = await session_memory(self._memories, context, asked.session)
@@ -137,9 +155,11 @@ class Aggregator:
         is_default = all(size is None for size in sizes) and not asked.explain
         most = settings.answer_max_bytes
         deadline_ms = settings.fanout_deadline_ms if asked.deadline_ms is None else asked.deadline_ms
+        query = read_query(asked.query, settings)
         return _Plan(
             asked=asked,
-            query=read_query(asked.query, settings),
+            query=query,
+            topic=_topic(memory.queries, query, settings),
             # Sources without an argument for it take the order from here.
             context=replace(context, config={**context.config, "order_by": order}),
             memory=memory,
@@ -185,6 +205,9 @@ class Aggregator:
                 rows, frequencies = corpus.rows, dict(zip(words, corpus.frequencies, strict=True))
         return Explanation(
             order_by=plan.order,
+            fusion="rounds of each source's best, ordered together" if plan.order == "relevance" else "one merge",
+            ties="last_modified, then uri",
+            topic=tuple(term.word.text for term in plan.topic),
             scoring=self._settings.search_scoring,
             rows=rows,
             rows_with_term=frequencies,
@@ -192,15 +215,44 @@ class Aggregator:
         )
 
 
-def _fill(envelope: KnowledgeAnswer, span: Span, plan: _Plan) -> KnowledgeAnswer:
-    """The answer with as many hits as there is room for beside the envelope, whose numbers are at their widest."""
-    items = {place.position: _item(place, plan) for place in (*span.fresh, *span.seen[: plan.limit])}
-    sizes = {position: len(msgspec.json.encode(item)) + 1 for position, item in items.items()}
+class _Told(Struct, frozen=True):
+    """A hit as it will be delivered, and its size in bytes."""
+
+    item: KnowledgeItem
+    size: int
+
+
+async def _tell(choice: Choice, fanout: Fanout, plan: _Plan) -> dict[int, _Told]:
+    """The wanted hits by position. What a source made of one of its hits is looked at: it may be somebody else's."""
+    shown = await fanout.show([place.entry.candidate for place in choice.wanted], plan.topic)
+    told: dict[int, _Told] = {}
+    for place in choice.wanted:
+        item = shown.get(place.entry.match.uri)
+        if item is None:
+            continue
+        try:
+            made = _item(item, place, plan)
+            encoded = msgspec.json.encode(made)
+            msgspec.json.decode(encoded, type=KnowledgeItem)
+            if made.source != place.entry.candidate.source:
+                raise ValueError(f"a result of {made.source}")
+        except (TypeError, ValueError, AttributeError) as error:
+            fanout.refuse(place.entry.candidate.source, str(error))
+        else:
+            told[place.position] = _Told(made, len(encoded) + 1)
+    return told
+
+
+def _fill(
+    envelope: KnowledgeAnswer, span: Span, choice: Choice, told: Mapping[int, _Told], plan: _Plan
+) -> KnowledgeAnswer:
+    """The answer with as many hits as there is room for."""
     room = plan.room_bytes - len(msgspec.json.encode(envelope))
-    page = compose_page(span, plan.dedupe, offset=plan.offset, limit=plan.limit, sizes=sizes, room=room)
+    sizes = {position: one.size for position, one in told.items()}
+    page = compose_page(span, choice, sizes=sizes, room=room)
     return replace(
         envelope,
-        results=tuple(items[place.position] for place in page.places),
+        results=tuple(told[place.position].item for place in page.places),
         has_more=page.next_offset is not None,
         next_offset=page.next_offset,
         suppressed=page.suppressed,
@@ -209,16 +261,17 @@ def _fill(envelope: KnowledgeAnswer, span: Span, plan: _Plan) -> KnowledgeAnswer
     )
 
 
-def _item(place: Place, plan: _Plan) -> KnowledgeItem:
+def _item(item: ResultItem, place: Place, plan: _Plan) -> KnowledgeItem:
     """The hit as it is told. Ranges to highlight are for programs; they get them from a source's own search."""
-    item, entry = place.entry.item, place.entry
+    entry = place.entry
     explanation: HitExplanation | UnsetType = UNSET
     if plan.asked.explain:
         ranges = item.highlights if item.highlights is not UNSET else ()
         text = item.snippet or ""
         explanation = HitExplanation(
             position=place.position,
-            rank_in_source=entry.rank,
+            rank_in_source=entry.candidate.rank,
+            bm25=entry.match.bm25,
             terms=tuple(dict.fromkeys(text[start:end].casefold() for start, end in ranges)),
             seen_before=is_seen(place, plan.memory.seen),
         )

@@ -76,10 +76,12 @@ class Shelf(Struct, frozen=True):
         """By what the sources' own searches answer, in the order of `knowledge_search`."""
         candidates: list[Candidate] = []
         for source in sources:
-            answer = await source.search(self.reader, self.library, source.search_input(query=text, limit=DEPTH))
-            candidates += (Candidate(item, rank) for rank, item in enumerate(answer.results))
-        merged = [one.item for one in spread(by_score(candidates), self.settings.fanout_siblings_max)]
-        return self._ranked([(item.source, str(item.id)) for item in merged], merged[0].score if merged else 0.0)
+            asked = source.search_input(query=text, limit=DEPTH)
+            answer = await source.search(self.reader, self.library, asked)
+            candidates += (Candidate(source.name, match, rank, answer) for rank, match in enumerate(answer.found))
+        merged = spread(by_score(candidates), self.settings.fanout_siblings_max)
+        best = merged[0].match.score if merged else 0.0
+        return self._ranked([(one.source, str(one.match.id)) for one in merged], best)
 
     def _ranked(self, merged: Sequence[tuple[str, str]], best_score: float) -> Ranked:
         return Ranked(

@@ -183,7 +183,9 @@ class _Pair:
         )
 
     async def _ours(self, source: Source, query: str) -> object:
-        return await source.search(self._reader, self._library, source.search_input(query=query, limit=LIMIT))
+        return (
+            await source.search(self._reader, self._library, source.search_input(query=query, limit=LIMIT))
+        ).response()
 
 
 async def cpu_ms(work: Callable[[], Awaitable[object]]) -> float:

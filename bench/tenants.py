@@ -105,7 +105,7 @@ async def _search(desk: Desk, reader: RequestContext, prose: Prose, names: Seque
     async with desk.libraries.library(reader) as library:
         for name in names:
             source = desk.sources[name]
-            await source.search(reader, library, source.search_input(query=prose.words(3)))
+            (await source.search(reader, library, source.search_input(query=prose.words(3)))).response()
 
 
 def _descriptors() -> int:

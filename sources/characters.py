@@ -19,13 +19,14 @@ from sources.searching import (
     Narrowing,
     Question,
     SearchArguments,
-    answer_search,
+    find_matches,
     place_in,
     read_query,
     read_question,
     result_item,
 )
-from sources.source import Entry, Reading, SourceResource, SourceTool, entry_page, number_of
+from sources.snippet import Highlighter
+from sources.source import Entry, Matches, Reading, SourceResource, SourceTool, entry_page, number_of
 from sources.storage.contract import Library
 
 # The fields of a card that hold text, in the order in which a reader wants them.
@@ -79,7 +80,7 @@ class CharactersSource:
                 ),
                 input=CharactersSearch,
                 output=SearchResponse,
-                run=self.search,
+                run=self._run_search,
             ),
             SourceTool(
                 name="characters_get",
@@ -93,18 +94,20 @@ class CharactersSource:
             ),
         )
 
-    async def search(self, context: RequestContext, library: Library, asked: CharactersSearch) -> SearchResponse:
+    async def _run_search(self, context: RequestContext, library: Library, asked: CharactersSearch) -> SearchResponse:
+        return (await self.search(context, library, asked)).response()
+
+    async def search(self, context: RequestContext, library: Library, asked: CharactersSearch) -> Matches:
         """By tags where the query may be a list of them and some character has them all; by words otherwise."""
         tags = _tags(asked.query)
         if tags:
             question = self._question(context, asked, "", Narrowing(tags=tags), f"tags: {', '.join(tags)}")
             if await _finds(library, question):
-                return await answer_search(library, library.characters, question, _item)
+                return await find_matches(library, library.characters, question, _uri, _item)
         words = asked.query if isinstance(asked.query, str) else " ".join(asked.query)
         read_as = None if isinstance(asked.query, str) else f"words: {words}; no character has all these tags"
-        return await answer_search(
-            library, library.characters, self._question(context, asked, words, None, read_as), _item
-        )
+        question = self._question(context, asked, words, None, read_as)
+        return await find_matches(library, library.characters, question, _uri, _item)
 
     def _question(
         self,
@@ -164,7 +167,11 @@ async def _finds(library: Library, question: Question) -> bool:
     return bool((await library.characters.search(replace(question.search, limit=1, offset=0))).hits)
 
 
-def _item(hit: Hit, question: Question) -> ResultItem:
-    snippet = question.highlighter.snippet(hit.text, question.snippet_chars)
+def _uri(hit: Hit) -> str:
+    return uri_of("characters", hit.id)
+
+
+def _item(hit: Hit, question: Question, highlighter: Highlighter) -> ResultItem:
+    snippet = highlighter.snippet(hit.text, question.snippet_chars)
     loc = Loc(field=hit.field, approx_offset=place_in(snippet))
-    return result_item("characters", hit, question, uri_of("characters", hit.id), snippet, loc)
+    return result_item("characters", hit, question, _uri(hit), snippet, loc)

@@ -20,7 +20,7 @@ from sources.searching import (
     Narrowing,
     Question,
     SearchArguments,
-    answer_search,
+    find_matches,
     locate,
     place_in,
     read_query,
@@ -28,7 +28,7 @@ from sources.searching import (
     result_item,
 )
 from sources.snippet import Highlighter
-from sources.source import Entry, Reading, SourceResource, SourceTool, entry_page
+from sources.source import Entry, Matches, Reading, SourceResource, SourceTool, entry_page
 from sources.storage.contract import Library, Search
 
 PAGE_SIZE = 50
@@ -80,7 +80,7 @@ class ChatsSource:
                 ),
                 input=ChatsSearch,
                 output=SearchResponse,
-                run=self.search,
+                run=self._run_search,
             ),
             SourceTool(
                 name="chats_get",
@@ -96,7 +96,10 @@ class ChatsSource:
             ),
         )
 
-    async def search(self, context: RequestContext, library: Library, asked: ChatsSearch) -> SearchResponse:
+    async def _run_search(self, context: RequestContext, library: Library, asked: ChatsSearch) -> SearchResponse:
+        return (await self.search(context, library, asked)).response()
+
+    async def search(self, context: RequestContext, library: Library, asked: ChatsSearch) -> Matches:
         query = read_query(asked.query, self._settings)
         narrowing = Narrowing(
             obeys=frozenset(["sender"]),
@@ -105,7 +108,7 @@ class ChatsSource:
             senders=(asked.sender,) if asked.sender else (),
         )
         question = read_question(self.name, asked, query, context, self._settings, narrowing)
-        return await answer_search(library, library.chats, question, _item)
+        return await find_matches(library, library.chats, question, _uri, _item)
 
     async def get(
         self, context: RequestContext, library: Library, identity: str | int, reading: Reading
@@ -280,18 +283,24 @@ def _meta(chat: Conversation, plan: Plan) -> ResultItem:
     return meta_of("chats", chat, chat.id, chat.title, None, plan, conversation_id=chat.id)
 
 
-def _item(hit: Hit, question: Question) -> ResultItem:
+def _uri(hit: Hit) -> str:
+    conversation = hit.conversation_id or str(hit.id)
+    return (
+        uri_of("chats", conversation, hit.message_id) if hit.message_id is not None else uri_of("chats", conversation)
+    )
+
+
+def _item(hit: Hit, question: Question, highlighter: Highlighter) -> ResultItem:
     """A message, or a conversation whose title matched: then its title is shown with the first message."""
     conversation = hit.conversation_id or str(hit.id)
     is_message = hit.message_id is not None
     text = hit.text if is_message else f"{hit.title}: {hit.text}" if hit.text else hit.title
-    uri = uri_of("chats", conversation, hit.message_id) if hit.message_id is not None else uri_of("chats", conversation)
-    snippet = question.highlighter.snippet(text, question.snippet_chars)
+    snippet = highlighter.snippet(text, question.snippet_chars)
     loc = _loc(conversation, hit.message_id, hit.message_index)
     if is_message and len(hit.text) > question.snippet_chars:
         loc = replace(loc, approx_offset=place_in(snippet))
     return replace(
-        result_item("chats", hit, question, uri, snippet, loc), id=conversation, conversation_id=conversation
+        result_item("chats", hit, question, _uri(hit), snippet, loc), id=conversation, conversation_id=conversation
     )
 
 

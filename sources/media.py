@@ -22,7 +22,7 @@ from sources.searching import (
     Narrowing,
     Question,
     SearchArguments,
-    answer_search,
+    find_matches,
     locate,
     moment,
     read_query,
@@ -30,7 +30,7 @@ from sources.searching import (
     result_item,
 )
 from sources.snippet import Highlighter
-from sources.source import Entry, Reading, SourceResource, SourceTool, entry_page, number_of
+from sources.source import Entry, Matches, Reading, SourceResource, SourceTool, entry_page, number_of
 from sources.storage.contract import Library, Search
 from sources.transcripts import Format, render
 
@@ -88,7 +88,7 @@ class MediaSource:
                 ),
                 input=MediaSearch,
                 output=SearchResponse,
-                run=self.search,
+                run=self._run_search,
             ),
             SourceTool(
                 name="media_get",
@@ -128,7 +128,10 @@ class MediaSource:
             ),
         )
 
-    async def search(self, context: RequestContext, library: Library, asked: MediaSearch) -> SearchResponse:
+    async def _run_search(self, context: RequestContext, library: Library, asked: MediaSearch) -> SearchResponse:
+        return (await self.search(context, library, asked)).response()
+
+    async def search(self, context: RequestContext, library: Library, asked: MediaSearch) -> Matches:
         query = read_query(asked.query, self._settings)
         narrowing = Narrowing(
             obeys=frozenset(["type"]),
@@ -138,7 +141,7 @@ class MediaSource:
             date_to=moment("date_to", asked.date_to, is_end=True),
         )
         question = read_question(self.name, asked, query, context, self._settings, narrowing)
-        return await answer_search(library, library.media, question, _item)
+        return await find_matches(library, library.media, question, _uri, _item)
 
     async def get(
         self, context: RequestContext, library: Library, identity: str | int, reading: Reading
@@ -288,10 +291,14 @@ def _passage(chunk: Chunk) -> Passage:
     return Passage(chunk.index, chunk.text, chunk.start if is_piece else None, about)
 
 
-def _item(hit: Hit, question: Question) -> ResultItem:
-    snippet = question.highlighter.snippet(hit.text, question.snippet_chars)
+def _uri(hit: Hit) -> str:
+    return uri_of("media", hit.id)
+
+
+def _item(hit: Hit, question: Question, highlighter: Highlighter) -> ResultItem:
+    snippet = highlighter.snippet(hit.text, question.snippet_chars)
     loc = _loc(int(hit.id), hit.chunk_index, hit.chunk_uuid, hit.start_ms)
-    return result_item("media", hit, question, uri_of("media", hit.id), snippet, loc)
+    return result_item("media", hit, question, _uri(hit), snippet, loc)
 
 
 def _loc(media_id: int, index: int | None, uuid: str | None, start_ms: int | None) -> Loc:

@@ -17,13 +17,14 @@ from sources.searching import (
     Narrowing,
     Question,
     SearchArguments,
-    answer_search,
+    find_matches,
     place_in,
     read_query,
     read_question,
     result_item,
 )
-from sources.source import Entry, Reading, SourceResource, SourceTool, entry_page
+from sources.snippet import Highlighter
+from sources.source import Entry, Matches, Reading, SourceResource, SourceTool, entry_page
 from sources.storage.contract import Library
 
 
@@ -57,7 +58,7 @@ class NotesSource:
                 ),
                 input=NotesSearch,
                 output=SearchResponse,
-                run=self.search,
+                run=self._run_search,
             ),
             SourceTool(
                 name="notes_get",
@@ -72,11 +73,14 @@ class NotesSource:
             ),
         )
 
-    async def search(self, context: RequestContext, library: Library, asked: NotesSearch) -> SearchResponse:
+    async def _run_search(self, context: RequestContext, library: Library, asked: NotesSearch) -> SearchResponse:
+        return (await self.search(context, library, asked)).response()
+
+    async def search(self, context: RequestContext, library: Library, asked: NotesSearch) -> Matches:
         query = read_query(asked.query, self._settings)
         narrowing = Narrowing(tags=asked.keywords)
         question = read_question(self.name, asked, query, context, self._settings, narrowing)
-        return await answer_search(library, library.notes, question, _item)
+        return await find_matches(library, library.notes, question, _uri, _item)
 
     async def get(
         self, context: RequestContext, library: Library, identity: str | int, reading: Reading
@@ -93,7 +97,11 @@ class NotesSource:
         return await self.get(context, library, asked.note_id, asked)
 
 
-def _item(hit: Hit, question: Question) -> ResultItem:
-    snippet = question.highlighter.snippet(hit.text, question.snippet_chars)
+def _uri(hit: Hit) -> str:
+    return uri_of("notes", hit.id)
+
+
+def _item(hit: Hit, question: Question, highlighter: Highlighter) -> ResultItem:
+    snippet = highlighter.snippet(hit.text, question.snippet_chars)
     loc = Loc(approx_offset=place_in(snippet))
-    return result_item("notes", hit, question, uri_of("notes", hit.id), snippet, loc)
+    return result_item("notes", hit, question, _uri(hit), snippet, loc)

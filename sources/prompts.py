@@ -18,13 +18,14 @@ from sources.searching import (
     Narrowing,
     Question,
     SearchArguments,
-    answer_search,
+    find_matches,
     place_in,
     read_query,
     read_question,
     result_item,
 )
-from sources.source import Entry, Reading, SourceResource, SourceTool, entry_page, number_of
+from sources.snippet import Highlighter
+from sources.source import Entry, Matches, Reading, SourceResource, SourceTool, entry_page, number_of
 from sources.storage.contract import Library
 
 Field = Literal["name", "details", "system_prompt", "user_prompt", "author", "keywords"]
@@ -60,7 +61,7 @@ class PromptsSource:
                 ),
                 input=PromptsSearch,
                 output=SearchResponse,
-                run=self.search,
+                run=self._run_search,
             ),
             SourceTool(
                 name="prompts_get",
@@ -75,11 +76,14 @@ class PromptsSource:
             ),
         )
 
-    async def search(self, context: RequestContext, library: Library, asked: PromptsSearch) -> SearchResponse:
+    async def _run_search(self, context: RequestContext, library: Library, asked: PromptsSearch) -> SearchResponse:
+        return (await self.search(context, library, asked)).response()
+
+    async def search(self, context: RequestContext, library: Library, asked: PromptsSearch) -> Matches:
         query = read_query(asked.query, self._settings)
         narrowing = Narrowing(fields=asked.fields)
         question = read_question(self.name, asked, query, context, self._settings, narrowing)
-        return await answer_search(library, library.prompts, question, _item)
+        return await find_matches(library, library.prompts, question, _uri, _item)
 
     async def get(
         self, context: RequestContext, library: Library, identity: str | int, reading: Reading
@@ -120,7 +124,11 @@ def prompt_document(prompt: Prompt) -> Document:
     return document_of("name", prompt.name, fields)
 
 
-def _item(hit: Hit, question: Question) -> ResultItem:
-    snippet = question.highlighter.snippet(hit.text, question.snippet_chars)
+def _uri(hit: Hit) -> str:
+    return uri_of("prompts", hit.id)
+
+
+def _item(hit: Hit, question: Question, highlighter: Highlighter) -> ResultItem:
+    snippet = highlighter.snippet(hit.text, question.snippet_chars)
     loc = Loc(field=hit.field, approx_offset=place_in(snippet))
-    return result_item("prompts", hit, question, uri_of("prompts", hit.id), snippet, loc)
+    return result_item("prompts", hit, question, _uri(hit), snippet, loc)

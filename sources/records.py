@@ -142,7 +142,8 @@ class Segment(Struct, frozen=True, kw_only=True):
 
 
 class Hit(Struct, frozen=True, kw_only=True):
-    """One match. `text` is the passage that matched, for snippets; `score` is comparable across sources.
+    """One match. `text` is the passage that matched, for snippets; `score` is comparable across sources, `bm25` is what
+    the engine itself made of it, lower being better.
 
     Which of the lower fields are set depends on the source: chunk for media, conversation and message for chats,
     field for characters and prompts.
@@ -171,6 +172,7 @@ class Hit(Struct, frozen=True, kw_only=True):
     role: str | None = None
     field: str | None = None
     more_in_item: int = 0
+    bm25: float | None = None
 
 
 class Found(Struct, frozen=True):

@@ -4,8 +4,9 @@ A filter that nothing in a source can pass finds nothing there, and the answer s
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
 from typing import Annotated, Literal, Protocol
 
 from loguru import logger
@@ -15,15 +16,18 @@ from msgspec.structs import replace
 from auth.context import RequestContext
 from config.errors import InvalidParams, StorageError, Unavailable
 from config.settings import Settings
-from sources.items import TAGS_MAX, Loc, ResultItem, SearchResponse, short_title
+from sources.items import TAGS_MAX, Loc, ResultItem, short_title
 from sources.preferences import Preferences, preferences_of
-from sources.query import Filters, ParsedQuery, QueryLimits, parse
+from sources.query import Filters, ParsedQuery, QueryLimits, Term, parse
 from sources.records import Found, Hit
 from sources.retrieval import chars_per_token, estimate_tokens, snippet_length
 from sources.snippet import Highlighter, Snippet
-from sources.storage.contract import Library, Order, Search
+from sources.source import Match, Matches
+from sources.storage.contract import Library, Order, Scoring, Search
 
 LIMIT_MAX = 100
+# What a score is: the share of the query that is found in a hit, or the seed's place between the worst and the best.
+SCORE_TYPES: Mapping[Scoring, str] = {"comparable": "fts_coverage", "minmax": "fts"}
 # Far beyond what anyone pages through, and a number every engine can count to.
 OFFSET_MAX = 1_000_000_000
 
@@ -62,15 +66,27 @@ class Question(Struct, frozen=True, kw_only=True):
     """A search as it was read. Without `search` nothing can be found, and `read_as` says why."""
 
     search: Search | None
-    highlighter: Highlighter
+    terms: tuple[Term, ...]
     read_as: str | None
     offset: int
     snippet_chars: int
     chars_per_token: float
+    score_type: str
 
 
 def read_query(text: str, settings: Settings) -> ParsedQuery:
-    return parse(text, QueryLimits(max_chars=settings.query_max_chars, max_terms=settings.query_max_terms))
+    return _read(text, settings.query_max_chars, settings.query_max_terms)
+
+
+# Five sources ask the same question at the same time; later questions are others.
+@lru_cache(maxsize=64)
+def _read(text: str, max_chars: int, max_terms: int) -> ParsedQuery:
+    return parse(text, QueryLimits(max_chars=max_chars, max_terms=max_terms))
+
+
+@lru_cache(maxsize=64)
+def _highlighter(terms: tuple[Term, ...], topic: tuple[Term, ...]) -> Highlighter:
+    return Highlighter(terms, topic)
 
 
 def read_question(
@@ -88,11 +104,12 @@ def read_question(
     search = None if obstacle else _search(asked.limit, offset, query, narrowing, preferred, settings)
     return Question(
         search=search,
-        highlighter=Highlighter(query.terms),
+        terms=query.terms,
         read_as=obstacle or query.read_as,
         offset=offset,
         snippet_chars=snippet_length(asked.snippet_length, preferred, settings),
         chars_per_token=chars_per_token(None, preferred),
+        score_type=SCORE_TYPES[settings.search_scoring],
     )
 
 
@@ -151,20 +168,42 @@ def _common(given: tuple[str, ...], named: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(name for name in given if name.casefold() in allowed)
 
 
-async def answer_search(
-    library: Library, collection: Searchable, question: Question, item: Callable[[Hit, Question], ResultItem]
-) -> SearchResponse:
-    """One page. What is particular to a source's hits is said by `item`."""
+async def find_matches(
+    library: Library,
+    collection: Searchable,
+    question: Question,
+    uri: Callable[[Hit], str],
+    item: Callable[[Hit, Question, Highlighter], ResultItem],
+) -> Matches:
+    """One page. What is particular to a source's hits is said by `uri` and `item`."""
     found = Found((), has_more=False, total=0)
     if question.search is not None:
         found = await collection.search(await _weighed(library, question.search))
-    results = tuple(item(hit, question) for hit in found.hits)
-    return SearchResponse(
-        results=results,
+
+    def show(match: Match, topic: Sequence[Term]) -> ResultItem:
+        return item(match.hit, question, _highlighter(question.terms, tuple(topic)))
+
+    return Matches(
+        found=tuple([_match(hit, uri(hit)) for hit in found.hits]),
         has_more=found.has_more,
-        next_offset=question.offset + len(results) if found.has_more else None,
+        next_offset=question.offset + len(found.hits) if found.has_more else None,
         total_estimated=found.total,
-        read_as=question.read_as or UNSET,
+        show=show,
+        read_as=question.read_as,
+    )
+
+
+def _match(hit: Hit, uri: str) -> Match:
+    return Match(
+        uri=uri,
+        id=hit.conversation_id or hit.id,
+        score=hit.score,
+        last_modified=hit.last_modified,
+        version=hit.version,
+        # The same passage answers the query, and the items are equally long.
+        content=(hit.text, hit.item_chars) if hit.text else None,
+        bm25=hit.bm25,
+        hit=hit,
     )
 
 
@@ -194,6 +233,7 @@ def result_item(source: str, hit: Hit, question: Question, uri: str, snippet: Sn
         snippet=snippet.text or None,
         uri=uri,
         score=hit.score,
+        score_type=question.score_type,
         created_at=hit.created_at,
         last_modified=hit.last_modified,
         version=hit.version,

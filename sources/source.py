@@ -5,15 +5,16 @@ context and the caller's own library. A new one is a file that implements `Sourc
 entry point of another distribution.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
 from typing import Annotated, Any, Protocol, TypeVar
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct
 
 from auth.context import RequestContext
 from config.errors import InvalidParams
-from sources.items import GetResponse, Loc, RetrievalOptions, SearchResponse, short_title, uri_of
+from sources.items import GetResponse, Loc, ResultItem, RetrievalOptions, SearchResponse, short_title, uri_of
+from sources.query import Term
 from sources.records import Page
 from sources.storage.contract import Library
 
@@ -98,6 +99,66 @@ class Reading(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise InvalidParams(f"loc: {error}; expected the loc of a search result") from error
 
 
+class Match(Struct, frozen=True, kw_only=True):
+    """A hit as it is ranked among those of other sources. `id` is of the item it is part of; hits with equal `content`
+    say the same under different names. `hit` is what its source needs to show it, and nobody else's business."""
+
+    uri: str
+    id: str | int
+    score: float
+    last_modified: str | None
+    version: int | None
+    content: Hashable = None
+    bm25: float | None = None
+    hit: Any = None
+
+
+class Matches(Struct, frozen=True, kw_only=True):
+    """One page of a search. To show a match costs a snippet, so it is left until it is known which are delivered:
+    `show` takes one, and the words of earlier queries toward which its snippet may lean."""
+
+    found: tuple[Match, ...]
+    has_more: bool
+    next_offset: int | None
+    total_estimated: int | None
+    show: Callable[[Match, Sequence[Term]], ResultItem]
+    read_as: str | None = None
+
+    def response(self) -> SearchResponse:
+        """The whole page, shown."""
+        return SearchResponse(
+            results=tuple([self.show(match, ()) for match in self.found]),
+            has_more=self.has_more,
+            next_offset=self.next_offset,
+            total_estimated=self.total_estimated,
+            read_as=self.read_as or UNSET,
+        )
+
+
+def as_matches(shown: SearchResponse) -> Matches:
+    """For a source whose hits are made whole at once: hits with the same snippet and cost say the same."""
+    found = tuple(
+        Match(
+            uri=item.uri,
+            id=item.id,
+            score=item.score,
+            last_modified=item.last_modified,
+            version=item.version,
+            content=(item.snippet, item.cost_tokens) if item.snippet else None,
+            hit=item,
+        )
+        for item in shown.results
+    )
+    return Matches(
+        found=found,
+        has_more=shown.has_more,
+        next_offset=shown.next_offset,
+        total_estimated=shown.total_estimated,
+        show=lambda match, _topic: match.hit,
+        read_as=shown.read_as or None,
+    )
+
+
 class Source(Protocol):
     """One kind of knowledge. `name` is its word everywhere: in results, in tool names, as the scheme of its URIs."""
 
@@ -119,7 +180,7 @@ class Source(Protocol):
         """The Struct that `search` takes: `query`, `limit`, `offset`, `snippet_length`, and this source's filters."""
         ...
 
-    async def search(self, context: RequestContext, library: Library, asked: Any) -> SearchResponse: ...
+    async def search(self, context: RequestContext, library: Library, asked: Any) -> Matches: ...
 
     async def get(
         self, context: RequestContext, library: Library, identity: str | int, reading: Reading

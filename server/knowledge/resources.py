@@ -98,7 +98,7 @@ class SourceItems:
             if typed:
                 asked = self._source.search_input(query=_as_query(value))
                 found = await self._source.search(call.context, library, asked)
-                ids += [str(item.id) for item in found.results]
+                ids += [str(match.id) for match in found.found]
         return list(dict.fromkeys(ids))
 
 

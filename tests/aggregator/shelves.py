@@ -20,7 +20,7 @@ from sources.items import GetResponse, ResultItem, SearchResponse
 from sources.query import ParsedQuery
 from sources.records import Page
 from sources.searching import SearchArguments, read_query
-from sources.source import Entry, Reading, SourceResource, SourceTool
+from sources.source import Entry, Matches, Reading, SourceResource, SourceTool, as_matches
 from sources.storage.contract import Characters, Chats, Corpus, Library, Media, Notes, Prompts
 from tests.server.protocol.stage import person
 
@@ -71,18 +71,20 @@ class Shelf:
         self.knows_total = knows_total
         self.asked: list[ShelfSearch] = []
 
-    async def search(self, context: RequestContext, library: Library, asked: ShelfSearch) -> SearchResponse:
+    async def search(self, context: RequestContext, library: Library, asked: ShelfSearch) -> Matches:
         self.asked.append(asked)
         hits = self.hits
         if context.config.get("order_by") == "recent":
             hits = sorted(sorted(hits, key=lambda h: h.uri), key=lambda h: h.last_modified or "", reverse=True)
         end = asked.offset + asked.limit
         has_more = end < len(hits)
-        return SearchResponse(
-            results=tuple(hits[asked.offset : end]),
-            has_more=has_more,
-            next_offset=end if has_more else None,
-            total_estimated=len(hits) if self.knows_total else None,
+        return as_matches(
+            SearchResponse(
+                results=tuple(hits[asked.offset : end]),
+                has_more=has_more,
+                next_offset=end if has_more else None,
+                total_estimated=len(hits) if self.knows_total else None,
+            )
         )
 
     async def get(
@@ -102,7 +104,7 @@ class FailingShelf(Shelf):
         self.error: BaseException | None = error
         self.after = after
 
-    async def search(self, context: RequestContext, library: Library, asked: ShelfSearch) -> SearchResponse:
+    async def search(self, context: RequestContext, library: Library, asked: ShelfSearch) -> Matches:
         answer = await super().search(context, library, asked)
         if self.error is not None and len(self.asked) > self.after:
             raise self.error
@@ -116,7 +118,7 @@ class HangingShelf(Shelf):
         super().__init__(name)
         self.was_let_go = False
 
-    async def search(self, context: RequestContext, library: Library, asked: ShelfSearch) -> SearchResponse:
+    async def search(self, context: RequestContext, library: Library, asked: ShelfSearch) -> Matches:
         try:
             await asyncio.Event().wait()
         finally:
@@ -131,13 +133,13 @@ class StubbornShelf(Shelf):
         super().__init__(name)
         self.end = asyncio.Event()
 
-    async def search(self, context: RequestContext, library: Library, asked: ShelfSearch) -> SearchResponse:
+    async def search(self, context: RequestContext, library: Library, asked: ShelfSearch) -> Matches:
         while not self.end.is_set():
             try:
                 await self.end.wait()
             except asyncio.CancelledError:
                 continue
-        return SearchResponse(results=(), has_more=False, next_offset=None, total_estimated=0)
+        return as_matches(SearchResponse(results=(), has_more=False, next_offset=None, total_estimated=0))
 
 
 class GarbageShelf(Shelf):
@@ -147,8 +149,8 @@ class GarbageShelf(Shelf):
         super().__init__(name)
         self.answer = answer
 
-    async def search(self, context: RequestContext, library: Library, asked: ShelfSearch) -> SearchResponse:
-        answer: SearchResponse = self.answer
+    async def search(self, context: RequestContext, library: Library, asked: ShelfSearch) -> Matches:
+        answer: Matches = self.answer
         return answer
 
 
@@ -201,7 +203,7 @@ class HangingLibrary(BareLibrary):
 class WeighingShelf(Shelf):
     """Asks how common the words are before it answers, and does without if it must, as our own sources do."""
 
-    async def search(self, context: RequestContext, library: Library, asked: ShelfSearch) -> SearchResponse:
+    async def search(self, context: RequestContext, library: Library, asked: ShelfSearch) -> Matches:
         with suppress(StorageError):
             await library.corpus(read_query(asked.query, Settings()), 2_000)
         return await super().search(context, library, asked)

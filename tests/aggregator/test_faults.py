@@ -8,7 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from config.errors import DiskFull, InvalidParams, SourceTimeout, StorageError, Unavailable
-from sources.items import SearchResponse
+from sources.items import ResultItem, SearchResponse
+from sources.source import Match, Matches, as_matches
 from tests.aggregator.shelves import (
     BareLibrary,
     FailingShelf,
@@ -93,24 +94,45 @@ async def test_a_call_that_is_cancelled_lets_go_of_every_source() -> None:
 
 
 EMPTY = SearchResponse(results=(), has_more=False, next_offset=None, total_estimated=0)
+NONE = as_matches(EMPTY)
+
+
+def told(*items: Any) -> Matches:
+    """An answer with these hits, whatever they are."""
+    return as_matches(replace(EMPTY, results=items))
+
+
+def matched(**changes: Any) -> Matches:
+    """An answer with one match that was changed, though what it shows is sound."""
+    [match] = told(hit("media", 1)).found
+    return replace(NONE, found=(replace(match, **changes),))
+
+
+def unshowable(match: Match, topic: object) -> ResultItem:
+    raise ZeroDivisionError
+
+
 GARBAGE: dict[str, Any] = {
     "nothing": None,
     "a list": [1, 2],
-    "text for results": replace(EMPTY, results="abc"),
-    "results of another": replace(EMPTY, results=(hit("notes", 1),)),
-    "no number": replace(EMPTY, results=(hit("media", 1, math.nan),)),
-    "a score above one": replace(EMPTY, results=(hit("media", 1, 7.0),)),
-    "a score below zero": replace(EMPTY, results=(hit("media", 1, -0.1),)),
-    "text for a score": replace(EMPTY, results=(replace(hit("media", 1), score="best"),)),
-    "a date that is none": replace(EMPTY, results=(replace(hit("media", 1), last_modified=5),)),
-    "no uri": replace(EMPTY, results=(replace(hit("media", 1), uri=None),)),
-    "a number for a title": replace(EMPTY, results=(replace(hit("media", 1), title=5),)),
-    "tags nobody can write": replace(EMPTY, results=(replace(hit("media", 1), tags=object()),)),
-    "text for a cost": replace(EMPTY, results=(replace(hit("media", 1), cost_tokens="much"),)),
-    "ranges without ends": replace(EMPTY, results=(replace(hit("media", 1), highlights=((1,),)),)),
-    "more than was asked for": replace(EMPTY, results=tuple(hit("media", n) for n in range(101))),
-    "text for a total": replace(EMPTY, total_estimated="many"),
-    "text for an offset": replace(EMPTY, has_more=True, next_offset="7"),
+    "text for hits": replace(NONE, found="abc"),
+    "no match": replace(NONE, found=(7,)),
+    "results of another": told(hit("notes", 1)),
+    "no number": told(hit("media", 1, math.nan)),
+    "a score above one": told(hit("media", 1, 7.0)),
+    "a score below zero": told(hit("media", 1, -0.1)),
+    "text for a score": matched(score="best"),
+    "a date that is none": matched(last_modified=5),
+    "no uri": matched(uri=None),
+    "text for a version": matched(version="new"),
+    "content nobody can compare": matched(content=[]),
+    "a number for a title": told(replace(hit("media", 1), title=5)),
+    "tags nobody can write": told(replace(hit("media", 1), tags=object())),
+    "text for a cost": told(replace(hit("media", 1), cost_tokens="much")),
+    "no item": matched(hit="an item"),
+    "more than was asked for": told(*(hit("media", n) for n in range(101))),
+    "text for a total": replace(NONE, total_estimated="many"),
+    "text for an offset": replace(NONE, has_more=True, next_offset="7"),
 }
 
 
@@ -120,6 +142,15 @@ async def test_an_answer_that_makes_no_sense_is_a_failure_of_its_source(kind: st
 
     assert uris(answer) == ["notes://0", "notes://1", "notes://2"]
     assert (answer.sources["media"].status, answer.sources["media"].error) == ("error", "its answer could not be read")
+
+
+async def test_a_source_that_cannot_show_its_hits_costs_them_alone() -> None:
+    unable = replace(told(hit("media", 1), hit("media", 2)), show=unshowable)
+    answer = await open_desk(*sound("notes"), GarbageShelf("media", unable)).ask()
+
+    assert uris(answer) == ["notes://0", "notes://1", "notes://2"]
+    assert (answer.sources["media"].status, answer.sources["media"].error) == ("error", "failed unexpectedly")
+    assert (answer.has_more, answer.cut) == (False, False)
 
 
 async def test_a_source_that_fails_between_pages_leaves_the_others_their_pages() -> None:

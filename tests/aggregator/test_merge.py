@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aggregator.merge import ALSO_IN_MAX, Candidate, by_date, by_score, collapse, spread
-from sources.items import ResultItem
+from sources.items import ResultItem, SearchResponse
+from sources.source import as_matches
 from tests.aggregator.shelves import hit
 
 DATES = st.sampled_from([None, "2024-05-01T00:00:00.000Z", "2025-05-01T00:00:00.000Z", "2026-05-01T00:00:00.000Z"])
@@ -14,21 +15,22 @@ SCORES = st.floats(0, 1)
 @st.composite
 def candidates(draw: st.DrawFn) -> list[Candidate]:
     """Hits of two sources, some of one conversation, some with the same text."""
-    made: list[Candidate] = []
+    made: list[ResultItem] = []
     for number in range(draw(st.integers(0, 30))):
         source = draw(st.sampled_from(["notes", "chats"]))
         text = draw(st.sampled_from([None, "the same passage"]))
         item = draw(st.sampled_from(["a", "b"])) if source == "chats" else None
-        made.append(Candidate(hit(source, number, draw(SCORES), modified=draw(DATES), text=text, item=item), number))
-    return made
+        made.append(hit(source, number, draw(SCORES), modified=draw(DATES), text=text, item=item))
+    return ranked(*made)
 
 
 def uris(found: list[Candidate]) -> list[str]:
-    return [candidate.item.uri for candidate in found]
+    return [candidate.match.uri for candidate in found]
 
 
 def ranked(*items: ResultItem) -> list[Candidate]:
-    return [Candidate(item, rank) for rank, item in enumerate(items)]
+    answer = as_matches(SearchResponse(results=items, has_more=False, next_offset=None, total_estimated=None))
+    return [Candidate(match.hit.source, match, rank, answer) for rank, match in enumerate(answer.found)]
 
 
 def test_the_better_score_comes_first_whatever_its_source() -> None:
@@ -69,8 +71,8 @@ def test_spreading_loses_nothing_and_keeps_the_order_of_what_it_keeps(found: lis
 
     assert sorted(uris(spread_out)) == sorted(uris(found))
     for parent in ("a", "b"):
-        own = [candidate for candidate in found if candidate.item.id == parent]
-        assert [candidate for candidate in spread_out if candidate.item.id == parent] == own
+        own = [candidate for candidate in found if candidate.match.id == parent]
+        assert [candidate for candidate in spread_out if candidate.match.id == parent] == own
 
 
 def test_one_conversation_does_not_fill_the_page_while_others_wait() -> None:
@@ -85,7 +87,7 @@ def test_the_same_content_under_another_uri_is_told_with_the_better_hit() -> Non
     same = "A text that was saved twice."
     entries = collapse(ranked(hit("notes", 1, text=same), hit("notes", 2), hit("media", 3, text=same)))
 
-    assert [(entry.item.uri, entry.also_in, entry.is_told) for entry in entries] == [
+    assert [(entry.match.uri, entry.also_in, entry.is_told) for entry in entries] == [
         ("notes://1", ("media://3",), False),
         ("notes://2", (), False),
         ("media://3", (), True),
@@ -96,7 +98,7 @@ def test_the_same_content_under_another_uri_is_told_with_the_better_hit() -> Non
 def test_every_hit_is_an_entry_or_told_with_one_and_never_both(found: list[Candidate]) -> None:
     entries = collapse(found)
 
-    assert [entry.item.uri for entry in entries] == uris(found)
+    assert [entry.match.uri for entry in entries] == uris(found)
     told = [uri for entry in entries for uri in entry.also_in]
-    assert sorted(told) == sorted(entry.item.uri for entry in entries if entry.is_told)
+    assert sorted(told) == sorted(entry.match.uri for entry in entries if entry.is_told)
     assert all(len(entry.also_in) <= ALSO_IN_MAX for entry in entries)

@@ -113,7 +113,7 @@ async def test_the_plain_statement_and_our_search_find_the_same_items(tmp_path: 
             rows = await plain.rows(source, plain.match(source, query), 1_000)
             ours = await searched.search(reader, library, searched.search_input(query=query, limit=100))
 
-    assert {row[0] for row in rows} == {item.id for item in ours.results} != set()
+    assert {row[0] for row in rows} == {match.id for match in ours.found} != set()
 
 
 async def test_tenants_have_copies_of_their_own(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ async def test_a_hit_has_every_field_of_the_seed_null_where_there_is_nothing(ada
     assert list(answer)[:4] == ["results", "has_more", "next_offset", "total_estimated"]
     (hit,) = answer["results"]
     assert list(hit)[: len(SEED_FIELDS)] == SEED_FIELDS
-    assert (hit["id"], hit["source"], hit["title"], hit["score_type"]) == (identity, source, "Voyage", "fts")
+    assert (hit["id"], hit["source"], hit["title"], hit["score_type"]) == (identity, source, "Voyage", "fts_coverage")
     assert hit["uri"].startswith(f"{source}://{identity}")
     assert "galleon" in hit["snippet"]
     assert 0 < hit["score"] <= 1

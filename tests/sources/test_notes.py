@@ -154,4 +154,4 @@ async def test_a_damaged_file_elsewhere_does_not_keep_notes_from_being_searched(
         asked = NotesSearch(query="galleon")
         answer = await NotesSource(Settings()).search(ada.context, Damaged(library), asked)
 
-    assert [hit.id for hit in answer.results] == [note]
+    assert [match.id for match in answer.found] == [note]

@@ -20,7 +20,7 @@ from msgspec import Struct
 from config.errors import NotFound
 from sources.items import GetResponse, ResultItem, SearchResponse
 from sources.records import Page
-from sources.source import Entry, SourceResource, SourceTool
+from sources.source import Entry, SourceResource, SourceTool, as_matches
 
 REPORTS = {"monday": "Rain in the morning.", "tuesday": "Sun all day."}
 
@@ -46,7 +46,7 @@ class Weather:
                 description='Search the reports. Example: {"query": "rain"}',
                 input=WeatherSearch,
                 output=SearchResponse,
-                run=self.search,
+                run=self.run_search,
             )
         ]
         self.resources = [
@@ -66,7 +66,12 @@ class Weather:
 
     async def search(self, context, library, asked):
         found = [self.item(context, day) for day, text in REPORTS.items() if asked.query.rstrip("*") in text.lower()]
-        return SearchResponse(results=tuple(found), has_more=False, next_offset=None, total_estimated=len(found))
+        return as_matches(
+            SearchResponse(results=tuple(found), has_more=False, next_offset=None, total_estimated=len(found))
+        )
+
+    async def run_search(self, context, library, asked):
+        return (await self.search(context, library, asked)).response()
 
     async def get(self, context, library, identity, reading):
         if identity not in REPORTS:

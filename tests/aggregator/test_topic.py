@@ -1,0 +1,83 @@
+"""What a session asked before tips the balance between passages of a hit, and the answer says so."""
+
+from pathlib import Path
+
+from aggregator.answers import KnowledgeAnswer
+from aggregator.search import KnowledgeSearch
+from server.lifespan import build_knowledge
+from tests.sources.reading_room import Room, open_room
+
+FILLER = "Nothing of note was written down on the days that followed. " * 12
+TEXT = f"The harbour was full of grain. {FILLER} The harbour was full of silver."
+
+
+async def ask(room: Room, *queries: str, user: str = "ada") -> KnowledgeAnswer:
+    """The answer to the last query of a session that asked the others before."""
+    reader = {"ada": room.ada, "ben": room.ben}[user]
+    aggregator = build_knowledge(room.settings, room.libraries).aggregator
+    session: str | None = None
+    for query in queries:
+        asked = KnowledgeSearch(query=query, session=session, dedupe="off", snippet_length=60, explain=True)
+        answer = await aggregator.search(reader.context, asked)
+        session = answer.session
+    return answer
+
+
+async def test_a_snippet_leans_toward_what_the_session_asked_before(tmp_path: Path) -> None:
+    async with open_room(tmp_path) as room:
+        await room.ada.note("Log", TEXT)
+
+        first = await ask(room, "harbour")
+        about_silver = await ask(room, "silver mines", "harbour")
+        about_grain = await ask(room, "grain", "harbour")
+
+    assert first.explain
+    assert first.explain.topic == ()
+    assert about_silver.explain
+    assert about_silver.explain.topic == ("silver", "mines")
+    assert "silver" in (about_silver.results[0].snippet or "")
+    assert "grain" in (about_grain.results[0].snippet or "")
+
+
+async def test_the_topic_changes_no_score_and_no_order(tmp_path: Path) -> None:
+    async with open_room(tmp_path) as room:
+        await room.ada.note("Log", TEXT)
+        await room.ada.note("Silver", "Silver in the harbour.")
+
+        plain, leaning = await ask(room, "harbour"), await ask(room, "silver mines", "harbour")
+
+    assert [(hit.uri, hit.score) for hit in plain.results] == [(hit.uri, hit.score) for hit in leaning.results]
+
+
+async def test_the_same_session_answers_the_same_twice(tmp_path: Path) -> None:
+    async with open_room(tmp_path) as room:
+        await room.ada.note("Log", TEXT)
+
+        answers = [await ask(room, "silver mines", "harbour") for _ in range(2)]
+
+    assert answers[0].results == answers[1].results
+
+
+async def test_the_topic_is_that_of_the_last_three_queries_and_of_no_other_user(tmp_path: Path) -> None:
+    async with open_room(tmp_path) as room:
+        await room.ada.note("Log", TEXT)
+        await room.ben.note("Log", TEXT)
+        await ask(room, "silver", "harbour")
+
+        late = await ask(room, "silver", "one", "two", "three", "harbour")
+        bens = await ask(room, "harbour", user="ben")
+
+    assert late.explain
+    assert late.explain.topic == ("three", "two", "one")
+    assert bens.explain
+    assert bens.explain.topic == ()
+
+
+async def test_an_explained_hit_tells_the_engines_own_rank(tmp_path: Path) -> None:
+    async with open_room(tmp_path) as room:
+        await room.ada.note("Log", TEXT)
+
+        [hit] = (await ask(room, "harbour")).results
+
+    assert hit.explain
+    assert hit.explain.bm25 is None or hit.explain.bm25 < 0

@@ -1,6 +1,5 @@
 """The source `characters`: character cards, found by what they say or by their tags."""
 
-from collections.abc import Sequence
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -8,10 +7,10 @@ from msgspec.structs import replace
 
 from auth.context import RequestContext
 from config.errors import NotFound
-from config.settings import Settings
 from sources.answering import meta_of
 from sources.documents import Document, document_of, read_document
-from sources.items import GetResponse, Loc, ResultItem, SearchResponse, uri_of
+from sources.items import GetResponse, Loc, ResultItem, uri_of
+from sources.library_source import LibrarySource, Wording
 from sources.preferences import preferences_of
 from sources.records import Character, Hit, Page
 from sources.retrieval import make_plan
@@ -26,7 +25,7 @@ from sources.searching import (
     result_item,
 )
 from sources.snippet import Highlighter
-from sources.source import Entry, Matches, Reading, SourceResource, SourceTool, entry_page, number_of
+from sources.source import Entry, Matches, Reading, entry_page, number_of
 from sources.storage.contract import Library
 
 # The fields of a card that hold text, in the order in which a reader wants them.
@@ -58,44 +57,22 @@ class CharactersGet(Reading, frozen=True, kw_only=True):
     character_id: Annotated[int, Meta(description="id of a hit.")]
 
 
-class CharactersSource:
+class CharactersSource(LibrarySource):
     name = "characters"
     title = "Characters"
     mime_type = "text/markdown"
     search_input = CharactersSearch
-    resources: Sequence[SourceResource] = ()
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-
-    @property
-    def tools(self) -> Sequence[SourceTool]:
-        return (
-            SourceTool(
-                name="characters_search",
-                title="Search characters",
-                description=(
-                    "Search the user's character cards by words or by tags. "
-                    'Example: {"query": ["fantasy", "mentor"]} or {"query": "grumpy wizard"}'
-                ),
-                input=CharactersSearch,
-                output=SearchResponse,
-                run=self._run_search,
-            ),
-            SourceTool(
-                name="characters_get",
-                title="Read a character",
-                description=(
-                    'Read a character card: all of it unless retrieval says otherwise. Example: {"character_id": 3}'
-                ),
-                input=CharactersGet,
-                output=GetResponse,
-                run=self._run_get,
-            ),
-        )
-
-    async def _run_search(self, context: RequestContext, library: Library, asked: CharactersSearch) -> SearchResponse:
-        return (await self.search(context, library, asked)).response()
+    get_input = CharactersGet
+    names_item = "character_id"
+    searching = Wording(
+        "Search characters",
+        "Search the user's character cards by words or by tags. "
+        'Example: {"query": ["fantasy", "mentor"]} or {"query": "grumpy wizard"}',
+    )
+    reading = Wording(
+        "Read a character",
+        'Read a character card: all of it unless retrieval says otherwise. Example: {"character_id": 3}',
+    )
 
     async def search(self, context: RequestContext, library: Library, asked: CharactersSearch) -> Matches:
         """By tags where the query may be a list of them and some character has them all; by words otherwise."""
@@ -138,9 +115,6 @@ class CharactersSource:
 
     async def entries(self, context: RequestContext, library: Library, limit: int, offset: int) -> Page[Entry]:
         return entry_page(self.name, await library.characters.list(limit, offset), lambda character: character.name)
-
-    async def _run_get(self, context: RequestContext, library: Library, asked: CharactersGet) -> GetResponse:
-        return await self.get(context, library, asked.character_id, asked)
 
 
 def character_document(character: Character) -> Document:

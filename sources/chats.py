@@ -8,11 +8,11 @@ from msgspec.structs import replace
 
 from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
-from config.settings import Settings
 from sources.answering import compose, content_room, meta_of
 from sources.cursors import Position, read_cursor
 from sources.documents import Anchored, read_snippet
-from sources.items import Anchor, GetResponse, Loc, Mode, Pages, ResultItem, SearchResponse, uri_of
+from sources.items import Anchor, GetResponse, Loc, Mode, Pages, ResultItem, uri_of
+from sources.library_source import LibrarySource, Wording
 from sources.preferences import preferences_of
 from sources.records import Conversation, Hit, Message, Page
 from sources.retrieval import Passage, Plan, json_text, make_plan, take_around, take_forward
@@ -28,7 +28,7 @@ from sources.searching import (
     result_item,
 )
 from sources.snippet import Highlighter
-from sources.source import Entry, Matches, Reading, SourceResource, SourceTool, entry_page
+from sources.source import Entry, Matches, Reading, SourceResource, entry_page
 from sources.storage.contract import Library, Search
 
 PAGE_SIZE = 50
@@ -48,16 +48,28 @@ class ChatsGet(Reading, frozen=True, kw_only=True):
     page_size: Annotated[int | None, Meta(description="Messages, default 50, at most 200.")] = None
 
 
-class ChatsSource:
+class ChatsSource(LibrarySource):
     name = "chats"
     title = "Chats"
     mime_type = "text/plain"
     search_input = ChatsSearch
-    resources: Sequence[SourceResource]
+    get_input = ChatsGet
+    names_item = "conversation_id"
+    searching = Wording(
+        "Search chats",
+        "Search the messages and titles of the user's conversations; each hit is a message or a title. "
+        'Example: {"query": "flight to Lisbon", "sender": "user"}',
+    )
+    reading = Wording(
+        "Read a chat",
+        "Read a conversation page by page, or with retrieval the messages around loc or query. "
+        'Example: {"conversation_id": "9b2e…", "loc": {"message_index": 41}, '
+        '"retrieval": {"mode": "chunk_with_siblings", "sibling_window": 4}}',
+    )
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self.resources = (
+    @property
+    def resources(self) -> Sequence[SourceResource]:
+        return (
             SourceResource(
                 uri="chats://{id}/{message_id}",
                 name="chats-message",
@@ -67,37 +79,6 @@ class ChatsSource:
                 read=_read_message,
             ),
         )
-
-    @property
-    def tools(self) -> Sequence[SourceTool]:
-        return (
-            SourceTool(
-                name="chats_search",
-                title="Search chats",
-                description=(
-                    "Search the messages and titles of the user's conversations; each hit is a message or a title. "
-                    'Example: {"query": "flight to Lisbon", "sender": "user"}'
-                ),
-                input=ChatsSearch,
-                output=SearchResponse,
-                run=self._run_search,
-            ),
-            SourceTool(
-                name="chats_get",
-                title="Read a chat",
-                description=(
-                    "Read a conversation page by page, or with retrieval the messages around loc or query. "
-                    'Example: {"conversation_id": "9b2e…", "loc": {"message_index": 41}, '
-                    '"retrieval": {"mode": "chunk_with_siblings", "sibling_window": 4}}'
-                ),
-                input=ChatsGet,
-                output=GetResponse,
-                run=self._run_get,
-            ),
-        )
-
-    async def _run_search(self, context: RequestContext, library: Library, asked: ChatsSearch) -> SearchResponse:
-        return (await self.search(context, library, asked)).response()
 
     async def search(self, context: RequestContext, library: Library, asked: ChatsSearch) -> Matches:
         query = read_query(asked.query, self._settings)

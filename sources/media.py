@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
-from config.settings import Settings
 from sources.answering import content_room, meta_of
 from sources.cursors import START, read_cursor, write_cursor
 from sources.documents import Anchored, chunk_passages, passage_at, read_on, read_passages, read_snippet
-from sources.items import Anchor, GetResponse, Loc, ResultItem, SearchResponse, uri_of
+from sources.items import Anchor, GetResponse, Loc, ResultItem, uri_of
+from sources.library_source import LibrarySource, Wording
 from sources.preferences import preferences_of
 from sources.records import Chunk, Hit, MediaItem, Page
 from sources.retrieval import CHARS_PER_TOKEN, Passage, Plan, make_plan
@@ -66,42 +66,30 @@ class TranscriptResponse(Struct, frozen=True, kw_only=True):
     next_cursor: Annotated[str | None, Meta(description="Pass as cursor to read on.")] = None
 
 
-class MediaSource:
+class MediaSource(LibrarySource):
     name = "media"
     title = "Media"
     mime_type = "text/plain"
     search_input = MediaSearch
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    get_input = MediaGet
+    names_item = "media_id"
+    searching = Wording(
+        "Search media",
+        "Search the texts and transcripts of the user's media; one hit per item, at its best passage, with "
+        "the second it is spoken. "
+        'Example: {"query": "battery chemistry", "media_types": ["video"], "date_from": "2026-01-01"}',
+    )
+    reading = Wording(
+        "Read a media item",
+        "Read a media item's text: a snippet, the passage at loc or query with its neighbours, or all of "
+        'it. Example: {"media_id": 12, "loc": {"chunk_index": 7}, '
+        '"retrieval": {"mode": "chunk_with_siblings", "max_tokens": 1500}}',
+    )
 
     @property
     def tools(self) -> Sequence[SourceTool]:
         return (
-            SourceTool(
-                name="media_search",
-                title="Search media",
-                description=(
-                    "Search the texts and transcripts of the user's media; one hit per item, at its best passage, with "
-                    "the second it is spoken. "
-                    'Example: {"query": "battery chemistry", "media_types": ["video"], "date_from": "2026-01-01"}'
-                ),
-                input=MediaSearch,
-                output=SearchResponse,
-                run=self._run_search,
-            ),
-            SourceTool(
-                name="media_get",
-                title="Read a media item",
-                description=(
-                    "Read a media item's text: a snippet, the passage at loc or query with its neighbours, or all of "
-                    'it. Example: {"media_id": 12, "loc": {"chunk_index": 7}, '
-                    '"retrieval": {"mode": "chunk_with_siblings", "max_tokens": 1500}}'
-                ),
-                input=MediaGet,
-                output=GetResponse,
-                run=self._run_get,
-            ),
+            *super().tools,
             SourceTool(
                 name="media_transcript",
                 title="Read a transcript",
@@ -127,9 +115,6 @@ class MediaSource:
                 read=_read_types,
             ),
         )
-
-    async def _run_search(self, context: RequestContext, library: Library, asked: MediaSearch) -> SearchResponse:
-        return (await self.search(context, library, asked)).response()
 
     async def search(self, context: RequestContext, library: Library, asked: MediaSearch) -> Matches:
         query = read_query(asked.query, self._settings)
@@ -223,9 +208,6 @@ class MediaSource:
 
     async def entries(self, context: RequestContext, library: Library, limit: int, offset: int) -> Page[Entry]:
         return entry_page(self.name, await library.media.list(limit, offset), lambda item: item.title)
-
-    async def _run_get(self, context: RequestContext, library: Library, asked: MediaGet) -> GetResponse:
-        return await self.get(context, library, asked.media_id, asked)
 
 
 async def _find(library: Library, identity: str | int) -> MediaItem:

@@ -1,15 +1,14 @@
 """The source `notes`: texts with a title and keywords."""
 
-from collections.abc import Sequence
 from typing import Annotated
 
 from msgspec import Meta
 
 from auth.context import RequestContext
-from config.settings import Settings
 from sources.answering import meta_of
 from sources.documents import Document, read_document
-from sources.items import GetResponse, Loc, ResultItem, SearchResponse, uri_of
+from sources.items import GetResponse, Loc, ResultItem, uri_of
+from sources.library_source import LibrarySource, Wording
 from sources.preferences import preferences_of
 from sources.records import Hit, Page
 from sources.retrieval import make_plan
@@ -24,7 +23,7 @@ from sources.searching import (
     result_item,
 )
 from sources.snippet import Highlighter
-from sources.source import Entry, Matches, Reading, SourceResource, SourceTool, entry_page
+from sources.source import Entry, Matches, Reading, entry_page
 from sources.storage.contract import Library
 
 
@@ -36,45 +35,23 @@ class NotesGet(Reading, frozen=True, kw_only=True):
     note_id: Annotated[str, Meta(description="id of a hit.")]
 
 
-class NotesSource:
+class NotesSource(LibrarySource):
     name = "notes"
     title = "Notes"
     mime_type = "text/markdown"
     search_input = NotesSearch
-    resources: Sequence[SourceResource] = ()
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-
-    @property
-    def tools(self) -> Sequence[SourceTool]:
-        return (
-            SourceTool(
-                name="notes_search",
-                title="Search notes",
-                description=(
-                    "Search the user's notes. Best hits first, each with a snippet and a loc for notes_get. "
-                    'Example: {"query": "kubernetes upgrade", "keywords": ["work"]}'
-                ),
-                input=NotesSearch,
-                output=SearchResponse,
-                run=self._run_search,
-            ),
-            SourceTool(
-                name="notes_get",
-                title="Read a note",
-                description=(
-                    "Read a note: a snippet, the passage at loc or query with its neighbours, or all of it. "
-                    'Example: {"note_id": "6f1c…", "query": "rollback", "retrieval": {"mode": "chunk"}}'
-                ),
-                input=NotesGet,
-                output=GetResponse,
-                run=self._run_get,
-            ),
-        )
-
-    async def _run_search(self, context: RequestContext, library: Library, asked: NotesSearch) -> SearchResponse:
-        return (await self.search(context, library, asked)).response()
+    get_input = NotesGet
+    names_item = "note_id"
+    searching = Wording(
+        "Search notes",
+        "Search the user's notes. Best hits first, each with a snippet and a loc for notes_get. "
+        'Example: {"query": "kubernetes upgrade", "keywords": ["work"]}',
+    )
+    reading = Wording(
+        "Read a note",
+        "Read a note: a snippet, the passage at loc or query with its neighbours, or all of it. "
+        'Example: {"note_id": "6f1c…", "query": "rollback", "retrieval": {"mode": "chunk"}}',
+    )
 
     async def search(self, context: RequestContext, library: Library, asked: NotesSearch) -> Matches:
         query = read_query(asked.query, self._settings)
@@ -92,9 +69,6 @@ class NotesSource:
 
     async def entries(self, context: RequestContext, library: Library, limit: int, offset: int) -> Page[Entry]:
         return entry_page(self.name, await library.notes.list(limit, offset), lambda note: note.title)
-
-    async def _run_get(self, context: RequestContext, library: Library, asked: NotesGet) -> GetResponse:
-        return await self.get(context, library, asked.note_id, asked)
 
 
 def _uri(hit: Hit) -> str:

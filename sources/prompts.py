@@ -1,16 +1,15 @@
 """The source `prompts`: named prompts with a system and a user part, found by any of their fields."""
 
-from collections.abc import Sequence
 from typing import Annotated, Literal
 
 from msgspec import Meta
 
 from auth.context import RequestContext
 from config.errors import NotFound
-from config.settings import Settings
 from sources.answering import meta_of
 from sources.documents import Document, document_of, read_document
-from sources.items import GetResponse, Loc, ResultItem, SearchResponse, uri_of
+from sources.items import GetResponse, Loc, ResultItem, uri_of
+from sources.library_source import LibrarySource, Wording
 from sources.preferences import preferences_of
 from sources.records import Hit, Page, Prompt
 from sources.retrieval import make_plan
@@ -25,7 +24,7 @@ from sources.searching import (
     result_item,
 )
 from sources.snippet import Highlighter
-from sources.source import Entry, Matches, Reading, SourceResource, SourceTool, entry_page, number_of
+from sources.source import Entry, Matches, Reading, entry_page, number_of
 from sources.storage.contract import Library
 
 Field = Literal["name", "details", "system_prompt", "user_prompt", "author", "keywords"]
@@ -39,45 +38,22 @@ class PromptsGet(Reading, frozen=True, kw_only=True):
     prompt_id_or_name: Annotated[str | int, Meta(description="id of a hit, or the prompt's name.")]
 
 
-class PromptsSource:
+class PromptsSource(LibrarySource):
     name = "prompts"
     title = "Prompts"
     mime_type = "text/markdown"
     search_input = PromptsSearch
-    resources: Sequence[SourceResource] = ()
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-
-    @property
-    def tools(self) -> Sequence[SourceTool]:
-        return (
-            SourceTool(
-                name="prompts_search",
-                title="Search prompts",
-                description=(
-                    "Search the user's saved prompts. "
-                    'Example: {"query": "code review", "fields": ["name", "keywords"]}'
-                ),
-                input=PromptsSearch,
-                output=SearchResponse,
-                run=self._run_search,
-            ),
-            SourceTool(
-                name="prompts_get",
-                title="Read a prompt",
-                description=(
-                    "Read a saved prompt by id or name: all of it unless retrieval says otherwise. "
-                    'Example: {"prompt_id_or_name": "Code review"}'
-                ),
-                input=PromptsGet,
-                output=GetResponse,
-                run=self._run_get,
-            ),
-        )
-
-    async def _run_search(self, context: RequestContext, library: Library, asked: PromptsSearch) -> SearchResponse:
-        return (await self.search(context, library, asked)).response()
+    get_input = PromptsGet
+    names_item = "prompt_id_or_name"
+    searching = Wording(
+        "Search prompts",
+        'Search the user\'s saved prompts. Example: {"query": "code review", "fields": ["name", "keywords"]}',
+    )
+    reading = Wording(
+        "Read a prompt",
+        "Read a saved prompt by id or name: all of it unless retrieval says otherwise. "
+        'Example: {"prompt_id_or_name": "Code review"}',
+    )
 
     async def search(self, context: RequestContext, library: Library, asked: PromptsSearch) -> Matches:
         query = read_query(asked.query, self._settings)
@@ -96,9 +72,6 @@ class PromptsSource:
 
     async def entries(self, context: RequestContext, library: Library, limit: int, offset: int) -> Page[Entry]:
         return entry_page(self.name, await library.prompts.list(limit, offset), lambda prompt: prompt.name)
-
-    async def _run_get(self, context: RequestContext, library: Library, asked: PromptsGet) -> GetResponse:
-        return await self.get(context, library, asked.prompt_id_or_name, asked)
 
 
 async def find_prompt(library: Library, identity: str | int) -> Prompt:

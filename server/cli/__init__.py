@@ -10,6 +10,9 @@ from server.cli.lazy import LazyGroup
 COMMANDS = {
     "serve": "server.cli.serve:serve",
     "stdio": "server.cli.stdio:stdio",
+    "search": "server.cli.search:search",
+    "get": "server.cli.get:get",
+    "demo": "server.cli.demo:demo",
     "connect": "server.cli.connect:connect",
     "user": "server.cli.users:user",
     "key": "server.cli.keys:key",

@@ -1,27 +1,43 @@
 """What `serve` prints once it serves: where it is, who may call, and a first call that works as printed."""
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from config.loading import Loaded
 from config.settings import Settings
+from server.cli.tour import FIRST_QUERY, program_name
 from server.protocol.envelope import CAPABILITIES_KEY, VERSION_KEY
 from server.protocol.versions import MODERN_VERSIONS
 
-_TOOL = "server_info"
 _AUTHORIZATION = '"Authorization: Bearer $KEY"'
 
 
-def welcome(loaded: Loaded, address: str, config_file: Path | None) -> str:
+class _Call(Struct, frozen=True):
+    tool: str
+    arguments: Mapping[str, Any] = {}
+
+
+_DEMO = "What they find is the demo library, one year of a small observatory; it is kept apart from any other."
+_FIRST_CALL = _Call("server_info")
+_DEMO_CALL = _Call("knowledge_search", {"query": FIRST_QUERY, "limit": 3})
+
+
+def welcome(loaded: Loaded, address: str, config_file: Path | None, *, is_demo: bool = False) -> str:
     """`address` is where connections are accepted, in a form that a client on this machine can use."""
     settings = loaded.settings
     url = (settings.public_url or address) + "/mcp"
-    parts = [f"Florilegium serves {url}\n{_mode(settings)}"]
+    parts = [f"Florilegium serves {url}\n{_mode(settings)}" + ("\n" + _DEMO if is_demo else "")]
     if settings.auth_configured:
         parts.append(f"Make a user and a key:\n\n{_key_commands(loaded, config_file)}")
-    parts += [f"Connect Claude Code:\n\n{_client_command(settings, url)}", f"Or call a tool:\n\n{_curl(settings, url)}"]
+    parts.append(f"Connect Claude Code:\n\n{_client_command(settings, url)}")
+    if is_demo:
+        parts.append(f"Ask it: {FIRST_QUERY}? Or ask in a second terminal:\n\n{_demo_command(loaded, config_file)}")
+    parts.append(f"Or call a tool:\n\n{_curl(settings, url, _DEMO_CALL if is_demo else _FIRST_CALL)}")
     return "\n\n".join(parts) + "\n"
 
 
@@ -34,14 +50,23 @@ def _mode(settings: Settings) -> str:
 
 
 def _key_commands(loaded: Loaded, config_file: Path | None) -> str:
-    """The commands find the same data directory and settings as the server did."""
+    config, data_dir = _whereabouts(loaded, config_file)
+    program = program_name()
+    return (
+        f"    {program}{config} user add ada{data_dir}\n    KEY=$({program}{config} key create ada --quiet{data_dir})"
+    )
+
+
+def _demo_command(loaded: Loaded, config_file: Path | None) -> str:
+    config, data_dir = _whereabouts(loaded, config_file)
+    return f'    {program_name()}{config} search --demo{data_dir} "{FIRST_QUERY}"'
+
+
+def _whereabouts(loaded: Loaded, config_file: Path | None) -> tuple[str, str]:
+    """Options by which a command finds the same settings and data directory as the server did."""
     config = f" --config {shlex.quote(str(config_file))}" if config_file else ""
     is_on_command_line = loaded.origins["data_dir"] == "command line"
-    data_dir = f" --data-dir {shlex.quote(loaded.settings.data_dir)}" if is_on_command_line else ""
-    return (
-        f"    florilegium{config} user add ada{data_dir}\n"
-        f"    KEY=$(florilegium{config} key create ada --quiet{data_dir})"
-    )
+    return config, f" --data-dir {shlex.quote(loaded.settings.data_dir)}" if is_on_command_line else ""
 
 
 def _client_command(settings: Settings, url: str) -> str:
@@ -49,15 +74,15 @@ def _client_command(settings: Settings, url: str) -> str:
     return f"    claude mcp add --transport http florilegium {shlex.quote(url)}{header}"
 
 
-def _curl(settings: Settings, url: str) -> str:
+def _curl(settings: Settings, url: str, call: _Call) -> str:
     version = MODERN_VERSIONS[-1]
-    params = {"name": _TOOL, "arguments": {}, "_meta": {VERSION_KEY: version, CAPABILITIES_KEY: {}}}
+    params = {"name": call.tool, "arguments": call.arguments, "_meta": {VERSION_KEY: version, CAPABILITIES_KEY: {}}}
     body = msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).decode()
     lines = [
         f"    curl -s {shlex.quote(url)}",
         *([f"      -H {_AUTHORIZATION}"] if settings.auth_configured else []),
         "      -H 'Content-Type: application/json'",
-        f"      -H 'MCP-Protocol-Version: {version}' -H 'Mcp-Method: tools/call' -H 'Mcp-Name: {_TOOL}'",
+        f"      -H 'MCP-Protocol-Version: {version}' -H 'Mcp-Method: tools/call' -H 'Mcp-Name: {call.tool}'",
         f"      -d '{body}'",
     ]
     return " \\\n".join(lines)

@@ -1,0 +1,53 @@
+"""`florilegium demo`: puts the demo library into a user's own, beside what is there."""
+
+import asyncio
+from pathlib import Path
+from shlex import quote
+
+import click
+
+from config.settings import Settings
+from server.cli.local import open_local, user_option
+from server.cli.options import Given, SettingsCommand, json_option, setting_options
+from server.cli.output import print_json
+from server.cli.tour import tour
+from sources.demo import Filled, fill
+
+
+@click.command(cls=SettingsCommand)
+@user_option
+@json_option
+@setting_options("data_dir", "single_user_name")
+def demo(given: Given, user: str | None, as_json: bool) -> None:
+    """Add the demo library to a user's own.
+
+    It is one year of a small observatory, in all five sources. What is there already is left alone.
+    """
+    settings = given.load().settings
+    filled = asyncio.run(_fill(settings, user))
+    if as_json:
+        print_json({"items": filled.items, "new": filled.new})
+        return
+    click.echo(f"{contents(filled)}; {filled.new} new in the library of {user or settings.single_user_name!r}")
+    click.echo(f"\nTry:\n\n{tour(_options(given, user))}\n")
+
+
+async def _fill(settings: Settings, user: str | None) -> Filled:
+    async with open_local(settings, user) as local, local.libraries.library(local.context) as library:
+        return await fill(library)
+
+
+def contents(filled: Filled) -> str:
+    """23 notes, 7 media, …"""
+    return ", ".join(f"{count} {source}" for source, count in filled.items.items())
+
+
+def _options(given: Given, user: str | None) -> str:
+    """What the next command has to be told, to find the same library."""
+    named: dict[str, str | Path | None] = {
+        "--user": user,
+        "--data-dir": given.cli["data_dir"],
+        "--single-user-name": given.cli["single_user_name"],
+        "--config": given.config_file,
+    }
+    return "".join(f" {option} {quote(str(value))}" for option, value in named.items() if value is not None)

@@ -1,0 +1,244 @@
+"""`search` and `get` on a library of this machine: what they find, how they show it, and to whom."""
+
+import asyncio
+import os
+import pty
+import re
+import subprocess
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from config.settings import Settings
+from server.cli.get import Moment
+from server.cli.local import open_local
+from server.cli.paint import clock, harmless
+from sources.demo import demo_uuid, fill
+from sources.storage.contract import NoteDraft
+from tests.server.cli.program import EXECUTABLE, Program
+
+RECORDING = f"media://{demo_uuid('media', 'calibration-evening')}"
+LOG = f"notes://{demo_uuid('notes', 'dome-log')}"
+ESCAPE = "\x1b"
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Program:
+    """Ada has the demo library; Ben has one note, which would like to rename the terminal."""
+    program = Program(tmp_path_factory.mktemp("shared"))
+    program.with_users("ada", "ben")
+
+    async def provide(settings: Settings) -> None:
+        async with open_local(settings, "ada") as ada, ada.libraries.library(ada.context) as library:
+            await fill(library)
+        async with open_local(settings, "ben") as ben, ben.libraries.library(ben.context) as library:
+            await library.notes.create(
+                NoteDraft(title="Dome", content=f"{ESCAPE}]0;renamed\x07 the dome\x9b2J of Ben", uuid="harmful")
+            )
+
+    asyncio.run(provide(Settings(data_dir=str(program.data_dir))))
+    return program
+
+
+def on_terminal(program: Program, *arguments: str, **environment: str) -> str:
+    """What a command writes to a terminal."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [*EXECUTABLE, *arguments],
+        cwd=program.home,
+        env=program.environment(**environment),
+        stdin=subprocess.DEVNULL,
+        stdout=theirs,
+        stderr=subprocess.DEVNULL,
+    )
+    os.close(theirs)
+    written = b""
+    try:
+        while part := os.read(ours, 65_536):
+            written += part
+    except OSError:  # Linux says EIO when the other side is gone
+        pass
+    finally:
+        os.close(ours)
+    assert process.wait(30) == 0
+    return written.decode()
+
+
+# -- search ------------------------------------------------------------------------------------------------------------
+
+
+def test_hits_of_all_sources_are_shown_with_their_place_and_address(shared: Program) -> None:
+    shown = shared.expect("search", "why does the dome stick", "--user", "ada")
+
+    assert re.search(r"^1 Dome: where and when it sticks  notes · 2025-10-19$", shown, re.MULTILINE)
+    assert LOG in shown
+    assert re.search(r"Under the dome: Tobias looks at nine wheels  media · 02:\d\d · 2026-01-10", shown)
+    assert re.search(r"  chats · \w+ · turn \d+ · ", shown)
+    assert ESCAPE not in shown
+
+
+def test_words_need_no_quotation_and_sources_can_be_chosen(shared: Program) -> None:
+    shown = shared.expect("search", "dark", "frames", "--source", "media", "--source", "prompts", "--user", "ada")
+
+    assert set(re.findall(r"^   (\w+)://", shown, re.MULTILINE)) == {"media", "prompts"}
+
+
+def test_nothing_found_is_told_and_is_the_exit_code(shared: Program) -> None:
+    outcome = shared.run("search", "zzyzx", "--user", "ada")
+
+    assert (outcome.code, outcome.stdout) == (1, "")
+    assert outcome.stderr.startswith("nothing found\n")
+    assert shared.run("search", "zzyzx", "--user", "ada", "--json").code == 1
+
+
+def test_json_is_the_answer_of_the_tool(shared: Program) -> None:
+    outcome = shared.run("search", "dome", "--limit", "2", "--user", "ada", "--json")
+
+    assert outcome.code == 0
+    assert len(outcome.json["results"]) == 2
+    assert {"uri", "score", "loc", "cost_tokens"} <= outcome.json["results"][0].keys()
+    assert set(outcome.json["sources"]) == {"notes", "media", "chats", "characters", "prompts"}
+
+
+def test_the_pages_hold_every_hit_once(shared: Program) -> None:
+    def uris(*options: str) -> list[str]:
+        answer = shared.run("search", "grease OR azimuth", "--user", "ada", "--json", *options)
+        return [hit["uri"] for hit in answer.json["results"]]
+
+    first, rest = uris("--limit", "5"), uris("--limit", "100", "--offset", "5")
+
+    assert len(first) == 5
+    assert sorted(first + rest) == sorted(uris("--limit", "100"))
+
+
+def test_newest_first_where_that_is_asked_for(shared: Program) -> None:
+    answer = shared.run("search", "dome", "--recent", "--user", "ada", "--json").json
+
+    times = [hit["last_modified"] for hit in answer["results"]]
+    assert times == sorted(times, reverse=True)
+
+
+def test_each_user_finds_their_own_and_nothing_else(shared: Program) -> None:
+    ben = shared.run("search", "dome", "--user", "ben", "--json").json
+    ada = shared.run("search", "dome", "--user", "ada", "--limit", "100", "--json").json
+
+    assert [hit["uri"] for hit in ben["results"]] == ["notes://harmful"]
+    assert "notes://harmful" not in [hit["uri"] for hit in ada["results"]]
+    assert shared.run("search", "dome").code == 1
+    assert shared.run("get", LOG, "--user", "ben").stderr == shared.run("get", LOG).stderr
+
+
+def test_with_authentication_configured_the_user_has_to_be_named(shared: Program) -> None:
+    for command in (("search", "dome"), ("get", LOG), ("demo",)):
+        outcome = shared.run(*command, FLORILEGIUM_REQUIRE_AUTH="true")
+        assert (outcome.code, outcome.stdout) == (2, "")
+        assert "--user: got nothing, expected a user's name" in outcome.stderr
+    assert shared.run("search", "dome", "--user", "ada", FLORILEGIUM_REQUIRE_AUTH="true").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (("search", "dome", "--source", "note"), 2, "did you mean 'notes'?"),
+        (("search", "dome", "--user", "nobody"), 1, "user 'nobody' not found"),
+        (("search", "dome", "--limit", "0"), 2, "0 is not in the range 1<=x<=100"),
+        (("search",), 2, "Missing argument"),
+        (("get", "notes://nothing"), 1, "note 'nothing' not found"),
+        (("get", "elsewhere://1"), 2, "expected one of notes, media"),
+        (("get", "dome"), 2, "expected the uri of a hit"),
+        (("get", LOG, "--at", "soon"), 2, "expected a time such as 04:12"),
+    ],
+)
+def test_what_cannot_be_done_is_told_in_a_sentence(
+    program: Program, arguments: tuple[str, ...], code: int, sentence: str
+) -> None:
+    outcome = program.run(*arguments)
+
+    assert (outcome.code, outcome.stdout) == (code, "")
+    assert sentence in outcome.stderr
+    assert "Traceback" not in outcome.stderr
+
+
+def test_a_query_that_was_read_otherwise_is_told(shared: Program) -> None:
+    outcome = shared.run("search", 'dome "sticks', "--user", "ada")
+
+    assert outcome.code == 0
+    assert "read as: " in outcome.stderr
+
+
+# -- colours -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_terminal_gets_the_matched_words_highlighted_and_no_color_turns_it_off(shared: Program) -> None:
+    command = ("search", "dome sticks", "--limit", "1", "--user", "ada")
+
+    coloured = on_terminal(shared, *command)
+    plain = on_terminal(shared, *command, NO_COLOR="1")
+
+    assert f"{ESCAPE}[31m{ESCAPE}[1msticks{ESCAPE}[0m" in coloured
+    assert ESCAPE not in plain
+    assert re.sub(rf"{ESCAPE}\[\d+m", "", coloured) == plain
+
+
+@pytest.mark.parametrize("command", [("search", "dome"), ("get", "notes://harmful", "--query", "dome")])
+def test_what_is_stored_cannot_steer_the_terminal(shared: Program, command: tuple[str, ...]) -> None:
+    shown = on_terminal(shared, *command, "--user", "ben")
+
+    assert "renamed" in shown
+    assert set(re.findall(rf"{ESCAPE}.\d*.?", shown)) <= {f"{ESCAPE}[{n}m" for n in (0, 1, 2, 31, 32)}
+    assert "\x9b" not in shown
+    assert "\x07" not in shown
+
+
+@given(st.text())
+def test_harmless_text_steers_nothing_and_keeps_its_lines(text: str) -> None:
+    shown = harmless(text)
+
+    assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", shown)
+    assert shown.count("\n") == text.count("\n")
+
+
+@given(st.integers(0, 359_999))
+def test_a_time_that_is_shown_can_be_given_back(seconds: int) -> None:
+    assert Moment().convert(clock(seconds), None, None) == seconds
+
+
+# -- get ---------------------------------------------------------------------------------------------------------------
+
+
+def test_an_item_is_read_whole_unless_a_place_is_named(shared: Program) -> None:
+    shown = shared.expect("get", LOG, "--user", "ada")
+
+    assert shown.startswith("Dome: where and when it sticks  notes\n")
+    assert "The dome sticks again." in shown
+    assert shown.endswith("| waiting for the sun |")
+
+
+def test_a_recording_is_read_at_a_time_and_within_a_budget(shared: Program) -> None:
+    outcome = shared.run("get", RECORDING, "--at", "04:12", "--max-tokens", "600", "--user", "ada")
+
+    assert outcome.code == 0
+    assert "[04:12] We expose for one hundred and twenty seconds" in outcome.stdout
+    tokens = re.search(r"^(\d+) tokens$", outcome.stderr, re.MULTILINE)
+    assert tokens
+    assert int(tokens[1]) <= 600
+
+
+def test_an_answer_that_was_cut_is_read_on_by_its_cursor(shared: Program) -> None:
+    whole = shared.run("get", RECORDING, "--user", "ada", "--json").json["content"]
+    part = shared.run("get", RECORDING, "--max-tokens", "400", "--user", "ada")
+    [cursor] = re.findall(r"--cursor (\S+)", part.stderr)
+    first = shared.run("get", RECORDING, "--max-tokens", "400", "--user", "ada", "--json").json
+
+    rest = shared.run("get", RECORDING, "--cursor", cursor, "--user", "ada", "--json").json
+
+    assert first["next_cursor"] == cursor
+    assert first["content"] + rest["content"] == whole
+
+
+def test_a_mode_can_be_chosen_and_a_query_chooses_the_passage(shared: Program) -> None:
+    answer = shared.run("get", RECORDING, "--query", "pillowcase", "--mode", "chunk", "--user", "ada", "--json").json
+
+    assert (answer["mode"], answer["anchor"]) == ("chunk", "query")
+    assert "pillowcase" in answer["content"]

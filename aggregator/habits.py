@@ -1,17 +1,24 @@
 """How a call is carried out where it does not say: what the session was told, else what the request prefers, else the
-server's settings."""
+server's settings. A caller's `config` can hold nothing but these habits: no credential, no user, no path."""
 
+import re
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Literal
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import fields, replace
 
 from auth.context import RequestContext
-from config.errors import InvalidParams
+from config.errors import InvalidParams, SessionNotFound
+from sessions.memory import Handle, Memories, handle_of
 from sources.preferences import Preferences
 
 Dedupe = Literal["hide", "demote", "off"]
+# Names of what must never travel in a config, which ends in addresses, histories and proxies' logs.
+_SECRET = re.compile(
+    r"token(?!s)|secret|passw|api.?key|credential|auth|bearer|cookie|user|tenant|owner|path|db|dsn|jwt"
+)
 
 
 class Habits(Preferences, frozen=True, kw_only=True):
@@ -30,3 +37,45 @@ def habits_of(context: RequestContext) -> Habits:
         return msgspec.convert(dict(context.config), Habits, strict=False)
     except msgspec.ValidationError as error:
         raise InvalidParams(f"config: {error}") from error
+
+
+async def session_context(memories: Memories, context: RequestContext, named: str | None = None) -> RequestContext:
+    """The context of a call of a session, which it names or which its connection is. Nothing is made here: a session
+    that remembers nothing leaves the context as it is."""
+    owner = context.principal.owner()
+    if named is not None:
+        return with_habits(context, (await memories.recall(Handle(named), owner)).defaults)
+    if context.session is None:
+        return context
+    try:
+        memory = await memories.recall(handle_of(context.session), owner)
+    except SessionNotFound:
+        return context
+    return with_habits(context, memory.defaults)
+
+
+def read_config(given: Any) -> Mapping[str, Any]:
+    """The config of a request or a handshake. A key or a type we do not know is refused; a number out of range is moved
+    to the nearest that is allowed, where it is used."""
+    if not isinstance(given, Mapping):
+        raise InvalidParams(f"config: got {type(given).__name__}, expected an object with any of {_KNOWN}")
+    read = {key: _value(key, value) for key, value in given.items()}
+    return MappingProxyType({key: value for key, value in read.items() if value is not None})
+
+
+_TYPES = {field.name: field.type for field in fields(Habits)}
+_KNOWN = ", ".join(_TYPES)
+
+
+def _value(key: str, value: Any) -> Any:
+    if key not in _TYPES:
+        if _SECRET.search(key.lower()):
+            raise InvalidParams(
+                f"config: {key[:60]!r} is never read from a config, which carries no credential and names no user; "
+                f"expected any of {_KNOWN}"
+            )
+        raise InvalidParams(f"config: unknown key {key[:60]!r}; expected any of {_KNOWN}")
+    try:
+        return msgspec.convert(value, _TYPES[key])
+    except msgspec.ValidationError as error:
+        raise InvalidParams(f"config.{key}: {error}") from error

@@ -7,8 +7,7 @@ from urllib.parse import unquote
 from msgspec import Meta, Struct
 from msgspec.structs import fields, replace
 
-from aggregator.habits import habits_of, with_habits
-from aggregator.search import session_memory
+from aggregator.habits import habits_of, session_context
 from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
 from sessions.memory import Memories
@@ -42,9 +41,7 @@ class Retriever:
 
     async def get(self, context: RequestContext, asked: KnowledgeGet) -> GetResponse:
         address = self._address(asked)
-        if asked.session is not None or context.session is not None:
-            memory = await session_memory(self._memories, context, asked.session)
-            context = with_habits(context, memory.defaults)
+        context = await session_context(self._memories, context, asked.session)
         habits_of(context)
         reading = asked if asked.loc is not None or address.loc is None else replace(asked, loc=dict(address.loc))
         async with self._libraries.library(context) as library:

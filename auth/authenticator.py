@@ -275,6 +275,7 @@ def _key_principal(key: KeyRecord) -> Principal:
         credential_id=key.id,
         epoch=key.user.epoch,
         expires_at=key.expires_at,
+        profile=key.profile,
     )
 
 

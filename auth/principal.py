@@ -16,7 +16,10 @@ SCOPES: tuple[str, ...] = (READ, WRITE, ADMIN)
 
 
 class Principal(Struct, frozen=True):
-    """One verified caller. `epoch` rises when the user's access is withdrawn, so older grants never match again."""
+    """One verified caller. `epoch` rises when the user's access is withdrawn, so older grants never match again.
+
+    `profile`, if there is one, is all that this credential may see of the server.
+    """
 
     user_id: UserId
     user_name: str
@@ -26,6 +29,7 @@ class Principal(Struct, frozen=True):
     credential_id: str
     epoch: int = 0
     expires_at: float | None = None
+    profile: str | None = None
 
     def holds(self, scope: str) -> bool:
         return scope in self.scopes

@@ -66,11 +66,12 @@ _MIGRATIONS = (
             PRIMARY KEY (subject, issuer)
         ) WITHOUT ROWID""",
     ),
+    ("ALTER TABLE keys ADD COLUMN profile TEXT",),
 )
 
 _USER = "u.id, u.name, u.issuer, u.subject, u.created_at, u.disabled_at, u.epoch, u.tokens_valid_after"
 _USER_QUERY = f"SELECT {_USER} FROM users u"  # noqa: S608 - made of constants alone
-_KEY = "k.id, k.name, k.scopes, k.created_at, k.expires_at, k.revoked_at, k.last_used_at"
+_KEY = "k.id, k.name, k.scopes, k.created_at, k.expires_at, k.revoked_at, k.last_used_at, k.profile"
 _KEY_QUERY = f"SELECT {_KEY}, {_USER} FROM keys k JOIN users u ON u.id = k.user_id"  # noqa: S608 - as above
 
 
@@ -95,7 +96,7 @@ class UserRecord(Struct, frozen=True):
 
 
 class KeyRecord(Struct, frozen=True):
-    """One API key and its user; the secret is not in it."""
+    """One API key and its user; the secret is not in it. A key with a profile may do what that profile lists."""
 
     id: str
     user: UserRecord
@@ -105,6 +106,7 @@ class KeyRecord(Struct, frozen=True):
     expires_at: float | None
     revoked_at: float | None
     last_used_at: float | None
+    profile: str | None
 
     def is_good(self, now: float) -> bool:
         expired = self.expires_at is not None and now >= self.expires_at
@@ -231,10 +233,17 @@ class Registry:
     # API keys
 
     async def create_key(
-        self, user_id: UserId, name: str, scopes: Iterable[str], expires_at: float | None = None
+        self,
+        user_id: UserId,
+        name: str,
+        scopes: Iterable[str],
+        expires_at: float | None = None,
+        profile: str | None = None,
     ) -> tuple[KeyRecord, str]:
         """A new key and its secret. This is the only time that anyone can see the secret."""
         require_plain("name", name)
+        if profile is not None:
+            require_plain("profile", profile)
         granted = require_scopes(scopes)
         secret = new_secret()
         key_id = "k_" + base64.b32encode(secrets.token_bytes(10)).decode().lower()
@@ -247,9 +256,9 @@ class Registry:
             if user.is_disabled:
                 raise Conflict(f"the user {user.name!r} is disabled; enable the user before making a key")
             db.execute(
-                "INSERT INTO keys (id, user_id, name, hash, scopes, created_at, expires_at) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)",
-                (key_id, user_id, name, hash_of(secret), " ".join(sorted(granted)), now, expires_at),
+                "INSERT INTO keys (id, user_id, name, hash, scopes, created_at, expires_at, profile) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (key_id, user_id, name, hash_of(secret), " ".join(sorted(granted)), now, expires_at, profile),
             )
             return _existing_key(db, key_id)
 
@@ -354,7 +363,7 @@ def _existing_key(db: sqlite3.Connection, key_id: str) -> KeyRecord:
 
 
 def _key_record(row: tuple[Any, ...]) -> KeyRecord:
-    key_id, name, scopes, created_at, expires_at, revoked_at, last_used_at, *user = row
+    key_id, name, scopes, created_at, expires_at, revoked_at, last_used_at, profile, *user = row
     return KeyRecord(
         id=key_id,
         user=UserRecord(*user),
@@ -364,6 +373,7 @@ def _key_record(row: tuple[Any, ...]) -> KeyRecord:
         expires_at=expires_at,
         revoked_at=revoked_at,
         last_used_at=last_used_at,
+        profile=profile,
     )
 
 

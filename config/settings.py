@@ -98,7 +98,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 0
     library_queue_max: Annotated[
         int, _number("jobs", "Reads, and writes, that may wait for one file of one user.", 1, 10_000)
-    ] = 64
+    ] = 256
     library_deadline_ms: Annotated[
         int, _number("ms", "Longest time one read or write of a library may take; a search has its own.", 10, 3_600_000)
     ] = 10_000
@@ -132,6 +132,15 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     search_ranked_rows_max: Annotated[
         int,
         _number("rows", "Matches that are ranked; of words more common than that, the newest are.", 100, 100_000_000),
+    ] = 20_000
+    message_scan_max_rows: Annotated[
+        int,
+        _number(
+            "rows",
+            "Messages looked through for a part of a word; in a library with more of them an index is made for it.",
+            10,
+            100_000_000,
+        ),
     ] = 20_000
 
     # Logging
@@ -176,6 +185,22 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int,
         _number("ms", "How long a client may keep a list before it asks again.", 0, _DAY_S * 1000),
     ] = 60_000
+    tool_names: Annotated[
+        Literal["underscore", "dotted"],
+        _text(
+            "How tools are listed: knowledge_search or knowledge.search, which some clients refuse. Both can be called."
+        ),
+    ] = "underscore"
+    client_profiles: Annotated[
+        tuple[str, ...],
+        _text(
+            "Profiles of legacy clients at `/mcp`, by the name they introduce themselves with, as `NAME=PROFILE`: "
+            "`openai-mcp=research`."
+        ),
+    ] = ()
+    config_max_bytes: Annotated[
+        int, _number("bytes", "Largest config a request may carry in its header or address.", 64, 64 * _KIB)
+    ] = 2 * _KIB
 
     # Search
     search_deadline_ms: Annotated[
@@ -227,7 +252,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 2_500
     fanout_depth: Annotated[
         int, _number("hits", "Hits asked of each source at a time, which are then ranked together.", 1, 100)
-    ] = 24
+    ] = 20
     fanout_examined_max: Annotated[
         int, _number("hits", "Hits one search of all sources looks through for those not seen yet.", 100, 1_000_000)
     ] = 1_000
@@ -252,6 +277,35 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     breaker_max: Annotated[
         int, _number("sources", "Failing sources of users that are kept in mind at once.", 1, 10_000_000)
     ] = 10_000
+
+    # Conversations
+    conversation_page_max: Annotated[
+        int, _number("conversations", "Conversations in one page of the list over REST.", 1, 10_000)
+    ] = 200
+    conversation_found_max: Annotated[
+        int, _number("messages", "Messages that one search of messages over REST answers.", 1, 10_000)
+    ] = 200
+    conversation_messages_max: Annotated[
+        int, _number("messages", "Messages of a conversation in one answer over REST; the rest is asked for.", 1, 10**6)
+    ] = 5_000
+    conversation_answer_max_bytes: Annotated[
+        int, _number("bytes", "Text of the messages in such an answer, after which it ends.", _KIB, 1024 * _MIB)
+    ] = 16 * _MIB
+    import_max_bytes: Annotated[
+        int, _number("bytes", "Largest archive of conversations that is imported.", _KIB, 1024 * 1024 * _MIB)
+    ] = 1024 * _MIB
+    import_unpacked_max_bytes: Annotated[
+        int, _number("bytes", "How much an archive may be when it is unpacked.", _KIB, 1024 * 1024 * _MIB)
+    ] = 16 * 1024 * _MIB
+    import_max_conversations: Annotated[
+        int, _number("conversations", "Conversations, and namespaces, in one archive.", 1, 10_000_000)
+    ] = 100_000
+    import_problems_max: Annotated[
+        int, _number("problems", "Problems that the answer to an import tells; all are counted.", 1, 10_000)
+    ] = 100
+    import_deadline_s: Annotated[
+        float, _number("s", "Longest time an import may take; repeated, it goes on where it was.", 1, _DAY_S)
+    ] = _HOUR_S
 
     # Sessions and streams
     session_ttl_s: Annotated[float, _number("s", "Time without a call after which a session ends.", 1, 30 * _DAY_S)] = (
@@ -494,6 +548,7 @@ _GROUPS = {
     "log_level": "Logging",
     "body_max_bytes": "Requests",
     "search_deadline_ms": "Search",
+    "conversation_page_max": "Conversations",
     "session_ttl_s": "Sessions and streams",
     "require_auth": "Authentication",
     "token_cache_max": "Credential caches",
@@ -535,7 +590,14 @@ SETTINGS: tuple[Setting, ...] = tuple(_rows())
 
 def check(settings: Settings) -> None:
     """Refuse combinations that are unsafe or cannot work: every problem at once, one sentence a line."""
-    rules = (_key_problems, _algorithm_problems, _url_problems, _proxy_problems, _exposure_problems)
+    rules = (
+        _key_problems,
+        _algorithm_problems,
+        _url_problems,
+        _proxy_problems,
+        _client_problems,
+        _exposure_problems,
+    )
     problems = [problem for rule in rules for problem in rule(settings)]
     if problems:
         raise ConfigurationError("\n".join(problems))
@@ -602,6 +664,13 @@ def _proxy_problems(settings: Settings) -> Iterator[str]:
             ipaddress.ip_network(network, strict=False)
         except ValueError:
             yield f"trusted_proxies names {network!r}; expected an address or a network such as 10.0.0.0/8"
+
+
+def _client_problems(settings: Settings) -> Iterator[str]:
+    for entry in settings.client_profiles:
+        name, _, profile = entry.rpartition("=")
+        if not name or not profile:
+            yield f"client_profiles names {entry!r}; expected NAME=PROFILE, such as openai-mcp=research"
 
 
 def _exposure_problems(settings: Settings) -> Iterator[str]:

@@ -22,8 +22,10 @@ from server.doors.origin import OriginGuard
 from server.doors.presence import Presence
 from server.knowledge.aggregate import add_aggregate
 from server.knowledge.catalog import add_knowledge
+from server.profiles import profiles_of
 from server.protocol.catalog import Catalog
 from server.protocol.dispatcher import Dispatcher, Observer, Offer
+from server.protocol.legacy_sessions import LegacySessions
 from server.protocol.sealing import Sealer
 from server.runtime import Knowledge, Runtime
 from server.server_info import server_info
@@ -34,14 +36,6 @@ from sessions.store import MemorySessions
 from sources.registry import load_sources
 from sources.storage.contract import Libraries
 from sources.storage.sqlite import SqliteLibraries
-
-INSTRUCTIONS = (
-    "Florilegium holds the caller's own library: notes, media, chats, characters and prompts. Nothing in it belongs "
-    "to anyone else. Search all of it with knowledge_search, or one source with its own tool (notes_search, "
-    "media_search, chats_search, characters_search, prompts_search); then read narrowly with knowledge_get or the "
-    "source's get tool: pass the hit's loc, and a budget in retrieval.max_tokens. Give the session handle of an answer "
-    "back, and nothing is shown twice. server_info tells the limits that apply."
-)
 
 
 def build_knowledge(settings: Settings, libraries: Libraries) -> Knowledge:
@@ -57,8 +51,8 @@ def build_knowledge(settings: Settings, libraries: Libraries) -> Knowledge:
 def build_catalog(settings: Settings, libraries: Libraries, knowledge: Knowledge) -> Catalog:
     """What the product offers: the tools over all sources, every source's own, and the server's."""
     catalog = Catalog()
-    add_aggregate(catalog, knowledge)
-    add_knowledge(catalog, libraries, knowledge.sources, settings)
+    add_aggregate(catalog, knowledge, settings)
+    add_knowledge(catalog, libraries, knowledge, settings)
     catalog.add_tool(server_info(settings, knowledge.sources))
     return catalog
 
@@ -79,7 +73,8 @@ async def open_runtime(
         limits = limits_of(settings)
         gate = authenticator or _authenticator(settings, registry, limits)
         presence = Presence(gate, settings.stream_max_per_user, settings.access_recheck_s)
-        knowledge = build_knowledge(settings, libraries)
+        knowledge, profiles = build_knowledge(settings, libraries), profiles_of(settings)
+        store = MemorySessions(settings.session_ttl_s, settings.session_max, settings.session_max_per_user)
         runtime = Runtime(
             settings=settings,
             data_root=data_root,
@@ -91,7 +86,7 @@ async def open_runtime(
             tickets=Tickets(settings),
             origins=OriginGuard(settings),
             presence=presence,
-            sessions=MemorySessions(settings.session_ttl_s, settings.session_max, settings.session_max_per_user),
+            sessions=LegacySessions(store, knowledge.memories, profiles),
             dispatcher=Dispatcher(
                 catalog or build_catalog(settings, libraries, knowledge),
                 _offer(settings),
@@ -99,6 +94,7 @@ async def open_runtime(
                 limits.tool,
                 presence,
                 observer,
+                profiles,
             ),
         )
         flushing = asyncio.create_task(_flush_regularly(runtime))
@@ -143,12 +139,12 @@ def _offer(settings: Settings) -> Offer:
         name="florilegium",
         title="Florilegium",
         version=VERSION,
-        instructions=INSTRUCTIONS,
         page_size=settings.list_page_size,
         list_ttl_ms=settings.list_ttl_ms,
         deadline_ms=settings.call_deadline_ms,
         recheck_s=settings.access_recheck_s,
         answer_timeout_s=settings.answer_timeout_s,
+        has_dotted_names=settings.tool_names == "dotted",
     )
 
 

@@ -1,10 +1,11 @@
 """Prometheus metrics. Labels are our own words (method, tool, outcome, route), never a user's."""
 
+from collections.abc import Sized
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from server.doors.presence import Presence
-from sessions.store import MemorySessions
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -35,7 +36,7 @@ class Metrics:
         self._called: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
         self._responded: dict[int, Counter] = {}
 
-    def watch(self, sessions: MemorySessions, presence: Presence) -> None:
+    def watch(self, sessions: Sized, presence: Presence) -> None:
         """Gauges that are read when somebody asks."""
         live = Gauge("florilegium_sessions", "Live legacy sessions.", registry=self._registry)
         live.set_function(lambda: len(sessions))

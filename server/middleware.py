@@ -10,6 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from config.logging import REQUEST_ID, log_request, new_request_id
 from server.metrics import Metrics
+from server.protocol.failures import log_failure
 
 _ACCEPTABLE_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}\Z")
 _HEADER = b"x-request-id"
@@ -42,6 +43,9 @@ class RequestLine:
 
         try:
             await self._app(scope, receive, answer)
+        except Exception as error:
+            # What the application could not foresee was answered there; here its words are kept out of the log.
+            log_failure(f"{scope.get('method', 'WS')} {scope['path']}", error)
         finally:
             if scope["type"] == "http":
                 self._metrics.responded(status)

@@ -15,8 +15,8 @@ from config.settings import Settings
 from server.doors.origin import OriginGuard
 from server.doors.presence import Presence
 from server.protocol.dispatcher import Dispatcher
+from server.protocol.legacy_sessions import LegacySessions
 from sessions.memory import Memories
-from sessions.store import MemorySessions
 from sources.source import Source
 from sources.storage.contract import Libraries
 
@@ -41,5 +41,5 @@ class Runtime(Struct, frozen=True, kw_only=True):
     tickets: Tickets
     origins: OriginGuard
     presence: Presence
-    sessions: MemorySessions
+    sessions: LegacySessions
     dispatcher: Dispatcher

@@ -57,8 +57,8 @@ class Limits(Struct, frozen=True, kw_only=True):
 
 
 class Memories(Protocol):
-    """The store. Each call but `open` and `adopt` raises SessionNotFound for a handle that is unknown, forgotten or
-    another's, and each starts the memory's idle time anew."""
+    """The store. Each call but `open`, `adopt` and `forget` raises SessionNotFound for a handle that is unknown,
+    forgotten or another's, and each starts the memory's idle time anew."""
 
     async def open(self, owner: Owner) -> Remembered:
         """A new memory under a new handle."""
@@ -78,6 +78,10 @@ class Memories(Protocol):
 
     async def reset(self, handle: Handle, owner: Owner) -> Remembered:
         """Forgets everything but the handle; answers what was forgotten."""
+        ...
+
+    async def forget(self, handle: Handle, owner: Owner) -> None:
+        """Ends a memory of the owner's; one that is not there needs no ending."""
         ...
 
 
@@ -142,6 +146,14 @@ class ProcessMemories:
         forgotten = _told(handle, self._own(handle, owner))
         self._keep(handle, _Memory(owner, self._seen_max))
         return forgotten
+
+    async def forget(self, handle: Handle, owner: Owner) -> None:
+        if self._find(handle, owner) is None:
+            return
+        shelf = self._shelves.pop(owner[0])
+        del shelf[handle]
+        if shelf:
+            self._shelves[owner[0]] = shelf
 
     def _own(self, handle: Handle, owner: Owner) -> _Memory:
         memory = self._find(handle, owner)

@@ -28,5 +28,6 @@ class Session(Struct, eq=False, weakref=True):
     client_version: str
     capabilities: Mapping[str, Any]
     used_at: float
+    profile: str = "default"
     log_level: str | None = None
     subscriptions: set[str] = field(default_factory=set)

@@ -35,6 +35,7 @@ class MemorySessions:
         client_name: str,
         client_version: str,
         capabilities: Mapping[str, Any],
+        profile: str = "default",
     ) -> Session:
         """A user at its own limit loses its oldest session; only the limit for all refuses the newcomer."""
         self._expire()
@@ -42,7 +43,16 @@ class MemorySessions:
             self._drop(next(s for s in self._sessions.values() if s.owner[0] == owner[0]))
         if len(self._sessions) >= self._max_total:
             raise Unavailable("too many open sessions", retry_after_s=self._ttl_s)
-        session = Session(new_session_id(), owner, version, client_name, client_version, capabilities, self._clock())
+        session = Session(
+            id=new_session_id(),
+            owner=owner,
+            version=version,
+            client_name=client_name,
+            client_version=client_version,
+            capabilities=capabilities,
+            used_at=self._clock(),
+            profile=profile,
+        )
         self._sessions[session.id] = session
         self._per_user[owner[0]] += 1
         return session

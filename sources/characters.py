@@ -66,8 +66,7 @@ class CharactersSource(LibrarySource):
     names_item = "character_id"
     searching = Wording(
         "Search characters",
-        "Search the user's character cards by words or by tags. "
-        'Example: {"query": ["fantasy", "mentor"]} or {"query": "grumpy wizard"}',
+        'Search the user\'s character cards by words or by tags. Example: {"query": "grumpy wizard"}',
     )
     reading = Wording(
         "Read a character",

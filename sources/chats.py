@@ -64,7 +64,7 @@ class ChatsSource(LibrarySource):
         "Read a chat",
         "Read a conversation page by page, or with retrieval the messages around loc or query. "
         'Example: {"conversation_id": "9b2e…", "loc": {"message_index": 41}, '
-        '"retrieval": {"mode": "chunk_with_siblings", "sibling_window": 4}}',
+        '"retrieval": {"mode": "chunk_with_siblings"}}',
     )
 
     @property

@@ -76,14 +76,13 @@ class MediaSource(LibrarySource):
     searching = Wording(
         "Search media",
         "Search the texts and transcripts of the user's media; one hit per item, at its best passage, with "
-        "the second it is spoken. "
-        'Example: {"query": "battery chemistry", "media_types": ["video"], "date_from": "2026-01-01"}',
+        'the second it is spoken. Example: {"query": "battery chemistry", "media_types": ["video"]}',
     )
     reading = Wording(
         "Read a media item",
         "Read a media item's text: a snippet, the passage at loc or query with its neighbours, or all of "
         'it. Example: {"media_id": 12, "loc": {"chunk_index": 7}, '
-        '"retrieval": {"mode": "chunk_with_siblings", "max_tokens": 1500}}',
+        '"retrieval": {"mode": "chunk_with_siblings"}}',
     )
 
     @property
@@ -95,7 +94,7 @@ class MediaSource(LibrarySource):
                 title="Read a transcript",
                 description=(
                     "A media item's transcript, or the part between two seconds, as text, srt, vtt or json. "
-                    'Example: {"media_id": 12, "format": "srt", "from_seconds": 60, "to_seconds": 120}'
+                    'Example: {"media_id": 12, "from_seconds": 60, "to_seconds": 120}'
                 ),
                 input=MediaTranscript,
                 output=TranscriptResponse,

@@ -35,7 +35,7 @@ OFFSET_MAX = 1_000_000_000
 class SearchArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The arguments of every search. Numbers out of range are moved to the nearest that is allowed."""
 
-    query: Annotated[str, Meta(description='Words, "phrases", prefix*, AND OR NOT, -word, tag:, after:2026-01-31.')]
+    query: Annotated[str, Meta(description='Words, "phrases", prefix*, OR, -word.')]
     limit: Annotated[int, Meta(description="Hits per page, 1..100.")] = 10
     offset: Annotated[int, Meta(description="next_offset of the page before.")] = 0
     snippet_length: Annotated[int | None, Meta(description="Characters, 1..1000; default 300.")] = None

@@ -79,6 +79,7 @@ def test_any_exception_is_caught_in_outermost_handlers_only() -> None:
     }
     assert catching == {
         "server/doors/http.py",  # one HTTP request
+        "server/middleware.py",  # whatever no route foresaw
         "server/protocol/connection.py",  # one request of a lasting connection
         "server/protocol/dispatcher.py",  # one tool
         "sources/registry.py",  # one third party's source, at start

@@ -22,6 +22,7 @@ class Target(Struct, frozen=True):
     """The server to connect to. Neither a variable nor a key: it asks for no credential."""
 
     url: str
+    profile: str | None = None
     token_env: str = ""
     key: str = ""
 
@@ -69,7 +70,7 @@ def claude_desktop(target: Target) -> Guide:
         variable = target.token_env or CLIENT_TOKEN_VARIABLE
         remote["args"] = [*arguments, "--token-env", variable]
         remote["env"] = {variable: target.key or PASTE_HERE}
-    local = {"command": NAME, "args": ["stdio"]}
+    local = {"command": NAME, "args": ["stdio", *(("--profile", target.profile) if target.profile else ())]}
     return Guide(
         "Claude Desktop",
         (

@@ -11,6 +11,7 @@ from server.cli.control import administer, find_user
 from server.cli.options import Given, json_option, setting_options
 from server.cli.output import instant, print_json, print_table
 from server.cli.times import parse_moment
+from server.profiles import PROFILE_NAMES
 
 DEFAULT_SCOPES = (READ, WRITE)
 
@@ -24,12 +25,20 @@ def key() -> None:
 @click.argument("user")
 @click.option("--name", default="default", show_default=True, help="What the key is for.")
 @click.option("--scope", "scopes", multiple=True, default=DEFAULT_SCOPES, show_default=True, help=", ".join(SCOPES))
+@click.option("--profile", type=click.Choice(PROFILE_NAMES), help="All that the key may see. Default: everything.")
 @click.option("--expires", metavar="WHEN", help="90d, 12h, 2026-12-31 (through that day, UTC). Default: never.")
 @click.option("--quiet", is_flag=True, help="Print the secret and nothing else.")
 @json_option
 @setting_options("data_dir")
 def create(
-    given: Given, user: str, name: str, scopes: tuple[str, ...], expires: str | None, quiet: bool, as_json: bool
+    given: Given,
+    user: str,
+    name: str,
+    scopes: tuple[str, ...],
+    profile: str | None,
+    expires: str | None,
+    quiet: bool,
+    as_json: bool,
 ) -> None:
     """Create an API key for USER and print it, once."""
     if quiet and as_json:
@@ -38,7 +47,7 @@ def create(
 
     async def work(registry: Registry) -> tuple[KeyRecord, str]:
         owner = await find_user(registry, user)
-        return await registry.create_key(owner.id, name, scopes, expires_at)
+        return await registry.create_key(owner.id, name, scopes, expires_at, profile)
 
     record, secret = administer(given.load().settings, work)
     if as_json:
@@ -46,7 +55,8 @@ def create(
     elif quiet:
         click.echo(secret)
     else:
-        click.echo(f"key {record.id} ({record.name}) of {user}, {_scopes(record)}, {_expiry(record)}:")
+        allowed = ", ".join((_scopes(record), *_profile(record), _expiry(record)))
+        click.echo(f"key {record.id} ({record.name}) of {user}, {allowed}:")
         click.echo(f"\n    {secret}\n")
         click.echo("It is shown this once; only its hash is kept.")
 
@@ -66,7 +76,7 @@ def list_keys(given: Given, user: str | None, as_json: bool) -> None:
     if as_json:
         print_json(data)
         return
-    columns = ("id", "user", "name", "state", "scopes", "created_at", "expires_at", "last_used_at")
+    columns = ("id", "user", "name", "state", "scopes", "profile", "created_at", "expires_at", "last_used_at")
     titles = [column.upper().replace("_AT", "").replace("_", " ") for column in columns]
     print_table(titles, [[_cell(row[column]) for column in columns] for row in data])
 
@@ -87,6 +97,7 @@ def _as_data(record: KeyRecord, now: float) -> dict[str, Any]:
         "name": record.name,
         "state": _state(record, now),
         "scopes": sorted(record.scopes),
+        "profile": record.profile,
         "created_at": instant(record.created_at),
         "expires_at": instant(record.expires_at),
         "revoked_at": instant(record.revoked_at),
@@ -108,6 +119,10 @@ def _cell(value: Any) -> str:
 
 def _scopes(record: KeyRecord) -> str:
     return " ".join(sorted(record.scopes))
+
+
+def _profile(record: KeyRecord) -> tuple[str, ...]:
+    return (f"profile {record.profile}",) if record.profile is not None else ()
 
 
 def _expiry(record: KeyRecord) -> str:

@@ -16,9 +16,11 @@ from server.cli.control import find_user
 from server.cli.options import Given, SettingsCommand, setting_options
 from server.doors.stdio import serve_stdio
 from server.lifespan import open_runtime
+from server.profiles import PROFILE_NAMES
 
 
 @click.command(cls=SettingsCommand)
+@click.option("--profile", type=click.Choice(PROFILE_NAMES), help="What is listed. Default: the profile default.")
 @click.option("--user", help="The user whose library is served. Default: the setting single_user_name.")
 @click.option("--remote", metavar="URL", help="Pass everything on to the server at URL, such as https://host/mcp.")
 @click.option(
@@ -28,24 +30,29 @@ from server.lifespan import open_runtime
 )
 @click.option("--insecure", is_flag=True, help="With --remote: allow http:// to another machine. The token is exposed.")
 @setting_options()
-def stdio(given: Given, user: str | None, remote: str | None, token_env: str | None, insecure: bool) -> None:
+def stdio(
+    given: Given, profile: str | None, user: str | None, remote: str | None, token_env: str | None, insecure: bool
+) -> None:
     """Serve MCP on stdin and stdout until stdin ends."""
     if remote and user:
         raise click.UsageError("--user belongs to a local library; with --remote the token decides the user")
+    if remote and profile:
+        raise click.UsageError("with --remote the URL names the profile, as in https://host/mcp/research")
     if not remote and (token_env or insecure):
         raise click.UsageError("--token-env and --insecure need --remote")
     loaded = given.load()
     for warning in loaded.warnings:
         logger.warning("{}", warning)
     if remote is None:
-        asyncio.run(_serve(loaded.settings, user))
+        asyncio.run(_serve(loaded.settings, user, profile))
     elif not asyncio.run(_pass_on(loaded.settings, remote, _token(token_env), insecure)):
         click.get_current_context().exit(1)
 
 
-async def _serve(settings: Settings, user_name: str | None) -> None:
+async def _serve(settings: Settings, user_name: str | None, profile: str | None) -> None:
     async with open_runtime(settings) as runtime:
-        await serve_stdio(runtime, await _principal(runtime.registry, settings, user_name))
+        principal = await _principal(runtime.registry, settings, user_name)
+        await serve_stdio(runtime, principal, profile=profile)
 
 
 async def _principal(registry: Registry, settings: Settings, user_name: str | None) -> Principal:

@@ -18,9 +18,10 @@ VERSION = b"mcp-protocol-version"
 METHOD = b"mcp-method"
 NAME = b"mcp-name"
 SESSION = b"mcp-session-id"
+CONFIG = b"mcp-config"
 _PARAM_PREFIX = b"mcp-param-"
 # Two copies of one of these would let a proxy read the first and us the last.
-_SINGLE = frozenset((AUTHORIZATION, VERSION, METHOD, NAME, SESSION, b"host", b"origin", b"content-length"))
+_SINGLE = frozenset((AUTHORIZATION, VERSION, METHOD, NAME, SESSION, CONFIG, b"host", b"origin", b"content-length"))
 _NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 _BASE64 = re.compile(r"=\?base64\?(.*)\?=\Z", re.DOTALL)
 _DECIMAL = re.compile(r"-?[0-9]+(?:\.0+)?\Z")

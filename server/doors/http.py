@@ -1,4 +1,4 @@
-"""Streamable HTTP at `/mcp`: both eras on one endpoint, decided by each request. Raw ASGI, because it is the hot path.
+"""Streamable HTTP at `/mcp` and `/mcp/{profile}`: both eras, decided by each request. Raw ASGI, being the hot path.
 
 The credential is verified on every request; a session id never stands for one.
 """
@@ -11,7 +11,7 @@ from msgspec import Struct
 from starlette.types import Receive, Scope, Send
 
 from auth.challenge import challenge
-from auth.context import build_context
+from auth.context import RequestContext, SessionId, build_context
 from auth.principal import READ, Principal
 from config.errors import (
     FlorilegiumError,
@@ -27,15 +27,14 @@ from config.errors import (
 from config.logging import current_request_id
 from server.doors.headers import AUTHORIZATION, SESSION, VERSION, Headers, check_headers
 from server.doors.replies import KEEP_ALIVE, STREAM_HEADERS, Reply, event
+from server.doors.wishes import config_of, profile_in
 from server.protocol.call import Silence
 from server.protocol.changes import Listener
-from server.protocol.connection import open_session
 from server.protocol.envelope import (
     legacy_call,
     modern_call,
     names_modern_version,
     read_envelope,
-    read_handshake,
 )
 from server.protocol.exchanges import Exchanges, Running
 from server.protocol.failures import log_failure
@@ -62,15 +61,17 @@ _LIST_KINDS = frozenset(("tools", "resources", "prompts"))
 
 
 class Caller(Struct, frozen=True):
-    """One HTTP request that passed the door."""
+    """One HTTP request that passed the door. `profile` is the one that its address names, if it names one."""
 
     headers: Headers
     principal: Principal
     request_id: str
+    profile: str | None
+    config: Mapping[str, Any]
 
 
 class HttpDoor:
-    """The ASGI application behind `/mcp`."""
+    """The ASGI application behind `/mcp` and what is below it."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -96,12 +97,17 @@ class HttpDoor:
     async def _enter(self, scope: Scope, receive: Receive, send: Send, reply: Reply) -> None:
         headers = Headers(scope["headers"])
         self._runtime.origins.check(headers.get(b"host"), headers.get(b"origin"))
+        # Before the credential: whoever mistyped an address is better told that than sent to sign in.
+        named = profile_in(scope["path"])
+        if named is not None:
+            self._dispatcher.profiles.get(named)
         address = scope["client"][0] if scope.get("client") else ""
         principal = await self._runtime.authenticator.authenticate(headers.get(AUTHORIZATION), address=address)
         if not principal.scopes:
             raise Forbidden(READ)
         self._runtime.limits.user.take(principal.user_id)
-        caller = Caller(headers, principal, current_request_id())
+        config = config_of(headers, scope["query_string"], self._settings.config_max_bytes)
+        caller = Caller(headers, principal, current_request_id(), named, config)
         match scope["method"]:
             case "POST":
                 await self._post(caller, receive, reply)
@@ -165,10 +171,13 @@ class HttpDoor:
 
     async def _serve_modern(self, caller: Caller, request: Request, reply: Reply) -> Mapping[str, Any]:
         envelope = read_envelope(request.params)
+        profile = self._dispatcher.profiles.choose(caller.principal, caller.profile)
         called = request.params.get("name") if request.method == "tools/call" else None
-        check_headers(caller.headers, request, envelope.version, self._dispatcher.catalog.mirrored(called))
-        context = build_context(caller.principal, self._runtime.data_root, caller.request_id)
-        return await self._dispatcher.dispatch(modern_call(envelope, request, context, reply), request)
+        tool = self._dispatcher.find_tool(profile, called)
+        mirrored = self._dispatcher.catalog.mirrored(tool.name) if tool is not None else ()
+        check_headers(caller.headers, request, envelope.version, mirrored)
+        call = modern_call(envelope, request, self._context(caller), reply, profile)
+        return await self._dispatcher.dispatch(call, request)
 
     async def _legacy(self, caller: Caller, message: Message, reply: Reply) -> None:
         if isinstance(message, Request) and message.method == "initialize":
@@ -187,8 +196,7 @@ class HttpDoor:
                 await reply.accept()
 
     async def _initialize(self, caller: Caller, request: Request, reply: Reply) -> None:
-        handshake = read_handshake(request.params)
-        session = open_session(self._sessions, caller.principal, handshake.version, handshake.client)
+        session = await self._sessions.open(caller.principal, request.params, caller.profile)
         result = self._dispatcher.introduction(session)
         await reply.finish(200, result_message(request.id, result), [(SESSION, session.id.encode())])
 
@@ -197,10 +205,13 @@ class HttpDoor:
         session_id = caller.headers.get(SESSION)
         if session_id is None:
             raise InvalidRequest("the Mcp-Session-Id header is missing; send initialize first")
-        return self._sessions.get(session_id, caller.principal.owner())
+        return self._sessions.find(session_id, caller.principal, caller.profile)
+
+    def _context(self, caller: Caller, session: SessionId | None = None) -> RequestContext:
+        return build_context(caller.principal, self._runtime.data_root, caller.request_id, session, caller.config)
 
     async def _serve_legacy(self, caller: Caller, session: Session, request: Request, reply: Reply) -> None:
-        context = build_context(caller.principal, self._runtime.data_root, caller.request_id, session.id)
+        context = self._context(caller, session.id)
         running: Running | None = None
         try:
             with self._exchanges.running(session.id, request.id) as running:
@@ -240,8 +251,7 @@ class HttpDoor:
             request_id = message.id
             if message.method == "initialize":
                 raise InvalidRequest("initialize cannot be part of a batch")
-            context = build_context(caller.principal, self._runtime.data_root, caller.request_id, session.id)
-            call = legacy_call(session, message, context, Silence())
+            call = legacy_call(session, message, self._context(caller, session.id), Silence())
             return result_message(message.id, await self._dispatcher.dispatch(call, message))
         except MalformedMessage as error:
             return error_message(error.request_id, error)
@@ -292,7 +302,7 @@ class HttpDoor:
         if caller.headers.get(VERSION) in MODERN_VERSIONS or caller.headers.get(SESSION) is None:
             await _method_not_allowed(send)
             return
-        self._sessions.end(self._session(caller))
+        await self._sessions.end(self._session(caller))
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 

@@ -19,7 +19,11 @@ from sessions.session import Session
 
 
 async def serve_stdio(
-    runtime: Runtime, principal: Principal, stdin: BinaryIO | None = None, stdout: BinaryIO | None = None
+    runtime: Runtime,
+    principal: Principal,
+    stdin: BinaryIO | None = None,
+    stdout: BinaryIO | None = None,
+    profile: str | None = None,
 ) -> None:
     """Serves until stdin ends, then lets the running calls finish."""
     reader = await open_reader(stdin or sys.stdin.buffer, runtime.settings.body_max_bytes)
@@ -38,7 +42,7 @@ async def serve_stdio(
         return build_context(principal, runtime.data_root, request_id, session.id if session else None)
 
     limit = runtime.settings.connection_in_flight_max
-    connection = Connection(runtime.dispatcher, runtime.sessions, principal, context, write, admit, limit)
+    connection = Connection(runtime.dispatcher, runtime.sessions, principal, context, write, admit, limit, profile)
     try:
         async for line in lines(reader):
             if line is None:

@@ -1,8 +1,8 @@
 """MCP over WebSocket at `/mcp/ws`: subprotocol `mcp`, one JSON-RPC message a text frame. A custom transport, both eras.
 
 Browsers and the known clients cannot set headers here, so the token may also come as a Basic password or as a
-single-use ticket. Close codes: 4401 no (longer) authenticated, 4403 no scope, 1008 too many connections, 1009 frame
-too large, 1012 server stopping.
+single-use ticket. Close codes: 4400 an address we cannot read, 4401 no (longer) authenticated, 4403 no scope, 4404 no
+such profile, 1008 too many connections, 1009 frame too large, 1012 server stopping.
 """
 
 import asyncio
@@ -10,9 +10,9 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
-from urllib.parse import parse_qs
 
 from loguru import logger
+from msgspec import Struct
 from starlette.types import Receive, Scope, Send
 
 from auth.authenticator import as_bearer
@@ -21,24 +21,41 @@ from auth.principal import READ, Principal
 from config.errors import (
     FlorilegiumError,
     Forbidden,
+    InvalidRequest,
+    NotFound,
     OriginRefused,
+    ProtocolError,
     RateLimited,
+    TooLarge,
     Unauthenticated,
     Unavailable,
 )
 from server.doors.headers import AUTHORIZATION, Headers
+from server.doors.wishes import config_of, query_value, query_values
 from server.protocol.connection import Connection
 from server.protocol.messages import encode
 from server.runtime import Runtime
 from sessions.session import Session
 
 SUBPROTOCOL = "mcp"
+BAD_ADDRESS = 4400
 UNAUTHENTICATED = 4401
 FORBIDDEN = 4403
+NO_SUCH_PROFILE = 4404
 POLICY = 1008
 UNSUPPORTED_DATA = 1003
 RESTARTING = 1012
 TRY_LATER = 1013
+# RFC 6455 section 5.5: a control frame holds 125 bytes, two of which are the code.
+_REASON_MAX_BYTES = 123
+
+
+class Visit(Struct, frozen=True):
+    """An upgrade that passed the door. `profile` is the one that its address names, if it names one."""
+
+    principal: Principal
+    profile: str | None
+    config: Mapping[str, Any]
 
 
 class WebSocketDoor:
@@ -57,16 +74,20 @@ class WebSocketDoor:
             return
         await send({"type": "websocket.accept", "subprotocol": _subprotocol(scope)})
         try:
+            profile = self._profile(scope)
             principal = await self._authenticate(scope, headers)
+            config = config_of(headers, scope["query_string"], self._runtime.settings.config_max_bytes)
+            visit = Visit(principal, profile, config)
             with self._runtime.presence.enter(principal):
-                await self._converse(principal, receive, send)
+                await self._converse(visit, receive, send)
         except FlorilegiumError as error:
-            await send({"type": "websocket.close", "code": _close_code(error), "reason": error.message[:120]})
+            reason = error.message.encode()[:_REASON_MAX_BYTES].decode(errors="ignore")
+            await send({"type": "websocket.close", "code": _close_code(error), "reason": reason})
 
     async def _authenticate(self, scope: Scope, headers: Headers) -> Principal:
-        ticket = parse_qs(scope["query_string"].decode("latin-1")).get("ticket")
-        if ticket is not None:
-            principal = self._runtime.tickets.redeem(ticket[0], time.time())
+        tickets = query_values(scope["query_string"], "ticket")
+        if tickets:
+            principal = self._runtime.tickets.redeem(tickets[0], time.time())
             await self._runtime.authenticator.recheck(principal)
         else:
             address = scope["client"][0] if scope.get("client") else ""
@@ -76,8 +97,17 @@ class WebSocketDoor:
             raise Forbidden(READ)
         return principal
 
-    async def _converse(self, principal: Principal, receive: Receive, send: Send) -> None:
-        runtime = self._runtime
+    def _profile(self, scope: Scope) -> str | None:
+        below, asked = scope["path_params"].get("profile"), query_value(scope["query_string"], "profile")
+        if below is not None and asked is not None:
+            raise InvalidRequest("the address names a profile twice; expected it once")
+        profile = below or asked
+        if profile is not None:
+            self._runtime.dispatcher.profiles.get(profile)
+        return profile
+
+    async def _converse(self, visit: Visit, receive: Receive, send: Send) -> None:
+        runtime, principal = self._runtime, visit.principal
 
         async def write(message: Mapping[str, Any] | list[Any]) -> None:
             # A client that has gone is noticed where its messages are read; there is nobody left to be told here.
@@ -91,7 +121,8 @@ class WebSocketDoor:
             runtime.limits.user.take(principal.user_id)
 
         def context(request_id: str, session: Session | None) -> RequestContext:
-            return build_context(principal, runtime.data_root, request_id, session.id if session else None)
+            session_id = session.id if session else None
+            return build_context(principal, runtime.data_root, request_id, session_id, visit.config)
 
         connection = Connection(
             runtime.dispatcher,
@@ -101,6 +132,7 @@ class WebSocketDoor:
             write,
             admit,
             runtime.settings.connection_in_flight_max,
+            visit.profile,
         )
         reading = asyncio.create_task(_read(connection, receive))
         watching = asyncio.create_task(runtime.presence.wait_while_open(principal))
@@ -156,5 +188,9 @@ def _close_code(error: FlorilegiumError) -> int:
             return POLICY
         case _BinaryFrame():
             return UNSUPPORTED_DATA
+        case NotFound():
+            return NO_SUCH_PROFILE
+        case ProtocolError() | TooLarge():
+            return BAD_ADDRESS
         case _:
             return 1011

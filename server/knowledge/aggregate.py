@@ -12,6 +12,9 @@ from aggregator.habits import Dedupe
 from aggregator.retrieval import KnowledgeGet, Retriever
 from aggregator.search import Aggregator, KnowledgeSearch, session_memory
 from config.errors import InvalidParams
+from config.settings import Settings
+from server.knowledge.compact import CompactItem, Permalinks, Shape, compact_answer, compact_item
+from server.knowledge.research import fetch_tool, search_tool
 from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Hints, Tool
 from server.protocol.schema import input_schema
@@ -22,6 +25,14 @@ from sources.source import Source
 
 # They change what the session remembers and nothing else; doing it twice is doing it once.
 _SESSION_ONLY = Hints(read_only_hint=False)
+
+
+class ShapedSearch(KnowledgeSearch, frozen=True, kw_only=True):
+    shape: Annotated[Shape, Meta(description="compact: {id, title, text, url, metadata}.")] = "canonical"
+
+
+class ShapedGet(KnowledgeGet, frozen=True, kw_only=True):
+    shape: Annotated[Shape, Meta(description="compact: {id, title, text, url, metadata}.")] = "canonical"
 
 
 class SessionConfigure(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -46,28 +57,31 @@ class SessionState(Struct, frozen=True, kw_only=True):
     forgotten: Annotated[int, Meta(description="Seen hits that were forgotten.")] | UnsetType = UNSET
 
 
-def add_aggregate(catalog: Catalog, knowledge: Knowledge) -> None:
-    catalog.add_tool(_search(knowledge.aggregator, knowledge.sources))
-    catalog.add_tool(_get(knowledge.retriever))
+def add_aggregate(catalog: Catalog, knowledge: Knowledge, settings: Settings) -> None:
+    links = Permalinks(settings.base_url)
+    catalog.add_tool(_search(knowledge.aggregator, knowledge.sources, links))
+    catalog.add_tool(_get(knowledge.retriever, links))
+    catalog.add_tool(search_tool(knowledge, settings))
+    catalog.add_tool(fetch_tool(knowledge, settings))
     catalog.add_tool(_configure(knowledge.memories))
     catalog.add_tool(_reset(knowledge.memories))
 
 
-def _search(aggregator: Aggregator, sources: Sequence[Source]) -> Tool:
-    async def run(call: Call, given: KnowledgeSearch) -> KnowledgeAnswer:
-        return await aggregator.search(call.context, given)
+def _search(aggregator: Aggregator, sources: Sequence[Source], links: Permalinks) -> Tool:
+    async def run(call: Call, given: ShapedSearch) -> KnowledgeAnswer | Mapping[str, Any]:
+        answer = await aggregator.search(call.context, given)
+        return compact_answer(answer, links) if given.shape == "compact" else answer
 
     return Tool(
         name="knowledge_search",
         title="Search everything",
         description=(
-            "Search the user's whole library at once: notes, media, chats, characters, prompts. Best hits first; "
-            "scores are comparable across sources. Each hit tells what it costs to read (cost_tokens); open it with "
-            "knowledge_get. Pass the answer's session on, and later searches leave out what you have seen. "
-            'Example: {"query": "battery chemistry", "sources": ["notes", "media"], '
+            "Search the user's whole library at once: notes, media, chats, characters, prompts; best hits first. "
+            "Open a hit with knowledge_get; cost_tokens tells what all of it costs. Pass the answer's session on, and "
+            'later searches leave out what you have seen. Example: {"query": "battery chemistry", '
             '"filters": {"media": {"media_types": ["video"]}}}'
         ),
-        input=KnowledgeSearch,
+        input=ShapedSearch,
         output=KnowledgeAnswer,
         schema=_search_schema(sources),
         run=run,
@@ -75,44 +89,29 @@ def _search(aggregator: Aggregator, sources: Sequence[Source]) -> Tool:
 
 
 def _search_schema(sources: Sequence[Source]) -> Mapping[str, Any]:
-    """The schema of the arguments with the filters of the sources there are, so that a model need not guess them."""
-    schema = input_schema(KnowledgeSearch)
-    filters = {source.name: _filter_schema(source) for source in sources if filter_names(source)}
+    """The schema of the arguments with the sources there are and the names of their filters, so that a model need not
+    guess them; what each filter means is said by the source's own search."""
+    schema = input_schema(ShapedSearch)
+    filters = (f"{source.name} ({', '.join(names)})" for source in sources if (names := filter_names(source)))
     schema["properties"]["sources"]["items"] = {"type": "string", "enum": [source.name for source in sources]}
-    schema["properties"]["filters"] = {
-        "type": "object",
-        "description": schema["properties"]["filters"]["description"],
-        "properties": filters,
-        "additionalProperties": False,
-    }
+    schema["properties"]["filters"] = {"type": "object", "description": f"By source: {', '.join(filters)}."}
     return schema
 
 
-def _filter_schema(source: Source) -> Mapping[str, Any]:
-    known = input_schema(source.search_input)["properties"]
-    properties = {name: known[name] for name in filter_names(source)}
-    return {
-        "type": "object",
-        "description": f"Only {source.name} like this.",
-        "properties": properties,
-        "additionalProperties": False,
-    }
-
-
-def _get(retriever: Retriever) -> Tool:
-    async def run(call: Call, given: KnowledgeGet) -> GetResponse:
-        return await retriever.get(call.context, given)
+def _get(retriever: Retriever, links: Permalinks) -> Tool:
+    async def run(call: Call, given: ShapedGet) -> GetResponse | CompactItem:
+        read = await retriever.get(call.context, given)
+        return compact_item(read, links) if given.shape == "compact" else read
 
     return Tool(
         name="knowledge_get",
         title="Read any item",
         description=(
             "Read an item of any source: a snippet, the passage at loc or query with its neighbours, or all of it, "
-            "within a token budget. "
-            'Example: {"uri": "notes://6f1c", "query": "rollback", '
+            'within a token budget. Example: {"uri": "notes://6f1c", "query": "rollback", '
             '"retrieval": {"mode": "chunk_with_siblings", "max_tokens": 1500}}'
         ),
-        input=KnowledgeGet,
+        input=ShapedGet,
         output=GetResponse,
         run=run,
     )

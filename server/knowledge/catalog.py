@@ -1,21 +1,31 @@
 """Registers everything the sources offer. A third-party source is treated as ours are."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
+from aggregator.habits import session_context
 from config.settings import Settings
 from server.knowledge.prompts import characters, saved_prompts
 from server.knowledge.resources import SourceItems
 from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Tool
-from sources.source import Source, SourceTool
+from server.protocol.schema import input_schema
+from server.runtime import Knowledge
+from sessions.memory import Memories
+from sources.source import SourceTool
 from sources.storage.contract import Libraries
 
+# Six tools take it, and a client pays for all of them on each turn: in the list the whole of it stands in one.
+_RETRIEVAL: Mapping[str, Any] = {
+    "type": "object",
+    "description": "mode: snippet, chunk, chunk_with_siblings, full, auto; max_tokens; more in knowledge_get.",
+}
 
-def add_knowledge(catalog: Catalog, libraries: Libraries, sources: Sequence[Source], settings: Settings) -> None:
-    for source in sources:
+
+def add_knowledge(catalog: Catalog, libraries: Libraries, knowledge: Knowledge, settings: Settings) -> None:
+    for source in knowledge.sources:
         for declared in source.tools:
-            catalog.add_tool(_tool(declared, libraries))
+            catalog.add_tool(_tool(declared, libraries, knowledge.memories))
         items = SourceItems(source, libraries)
         for resource in items.fixed():
             catalog.add_resource(resource)
@@ -26,10 +36,11 @@ def add_knowledge(catalog: Catalog, libraries: Libraries, sources: Sequence[Sour
     catalog.add_prompt_listing(characters(libraries, settings.prompt_max_chars))
 
 
-def _tool(declared: SourceTool, libraries: Libraries) -> Tool:
+def _tool(declared: SourceTool, libraries: Libraries, memories: Memories) -> Tool:
     async def run(call: Call, given: Any) -> Any:
-        async with libraries.library(call.context) as library:
-            return await declared.run(call.context, library, given)
+        context = await session_context(memories, call.context)
+        async with libraries.library(context) as library:
+            return await declared.run(context, library, given)
 
     return Tool(
         name=declared.name,
@@ -37,5 +48,13 @@ def _tool(declared: SourceTool, libraries: Libraries) -> Tool:
         description=declared.description,
         input=declared.input,
         output=declared.output,
+        schema=_listed_schema(declared.input),
         run=run,
     )
+
+
+def _listed_schema(declared: type[Any]) -> Mapping[str, Any]:
+    schema = input_schema(declared)
+    if "retrieval" in schema["properties"]:
+        schema["properties"]["retrieval"] = _RETRIEVAL
+    return schema

@@ -12,6 +12,8 @@ from server.protocol.messages import RequestId, notification_message
 from server.protocol.versions import Era
 from sessions.session import Session
 
+# The profile of a caller who chose none.
+DEFAULT = "default"
 LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 
 
@@ -75,6 +77,7 @@ class Call(Struct, eq=False):
     peer: Peer
     request_id: RequestId
     session: Session | None = None
+    profile: str = DEFAULT
     log_level: str | None = None
     progress_token: RequestId | None = None
     answers: Mapping[str, Mapping[str, Any]] = {}

@@ -66,7 +66,7 @@ class Tool(Struct, frozen=True, kw_only=True):
             "title": self.title,
             "description": self.description,
             "inputSchema": self.schema or input_schema(self.input),
-            "annotations": {"title": self.title, **msgspec.to_builtins(self.hints)},
+            "annotations": msgspec.to_builtins(self.hints),
         }
         if self.output is not None:
             listed["outputSchema"] = outline(output_schema(self.output))

@@ -12,17 +12,17 @@ from auth.context import RequestContext
 from auth.principal import Principal
 from config.errors import FlorilegiumError, InvalidRequest, ParseError, Unavailable
 from config.logging import REQUEST_ID, new_request_id
-from server.protocol.call import Call, Client
+from server.protocol.call import Call
 from server.protocol.dispatcher import Dispatcher
 from server.protocol.envelope import (
     legacy_call,
     modern_call,
     names_modern_version,
     read_envelope,
-    read_handshake,
 )
 from server.protocol.exchanges import Exchanges
 from server.protocol.failures import log_failure
+from server.protocol.legacy_sessions import LegacySessions
 from server.protocol.messages import (
     MalformedMessage,
     Message,
@@ -34,9 +34,8 @@ from server.protocol.messages import (
     read_message,
     result_message,
 )
-from server.protocol.versions import BATCH_VERSION, negotiate
+from server.protocol.versions import BATCH_VERSION
 from sessions.session import Session
-from sessions.store import MemorySessions
 
 Send = Callable[[Mapping[str, Any] | list[Any]], Awaitable[None]]
 # Checks, before each request, that the caller still has access and is within its rate.
@@ -44,17 +43,21 @@ Admit = Callable[[], Awaitable[None]]
 
 
 class Connection:
-    """Bound to one principal for its whole life. `send` writes one message; it is never called twice at once."""
+    """Bound to one principal for its whole life. `send` writes one message; it is never called twice at once.
+
+    `profile` is the one that its address names, if it names one.
+    """
 
     def __init__(
         self,
         dispatcher: Dispatcher,
-        sessions: MemorySessions,
+        sessions: LegacySessions,
         principal: Principal,
         context: Callable[[str, Session | None], RequestContext],
         send: Send,
         admit: Admit,
         in_flight_max: int,
+        profile: str | None = None,
     ) -> None:
         self._dispatcher = dispatcher
         self._sessions = sessions
@@ -63,6 +66,7 @@ class Connection:
         self._send_raw = send
         self._admit = admit
         self._in_flight_max = in_flight_max
+        self._profile = profile
         self._exchanges = Exchanges(dispatcher.offer.answer_timeout_s)
         self._session: Session | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -96,7 +100,7 @@ class Connection:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._session is not None:
-            self._sessions.end(self._session)
+            await self._sessions.end(self._session)
 
     async def notify(self, message: Mapping[str, Any]) -> None:
         await self._send(message)
@@ -181,9 +185,10 @@ class Connection:
     async def _result(self, request: Request, request_id: str) -> Mapping[str, Any]:
         if names_modern_version(request.params) or request.method == "server/discover":
             envelope = read_envelope(request.params)
-            call = modern_call(envelope, request, self._context(request_id, None), self)
+            profile = self._dispatcher.profiles.choose(self._principal, self._profile)
+            call = modern_call(envelope, request, self._context(request_id, None), self, profile)
         elif request.method == "initialize":
-            return self._initialize(request)
+            return await self._initialize(request)
         elif request.method == "ping":
             return {}  # the one request that may come before the handshake
         else:
@@ -195,14 +200,10 @@ class Connection:
             raise InvalidRequest("send initialize first, or name a protocol version in params._meta")
         return legacy_call(self._session, request, self._context(request_id, self._session), self)
 
-    def _initialize(self, request: Request) -> Mapping[str, Any]:
-        handshake = read_handshake(request.params)
-        if self._session is not None:
-            self._sessions.end(self._session)
-        self._session = open_session(self._sessions, self._principal, handshake.version, handshake.client)
-        return self._dispatcher.introduction(self._session)
-
-
-def open_session(sessions: MemorySessions, principal: Principal, requested: str, client: Client) -> Session:
-    """A legacy session at the version both sides speak."""
-    return sessions.create(principal.owner(), negotiate(requested), client.name, client.version, client.capabilities)
+    async def _initialize(self, request: Request) -> Mapping[str, Any]:
+        opened = await self._sessions.open(self._principal, request.params, self._profile)
+        # Exchanged in one step: of two handshakes at once, the earlier session must not be left behind.
+        before, self._session = self._session, opened
+        if before is not None:
+            await self._sessions.end(before)
+        return self._dispatcher.introduction(opened)

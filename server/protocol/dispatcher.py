@@ -5,7 +5,7 @@ It knows both eras and no transport. Failures leave it as errors of the tree; a 
 """
 
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol, TypeVar
 
@@ -31,6 +31,7 @@ from server.protocol.deadline import Deadline
 from server.protocol.failures import log_failure
 from server.protocol.messages import Request, encode, notification_message
 from server.protocol.paging import read_page
+from server.protocol.profiles import Profiles, Surface
 from server.protocol.schema import read_arguments
 from server.protocol.sealing import Sealer
 from server.protocol.versions import MODERN_VERSIONS, Era
@@ -50,6 +51,7 @@ _LISTEN_KINDS = {
 T = TypeVar("T")
 Result = dict[str, Any]
 Method = Callable[[Call, dict[str, Any]], Awaitable[Result]]
+_Entry = tuple[Any, dict[str, Any]]  # what is registered, and as it is listed
 
 
 class Observer(Protocol):
@@ -76,12 +78,12 @@ class Offer(Struct, frozen=True, kw_only=True):
     name: str
     title: str
     version: str
-    instructions: str
     page_size: int
     list_ttl_ms: int
     deadline_ms: int
     recheck_s: float
     answer_timeout_s: float
+    has_dotted_names: bool = False
 
     def as_implementation(self) -> dict[str, str]:
         return {"name": self.name, "title": self.title, "version": self.version}
@@ -98,15 +100,19 @@ class Dispatcher:
         tool_limit: ToolLimit,
         streams: Streams,
         observer: Observer | None = None,
+        profiles: Profiles | None = None,
     ) -> None:
         self.catalog = catalog
         self.offer = offer
+        self.profiles = profiles or Profiles()
         self._sealer = sealer
         self._tool_limit = tool_limit
         self._streams = streams
         self._observer = observer
         self._server_meta = {SERVER_INFO_KEY: offer.as_implementation()}
-        self._lists: dict[tuple[str, int, frozenset[str]], list[dict[str, Any]]] = {}
+        self._lists: dict[tuple[str, str, int, frozenset[str]], list[dict[str, Any]]] = {}
+        self._surfaces: dict[str, Surface] = {}
+        self._surfaces_version = -1
         shared: dict[str, Method] = {
             "tools/list": self._list_tools,
             "tools/call": self._call_tool,
@@ -144,11 +150,14 @@ class Dispatcher:
             outcome, result = "input_required", self._ask_client(call, request, required)
         finally:
             if self._observer is not None:
-                tool = request.params.get("name") if request.method == "tools/call" else ""
-                known = tool if isinstance(tool, str) and tool in self.catalog.tools else ""
-                name = request.method if request.method in self._methods[call.era] else "unknown"
-                self._observer.called(name, known, outcome, time.perf_counter() - began)
+                self._observer.called(*self._label(call, request), outcome, time.perf_counter() - began)
         return self._decorate(result) if call.era is Era.MODERN else result
+
+    def _label(self, call: Call, request: Request) -> tuple[str, str]:
+        """Method and tool as they are counted: what a stranger makes up must not make new counters."""
+        called = request.params.get("name") if request.method == "tools/call" else None
+        tool = self.find_tool(call.profile, called)
+        return request.method if request.method in self._methods[call.era] else "unknown", tool.name if tool else ""
 
     def capabilities(self, era: Era) -> Result:
         """Prompts and resources are declared even while empty: some clients take -32601 on their lists as fatal."""
@@ -169,8 +178,25 @@ class Dispatcher:
             "protocolVersion": session.version,
             "capabilities": self.capabilities(Era.LEGACY),
             "serverInfo": self.offer.as_implementation(),
-            "instructions": self.offer.instructions,
+            **self._instructions(session.profile),
         }
+
+    def find_tool(self, profile: str, name: Any) -> Tool | None:
+        """By the names of the profile, then by everybody's."""
+        return self._surface(profile).find(name) if isinstance(name, str) else None
+
+    def _surface(self, profile: str) -> Surface:
+        """Kept until the catalog changes: it is asked several times for each call."""
+        if self._surfaces_version != self.catalog.version:
+            self._surfaces, self._surfaces_version = {}, self.catalog.version
+        surface = self._surfaces.get(profile)
+        if surface is None:
+            surface = self._surfaces[profile] = self.profiles.surface(profile, self.catalog)
+        return surface
+
+    def _instructions(self, profile: str) -> Result:
+        text = self.profiles.get(profile).instructions
+        return {"instructions": text} if text else {}
 
     def _decorate(self, result: Result) -> Result:
         meta = {**self._server_meta, **result.get("_meta", {})}
@@ -205,7 +231,7 @@ class Dispatcher:
             {
                 "supportedVersions": list(MODERN_VERSIONS),
                 "capabilities": self.capabilities(Era.MODERN),
-                "instructions": self.offer.instructions,
+                **self._instructions(call.profile),
             },
             call,
         )
@@ -224,7 +250,15 @@ class Dispatcher:
     # -- tools --------------------------------------------------------------------------------------------------
 
     async def _list_tools(self, call: Call, params: Mapping[str, Any]) -> Result:
-        return await self._page("tools", self._listed("tools", self.catalog.tools, call), call, params)
+        shown = self._surface(call.profile).tools.items()
+        listed = self._listed("tools", call, ((tool, self._advertised(name, tool)) for name, tool in shown))
+        return await self._page("tools", listed, call, params)
+
+    def _advertised(self, name: str, tool: Tool) -> dict[str, Any]:
+        """A name that a profile gives is what its clients look for; only a tool's own can have a dot."""
+        if self.offer.has_dotted_names and name == tool.name:
+            name = name.replace("_", ".", 1)
+        return {**tool.as_listed(), "name": name}
 
     async def _call_tool(self, call: Call, params: Mapping[str, Any]) -> Result:
         tool = self._tool(call, params)
@@ -243,11 +277,13 @@ class Dispatcher:
             return _failure(error)
 
     def _tool(self, call: Call, params: Mapping[str, Any]) -> Tool:
-        name = params.get("name")
-        tool = self.catalog.find_tool(name) if isinstance(name, str) else None
+        name, principal = params.get("name"), call.context.principal
+        tool = self.find_tool(call.profile, name)
         if tool is None:
             raise InvalidParams(f"unknown tool {name!r}" if isinstance(name, str) else "name must be a string")
-        call.context.principal.require(tool.scope)
+        if not self.profiles.permits(principal, tool.name):
+            raise InvalidParams(f"tool {name!r} is outside the profile {principal.profile!r} that this key is bound to")
+        principal.require(tool.scope)
         return tool
 
     async def _run(self, call: Call, name: str, work: Awaitable[T]) -> T:
@@ -268,16 +304,16 @@ class Dispatcher:
     # -- resources ----------------------------------------------------------------------------------------------
 
     async def _list_resources(self, call: Call, params: Mapping[str, Any]) -> Result:
-        listed = self._listed("resources", self.catalog.resources, call)
+        listed = self._listed("resources", call, _as_listed(self.catalog.resources))
         return await self._page("resources", listed, call, params, self.catalog.resource_listings)
 
     async def _list_templates(self, call: Call, params: Mapping[str, Any]) -> Result:
-        listed = self._listed("templates", self.catalog.templates, call)
+        listed = self._listed("templates", call, _as_listed(self.catalog.templates))
         return await self._page("resourceTemplates", listed, call, params)
 
     async def _read_resource(self, call: Call, params: Mapping[str, Any]) -> Result:
         uri = _text(params, "uri")
-        found = self.catalog.find_resource(uri)
+        found = self.catalog.find_resource(uri) if self._has_resources(call) else None
         if found is None or not call.context.principal.holds(found[0].scope):
             raise _absent_resource(uri, call.era)
         resource, variables = found
@@ -289,6 +325,8 @@ class Dispatcher:
 
     async def _subscribe(self, call: Call, params: Mapping[str, Any]) -> Result:
         uri = _text(params, "uri")
+        if not self._has_resources(call):
+            raise _absent_resource(uri, call.era)
         if call.session is not None:
             watched = call.session.subscriptions
             if uri not in watched and len(watched) >= self.offer.page_size:
@@ -312,6 +350,7 @@ class Dispatcher:
         if not isinstance(uris, list) or not all(isinstance(uri, str) for uri in uris):
             raise InvalidParams("resourceSubscriptions must be a list of URIs")
         honoured: dict[str, Any] = {key: True for key, kind in _LISTEN_KINDS.items() if kind in kinds}
+        uris = uris if self._has_resources(call) else []
         if uris:
             uris = uris[: self.offer.page_size]
             honoured["resourceSubscriptions"] = uris
@@ -333,7 +372,7 @@ class Dispatcher:
     # -- prompts and completion ---------------------------------------------------------------------------------
 
     async def _list_prompts(self, call: Call, params: Mapping[str, Any]) -> Result:
-        listed = self._listed("prompts", self.catalog.prompts, call)
+        listed = self._listed("prompts", call, _as_listed(self.catalog.prompts))
         return await self._page("prompts", listed, call, params, self.catalog.prompt_listings)
 
     async def _get_prompt(self, call: Call, params: Mapping[str, Any]) -> Result:
@@ -349,7 +388,8 @@ class Dispatcher:
         return {"description": described, "messages": list(rendered.messages)}
 
     async def _prompt(self, call: Call, name: str) -> Prompt:
-        prompt = self.catalog.prompts.get(name) or await self._own_prompt(call, name)
+        has_any = self._has_resources(call)
+        prompt = (self.catalog.prompts.get(name) or await self._own_prompt(call, name)) if has_any else None
         if prompt is None or not call.context.principal.holds(prompt.scope):
             raise InvalidParams(f"unknown prompt {name!r}")
         return prompt
@@ -382,7 +422,7 @@ class Dispatcher:
                 prompt = await self._prompt(call, name)
                 return next((a.complete for a in prompt.arguments if a.name == argument), None)
             case {"type": "ref/resource", "uri": str(uri)}:
-                template = self.catalog.templates.get(uri)
+                template = self.catalog.templates.get(uri) if self._has_resources(call) else None
                 if template is None or not call.context.principal.holds(template.scope):
                     raise InvalidParams(f"unknown resource template {uri!r}")
                 return template.completers.get(argument)
@@ -390,12 +430,17 @@ class Dispatcher:
 
     # -- lists --------------------------------------------------------------------------------------------------
 
-    def _listed(self, kind: str, registered: Mapping[str, Any], call: Call) -> list[dict[str, Any]]:
-        """What these scopes may see, kept until the catalog changes."""
-        key = (kind, self.catalog.version, call.context.scopes)
+    def _has_resources(self, call: Call) -> bool:
+        return self.profiles.permits_resources(call.context.principal)
+
+    def _listed(self, kind: str, call: Call, entries: Iterator[_Entry]) -> list[dict[str, Any]]:
+        """What this profile and these scopes may see, kept until the catalog changes; `entries` are read only then."""
+        if kind != "tools" and not self._has_resources(call):
+            return []
+        key = (kind, call.profile, self.catalog.version, call.context.scopes)
         if key not in self._lists:
-            self._lists = {k: v for k, v in self._lists.items() if k[1] == self.catalog.version}
-            self._lists[key] = [e.as_listed() for e in registered.values() if e.scope in call.context.scopes]
+            self._lists = {k: v for k, v in self._lists.items() if k[2] == self.catalog.version}
+            self._lists[key] = [listed for entry, listed in entries if entry.scope in call.context.scopes]
         return self._lists[key]
 
     async def _page(
@@ -406,7 +451,8 @@ class Dispatcher:
         params: Mapping[str, Any],
         listings: Sequence[Listing] = (),
     ) -> Result:
-        seen = [listing for listing in listings if listing.scope in call.context.scopes]
+        has_any = self._has_resources(call)
+        seen = [listing for listing in listings if has_any and listing.scope in call.context.scopes]
         page, cursor = await read_page(entries, seen, call, params.get("cursor"), self.offer.page_size)
         result: Result = {name: page}
         if cursor is not None:
@@ -419,6 +465,10 @@ class Dispatcher:
             result["ttlMs"] = self.offer.list_ttl_ms
             result["cacheScope"] = "private"
         return result
+
+
+def _as_listed(registered: Mapping[str, Any]) -> Iterator[_Entry]:
+    return ((entry, entry.as_listed()) for entry in registered.values())
 
 
 def _absent_resource(uri: str, era: Era) -> FlorilegiumError:

@@ -5,9 +5,10 @@ from typing import Any
 
 from msgspec import Struct
 
+from aggregator.habits import read_config
 from auth.context import RequestContext
 from config.errors import InvalidParams, InvalidRequest, VersionUnsupported
-from server.protocol.call import LOG_LEVELS, Call, Client, Peer
+from server.protocol.call import DEFAULT, LOG_LEVELS, Call, Client, Peer
 from server.protocol.messages import Request, RequestId
 from server.protocol.versions import MODERN_VERSIONS, Era
 from sessions.session import Session
@@ -50,7 +51,7 @@ def read_envelope(params: Mapping[str, Any]) -> Envelope:
 
 
 def read_implementation(value: Any) -> tuple[str, str]:
-    """Name and version of a client, for logs and for nothing else; lenient, because it decides nothing."""
+    """Name and version of a client, for logs and for what it is shown; lenient, because nothing is allowed by it."""
     if not isinstance(value, dict):
         return "", ""
     name, version = value.get("name"), value.get("version")
@@ -65,7 +66,9 @@ def check_version(version: Any) -> str:
     return version
 
 
-def modern_call(envelope: Envelope, request: Request, context: RequestContext, peer: Peer) -> Call:
+def modern_call(
+    envelope: Envelope, request: Request, context: RequestContext, peer: Peer, profile: str = DEFAULT
+) -> Call:
     return Call(
         context=context,
         era=Era.MODERN,
@@ -73,6 +76,7 @@ def modern_call(envelope: Envelope, request: Request, context: RequestContext, p
         client=envelope.client,
         peer=peer,
         request_id=request.id,
+        profile=profile,
         log_level=envelope.log_level,
         progress_token=_progress_token(request.params),
     )
@@ -87,16 +91,18 @@ def legacy_call(session: Session, request: Request, context: RequestContext, pee
         peer=peer,
         request_id=request.id,
         session=session,
+        profile=session.profile,
         log_level=session.log_level,
         progress_token=_progress_token(request.params),
     )
 
 
 class Handshake(Struct, frozen=True):
-    """The parameters of a legacy `initialize`."""
+    """The parameters of a legacy `initialize`. `config` is ours: defaults for the calls of the session."""
 
     version: str
     client: Client
+    config: Mapping[str, Any]
 
 
 def read_handshake(params: Mapping[str, Any]) -> Handshake:
@@ -108,7 +114,8 @@ def read_handshake(params: Mapping[str, Any]) -> Handshake:
     if not isinstance(params.get("clientInfo"), dict):
         raise InvalidParams("clientInfo must be an object")
     name, client_version = read_implementation(params["clientInfo"])
-    return Handshake(version, Client(name, client_version, capabilities))
+    config = params.get("config")
+    return Handshake(version, Client(name, client_version, capabilities), read_config({} if config is None else config))
 
 
 def _progress_token(params: Mapping[str, Any]) -> RequestId | None:

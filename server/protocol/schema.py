@@ -16,6 +16,7 @@ from config.errors import InvalidParams
 
 T = TypeVar("T")
 _REF = "#/$defs/"
+_CARRIERS = frozenset(("string", "array", "object"))
 _WRONG_TYPE = re.compile(r"^Expected (?P<expected>.+?)(?:, got (?P<got>.+?))?(?: - at `\$\.?(?P<where>[^`]*)`)?$")
 _NOT_A_CHOICE = re.compile(r"^Invalid enum value (?P<got>.+?) - at `\$\.?(?P<where>[^`]*)`$", re.DOTALL)
 _MISSING = re.compile(r"^Object missing required field `(?P<field>[^`]+)`")
@@ -25,7 +26,7 @@ _UNKNOWN = re.compile(r"^Object contains unknown field `(?P<field>[^`]+)`")
 def input_schema(declared: type[Any]) -> dict[str, Any]:
     """The schema of a tool's arguments, those it needs first. Null is dropped everywhere: for us an argument of null is
     an absent one."""
-    schema: dict[str, Any] = _without_null(_inline(declared))
+    schema: dict[str, Any] = _tidy(_without_null(_inline(declared)))
     required = schema.get("required", [])
     needed = {name: schema["properties"][name] for name in required}
     return {**schema, "properties": needed | schema.get("properties", {})}
@@ -36,16 +37,11 @@ def output_schema(declared: type[Any]) -> dict[str, Any]:
 
 
 def outline(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A schema of an answer down to its first level: each client pays for a listed tool on each turn, and what is left
-    out is only made looser. The whole one is in the documentation."""
-    properties = {name: _bare(declared) for name, declared in schema.get("properties", {}).items()}
-    return {"type": "object", "properties": properties, "required": schema.get("required", [])}
-
-
-def _bare(declared: Mapping[str, Any]) -> dict[str, Any]:
-    if declared.get("type") == "array":
-        return {"type": "array", "items": _bare(declared.get("items", {}))}
-    return {"type": declared["type"]} if "type" in declared else {}
+    """The texts, lists and objects that an answer consists of, by name and type: each client pays for a listed tool on
+    each turn, and what is left out is only made looser. The whole schema is in the documentation."""
+    properties = schema.get("properties", {})
+    kinds = {name: properties[name].get("type") for name in schema.get("required", ())}
+    return {"type": "object", "properties": {name: {"type": kind} for name, kind in kinds.items() if kind in _CARRIERS}}
 
 
 class Mirrored(Struct, frozen=True):
@@ -103,6 +99,26 @@ def _without_null(node: Any) -> Any:
         del cleaned["anyOf"]
         cleaned = {**rest[0], **cleaned} if len(rest) == 1 else {**cleaned, "anyOf": rest}
     return cleaned
+
+
+def _tidy(node: Any) -> Any:
+    """Without what says nothing (a default of nothing, a list of no required names), and with the type of choices,
+    which some hosts refuse to guess."""
+    if isinstance(node, list):
+        return [_tidy(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    typed = {"type": "string"} if _are_words(node.get("enum")) else {}
+    return typed | {
+        # The names of properties are not keywords: one may be called "default".
+        key: {name: _tidy(item) for name, item in value.items()} if key == "properties" else _tidy(value)
+        for key, value in node.items()
+        if value or key not in ("default", "required")
+    }
+
+
+def _are_words(choices: Any) -> bool:
+    return isinstance(choices, list) and all(isinstance(choice, str) for choice in choices)
 
 
 def read_arguments(arguments: Mapping[str, Any], declared: type[T]) -> T:

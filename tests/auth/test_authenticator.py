@@ -141,6 +141,17 @@ async def test_two_users_keys_lead_to_two_principals(registry: Registry, keys_on
         assert first.owner() != second.owner()
 
 
+async def test_a_key_brings_its_profile_and_nothing_else_does(registry: Registry, with_secret: Authenticator) -> None:
+    alice, of_alice = await user_with_key(registry, "alice")
+    _, secret = await registry.create_key(alice.id, "bound", [READ], profile="research")
+
+    bound = await with_secret.authenticate(f"Bearer {secret}")
+    free = await with_secret.authenticate(of_alice)
+    by_token = await with_secret.authenticate(f"Bearer {ALICE.token(jti='1')}")
+
+    assert (bound.profile, free.profile, by_token.profile) == ("research", None, None)
+
+
 async def test_keys_work_in_single_user_mode(registry: Registry, clock: FakeClock) -> None:
     alice, header = await user_with_key(registry, "alice")
 

@@ -240,6 +240,43 @@ async def test_a_key_has_known_scopes(registry: Registry, scopes: list[str]) -> 
         await registry.create_key(alice.id, "laptop", scopes)
 
 
+async def test_a_key_keeps_the_profile_it_was_made_for(registry: Registry) -> None:
+    alice, bob = await registry.add_user("alice"), await registry.add_user("bob")
+
+    bound, _ = await registry.create_key(alice.id, "bound", [READ], profile="research")
+    free, _ = await registry.create_key(bob.id, "free", [READ])
+
+    assert [(key.user.name, key.profile) for key in await registry.list_keys()] == [
+        ("alice", "research"),
+        ("bob", None),
+    ]
+    assert await registry.key_by_id(bound.id) == bound
+    assert await registry.key_by_id(free.id) == free
+
+
+@pytest.mark.parametrize("profile", ["", "a\nb", "x" * 256])
+async def test_a_profile_is_named_in_plain_text(registry: Registry, profile: str) -> None:
+    alice = await registry.add_user("alice")
+
+    with pytest.raises(InvalidParams, match="profile: got "):
+        await registry.create_key(alice.id, "key", [READ], profile=profile)
+    assert await registry.list_keys() == []
+
+
+async def test_keys_from_before_there_were_profiles_are_bound_to_none(control_path: Path, clock: FakeClock) -> None:
+    async with Registry.open(control_path, clock=clock) as registry:
+        keys = [await registry.create_key((await registry.add_user(n)).id, n, [READ]) for n in ("alice", "bob")]
+    with closing(sqlite3.connect(control_path)) as db:
+        db.execute("ALTER TABLE keys DROP COLUMN profile")
+        db.execute("PRAGMA user_version = 1")
+
+    async with Registry.open(control_path, clock=clock) as registry:
+        found = [await registry.key_by_hash(hash_of(secret)) for _, secret in keys]
+
+    assert found == [key for key, _ in keys]
+    assert [key.profile for key in found if key] == [None, None]
+
+
 async def test_a_key_cannot_expire_before_it_exists(registry: Registry) -> None:
     alice = await registry.add_user("alice")
 

@@ -60,6 +60,6 @@ def read_visit(ended: Ended) -> Seen:
     """Every script lists the tools and calls `server_info` without an error; what it found is judged by its test."""
     assert ended.code == 0, ended.stderr
     seen = decode(ended.stdout, type=Seen)
-    assert "server_info" in seen.tools
+    assert "knowledge_search" in seen.tools
     assert not seen.is_error
     return seen

@@ -13,11 +13,12 @@ INSPECTOR_TIMEOUT_S = 60
 
 
 async def inspect(up: Live, catalog: Path, era: str, *method: str) -> Any:
-    """The result of one call. The Inspector keeps a catalog of servers, which must not be the user's own."""
+    """The result of one call at the address that lists everything: the Inspector calls only what it has seen listed.
+    It keeps a catalog of servers, which must not be the user's own."""
     ended = await run_node(
         program("mcp-inspector"),
         "--cli",
-        up.mcp,
+        f"{up.mcp}/full",
         *("--transport", "http"),
         *("--protocol-era", era),
         *("--header", f"Authorization: Bearer {await up.token('ada')}"),
@@ -37,6 +38,6 @@ async def test_inspector_lists_and_calls_in_either_era(era: str, version: str, t
         listed = await inspect(up, catalog, era, "--method", "tools/list", "--strict")
         called = await inspect(up, catalog, era, "--method", "tools/call", "--tool-name", "server_info")
 
-    assert "server_info" in [tool["name"] for tool in listed["tools"]]
+    assert {tool["name"] for tool in listed["tools"]} == set(up.runtime.dispatcher.catalog.tools)
     info = called["structuredContent"]
     assert (info["user"], info["protocol_version"]) == ("ada", version)

@@ -26,7 +26,7 @@ async def visit(mode: str, log: Path, *arguments: str, environment: dict[str, st
         async with Client(transport, mode=mode, read_timeout_seconds=START_TIMEOUT_S) as client:
             listed = await client.list_tools()
             answer = await client.call_tool("server_info")
-    assert "server_info" in [tool.name for tool in listed.tools]
+    assert "knowledge_search" in [tool.name for tool in listed.tools]
     assert not answer.is_error
     return convert(answer.structured_content, Info)
 

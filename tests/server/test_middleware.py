@@ -2,10 +2,15 @@
 
 import re
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
+from msgspec.structs import replace
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from aggregator.search import KnowledgeSearch
+from server.app import build_app
+from server.lifespan import open_runtime
 from server.metrics import Metrics
 from server.middleware import RequestLine
 from tests.live import live, make_settings
@@ -54,6 +59,27 @@ async def test_an_id_of_ours_is_new_for_every_request() -> None:
     ids = {(await ask(app, "GET", "/")).header("x-request-id") for _ in range(20)}
 
     assert len(ids) == 20
+
+
+async def test_a_failure_nobody_foresaw_is_a_500_with_an_id_and_its_words_are_not_logged(
+    tmp_path: Path, failures: list[str]
+) -> None:
+    class Broken:
+        async def search(self, context: object, asked: KnowledgeSearch) -> NoReturn:
+            raise ZeroDivisionError(asked.query)
+
+    async with open_runtime(make_settings(tmp_path, jwt_secret="")) as runtime:
+        broken = replace(runtime, knowledge=replace(runtime.knowledge, aggregator=Broken()))
+        body = b'{"query": "somebody\'s words"}'
+        answer = await ask(
+            build_app(broken, Metrics()), "POST", "/api/v1/search", {"Content-Type": "application/json"}, body
+        )
+    heard = failures.pop()
+
+    request_id = answer.header("x-request-id")
+    assert (answer.status, answer.json()["error"]["message"]) == (500, f"internal error (request {request_id})")
+    assert "ZeroDivisionError" in heard
+    assert "somebody" not in heard
 
 
 @pytest.mark.parametrize("status", [200, 404, 503])

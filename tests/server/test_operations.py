@@ -82,7 +82,7 @@ async def test_probes_are_read_only(tmp_path: Path, specimens: Specimens, path: 
         assert (await ask(app, "POST", path)).status == 405
 
 
-@pytest.mark.parametrize("path", ["/", "/mcp/nowhere", "/MCP", "/docs", "/mcp/ticket/", "/.well-known/x"])
+@pytest.mark.parametrize("path", ["/", "/mcp/nowhere", "/MCP", "/mcp/ticket/", "/.well-known/x"])
 async def test_an_unknown_path_is_not_found(tmp_path: Path, specimens: Specimens, path: str) -> None:
     async with house(make_settings(tmp_path), specimens) as (_, app):
         assert (await ask(app, "GET", path)).status in (404, 307)

@@ -172,6 +172,36 @@ async def test_a_reset_forgets_everything_but_the_handle(memories: Memories) -> 
     assert (dict(empty.seen), empty.queries, dict(empty.defaults)) == ({}, (), {})
 
 
+async def test_a_forgotten_memory_is_gone_and_its_owners_others_are_not(memories: Memories) -> None:
+    handle, other, ben = [(await memories.open(owner)).handle for owner in (ADA, ADA, BEN)]
+
+    await memories.forget(handle, ADA)
+
+    assert await known(memories, handle, ADA) is None
+    assert await known(memories, other, ADA)
+    assert await known(memories, ben, BEN)
+
+
+async def test_what_is_not_there_or_anothers_is_forgotten_by_nobody(memories: Memories) -> None:
+    ben = (await memories.open(BEN)).handle
+
+    for handle in (Handle("unknown"), ben):
+        await memories.forget(handle, ADA)
+
+    assert await known(memories, ben, BEN)
+
+
+async def test_a_memory_that_was_forgotten_weighs_nothing() -> None:
+    memories = ProcessMemories(LIMITS)
+    handles = [(await memories.open(ADA)).handle for _ in range(2)]
+    both = memories.weight
+
+    await memories.forget(handles[0], ADA)
+    assert 0 < memories.weight < both
+    await memories.forget(handles[1], ADA)
+    assert memories.weight == 0
+
+
 async def test_twenty_thousand_sessions_of_one_user_push_out_their_own_and_no_others() -> None:
     memories = ProcessMemories(LIMITS)
     ben = (await memories.open(BEN)).handle
@@ -196,7 +226,7 @@ async def test_many_users_push_out_the_one_unused_longest() -> None:
 
 
 STEPS = st.lists(
-    st.tuples(st.sampled_from(("open", "remember", "configure", "wait")), st.booleans(), st.integers(0, 30)),
+    st.tuples(st.sampled_from(("open", "remember", "configure", "forget", "wait")), st.booleans(), st.integers(0, 30)),
     max_size=60,
 )
 
@@ -227,5 +257,7 @@ async def _act(
         if action == "remember":
             await memories.remember(handle, maker, str(number), items)
             assert len((await memories.recall(handle, maker)).seen) <= LIMITS.seen_max
+        elif action == "forget":
+            await memories.forget(handle, maker)
         else:
             await memories.configure(handle, maker, {"max_tokens": number})

@@ -12,12 +12,12 @@ from auth.context import RequestContext, build_context
 from config.paths import DataRoot
 from config.settings import Settings
 from server.knowledge import add_knowledge
+from server.lifespan import build_knowledge
 from server.protocol.call import Silence
 from server.protocol.catalog import Catalog
 from server.protocol.dispatcher import Dispatcher
 from server.protocol.envelope import legacy_call
 from server.protocol.messages import Request
-from sources.registry import load_sources
 from sources.storage.contract import (
     CharacterDraft,
     ConversationDraft,
@@ -141,7 +141,7 @@ async def open_room(root: Path, offer: Mapping[str, Any] | None = None, **change
     data_root.prepare()
     libraries = SqliteLibraries(data_root, settings)
     catalog = Catalog()
-    add_knowledge(catalog, libraries, load_sources(settings), settings)
+    add_knowledge(catalog, libraries, build_knowledge(settings, libraries), settings)
     dispatcher = make_dispatcher(catalog, **(offer or {}))
     ada, ben = (
         Reader(name, dispatcher, libraries, build_context(person(name), data_root, "request"))

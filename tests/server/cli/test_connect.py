@@ -155,6 +155,14 @@ def test_the_url_and_the_need_for_a_credential_come_from_the_settings(program: P
     assert "${env:FLORILEGIUM_TOKEN}" in closed
 
 
+def test_a_profile_becomes_part_of_the_url_and_of_the_local_command(program: Program) -> None:
+    options = ("--profile", "research", "--public-url", "https://kb.example.com")
+    assert '"https://kb.example.com/mcp/research"' in program.expect("connect", "cursor", *options)
+    remote, local = program.run("connect", "claude-desktop", *options, "--json").json["snippets"]
+    assert "https://kb.example.com/mcp/research" in remote["text"]
+    assert json.loads(local["text"])["mcpServers"]["florilegium"]["args"] == ["stdio", "--profile", "research"]
+
+
 def test_a_key_can_come_from_stdin(program: Program) -> None:
     assert f"Bearer {KEY}" in program.expect("connect", "cursor", "--key", "-", stdin=f"{KEY}\n")
 
@@ -163,6 +171,8 @@ def test_a_key_can_come_from_stdin(program: Program) -> None:
     ("arguments", "sentence"),
     [
         (("netscape",), "'netscape' is not one of"),
+        (("cursor", "--profile", "deep"), "'deep' is not one of"),
+        (("cursor", "--profile", "research", "--url", "https://h/mcp"), "let --url end in it"),
         (("cursor", "--url", "ftp://host/mcp"), "url: got 'ftp://host/mcp', expected http:// or https://"),
         (("cursor", "--key", 'x"; rm -rf'), "key: expected an API key or token"),
         (("cursor", "--token-env", "A-B"), "token-env: expected the name of an environment variable"),

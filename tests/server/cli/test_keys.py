@@ -42,6 +42,18 @@ def test_without_options_a_key_reads_and_writes_and_never_expires(program: Progr
     assert created["expires_at"] is None
 
 
+def test_a_key_may_be_bound_to_a_profile(program: Program) -> None:
+    bound = program.run("key", "create", "ada", "--profile", "research", "--json").json
+    free = program.run("key", "create", "ben", "--json").json
+    assert (bound["profile"], free["profile"]) == ("research", None)
+    assert {row["user"]: row["profile"] for row in program.run("key", "list", "--json").json} == {
+        "ada": "research",
+        "ben": None,
+    }
+    assert "research" in program.expect("key", "list")
+    assert ", profile compact, never expires" in program.expect("key", "create", "ada", "--profile", "compact")
+
+
 def test_the_keys_of_one_user_are_not_the_keys_of_another(program: Program) -> None:
     for name in ("ada", "ben"):
         program.expect("key", "create", name, "--name", f"of {name}")
@@ -72,6 +84,7 @@ def test_disabling_a_user_revokes_its_keys(program: Program) -> None:
         (("create", "ada", "--expires", "tomorrow"), 2, "expires: got 'tomorrow', expected a duration such as 90d"),
         (("create", "ada", "--expires", "2001-01-01"), 2, "got a time in the past"),
         (("create", "ada", "--scope", "everything"), 2, "scopes: got 'everything', expected one or more of"),
+        (("create", "ada", "--profile", "deep"), 2, "'deep' is not one of 'default', 'compact', 'research'"),
         (("create", "ada", "--quiet", "--json"), 2, "--quiet and --json exclude each other"),
     ],
 )

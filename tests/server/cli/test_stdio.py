@@ -25,9 +25,29 @@ def test_a_conversation_of_either_era_is_served_and_ends_with_its_input(program:
     outcome = program.run("stdio", stdin=conversation)
     answers = results(outcome.messages)
     assert (outcome.code, len(answers)) == (0, 3)
-    assert "server_info" in [tool["name"] for tool in answers[1]["tools"]]
+    assert "knowledge_search" in [tool["name"] for tool in answers[1]["tools"]]
     assert answers[2]["structuredContent"]["user"] == "local"
     assert answers[2]["structuredContent"]["scopes"] == ["admin", "knowledge:read", "knowledge:write"]
+
+
+@pytest.mark.parametrize("conversation", [LEGACY, MODERN], ids=["legacy", "modern"])
+def test_the_profile_named_on_the_command_line_is_listed(program: Program, conversation: str) -> None:
+    answers = results(program.run("stdio", "--profile", "research", stdin=conversation).messages)
+    assert [tool["name"] for tool in answers[1]["tools"]] == ["search", "fetch"]
+    assert answers[2]["structuredContent"]["user"] == "local"
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--profile", "deep"), "'deep' is not one of 'default', 'compact'"),
+        (("--profile", "research", "--remote", "https://host/mcp"), "the URL names the profile"),
+    ],
+)
+def test_a_profile_that_cannot_be_served_is_refused(program: Program, options: tuple[str, ...], sentence: str) -> None:
+    outcome = program.run("stdio", *options)
+    assert outcome.code == 2
+    assert sentence in outcome.stderr
 
 
 def test_the_named_user_is_served_and_no_other(program: Program) -> None:

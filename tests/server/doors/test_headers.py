@@ -44,6 +44,7 @@ def _wrapped(text: str) -> str:
         b"mcp-method",
         b"mcp-name",
         b"mcp-session-id",
+        b"mcp-config",
         b"mcp-param-region",
         b"host",
         b"origin",

@@ -243,7 +243,7 @@ async def test_the_session_goes_on_after_the_server_was_restarted(tmp_path: Path
             await initialize(client)
         async with live(settings):
             tools = await until_answered(client, lambda n: request(n, "tools/list"))
-            assert "server_info" in [tool["name"] for tool in tools["result"]["tools"]]
+            assert "knowledge_search" in [tool["name"] for tool in tools["result"]["tools"]]
 
 
 async def test_a_client_that_comes_before_its_server_is_told_and_served_later(tmp_path: Path) -> None:
@@ -348,6 +348,7 @@ async def test_a_url_that_is_not_the_endpoint_gets_a_hint(tmp_path: Path) -> Non
         ("http://127.0.0.1:8765/mcp", "ws://127.0.0.1:8765/mcp/ws"),
         ("http://[::1]:8765/mcp", "ws://[::1]:8765/mcp/ws"),
         ("http://localhost:8765/mcp", "ws://localhost:8765/mcp/ws"),
+        ("https://kb.example.com/mcp/research", "wss://kb.example.com/mcp/research/ws"),
     ],
 )
 def test_the_websocket_is_below_the_endpoint(url: str, expected: str) -> None:

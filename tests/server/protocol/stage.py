@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from auth.context import build_context
 from auth.principal import SCOPES, ClientId, Principal
 from config.errors import RateLimited
@@ -16,6 +18,7 @@ from server.protocol.catalog import Catalog
 from server.protocol.dispatcher import Dispatcher, Offer
 from server.protocol.envelope import legacy_call, modern_call, read_envelope
 from server.protocol.messages import Request
+from server.protocol.profiles import EVERYTHING, Profiles
 from server.protocol.sealing import Sealer
 from server.protocol.versions import LATEST_LEGACY
 from sessions.session import Session, new_session_id
@@ -95,13 +98,13 @@ def make_dispatcher(
     limit: CountedLimit | None = None,
     observer: Recorder | None = None,
     clock: Callable[[], float] = time.time,
+    profiles: Profiles | None = None,
     **offer: Any,
 ) -> Dispatcher:
     described = {
         "name": "specimen",
         "title": "Specimen",
         "version": "1",
-        "instructions": "Look.",
         "page_size": 100,
         "list_ttl_ms": 1000,
         "deadline_ms": 10_000,
@@ -115,6 +118,7 @@ def make_dispatcher(
         limit or CountedLimit(),
         streams or OpenStreams(),
         observer,
+        profiles or Profiles((replace(EVERYTHING, instructions="Look."),)),
     )
 
 
@@ -140,7 +144,7 @@ class Door:
 
     async def modern(self, method: str, params: Mapping[str, Any] | None = None, **meta: Any) -> dict[str, Any]:
         request = Request(1, method, modern_params(params, **meta))
-        call = modern_call(read_envelope(request.params), request, self._context, self._peer)
+        call = modern_call(read_envelope(request.params), request, self._context, self._peer, self.session.profile)
         return await self._run(call, request)
 
     async def call(self, tool: str, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -36,13 +36,7 @@ def test_every_tool_is_listed_with_title_schema_and_all_four_hints(specimens: Sp
 
         assert listed["inputSchema"]["type"] == "object"
         assert listed["title"]
-        assert set(listed["annotations"]) == {
-            "title",
-            "readOnlyHint",
-            "destructiveHint",
-            "idempotentHint",
-            "openWorldHint",
-        }
+        assert set(listed["annotations"]) == {"readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"}
 
 
 @pytest.mark.parametrize("name", ["", "Search", "knowledge.search", "1st", "a b", "a\n", "x" * 47, "naïve"])

@@ -15,29 +15,48 @@ from auth.context import RequestContext, build_context
 from auth.principal import Principal
 from config.errors import RateLimited
 from server.protocol.connection import Connection
+from server.protocol.legacy_sessions import LegacySessions
 from server.protocol.messages import encode
 from server.protocol.versions import BATCH_VERSION, LEGACY_VERSIONS
-from sessions.session import Session
+from sessions.memory import Handle, Limits, ProcessMemories, Remembered
+from sessions.session import Owner, Session
 from sessions.store import MemorySessions
 from tests.server.clients import ELICITATION, handshake, message, modern_params, text_of
 from tests.server.near_valid import JSON, LEGACY, MODERN, is_request, nearly
 from tests.server.protocol.stage import NOWHERE, make_dispatcher, person
 from tests.server.specimens import Specimens
 
+LIMITS = Limits(ttl_s=60, seen_max=10, queries_max=10, total_max=1_000, user_max=1_000)
+
+
+class DistantMemories(ProcessMemories):
+    """As one in another process: others get their turn while it is asked."""
+
+    async def adopt(self, handle: Handle, owner: Owner) -> Remembered:
+        await asyncio.sleep(0)
+        return await super().adopt(handle, owner)
+
 
 class Line:
     """A connection whose far end the test holds."""
 
     def __init__(
-        self, specimens: Specimens, principal: Principal, in_flight_max: int = 8, allowed: int = 10**6
+        self,
+        specimens: Specimens,
+        principal: Principal,
+        in_flight_max: int = 8,
+        allowed: int = 10**6,
+        memories: ProcessMemories | None = None,
     ) -> None:
-        self.sessions = MemorySessions(60.0, 100, 100)
+        dispatcher = make_dispatcher(specimens.catalog)
+        self.memories = memories or ProcessMemories(LIMITS)
+        self.sessions = LegacySessions(MemorySessions(60.0, 100, 100), self.memories, dispatcher.profiles)
         self.principal = principal
         self.sent: list[Any] = []
         self._allowed = allowed
         self._arrived = asyncio.Event()
         self.connection = Connection(
-            make_dispatcher(specimens.catalog),
+            dispatcher,
             self.sessions,
             principal,
             self._context,
@@ -107,6 +126,50 @@ async def test_a_handshake_agrees_on_a_legacy_version(specimens: Specimens, vers
     (answer,) = await line.all()
 
     assert answer["result"]["protocolVersion"] == (version if version in LEGACY_VERSIONS else "2025-11-25")
+
+
+def configured(request_id: Any, **config: Any) -> dict[str, Any]:
+    """A handshake that sets the session's defaults."""
+    greeting = handshake(request_id=request_id)
+    return {**greeting, "params": {**greeting["params"], "config": config}}
+
+
+async def test_a_second_handshake_ends_the_first_session_and_what_it_remembers(specimens: Specimens) -> None:
+    line = Line(specimens, person("ada"))
+
+    await line.say(configured(1, max_tokens=700))
+    await line.all()
+    first = line.memories.weight
+    await line.say(configured(2, max_tokens=700))
+    await line.all()
+
+    assert len(line.sessions) == 1
+    assert line.memories.weight == first > 0
+    await line.connection.close()
+    assert (len(line.sessions), line.memories.weight) == (0, 0)
+
+
+async def test_of_two_handshakes_at_once_one_session_is_left(specimens: Specimens) -> None:
+    line = Line(specimens, person("ada"), memories=DistantMemories(LIMITS))
+
+    await line.say(configured(1, max_tokens=700))
+    await line.say(configured(2, max_tokens=700))
+    await line.all()
+
+    assert len(line.sessions) == 1
+    await line.connection.close()
+    assert (len(line.sessions), line.memories.weight) == (0, 0)
+
+
+async def test_a_handshake_that_is_refused_leaves_the_session_there_was(specimens: Specimens) -> None:
+    async with opened(specimens) as line:
+        await line.say(configured(1, api_key="hunter2"))
+        await line.say(message("tools/list", {}, 2))
+        refused, listed = await line.all()
+
+    assert refused["error"]["code"] == -32602
+    assert "'api_key' is never read from a config" in refused["error"]["message"]
+    assert listed["result"]["tools"]
 
 
 async def test_before_the_handshake_only_ping_is_answered(specimens: Specimens) -> None:

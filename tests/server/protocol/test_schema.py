@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec import Meta, Struct
 
 from config.errors import InvalidParams
-from server.protocol.schema import Mirrored, input_schema, mirrored_parameters, output_schema, read_arguments
+from server.protocol.schema import Mirrored, input_schema, mirrored_parameters, outline, output_schema, read_arguments
 from tests.server.near_valid import JSON
 from tests.server.specimens import RegionInput
 
@@ -66,6 +66,42 @@ def test_an_output_schema_keeps_null_because_an_answer_may_hold_it() -> None:
     schema = output_schema(Query)
 
     assert {"type": "null"} in schema["properties"]["title"]["anyOf"]
+
+
+def test_a_default_of_nothing_is_left_out_and_any_other_is_told() -> None:
+    properties = input_schema(Query)["properties"]
+
+    assert "default" not in properties["tags"]
+    assert (properties["limit"]["default"], properties["mode"]["default"]) == (10, "words")
+    assert "required" not in properties["range"]
+
+
+def test_choices_of_words_have_a_type_and_a_property_may_be_called_default() -> None:
+    class Odd(Struct):
+        default: Any = None
+        word: Literal["a", "b"] = "a"
+        number: Literal[1, 2] = 1
+
+    assert input_schema(Odd)["properties"] == {
+        "default": {},
+        "word": {"type": "string", "enum": ["a", "b"], "default": "a"},
+        "number": {"enum": [1, 2], "default": 1},
+    }
+
+
+def test_an_outline_names_the_texts_lists_and_objects_that_are_always_there() -> None:
+    class Answer(Struct):
+        text: str
+        hits: list[Range]
+        first: Range
+        count: int
+        more: str | None
+        extra: str = ""
+
+    assert outline(output_schema(Answer)) == {
+        "type": "object",
+        "properties": {"text": {"type": "string"}, "hits": {"type": "array"}, "first": {"type": "object"}},
+    }
 
 
 def test_a_tool_without_arguments_takes_none() -> None:

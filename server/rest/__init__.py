@@ -1,0 +1,1 @@
+"""The same knowledge without MCP: operations over plain HTTP and JSON, their OpenAPI document, and pages for people."""

@@ -1,0 +1,95 @@
+"""A REST operation, declared once: from it come its route, its validation, its place in the OpenAPI document and on the
+reference page. A handler is given the caller's context and the checked input, and nothing else of the request.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import IO, Any, Literal
+
+from msgspec import Struct
+from msgspec.structs import fields
+
+from auth.context import RequestContext
+from auth.principal import READ
+from config.errors import InvalidParams
+from server.protocol.schema import input_schema
+from server.rest.refusals import PLAIN, Envelope
+
+Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
+Place = Literal["path", "query", "header", "body"]
+
+_VARIABLE = re.compile(r"\{(\w+)(?::\w+)?\}")
+_WITH_BODY = frozenset(("POST", "PUT", "PATCH"))
+
+
+class Upload(Struct, frozen=True):
+    """A body that is a file: it is kept on disk while the operation runs, and never held in memory whole."""
+
+    media_type: str
+    max_bytes: int
+
+
+class Uploaded(Struct, frozen=True):
+    """What the handler of an upload is given: the input, and the file from its beginning."""
+
+    given: Any
+    file: IO[bytes]
+
+
+class Operation(Struct, frozen=True, kw_only=True):
+    """`input` holds every value of a request, wherever it stands: what the path names is in the path; the rest is the
+    JSON body where the method has one, save for the names in `query` and `headers`; else it is the query string."""
+
+    id: str
+    method: Method
+    path: str
+    summary: str
+    description: str
+    input: type[Any]
+    # What `run` returns, as JSON; or a media type, if it returns a whole Response: a file, or something streamed.
+    answer: type[Any] | str
+    run: Callable[[RequestContext, Any], Awaitable[Any]]
+    # The tools that tell the same. It draws on the rate of the first, and is open to a key that is bound to a profile
+    # with any of them.
+    tools: tuple[str, ...]
+    scope: str = READ
+    status: int = 200
+    query: frozenset[str] = frozenset()
+    # Values that come in a header, by the name of the field.
+    headers: Mapping[str, str] = {}
+    upload: Upload | None = None
+    # With which an input that cannot be read is refused.
+    unreadable: type[InvalidParams] = InvalidParams
+    # Longer than any call may take, where there is more to do than a call does.
+    deadline_ms: int | None = None
+    # Statuses of its own, beside those that any operation may answer.
+    refusals: frozenset[int] = frozenset()
+    envelope: Envelope = PLAIN
+    # Replaces the derived schema of the input where a Struct cannot say it.
+    schema: Mapping[str, Any] | None = None
+
+    @property
+    def public_path(self) -> str:
+        """The path as OpenAPI writes it: `{id:path}` is `{id}`."""
+        return _VARIABLE.sub(r"{\1}", self.path)
+
+    @property
+    def has_body(self) -> bool:
+        """Whether any value is in the body; a PUT may have them all in its address."""
+        return "body" in self.places().values()
+
+    def places(self) -> dict[str, Place]:
+        """Where each value of the input is sent."""
+        named = frozenset(_VARIABLE.findall(self.path))
+        names = [field.encode_name for field in fields(self.input)]
+        assert named <= set(names), f"{self.id}: the path names what the input does not have"
+        return {name: "path" if name in named else self._place_outside_path(name) for name in names}
+
+    def input_schema(self) -> Mapping[str, Any]:
+        return self.schema if self.schema is not None else input_schema(self.input)
+
+    def _place_outside_path(self, name: str) -> Place:
+        if name in self.headers:
+            return "header"
+        is_in_body = self.method in _WITH_BODY and self.upload is None and name not in self.query
+        return "body" if is_in_body else "query"

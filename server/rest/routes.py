@@ -1,0 +1,93 @@
+"""The REST surface as one table of routes."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.types import Receive, Scope, Send
+
+from config.errors import NotFound
+from server.doors.headers import Headers
+from server.rest.door import RestDoor, answer_if_changed
+from server.rest.knowledge import knowledge_operations
+from server.rest.openapi import openapi_document
+from server.rest.operation import Operation
+from server.rest.pages import STYLE_PATH
+from server.rest.permalink import PERMALINK, ItemPage
+from server.rest.reference_page import reference_page
+from server.rest.refusals import refuse
+from server.runtime import Runtime
+
+# Written for one version of the server, asked for again when it may be another.
+_REVALIDATED = {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
+
+
+def rest_routes(runtime: Runtime) -> list[BaseRoute]:
+    operations = rest_operations(runtime)
+    reference = Reference(runtime, operations)
+    by_path: dict[str, list[Operation]] = {}
+    for operation in operations:
+        by_path.setdefault(operation.path, []).append(operation)
+    return [
+        # A path of fixed words before one that would take one of them for an id.
+        *(Route(path, RestDoor(runtime, by_path[path])) for path in sorted(by_path, key=lambda path: "{" in path)),
+        Route("/openapi.json", reference.document),
+        Route("/docs", reference.page),
+        Route(STYLE_PATH, reference.style),
+        Route(PERMALINK, ItemPage(runtime)),
+        Mount("/api", Absent(runtime)),
+    ]
+
+
+def rest_operations(runtime: Runtime) -> list[Operation]:
+    """Everything a REST client can ask for, in the order in which it is documented."""
+    return [
+        *knowledge_operations(runtime.knowledge),
+    ]
+
+
+class Reference:
+    """What the operations are, for machines and for people. It tells nothing of any user, so it needs no credential."""
+
+    def __init__(self, runtime: Runtime, operations: Sequence[Operation]) -> None:
+        self._runtime = runtime
+        self._operations = operations
+        self._style = Path(__file__).with_name("page.css").read_bytes()
+
+    @cached_property
+    def _document(self) -> dict[str, Any]:
+        """Made when first asked for: a server starts without it."""
+        return openapi_document(self._runtime.settings, self._operations)
+
+    async def document(self, request: Request) -> Response:
+        headers = self._checked(request)
+        body = msgspec.json.encode(self._document)
+        return answer_if_changed(Response(body, 200, _REVALIDATED, "application/json"), headers)
+
+    async def page(self, request: Request) -> Response:
+        self._checked(request)
+        return reference_page(self._document)
+
+    async def style(self, request: Request) -> Response:
+        headers = self._checked(request)
+        return answer_if_changed(Response(self._style, 200, _REVALIDATED, "text/css"), headers)
+
+    def _checked(self, request: Request) -> Headers:
+        headers = Headers(request.scope["headers"])
+        self._runtime.origins.check(headers.get(b"host"), headers.get(b"origin"))
+        return headers
+
+
+class Absent:
+    """Every other path under `/api`: a program that mistyped one gets the envelope it can read."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._settings = runtime.settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await refuse(self._settings, NotFound("path", scope["path"][:200]))(scope, receive, send)

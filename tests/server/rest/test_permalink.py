@@ -1,0 +1,220 @@
+"""Permalinks: an item as a page for the person it belongs to."""
+
+import base64
+import re
+from html import escape
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from auth.principal import SCOPES
+from server.rest.pages import is_web_address, item_page
+from sources.items import GetResponse, ResultItem
+from sources.records import Segment
+from tests.server.rest.markup import Markup
+from tests.server.rest.scene import Desk
+from tests.sources.reading_room import SOURCES, Reader
+
+HOSTILE = "<script>alert(1)</script>\"'&amp;<img src=x onerror=y>"
+ELEMENTS = {
+    *("html", "head", "meta", "title", "link", "body", "main", "h1", "p", "time", "a", "div"),
+    *("article", "footer", "code"),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+async def test_an_item_of_any_source_is_a_page_that_can_be_read(desk: Desk, ada: Reader, source: str) -> None:
+    identity = await ada.item(source, f"One of the {source}", "a galleon under sail")
+
+    answer = await desk.get(f"/items/{source}/{identity}")
+
+    page = answer.body.decode()
+    assert (answer.status, answer.header("content-type")) == (200, "text/html; charset=utf-8")
+    assert f"<h1>One of the {source}</h1>" in page
+    assert "a galleon under sail" in page
+    assert f"{source}://{identity}" in page
+
+
+async def test_what_an_item_holds_stays_text(desk: Desk, ada: Reader) -> None:
+    note = await ada.note(HOSTILE, HOSTILE, tags=["<b>bold</b>"])
+    chat = await ada.chat(HOSTILE, HOSTILE)
+
+    for path in (f"/items/notes/{note}", f"/items/chats/{chat}"):
+        answer = await desk.get(path)
+        page = answer.body.decode()
+        assert escape(HOSTILE) in page
+        assert not re.search(r"<(script|img|b)\b", page)
+        assert (answer.header("content-security-policy") or "").startswith("default-src 'none'; style-src 'self';")
+
+
+async def test_a_page_can_be_neither_framed_nor_cached_nor_tell_where_its_reader_came_from(
+    desk: Desk, ada: Reader
+) -> None:
+    answer = await desk.get(f"/items/notes/{await ada.note('Voyage', 'a galleon')}")
+
+    assert "frame-ancestors 'none'" in (answer.header("content-security-policy") or "")
+    assert answer.header("cache-control") == "private, no-store"
+    assert answer.header("referrer-policy") == "no-referrer"
+    assert answer.header("vary") == "Accept"
+
+
+async def test_json_is_given_to_who_asks_for_it_and_is_that_of_read_item(desk: Desk, ada: Reader) -> None:
+    note = await ada.note("Voyage", "a galleon under sail")
+
+    at_permalink = await desk.get(f"/items/notes/{note}?mode=full", accept="application/json")
+    over_rest = await desk.get(f"/api/v1/items/notes/{note}?mode=full")
+
+    assert at_permalink.body == over_rest.body
+
+
+@pytest.mark.parametrize("accept", ["text/html,application/xhtml+xml,*/*;q=0.8", "*/*", "text/html, application/json"])
+async def test_a_browser_gets_the_page(desk: Desk, ada: Reader, accept: str) -> None:
+    answer = await desk.get(f"/items/notes/{await ada.note('Voyage', 'a galleon')}", accept=accept)
+
+    assert answer.header("content-type") == "text/html; charset=utf-8"
+
+
+async def test_the_links_that_research_tools_give_are_pages_of_their_user_alone(
+    desk: Desk, ada: Reader, ben: Reader
+) -> None:
+    await ada.note("Voyage", "a galleon under sail")
+    await ada.chat("Talk", "first words", "the galleon sails", "last words")
+    base = desk.up.runtime.settings.base_url
+    links = [hit["url"].removeprefix(base) for hit in (await ada.call("search", query="galleon"))["results"]]
+
+    statuses = {who: [(await desk.get(link, who)).status for link in links] for who in ("ada", "ben")}
+
+    assert len(links) >= 2
+    assert statuses == {"ada": [200] * len(links), "ben": [404] * len(links)}
+
+
+async def test_a_conversation_shows_its_messages_under_names_a_link_can_point_at(desk: Desk, ada: Reader) -> None:
+    chat = await ada.chat("Talk", "first words", "the galleon sails")
+    (first, second) = (await ada.read("chats", chat))["attachments"]
+
+    page = (await desk.get(f"/items/chats/{chat}")).body.decode()
+
+    assert f'<article id="{first["message_id"]}">' in page
+    assert f'<article id="{second["message_id"]}">' in page
+    assert '<div class="text">the galleon sails</div>' in page
+
+
+async def test_a_message_deep_in_a_conversation_is_opened_where_it_stands(desk: Desk, ada: Reader) -> None:
+    chat = await ada.chat("Talk", *(f"turn number {n}" for n in range(200)))
+    message = (await ada.read("chats", chat, loc={"message_index": 150}))["meta"]["message_id"]
+
+    by_query = (await desk.get(f"/items/chats/{chat}?message={message}")).body.decode()
+    by_path = (await desk.get(f"/items/chats/{chat}/{message}")).body.decode()
+
+    assert f'<article id="{message}">' in by_query
+    assert "turn number 150" in by_query
+    assert "turn number 10<" not in by_query
+    assert "from the beginning" in by_query
+    assert by_path == by_query
+
+
+async def test_a_recording_is_opened_at_the_second_a_link_names(desk: Desk, ada: Reader) -> None:
+    segments = [
+        Segment(text=f"sentence {n} " + "and more words " * 40, start_ms=n * 30_000, end_ms=(n + 1) * 30_000)
+        for n in range(60)
+    ]
+    media = await ada.media("Lecture", segments=segments)
+
+    page = (await desk.get(f"/items/media/{media}?t=915")).body.decode()
+
+    assert "sentence 30 " in page
+    assert "sentence 1 " not in page
+    assert re.search(r'<article id="t\d+">\n<p class="who"><a href="#t\d+">1[45]:\d\d', page)
+
+
+async def test_a_long_item_is_read_on_page_by_page_to_its_end(desk: Desk, ada: Reader) -> None:
+    text = " ".join(f"word{n}" for n in range(30_000))
+    link, read = f"/items/notes/{await ada.note('Long', text)}", ""
+    while link:
+        page = (await desk.get(link)).body.decode()
+        read += re.search(r'<div class="text">(.*?)</div>', page, re.DOTALL)[1]  # type: ignore[index]  # there is one
+        following = re.search(r'<a href="([^"]+)" rel="next">', page)
+        link = following[1].replace("&amp;", "&") if following else ""
+
+    assert read.endswith(text)
+
+
+async def test_without_a_credential_a_page_says_how_to_sign_in_and_the_browser_asks(desk: Desk, ada: Reader) -> None:
+    answer = await desk.get(f"/items/notes/{await ada.note('Voyage', 'a galleon')}", None)
+
+    challenges = [value.partition(" ")[0] for name, value in answer.headers if name == "www-authenticate"]
+    assert (answer.status, challenges) == (401, ["Bearer", "Basic"])
+    assert "API key as the password" in answer.body.decode()
+    assert "galleon" not in answer.body.decode()
+
+
+async def test_a_browser_may_send_an_api_key_as_a_password_to_the_page_alone(desk: Desk, ada: Reader) -> None:
+    note = await ada.note("Voyage", "a galleon under sail")
+    _, key = await desk.up.runtime.registry.create_key((await desk.up.user("ada")).id, "k", SCOPES)
+    basic = {"Authorization": "Basic " + base64.b64encode(f"anyone:{key}".encode()).decode()}
+
+    page = await desk.get(f"/items/notes/{note}", None, **basic)
+    json = await desk.get(f"/items/notes/{note}", None, accept="application/json", **basic)
+    operation = await desk.get(f"/api/v1/items/notes/{note}", None, **basic)
+
+    assert [answer.status for answer in (page, json, operation)] == [200, 401, 401]
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "heading"),
+    [
+        ("/items/notes/none", 404, "Not found"),
+        ("/items/films/1", 400, "This address cannot be read"),
+        ("/items/notes/1?t=soon", 400, "This address cannot be read"),
+    ],
+)
+async def test_what_cannot_be_shown_is_told_on_a_page(desk: Desk, path: str, status: int, heading: str) -> None:
+    answer = await desk.get(path)
+
+    assert answer.status == status
+    assert f"<h1>{heading}</h1>" in answer.body.decode()
+
+
+@pytest.mark.parametrize(
+    ("address", "is_link"),
+    [
+        ("https://example.com/a?b=c&d", True),
+        ("HTTP://example.com", True),
+        ("javascript:alert(1)", False),
+        ("data:text/html,x", False),
+        ("//[bad", False),
+        ("notes", False),
+    ],
+)
+def test_only_an_address_of_the_web_becomes_a_link(address: str, is_link: bool) -> None:
+    assert is_web_address(address) is is_link
+
+
+_any_text = st.text() | st.sampled_from([HOSTILE, "javascript:alert(1)", 'https://x/"onclick="y'])
+
+
+@given(title=_any_text, content=_any_text, url=_any_text, tag=_any_text, sender=_any_text)
+def test_no_text_of_an_item_ever_becomes_markup(title: str, content: str, url: str, tag: str, sender: str) -> None:
+    attachment = {"message_id": sender, "sender": sender, "start": 0, "end": len(content), "created_at": tag}
+    meta = ResultItem(
+        id=1,
+        source="chats",
+        title=title,
+        snippet=None,
+        uri="chats://1",
+        score=1.0,
+        created_at=tag,
+        last_modified=None,
+        version=1,
+        tags=(tag,),
+        url=url,
+    )
+    item = GetResponse(meta=meta, content=content, attachments=(attachment,), mode="full", anchor="page", tokens=1)
+
+    page = Markup(bytes(item_page(item).body).decode())
+
+    assert page.tags <= ELEMENTS
+    assert page.attributes <= {"lang", "charset", "name", "content", "rel", "href", "class", "id", "datetime"}
+    assert [link for link in page.links if not link.startswith(("#", "/items/")) and not is_web_address(link)] == []
+    assert page.loads == ["/static/page.css"]

@@ -1,0 +1,97 @@
+"""The profiles of the product: what each lists, in which order, and what a model is told first."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from config.errors import ConfigurationError
+from config.settings import Settings, check
+from server.lifespan import open_runtime
+from server.profiles import PROFILE_NAMES, PROFILES, profiles_of
+from server.protocol.catalog import Catalog
+from server.protocol.profiles import Profile
+from tests.live import make_settings
+from tests.server.protocol.stage import person
+
+# Hosts cut instructions at 2,048 characters.
+INSTRUCTIONS_MAX_CHARS = 2000
+SOURCE_TOOLS = [
+    *("notes_search", "notes_get"),
+    *("media_search", "media_get", "media_transcript"),
+    *("chats_search", "chats_get"),
+    *("characters_search", "characters_get"),
+    *("prompts_search", "prompts_get"),
+]
+LISTED = {
+    "default": ["knowledge_search", "knowledge_get", "search", "fetch", *SOURCE_TOOLS],
+    "compact": ["knowledge_search", "knowledge_get"],
+    "research": ["search", "fetch"],
+    "memory": [],
+    "letta": [],
+    "bus": [],
+}
+
+
+@pytest.fixture
+async def catalog(tmp_path: Path) -> AsyncIterator[Catalog]:
+    """What the product registers."""
+    async with open_runtime(make_settings(tmp_path)) as runtime:
+        yield runtime.dispatcher.catalog
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_each_profile_lists_its_tools_in_a_fixed_order(catalog: Catalog, name: str) -> None:
+    assert list(profiles_of(Settings()).surface(name, catalog).tools) == LISTED[name]
+
+
+def test_full_names_every_tool_there_is_so_that_none_slips_into_another_list(catalog: Catalog) -> None:
+    full = next(profile for profile in PROFILES if profile.name == "full")
+
+    assert set(catalog.tools) <= {tool for _, tool in full.entries}
+    assert set(profiles_of(Settings()).surface("full", catalog).tools) == set(catalog.tools)
+
+
+def test_tools_for_housekeeping_are_in_full_alone() -> None:
+    shown = {name: {tool for _, tool in profile.entries} for name, profile in zip(PROFILE_NAMES, PROFILES, strict=True)}
+
+    for tool in ("server_info", "session_configure", "session_reset"):
+        assert [name for name in shown if tool in shown[name]] == ["full"]
+
+
+def test_a_name_that_two_profiles_list_may_stand_for_two_tools() -> None:
+    entries = {profile.name: dict(profile.entries) for profile in PROFILES}
+
+    assert entries["memory"]["search"] == entries["full"]["memory_search"] == "memory_search"
+    assert entries["research"]["search"] == entries["full"]["search"] == "search"
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=PROFILE_NAMES)
+def test_instructions_fit_what_hosts_keep_and_name_only_tools_of_their_profile(profile: Profile) -> None:
+    every = {tool for known in PROFILES for _, tool in known.entries if "_" in tool}
+
+    assert len(profile.instructions) <= INSTRUCTIONS_MAX_CHARS
+    mentioned = {tool for tool in every if tool in profile.instructions}
+    assert mentioned <= {tool for _, tool in profile.entries}
+
+
+def test_no_profile_has_the_name_of_another_path_below_mcp() -> None:
+    assert not {"ws", "ticket"} & set(PROFILE_NAMES)
+
+
+@pytest.mark.parametrize("entry", ["openai-mcp", "=research", "openai-mcp=", ""])
+def test_a_client_profile_that_names_no_pair_is_refused(entry: str) -> None:
+    with pytest.raises(ConfigurationError, match="expected NAME=PROFILE, such as openai-mcp=research"):
+        check(Settings(client_profiles=(entry,)))
+
+
+def test_a_client_profile_that_does_not_exist_stops_the_start() -> None:
+    with pytest.raises(ConfigurationError, match="names the profile 'deep'; expected one of default, compact"):
+        profiles_of(Settings(client_profiles=("openai-mcp=deep",)))
+
+
+def test_a_clients_name_may_hold_an_equals_sign() -> None:
+    settings = Settings(client_profiles=("a=b=research",))
+    check(settings)
+
+    assert profiles_of(settings).choose(person("ada"), None, "a=b") == "research"

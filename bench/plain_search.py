@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from config.paths import DatabasePaths
 from config.settings import Settings
-from sources.searching import read_query
+from sources.query import parse
 from sources.storage.sqlite.connection import JobConnection
 from sources.storage.sqlite.match import match_text
 
@@ -71,13 +71,12 @@ STATEMENTS: Mapping[str, Statement] = {
 class PlainSearch:
     """The files of one user, each on a connection of the class and the thread that our own readers have."""
 
-    def __init__(self, connections: Mapping[str, aiosqlite.Connection], settings: Settings) -> None:
+    def __init__(self, connections: Mapping[str, aiosqlite.Connection]) -> None:
         self._connections = connections
-        self._settings = settings
 
     def match(self, source: str, query: str) -> str:
-        """The expression that our search of the same query matches."""
-        expression = read_query(query, self._settings).expression
+        """The expression that our search of the same query matches; read here so that nothing of it is remembered."""
+        expression = parse(query).expression
         assert expression is not None
         return match_text(expression, STATEMENTS[source].title)
 
@@ -95,7 +94,7 @@ async def open_plain(paths: DatabasePaths, settings: Settings) -> AsyncIterator[
         for connection in opened.values():
             await connection.execute(f"PRAGMA cache_size = -{settings.library_cache_kib}")
             await connection.execute("PRAGMA query_only = ON")
-        yield PlainSearch(opened, settings)
+        yield PlainSearch(opened)
 
 
 def _connect(path: Path) -> aiosqlite.Connection:

@@ -1,7 +1,8 @@
 """The rows of a library as values: what is stored, what a caller may write, and what a search gives back.
 
 Times are ISO 8601 UTC with milliseconds (`2026-11-15T08:30:00.000Z`), so that they sort as text. Ids: notes,
-conversations and messages are named by a uuid; media, characters and prompts by a small integer, as the seeds do.
+conversations, messages and observations are named by a uuid; media, characters and prompts by a small integer, as the
+seeds do.
 """
 
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from typing import Any, Generic, Literal, TypeVar
 from msgspec import Struct
 
 Role = Literal["user", "assistant", "system", "tool"]
+Origin = Literal["client", "derived", "imported"]
 T = TypeVar("T")
 
 
@@ -48,8 +50,10 @@ class Conversation(Row, frozen=True, kw_only=True):
 
 
 class Message(Row, frozen=True, kw_only=True):
-    """`position` counts from 0 in its conversation; `is_canonical` marks the branch a reader follows."""
+    """`position` counts from 0 in its conversation, `number` from 1 in the whole library: it rises with every message
+    that is written, and none is given twice. `is_canonical` marks the branch a reader follows."""
 
+    number: int = 0
     conversation_id: str
     position: int
     role: str
@@ -61,6 +65,80 @@ class Message(Row, frozen=True, kw_only=True):
     citations: tuple[Mapping[str, Any], ...] = ()
     parent_id: str | None = None
     is_canonical: bool = True
+
+    @property
+    def id(self) -> str:
+        return self.uuid
+
+    @property
+    def is_human_only(self) -> bool:
+        """Whether its metadata asks that agents do not read it: `visibility: human_only` or `audience: human`."""
+        return _says(self.metadata, "visibility", "human_only") or _says(self.metadata, "audience", "human")
+
+
+class Namespace(Struct, frozen=True):
+    """A name under which conversations are grouped, and how many there are."""
+
+    name: str
+    conversations: int
+
+
+class FoundMessage(Struct, frozen=True, kw_only=True):
+    """A message, with the title of the conversation it stands in."""
+
+    message: Message
+    title: str
+
+
+class FoundMessages(Struct, frozen=True):
+    """`is_complete` is false where older messages were not looked at: no more of them in the time there was, or their
+    index is still being made. What is given is right all the same, and is the newest."""
+
+    hits: tuple[FoundMessage, ...]
+    is_complete: bool
+
+
+class ExactHit(Struct, frozen=True, kw_only=True):
+    """A message that matches an expression. `snippet` is HTML: the text is escaped, matches stand in `<mark>`, and `…`
+    where it was cut. `rank` is bm25, lower being better, and 0 where nothing was ranked."""
+
+    message: Message
+    title: str
+    snippet: str
+    rank: float
+
+
+class ExactFound(Struct, frozen=True, kw_only=True):
+    """Best first; newest first, and no rank is known, where so many messages match that they were not ranked.
+
+    `read_as` is set where the expression was not one, and says what was searched for instead; `is_complete` is false as
+    long as the index is being made, newest messages first.
+    """
+
+    hits: tuple[ExactHit, ...]
+    read_as: str | None = None
+    is_ranked: bool = True
+    is_complete: bool = True
+
+
+class Observation(Row, frozen=True, kw_only=True):
+    """What was learned in a session: short statements with their evidence. `conversation_id`, `line_start` and
+    `line_end` (from 1, both included) say where it was read, if it was."""
+
+    type: str
+    title: str
+    subtitle: str = ""
+    narrative: str = ""
+    facts: tuple[str, ...] = ()
+    concepts: tuple[str, ...] = ()
+    files_read: tuple[str, ...] = ()
+    files_modified: tuple[str, ...] = ()
+    project: str = ""
+    session_id: str = ""
+    origin: Origin = "client"
+    conversation_id: str | None = None
+    line_start: int | None = None
+    line_end: int | None = None
 
     @property
     def id(self) -> str:
@@ -186,3 +264,8 @@ class Found(Struct, frozen=True):
 class Page(Struct, Generic[T], frozen=True):
     rows: tuple[T, ...]
     total: int
+
+
+def _says(metadata: Mapping[str, Any], name: str, value: str) -> bool:
+    said = metadata.get(name)
+    return isinstance(said, str) and said.strip().casefold() == value

@@ -73,10 +73,14 @@ def score(weights: Sequence[float], hit: Hit) -> float:
     if total <= 0:
         return 0.0
     damping = _SATURATION * (1 - _LENGTH_SHARE + _LENGTH_SHARE * hit.length_chars / _MEAN_LENGTH_CHARS)
-    found = 0.0
+    found = held = 0.0
     for weight, frequency in zip(weights, hit.frequencies, strict=True):
         occurrences = hit.prominence.weight * frequency.prominent + frequency.other
         found += weight * occurrences / (occurrences + damping)
+        held += weight if occurrences else 0.0
+    # What is said often does not make up for what is not said at all: a short text that repeats one word of five would
+    # otherwise stand before a long one that holds them all.
+    found *= sqrt(held / total)
     return (found / total + _TITLE_SHARE * _title_bonus(weights, total, hit.title)) / (1 + _TITLE_SHARE)
 
 
@@ -95,16 +99,22 @@ class Scorer:
         self._weights = tuple(weights)
         self._total = sum(weights)
         self._prominence = prominence.weight
+        # The same for every hit, so multiplied out once.
+        self._damping = _SATURATION * (1 - _LENGTH_SHARE)
+        self._damping_per_char = _SATURATION * _LENGTH_SHARE / _MEAN_LENGTH_CHARS
 
     def score(self, prominent: Sequence[int], other: Sequence[int], length_chars: int, title_share: float) -> float:
         if self._total <= 0:
             return 0.0
-        damping = _SATURATION * (1 - _LENGTH_SHARE + _LENGTH_SHARE * length_chars / _MEAN_LENGTH_CHARS)
-        found = titled = 0.0
+        damping = self._damping + self._damping_per_char * length_chars
+        found = titled = held = 0.0
         for weight, most, rest in zip(self._weights, prominent, other, strict=True):
-            occurrences = self._prominence * most + rest
-            found += weight * occurrences / (occurrences + damping)
-            titled += weight if most else 0.0
+            if most or rest:
+                occurrences = self._prominence * most + rest
+                found += weight * occurrences / (occurrences + damping)
+                titled += weight if most else 0.0
+                held += weight
+        found *= sqrt(held / self._total)
         return (found + _TITLE_SHARE * titled * title_share) / self._total / (1 + _TITLE_SHARE)
 
 

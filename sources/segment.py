@@ -297,12 +297,15 @@ _ENDINGS_4 = (
     "al", "ance", "ence", "er", "ic", "able", "ible", "ant", "ement", "ment", "ent", "ion", "ou", "ism", "ate", "iti",
     "ous", "ive", "ize",
 )  # fmt: skip
+# The last letters of all endings that any step takes off or changes; every other word is its own stem.
+_CHANGED_LAST = frozenset("cdegilmnrstuy")
+_SHAPES = str.maketrans({chr(code): "v" if chr(code) in "aeiou" else "c" for code in range(128) if code != ord("y")})
 
 
 @lru_cache(maxsize=32_768)
 def stem(word: str) -> str:
     """The stem that FTS5's porter tokenizer gives a folded word; words of other alphabets are their own."""
-    if not 3 <= len(word) <= _STEM_MAX_BYTES or not word.isascii():
+    if not 3 <= len(word) <= _STEM_MAX_BYTES or word[-1] not in _CHANGED_LAST or not word.isascii():
         return word
     word = _drop_participle(_drop_plural(word))
     if word[-1] == "y" and "v" in _shape(word[:-1]):
@@ -314,10 +317,9 @@ def stem(word: str) -> str:
 
 def _shape(word: str) -> str:
     """One letter per letter: v for a vowel, c for a consonant; y is a vowel after a consonant."""
-    shape = ""
-    for letter in word:
-        vowel = letter in "aeiou" or (letter == "y" and shape[-1:] == "c")
-        shape += "v" if vowel else "c"
+    shape = word.translate(_SHAPES)
+    while (at := shape.find("y")) >= 0:
+        shape = f"{shape[:at]}{'v' if shape[at - 1 : at] == 'c' else 'c'}{shape[at + 1 :]}"
     return shape
 
 
@@ -359,23 +361,27 @@ def _mend(word: str) -> str:
 
 
 def _swap_ending(word: str, endings: dict[str, str]) -> str:
-    found = [ending for ending in endings if word.endswith(ending) and len(word) > len(ending)]
-    if not found:
+    ending = _longest_ending(word, tuple(endings))
+    if not ending:
         return word
-    ending = max(found, key=len)
     rest = word[: -len(ending)]
     return rest + endings[ending] if _measure(rest) else word
 
 
 def _drop_ending(word: str) -> str:
-    found = [ending for ending in _ENDINGS_4 if word.endswith(ending) and len(word) > len(ending)]
-    if not found:
-        return word
-    ending = max(found, key=len)
-    rest = word[: -len(ending)]
-    if ending == "ion" and rest[-1] not in "st":
+    ending = _longest_ending(word, _ENDINGS_4)
+    rest = word[: len(word) - len(ending)]
+    if not ending or (ending == "ion" and rest[-1] not in "st"):
         return word
     return rest if _measure(rest) > 1 else word
+
+
+def _longest_ending(word: str, endings: tuple[str, ...]) -> str:
+    """Of those that leave something of the word; most words have none."""
+    if not word.endswith(endings):
+        return ""
+    found = [ending for ending in endings if word.endswith(ending) and len(word) > len(ending)]
+    return max(found, key=len, default="")
 
 
 def _drop_final_letter(word: str) -> str:

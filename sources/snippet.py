@@ -5,7 +5,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from msgspec import Struct
 
@@ -25,7 +25,7 @@ _PROBE_MAX_PLACES = 64
 _BIAS_WEIGHT = 0.25
 
 
-class Snippet(Struct, frozen=True):
+class Snippet(Struct, frozen=True, gc=False):
     """`ranges` are the words found, as (start, end) in `text`. In the original, the passage begins at `start` and the
     first of the words at `found_at`."""
 
@@ -78,7 +78,7 @@ class _NarrowView:
             yield at, end - 1
             at = spaced.find(needle, end)
 
-    def stems(self, beginning: str, root: str, term: int) -> "list[_Match]":
+    def stems(self, beginning: str, root: str, term: int) -> list[tuple[int, int, int]]:
         """The words with this stem: what nearly every query looks for in nearly every text."""
         spaced, needle = self._spaced, f" {beginning}"
         found = []
@@ -87,7 +87,7 @@ class _NarrowView:
             end = spaced.find(" ", at + 1)
             word = spaced[at + 1 : end]
             if word == root or stem(word) == root:
-                found.append(_Match(at, end - 1, term))
+                found.append((at, end - 1, term))
             at = spaced.find(needle, end)
         return found
 
@@ -159,7 +159,7 @@ _SPACED_WORD = re.compile(f"[^ {_UNSPACED}]*")
 
 
 def _view(text: str) -> _View:
-    if is_narrow(text):
+    if text.isascii() or is_narrow(text):
         return _NarrowView(text)
     return _LevelView(text) if is_level(text) else _WideView(text)
 
@@ -196,12 +196,8 @@ def _places(text: str, part: str, end: int | None = None) -> Iterator[int]:
 # -- what is looked for ------------------------------------------------------------------------------------------------
 
 
-class _Match(NamedTuple):
-    """Where a term was found in a text. A tuple, because a long text has hundreds and they are sorted."""
-
-    start: int
-    end: int
-    term: int
+# Where a term was found in a text: start, end, term. A bare tuple: a long text has hundreds, and they are sorted.
+_Match = tuple[int, int, int]
 
 
 class _Needle(Protocol):
@@ -232,7 +228,7 @@ class _Words:
         for start, end in view.words(self._beginning):
             last = self._row_end(view, start, end)
             if last:
-                found.append(_Match(view.origin(start), view.origin(last), self._term))
+                found.append((view.origin(start), view.origin(last), self._term))
         return found
 
     def _row_end(self, view: _View, start: int, end: int) -> int:
@@ -258,7 +254,7 @@ class _Letters:
 
     def find(self, view: _View) -> list[_Match]:
         matches = self._pattern.finditer(view.folded)
-        return [_Match(view.origin(match.start()), view.origin(match.end()), self._term) for match in matches]
+        return [(view.origin(match.start()), view.origin(match.end()), self._term) for match in matches]
 
 
 class _Signs:
@@ -269,7 +265,7 @@ class _Signs:
         self.probes = _cases(written)
 
     def find(self, view: _View) -> list[_Match]:
-        return [_Match(at, at + len(form), self._term) for form in self.probes for at in _places(view.text, form)]
+        return [(at, at + len(form), self._term) for form in self.probes for at in _places(view.text, form)]
 
 
 _PARTS = re.compile(f"{RUN.pattern}|[^ {_UNSPACED}]+")
@@ -326,23 +322,35 @@ class Highlighter:
     def count(self, text: str) -> tuple[int, ...]:
         """How often each term occurs in a text: the tf of scoring."""
         counts = [0] * len(self._weights)
-        for term in [term for term, _ in {(match.term, match.start) for match in self._find(text)}]:
+        for term, _ in {(term, start) for start, _, term in self._find(text)}:
             counts[term] += 1
         return tuple(counts[: self._count])
 
     def snippet(self, text: str, length: int = 300) -> Snippet:
         """At most `length` characters (held to 1..1000), ellipses included, around the densest match."""
         length = min(max(1, length), LENGTH_MAX)
-        region = _Region(text, self._promising(text), self._scan_max_chars)
-        matches = self._find(region.line) or self._find_humps(region.line)
+        region = self._region(text)
+        matches = self._matches(region.line)
         if not matches and region.start:
             region = _Region(text, 0, self._scan_max_chars)
-        matches.sort()
         first, last = region.window(self._densest(matches, length * 3 // 4), length)
-        shown = (
-            matches if self._count == len(self._weights) else [match for match in matches if match.term < self._count]
-        )
-        return region.show(first, last, shown)
+        if not region.is_plain(first, last):
+            region.make_plain()
+            matches = self._matches(region.line)
+            first, last = region.window(self._densest(matches, length * 3 // 4), length)
+        if self._count < len(self._weights):
+            matches = [match for match in matches if match[2] < self._count]
+        return region.show(first, last, matches)
+
+    def _region(self, text: str) -> "_Region":
+        if len(text) <= self._scan_max_chars:
+            return _Region(text, 0, self._scan_max_chars)
+        return _Region(text, cut_before(text, self._promising(text)), self._scan_max_chars)
+
+    def _matches(self, text: str) -> list[_Match]:
+        found = self._find(text) or self._find_humps(text)
+        found.sort()
+        return found
 
     def _find(self, text: str) -> list[_Match]:
         view = _view(text)
@@ -353,7 +361,7 @@ class Highlighter:
     def _find_humps(self, text: str) -> list[_Match]:
         """The terms as parts of camelCase words, which the index knows and the fold does not."""
         return [
-            _Match(at, at + len(hump), term)
+            (at, at + len(hump), term)
             for term, hump in self._humps
             for at in _places(text, hump)
             if text[at - 1 : at].islower()
@@ -361,8 +369,6 @@ class Highlighter:
 
     def _promising(self, text: str) -> int:
         """Where to begin reading a text too long to be read whole: before most of the terms' first appearances."""
-        if len(text) <= self._scan_max_chars:
-            return 0
         places = sorted({at for needle in self._needles if (at := _first_place(text, needle.probes)) >= 0})
         reach = self._scan_max_chars // 2
         held = [sum(at <= place < at + reach for place in places) for at in places]
@@ -375,16 +381,16 @@ class Highlighter:
         best, span = (0.0, 0), (0, 0)
         counts = [0] * len(self._weights)
         weight, left = 0.0, 0
-        for right, match in enumerate(matches):
-            weight += 0 if counts[match.term] else self._weights[match.term]
-            counts[match.term] += 1
-            while left < right and match.end - matches[left].start > room:
-                gone = matches[left].term
+        for right, (_, end, term) in enumerate(matches):
+            weight += 0 if counts[term] else self._weights[term]
+            counts[term] += 1
+            while left < right and end - matches[left][0] > room:
+                gone = matches[left][2]
                 counts[gone] -= 1
                 weight -= 0 if counts[gone] else self._weights[gone]
                 left += 1
             if (weight, right - left) > best:
-                best, span = (weight, right - left), (matches[left].start, match.end)
+                best, span = (weight, right - left), (matches[left][0], end)
         return span
 
 
@@ -403,48 +409,55 @@ class _Region:
     """The part of a text that is read, as one line, and what is shown of it."""
 
     def __init__(self, text: str, start: int, size: int) -> None:
-        self.start = cut_before(text, start)
-        self._source = text[self.start : self.start + size] if len(text) > size else text
-        self._goes_on = self.start + size < len(text)
-        # Most texts that are not one line are several good ones.
+        self.start = start
+        self._source = text[start : start + size] if len(text) > size else text
+        self._goes_on = start + len(self._source) < len(text)
+        # Nearly every text is good lines; only what is shown is looked at whether it is.
         self._lines = self._source.split("\n")
-        self.line = self._source if len(self._lines) == 1 else " ".join([s for s in map(str.strip, self._lines) if s])
-        if not _is_one_line(self.line):
-            self._lines = []
-            self._source = _CONTROL.sub(" ", self._source)
-            self.line = " ".join(self._source.split())
+        self.line = " ".join([line for line in map(str.strip, self._lines) if line])
+
+    def is_plain(self, first: int, last: int) -> bool:
+        """Whether white space in a stretch of the line is single spaces between words; others are not printable."""
+        shown = self.line[first:last]
+        return not self._lines or (shown.isprintable() and "  " not in shown and shown == shown.strip())
+
+    def make_plain(self) -> None:
+        self._lines = []
+        self._source = _CONTROL.sub(" ", self._source)
+        self.line = " ".join(self._source.split())
 
     def window(self, span: tuple[int, int], length: int) -> tuple[int, int]:
         """The stretch of the line to show around a span, cut between words where words end nearby."""
-        line = self.line
-        if len(line) <= length and not self.start and not self._goes_on:
-            return 0, len(line)
+        line, size = self.line, len(self.line)
+        if size <= length and not self.start and not self._goes_on:
+            return 0, size
+        start, end = span
         room = max(0, length - 2)  # an ellipsis on both sides
-        margin = max(0, room - (span[1] - span[0])) // 2
-        first = max(0, min(span[0] - margin, len(line) - room))
+        margin = max(0, room - end + start) // 2
+        first = max(0, min(start - margin, size - room))
         if first:
-            first = _word_start(line, first, span[0])
+            first = _word_start(line, first, start)
         elif not self.start:
             room = length - 1
         last = first + room
-        return first, len(line) if last >= len(line) else _word_end(line, last, min(span[1], last))
+        return first, size if last >= size else _word_end(line, last, min(end, last))
 
     def show(self, first: int, last: int, matches: Iterable[_Match]) -> Snippet:
         lead = ELLIPSIS if first or self.start else ""
         trail = ELLIPSIS if last < len(self.line) or self._goes_on else ""
         text = f"{lead}{self.line[first:last]}{trail}" if first < last else lead or trail
-        ranges = _merge([(max(start, first), min(end, last)) for start, end, _ in matches])
+        ranges = _merge(matches, first, last)
         shift = len(lead) - first
         return Snippet(
-            text=text,
-            ranges=tuple([(start + shift, end + shift) for start, end in ranges]),
-            start=self._origin(first),
-            found_at=self._origin(ranges[0][0]) if ranges else None,
+            text,
+            tuple([(start + shift, end + shift) for start, end in ranges]),
+            self._origin(first),
+            self._origin(ranges[0][0]) if ranges else None,
         )
 
     def _origin(self, offset: int) -> int:
         """Where in the text the character at `offset` of the line stands: in as many words, with as many letters."""
-        if self.line is self._source or not self.line:
+        if len(self.line) == len(self._source) or not self.line:
             return self.start + offset
         if self._lines:
             return self.start + _origin_in(self._lines, offset)
@@ -466,11 +479,6 @@ def _origin_in(lines: Sequence[str], offset: int) -> int:
     return start - 1
 
 
-def _is_one_line(text: str) -> bool:
-    """Whether white space in a text is single spaces between words; line ends and wide spaces are not printable."""
-    return text.isprintable() and "  " not in text and text == text.strip()
-
-
 def _word_start(line: str, at: int, latest: int) -> int:
     if line[at - 1] == " ":
         return at
@@ -485,10 +493,11 @@ def _word_end(line: str, at: int, earliest: int) -> int:
     return space if space >= 0 else cut_before(line, at)
 
 
-def _merge(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Spans in the order of their starts, those that touch made one; pairs of an unspaced script overlap."""
+def _merge(matches: Iterable[_Match], first: int, last: int) -> list[tuple[int, int]]:
+    """What of the matches lies between two places, those that touch made one; pairs of an unspaced script overlap."""
     merged: list[tuple[int, int]] = []
-    for start, end in spans:
+    for found_from, found_to, _ in matches:
+        start, end = max(found_from, first), min(found_to, last)
         if start >= end:
             continue
         if merged and start <= merged[-1][1]:

@@ -6,12 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
 
-from sources.query.expression import AllOf, AnyOf, Expression, Title, Without, Word
+from sources.query.expression import AllOf, AnyOf, Expression, Phrase, Title, Without, Word
 from sources.query.filters import FilterReader, Filters
 from sources.query.grammar import Branch, Leaf, Negation, Titled, Tree, grow, is_explicit
 from sources.query.lexer import Chunk, Quoted, lexemes
 from sources.query.reading import QueryLimits, Reading
-from sources.query.words import inflected, is_foreign, is_weak
+from sources.query.words import inflected, is_foreign, is_plain_word, is_weak, is_weak_word
+from sources.segment import stem
 
 
 class Term(Struct, frozen=True):
@@ -38,10 +39,42 @@ class ParsedQuery(Struct, frozen=True):
 _DEFAULT_LIMITS = QueryLimits()
 # NUL and half surrogate pairs reach no engine: one ends a C string, the other cannot be encoded.
 _UNSPEAKABLE = re.compile("[\0\ud800-\udfff]")
+# What may stand after a word and says nothing about it.
+_PAUSES = ".,;!?"
+_NO_FILTERS = Filters()
 
 
 def parse(text: str, limits: QueryLimits = _DEFAULT_LIMITS) -> ParsedQuery:
     """What a query means, whatever it is."""
+    return _parse_words(text, limits) or _parse_any(text, limits)
+
+
+def _parse_words(text: str, limits: QueryLimits) -> ParsedQuery | None:
+    """What most people type, words and nothing else, read without lexer and grammar; nothing for any other text."""
+    chunks = [chunk.rstrip(_PAUSES) for chunk in text.split()]
+    if len(text) > limits.max_chars or not all(map(is_plain_word, chunks)):
+        return None
+    chosen = [chunk for chunk in chunks if not is_weak_word(chunk)] or chunks
+    counts: dict[str, int] = {}
+    words: dict[str, Word] = {}
+    for chunk in chosen:
+        root = stem(token := chunk.lower())
+        counts[root] = counts.get(root, 0) + 1
+        if root not in words:
+            words[root] = Word(chunk, (Phrase(chunk, (token,)),))
+    if not 0 < len(words) <= limits.max_terms:
+        return None
+    return ParsedQuery(
+        expression=_any_of(tuple(words.values())),
+        terms=tuple([Term(word, counts[root]) for root, word in words.items()]),
+        filters=_NO_FILTERS,
+        read_as=None,
+        explicit=False,
+        truncated=False,
+    )
+
+
+def _parse_any(text: str, limits: QueryLimits) -> ParsedQuery:
     reading = Reading(limits)
     reader = FilterReader(reading.note)
     tree = grow(reader.read(lexemes(_cut(text, reading))), limits.max_nesting, reading.note)

@@ -29,7 +29,7 @@ class Loose(Struct, frozen=True):
 def loose(chunk: str) -> list[Loose]:
     """What a chunk looks for when any of it may match: the whole, and the parts that say something."""
     text = _tidy(chunk)
-    if text.isascii() and text.isalpha() and (text.islower() or text.istitle()):
+    if is_plain_word(text):
         return [_loose_token(text.lower(), text)]  # most words of most queries
     special = _version(text) or _camel_case(text)
     if special:
@@ -42,6 +42,16 @@ def loose(chunk: str) -> list[Loose]:
     if any(_EMOJI_TOKEN.fullmatch(token) for token in found):
         return [_loose_token(token, _written(token)) for token in found]
     return _loose_joined(text, found) if found else []
+
+
+def is_plain_word(text: str) -> bool:
+    """Whether a text is one token, whatever it stands in: no operator, no identifier, no other script."""
+    return text.isascii() and text.isalpha() and (text.islower() or text.istitle())
+
+
+def is_weak_word(text: str) -> bool:
+    """Whether a plain word says nothing by itself."""
+    return _is_weak(text.lower(), text)
 
 
 def literal(chunk: str) -> Word | None:
@@ -163,8 +173,11 @@ def _written(token: str) -> str:
 
 
 def _loose_token(token: str, text: str) -> Loose:
-    weak = token in STOPWORDS or (len(token) == 1 and not (token.isdigit() or _is_name_letter(text)))
-    return Loose(Word(text, (Phrase(text, (token,)),)), weak)
+    return Loose(Word(text, (Phrase(text, (token,)),)), _is_weak(token, text))
+
+
+def _is_weak(token: str, text: str) -> bool:
+    return token in STOPWORDS or (len(token) == 1 and not (token.isdigit() or _is_name_letter(text)))
 
 
 def _is_name_letter(text: str) -> bool:

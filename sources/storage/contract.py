@@ -17,10 +17,15 @@ from sources.records import (
     Character,
     Chunk,
     Conversation,
+    ExactFound,
     Found,
+    FoundMessages,
     MediaItem,
     Message,
+    Namespace,
     Note,
+    Observation,
+    Origin,
     Page,
     Prompt,
     PromptArgument,
@@ -29,6 +34,8 @@ from sources.records import (
 
 Order = Literal["relevance", "recent"]
 Scoring = Literal["comparable", "minmax"]
+# Where conversations are that were put nowhere else; it is always there.
+DEFAULT_NAMESPACE = "default"
 
 
 class Corpus(Struct, frozen=True):
@@ -70,6 +77,59 @@ class Search(Struct, frozen=True, kw_only=True):
     corpus: Corpus | None = None
 
 
+class MessageSearch(Struct, frozen=True, kw_only=True):
+    """Messages that hold a text as it stands, in any case: `%`, `_` and `"` are characters like others. Without a text,
+    all that pass the filters. Newest `created_at` first, of equal ones the higher number.
+
+    With `in_titles`, a title that holds the text stands for every message of its conversation. Roles are those stored,
+    any of them; times are from `date_from` to `date_to`, both included and in the one ISO form. A conversation that is
+    absent, deleted or somebody else's has no messages.
+    """
+
+    text: str | None = None
+    in_titles: bool = True
+    roles: tuple[str, ...] = ()
+    date_from: str | None = None
+    date_to: str | None = None
+    conversation_id: str | None = None
+    limit: int
+    deadline_ms: int
+
+
+class ExactSearch(Struct, frozen=True, kw_only=True):
+    """An FTS5 expression over the content of messages, words unstemmed: `AND OR NOT`, `"phrases"`, `prefix*`,
+    `NEAR(a b, 5)`, `content:` and parentheses. What is no expression is read as words that all have to be there."""
+
+    expression: str
+    conversation_id: str | None = None
+    limit: int
+    deadline_ms: int
+
+
+class ObservationFilter(Struct, frozen=True, kw_only=True):
+    """What an observation must be: of each filter that is set, one of its values, in any case. A file is named by its
+    whole path or by its name alone. Times are those of `created_at`, both included and in the one ISO form."""
+
+    projects: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    concepts: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    date_from: str | None = None
+    date_to: str | None = None
+
+
+EVERY_OBSERVATION = ObservationFilter()
+
+
+class Kept(Struct, frozen=True, kw_only=True):
+    """What an export of ours tells of an item beside what is in it. It counts when the item is created, and is the
+    library's own afterwards."""
+
+    version: int
+    last_modified: str
+    client_id: str
+
+
 class NoteDraft(Struct, frozen=True, kw_only=True):
     """To create: what is unset takes its default. To update: what is unset stays."""
 
@@ -79,17 +139,25 @@ class NoteDraft(Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, Any] | UnsetType = UNSET
     uuid: str | UnsetType = UNSET
     created_at: str | UnsetType = UNSET
+    kept: Kept | UnsetType = UNSET
 
 
 class ConversationDraft(Struct, frozen=True, kw_only=True):
+    """No two live conversations have the same `session_id`; those without one have the empty text. `last_modified` is
+    for a conversation that comes from elsewhere: it counts when one is created, and at least as much as its messages
+    do. `character` is the uuid of one that is here: where it is set, it stands for `character_id`."""
+
     title: str | UnsetType = UNSET
     namespace: str | UnsetType = UNSET
     session_id: str | UnsetType = UNSET
     character_id: int | UnsetType | None = UNSET
+    character: str | UnsetType = UNSET
     tags: Sequence[str] | UnsetType = UNSET
     metadata: Mapping[str, Any] | UnsetType = UNSET
     uuid: str | UnsetType = UNSET
     created_at: str | UnsetType = UNSET
+    last_modified: str | UnsetType = UNSET
+    kept: Kept | UnsetType = UNSET
 
 
 class MessageDraft(Struct, frozen=True, kw_only=True):
@@ -105,6 +173,7 @@ class MessageDraft(Struct, frozen=True, kw_only=True):
     is_canonical: bool | UnsetType = UNSET
     uuid: str | UnsetType = UNSET
     created_at: str | UnsetType = UNSET
+    kept: Kept | UnsetType = UNSET
 
 
 class CharacterDraft(Struct, frozen=True, kw_only=True):
@@ -127,6 +196,7 @@ class CharacterDraft(Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, Any] | UnsetType = UNSET
     uuid: str | UnsetType = UNSET
     created_at: str | UnsetType = UNSET
+    kept: Kept | UnsetType = UNSET
 
 
 class PromptDraft(Struct, frozen=True, kw_only=True):
@@ -140,6 +210,7 @@ class PromptDraft(Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, Any] | UnsetType = UNSET
     uuid: str | UnsetType = UNSET
     created_at: str | UnsetType = UNSET
+    kept: Kept | UnsetType = UNSET
 
 
 class MediaDraft(Struct, frozen=True, kw_only=True):
@@ -157,25 +228,131 @@ class MediaDraft(Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, Any] | UnsetType = UNSET
     uuid: str | UnsetType = UNSET
     created_at: str | UnsetType = UNSET
+    kept: Kept | UnsetType = UNSET
+
+
+class ObservationDraft(Struct, frozen=True, kw_only=True):
+    """`title` is required; `type` is "general" and `origin` is "client" where they are unset."""
+
+    type: str | UnsetType = UNSET
+    title: str | UnsetType = UNSET
+    subtitle: str | UnsetType = UNSET
+    narrative: str | UnsetType = UNSET
+    facts: Sequence[str] | UnsetType = UNSET
+    concepts: Sequence[str] | UnsetType = UNSET
+    files_read: Sequence[str] | UnsetType = UNSET
+    files_modified: Sequence[str] | UnsetType = UNSET
+    project: str | UnsetType = UNSET
+    session_id: str | UnsetType = UNSET
+    origin: Origin | UnsetType = UNSET
+    conversation_id: str | UnsetType | None = UNSET
+    line_start: int | UnsetType | None = UNSET
+    line_end: int | UnsetType | None = UNSET
+    tags: Sequence[str] | UnsetType = UNSET
+    metadata: Mapping[str, Any] | UnsetType = UNSET
+    uuid: str | UnsetType = UNSET
+    created_at: str | UnsetType = UNSET
+    kept: Kept | UnsetType = UNSET
+
+
+Outcome = Literal["new", "updated", "unchanged", "deleted", "refused"]
+
+
+class Put(Struct, frozen=True):
+    """What became of a draft that came from elsewhere. It is "unchanged" where it is as it came the last time, whatever
+    was done with the item here since; "deleted" where the item was deleted here, and stays so; "refused" with the
+    `problem`, in a sentence."""
+
+    outcome: Outcome
+    problem: str = ""
+
+
+class Thread(Struct, frozen=True):
+    """A conversation from elsewhere, with all its messages or those that follow the ones that came before."""
+
+    draft: ConversationDraft
+    messages: Sequence[MessageDraft] = ()
+
+
+class ThreadPut(Struct, frozen=True):
+    """What became of a conversation and of each of its messages; of none, where the conversation was refused."""
+
+    conversation: Put
+    messages: Sequence[Put] = ()
 
 
 class Notes(Protocol):
     async def search(self, search: Search) -> Found: ...
     async def get(self, note_id: str) -> Note: ...
     async def list(self, limit: int, offset: int) -> Page[Note]: ...
+    async def list_after(self, uuid: str, limit: int) -> Sequence[Note]:
+        """In the order of the uuids, those that follow one, which need not be there: for whoever reads all, while
+        others write."""
+        ...
+
     async def create(self, draft: NoteDraft, *, idempotency_key: str | None = None) -> Note: ...
     async def create_many(self, drafts: Sequence[NoteDraft]) -> Sequence[Note]: ...
-    async def update(self, note_id: str, draft: NoteDraft, expected_version: int | None = None) -> Note: ...
-    async def append(self, note_id: str, text: str, expected_version: int | None = None) -> Note: ...
-    async def delete(self, note_id: str, expected_version: int | None = None) -> None: ...
+    async def put_many(self, drafts: Sequence[NoteDraft]) -> Sequence[Put]:
+        """Drafts with a uuid, from elsewhere: what is not there is created, what came otherwise than the last time is
+        updated. One transaction; a draft that is refused keeps no other from being taken."""
+        ...
+
+    async def update(
+        self,
+        note_id: str,
+        draft: NoteDraft,
+        expected_version: int | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> Note: ...
+    async def append(
+        self,
+        note_id: str,
+        text: str,
+        expected_version: int | None = None,
+        *,
+        separator: str = "",
+        idempotency_key: str | None = None,
+    ) -> Note:
+        """`separator` comes between the text and what is there, unless there is nothing or it ends with it."""
+        ...
+
+    async def delete(
+        self, note_id: str, expected_version: int | None = None, *, idempotency_key: str | None = None
+    ) -> None: ...
     async def purge(self, note_id: str) -> None: ...
 
 
 class Chats(Protocol):
     async def search(self, search: Search) -> Found: ...
+    async def messages_with(self, search: MessageSearch) -> FoundMessages: ...
+    async def match_messages(self, search: ExactSearch) -> ExactFound: ...
     async def get(self, conversation_id: str) -> Conversation: ...
+    async def get_by_session(self, session_id: str) -> Conversation: ...
     async def get_message(self, message_id: str) -> Message: ...
-    async def list(self, limit: int, offset: int) -> Page[Conversation]: ...
+    async def list(
+        self, limit: int, offset: int, *, namespace: str | None = None, search: str | None = None
+    ) -> Page[Conversation]:
+        """Newest `last_modified` first; `search` is part of a title, in any case, or of an id."""
+        ...
+
+    async def ids(self, after: str, limit: int) -> Sequence[str]:
+        """Of conversations, in the order of the ids: those that follow one, which need not be there."""
+        ...
+
+    async def namespaces(self) -> Sequence[Namespace]:
+        """By name; the default one is always among them."""
+        ...
+
+    async def create_namespace(self, name: str) -> Namespace: ...
+    async def rename_namespace(self, name: str, new_name: str) -> Namespace:
+        """With its conversations. The default one keeps its name."""
+        ...
+
+    async def delete_namespace(self, name: str) -> int:
+        """Its conversations move to the default one, which cannot be deleted; how many did."""
+        ...
+
     async def messages(self, conversation_id: str, limit: int, offset: int) -> Page[Message]: ...
     async def around(self, conversation_id: str, position: int, before: int, after: int) -> Sequence[Message]: ...
     async def create(
@@ -185,9 +362,25 @@ class Chats(Protocol):
         *,
         idempotency_key: str | None = None,
     ) -> Conversation: ...
+    async def put_many(self, threads: Sequence[Thread]) -> Sequence[ThreadPut]:
+        """Messages are known by their uuids: new ones follow those that are there, in the order in which they come."""
+        ...
+
     async def append(
-        self, conversation_id: str, messages: Sequence[MessageDraft], *, idempotency_key: str | None = None
-    ) -> Sequence[Message]: ...
+        self,
+        conversation_id: str,
+        messages: Sequence[MessageDraft],
+        *,
+        idempotency_key: str | None = None,
+        expected_last_number: int | None = None,
+    ) -> Sequence[Message]:
+        """`Conflict` where the conversation's last message has not the number that was expected."""
+        ...
+
+    async def last_number(self, conversation_id: str) -> int:
+        """Of the last message that was ever written to it, also if that was deleted; 0 where none was."""
+        ...
+
     async def update(
         self, conversation_id: str, draft: ConversationDraft, expected_version: int | None = None
     ) -> Conversation: ...
@@ -203,8 +396,10 @@ class Characters(Protocol):
     async def search(self, search: Search) -> Found: ...
     async def get(self, character_id: int) -> Character: ...
     async def list(self, limit: int, offset: int) -> Page[Character]: ...
+    async def list_after(self, uuid: str, limit: int) -> Sequence[Character]: ...
     async def create(self, draft: CharacterDraft, *, idempotency_key: str | None = None) -> Character: ...
     async def create_many(self, drafts: Sequence[CharacterDraft]) -> Sequence[Character]: ...
+    async def put_many(self, drafts: Sequence[CharacterDraft]) -> Sequence[Put]: ...
     async def update(
         self, character_id: int, draft: CharacterDraft, expected_version: int | None = None
     ) -> Character: ...
@@ -217,8 +412,17 @@ class Prompts(Protocol):
     async def get(self, prompt_id: int) -> Prompt: ...
     async def get_by_name(self, name: str) -> Prompt: ...
     async def list(self, limit: int, offset: int) -> Page[Prompt]: ...
+    async def list_after(self, uuid: str, limit: int) -> Sequence[Prompt]: ...
     async def create(self, draft: PromptDraft, *, idempotency_key: str | None = None) -> Prompt: ...
     async def create_many(self, drafts: Sequence[PromptDraft]) -> Sequence[Prompt]: ...
+    async def save(
+        self, draft: PromptDraft, expected_version: int | None = None, *, idempotency_key: str | None = None
+    ) -> Prompt:
+        """The one that `get_by_name` finds is updated; where there is none, it is created, and its version is 1. An
+        expected version of 0 is that of a prompt that is not there."""
+        ...
+
+    async def put_many(self, drafts: Sequence[PromptDraft]) -> Sequence[Put]: ...
     async def update(self, prompt_id: int, draft: PromptDraft, expected_version: int | None = None) -> Prompt: ...
     async def delete(self, prompt_id: int, expected_version: int | None = None) -> None: ...
     async def purge(self, prompt_id: int) -> None: ...
@@ -237,15 +441,52 @@ class Media(Protocol):
         self, media_id: int, from_ms: int | None = None, to_ms: int | None = None
     ) -> Sequence[Segment]: ...
     async def types(self) -> Mapping[str, int]: ...
+    async def list_after(self, uuid: str, limit: int) -> Sequence[MediaItem]: ...
     async def create(self, draft: MediaDraft, *, idempotency_key: str | None = None) -> MediaItem: ...
     async def create_many(self, drafts: Sequence[MediaDraft]) -> Sequence[MediaItem]: ...
+    async def put_many(self, drafts: Sequence[MediaDraft]) -> Sequence[Put]: ...
     async def update(self, media_id: int, draft: MediaDraft, expected_version: int | None = None) -> MediaItem: ...
     async def delete(self, media_id: int, expected_version: int | None = None) -> None: ...
     async def purge(self, media_id: int) -> None: ...
 
 
+class Observations(Protocol):
+    """What was learned. It is no source of a search over all: its words weigh nothing there."""
+
+    async def search(self, search: Search, narrowing: ObservationFilter = EVERY_OBSERVATION) -> Found:
+        """A search without words finds nothing: `list` is for that."""
+        ...
+
+    async def get(self, observation_id: str) -> Observation: ...
+    async def get_many(self, observation_ids: Sequence[str]) -> Sequence[Observation]:
+        """Those that there are, in the order of the ids."""
+        ...
+
+    async def list(
+        self, limit: int, offset: int, narrowing: ObservationFilter = EVERY_OBSERVATION
+    ) -> Page[Observation]:
+        """Newest `created_at` first."""
+        ...
+
+    async def list_after(self, uuid: str, limit: int) -> Sequence[Observation]: ...
+    async def create(self, draft: ObservationDraft, *, idempotency_key: str | None = None) -> Observation: ...
+    async def create_many(
+        self, drafts: Sequence[ObservationDraft], *, idempotency_key: str | None = None
+    ) -> Sequence[Observation]: ...
+    async def put_many(self, drafts: Sequence[ObservationDraft]) -> Sequence[Put]: ...
+    async def delete(self, observation_id: str, expected_version: int | None = None) -> None: ...
+    async def purge(self, observation_id: str) -> None: ...
+
+
+class Bookmarks(Protocol):
+    """How far things outside the library were read, under names that whoever reads them gives."""
+
+    async def get(self, name: str) -> str | None: ...
+    async def put(self, name: str, text: str) -> None: ...
+
+
 class Library(Protocol):
-    """One user's five collections. Its files are opened when first used."""
+    """One user's five collections, and what was learned. Its files are opened when first used."""
 
     @property
     def notes(self) -> Notes: ...
@@ -257,6 +498,10 @@ class Library(Protocol):
     def characters(self) -> Characters: ...
     @property
     def prompts(self) -> Prompts: ...
+    @property
+    def observations(self) -> Observations: ...
+    @property
+    def bookmarks(self) -> Bookmarks: ...
 
     async def corpus(self, query: ParsedQuery, deadline_ms: int) -> Corpus:
         """How common the terms of a query are in all five collections together."""

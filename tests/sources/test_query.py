@@ -165,6 +165,15 @@ def test_words_with_the_same_stem_are_one_term_counted() -> None:
     assert (term.word.text, term.count) == ("run", 3)
 
 
+MERE_WORDS = ("tea", "Teas", "green", "the", "Of", "a", "C", "NASA", "and", "to", "hoping", "hope,", "Why?", "so...")
+
+
+@given(st.lists(st.sampled_from(MERE_WORDS), min_size=1, max_size=8).map(" ".join), st.integers(1, 4))
+def test_mere_words_mean_the_same_in_brackets_that_group_nothing(typed: str, max_terms: int) -> None:
+    limits = QueryLimits(max_terms=max_terms)
+    assert parse(typed, limits) == parse(f"({typed})", limits)
+
+
 def test_single_letters_are_dropped_unless_they_name_something() -> None:
     assert shown("vitamin C for a x") == "vitamin OR C"
     assert shown("plan B, step 3") == "plan OR B OR step OR 3"

@@ -52,8 +52,7 @@ class Planner:
         rare = self._rare(words, frequencies)
         if not rare:
             return [Band(match, "newest")]
-        all_words = self._match(AllOf(words))
-        first = all_words if self._count(all_words) else ""
+        first = self._match(AllOf(words)) if all(frequencies) else ""
         if len(rare) == len(words):
             return [Band(match, "rank", first)]
         some = self._match(AnyOf(rare))

@@ -9,7 +9,7 @@ from typing import Any
 from sources.records import Character, Found, Hit, Page
 from sources.scoring import TITLE_AND_BODY
 from sources.segment import fold
-from sources.storage.contract import CharacterDraft, Search
+from sources.storage.contract import CharacterDraft, Put, Search
 from sources.storage.sqlite import cleaning
 from sources.storage.sqlite.collection import Collection
 from sources.storage.sqlite.counting import Counter, best_field
@@ -98,6 +98,7 @@ def _hit(found: Candidate, _search: Search, counter: Counter) -> Hit:
         text=text,
         score=found.score,
         holds_all_terms=found.holds_all,
+        bm25=found.bm25,
         created_at=created_at,
         last_modified=last_modified,
         version=version,
@@ -135,11 +136,17 @@ class SqliteCharacters(Collection[Character]):
     async def list(self, limit: int, offset: int) -> Page[Character]:
         return await self._list(limit, offset)
 
+    async def list_after(self, uuid: str, limit: int) -> Sequence[Character]:
+        return await self._list_after(uuid, limit)
+
     async def create(self, draft: CharacterDraft, *, idempotency_key: str | None = None) -> Character:
         return await self._create(draft, idempotency_key)
 
     async def create_many(self, drafts: Sequence[CharacterDraft]) -> Sequence[Character]:
         return await self._create_many(drafts)
+
+    async def put_many(self, drafts: Sequence[CharacterDraft]) -> Sequence[Put]:
+        return await self._put_many(drafts)
 
     async def update(self, character_id: int, draft: CharacterDraft, expected_version: int | None = None) -> Character:
         return await self._update(character_id, draft, expected_version)

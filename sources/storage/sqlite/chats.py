@@ -2,195 +2,152 @@
 
 # ruff: noqa: S608 - SQL here is made of constants alone; values are parameters
 
+import re
 import sqlite3
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from sources.records import Conversation, Found, Hit, Message, Page
-from sources.scoring import MESSAGE_AND_CONTEXT
-from sources.segment import fold
-from sources.storage.contract import ConversationDraft, MessageDraft, Search
-from sources.storage.sqlite import cleaning
-from sources.storage.sqlite.collection import Collection
-from sources.storage.sqlite.counting import Counter
-from sources.storage.sqlite.items import Column, Derived, Form, Items, Stamp, form_of, read_objects, read_texts
-from sources.storage.sqlite.schema.chacha import CHATS_INDEX, MESSAGE_CONTEXT, MESSAGE_OWN
-from sources.storage.sqlite.target import Candidate, Filter, Target, dated, either, equal, json_list, one_of, tagged
-
-_DEFAULT_ROLE = "user"
-
-CONVERSATIONS = Items(
-    table="conversations",
-    kind="conversation",
-    record=Conversation,
-    key="uuid",
-    columns=(
-        Column("title", cleaning.line),
-        Column("namespace", cleaning.line),
-        Column("session_id", cleaning.line),
-        Column("character_id", cleaning.number_or_none, None),
-    ),
-    hashed=("title",),
-    forms=(form_of("title"),),
-    index=CHATS_INDEX,
-    derived=(
-        Derived(
-            "message_count",
-            "SELECT count(*) FROM messages m WHERE m.conversation_id = conversations.id AND m.deleted = 0",
-        ),
-    ),
+from config.errors import Conflict
+from sources.records import (
+    Conversation,
+    ExactFound,
+    ExactHit,
+    Found,
+    FoundMessage,
+    FoundMessages,
+    Message,
+    Namespace,
+    Page,
 )
-
-MESSAGES = Items(
-    table="messages",
-    kind="message",
-    record=Message,
-    key="uuid",
-    columns=(
-        Column("role", cleaning.line, _DEFAULT_ROLE),
-        Column("sender", cleaning.line),
-        Column("content", cleaning.text),
-        Column("model", cleaning.line_or_none, None),
-        Column("tool", cleaning.line_or_none, None),
-        Column("attachments", cleaning.json, "[]", read_objects),
-        Column("citations", cleaning.json, "[]", read_objects),
-        Column("parent_id", cleaning.line_or_none, None),
-        Column("is_canonical", cleaning.flag, 1, bool),
-    ),
-    hashed=("sender", "content"),
-    forms=(Form("text_seg", lambda values: f"{values['sender']}: {values['content']}"),),
-    index=CHATS_INDEX,
-    derived=(
-        Derived("conversation_id", "SELECT c.uuid FROM conversations c WHERE c.id = messages.conversation_id"),
-        Derived("position", "position"),
-    ),
-    alive="deleted = 0 AND EXISTS (SELECT 1 FROM conversations c WHERE c.id = messages.conversation_id "
-    "AND c.deleted = 0)",
+from sources.storage.contract import (
+    ConversationDraft,
+    ExactSearch,
+    MessageDraft,
+    MessageSearch,
+    Search,
+    Thread,
+    ThreadPut,
 )
+from sources.storage.sqlite import cleaning, exact, substring
+from sources.storage.sqlite.cleaning import is_storable
+from sources.storage.sqlite.collection import Collection, Rules
+from sources.storage.sqlite.conversations import CONVERSATIONS, MESSAGES, TARGET
+from sources.storage.sqlite.database import Database
+from sources.storage.sqlite.exact import EXACT_INDEX, Matches
+from sources.storage.sqlite.items import Key, Stamp
+from sources.storage.sqlite.making import IndexMaker
+from sources.storage.sqlite.namespaces import create_namespace, delete_namespace, list_namespaces, rename_namespace
+from sources.storage.sqlite.substring import SUBSTRING_INDEX
+from sources.storage.sqlite.target import Filter, equal, json_list
+from sources.storage.sqlite.threads import NEXT_NUMBER, NEXT_POSITION, ThreadPutting, with_sender
 
-_HIT = "c.uuid, c.title, c.tags"
-_MESSAGE_ROWS = f"""
-    SELECT {_HIT}, m.content, m.created_at, m.last_modified, m.version, m.content_hash, length(m.content),
-        m.uuid, m.position, m.sender, m.role, {MESSAGE_OWN}, {MESSAGE_CONTEXT}, m.id
-    FROM json_each(?) wanted CROSS JOIN messages m ON m.id = wanted.value
-        CROSS JOIN conversations c ON c.id = m.conversation_id
-"""
-# A title is shown with the beginning of its conversation.
-_TITLE_ROWS = f"""
-    SELECT {_HIT},
-        coalesce((SELECT m.content FROM messages m WHERE m.conversation_id = c.id AND m.deleted = 0
-            ORDER BY m.position LIMIT 1), ''),
-        c.created_at, c.last_modified, c.version, c.content_hash,
-        coalesce((SELECT sum(length(m.content)) FROM messages m WHERE m.conversation_id = c.id AND m.deleted = 0), 0),
-        NULL, NULL, NULL, NULL, coalesce(c.title_seg, c.title), '', -c.id
-    FROM json_each(?) wanted CROSS JOIN conversations c ON c.id = -wanted.value
-"""
-
-
-def _filter(search: Search) -> Filter:
-    found = (
-        tagged(search, "conversations", "c.id")
-        & dated(search, "coalesce(r.created_at, c.created_at)")
-        & equal("c.character_id", search.character_id)
-        & equal("c.uuid", search.within)
-    )
-    if search.senders:
-        found &= either(one_of("r.sender", search.senders), one_of("r.role", search.senders))
-    if search.by != "both":
-        found &= Filter(("r.id IS NULL" if search.by == "title" else "r.id IS NOT NULL",))
-    return found
-
-
-def _listed(search: Search) -> str:
-    if search.by == "title":
-        return (
-            "SELECT -c.id AS number, c.last_modified AS age FROM conversations c LEFT JOIN messages r ON FALSE "
-            "WHERE c.deleted = 0"
-        )
-    return (
-        "SELECT r.id AS number, r.last_modified AS age FROM messages r "
-        "JOIN conversations c ON c.id = r.conversation_id WHERE r.deleted = 0 AND c.deleted = 0"
-    )
-
-
-def _candidates(connection: sqlite3.Connection, numbers: Sequence[int]) -> Sequence[Candidate]:
-    messages = [number for number in numbers if number > 0]
-    titles = [number for number in numbers if number < 0]
-    rows = {row[-1]: row for row in connection.execute(_MESSAGE_ROWS, (json_list(messages),))}
-    if titles:
-        rows |= {row[-1]: row for row in connection.execute(_TITLE_ROWS, (json_list(titles),))}
-    return [_candidate(rows[number]) for number in numbers]
-
-
-def _candidate(row: tuple[Any, ...]) -> Candidate:
-    *_, own, context, number = row
-    return Candidate(
-        row=row,
-        prominent=fold(own),
-        other=fold(context),
-        chars=len(own) + len(context),
-        has_title=number < 0,
-        age=row[5],
-        identity=row[9] or row[0],
-    )
-
-
-def _hit(found: Candidate, _search: Search, _counter: Counter) -> Hit:
-    conversation, title, tags, text, created_at, last_modified, version, content_hash, chars, *place = found.row
-    message, position, sender, role, *_ = place
-    return Hit(
-        id=conversation,
-        title=title,
-        text=text,
-        score=found.score,
-        holds_all_terms=found.holds_all,
-        created_at=created_at,
-        last_modified=last_modified,
-        version=version,
-        tags=read_texts(tags),
-        content_hash=content_hash,
-        item_chars=chars,
-        conversation_id=conversation,
-        message_id=message,
-        message_index=position,
-        sender=sender,
-        role=role,
-    )
-
-
-TARGET = Target(
-    index=CHATS_INDEX,
-    bm25="bm25(chats_index, 3.0, 3.0, 1.0)",
-    title="title",
-    join="LEFT JOIN messages r ON r.id = chats_index.rowid "
-    "CROSS JOIN conversations c ON c.id = coalesce(r.conversation_id, -chats_index.rowid)",
-    age="coalesce(r.last_modified, c.last_modified)",
-    prominence=MESSAGE_AND_CONTEXT,
-    filter=_filter,
-    listed=_listed,
-    candidates=_candidates,
-    hit=_hit,
-)
+T = TypeVar("T")
 
 
 class SqliteChats(Collection[Conversation]):
     source = "chats"
     items = CONVERSATIONS
 
+    def __init__(self, database: Database, rules: Rules, client_id: str, maker: IndexMaker) -> None:
+        super().__init__(database, rules, client_id)
+        self._maker = maker
+
+    async def _write(self, work: Callable[[sqlite3.Connection, Stamp], T]) -> T:
+        """With the indexes that were made on demand, which follow in the same transaction as the others."""
+
+        def followed(connection: sqlite3.Connection, stamp: Stamp) -> T:
+            result = work(connection, stamp)
+            SUBSTRING_INDEX.follow(connection)
+            EXACT_INDEX.follow(connection)
+            return result
+
+        return await super()._write(followed)
+
     async def search(self, search: Search) -> Found:
         return await self._search(TARGET, search)
+
+    async def messages_with(self, search: MessageSearch) -> FoundMessages:
+        """Where more messages would have to be looked through than may be, an index is made for the next time."""
+
+        def work(connection: sqlite3.Connection) -> FoundMessages:
+            found = substring.find(connection, search, self._rules.scanned_rows_max)
+            messages = MESSAGES.numbered(connection, found.numbers)
+            titles = _titles(connection, found.numbers)
+            hits = [FoundMessage(message=message, title=titles[message.number]) for message in messages]
+            return FoundMessages(tuple(hits), found.is_complete)
+
+        found = await self._read(work, search.deadline_ms)
+        if not found.is_complete:
+            self._maker.start(SUBSTRING_INDEX)
+        return found
+
+    async def match_messages(self, search: ExactSearch) -> ExactFound:
+        """The first call makes the index; in a large library it finds the newest messages before it finds all."""
+
+        def work(connection: sqlite3.Connection) -> ExactFound | None:
+            progress = EXACT_INDEX.progress(connection)
+            if progress is None:
+                return None
+            matches = exact.find(connection, search, self._rules.ranked_rows_max)
+            return _exact_found(connection, matches, is_complete=progress.is_complete)
+
+        found = await self._read(work, search.deadline_ms)
+        if found is None or not found.is_complete:
+            self._maker.start(EXACT_INDEX, self._rules.scanned_rows_max)
+            if await self._maker.wait(EXACT_INDEX, search.deadline_ms / 1000):
+                found = await self._read(work, search.deadline_ms)
+        return found or ExactFound(hits=(), is_complete=False)
 
     async def get(self, conversation_id: str) -> Conversation:
         return await self._get(conversation_id)
 
+    async def get_by_session(self, session_id: str) -> Conversation:
+        condition = "session_id = ?1 AND session_id <> ''"
+        return await self._read(lambda connection: self.items.first(connection, condition, session_id))
+
     async def get_message(self, message_id: str) -> Message:
         return await self._read(lambda connection: MESSAGES.get(connection, message_id))
 
-    async def list(self, limit: int, offset: int) -> Page[Conversation]:
-        return await self._list(limit, offset)
+    async def list(
+        self, limit: int, offset: int, *, namespace: str | None = None, search: str | None = None
+    ) -> Page[Conversation]:
+        if not is_storable(namespace or "") or not is_storable(search or ""):
+            return Page((), 0)
+        narrowing = equal("namespace", namespace)
+        condition = f"TRUE{narrowing.sql}"
+
+        def work(connection: sqlite3.Connection) -> Page[Conversation]:
+            if not search:
+                return self.items.page(connection, limit, offset, condition, narrowing.parameters)
+            holding = narrowing & _holding(search.casefold())
+            numbers = _newest(connection, holding)
+            start = cleaning.count(offset)
+            shown = numbers[start : start + cleaning.count(limit)]
+            return Page(tuple(self.items.numbered(connection, shown)), len(numbers))
+
+        return await self._read(work)
+
+    async def ids(self, after: str, limit: int) -> Sequence[str]:
+        sql = "SELECT uuid FROM conversations WHERE deleted = 0 AND uuid > ? ORDER BY uuid LIMIT ?"
+        parameters = (after, cleaning.count(limit))
+        return await self._read(lambda connection: [uuid for (uuid,) in connection.execute(sql, parameters)])
+
+    async def namespaces(self) -> Sequence[Namespace]:
+        return await self._read(list_namespaces)
+
+    async def create_namespace(self, name: str) -> Namespace:
+        name = cleaning.name(self._rules.limits, "name", name)
+        return await self._write(lambda connection, _stamp: create_namespace(connection, name))
+
+    async def rename_namespace(self, name: str, new_name: str) -> Namespace:
+        new_name = cleaning.name(self._rules.limits, "new_name", new_name)
+        return await self._write(lambda connection, stamp: rename_namespace(connection, name, new_name, stamp))
+
+    async def delete_namespace(self, name: str) -> int:
+        return await self._write(lambda connection, stamp: delete_namespace(connection, name, stamp))
 
     async def messages(self, conversation_id: str, limit: int, offset: int) -> Page[Message]:
         def work(connection: sqlite3.Connection) -> Page[Message]:
@@ -244,8 +201,24 @@ class SqliteChats(Collection[Conversation]):
 
         return await self._write(work)
 
+    async def put_many(self, threads: Sequence[Thread]) -> Sequence[ThreadPut]:
+        messages = [message for thread in threads for message in thread.messages]
+        self._require_batch([*threads, *messages])
+
+        def work(connection: sqlite3.Connection, stamp: Stamp) -> Sequence[ThreadPut]:
+            conversations = self._putting(connection, [thread.draft for thread in threads], stamp)
+            putting = ThreadPutting(connection, conversations, messages, stamp, self._rules.limits)
+            return [putting.put(thread) for thread in threads]
+
+        return await self._write(work)
+
     async def append(
-        self, conversation_id: str, messages: Sequence[MessageDraft], *, idempotency_key: str | None = None
+        self,
+        conversation_id: str,
+        messages: Sequence[MessageDraft],
+        *,
+        idempotency_key: str | None = None,
+        expected_last_number: int | None = None,
     ) -> Sequence[Message]:
         """New messages at the end. The conversation becomes newer by it, not another version of itself."""
         self._require_batch(messages)
@@ -254,6 +227,7 @@ class SqliteChats(Collection[Conversation]):
             number = self.items.row(connection, conversation_id)["id"]
 
             def make() -> Sequence[str]:
+                _require_last(connection, number, expected_last_number)
                 return [message.uuid for message in self._add(connection, number, messages, stamp)]
 
             uuids = self._once(connection, idempotency_key, (conversation_id, list(messages)), make)
@@ -286,18 +260,54 @@ class SqliteChats(Collection[Conversation]):
         await self._write(work)
 
     async def purge(self, conversation_id: str) -> None:
-        await self._purge(conversation_id)
+        def work(connection: sqlite3.Connection, _stamp: Stamp) -> None:
+            connection.execute(_KEEP_NUMBER)
+            self.items.purge(connection, conversation_id)
+
+        await self._write(work)
+
+    async def last_number(self, conversation_id: str) -> int:
+        return await self._read(
+            lambda connection: _last_number(connection, self.items.row(connection, conversation_id)["id"])
+        )
+
+    def _insert(self, connection: sqlite3.Connection, draft: Struct, stamp: Stamp, **extra: cleaning.SqlValue) -> int:
+        assert isinstance(draft, ConversationDraft)
+        _require_own_session(connection, draft, None)
+        draft = _with_character(connection, draft)
+        if draft.last_modified is UNSET:
+            return super()._insert(connection, draft, stamp, **extra)
+        last_modified = cleaning.time(self._rules.limits, "last_modified", draft.last_modified)
+        number = super()._insert(connection, draft, stamp, **extra)
+        _age(connection, number, last_modified)
+        return number
+
+    def _change(
+        self,
+        connection: sqlite3.Connection,
+        key: Key,
+        draft: Struct,
+        expected_version: int | None,
+        stamp: Stamp,
+        **extra: cleaning.SqlValue,
+    ) -> int:
+        assert isinstance(draft, ConversationDraft)
+        _require_own_session(connection, draft, str(key))
+        draft = _with_character(connection, draft)
+        return super()._change(connection, key, draft, expected_version, stamp, **extra)
 
     def _add(
         self, connection: sqlite3.Connection, conversation: int, drafts: Sequence[MessageDraft], stamp: Stamp
     ) -> Sequence[Message]:
-        position = connection.execute(_NEXT_POSITION, (conversation,)).fetchone()[0]
+        position = connection.execute(NEXT_POSITION, (conversation,)).fetchone()[0]
+        next_number = connection.execute(NEXT_NUMBER).fetchone()[0]
         numbers = [
             MESSAGES.insert(
                 connection,
-                _with_sender(draft),
+                with_sender(draft),
                 stamp,
                 self._rules.limits,
+                id=next_number + offset,
                 conversation_id=conversation,
                 position=position + offset,
             )
@@ -309,14 +319,8 @@ class SqliteChats(Collection[Conversation]):
         return messages
 
 
-_NEXT_POSITION = "SELECT coalesce(max(position) + 1, 0) FROM messages WHERE conversation_id = ?"
-
-
-def _with_sender(draft: MessageDraft) -> MessageDraft:
-    """Who speaks is the role, where no name was given."""
-    if draft.sender is UNSET or not draft.sender:
-        return replace(draft, sender=_DEFAULT_ROLE if draft.role is UNSET else draft.role)
-    return draft
+_KEEP_NUMBER = f"INSERT OR REPLACE INTO state SELECT 'last_message_number', CAST(({NEXT_NUMBER}) - 1 AS TEXT)"
+_LAST_NUMBER = "SELECT id FROM messages WHERE conversation_id = ? ORDER BY position DESC LIMIT 1"
 
 
 def _touch(connection: sqlite3.Connection, message: int, time: str) -> None:
@@ -326,3 +330,88 @@ def _touch(connection: sqlite3.Connection, message: int, time: str) -> None:
         "WHERE id = (SELECT conversation_id FROM messages WHERE id = ?2)",
         (time, message),
     )
+
+
+def _age(connection: sqlite3.Connection, conversation: int, time: str) -> None:
+    connection.execute(
+        "UPDATE conversations SET last_modified = max(last_modified, ?) WHERE id = ?", (time, conversation)
+    )
+
+
+def _last_number(connection: sqlite3.Connection, conversation: int) -> int:
+    found = connection.execute(_LAST_NUMBER, (conversation,)).fetchone()
+    return found[0] if found else 0
+
+
+def _require_last(connection: sqlite3.Connection, conversation: int, expected: int | None) -> None:
+    if expected is None:
+        return
+    last = _last_number(connection, conversation)
+    if last != expected:
+        raise Conflict(
+            f"the conversation has moved on: its last message has number {last}, expected was {expected}",
+            {"last_number": last, "expected_last_number": expected},
+        )
+
+
+def _require_own_session(connection: sqlite3.Connection, draft: ConversationDraft, own: str | None) -> None:
+    if draft.session_id is UNSET or not draft.session_id or not is_storable(draft.session_id):
+        return
+    sql = "SELECT uuid FROM conversations WHERE session_id = ? AND session_id <> '' AND deleted = 0"
+    found = connection.execute(sql, (draft.session_id,)).fetchone()
+    if found is not None and found[0] != own:
+        raise Conflict(f"session_id: got {draft.session_id!r}, which is that of conversation {found[0]!r}")
+
+
+def _with_character(connection: sqlite3.Connection, draft: ConversationDraft) -> ConversationDraft:
+    """The number that a character has in this library, in place of its uuid; none where there is no such character."""
+    if draft.character is UNSET or not is_storable(draft.character):
+        return draft
+    sql = "SELECT id FROM characters WHERE uuid = ? AND deleted = 0"
+    found = connection.execute(sql, (draft.character,)).fetchone()
+    return replace(draft, character_id=found[0] if found else None)
+
+
+# Messages that were found
+
+
+def _titles(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, str]:
+    """Of the conversations in which some messages stand, by the messages' numbers."""
+    rows = connection.execute(
+        "SELECT m.id, c.title FROM json_each(?) wanted CROSS JOIN messages m ON m.id = wanted.value "
+        "CROSS JOIN conversations c ON c.id = m.conversation_id",
+        (json_list(numbers),),
+    )
+    return dict(rows.fetchall())
+
+
+def _exact_found(connection: sqlite3.Connection, matches: Matches, *, is_complete: bool) -> ExactFound:
+    numbers = [match.number for match in matches.found]
+    titles = _titles(connection, numbers)
+    hits = [
+        ExactHit(message=message, title=titles[message.number], snippet=match.snippet, rank=match.rank)
+        for match, message in zip(matches.found, MESSAGES.numbered(connection, numbers), strict=True)
+    ]
+    return ExactFound(hits=tuple(hits), read_as=matches.read_as, is_ranked=matches.is_ranked, is_complete=is_complete)
+
+
+# SQLite compares no longer ones, and no id is as long.
+_PATTERN_MAX_CHARS = 10_000
+
+
+def _holding(text: str) -> Filter:
+    """Conversations with a folded text in their title or id. To fold a title costs ten times what looking into it does,
+    so it is done only where letters beyond ASCII are in play."""
+    if not text.isascii() or len(text) > _PATTERN_MAX_CHARS:
+        return Filter(("instr(casefold(title), ?)",), (text,))
+    pattern = re.sub(r"([\\%_])", r"\\\1", text)
+    is_like = "LIKE '%' || ? || '%' ESCAPE '\\'"
+    others = "(length(CAST(title AS BLOB)) <> length(title) AND instr(casefold(title), ?))"
+    return Filter((f"(title {is_like} OR uuid {is_like} OR {others})",), (pattern, pattern, text))
+
+
+def _newest(connection: sqlite3.Connection, narrowing: Filter) -> list[int]:
+    # By an index all rows would be read in the order of their age, each from another page.
+    rows = f"SELECT id FROM conversations NOT INDEXED WHERE deleted = 0{narrowing.sql}"
+    sql = f"{rows} ORDER BY last_modified DESC, id DESC"
+    return [number for (number,) in connection.execute(sql, narrowing.parameters)]

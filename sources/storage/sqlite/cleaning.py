@@ -153,6 +153,9 @@ def _text(field: str, value: Any, limit: int) -> str:
 
 
 def _keepable(field: str, value: str) -> str:
+    # Most texts are ASCII, which Python knows without looking at them.
+    if value.isascii() and "\0" not in value:
+        return value
     found = _UNKEEPABLE.search(value)
     if found:
         raise refusal(field, f"U+{ord(found[0]):04X} at character {found.start()}", "text without NUL and surrogates")

@@ -7,12 +7,13 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 from sources.records import Found, Page, Row
-from sources.storage.contract import Search
-from sources.storage.sqlite.cleaning import Limits, name, refusal, time_of
+from sources.storage.contract import Put, Search
+from sources.storage.sqlite.cleaning import Limits, SqlValue, count, name, refusal, time_of
 from sources.storage.sqlite.connection import Work
 from sources.storage.sqlite.database import Database
 from sources.storage.sqlite.idempotency import KeyMemory, once
 from sources.storage.sqlite.items import Items, Key, Stamp
+from sources.storage.sqlite.putting import Held, Putting, held_rows, uuid_of
 from sources.storage.sqlite.ranking import Ranking
 from sources.storage.sqlite.target import Target
 
@@ -26,6 +27,7 @@ class Rules(Struct, frozen=True):
     limits: Limits
     keys: KeyMemory
     ranked_rows_max: int
+    scanned_rows_max: int
     clock: Callable[[], float]
 
 
@@ -56,13 +58,22 @@ class Collection(Generic[R]):
 
     # What one item needs done in its transaction; an item with parts does more.
 
-    def _insert(self, connection: sqlite3.Connection, draft: Struct, stamp: Stamp) -> int:
-        return self.items.insert(connection, draft, stamp, self._rules.limits)
+    def _insert(self, connection: sqlite3.Connection, draft: Struct, stamp: Stamp, **extra: SqlValue) -> int:
+        return self.items.insert(connection, draft, stamp, self._rules.limits, **extra)
 
     def _change(
-        self, connection: sqlite3.Connection, key: Key, draft: Struct, expected_version: int | None, stamp: Stamp
+        self,
+        connection: sqlite3.Connection,
+        key: Key,
+        draft: Struct,
+        expected_version: int | None,
+        stamp: Stamp,
+        **extra: SqlValue,
     ) -> int:
-        return self.items.update(connection, key, draft, expected_version, stamp, self._rules.limits)
+        return self.items.update(connection, key, draft, expected_version, stamp, self._rules.limits, **extra)
+
+    def _holds(self, connection: sqlite3.Connection, number: int, draft: Struct) -> bool:
+        return self.items.holds(connection, number, draft, self._rules.limits)
 
     # The calls that every collection offers under its own names.
 
@@ -71,6 +82,12 @@ class Collection(Generic[R]):
 
     async def _list(self, limit: int, offset: int) -> Page[R]:
         return await self._read(lambda connection: self.items.page(connection, limit, offset))
+
+    async def _list_after(self, uuid: str, limit: int) -> Sequence[R]:
+        parameters = (uuid, count(limit))
+        return await self._read(
+            lambda connection: self.items.select(connection, "uuid > ? ORDER BY uuid LIMIT ?", parameters)
+        )
 
     async def _create(self, draft: Struct, idempotency_key: str | None) -> R:
         def work(connection: sqlite3.Connection, stamp: Stamp) -> R:
@@ -82,23 +99,69 @@ class Collection(Generic[R]):
 
         return await self._write(work)
 
-    async def _create_many(self, drafts: Sequence[Struct]) -> Sequence[R]:
+    async def _create_many(self, drafts: Sequence[Struct], idempotency_key: str | None = None) -> Sequence[R]:
         self._require_batch(drafts)
 
         def work(connection: sqlite3.Connection, stamp: Stamp) -> Sequence[R]:
-            numbers = [self._insert(connection, draft, stamp) for draft in drafts]
-            return [self.items.made(connection, number) for number in numbers]
+            def make() -> Sequence[R]:
+                numbers = [self._insert(connection, draft, stamp) for draft in drafts]
+                return [self.items.made(connection, number) for number in numbers]
+
+            if idempotency_key is None:
+                return make()
+            uuids = self._once(connection, idempotency_key, list(drafts), lambda: [row.uuid for row in make()])
+            return [self.items.get_by_uuid(connection, uuid) for uuid in uuids]
 
         return await self._write(work)
 
-    async def _update(self, key: Key, draft: Struct, expected_version: int | None) -> R:
+    async def _put_many(self, drafts: Sequence[Struct]) -> Sequence[Put]:
+        self._require_batch(drafts)
+
+        def work(connection: sqlite3.Connection, stamp: Stamp) -> Sequence[Put]:
+            putting = self._putting(connection, drafts, stamp)
+            return [putting.put(draft) for draft in drafts]
+
+        return await self._write(work)
+
+    def _putting(self, connection: sqlite3.Connection, drafts: Sequence[Struct], stamp: Stamp) -> Putting:
+        def insert(draft: Struct, digest: str) -> Held:
+            return Held(self._insert(connection, draft, stamp, arrived=digest), uuid_of(draft), digest)
+
+        def change(found: Held, draft: Struct, digest: str) -> None:
+            key = found.uuid if self.items.key == "uuid" else found.number
+            self._change(connection, key, draft, None, stamp, arrived=digest)
+
+        return Putting(
+            connection=connection,
+            table=self.items.table,
+            held=held_rows(connection, self.items.table, drafts),
+            insert=insert,
+            change=change,
+            is_same=lambda found, draft: self._holds(connection, found.number, draft),
+        )
+
+    async def _update(
+        self, key: Key, draft: Struct, expected_version: int | None, idempotency_key: str | None = None
+    ) -> R:
         def work(connection: sqlite3.Connection, stamp: Stamp) -> R:
-            return self.items.made(connection, self._change(connection, key, draft, expected_version, stamp))
+            def make() -> Sequence[str]:
+                number = self._change(connection, key, draft, expected_version, stamp)
+                return [self.items.made(connection, number).uuid]
+
+            [uuid] = self._once(connection, idempotency_key, ("update", key, draft, expected_version), make)
+            return self.items.get_by_uuid(connection, uuid)
 
         return await self._write(work)
 
-    async def _delete(self, key: Key, expected_version: int | None) -> None:
-        await self._write(lambda connection, stamp: self.items.delete(connection, key, expected_version, stamp))
+    async def _delete(self, key: Key, expected_version: int | None, idempotency_key: str | None = None) -> None:
+        def work(connection: sqlite3.Connection, stamp: Stamp) -> None:
+            def make() -> Sequence[str]:
+                self.items.delete(connection, key, expected_version, stamp)
+                return ()
+
+            self._once(connection, idempotency_key, ("delete", key, expected_version), make)
+
+        await self._write(work)
 
     async def _purge(self, key: Key) -> None:
         await self._write(lambda connection, _stamp: self.items.purge(connection, key))

@@ -3,7 +3,10 @@
 Only the places where a word can be are looked at, so that scoring a page of hits costs a fraction of finding it.
 """
 
+from abc import ABC, abstractmethod
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 
 from sources.query import Phrase, Prefix, Term, Word
 from sources.segment import fold, segment, stem
@@ -13,20 +16,26 @@ class Counter:
     """The terms of one query, prepared to be counted in many texts."""
 
     def __init__(self, terms: Sequence[Term]) -> None:
-        self._counts = [_count_of(term.word) for term in terms]
+        self._words = [_counted(term.word) for term in terms]
 
     def count(self, form: str) -> list[int]:
         """For each term how often it occurs."""
         spaced = f" {form} "
-        return [count(spaced) for count in self._counts]
+        return [word.count(spaced) for word in self._words]
+
+    def count_each(self, forms: Sequence[str]) -> list[tuple[int, ...]]:
+        """The same for many texts, which are looked through as one."""
+        texts = _Texts(forms)
+        return list(zip(*[word.count_each(texts) for word in self._words], strict=True))
 
 
-def _count_of(word: Word) -> Callable[[str], int]:
-    """Of a word's alternatives the one that occurs most counts: they overlap."""
-    needles = [_needle(phrase) for phrase in word.alternatives]
-    if len(needles) == 1:
-        return needles[0].count
-    return lambda spaced: max([needle.count(spaced) for needle in needles])
+class _Texts:
+    """Texts one after the other, each with a space before it, and where those spaces are."""
+
+    def __init__(self, forms: Sequence[str]) -> None:
+        self.spaced = " ".join(["", *forms, ""])
+        self.starts = list(accumulate([len(form) + 1 for form in forms[:-1]], initial=0))
+        self.forms = forms
 
 
 def _start(root: str) -> str:
@@ -54,7 +63,18 @@ def _fullest(fields: Sequence[tuple[str, str]], counter: Counter, form: Callable
     return found
 
 
-class _Stem:
+class _Needle(ABC):
+    """What is counted."""
+
+    @abstractmethod
+    def count(self, spaced: str) -> int:
+        """How often it is in a text that has a space before each word and after the last."""
+
+    def count_each(self, texts: _Texts) -> list[int]:
+        return [self.count(f" {form} ") for form in texts.forms]
+
+
+class _Stem(_Needle):
     """One word, in all the forms that have its stem."""
 
     def __init__(self, token: str) -> None:
@@ -62,17 +82,28 @@ class _Stem:
         self._start = _start(self._stem)
 
     def count(self, spaced: str) -> int:
-        start, wanted, found = self._start, self._stem, 0
+        return len(self._places(spaced))
+
+    def count_each(self, texts: _Texts) -> list[int]:
+        counts = [0] * len(texts.forms)
+        for place in self._places(texts.spaced):
+            counts[bisect_right(texts.starts, place) - 1] += 1
+        return counts
+
+    def _places(self, spaced: str) -> list[int]:
+        start, wanted = self._start, self._stem
+        found = []
         at = spaced.find(start)
         while at >= 0:
             end = spaced.find(" ", at + 1)
             word = spaced[at + 1 : end]
-            found += word == wanted or stem(word) == wanted
+            if word == wanted or stem(word) == wanted:
+                found.append(at)
             at = spaced.find(start, end)
         return found
 
 
-class _Stump:
+class _Stump(_Needle):
     """All words that begin so."""
 
     def __init__(self, token: str) -> None:
@@ -82,7 +113,7 @@ class _Stump:
         return spaced.count(self._start)
 
 
-class _Row:
+class _Row(_Needle):
     """Words that follow one another; the last may be only the beginning of one."""
 
     def __init__(self, tokens: Sequence[str], *, is_open: bool) -> None:
@@ -107,7 +138,19 @@ class _Row:
         return words[at + last].startswith(self._last) if self._last else stem(words[at + last]) == rest[-1]
 
 
-_Needle = _Stem | _Stump | _Row
+class _Most(_Needle):
+    """Of a word's alternatives the one that occurs most: they overlap."""
+
+    def __init__(self, needles: Sequence[_Needle]) -> None:
+        self._needles = needles
+
+    def count(self, spaced: str) -> int:
+        return max([needle.count(spaced) for needle in self._needles])
+
+
+def _counted(word: Word) -> _Needle:
+    needles = [_needle(phrase) for phrase in word.alternatives]
+    return needles[0] if len(needles) == 1 else _Most(needles)
 
 
 def _needle(phrase: Phrase | Prefix) -> _Needle:

@@ -59,6 +59,8 @@ class Segmented(Struct, frozen=True):
     table: str
     forms: tuple[tuple[str, str], ...]
     index: TextIndex
+    # Whether its words count when it is asked how common a word is in the library.
+    is_counted: bool = True
 
 
 def index_form(text: str) -> str | None:

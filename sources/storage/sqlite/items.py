@@ -4,6 +4,7 @@
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any, Generic, TypeVar
 from uuid import uuid4
@@ -13,6 +14,7 @@ from msgspec import UNSET, Struct
 
 from config.errors import Conflict, NotFound
 from sources.records import Page, Row
+from sources.storage.contract import Kept
 from sources.storage.sqlite.cleaning import (
     Cleaner,
     Limits,
@@ -21,6 +23,7 @@ from sources.storage.sqlite.cleaning import (
     fold_tag,
     is_storable,
     json,
+    line,
     refusal,
     tags,
     time,
@@ -33,6 +36,8 @@ Values = dict[str, SqlValue]
 Key = str | int
 
 _HASH_HEX_CHARS = 32
+# No item was changed as often; and there is room for more changes in what SQLite counts.
+VERSION_MAX = 1 << 53
 
 
 class Stamp(Struct, frozen=True):
@@ -99,9 +104,12 @@ class Items(Generic[R]):
     ) -> None:
         self.table = table
         self.kind = kind
+        self.key = key
         self.index = index
         self._record = record
         self._columns = {column.name: column for column in (*columns, _METADATA, _CREATED_AT)}
+        self._defaults: Values = {column.name: column.default for column in self._columns.values()} | {"tags": "[]"}
+        self._required = tuple(column.name for column in self._columns.values() if column.is_required)
         self._hashed = tuple(hashed)
         self._forms = tuple(forms)
         stored = (*self._columns, "tags", *_BOOKKEEPING)
@@ -109,13 +117,11 @@ class Items(Generic[R]):
         decoders |= {one.name: one.decode for one in derived} | {"tags": read_texts}
         self._fields = tuple((name, decoders.get(name)) for name in (*stored, *(one.name for one in derived)))
         fields = ", ".join((*stored, *(f"({one.sql})" for one in derived)))
-        where = f"FROM {table} WHERE {alive}"
+        self._where = where = f"FROM {table} WHERE {alive}"
         self.live = f"SELECT {fields} {where}"
         self._by_key = f"{self.live} AND {key} = ?"
         self._by_uuid = f"{self.live} AND uuid = ?"
         self._by_number = f"SELECT {fields} FROM {table} WHERE id = ?"
-        self._newest = f"{self.live} ORDER BY last_modified DESC, id DESC LIMIT ? OFFSET ?"
-        self._count = f"SELECT count(*) {where}"
         self._row = f"SELECT id, {', '.join(stored)} {where} AND {key} = ?"
         self._row_names = ("id", *stored)
         self._number = f"SELECT id FROM {table} WHERE {key} = ?"
@@ -150,10 +156,24 @@ class Items(Generic[R]):
         """The row that was just written."""
         return self.record(connection.execute(self._by_number, (number,)).fetchone())
 
-    def page(self, connection: sqlite3.Connection, limit: int, offset: int) -> Page[R]:
-        rows = connection.execute(self._newest, (count(limit), count(offset))).fetchall()
-        total = connection.execute(self._count).fetchone()[0]
+    def page(
+        self,
+        connection: sqlite3.Connection,
+        limit: int,
+        offset: int,
+        condition: str = "TRUE",
+        parameters: Sequence[SqlValue] = (),
+        age: str = "last_modified",
+    ) -> Page[R]:
+        """Of the live items under a condition, newest first."""
+        newest = f"{self.live} AND {condition} ORDER BY {age} DESC, id DESC LIMIT ? OFFSET ?"
+        rows = connection.execute(newest, (*parameters, count(limit), count(offset))).fetchall()
+        total = connection.execute(f"SELECT count(*) {self._where} AND {condition}", parameters).fetchone()[0]
         return Page(tuple(self.record(row) for row in rows), total)
+
+    def numbered(self, connection: sqlite3.Connection, numbers: Sequence[int]) -> list[R]:
+        """The items with these numbers, in the order of the numbers."""
+        return [self.made(connection, number) for number in numbers]
 
     def record(self, row: Sequence[Any]) -> R:
         values = zip(self._fields, row, strict=True)
@@ -169,12 +189,14 @@ class Items(Generic[R]):
         self, connection: sqlite3.Connection, draft: Struct, stamp: Stamp, limits: Limits, **extra: SqlValue
     ) -> int:
         """A new row; `extra` are columns that no draft sets. The number it got."""
-        values = {name: column.default for name, column in self._columns.items()}
-        values |= {"uuid": str(uuid4()), "created_at": stamp.time, "tags": "[]", **extra}
-        values |= self._cleaned(draft, limits)
-        self._require_all(values)
+        values = self._defaults | extra | self._cleaned(draft, limits)
+        if "uuid" not in values:
+            values["uuid"] = str(uuid4())
+        values["created_at"] = values["created_at"] or stamp.time
         values["last_modified"] = values["created_at"]
         values["client_id"] = stamp.client_id
+        values |= _kept(draft, limits)
+        self._require_all(values)
         self._complete(values)
         try:
             number = _insert(connection, self.table, values)
@@ -224,6 +246,13 @@ class Items(Generic[R]):
         """Remove it for good, whether or not it was deleted before."""
         connection.execute(f"DELETE FROM {self.table} WHERE id = ?", (self.number(connection, key),))
 
+    def holds(self, connection: sqlite3.Connection, number: int, draft: Struct, limits: Limits) -> bool:
+        """Whether a row has every value that the draft sets."""
+        values = self._cleaned(draft, limits)
+        fields = ", ".join(values)
+        row = connection.execute(f"SELECT {fields} FROM {self.table} WHERE id = ?", (number,)).fetchone()
+        return bool(row == tuple(values.values()))
+
     def number(self, connection: sqlite3.Connection, key: Key) -> int:
         """The row's number, also of a deleted item."""
         number: int = self._found(connection, self._number, key)[0]
@@ -244,9 +273,9 @@ class Items(Generic[R]):
         return values
 
     def _require_all(self, values: Values) -> None:
-        for column in self._columns.values():
-            if column.is_required and not values[column.name]:
-                raise refusal(column.name, "nothing", "a text")
+        for name in self._required:
+            if not values[name]:
+                raise refusal(name, "nothing", "a text")
 
     def _complete(self, values: dict[str, Any]) -> None:
         """Add what is computed from the other columns."""
@@ -255,9 +284,10 @@ class Items(Generic[R]):
         values.update({form.name: index_form(form.text(values)) for form in self._forms})
 
     def _link_tags(self, connection: sqlite3.Connection, number: int, values: Mapping[str, Any]) -> None:
+        if values["tags"] == "[]":
+            return
         links = [(fold_tag(tag), number) for tag in read_texts(values["tags"])]
-        if links:
-            connection.executemany(f"INSERT INTO {self.table}_tags VALUES (?, ?)", links)
+        connection.executemany(f"INSERT INTO {self.table}_tags VALUES (?, ?)", links)
 
     def _require_version(self, held: Mapping[str, Any], expected: int | None) -> None:
         if expected is not None and expected != held["version"]:
@@ -268,16 +298,34 @@ class Items(Generic[R]):
             )
 
 
+def _kept(draft: Struct, limits: Limits) -> Values:
+    """What an item that comes out of an export of ours was before."""
+    kept = getattr(draft, "kept", UNSET)
+    if not isinstance(kept, Kept):
+        return {}
+    if not 1 <= kept.version <= VERSION_MAX:
+        raise refusal("version", str(kept.version), f"1 to {VERSION_MAX}")
+    return {
+        "version": kept.version,
+        "last_modified": time(limits, "last_modified", kept.last_modified),
+        "client_id": line(limits, "client_id", kept.client_id),
+    }
+
+
 def content_hash(*parts: str) -> str:
     """Parts are told apart by a NUL, which no text here contains."""
     return sha256("\0".join(parts).encode()).hexdigest()[:_HASH_HEX_CHARS]
 
 
 def _insert(connection: sqlite3.Connection, table: str, values: Values) -> int:
-    names, marks = ", ".join(values), ", ".join("?" * len(values))
-    cursor = connection.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(values.values()))
+    cursor = connection.execute(_insert_sql(table, tuple(values)), tuple(values.values()))
     assert cursor.lastrowid is not None
     return cursor.lastrowid
+
+
+@lru_cache
+def _insert_sql(table: str, columns: tuple[str, ...]) -> str:
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))})"
 
 
 def _update(connection: sqlite3.Connection, table: str, number: int, values: Values) -> None:

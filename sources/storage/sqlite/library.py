@@ -5,15 +5,18 @@ from functools import partial
 from config.paths import DataRoot, UserId
 from sources.query import ParsedQuery
 from sources.storage.contract import Corpus
+from sources.storage.sqlite.bookmarks import SqliteBookmarks
 from sources.storage.sqlite.characters import SqliteCharacters
 from sources.storage.sqlite.chats import SqliteChats
 from sources.storage.sqlite.collection import Rules
 from sources.storage.sqlite.database import Database
+from sources.storage.sqlite.making import IndexMaker
 from sources.storage.sqlite.media import SqliteMedia
 from sources.storage.sqlite.notes import SqliteNotes
+from sources.storage.sqlite.observations import SqliteObservations
 from sources.storage.sqlite.opening import Engine, File
 from sources.storage.sqlite.prompts import SqlitePrompts
-from sources.storage.sqlite.schema.chacha import CHACHA
+from sources.storage.sqlite.schema.chacha import CHACHA, CHATS_INDEX
 from sources.storage.sqlite.schema.media import MEDIA
 from sources.storage.sqlite.schema.prompts import PROMPTS
 
@@ -30,6 +33,7 @@ class Shelf:
         self.chacha = Database(chacha, engine, (media, prompts))
         self.media = Database(media, engine, (chacha, prompts))
         self.prompts = Database(prompts, engine, (chacha, media))
+        self.maker = IndexMaker(self.chacha, CHATS_INDEX)
 
     @property
     def files(self) -> tuple[Database, Database, Database]:
@@ -37,6 +41,7 @@ class Shelf:
 
     async def close(self) -> None:
         """The writers last: whoever closes a file last tidies up its log."""
+        await self.maker.close()
         for database in self.files:
             await database.close_reader()
         for database in self.files:
@@ -44,7 +49,7 @@ class Shelf:
 
 
 class SqliteLibrary:
-    """The five collections."""
+    """The five collections, and what was learned."""
 
     def __init__(self, shelf: Shelf, rules: Rules, client_id: str) -> None:
         self._shelf = shelf
@@ -61,7 +66,7 @@ class SqliteLibrary:
 
     @property
     def chats(self) -> SqliteChats:
-        return SqliteChats(self._shelf.chacha, self._rules, self._client_id)
+        return SqliteChats(self._shelf.chacha, self._rules, self._client_id, self._shelf.maker)
 
     @property
     def characters(self) -> SqliteCharacters:
@@ -70,6 +75,14 @@ class SqliteLibrary:
     @property
     def prompts(self) -> SqlitePrompts:
         return SqlitePrompts(self._shelf.prompts, self._rules, self._client_id)
+
+    @property
+    def observations(self) -> SqliteObservations:
+        return SqliteObservations(self._shelf.chacha, self._rules, self._client_id)
+
+    @property
+    def bookmarks(self) -> SqliteBookmarks:
+        return SqliteBookmarks(self._shelf.chacha, self._rules.limits)
 
     async def corpus(self, query: ParsedQuery, deadline_ms: int) -> Corpus:
         return await self._shelf.chacha.corpus(query, deadline_ms)

@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct
 from config.errors import NotFound
 from sources.records import Chunk, Found, Hit, MediaItem, Page, Segment
 from sources.scoring import TITLE_AND_BODY
-from sources.storage.contract import MediaDraft, Search
+from sources.storage.contract import MediaDraft, Put, Search
 from sources.storage.sqlite import cleaning
 from sources.storage.sqlite.collection import Collection
 from sources.storage.sqlite.counting import Counter
@@ -97,6 +97,7 @@ def _hit(found: Candidate, _search: Search, _counter: Counter) -> Hit:
         text=text or title,
         score=found.score,
         holds_all_terms=found.holds_all,
+        bm25=found.bm25,
         created_at=created_at,
         last_modified=last_modified,
         version=version,
@@ -191,11 +192,17 @@ class SqliteMedia(Collection[MediaItem]):
         sql = "SELECT media_type, count(*) FROM media WHERE deleted = 0 GROUP BY media_type ORDER BY 2 DESC, 1"
         return await self._read(lambda connection: dict(connection.execute(sql).fetchall()))
 
+    async def list_after(self, uuid: str, limit: int) -> Sequence[MediaItem]:
+        return await self._list_after(uuid, limit)
+
     async def create(self, draft: MediaDraft, *, idempotency_key: str | None = None) -> MediaItem:
         return await self._create(draft, idempotency_key)
 
     async def create_many(self, drafts: Sequence[MediaDraft]) -> Sequence[MediaItem]:
         return await self._create_many(drafts)
+
+    async def put_many(self, drafts: Sequence[MediaDraft]) -> Sequence[Put]:
+        return await self._put_many(drafts)
 
     async def update(self, media_id: int, draft: MediaDraft, expected_version: int | None = None) -> MediaItem:
         return await self._update(media_id, draft, expected_version)
@@ -210,31 +217,49 @@ class SqliteMedia(Collection[MediaItem]):
 
         await self._write(work)
 
-    def _insert(self, connection: sqlite3.Connection, draft: Struct, stamp: Stamp) -> int:
+    def _insert(self, connection: sqlite3.Connection, draft: Struct, stamp: Stamp, **extra: cleaning.SqlValue) -> int:
         assert isinstance(draft, MediaDraft)
         limits = self._rules.limits
         title = "" if draft.title is UNSET else cleaning.line(limits, "title", draft.title)
         body = body_of(draft, limits) or body_of(MediaDraft(content=""), limits)
         assert body is not None
-        number = self.items.insert(connection, draft, stamp, limits, **_measures(title, body))
+        _require_countable(body)
+        number = self.items.insert(connection, draft, stamp, limits, **_measures(title, body), **extra)
         _add_body(connection, number, body)
         return number
 
     def _change(
-        self, connection: sqlite3.Connection, key: Key, draft: Struct, expected_version: int | None, stamp: Stamp
+        self,
+        connection: sqlite3.Connection,
+        key: Key,
+        draft: Struct,
+        expected_version: int | None,
+        stamp: Stamp,
+        **extra: cleaning.SqlValue,
     ) -> int:
         assert isinstance(draft, MediaDraft)
         held = self.items.row(connection, key)
         title = held["title"] if draft.title is UNSET else cleaning.line(self._rules.limits, "title", draft.title)
         body = body_of(draft, self._rules.limits)
-        extra = (
-            {"content_hash": _hash_with_text(connection, held["id"], title)} if body is None else _measures(title, body)
-        )
+        if body is None:
+            extra["content_hash"] = _hash_with_text(connection, held["id"], title)
+        else:
+            _require_countable(body)
+            extra |= _measures(title, body)
         number = self.items.update(connection, key, draft, expected_version, stamp, self._rules.limits, **extra)
         if body is not None:
             _remove_body(connection, number)
             _add_body(connection, number, body)
         return number
+
+    def _holds(self, connection: sqlite3.Connection, number: int, draft: Struct) -> bool:
+        assert isinstance(draft, MediaDraft)
+        body = body_of(draft, self._rules.limits)
+        if not super()._holds(connection, number, draft):
+            return False
+        row = connection.execute("SELECT title, content_hash, has_transcript FROM media WHERE id = ?", (number,))
+        title, held_hash, has_transcript = row.fetchone()
+        return body is None or (held_hash, has_transcript) == (content_hash(title, body.content), bool(body.segments))
 
     def _one_chunk(self, connection: sqlite3.Connection, media_id: int, sql: str, wanted: str | int) -> Chunk:
         self.items.get(connection, media_id)
@@ -260,9 +285,12 @@ def _hash_with_text(connection: sqlite3.Connection, number: int, title: str) -> 
     return content_hash(title, text)
 
 
-def _add_body(connection: sqlite3.Connection, number: int, body: Body) -> None:
+def _require_countable(body: Body) -> None:
     if len(body.chunks) > CHUNKS_MAX:
         raise cleaning.refusal("content", f"{len(body.chunks)} chunks", f"at most {CHUNKS_MAX}")
+
+
+def _add_body(connection: sqlite3.Connection, number: int, body: Body) -> None:
     connection.execute("INSERT INTO texts VALUES (?, ?)", (number, body.content))
     base = number << CHUNK_BITS
     connection.executemany(

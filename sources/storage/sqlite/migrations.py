@@ -24,7 +24,8 @@ class Blueprint(Struct, frozen=True):
 
     @property
     def indexes(self) -> tuple[TextIndex, ...]:
-        return tuple(dict.fromkeys(table.index for table in self.segmented))
+        """Those in which the words of a library are counted."""
+        return tuple(dict.fromkeys(table.index for table in self.segmented if table.is_counted))
 
 
 def schema_version(connection: sqlite3.Connection) -> int:

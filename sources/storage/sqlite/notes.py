@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from sources.records import Found, Hit, Note, Page
 from sources.scoring import TITLE_AND_BODY
-from sources.storage.contract import NoteDraft, Search
+from sources.storage.contract import NoteDraft, Put, Search
 from sources.storage.sqlite import cleaning
 from sources.storage.sqlite.collection import Collection
 from sources.storage.sqlite.counting import Counter
@@ -63,6 +63,7 @@ def _hit(found: Candidate, _search: Search, _counter: Counter) -> Hit:
         text=content or title,
         score=found.score,
         holds_all_terms=found.holds_all,
+        bm25=found.bm25,
         created_at=created_at,
         last_modified=last_modified,
         version=version,
@@ -99,26 +100,57 @@ class SqliteNotes(Collection[Note]):
     async def list(self, limit: int, offset: int) -> Page[Note]:
         return await self._list(limit, offset)
 
+    async def list_after(self, uuid: str, limit: int) -> Sequence[Note]:
+        return await self._list_after(uuid, limit)
+
     async def create(self, draft: NoteDraft, *, idempotency_key: str | None = None) -> Note:
         return await self._create(draft, idempotency_key)
 
     async def create_many(self, drafts: Sequence[NoteDraft]) -> Sequence[Note]:
         return await self._create_many(drafts)
 
-    async def update(self, note_id: str, draft: NoteDraft, expected_version: int | None = None) -> Note:
-        return await self._update(note_id, draft, expected_version)
+    async def put_many(self, drafts: Sequence[NoteDraft]) -> Sequence[Put]:
+        return await self._put_many(drafts)
 
-    async def append(self, note_id: str, text: str, expected_version: int | None = None) -> Note:
+    async def update(
+        self,
+        note_id: str,
+        draft: NoteDraft,
+        expected_version: int | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> Note:
+        return await self._update(note_id, draft, expected_version, idempotency_key)
+
+    async def append(
+        self,
+        note_id: str,
+        text: str,
+        expected_version: int | None = None,
+        *,
+        separator: str = "",
+        idempotency_key: str | None = None,
+    ) -> Note:
         added = cleaning.text(self._rules.limits, "text", text)
+        request = ("append", note_id, added, expected_version)
 
         def work(connection: sqlite3.Connection, stamp: Stamp) -> Note:
-            whole = NoteDraft(content=self.items.row(connection, note_id)["content"] + added)
-            return self.items.made(connection, self._change(connection, note_id, whole, expected_version, stamp))
+            def make() -> Sequence[str]:
+                held: str = self.items.row(connection, note_id)["content"]
+                between = "" if not held or held.endswith(separator) else separator
+                whole = NoteDraft(content=f"{held}{between}{added}")
+                self._change(connection, note_id, whole, expected_version, stamp)
+                return [note_id]
+
+            [uuid] = self._once(connection, idempotency_key, request, make)
+            return self.items.get_by_uuid(connection, uuid)
 
         return await self._write(work)
 
-    async def delete(self, note_id: str, expected_version: int | None = None) -> None:
-        await self._delete(note_id, expected_version)
+    async def delete(
+        self, note_id: str, expected_version: int | None = None, *, idempotency_key: str | None = None
+    ) -> None:
+        await self._delete(note_id, expected_version, idempotency_key)
 
     async def purge(self, note_id: str) -> None:
         await self._purge(note_id)

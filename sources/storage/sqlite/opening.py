@@ -21,6 +21,7 @@ _STATEMENTS_CACHED = 256
 _LOG_MAX_BYTES = 8 * 1024 * 1024
 _SIBLING_CACHE_KIB = 128
 _PAUSE_S = 0.005
+_MIGRATION_MAX_S = 600.0
 
 _SAFETY = (
     f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}",
@@ -76,7 +77,9 @@ def connect_writer(file: File, engine: Engine, due: float) -> JobConnection:
     connection = _connect(file.path(), engine.writing, due)
     try:
         if not is_current(file.blueprint, schema_version(connection)):
-            connection.perform(Job(lambda opened: migrate(file.blueprint, opened), due), "BEGIN IMMEDIATE")
+            # Whoever waits is let go at the deadline; a large file is brought up to date all the same, for the next.
+            job = Job(lambda opened: migrate(file.blueprint, opened), max(due, time.monotonic() + _MIGRATION_MAX_S))
+            connection.perform(job, "BEGIN IMMEDIATE")
     except BaseException:
         connection.close()
         raise

@@ -2,24 +2,16 @@
 
 # ruff: noqa: S608 - SQL here is made of constants alone; values are parameters
 
-from typing import NamedTuple
-
 from msgspec import Struct
 
 from sources.storage.sqlite.bands import Band
 from sources.storage.sqlite.target import Filter, Target
 
-# Added to the rank of what comes first in its band: far beyond any bm25.
-_FIRST = 1e6
-
 Statement = tuple[str, tuple[str | int, ...]]
 
 
-class Place(NamedTuple):
-    """An entry that was found, and its rank: the lower, the better."""
-
-    number: int
-    rank: float
+# An entry that was found: its number, its rank (the lower, the better), and whether it is of those that come first.
+Place = tuple[int, float, int]
 
 
 class Places(Struct, frozen=True):
@@ -37,9 +29,9 @@ class Places(Struct, frozen=True):
     def found(self, limit: int, offset: int) -> Statement:
         sql, parameters = self._entries()
         order = {
-            "rank": "rank, number DESC",
+            "rank": f"{'is_first DESC, ' if self.band.first else ''}rank, number DESC",
             "newest": "number DESC",
-            "recent": f"age DESC, number >> {self.item_bits} DESC, rank",
+            "recent": f"{self.target.age} DESC, number >> {self.item_bits} DESC, rank",
         }
         return f"{sql} ORDER BY {order[self.band.order]} LIMIT ? OFFSET ?", (*parameters, limit, offset)
 
@@ -51,10 +43,18 @@ class Places(Struct, frozen=True):
         return f"SELECT min(rank), max(rank) FROM ({items})", parameters
 
     def count(self) -> Statement:
-        """How many items."""
+        """How many entries."""
         sql, parameters = self._matching()
-        item = f"DISTINCT {self._number} >> {self.item_bits}" if self.item_bits else self._number
-        return f"SELECT count({item}) {sql}", parameters
+        return f"SELECT count(*) {sql}", parameters
+
+    def numbers(self) -> Statement:
+        """Their numbers, as one JSON list: a row for each would take the interpreter's lock as often."""
+        sql, parameters = self._matching()
+        return f"SELECT json_group_array({self._number}) {sql}", parameters
+
+    def count_items(self) -> Statement:
+        sql, parameters = self._matching()
+        return f"SELECT count(DISTINCT {self._number} >> {self.item_bits}) {sql}", parameters
 
     @property
     def _number(self) -> str:
@@ -62,12 +62,12 @@ class Places(Struct, frozen=True):
 
     def _entries(self) -> Statement:
         sql, parameters = self._matching()
-        age = f", {self.target.age} AS age" if self.band.order == "recent" else ""
         rank = self.target.bm25 if self.is_ranked else "0.0"
-        if self.is_ranked and self.band.first:
-            rank = f"{rank} - {_FIRST} * ({self._number} IN ({self._numbers()}))"
+        first = "0"
+        if self.band.first:
+            first = f"{self._number} IN ({self._numbers()})"
             parameters = (self.band.first, *parameters)
-        return f"SELECT {self._number} AS number, {rank} AS rank{age} {sql}", parameters
+        return f"SELECT {self._number} AS number, {rank} AS rank, {first} AS is_first {sql}", parameters
 
     def _matching(self) -> Statement:
         table = self.target.index.table
@@ -82,8 +82,3 @@ class Places(Struct, frozen=True):
     def _numbers(self) -> str:
         table = self.target.index.table
         return f"SELECT rowid FROM {table} WHERE {table} MATCH ?"
-
-
-def is_first(rank: float) -> bool:
-    """Whether a rank is that of an entry which comes first in its band."""
-    return rank < -_FIRST / 2

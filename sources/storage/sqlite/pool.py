@@ -44,6 +44,7 @@ class SqliteLibraries:
             limits=limits_of(settings),
             keys=KeyMemory(settings.idempotency_ttl_s, settings.idempotency_max_keys),
             ranked_rows_max=settings.search_ranked_rows_max,
+            scanned_rows_max=settings.message_scan_max_rows,
             clock=clock,
         )
         self._open_max = settings.library_open_max or _affordable_users()

@@ -8,15 +8,16 @@ from typing import Any
 
 import msgspec
 
+from config.errors import NotFound
 from sources.records import Found, Hit, Page, Prompt, PromptArgument
 from sources.scoring import TITLE_AND_BODY
 from sources.segment import fold
-from sources.storage.contract import PromptDraft, Search
+from sources.storage.contract import PromptDraft, Put, Search
 from sources.storage.sqlite import cleaning
 from sources.storage.sqlite.collection import Collection
 from sources.storage.sqlite.counting import Counter, best_field
 from sources.storage.sqlite.index import counted_form
-from sources.storage.sqlite.items import Column, Derived, Items, form_of, read_texts
+from sources.storage.sqlite.items import Column, Derived, Items, Stamp, form_of, read_texts
 from sources.storage.sqlite.schema.prompts import PROMPTS_INDEX
 from sources.storage.sqlite.target import Candidate, Filter, Target, dated, equal, json_list, tagged
 
@@ -92,6 +93,7 @@ def _hit(found: Candidate, search: Search, counter: Counter) -> Hit:
         text=text,
         score=found.score,
         holds_all_terms=found.holds_all,
+        bm25=found.bm25,
         created_at=created_at,
         last_modified=last_modified,
         version=version,
@@ -115,6 +117,8 @@ TARGET = Target(
     hit=_hit,
 )
 
+_BY_NAME = "name = ?1 COLLATE NOCASE ORDER BY name = ?1 DESC, last_modified DESC, id DESC LIMIT 1"
+
 
 class SqlitePrompts(Collection[Prompt]):
     source = "prompts"
@@ -128,17 +132,48 @@ class SqlitePrompts(Collection[Prompt]):
 
     async def get_by_name(self, name: str) -> Prompt:
         """In any case, if not as it is written; of several, the one changed last."""
-        condition = "name = ?1 COLLATE NOCASE ORDER BY name = ?1 DESC, last_modified DESC, id DESC LIMIT 1"
-        return await self._read(lambda connection: self.items.first(connection, condition, name))
+        return await self._read(lambda connection: self.items.first(connection, _BY_NAME, name))
 
     async def list(self, limit: int, offset: int) -> Page[Prompt]:
         return await self._list(limit, offset)
+
+    async def list_after(self, uuid: str, limit: int) -> Sequence[Prompt]:
+        return await self._list_after(uuid, limit)
 
     async def create(self, draft: PromptDraft, *, idempotency_key: str | None = None) -> Prompt:
         return await self._create(draft, idempotency_key)
 
     async def create_many(self, drafts: Sequence[PromptDraft]) -> Sequence[Prompt]:
         return await self._create_many(drafts)
+
+    async def save(
+        self, draft: PromptDraft, expected_version: int | None = None, *, idempotency_key: str | None = None
+    ) -> Prompt:
+        name = cleaning.name(self._rules.limits, "name", draft.name)
+
+        def work(connection: sqlite3.Connection, stamp: Stamp) -> Prompt:
+            def make() -> Sequence[str]:
+                number = self._save(connection, name, draft, expected_version, stamp)
+                return [self.items.made(connection, number).uuid]
+
+            [uuid] = self._once(connection, idempotency_key, ("save", draft, expected_version), make)
+            return self.items.get_by_uuid(connection, uuid)
+
+        return await self._write(work)
+
+    def _save(
+        self, connection: sqlite3.Connection, name: str, draft: PromptDraft, expected_version: int | None, stamp: Stamp
+    ) -> int:
+        try:
+            held = self.items.first(connection, _BY_NAME, name)
+        except NotFound:
+            if expected_version:
+                raise
+            return self._insert(connection, draft, stamp)
+        return self._change(connection, held.id, draft, expected_version, stamp)
+
+    async def put_many(self, drafts: Sequence[PromptDraft]) -> Sequence[Put]:
+        return await self._put_many(drafts)
 
     async def update(self, prompt_id: int, draft: PromptDraft, expected_version: int | None = None) -> Prompt:
         return await self._update(prompt_id, draft, expected_version)

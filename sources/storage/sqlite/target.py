@@ -32,7 +32,7 @@ class Filter(Struct, frozen=True):
         return "".join(f" AND {condition}" for condition in self.conditions)
 
 
-class Candidate(Struct):
+class Candidate(Struct, gc=False):
     """An entry that may become a hit: its row, its texts as they are counted, and what orders it among its equals."""
 
     row: Sequence[Any]
@@ -43,7 +43,7 @@ class Candidate(Struct):
     age: str
     identity: str | int
     # Filled in by the ranking.
-    rank: float = 0.0
+    bm25: float | None = None
     more_in_item: int = 0
     holds_all: bool = False
     score: float = 0.0
@@ -83,9 +83,9 @@ def is_filtered(search: Search) -> bool:
     )
 
 
-def json_list(numbers: Sequence[int]) -> str:
-    """For `json_each`, which makes a table of it: so a statement has one text, however many numbers there are."""
-    return msgspec.json.encode(numbers).decode()
+def json_list(values: Sequence[int | str]) -> str:
+    """For `json_each`, which makes a table of it: so a statement has one text, however many values there are."""
+    return msgspec.json.encode(values).decode()
 
 
 def tagged(search: Search, table: str, number: str) -> Filter:

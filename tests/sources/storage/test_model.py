@@ -3,6 +3,7 @@
 import asyncio
 import tempfile
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,9 +15,11 @@ from sources.query import parse
 from sources.storage.contract import (
     CharacterDraft,
     ConversationDraft,
+    ExactSearch,
     Library,
     MediaDraft,
     MessageDraft,
+    MessageSearch,
     NoteDraft,
     PromptDraft,
     Search,
@@ -28,6 +31,8 @@ T = TypeVar("T")
 
 # Words of several scripts, of which none is the beginning or the stem of another.
 WORDS = ("tea", "C++", "naïve", "東京", "Straße", "🎉", "getUserName", "день")
+# No word to those who take words as they stand.
+WITHOUT_LETTERS = "🎉"
 OWNERS = ("ada", "ben")
 # A place for each word, so that a text is a set of words.
 texts = st.lists(st.sampled_from(WORDS), unique=True, max_size=4).map(tuple)
@@ -178,6 +183,19 @@ class LibraryMachine(RuleBasedStateMachine):
         assert hits == {
             place for (who, key), talk in self.chats.items() if who == owner for place in _told(key, talk, word)
         }
+        await self._compare_messages(library, owner, word)
+
+    async def _compare_messages(self, library: Library, owner: str, word: str) -> None:
+        """By the text itself, in titles as well, and by words as they stand."""
+        talks = [talk for (who, _), talk in self.chats.items() if who == owner]
+        held = {message for _, messages in talks for message, words in messages if word in words}
+        titled = {message for title, messages in talks if word in title for message, _ in messages}
+        search = MessageSearch(text=word.upper(), limit=1_000, deadline_ms=10_000)
+        while not (found := await library.chats.messages_with(search)).is_complete:
+            pass
+        assert {hit.message.id for hit in found.hits} == held | titled
+        exact = await library.chats.match_messages(ExactSearch(expression=f'"{word}"', limit=1_000, deadline_ms=10_000))
+        assert {hit.message.id for hit in exact.hits} == (held if word != WITHOUT_LETTERS else set())
 
     def teardown(self) -> None:
         if not hasattr(self, "opened"):
@@ -201,7 +219,8 @@ def _told(key: str, talk: Any, word: str) -> list[tuple[str, str | None]]:
 
 
 class SqliteMachine(LibraryMachine):
-    open_engine = staticmethod(open_sqlite)
+    # So that an index for parts of words is made as soon as there are some messages.
+    open_engine = staticmethod(partial(open_sqlite, message_scan_max_rows=10))
     check_files = staticmethod(check_files)
 
 

@@ -220,6 +220,19 @@ async def test_a_word_weighs_as_much_as_it_is_rare_in_the_whole_library(ada: Lib
     assert len({hit.score for hit in alike.hits}) == 1
 
 
+@every_kind
+async def test_hits_tell_their_rank_wherever_matches_were_ranked(kind: Kind, ada: Library, ben: Library) -> None:
+    for library in (ada, ben):
+        await fill(kind, library, 12)
+    first = await kind.collection(ada).search(ask("tea milk", limit=3))
+    assert all(hit.bm25 is not None and hit.bm25 < 0 for hit in first.hits)
+    again = await kind.collection(ada).search(ask("tea milk", limit=1, offset=1))
+    assert again.hits[0].bm25 == first.hits[1].bm25
+    assert [hit.bm25 for hit in (await kind.collection(ben).search(ask("tea milk", limit=3))).hits] == [
+        hit.bm25 for hit in first.hits
+    ]
+
+
 async def test_the_weights_follow_what_is_written_in_any_file(ada: Library) -> None:
     await ada.notes.create_many([NoteDraft(content="chai"), NoteDraft(content="milk")])
     before = {hit.text: hit.score for hit in (await ada.notes.search(ask("chai milk"))).hits}

@@ -1,10 +1,10 @@
-"""Notes, conversations with their messages, and characters."""
+"""Notes, conversations with their messages, characters, and what was learned."""
 
 # ruff: noqa: S608 - SQL here is made of constants alone; values are parameters
 
 from sources.storage.sqlite.index import Segmented, TextIndex
 from sources.storage.sqlite.migrations import Blueprint
-from sources.storage.sqlite.schema.shared import ITEM_COLUMNS, SHARED_TABLES, item_indexes
+from sources.storage.sqlite.schema.shared import ITEM_COLUMNS, SHARED_TABLES, arrived_column, item_indexes
 
 NOTES_INDEX = TextIndex("notes_index", ("title", "content"))
 # Messages under their number, titles of conversations under theirs made negative: one ranking for both.
@@ -168,13 +168,86 @@ _CHARACTERS = (
     ),
 )
 
+_NAMESPACES = (
+    "UPDATE conversations SET namespace = 'default' WHERE namespace = ''",
+    # Of conversations that share a session the newest keeps it.
+    """UPDATE conversations SET session_id = '' WHERE id IN (
+        SELECT id FROM (
+            SELECT id, row_number() OVER (PARTITION BY session_id ORDER BY last_modified DESC, id DESC) AS place
+            FROM conversations WHERE deleted = 0 AND session_id <> '')
+        WHERE place > 1)""",
+    """CREATE UNIQUE INDEX conversations_by_session ON conversations (session_id)
+        WHERE deleted = 0 AND session_id <> ''""",
+    """CREATE INDEX conversations_by_namespace ON conversations (namespace, last_modified DESC, id DESC)
+        WHERE deleted = 0""",
+    # Those that were made by name, with or without conversations.
+    "CREATE TABLE namespaces (name TEXT PRIMARY KEY NOT NULL) STRICT, WITHOUT ROWID",
+    # Messages newest first. The last two columns are there so that most rows need not be looked at.
+    "CREATE INDEX messages_by_time ON messages (created_at, id, conversation_id, role) WHERE deleted = 0",
+)
+
+OBSERVATIONS_INDEX = TextIndex("observations_index", ("title", "body"))
+OBSERVATION_FIELDS = ("subtitle", "narrative", "facts", "concepts", "files_read", "files_modified", "type", "project")
+# Everything an observation says but its title, one field a line; lists are written as JSON.
+OBSERVATION_BODY = " || char(10) || ".join(OBSERVATION_FIELDS)
+
+_OBSERVATIONS = (
+    f"""CREATE TABLE observations (
+        id INTEGER PRIMARY KEY,
+        type TEXT NOT NULL,
+        title TEXT NOT NULL,
+        subtitle TEXT NOT NULL,
+        narrative TEXT NOT NULL,
+        facts TEXT NOT NULL,
+        concepts TEXT NOT NULL,
+        files_read TEXT NOT NULL,
+        files_modified TEXT NOT NULL,
+        project TEXT NOT NULL,
+        session_id TEXT NOT NULL,
+        origin TEXT NOT NULL,
+        conversation_id TEXT,
+        line_start INTEGER,
+        line_end INTEGER,
+        {ITEM_COLUMNS},
+        title_seg TEXT,
+        body_seg TEXT
+    ) STRICT""",
+    *item_indexes("observations"),
+    "CREATE INDEX observations_by_time ON observations (created_at, id) WHERE deleted = 0",
+    # The values that filters ask for, in the form in which they are compared.
+    """CREATE TABLE observations_values (
+        field TEXT NOT NULL,
+        folded TEXT NOT NULL,
+        id INTEGER NOT NULL REFERENCES observations (id) ON DELETE CASCADE,
+        PRIMARY KEY (field, folded, id)
+    ) STRICT, WITHOUT ROWID""",
+    "CREATE INDEX observations_values_of_item ON observations_values (id)",
+    f"""CREATE VIEW observations_index_source AS
+        SELECT id, coalesce(title_seg, title) AS title, coalesce(body_seg, {OBSERVATION_BODY}) AS body
+        FROM observations WHERE deleted = 0""",
+    *OBSERVATIONS_INDEX.ddl(),
+    *OBSERVATIONS_INDEX.triggers(
+        "observations", ", ".join(("title", *OBSERVATION_FIELDS, "title_seg", "body_seg", "deleted"))
+    ),
+)
+
 CHACHA = Blueprint(
     kind="chacha",
-    migrations=((*SHARED_TABLES, *_NOTES, *_CHATS, *_CHARACTERS),),
+    migrations=(
+        (*SHARED_TABLES, *_NOTES, *_CHATS, *_CHARACTERS),
+        (*_NAMESPACES, *_OBSERVATIONS),
+        arrived_column("notes", "conversations", "messages", "characters", "observations"),
+    ),
     segmented=(
         Segmented("notes", (("title_seg", "title"), ("content_seg", "content")), NOTES_INDEX),
         Segmented("conversations", (("title_seg", "title"),), CHATS_INDEX),
         Segmented("messages", (("text_seg", "sender || ': ' || content"),), CHATS_INDEX),
         Segmented("characters", (("name_seg", "name"), ("body_seg", CHARACTER_BODY)), CHARACTERS_INDEX),
+        Segmented(
+            "observations",
+            (("title_seg", "title"), ("body_seg", OBSERVATION_BODY)),
+            OBSERVATIONS_INDEX,
+            is_counted=False,
+        ),
     ),
 )

@@ -4,7 +4,7 @@
 
 from sources.storage.sqlite.index import Segmented, TextIndex
 from sources.storage.sqlite.migrations import Blueprint
-from sources.storage.sqlite.schema.shared import ITEM_COLUMNS, SHARED_TABLES, item_indexes
+from sources.storage.sqlite.schema.shared import ITEM_COLUMNS, SHARED_TABLES, arrived_column, item_indexes
 
 MEDIA_INDEX = TextIndex("media_index", ("title", "text"))
 
@@ -68,7 +68,7 @@ _INDEX = (
 
 MEDIA = Blueprint(
     kind="media",
-    migrations=((*SHARED_TABLES, *_TABLES, *_INDEX),),
+    migrations=((*SHARED_TABLES, *_TABLES, *_INDEX), arrived_column("media")),
     segmented=(
         Segmented("media", (("title_seg", "title"),), MEDIA_INDEX),
         Segmented("chunks", (("text_seg", "text"),), MEDIA_INDEX),

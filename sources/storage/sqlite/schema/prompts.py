@@ -2,7 +2,7 @@
 
 from sources.storage.sqlite.index import Segmented, TextIndex
 from sources.storage.sqlite.migrations import Blueprint
-from sources.storage.sqlite.schema.shared import ITEM_COLUMNS, SHARED_TABLES, item_indexes
+from sources.storage.sqlite.schema.shared import ITEM_COLUMNS, SHARED_TABLES, arrived_column, item_indexes
 
 PROMPT_FIELDS = ("name", "author", "details", "system_prompt", "user_prompt", "keywords")
 PROMPTS_INDEX = TextIndex("prompts_index", PROMPT_FIELDS)
@@ -42,6 +42,6 @@ _PROMPTS = (
 _SEGMENTED = ("name", "author", "details", "system_prompt", "user_prompt", "tags")
 PROMPTS = Blueprint(
     kind="prompts",
-    migrations=((*SHARED_TABLES, *_PROMPTS),),
+    migrations=((*SHARED_TABLES, *_PROMPTS), arrived_column("prompts")),
     segmented=(Segmented("prompts", tuple((f"{name}_seg", name) for name in _SEGMENTED), PROMPTS_INDEX),),
 )

@@ -36,3 +36,9 @@ def item_indexes(table: str) -> tuple[str, ...]:
         ) STRICT, WITHOUT ROWID""",
         f"CREATE INDEX {table}_tags_of_item ON {table}_tags (id)",
     )
+
+
+def arrived_column(*tables: str) -> tuple[str, ...]:
+    """Of the draft from elsewhere that a row was last made of, its digest: by it an item that comes again unchanged is
+    told from one that changed."""
+    return tuple(f"ALTER TABLE {table} ADD COLUMN arrived TEXT" for table in tables)

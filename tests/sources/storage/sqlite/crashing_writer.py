@@ -9,7 +9,10 @@ import os
 import random
 import signal
 import sys
+from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from sources.storage.contract import CharacterDraft, ConversationDraft, Library, MediaDraft, MessageDraft, NoteDraft
 from tests.sources.storage.desk import open_sqlite
@@ -50,12 +53,13 @@ async def write_one(library: Library, turn: int) -> list[str]:
             return [f"characters {character.id}"]
 
 
-def one_round(root: Path, lines: int) -> list[str]:
+def one_round(work: Callable[[int], Coroutine[Any, Any, None]], lines: int) -> list[str]:
+    """What a child told, to the descriptor it is given, before it was killed, after so many lines at least."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
         os.close(reading)
-        asyncio.run(write_forever(root, writing))
+        asyncio.run(work(writing))
     os.close(writing)
     told = b""
     while told.count(b"\n") < lines:
@@ -72,7 +76,7 @@ def main() -> None:
     root, rounds = Path(sys.argv[1]), int(sys.argv[2])
     chance = random.Random(rounds)
     for _ in range(rounds):
-        print("\t".join(one_round(root, chance.randint(1, 40))), flush=True)
+        print("\t".join(one_round(partial(write_forever, root), chance.randint(1, 40))), flush=True)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,10 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from sources.storage.sqlite.exact import EXACT_INDEX
+from sources.storage.sqlite.message_index import MessageIndex
+from sources.storage.sqlite.substring import SUBSTRING_INDEX
+
 
 def check_files(root: Path) -> None:
     """Every file under a data root is whole, and each index in it holds exactly what its rows say."""
@@ -14,10 +18,60 @@ def check_files(root: Path) -> None:
         with opened(file) as connection:
             assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
             for (index,) in connection.execute(
-                "SELECT name FROM sqlite_schema WHERE sql LIKE 'CREATE VIRTUAL TABLE%'"
+                "SELECT name FROM sqlite_schema WHERE sql LIKE 'CREATE VIRTUAL TABLE % USING fts5 (%'"
             ).fetchall():
-                connection.execute(f"INSERT INTO {index} ({index}, rank) VALUES ('integrity-check', 1)")
+                if index not in {SUBSTRING_INDEX.table, EXACT_INDEX.table}:
+                    connection.execute(f"INSERT INTO {index} ({index}, rank) VALUES ('integrity-check', 1)")
                 assert connection.execute(f"SELECT count(*) FROM {index}_queue").fetchone() == (0,)
+            if file.name == "chacha.db":
+                check_message_indexes(connection)
+
+
+def check_message_indexes(connection: sqlite3.Connection) -> None:
+    """An index that is made on demand holds the rows that it has come to, and no others."""
+    for index in (SUBSTRING_INDEX, EXACT_INDEX):
+        progress = index.progress(connection)
+        if progress is not None:
+            # Compared with all rows, where it stands for all of them.
+            rows = int(index is EXACT_INDEX and progress.is_complete)
+            connection.execute(f"INSERT INTO {index.table} ({index.table}, rank) VALUES ('integrity-check', {rows})")
+            assert _held(connection, index) == _due(connection, index)
+
+
+def _held(connection: sqlite3.Connection, index: MessageIndex) -> set[tuple[int, str]]:
+    """Each number with each token that the index has for it."""
+    connection.execute(f"CREATE VIRTUAL TABLE temp.held USING fts5vocab (main, {index.table}, instance)")
+    held = set(connection.execute("SELECT doc, term FROM temp.held").fetchall())
+    connection.execute("DROP TABLE temp.held")
+    return held
+
+
+def _due(connection: sqlite3.Connection, index: MessageIndex) -> set[tuple[int, str]]:
+    progress = index.progress(connection)
+    assert progress is not None
+    rows = connection.execute(
+        "SELECT m.id, m.content FROM messages m JOIN conversations c ON c.id = m.conversation_id "
+        "WHERE m.deleted = 0 AND c.deleted = 0 AND m.id > ?",
+        (progress.messages,),
+    ).fetchall()
+    if index.has_titles:
+        sql = "SELECT -id, title FROM conversations WHERE deleted = 0 AND id > ?"
+        rows += connection.execute(sql, (progress.titles,)).fetchall()
+    tokens = _three_letters if index is SUBSTRING_INDEX else _words
+    return {(number, token) for number, text in rows for token in tokens(text)}
+
+
+def _three_letters(text: str) -> set[str]:
+    padded = f"{text.casefold()}  "
+    return {padded[at : at + 3] for at in range(len(padded) - 2)} if text else set()
+
+
+def _words(text: str) -> set[str]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.execute("CREATE VIRTUAL TABLE words USING fts5 (content, tokenize='unicode61')")
+        connection.execute("INSERT INTO words VALUES (?)", (text,))
+        connection.execute("CREATE VIRTUAL TABLE tokens USING fts5vocab (words, row)")
+        return {token for (token,) in connection.execute("SELECT term FROM tokens")}
 
 
 @contextmanager

@@ -63,6 +63,16 @@ def test_words_in_a_row_are_counted_where_they_stand_in_a_row(
     assert count(" ".join(words), phrase) == found_by_fts5(index, " ".join(words), phrase)
 
 
+@given(
+    texts=st.lists(st.lists(st.sampled_from(WORDS), max_size=6), max_size=5),
+    query=st.sampled_from(["hope", 'happy "running skies"', "gener* tea", "v1.2 ab", "runs hopeful sky"]),
+)
+def test_many_texts_are_counted_as_one_by_one(texts: list[list[str]], query: str) -> None:
+    counter = Counter(parse(query).terms)
+    forms = [segment(" ".join(words)) for words in texts]
+    assert counter.count_each(forms) == [tuple(counter.count(form)) for form in forms]
+
+
 def test_a_stump_is_counted_at_the_beginning_of_words() -> None:
     assert count("teas steam team", Prefix("tea", ("tea",))) == 2
     assert count("green teas, green steam", Prefix("green te", ("green", "te"))) == 1

@@ -6,11 +6,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from config.errors import StorageError
+from config.errors import SourceTimeout, StorageError
 from config.paths import DataRoot
 from sources.segment import SEGMENT_VERSION
-from sources.storage.contract import ConversationDraft, MediaDraft, MessageDraft, NoteDraft
+from sources.storage.contract import ConversationDraft, MediaDraft, MessageDraft, NoteDraft, ObservationDraft
 from sources.storage.sqlite.database import Database
+from sources.storage.sqlite.migrations import migrate
+from sources.storage.sqlite.schema.chacha import CHACHA
 from tests.sources.storage.desk import Desk, ask, open_sqlite
 from tests.sources.storage.sqlite.conftest import WORDS, MakeDatabase
 from tests.sources.storage.sqlite.files import check_files, opened
@@ -20,6 +22,11 @@ NEWER = replace(
     WORDS, migrations=(*WORDS.migrations, ("CREATE TABLE more (id INTEGER)", "INSERT INTO more VALUES (1)"))
 )
 BROKEN = replace(WORDS, migrations=(*WORDS.migrations, ("CREATE TABLE more (id INTEGER)", "no such statement")))
+
+# Takes about a second.
+COUNTING = (
+    "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000000) SELECT count(*) AS n FROM n"
+)
 
 
 def version(file: Path) -> int:
@@ -118,3 +125,45 @@ async def _renewal(library: object) -> None:
     for database in (shelf.chacha, shelf.media):
         assert database._renewal is not None
         await database._renewal
+
+
+async def test_a_chat_file_of_the_first_schema_gains_namespaces_sessions_and_observations(tmp_path: Path) -> None:
+    first = replace(CHACHA, migrations=CHACHA.migrations[:1])
+    async with open_sqlite(tmp_path) as desk:
+        file = DataRoot(tmp_path).prepare_user(desk.context("ada").user_id).chacha
+        with opened(file) as connection:
+            migrate(first, connection)
+            for number, session in enumerate(("s", "s", "", "", "t"), start=1):
+                connection.execute(
+                    "INSERT INTO conversations (uuid, title, namespace, session_id, created_at, last_modified, "
+                    "client_id, content_hash) VALUES (?, 'old', ?, ?, ?2, ?, '', '')",
+                    (f"c{number}", "" if number < 5 else "work", session, f"2026-01-0{number}T00:00:00.000Z"),
+                )
+        async with desk.library("ada") as ada, desk.library("ben") as ben:
+            page = await ada.chats.list(10, 0)
+            assert [(row.id, row.namespace, row.session_id) for row in page.rows] == [
+                ("c5", "work", "t"),
+                ("c4", "default", ""),
+                ("c3", "default", ""),
+                ("c2", "default", "s"),
+                ("c1", "default", ""),
+            ]
+            made = await ada.observations.create(ObservationDraft(title="learned"))
+            assert await ada.observations.get(made.id) == made
+            assert (await ben.chats.list(0, 0)).total == 0
+        assert version(file) == len(CHACHA.migrations)
+
+
+async def test_a_migration_outlasts_the_call_that_began_it(make_database: MakeDatabase, file: Path) -> None:
+    old = make_database()
+    await add(old, "tea")
+    await old.close()
+    slow = replace(WORDS, migrations=(*WORDS.migrations, ("CREATE TABLE more AS " + COUNTING,)))
+    new = make_database(slow, deadline_ms=50)
+    with pytest.raises(SourceTimeout):
+        await all_words(new)
+    async with asyncio.timeout(20):
+        while version(file) == 1:
+            await asyncio.sleep(0.01)
+    await new.close()
+    assert await all_words(make_database(slow)) == ["tea"]

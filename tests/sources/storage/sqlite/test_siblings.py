@@ -10,6 +10,7 @@ from config.errors import StorageError
 from sources.query import parse
 from sources.scoring import TITLE_AND_BODY, Frequencies, Hit, Scorer, TitleMatch, score
 from sources.storage.contract import NoteDraft, PromptDraft
+from sources.storage.sqlite.statistics import OWN_ROWS_MIN
 from tests.sources.storage.desk import Desk, ask, open_sqlite
 
 
@@ -34,6 +35,20 @@ async def test_words_are_counted_in_all_files_and_in_those_that_come_later(tmp_p
         assert await rows_counted(desk) == 51
         async with desk.library("ben") as ben:
             assert (await ben.corpus(parse("tea"), 10_000)).rows == 0
+
+
+async def test_a_source_with_many_rows_weighs_words_by_its_own(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path) as desk:
+        for user, others in (("ada", OWN_ROWS_MIN - 2), ("ben", OWN_ROWS_MIN - 3)):
+            async with desk.library(user) as library:
+                notes = [NoteDraft(content="chai"), NoteDraft(content="milk"), *[NoteDraft(content="water")] * others]
+                await library.notes.create_many(notes)
+                await library.prompts.create_many([PromptDraft(name=f"Chai {n}") for n in range(20)])
+        async with desk.library("ada") as ada, desk.library("ben") as ben:
+            alike = (await ada.notes.search(ask("chai milk"))).hits
+            weighed = (await ben.notes.search(ask("chai milk"))).hits
+    assert len({hit.score for hit in alike}) == 1
+    assert [hit.text for hit in weighed if hit.score == weighed[0].score] == ["milk"]
 
 
 @pytest.mark.parametrize("damage", [slice(0, 100), slice(4096, None)])

@@ -1,0 +1,31 @@
+"""How far things outside the library were read, beside the items that came from them."""
+
+from sources.storage.sqlite.cleaning import Limits, name, text
+from sources.storage.sqlite.connection import JobConnection
+from sources.storage.sqlite.database import Database
+from sources.storage.sqlite.schema.chacha import NOTES_INDEX
+
+_SOURCE = "bookmarks"
+# The table of states holds the library's own as well.
+_PREFIX = "bookmark:"
+
+
+class SqliteBookmarks:
+    def __init__(self, database: Database, limits: Limits) -> None:
+        self._database = database
+        self._limits = limits
+
+    async def get(self, name: str) -> str | None:
+        def work(connection: JobConnection) -> str | None:
+            found = connection.execute("SELECT value FROM state WHERE name = ?", (_PREFIX + name,)).fetchone()
+            return found[0] if found else None
+
+        return await self._database.read(_SOURCE, work)
+
+    async def put(self, name_: str, value: str) -> None:
+        row = (_PREFIX + name(self._limits, "name", name_), text(self._limits, "text", value))
+
+        def work(connection: JobConnection) -> None:
+            connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", row)
+
+        await self._database.write(_SOURCE, NOTES_INDEX, work)

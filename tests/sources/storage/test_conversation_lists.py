@@ -1,0 +1,183 @@
+"""Conversations in lists, namespaces and sessions, and the numbers of messages."""
+
+from typing import Any
+
+import pytest
+
+from config.errors import Conflict, InvalidParams, NotFound
+from sources.records import Namespace
+from sources.storage.contract import ConversationDraft, Library, MessageDraft
+
+
+async def titles(library: Library, limit: int = 50, offset: int = 0, **narrowing: str) -> tuple[list[str], int]:
+    page = await library.chats.list(limit, offset, **narrowing)
+    return [row.title for row in page.rows], page.total
+
+
+async def make(library: Library, title: str, **more: Any) -> str:
+    return (await library.chats.create(ConversationDraft(title=title, **more))).id
+
+
+async def test_a_list_is_newest_first_and_counts_what_it_does_not_show(ada: Library, ben: Library) -> None:
+    first = await make(ada, "one")
+    for title in ("two", "three", "four"):
+        await make(ada, title)
+    await ada.chats.append(first, [MessageDraft(content="again")])
+    assert await titles(ada, 2) == (["one", "four"], 4)
+    assert await titles(ada, 2, 3) == (["two"], 4)
+    assert await titles(ben) == ([], 0)
+
+
+async def test_a_list_is_narrowed_to_a_namespace(ada: Library, ben: Library) -> None:
+    for number, namespace in enumerate(("work", "home", "work", "work")):
+        await make(ada, f"{namespace} {number}", namespace=namespace)
+    await make(ben, "work of Ben", namespace="work")
+    assert await titles(ada, 2, namespace="work") == (["work 3", "work 2"], 3)
+    assert await titles(ada, 2, 2, namespace="work") == (["work 0"], 3)
+    assert await titles(ada, namespace="absent") == await titles(ada, namespace="\ud800") == ([], 0)
+
+
+@pytest.mark.parametrize(
+    ("search", "wanted"),
+    [
+        ("tea", ["Green TEA", "tea"]),
+        ("EEN T", ["Green TEA"]),
+        ("strasse", ["Straße"]),
+        ("STRAßE", ["Straße"]),
+        ("É", ["école"]),
+        ("%", ["100%"]),
+        ("_", []),
+        ("\\", []),
+        ("t" * 60_000, []),
+        ("C-ID", ["Straße"]),
+        ("\ud800", []),
+        ("", ["100%", "école", "Straße", "Green TEA", "tea"]),
+    ],
+)
+async def test_a_list_is_searched_by_part_of_title_or_id(
+    ada: Library, ben: Library, search: str, wanted: list[str]
+) -> None:
+    for title, uuid in (("tea", "a1"), ("Green TEA", "b2"), ("Straße", "abc-Id"), ("école", "d4"), ("100%", "e5")):
+        await make(ada, title, uuid=uuid)
+    assert await titles(ada, search=search) == (wanted, len(wanted))
+    assert await titles(ben, search=search) == ([], 0)
+
+
+async def test_namespace_and_search_restrict_each_other_and_page(ada: Library) -> None:
+    for number in range(5):
+        await make(ada, f"tea {number}", namespace="work")
+        await make(ada, f"tea {number} at home", namespace="home")
+    await make(ada, "coffee", namespace="work")
+    assert await titles(ada, 2, 1, namespace="work", search="TEA") == (["tea 3", "tea 2"], 5)
+
+
+async def test_what_is_put_nowhere_is_in_the_default_namespace(ada: Library) -> None:
+    await make(ada, "one")
+    await make(ada, "two", namespace=" ")
+    assert await titles(ada, namespace="default") == (["two", "one"], 2)
+
+
+async def test_namespaces_are_told_with_their_conversations(ada: Library, ben: Library) -> None:
+    gone = await make(ada, "gone", namespace="old")
+    await make(ada, "one", namespace="work")
+    await ada.chats.create_namespace("empty")
+    await ada.chats.delete(gone)
+    told = [Namespace("default", 0), Namespace("empty", 0), Namespace("work", 1)]
+    assert await ada.chats.namespaces() == told
+    assert await ben.chats.namespaces() == [Namespace("default", 0)]
+
+
+async def test_a_renamed_namespace_takes_its_conversations_along(ada: Library, ben: Library) -> None:
+    one = await make(ada, "one", namespace="work")
+    await make(ben, "of Ben", namespace="work")
+    before = await ada.chats.get(one)
+    assert await ada.chats.rename_namespace("work", "job") == Namespace("job", 1)
+    after = await ada.chats.get(one)
+    assert (after.namespace, after.version, after.last_modified) == ("job", 2, before.last_modified)
+    assert await titles(ben, namespace="work") == (["of Ben"], 1)
+    assert await ada.chats.rename_namespace("job", "job") == Namespace("job", 1)
+
+
+async def test_a_deleted_namespace_leaves_its_conversations_in_the_default_one(ada: Library) -> None:
+    await make(ada, "one", namespace="work")
+    assert await ada.chats.delete_namespace("work") == 1
+    assert await ada.chats.namespaces() == [Namespace("default", 1)]
+
+
+async def test_the_default_namespace_stays_and_no_name_is_given_twice(ada: Library) -> None:
+    await ada.chats.create_namespace("work")
+    for refused in (ada.chats.rename_namespace("default", "x"), ada.chats.delete_namespace("default")):
+        with pytest.raises(InvalidParams, match="always there"):
+            await refused
+    for taken in ("work", "default"):
+        with pytest.raises(Conflict, match="exists already"):
+            await ada.chats.create_namespace(taken)
+    await ada.chats.create_namespace("home")
+    with pytest.raises(Conflict, match="'work' exists already"):
+        await ada.chats.rename_namespace("home", "work")
+    for absent in (ada.chats.delete_namespace("absent"), ada.chats.rename_namespace("absent", "x")):
+        with pytest.raises(NotFound):
+            await absent
+    with pytest.raises(InvalidParams, match="name: got an empty text"):
+        await ada.chats.create_namespace(" ")
+
+
+async def test_a_session_has_one_conversation(ada: Library, ben: Library) -> None:
+    one = await make(ada, "one", session_id="s-1")
+    other = await make(ada, "other")
+    await make(ada, "third")
+    assert (await ada.chats.get_by_session("s-1")).id == one
+    for refused in (
+        make(ada, "again", session_id="s-1"),
+        ada.chats.update(other, ConversationDraft(session_id="s-1")),
+    ):
+        with pytest.raises(Conflict, match=f"session_id: got 's-1', which is that of conversation '{one}'"):
+            await refused
+    await ada.chats.update(one, ConversationDraft(session_id="s-1", title="still one"))
+    for absent in ("", "s-2", "\ud800"):
+        with pytest.raises(NotFound):
+            await ada.chats.get_by_session(absent)
+    with pytest.raises(NotFound):
+        await ben.chats.get_by_session("s-1")
+    await make(ben, "of Ben", session_id="s-1")
+
+
+async def test_the_session_of_a_deleted_conversation_is_free_again(ada: Library) -> None:
+    await ada.chats.delete(await make(ada, "one", session_id="s-1"))
+    again = await make(ada, "again", session_id="s-1")
+    assert (await ada.chats.get_by_session("s-1")).id == again
+
+
+async def test_numbers_of_messages_rise_through_the_library_and_are_given_once(ada: Library, ben: Library) -> None:
+    first, second = await make(ada, "one"), await make(ada, "two")
+    numbers = [
+        (await ada.chats.append(where, [MessageDraft(content="x")]))[0].number for where in (first, second, first)
+    ]
+    assert numbers == [1, 2, 3]
+    assert (await ada.chats.last_number(first), await ada.chats.last_number(second)) == (3, 2)
+    await ada.chats.purge(first)
+    await ada.chats.purge(second)
+    third = await make(ada, "three")
+    assert await ada.chats.last_number(third) == 0
+    assert [one.number for one in await ada.chats.append(third, [MessageDraft(), MessageDraft()])] == [4, 5]
+    with pytest.raises(NotFound):
+        await ben.chats.last_number(third)
+
+
+async def test_messages_are_appended_only_after_the_one_that_was_expected(ada: Library) -> None:
+    talk = await make(ada, "one")
+    [first] = await ada.chats.append(talk, [MessageDraft(content="a")], expected_last_number=0, idempotency_key="k")
+    with pytest.raises(Conflict, match="moved on") as refused:
+        await ada.chats.append(talk, [MessageDraft(content="b")], expected_last_number=0)
+    assert refused.value.data == {"last_number": 1, "expected_last_number": 0}
+    again = await ada.chats.append(talk, [MessageDraft(content="a")], expected_last_number=0, idempotency_key="k")
+    assert again == [first]
+    await ada.chats.append(talk, [MessageDraft(content="b")], expected_last_number=1)
+
+
+async def test_a_conversation_from_elsewhere_keeps_its_age(ada: Library) -> None:
+    draft = ConversationDraft(title="one", created_at="2025-01-01T00:00:00Z", last_modified="2025-03-01T00:00:00Z")
+    one = await ada.chats.create(draft, [MessageDraft(content="x", created_at="2025-02-01T00:00:00Z")])
+    assert (one.created_at, one.last_modified) == ("2025-01-01T00:00:00.000Z", "2025-03-01T00:00:00.000Z")
+    with pytest.raises(InvalidParams, match="last_modified"):
+        await ada.chats.create(ConversationDraft(last_modified="yesterday"))

@@ -1,0 +1,184 @@
+"""Drafts from elsewhere, coming again and again: what is new, what changed there, and what was done with it here."""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from sources.records import Segment
+from sources.storage.contract import (
+    CharacterDraft,
+    ConversationDraft,
+    Library,
+    MediaDraft,
+    MessageDraft,
+    NoteDraft,
+    ObservationDraft,
+    ObservationFilter,
+    PromptDraft,
+    Put,
+    Thread,
+    ThreadPut,
+)
+from tests.sources.storage.desk import ask, ids
+
+TEA = NoteDraft(uuid="note-1", title="Tea", content="Steep for three minutes.", created_at="2024-01-02T03:04:05Z")
+TALK = ConversationDraft(uuid="talk-1", title="Kettles", created_at="2024-01-02T00:00:00Z")
+FIRST = MessageDraft(uuid="m1", role="user", content="Which kettle?", created_at="2024-01-02T00:00:01Z")
+SECOND = MessageDraft(uuid="m2", role="assistant", content="The copper one.", created_at="2024-01-02T00:00:02Z")
+
+
+def outcomes(puts: Sequence[Put]) -> list[str]:
+    return [put.outcome for put in puts]
+
+
+def told(puts: Sequence[ThreadPut]) -> list[tuple[str, list[str]]]:
+    return [(put.conversation.outcome, outcomes(put.messages)) for put in puts]
+
+
+async def test_a_draft_is_new_then_unchanged_then_updated(ada: Library, ben: Library) -> None:
+    changed = replace(TEA, content="Steep for five minutes.")
+    assert outcomes(await ada.notes.put_many([TEA])) == ["new"]
+    first = await ada.notes.get("note-1")
+    assert outcomes(await ada.notes.put_many([TEA])) == ["unchanged"]
+    assert await ada.notes.get("note-1") == first
+    assert outcomes(await ada.notes.put_many([changed])) == ["updated"]
+
+    updated = await ada.notes.get("note-1")
+    assert (updated.content, updated.version) == ("Steep for five minutes.", 2)
+    assert (updated.created_at, first.last_modified) == ("2024-01-02T03:04:05.000Z", "2024-01-02T03:04:05.000Z")
+    assert ids(await ada.notes.search(ask("five"))) == ["note-1"]
+    assert ids(await ada.notes.search(ask("three"))) == []
+    assert outcomes(await ben.notes.put_many([TEA])) == ["new"]
+
+
+async def test_what_was_edited_here_stays_until_it_changes_there(ada: Library) -> None:
+    await ada.notes.put_many([TEA])
+    await ada.notes.update("note-1", NoteDraft(content="My own words."))
+    assert outcomes(await ada.notes.put_many([TEA])) == ["unchanged"]
+    assert (await ada.notes.get("note-1")).content == "My own words."
+    assert outcomes(await ada.notes.put_many([replace(TEA, title="Tea, again")])) == ["updated"]
+    assert (await ada.notes.get("note-1")).content == "Steep for three minutes."
+
+
+async def test_what_was_deleted_here_stays_deleted(ada: Library) -> None:
+    await ada.notes.put_many([TEA])
+    await ada.notes.delete("note-1")
+    assert outcomes(await ada.notes.put_many([TEA, replace(TEA, title="Other")])) == ["deleted", "deleted"]
+    assert (await ada.notes.list(10, 0)).total == 0
+
+
+async def test_a_draft_that_is_refused_keeps_no_other_out(ada: Library) -> None:
+    puts = await ada.notes.put_many(
+        [NoteDraft(uuid="a", title="One"), NoteDraft(uuid="b", content="\0"), NoteDraft(title="no id"), TEA]
+    )
+    assert outcomes(puts) == ["new", "refused", "refused", "new"]
+    assert puts[1].problem.startswith("content: got U+0000")
+    assert puts[2].problem.startswith("uuid: got nothing")
+    assert (await ada.notes.list(10, 0)).total == 2
+
+
+async def test_the_same_id_twice_in_a_batch_is_one_item(ada: Library) -> None:
+    puts = await ada.notes.put_many([TEA, TEA, replace(TEA, title="Later")])
+    assert outcomes(puts) == ["new", "unchanged", "updated"]
+    assert (await ada.notes.get("note-1")).title == "Later"
+
+
+async def test_what_was_made_here_and_is_what_arrives_is_unchanged(ada: Library) -> None:
+    made = await ada.notes.create(TEA)
+    await ada.media.create(MediaDraft(uuid="film", title="Film", content="A long talk."))
+    await ada.chats.create(TALK, [FIRST])
+    assert outcomes(await ada.notes.put_many([TEA])) == ["unchanged"]
+    assert await ada.notes.get("note-1") == made
+    film = MediaDraft(uuid="film", title="Film", content="A long talk.")
+    assert outcomes(await ada.media.put_many([film])) == ["unchanged"]
+    assert outcomes(await ada.media.put_many([replace(film, content="A longer talk.")])) == ["updated"]
+    assert told(await ada.chats.put_many([Thread(TALK, [FIRST])])) == [("unchanged", ["unchanged"])]
+
+
+async def test_every_kind_is_put_and_found(ada: Library, ben: Library) -> None:
+    film = MediaDraft(uuid="f", title="Film", segments=[Segment(start_ms=0, end_ms=900, text="the brass kettle")])
+    cook = CharacterDraft(uuid="c", name="Cook", description="polishes the brass kettle")
+    brew = PromptDraft(uuid="p", name="Brew", user_prompt="fill the brass kettle")
+    for expected in (["new"], ["unchanged"]):
+        assert outcomes(await ada.media.put_many([film])) == expected
+        assert outcomes(await ada.characters.put_many([cook])) == expected
+        assert outcomes(await ada.prompts.put_many([brew])) == expected
+    for collection in (ada.media, ada.characters, ada.prompts):
+        assert len((await collection.search(ask("kettle"))).hits) == 1
+    for collection in (ben.media, ben.characters, ben.prompts):
+        assert len((await collection.search(ask("kettle"))).hits) == 0
+
+
+async def test_a_changed_observation_is_found_by_its_new_values_alone(ada: Library) -> None:
+    draft = ObservationDraft(uuid="o", title="Leak", concepts=["water"])
+    await ada.observations.put_many([draft])
+    assert outcomes(await ada.observations.put_many([replace(draft, concepts=["steam"])])) == ["updated"]
+    assert (await ada.observations.list(9, 0, ObservationFilter(concepts=("water",)))).total == 0
+    assert (await ada.observations.list(9, 0, ObservationFilter(concepts=("steam",)))).total == 1
+
+
+async def test_messages_are_known_again_and_new_ones_follow(ada: Library, ben: Library) -> None:
+    third = MessageDraft(uuid="m3", role="user", content="Thanks.", created_at="2024-01-03T00:00:00Z")
+    assert told(await ada.chats.put_many([Thread(TALK, [FIRST, SECOND])])) == [("new", ["new", "new"])]
+    assert told(await ada.chats.put_many([Thread(TALK, [FIRST, SECOND])])) == [
+        ("unchanged", ["unchanged", "unchanged"])
+    ]
+    edited = replace(SECOND, content="The steel one.", is_canonical=False)
+    assert told(await ada.chats.put_many([Thread(TALK, [FIRST, third, edited])])) == [
+        ("updated", ["unchanged", "new", "updated"])
+    ]
+
+    messages = (await ada.chats.messages("talk-1", 10, 0)).rows
+    assert [(one.uuid, one.position, one.is_canonical) for one in messages] == [
+        ("m1", 0, True),
+        ("m2", 1, False),
+        ("m3", 2, True),
+    ]
+    assert [one.sender for one in messages] == ["user", "assistant", "user"]
+    assert [hit.message_id for hit in (await ada.chats.search(ask("steel"))).hits][:1] == ["m2"]
+    assert (await ben.chats.list(10, 0)).total == 0
+
+
+async def test_a_conversation_is_as_new_as_its_newest_message(ada: Library) -> None:
+    older = replace(TALK, last_modified="2024-01-01T00:00:00Z")
+    await ada.chats.put_many([Thread(older, [FIRST, SECOND])])
+    assert (await ada.chats.get("talk-1")).last_modified == "2024-01-02T00:00:02.000Z"
+
+
+async def test_a_conversation_in_parts_of_one_batch_is_one_conversation(ada: Library) -> None:
+    puts = await ada.chats.put_many([Thread(TALK, [FIRST]), Thread(TALK, [SECOND])])
+    assert told(puts) == [("new", ["new"]), ("updated", ["new"])]
+    assert [one.position for one in (await ada.chats.messages("talk-1", 9, 0)).rows] == [0, 1]
+
+
+async def test_deleted_conversations_and_messages_stay_deleted(ada: Library) -> None:
+    other = replace(TALK, uuid="talk-2")
+    await ada.chats.put_many([Thread(TALK, [FIRST, SECOND]), Thread(other)])
+    await ada.chats.delete_message("m1")
+    await ada.chats.delete("talk-2")
+    puts = await ada.chats.put_many([Thread(TALK, [FIRST, SECOND]), Thread(other, [replace(FIRST, uuid="m9")])])
+    assert told(puts) == [("unchanged", ["deleted", "unchanged"]), ("deleted", ["deleted"])]
+    assert [one.uuid for one in (await ada.chats.messages("talk-1", 9, 0)).rows] == ["m2"]
+
+
+async def test_a_message_of_another_conversation_is_refused_and_its_neighbours_come(ada: Library) -> None:
+    await ada.chats.put_many([Thread(TALK, [FIRST])])
+    [put] = await ada.chats.put_many([Thread(replace(TALK, uuid="talk-2"), [FIRST, SECOND])])
+    assert outcomes(put.messages) == ["refused", "new"]
+    assert "another conversation" in put.messages[0].problem
+    assert [one.uuid for one in (await ada.chats.messages("talk-1", 9, 0)).rows] == ["m1"]
+
+
+async def test_a_refused_conversation_takes_its_messages_with_it(ada: Library) -> None:
+    await ada.chats.create(ConversationDraft(session_id="s"))
+    [put] = await ada.chats.put_many([Thread(replace(TALK, session_id="s"), [FIRST])])
+    assert (put.conversation.outcome, put.messages) == ("refused", ())
+    assert (await ada.chats.search(ask("kettle"))).hits == ()
+
+
+async def test_bookmarks_are_each_users_own(ada: Library, ben: Library) -> None:
+    assert await ada.bookmarks.get("file") is None
+    await ada.bookmarks.put("file", "100")
+    await ada.bookmarks.put("file", "200")
+    assert await ada.bookmarks.get("file") == "200"
+    assert await ben.bookmarks.get("file") is None

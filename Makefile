@@ -5,10 +5,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ARGS ?=
 
-.PHONY: help serve test check format conformance bench-protocol bench-retrieval bench-quality bench-sources docs lock clean
+.PHONY: help serve test check format conformance bench-protocol bench-retrieval bench-quality bench-sources bench-tokens bench-search bench-import bench-messages docs lock clean
 
 help:
-	@echo "make serve           serve on http://127.0.0.1:8765 (ARGS='--port 9000' passes options on)"
+	@echo "make serve           serve the demo library on http://127.0.0.1:8765 (ARGS='--port 9000' passes options on)"
 	@echo "make test            run the whole test suite (ARGS='tests/auth -k jwt' narrows it)"
 	@echo "make check           format, lint, types, import contract"
 	@echo "make format          format the code"
@@ -17,6 +17,10 @@ help:
 	@echo "make bench-retrieval measure answers to judged questions (DATA=<folder>; see docs/quality.md)"
 	@echo "make bench-quality   measure one ranking over all sources on a judged library (see docs/quality.md)"
 	@echo "make bench-sources   measure searches against plain SQL, first searches and many users"
+	@echo "make bench-search    measure a search over all sources: the server against plain SQL, and many clients"
+	@echo "make bench-import    measure imports of notes and chats against plain SQL, and their memory"
+	@echo "make bench-messages  measure searches in a million messages against plain SQL (builds them once: ten minutes)"
+	@echo "make bench-tokens    count the tokens of a research session over the demo library (see docs/quality.md)"
 	@echo "make docs            write the generated pages of docs/"
 	@echo "make lock            pin the newest allowed versions (needs uv)"
 
@@ -36,7 +40,7 @@ $(STAMP): requirements-dev.txt pyproject.toml
 	@touch $@
 
 serve: $(STAMP)
-	@$(BIN)/florilegium serve $(ARGS)
+	@$(BIN)/florilegium serve --demo $(ARGS)
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
@@ -64,18 +68,31 @@ bench-retrieval: $(STAMP)
 bench-quality: $(STAMP)
 	$(BIN)/python -m bench.cross_source $(ARGS)
 
+bench-tokens: $(STAMP)
+	$(BIN)/python -m bench.tokens $(ARGS)
+
 bench-sources: $(STAMP)
 	$(BIN)/python -m bench.sources $(ARGS)
+
+bench-search: $(STAMP)
+	$(BIN)/python -m bench.search $(ARGS)
+
+bench-import: $(STAMP)
+	$(BIN)/python -m bench.imports $(ARGS)
+
+bench-messages: $(STAMP)
+	$(BIN)/python -m bench.messages $(ARGS)
 
 docs: $(STAMP)
 	$(BIN)/florilegium config docs > docs/settings.md
 	$(BIN)/python -m server.reference > docs/tools.md
+	$(BIN)/python -m tests.compatibility.page > docs/compatibility.md
 
 lock:
 	uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --upgrade \
-	  --custom-compile-command "make lock" pyproject.toml --extra fast -o requirements.txt
+	  --custom-compile-command "make lock" pyproject.toml --extra fast --extra pdf -o requirements.txt
 	uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --upgrade \
-	  --custom-compile-command "make lock" pyproject.toml --extra fast --group dev -o requirements-dev.txt
+	  --custom-compile-command "make lock" pyproject.toml --extra fast --extra pdf --group dev -o requirements-dev.txt
 
 clean:
 	rm -rf $(VENV) $(VENV)-* build dist tests/clients/node/node_modules .mypy_cache .pytest_cache .ruff_cache .hypothesis

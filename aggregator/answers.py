@@ -33,8 +33,9 @@ class HitExplanation(Struct, frozen=True, kw_only=True):
 
 class Explanation(Struct, frozen=True, kw_only=True):
     """What made the order. `rows_with_term` is how many of the library's `rows` hold each word: a rare one says more,
-    so it counts more. `fusion` is how the sources became one list, `ties` what decides between equals. `topic` are the
-    words of the session's earlier queries; of passages that are otherwise alike a snippet shows the one with them."""
+    so it counts more. A source of some size weighs words by its own rows, where they are as rare. `fusion` is how the
+    sources became one list, `ties` what decides between equals. `topic` are the words of the session's earlier queries;
+    of passages that are otherwise alike a snippet shows the one with them."""
 
     order_by: str
     fusion: str

@@ -3,7 +3,8 @@ answers nonsense costs its own hits and nothing else."""
 
 import asyncio
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from loguru import logger
@@ -80,18 +81,19 @@ class Fanout:
         return answers
 
     async def show(self, candidates: Sequence[Candidate], topic: Sequence[Term]) -> Mapping[str, ResultItem]:
-        """The hits to deliver as they are told, by URI. What a source cannot show is left out."""
-        groups: dict[str, list[Candidate]] = {}
-        for candidate in candidates:
-            groups.setdefault(candidate.source, []).append(candidate)
+        """The hits to deliver as they are told, by URI. What a source cannot show is left out, and the rest of its hits
+        with it."""
+        waiting = deque(candidates)
         shown: dict[str, ResultItem] = {}
-        for name, group in groups.items():
+        while waiting:
             # In a task of its own, so that whatever somebody else's code raises is a value here.
-            task = asyncio.create_task(_show(group, topic, shown))
+            task = asyncio.create_task(_show(waiting, topic, shown))
             await asyncio.wait([task])
             raised = asyncio.CancelledError() if task.cancelled() else task.exception()
             if raised is not None:
-                self._excuse(name, raised, 0)
+                unable = waiting[0].source
+                self._excuse(unable, raised, 0)
+                waiting = deque(candidate for candidate in waiting if candidate.source != unable)
         return shown
 
     def refuse(self, name: str, nonsense: str) -> None:
@@ -164,9 +166,12 @@ class Fanout:
         self.reports[name] = replace(report, ms=report.ms + before.ms) if before is not None else report
 
 
-async def _show(candidates: Sequence[Candidate], topic: Sequence[Term], shown: dict[str, ResultItem]) -> None:
-    for candidate in candidates:
+async def _show(waiting: deque[Candidate], topic: Sequence[Term], shown: dict[str, ResultItem]) -> None:
+    """Leaves in front the one at which it failed."""
+    while waiting:
+        candidate = waiting[0]
         shown[candidate.match.uri] = candidate.answer.show(candidate.match, topic)
+        waiting.popleft()
 
 
 def _nonsense(name: str, answer: object, depth: int) -> str | None:
@@ -181,18 +186,30 @@ def _nonsense(name: str, answer: object, depth: int) -> str | None:
         return f"{len(fields.found)} hits, where {depth} were asked for"
     if not isinstance(fields.next_offset, int | None) or not isinstance(fields.total_estimated, int | None):
         return f"next_offset {fields.next_offset!r} and total_estimated {fields.total_estimated!r}"
-    wrong = next((match for match in fields.found if not (isinstance(match, Match) and _is_sound(name, match))), None)
-    return f"the match {wrong!r}" if wrong is not None else None
+    scheme = f"{name}://"
+    for match in fields.found:
+        if not isinstance(match, Match) or not _is_sound(scheme, match):
+            return f"the match {match!r}"
+    return None
 
 
-def _is_sound(source: str, match: Any) -> bool:
+def _is_sound(scheme: str, match: Any) -> bool:
+    """A hundred are looked at in a search, so each kind is named by itself: a union is made anew for every look."""
     return (
         isinstance(match.uri, str)
-        and match.uri.startswith(f"{source}://")
-        and isinstance(match.id, str | int)
-        and isinstance(match.score, float | int)
+        and match.uri.startswith(scheme)
+        and isinstance(match.id, (str, int))
+        and isinstance(match.score, (float, int))
         and 0 <= match.score <= 1
-        and isinstance(match.last_modified, str | None)
-        and isinstance(match.version, int | None)
-        and isinstance(match.content, Hashable)
+        and (match.last_modified is None or isinstance(match.last_modified, str))
+        and (match.version is None or isinstance(match.version, int))
+        and _can_be_compared(match.content)
     )
+
+
+def _can_be_compared(content: object) -> bool:
+    try:
+        hash(content)
+    except TypeError:
+        return False
+    return True

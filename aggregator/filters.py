@@ -3,6 +3,7 @@ wrong one is refused with a sentence that names the right ones."""
 
 import difflib
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -18,7 +19,13 @@ COMMON = frozenset({"query", "limit", "offset", "snippet_length"})
 
 def filter_names(source: Source) -> tuple[str, ...]:
     """What only this source can be asked."""
-    return tuple(field.encode_name for field in fields(source.search_input) if field.encode_name not in COMMON)
+    return _filter_names(source.search_input)  # type: ignore[arg-type]  # mypy takes the hash of its instances
+
+
+# Annotations are read again for every look at the fields, and what a source takes never changes.
+@lru_cache(maxsize=64)
+def _filter_names(search_input: type[Any]) -> tuple[str, ...]:
+    return tuple(field.encode_name for field in fields(search_input) if field.encode_name not in COMMON)
 
 
 def choose_sources(sources: Mapping[str, Source], named: Sequence[str]) -> dict[str, Source]:

@@ -1,11 +1,10 @@
 """The hits of several sources as one list. Pure.
 
 Scores mean the same in every source, so hits are ordered by them. Then hits beyond a few of one conversation or
-document step behind the others, and hits with the same content stand for one another. None is lost: each keeps a
-position.
+document, and beyond most of ten of one source, step behind the others, and hits with the same content stand for one
+another. None is lost: each keeps a position.
 """
 
-from collections import Counter
 from collections.abc import Hashable, Sequence
 
 from msgspec import Struct
@@ -13,8 +12,10 @@ from msgspec.structs import replace
 
 from sources.source import Match, Matches
 
-# A difference beyond this is noise of the floating point, not relevance.
-_SCORE_DIGITS = 4
+# Scores are told apart in so many steps: a smaller difference is noise of the floating point, not relevance.
+_SCORE_STEPS = 10_000
+# Hits among which the sources share the places.
+_SHARED = 10
 # URIs told beside a hit with the same content; a further one is a hit of its own.
 ALSO_IN_MAX = 10
 
@@ -41,7 +42,14 @@ class Entry(Struct, frozen=True):
 
 
 def by_score(candidates: Sequence[Candidate]) -> list[Candidate]:
-    return sorted(by_date(candidates), key=lambda candidate: -round(candidate.match.score, _SCORE_DIGITS))
+    """The best first; those that are equally good by date."""
+    equals: dict[int, list[Candidate]] = {}
+    for candidate in candidates:
+        equals.setdefault(round(candidate.match.score * _SCORE_STEPS), []).append(candidate)
+    ordered: list[Candidate] = []
+    for score in sorted(equals, reverse=True):
+        ordered += equals[score] if len(equals[score]) == 1 else by_date(equals[score])
+    return ordered
 
 
 def by_date(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -52,33 +60,60 @@ def by_date(candidates: Sequence[Candidate]) -> list[Candidate]:
 
 def spread(candidates: Sequence[Candidate], siblings_max: int) -> list[Candidate]:
     """The same list, but of each item no more than `siblings_max` hits before the others had their turn."""
-    met: Counter[tuple[str, str | int]] = Counter()
+    met: dict[tuple[str, str | int], int] = {}
     kept: list[Candidate] = []
     later: list[Candidate] = []
     for candidate in candidates:
         parent = (candidate.source, candidate.match.id)
-        met[parent] += 1
-        (kept if met[parent] <= siblings_max else later).append(candidate)
+        met[parent] = siblings = met.get(parent, 0) + 1
+        (kept if siblings <= siblings_max else later).append(candidate)
     return kept + later
+
+
+def share(candidates: Sequence[Candidate], source_max: int) -> list[Candidate]:
+    """The same list, but of every ten hits no more than `source_max` are of one source while others still have some."""
+    ordered: list[Candidate] = []
+    waiting = list(candidates)
+    while waiting:
+        met: dict[str, int] = {}
+        taken: list[Candidate] = []
+        later: list[Candidate] = []
+        for candidate in waiting:
+            met[candidate.source] = own = met.get(candidate.source, 0) + 1
+            (taken if len(taken) < _SHARED and own <= source_max else later).append(candidate)
+        room = _SHARED - len(taken)  # where one source alone is left
+        ordered += taken + later[:room]
+        waiting = later[room:]
+    return ordered
+
+
+class Fairness(Struct, frozen=True):
+    """How many hits of one item, and of one source among ten, keep their rank while others wait."""
+
+    siblings_max: int
+    source_max: int
+
+    def order(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        return share(spread(by_score(candidates), self.siblings_max), self.source_max)
 
 
 def collapse(candidates: Sequence[Candidate]) -> list[Entry]:
     """The list as entries: of hits with the same content, the first names the others."""
-    groups: dict[Hashable, list[int]] = {}
+    first: dict[Hashable, int] = {}
     entries: list[Entry] = []
     for position, candidate in enumerate(candidates):
         match = candidate.match
-        entries.append(Entry(candidate))
         # A hit that cannot say what it holds is like itself alone.
         content = match.uri if match.content is None else match.content
-        group = groups.setdefault(content, [])
-        group.append(position)
-        if len(group) > ALSO_IN_MAX + 1:
-            groups[content] = [group.pop()]
-        elif len(group) > 1:
-            first = entries[group[0]]
-            entries[group[0]] = replace(first, also_in=_with(first, match.uri))
-            entries[position] = Entry(candidate, is_told=True)
+        at = first.setdefault(content, position)
+        if at == position:
+            entries.append(Entry(candidate))
+        elif len(entries[at].also_in) < ALSO_IN_MAX:
+            entries[at] = replace(entries[at], also_in=_with(entries[at], match.uri))
+            entries.append(Entry(candidate, is_told=True))
+        else:
+            first[content] = position
+            entries.append(Entry(candidate))
     return entries
 
 

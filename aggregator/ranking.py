@@ -11,7 +11,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from aggregator.merge import Candidate, Entry, by_date, by_score, collapse, spread
+from aggregator.merge import Candidate, Entry, Fairness, by_date, collapse
 from sources.source import Matches
 
 Order = Literal["relevance", "recent"]
@@ -49,12 +49,12 @@ class Place(Struct, frozen=True):
 class Ranking:
     """`depth` is how many hits a source gives at a time, and must be the same for all pages of one search."""
 
-    def __init__(self, ask: Ask, sources: Sequence[str], order: Order, depth: int, siblings_max: int) -> None:
+    def __init__(self, ask: Ask, sources: Sequence[str], order: Order, depth: int, fairness: Fairness) -> None:
         self._ask = ask
         self._streams = [_Stream(name) for name in sources]
         self._order = order
         self._depth = depth
-        self._siblings_max = siblings_max
+        self._fairness = fairness
         self._rounds = 0
         self._ready: deque[Entry] = deque()
         self.position = 0
@@ -118,7 +118,7 @@ class Ranking:
         if self._order == "recent":
             self._ready.extend(collapse(self._newest()))
         else:
-            self._ready.extend(collapse(spread(by_score(self._all_pending()), self._siblings_max)))
+            self._ready.extend(collapse(self._fairness.order(self._all_pending())))
 
     def _all_pending(self) -> list[Candidate]:
         taken = [candidate for stream in self._streams for candidate in stream.pending]

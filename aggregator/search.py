@@ -1,21 +1,22 @@
 """One question to all sources, one answer. Whose library is read is decided by the caller's context alone."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, Struct, UnsetType
-from msgspec.structs import asdict, replace
+from msgspec import UNSET, Meta, Struct
+from msgspec.structs import replace
 
 from aggregator.answers import Explanation, HitExplanation, KnowledgeAnswer, KnowledgeItem, SourceReport
 from aggregator.breaker import Breaker
 from aggregator.fanout import Fanout, Inquiry
 from aggregator.filters import choose_sources, read_inquiries
 from aggregator.habits import Dedupe, habits_of, with_habits
+from aggregator.merge import Fairness
 from aggregator.paging import Choice, Span, choose, compose_page, examine, is_seen
 from aggregator.ranking import Place, Ranking
-from aggregator.weighing import WeighedLibrary
 from auth.context import RequestContext
 from config.errors import SessionNotFound, StorageError, Unavailable
 from config.settings import Settings
@@ -26,6 +27,8 @@ from sources.searching import LIMIT_MAX, OFFSET_MAX, read_query
 from sources.source import Source
 from sources.storage.contract import Libraries, Library
 
+_encode = msgspec.json.Encoder().encode
+_decode_item = msgspec.json.Decoder(KnowledgeItem).decode
 DEFAULT_LIMIT = 20
 # How far back a running topic goes, and how many words it has: each is looked for in every hit that is shown.
 TOPIC_QUERIES_MAX = 3
@@ -113,12 +116,8 @@ class Aggregator:
             name: replace(inquiry, asked=replace(inquiry.asked, snippet_length=asked.snippet_length))
             for name, inquiry in read_inquiries(chosen, self._sources, asked.query, asked.filters).items()
         }
-        async with self._libraries.library(plan.context) as opened:
-            library = WeighedLibrary(opened, plan.deadline_ms)
-            try:
-                answer = await self._answer(plan, library, inquiries, read_as)
-            finally:
-                library.close()
+        async with self._libraries.library(plan.context) as library:
+            answer = await self._answer(plan, library, inquiries, read_as)
         await self._remember(plan, answer)
         return answer
 
@@ -127,7 +126,8 @@ class Aggregator:
     ) -> KnowledgeAnswer:
         settings, depth = self._settings, self._settings.fanout_depth
         fanout = Fanout(plan.context, library, inquiries, self._breaker, depth=depth, deadline_ms=plan.deadline_ms)
-        ranking = Ranking(fanout.ask, list(inquiries), plan.order, depth, settings.fanout_siblings_max)
+        fairness = Fairness(settings.fanout_siblings_max, settings.fanout_source_max)
+        ranking = Ranking(fanout.ask, list(inquiries), plan.order, depth, fairness)
         await ranking.skip_to(plan.offset)
         span = await examine(ranking, plan.seen, plan.limit, settings.fanout_examined_max)
         choice = choose(span, plan.dedupe, offset=plan.offset, limit=plan.limit)
@@ -199,8 +199,9 @@ class Aggregator:
         rows: int | None = None
         frequencies: dict[str, int] | None = None
         if plan.query.expression is not None and self._settings.search_scoring == "comparable":
-            with suppress(StorageError, Unavailable):
-                corpus = await library.corpus(plan.query, plan.deadline_ms)
+            with suppress(StorageError, Unavailable, TimeoutError):
+                async with asyncio.timeout(plan.deadline_ms / 1000):
+                    corpus = await library.corpus(plan.query, plan.deadline_ms)
                 words = (" ".join(term.word.alternatives[0].tokens) for term in plan.query.terms)
                 rows, frequencies = corpus.rows, dict(zip(words, corpus.frequencies, strict=True))
         return Explanation(
@@ -231,15 +232,13 @@ async def _tell(choice: Choice, fanout: Fanout, plan: _Plan) -> dict[int, _Told]
         if item is None:
             continue
         try:
-            made = _item(item, place, plan)
-            encoded = msgspec.json.encode(made)
-            msgspec.json.decode(encoded, type=KnowledgeItem)
-            if made.source != place.entry.candidate.source:
-                raise ValueError(f"a result of {made.source}")
+            made = _told(item, place, plan)
+            if made.item.source != place.entry.candidate.source:
+                raise ValueError(f"a result of {made.item.source}")
         except (TypeError, ValueError, AttributeError) as error:
             fanout.refuse(place.entry.candidate.source, str(error))
         else:
-            told[place.position] = _Told(made, len(encoded) + 1)
+            told[place.position] = made
     return told
 
 
@@ -247,7 +246,7 @@ def _fill(
     envelope: KnowledgeAnswer, span: Span, choice: Choice, told: Mapping[int, _Told], plan: _Plan
 ) -> KnowledgeAnswer:
     """The answer with as many hits as there is room for."""
-    room = plan.room_bytes - len(msgspec.json.encode(envelope))
+    room = plan.room_bytes - len(_encode(envelope))
     sizes = {position: one.size for position, one in told.items()}
     page = compose_page(span, choice, sizes=sizes, room=room)
     return replace(
@@ -261,22 +260,28 @@ def _fill(
     )
 
 
-def _item(item: ResultItem, place: Place, plan: _Plan) -> KnowledgeItem:
-    """The hit as it is told. Ranges to highlight are for programs; they get them from a source's own search."""
-    entry = place.entry
-    explanation: HitExplanation | UnsetType = UNSET
-    if plan.asked.explain:
-        ranges = item.highlights if item.highlights is not UNSET else ()
-        text = item.snippet or ""
-        explanation = HitExplanation(
-            position=place.position,
-            rank_in_source=entry.candidate.rank,
-            bm25=entry.match.bm25,
-            terms=tuple(dict.fromkeys(text[start:end].casefold() for start, end in ranges)),
-            seen_before=is_seen(place, plan.memory.seen),
-        )
-    told = {**asdict(item), "highlights": UNSET}
-    return KnowledgeItem(**told, also_in=entry.also_in or UNSET, explain=explanation)
+def _told(item: ResultItem, place: Place, plan: _Plan) -> _Told:
+    """Read from its JSON, which finds out what is not of its kind: a Struct is not checked when it is made. Ranges to
+    highlight are for programs; they get them from a source's own search."""
+    encoded = _encode(replace(item, highlights=UNSET))
+    read = _decode_item(encoded)
+    if place.entry.also_in or plan.asked.explain:
+        explain = _explain_hit(item, place, plan) if plan.asked.explain else UNSET
+        read = replace(read, also_in=place.entry.also_in or UNSET, explain=explain)
+        encoded = _encode(read)
+    return _Told(read, len(encoded) + 1)
+
+
+def _explain_hit(item: ResultItem, place: Place, plan: _Plan) -> HitExplanation:
+    ranges = item.highlights if item.highlights is not UNSET else ()
+    text = item.snippet or ""
+    return HitExplanation(
+        position=place.position,
+        rank_in_source=place.entry.candidate.rank,
+        bm25=place.entry.match.bm25,
+        terms=tuple(dict.fromkeys(text[start:end].casefold() for start, end in ranges)),
+        seen_before=is_seen(place, plan.memory.seen),
+    )
 
 
 def _without_common_reading(reports: Mapping[str, SourceReport], query: ParsedQuery) -> dict[str, SourceReport]:

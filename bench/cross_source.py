@@ -15,7 +15,7 @@ from statistics import fmean, median
 from msgspec import Struct
 from msgspec.structs import replace
 
-from aggregator.merge import Candidate, by_score, spread
+from aggregator.merge import Candidate, Fairness
 from auth.context import RequestContext
 from bench.measures import ndcg
 from bench.quality.collection import ANSWERS, KINDS, Collection, Query, read_collection
@@ -39,6 +39,9 @@ LONE_IS_BEST = "a lone hit scores 1"
 SETTING = "both, as search_scoring=minmax does"
 RESAMPLES = 2_000
 RESAMPLING_SEED = 1897
+LOSSES_SHOWN = 12
+# Sources with hits from which on a query counts as widely met.
+WIDE = 4
 
 
 class Ranked(Struct, frozen=True):
@@ -79,7 +82,8 @@ class Shelf(Struct, frozen=True):
             asked = source.search_input(query=text, limit=DEPTH)
             answer = await source.search(self.reader, self.library, asked)
             candidates += (Candidate(source.name, match, rank, answer) for rank, match in enumerate(answer.found))
-        merged = spread(by_score(candidates), self.settings.fanout_siblings_max)
+        fairness = Fairness(self.settings.fanout_siblings_max, self.settings.fanout_source_max)
+        merged = fairness.order(candidates)
         best = merged[0].match.score if merged else 0.0
         return self._ranked([(one.source, str(one.match.id)) for one in merged], best)
 
@@ -158,9 +162,37 @@ def answerable(asked: Sequence[Asked]) -> list[Asked]:
     return [one for one in asked if one.query.kind != "none"]
 
 
+def answering(query: Query) -> set[str]:
+    """The sources that hold an answer."""
+    return {source_of(name) for name, grade in query.grades.items() if grade >= ANSWERS}
+
+
+def bests(ranked: Ranked) -> dict[str, str]:
+    """The best item of each source that has a hit: within a source every way of merging keeps the order."""
+    found: dict[str, str] = {}
+    for name in ranked.items:
+        found.setdefault(source_of(name), name)
+    return found
+
+
+def misleading(one: Asked) -> tuple[bool, int]:
+    """Whether nearly all sources have hits, and of how many the best one has nothing to do with the query."""
+    found = bests(one.minmax)
+    return len(found) >= WIDE, sum(not one.query.grades.get(name) for name in found.values())
+
+
+def source_of(name: str) -> str:
+    return name.partition("/")[0]
+
+
 def result_line(asked: Sequence[Asked]) -> str:
+    """Against the formula to the letter, and as the program reads it that the seed describes: a lone hit scores 1."""
     minmax, ours = both(answerable(asked))
-    return f"RESULT ndcg_minmax={minmax.ndcg:.4f} ndcg_ours={ours.ndcg:.4f} ndcg_gain={ours.ndcg - minmax.ndcg:.4f}"
+    program = quality([(one.query, one.readings[LONE_IS_BEST]) for one in answerable(asked)])
+    return (
+        f"RESULT ndcg_minmax={minmax.ndcg:.4f} ndcg_ours={ours.ndcg:.4f} ndcg_gain={ours.ndcg - minmax.ndcg:.4f} "
+        f"ndcg_gain_program={ours.ndcg - program.ndcg:.4f}"
+    )
 
 
 # -- the report --------------------------------------------------------------------------------------------------------
@@ -176,8 +208,9 @@ def report(collection: Collection, asked: Sequence[Asked]) -> list[str]:
         _row("all", answerable(asked)),
         *_unanswered([one for one in asked if one.query.kind == "none"]),
         _range_line(answerable(asked)),
+        *_by_sources(answerable(asked)),
         *_other_readings(answerable(asked)),
-        *_listed("ours is worse than min-max:", [_loss(one) for one in answerable(asked) if gain(one) < 0]),
+        *_losses(answerable(asked)),
         *_listed("pages of ten filled by one source:", [_filled(one) for one in asked if is_filled(one.ours)]),
     ]
 
@@ -203,6 +236,22 @@ def _range_line(asked: Sequence[Asked]) -> str:
     return f"nDCG@10 gained, 95 % range over resampled queries: {low:+.3f} to {high:+.3f}"
 
 
+def _by_sources(asked: Sequence[Asked]) -> list[str]:
+    """Where the answers stand decides most of the gain, so it is told for each number of sources that hold one."""
+    met = [misleading(one) for one in asked]
+    wide, bad = sum(is_met for is_met, _ in met), sum(count for _, count in met)
+    return [
+        "",
+        "sources that hold an answer:",
+        *(
+            _row(f"  {count}", [one for one in asked if len(answering(one.query)) == count])
+            for count in sorted({len(answering(one.query)) for one in asked})
+        ),
+        f"{wide} of {len(asked)} queries have hits in four or five sources",
+        f"{bad} of {sum(len(bests(one.minmax)) for one in asked)} best hits of a source speak of another matter",
+    ]
+
+
 def _other_readings(asked: Sequence[Asked]) -> list[str]:
     """The figures above and the result are of the formula as written, which is its strongest reading."""
     titles = dict.fromkeys(title for one in asked for title in one.readings)
@@ -226,6 +275,12 @@ def _listed(title: str, lines: Sequence[str]) -> list[str]:
     return ["", title, *(f"  {line}" for line in lines or ("none",))]
 
 
+def _losses(asked: Sequence[Asked]) -> list[str]:
+    better, worse = (sum(sign * gain(one) > 0 for one in asked) for sign in (1, -1))
+    worst = sorted((one for one in asked if gain(one) < 0), key=gain)[:LOSSES_SHOWN]
+    return _listed(f"ours is better {better} times and worse {worse} times, most here:", [_loss(one) for one in worst])
+
+
 def _loss(one: Asked) -> str:
     return f"{gain(one):+.4f}  {one.query.kind}: {one.query.text}"
 
@@ -242,6 +297,11 @@ def kept_out(query: Query, ranked: Ranked) -> list[str]:
         for name, grade in query.grades.items()
         if grade >= ANSWERS and not name.startswith(f"{ranked.page_sources[0]}/")
     ]
+
+
+def unjustified(asked: Sequence[Asked]) -> list[str]:
+    """Queries whose page is one source's although others answer."""
+    return [one.query.text for one in asked if is_filled(one.ours) and kept_out(one.query, one.ours)]
 
 
 def _filled(one: Asked) -> str:

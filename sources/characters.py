@@ -79,11 +79,11 @@ class CharactersSource(LibrarySource):
         if tags:
             question = self._question(context, asked, "", Narrowing(tags=tags), f"tags: {', '.join(tags)}")
             if await _finds(library, question):
-                return await find_matches(library, library.characters, question, _uri, _item)
+                return await find_matches(library.characters, question, _uri, _item)
         words = asked.query if isinstance(asked.query, str) else " ".join(asked.query)
         read_as = None if isinstance(asked.query, str) else f"words: {words}; no character has all these tags"
         question = self._question(context, asked, words, None, read_as)
-        return await find_matches(library, library.characters, question, _uri, _item)
+        return await find_matches(library.characters, question, _uri, _item)
 
     def _question(
         self,
@@ -109,7 +109,8 @@ class CharactersSource(LibrarySource):
         character = await library.characters.get(number)
         document = character_document(character)
         plan = make_plan(reading.retrieval, preferences_of(context.config), self._settings, "full")
-        meta = meta_of(self.name, character, character.id, character.name, len(document.text), plan)
+        cost_tokens = plan.scale.estimate_tokens(document.text)
+        meta = meta_of(self.name, character, character.id, character.name, cost_tokens)
         return read_document(document, meta, plan, reading, self._settings)
 
     async def entries(self, context: RequestContext, library: Library, limit: int, offset: int) -> Page[Entry]:

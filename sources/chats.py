@@ -15,7 +15,7 @@ from sources.items import Anchor, GetResponse, Loc, Mode, Pages, ResultItem, uri
 from sources.library_source import LibrarySource, Wording
 from sources.preferences import preferences_of
 from sources.records import Conversation, Hit, Message, Page
-from sources.retrieval import Passage, Plan, json_text, make_plan, take_around, take_forward
+from sources.retrieval import Passage, Plan, Room, make_plan, take_around, take_forward
 from sources.searching import (
     Narrowing,
     Question,
@@ -30,6 +30,7 @@ from sources.searching import (
 from sources.snippet import Highlighter
 from sources.source import Entry, Matches, Reading, SourceResource, entry_page
 from sources.storage.contract import Library, Search
+from sources.tokens import json_text
 
 PAGE_SIZE = 50
 # Of a message's attachments and citations; larger ones are named but not told.
@@ -89,7 +90,7 @@ class ChatsSource(LibrarySource):
             senders=(asked.sender,) if asked.sender else (),
         )
         question = read_question(self.name, asked, query, context, self._settings, narrowing)
-        return await find_matches(library, library.chats, question, _uri, _item)
+        return await find_matches(library.chats, question, _uri, _item)
 
     async def get(
         self, context: RequestContext, library: Library, identity: str | int, reading: Reading
@@ -115,7 +116,7 @@ class ChatsSource(LibrarySource):
         loc = reading.place
         plan = make_plan(reading.retrieval, preferences_of(context.config), self._settings, _usual_mode(reading, page))
         size = max(1, min(self._settings.chat_page_max, PAGE_SIZE if page_size is None else page_size))
-        meta = _meta(chat, plan)
+        meta = meta_of(self.name, chat, chat.id, chat.title, conversation_id=chat.id)
         if reading.cursor is not None:
             position = read_cursor(reading.cursor, meta.uri, chat.version)
             return await _read_on(library, chat, meta, replace(plan, mode="full"), position, size)
@@ -136,12 +137,12 @@ class ChatsSource(LibrarySource):
         window = plan.window if plan.mode == "chunk_with_siblings" else 0
         messages = await library.chats.around(chat.id, position, window, window + 1)
         if not messages:
-            return compose(meta, plan, by, take_forward([Passage(0, "")], 0), more=False)
+            return compose(meta, plan, by, take_forward([Passage(0, "")], Room(0)), more=False)
         anchor = next((n for n, message in enumerate(messages) if message.position >= position), len(messages) - 1)
         found = messages[anchor]
-        meta = replace(
-            meta, loc=_loc(chat.id, found.id, found.position), message_id=found.id, sender=found.sender or None
-        )
+        # Its id stands beside: each costs two dozen tokens.
+        place = Loc(message_index=found.position)
+        meta = replace(meta, loc=place, message_id=found.id, sender=found.sender or None)
         highlighter = Highlighter(read_query(query or "", self._settings).terms)
         if plan.mode == "snippet":
             offset = max(0, (loc.approx_offset if loc is not None else None) or 0)
@@ -247,10 +248,10 @@ def _about(message: Message) -> dict[str, Any]:
         "message_id": message.id,
         "message_index": message.position,
         "role": message.role,
-        "sender": message.sender,
         "created_at": message.created_at,
     }
-    about |= {name: value for name in ("model", "tool", "parent_id") if (value := getattr(message, name)) is not None}
+    told = ("sender", "model", "tool", "parent_id")
+    about |= {name: value for name in told if (value := getattr(message, name))}
     if not message.is_canonical:
         about["is_canonical"] = False
     for name in ("attachments", "citations"):
@@ -260,30 +261,16 @@ def _about(message: Message) -> dict[str, Any]:
     return about
 
 
-def _meta(chat: Conversation, plan: Plan) -> ResultItem:
-    return meta_of("chats", chat, chat.id, chat.title, None, plan, conversation_id=chat.id)
-
-
 def _uri(hit: Hit) -> str:
-    conversation = hit.conversation_id or str(hit.id)
-    return (
-        uri_of("chats", conversation, hit.message_id) if hit.message_id is not None else uri_of("chats", conversation)
-    )
+    return uri_of("chats", hit.id) if hit.message_id is None else uri_of("chats", hit.id, hit.message_id)
 
 
 def _item(hit: Hit, question: Question, highlighter: Highlighter) -> ResultItem:
     """A message, or a conversation whose title matched: then its title is shown with the first message."""
-    conversation = hit.conversation_id or str(hit.id)
     is_message = hit.message_id is not None
     text = hit.text if is_message else f"{hit.title}: {hit.text}" if hit.text else hit.title
     snippet = highlighter.snippet(text, question.snippet_chars)
-    loc = _loc(conversation, hit.message_id, hit.message_index)
-    if is_message and len(hit.text) > question.snippet_chars:
-        loc = replace(loc, approx_offset=place_in(snippet))
-    return replace(
-        result_item("chats", hit, question, _uri(hit), snippet, loc), id=conversation, conversation_id=conversation
-    )
-
-
-def _loc(conversation_id: str, message_id: str | None, message_index: int | None) -> Loc:
-    return Loc(conversation_id=conversation_id, message_id=message_id, message_index=message_index)
+    is_cut = is_message and len(hit.text) > question.snippet_chars
+    offset = place_in(snippet) if is_cut else None
+    loc = Loc(message_id=hit.message_id, message_index=hit.message_index, approx_offset=offset)
+    return result_item("chats", hit, question, _uri(hit), snippet, loc)

@@ -101,10 +101,14 @@ def read_on(rest: Passage, length: int, meta: ResultItem, plan: Plan, by: Anchor
 
 def read_snippet(text: str, meta: ResultItem, plan: Plan, at: Anchored, highlighter: Highlighter) -> GetResponse:
     """The snippet is plain text and not a passage of the item, so there is nothing to read on from."""
-    length = min(plan.snippet_length, max(1, content_room(meta, plan)))
+    room = content_room(meta, plan)
     start = word_border(text, at.offset) if at.by == "loc" else 0
-    found = highlighter.snippet(text[start:], length)
-    taken = Taken(text=found.text, end=Position(0, start), truncated=length < min(plan.snippet_length, len(text)))
+    wanted = highlighter.snippet(text[start:], plan.snippet_length).text
+    fits = room.fitting(wanted)
+    # A shorter snippet is another one, nearer to the match; it need not be lighter.
+    short = highlighter.snippet(text[start:], max(1, fits)).text if fits < len(wanted) else wanted
+    shown = short[: word_border(short, max(1, room.fitting(short)))]
+    taken = Taken(text=shown, end=Position(0, start), truncated=fits < len(wanted))
     return compose(meta, plan, at.by, taken, more=False)
 
 

@@ -92,7 +92,7 @@ class RetrievalOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     mode: Annotated[Mode | None, Meta(description="auto: siblings if max_tokens is given, else snippet.")] = None
     snippet_length: Annotated[int | None, Meta(description="Characters, 1..1000.")] = None
     max_tokens: Annotated[int | None, Meta(description="Budget of the whole answer.")] = None
-    chars_per_token: Annotated[float | None, Meta(description="Default 4.")] = None
+    chars_per_token: Annotated[float | None, Meta(description="Else estimated by script.")] = None
     chunk_size_tokens: Annotated[int | None, Meta(description="Where the item has no stored chunks.")] = None
     chunk_overlap_tokens: Annotated[int | None, Meta(description="Between such chunks.")] = None
     sibling_window: Annotated[int | None, Meta(description="Chunks on each side.")] = None

@@ -11,13 +11,13 @@ from msgspec.structs import replace
 from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
 from sources.answering import content_room, meta_of
-from sources.cursors import START, read_cursor, write_cursor
+from sources.cursors import START, Position, read_cursor, write_cursor
 from sources.documents import Anchored, chunk_passages, passage_at, read_on, read_passages, read_snippet
 from sources.items import Anchor, GetResponse, Loc, ResultItem, uri_of
 from sources.library_source import LibrarySource, Wording
 from sources.preferences import preferences_of
-from sources.records import Chunk, Hit, MediaItem, Page
-from sources.retrieval import CHARS_PER_TOKEN, Passage, Plan, make_plan
+from sources.records import Chunk, Hit, MediaItem, Page, Segment
+from sources.retrieval import Passage, Plan, make_plan
 from sources.searching import (
     Narrowing,
     Question,
@@ -32,12 +32,16 @@ from sources.searching import (
 from sources.snippet import Highlighter
 from sources.source import Entry, Matches, Reading, SourceResource, SourceTool, entry_page, number_of
 from sources.storage.contract import Library, Search
-from sources.transcripts import Format, render
+from sources.tokens import Scale
+from sources.transcripts import Format, Transcript, render
 
 # Beyond a cut its border is looked for, so a little more than fits is fetched.
 _LOOKAHEAD_CHARS = 256
-# What an answer with a transcript holds beside it.
-_TRANSCRIPT_ENVELOPE_CHARS = 128
+# How much of a text is read to tell what all of it costs.
+_SAMPLE_CHARS = 2000
+# The least room for a transcript, so that a page has something of a segment.
+_TRANSCRIPT_MIN_CHARS = 128
+_LONGEST_CURSOR = "x" * 64
 
 
 class MediaSearch(SearchArguments, frozen=True, kw_only=True):
@@ -125,7 +129,7 @@ class MediaSource(LibrarySource):
             date_to=moment("date_to", asked.date_to, is_end=True),
         )
         question = read_question(self.name, asked, query, context, self._settings, narrowing)
-        return await find_matches(library, library.media, question, _uri, _item)
+        return await find_matches(library.media, question, _uri, _item)
 
     async def get(
         self, context: RequestContext, library: Library, identity: str | int, reading: Reading
@@ -134,7 +138,9 @@ class MediaSource(LibrarySource):
         loc = reading.place
         plan = make_plan(reading.retrieval, preferences_of(context.config), self._settings)
         particular = {"media_type": item.media_type, "url": item.url or None}
-        meta = meta_of(self.name, item, item.id, item.title, item.length_chars, plan, **particular)
+        begin = await library.media.content(item.id, 0, _SAMPLE_CHARS)
+        cost_tokens = plan.scale.estimate_tokens(begin, item.length_chars)
+        meta = meta_of(self.name, item, item.id, item.title, cost_tokens, **particular)
         if reading.cursor is not None:
             position = read_cursor(reading.cursor, meta.uri, item.version)
             return await _read_on(library, item, meta, replace(plan, mode="full"), position.offset, "cursor")
@@ -194,16 +200,22 @@ class MediaSource(LibrarySource):
         place = f"{uri_of(self.name, item.id)}/transcript?{from_ms}-{to_ms}"
         start = read_cursor(asked.cursor, place, item.version) if asked.cursor is not None else START
         segments = await library.media.segments(item.id, from_ms, to_ms)
-        page = render(
-            segments, asked.format, timestamps=_has_timestamps(asked), room=self._transcript_room(asked), start=start
-        )
+        page = self._transcript_page(asked, segments, start)
         cursor = write_cursor(place, item.version, page.next) if page.next is not None else None
         return TranscriptResponse(content=page.content, next_cursor=cursor)
 
-    def _transcript_room(self, asked: MediaTranscript) -> int:
-        limit = self._settings.get_max_tokens
-        tokens = limit if asked.max_tokens is None else max(1, min(limit, asked.max_tokens))
-        return max(_TRANSCRIPT_ENVELOPE_CHARS, int(tokens * CHARS_PER_TOKEN) - _TRANSCRIPT_ENVELOPE_CHARS)
+    def _transcript_page(self, asked: MediaTranscript, segments: Sequence[Segment], start: Position) -> Transcript:
+        """As much as the budget pays for. What characters weigh shows once they are written, so the page is written
+        again, with less room each time, until it fits."""
+        limit, scale = self._settings.get_max_tokens, Scale()
+        budget = scale.budget(limit if asked.max_tokens is None else max(1, min(limit, asked.max_tokens)))
+        timestamps, room = _has_timestamps(asked), max(_TRANSCRIPT_MIN_CHARS, scale.most_chars(budget))
+        while True:
+            page = render(segments, asked.format, timestamps=timestamps, room=room, start=start)
+            weight = scale.weigh_json(TranscriptResponse(content=page.content, next_cursor=_LONGEST_CURSOR))
+            if weight <= budget or room == _TRANSCRIPT_MIN_CHARS:
+                return page
+            room = max(_TRANSCRIPT_MIN_CHARS, int(room * min(0.97, budget / weight)))
 
     async def entries(self, context: RequestContext, library: Library, limit: int, offset: int) -> Page[Entry]:
         return entry_page(self.name, await library.media.list(limit, offset), lambda item: item.title)
@@ -217,7 +229,7 @@ async def _find(library: Library, identity: str | int) -> MediaItem:
 async def _read_on(
     library: Library, item: MediaItem, meta: ResultItem, plan: Plan, offset: int, by: Anchor
 ) -> GetResponse:
-    text = await library.media.content(item.id, offset, content_room(meta, plan) + _LOOKAHEAD_CHARS)
+    text = await library.media.content(item.id, offset, content_room(meta, plan).most_chars + _LOOKAHEAD_CHARS)
     return read_on(Passage(0, text, offset), item.length_chars, meta, plan, by)
 
 
@@ -265,9 +277,11 @@ async def _chunk_at_time(library: Library, item: MediaItem, milliseconds: int) -
 
 def _passage(chunk: Chunk) -> Passage:
     """An importer's chunk need not be a piece of the text; then it stands alone."""
-    about = {"chunk_index": chunk.index, "chunk_uuid": chunk.uuid}
+    about: dict[str, Any] = {"chunk_index": chunk.index}
     if chunk.start_ms is not None:
-        about |= {"start_ms": chunk.start_ms, "end_ms": chunk.end_ms, "speaker": chunk.speaker}
+        about |= {"start_ms": chunk.start_ms, "end_ms": chunk.end_ms}
+    if chunk.speaker:
+        about["speaker"] = chunk.speaker
     is_piece = chunk.end - chunk.start == len(chunk.text)
     return Passage(chunk.index, chunk.text, chunk.start if is_piece else None, about)
 

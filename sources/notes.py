@@ -57,14 +57,14 @@ class NotesSource(LibrarySource):
         query = read_query(asked.query, self._settings)
         narrowing = Narrowing(tags=asked.keywords)
         question = read_question(self.name, asked, query, context, self._settings, narrowing)
-        return await find_matches(library, library.notes, question, _uri, _item)
+        return await find_matches(library.notes, question, _uri, _item)
 
     async def get(
         self, context: RequestContext, library: Library, identity: str | int, reading: Reading
     ) -> GetResponse:
         note = await library.notes.get(str(identity))
         plan = make_plan(reading.retrieval, preferences_of(context.config), self._settings)
-        meta = meta_of(self.name, note, note.id, note.title, len(note.content), plan)
+        meta = meta_of(self.name, note, note.id, note.title, plan.scale.estimate_tokens(note.content))
         return read_document(Document(note.content), meta, plan, reading, self._settings)
 
     async def entries(self, context: RequestContext, library: Library, limit: int, offset: int) -> Page[Entry]:

@@ -59,7 +59,7 @@ class PromptsSource(LibrarySource):
         query = read_query(asked.query, self._settings)
         narrowing = Narrowing(fields=asked.fields)
         question = read_question(self.name, asked, query, context, self._settings, narrowing)
-        return await find_matches(library, library.prompts, question, _uri, _item)
+        return await find_matches(library.prompts, question, _uri, _item)
 
     async def get(
         self, context: RequestContext, library: Library, identity: str | int, reading: Reading
@@ -67,7 +67,7 @@ class PromptsSource(LibrarySource):
         prompt = await find_prompt(library, identity)
         document = prompt_document(prompt)
         plan = make_plan(reading.retrieval, preferences_of(context.config), self._settings, "full")
-        meta = meta_of(self.name, prompt, prompt.id, prompt.name, len(document.text), plan)
+        meta = meta_of(self.name, prompt, prompt.id, prompt.name, plan.scale.estimate_tokens(document.text))
         return read_document(document, meta, plan, reading, self._settings)
 
     async def entries(self, context: RequestContext, library: Library, limit: int, offset: int) -> Page[Entry]:

@@ -10,16 +10,18 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
-import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from config.settings import Settings
 from sources.borders import next_word, word_border
 from sources.cursors import Position
 from sources.items import Mode, RetrievalOptions
 from sources.preferences import Preferences
+from sources.tokens import Scale
 
 SNIPPET_MAX_CHARS = 1000
+# For the sizes of chunks, which are no promise.
 CHARS_PER_TOKEN = 4.0
 CHARS_PER_TOKEN_MAX = 8.0
 CHUNK_TOKENS_MIN = 16
@@ -27,8 +29,6 @@ CHUNK_TOKENS_MAX = 4000
 WINDOW_MAX = 50
 # Of a room too small for its passage, the share that shows what stands before the match.
 _LEAD_SHARE = 0.25
-# The range of content that an attachment names, at its widest: longer answers than this cannot be asked for.
-_WIDEST = {"start": 999_999, "end": 999_999}
 
 Step = Literal["snippet", "chunk", "chunk_with_siblings", "full"]
 N = TypeVar("N", int, float)
@@ -40,19 +40,15 @@ class Plan(Struct, frozen=True, kw_only=True):
     mode: Step
     snippet_length: int
     max_tokens: int
-    chars_per_token: float
+    scale: Scale
     chunk_chars: int
     overlap_chars: int
     window: int
     prefer_prechunked: bool
 
     @property
-    def budget_chars(self) -> int:
-        return int(self.max_tokens * self.chars_per_token)
-
-
-def estimate_tokens(chars: int, chars_per_token: float) -> int:
-    return math.ceil(chars / chars_per_token)
+    def budget(self) -> int:
+        return self.scale.budget(self.max_tokens)
 
 
 def make_plan(
@@ -64,7 +60,8 @@ def make_plan(
     asked = _first(given.max_tokens, preferred.max_tokens)
     mode = _step(given.mode or "snippet", has_budget=asked is not None)
     usual = settings.get_max_tokens if mode == "full" else settings.get_default_tokens
-    per_token = chars_per_token(given.chars_per_token, preferred)
+    scale = Scale(chars_per_token(given.chars_per_token, preferred))
+    per_token = scale.chars_per_token or CHARS_PER_TOKEN
     size = _clamp(given.chunk_size_tokens or settings.get_chunk_tokens, CHUNK_TOKENS_MIN, CHUNK_TOKENS_MAX)
     overlap = _first(given.chunk_overlap_tokens, settings.get_chunk_overlap_tokens) or 0
     window = _first(given.sibling_window, preferred.sibling_window, settings.get_sibling_window) or 0
@@ -72,7 +69,7 @@ def make_plan(
         mode=mode,
         snippet_length=snippet_length(given.snippet_length, preferred, settings),
         max_tokens=_clamp(usual if asked is None else asked, 1, settings.get_max_tokens),
-        chars_per_token=per_token,
+        scale=scale,
         chunk_chars=int(size * per_token),
         overlap_chars=int(_clamp(overlap, 0, size // 2) * per_token),
         window=_clamp(window, 0, WINDOW_MAX),
@@ -85,10 +82,11 @@ def snippet_length(given: int | None, preferred: Preferences, settings: Settings
     return _clamp(settings.search_snippet_chars if wanted is None else wanted, 1, SNIPPET_MAX_CHARS)
 
 
-def chars_per_token(given: float | None, preferred: Preferences) -> float:
+def chars_per_token(given: float | None, preferred: Preferences) -> float | None:
+    """None where nobody says: then tokens are estimated by what the text is made of."""
     wanted = given if given is not None else preferred.chars_per_token
     # A comparison with NaN is false, so it would pass any clamp.
-    return CHARS_PER_TOKEN if wanted is None or math.isnan(wanted) else _clamp(wanted, 1.0, CHARS_PER_TOKEN_MAX)
+    return None if wanted is None or math.isnan(wanted) else _clamp(wanted, 1.0, CHARS_PER_TOKEN_MAX)
 
 
 def _step(mode: Mode, *, has_budget: bool) -> Step:
@@ -114,15 +112,6 @@ class Passage(Struct, frozen=True):
     offset: int | None = None
     about: Mapping[str, Any] | None = None
 
-    @property
-    def cost(self) -> int:
-        return len(self.text) + self.cost_about
-
-    @property
-    def cost_about(self) -> int:
-        """In characters of JSON, with its comma."""
-        return len(json_text({**self.about, **_WIDEST})) + 1 if self.about is not None else 0
-
     def place(self, within: int) -> Position:
         """A place in this passage as a place in the item."""
         if self.offset is not None:
@@ -139,64 +128,95 @@ class Taken(Struct, frozen=True, kw_only=True):
     truncated: bool = False
 
 
-def json_text(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+class Room(Struct, frozen=True):
+    """What is left of a budget for a text, as the scale weighs."""
+
+    weight: int
+    scale: Scale = Scale()
+
+    @property
+    def most_chars(self) -> int:
+        return self.scale.most_chars(self.weight)
+
+    def fitting(self, text: str) -> int:
+        return self.scale.fitting(text, self.weight)
+
+    def cost(self, passage: Passage) -> int:
+        return self.scale.weigh(passage.text) + self.cost_about(passage)
+
+    def cost_about(self, passage: Passage) -> int:
+        """Of its attachment, the range it names at its widest, in brackets that stand for its comma."""
+        if passage.about is None:
+            return 0
+        return self.scale.weigh_json([{**passage.about, "start": self.most_chars, "end": self.most_chars}])
+
+    def joint_cost(self, before: Passage, after: Passage) -> int:
+        separator, shared = _joint(before, after)
+        return self.scale.weigh(separator) - self.scale.weigh(after.text[:shared])
+
+    def is_too_small_for(self, passage: Passage) -> bool:
+        """Of a very long text no more is weighed than fits."""
+        left = self.weight - self.cost_about(passage)
+        return left < 0 or self.scale.fitting(passage.text, left) < len(passage.text)
 
 
-def take_around(passages: Sequence[Passage], anchor: int, room: int, window: int, focus: int = 0) -> Taken:
+def take_around(passages: Sequence[Passage], anchor: int, room: Room, window: int, focus: int = 0) -> Taken:
     """The anchor passage, and its siblings nearest first for as long as they fit; in reading order.
 
     `passages` is a run without holes and `anchor` a place in it; `focus` is where in the anchor's text the match is,
     so that a cut keeps it. A side ends at the first sibling that does not fit: a hole would read as continuous text.
     """
-    if passages[anchor].cost > room:
+    if room.is_too_small_for(passages[anchor]):
         return take_part(passages[anchor], room, focus)
     first, last = anchor, anchor
-    left = room - passages[anchor].cost
+    left = room.weight - room.cost(passages[anchor])
     reach_first, reach_last = max(0, anchor - window), min(len(passages) - 1, anchor + window)
     while first > reach_first or last < reach_last:
         if first > reach_first:
-            cost = passages[first - 1].cost + _joint_cost(passages[first - 1], passages[first])
+            cost = room.cost(passages[first - 1]) + room.joint_cost(passages[first - 1], passages[first])
             first, left, reach_first = (first - 1, left - cost, reach_first) if cost <= left else (first, left, first)
         if last < reach_last:
-            cost = passages[last + 1].cost + _joint_cost(passages[last], passages[last + 1])
+            cost = room.cost(passages[last + 1]) + room.joint_cost(passages[last], passages[last + 1])
             last, left, reach_last = (last + 1, left - cost, reach_last) if cost <= left else (last, left, last)
     return join(passages[first : last + 1])
 
 
-def take_forward(passages: Sequence[Passage], room: int, skip: int = 0) -> Taken:
+def take_forward(passages: Sequence[Passage], room: Room, skip: int = 0) -> Taken:
     """From the `skip`-th character of the first passage on, as many as fit. Only the first is ever cut."""
     first = passages[0]
     if skip:
         offset = first.offset + skip if first.offset is not None else None
         first = Passage(first.index, first.text[skip:], offset, first.about)
-    if first.cost > room:
+    if room.is_too_small_for(first):
         taken = take_part(first, room)
         # What was skipped belongs to the passage all the same when its end is named.
         shift = skip if first.offset is None else 0
-        return msgspec.structs.replace(taken, end=Position(taken.end.index, taken.end.offset + shift))
-    run, left = [first], room - first.cost
+        return replace(taken, end=Position(taken.end.index, taken.end.offset + shift))
+    run, left = [first], room.weight - room.cost(first)
     for passage in passages[1:]:
-        left -= passage.cost + _joint_cost(run[-1], passage)
+        left -= room.cost(passage) + room.joint_cost(run[-1], passage)
         if left < 0:
             break
         run.append(passage)
     return join(run)
 
 
-def take_part(passage: Passage, room: int, focus: int = 0) -> Taken:
-    """As much of one passage as fits, around `focus`; nothing where not even one character does."""
-    if passage.cost_about >= room:
-        passage = Passage(passage.index, passage.text, passage.offset)
-    room = max(0, room - passage.cost_about)
-    wanted = min(int(focus - room * _LEAD_SHARE), len(passage.text) - room)
-    start = min(next_word(passage.text, wanted), focus)
-    end = word_border(passage.text, start + room, start)
+def take_part(passage: Passage, room: Room, focus: int = 0) -> Taken:
+    """As much of one passage as fits, around `focus`; nothing where not even one character does. What is told of it is
+    left out where it would take more than its text."""
+    scale, about = room.scale, room.cost_about(passage)
+    if 2 * about > room.weight:
+        passage, about = Passage(passage.index, passage.text, passage.offset), 0
+    text, left = passage.text, max(0, room.weight - about)
+    lead = scale.fitting_before(text, int(left * _LEAD_SHARE), focus)
+    tail = scale.fitting_before(text, left, len(text))
+    start = min(next_word(text, min(focus - lead, len(text) - tail)), focus)
+    end = word_border(text, start + scale.fitting(text, left, start), start)
     return Taken(
         text=passage.text[start:end],
         end=passage.place(end),
         attachments=_attachments([(passage, 0, end - start)]),
-        truncated=True,
+        truncated=end - start < len(text),
     )
 
 
@@ -227,11 +247,6 @@ def _joint(before: Passage, after: Passage) -> tuple[str, int]:
     if shared >= len(after.text) and after.text in before.text:
         return "", len(after.text)
     return "\n", 0
-
-
-def _joint_cost(before: Passage, after: Passage) -> int:
-    separator, shared = _joint(before, after)
-    return len(separator) - shared
 
 
 def _attachments(spans: Sequence[tuple[Passage, int, int]]) -> tuple[Mapping[str, Any], ...] | None:

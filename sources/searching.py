@@ -3,27 +3,25 @@
 A filter that nothing in a source can pass finds nothing there, and the answer says why: a note has no sender.
 """
 
-import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from typing import Annotated, Literal, Protocol
 
-from loguru import logger
 from msgspec import UNSET, Meta, Struct
-from msgspec.structs import replace
 
 from auth.context import RequestContext
-from config.errors import InvalidParams, StorageError, Unavailable
+from config.errors import InvalidParams
 from config.settings import Settings
 from sources.items import TAGS_MAX, Loc, ResultItem, short_title
 from sources.preferences import Preferences, preferences_of
 from sources.query import Filters, ParsedQuery, QueryLimits, Term, parse
 from sources.records import Found, Hit
-from sources.retrieval import chars_per_token, estimate_tokens, snippet_length
+from sources.retrieval import chars_per_token, snippet_length
 from sources.snippet import Highlighter, Snippet
 from sources.source import Match, Matches
-from sources.storage.contract import Library, Order, Scoring, Search
+from sources.storage.contract import Order, Scoring, Search
+from sources.tokens import Scale
 
 LIMIT_MAX = 100
 # What a score is: the share of the query that is found in a hit, or the seed's place between the worst and the best.
@@ -70,7 +68,7 @@ class Question(Struct, frozen=True, kw_only=True):
     read_as: str | None
     offset: int
     snippet_chars: int
-    chars_per_token: float
+    scale: Scale
     score_type: str
 
 
@@ -108,7 +106,7 @@ def read_question(
         read_as=obstacle or query.read_as,
         offset=offset,
         snippet_chars=snippet_length(asked.snippet_length, preferred, settings),
-        chars_per_token=chars_per_token(None, preferred),
+        scale=Scale(chars_per_token(None, preferred)),
         score_type=SCORE_TYPES[settings.search_scoring],
     )
 
@@ -169,7 +167,6 @@ def _common(given: tuple[str, ...], named: tuple[str, ...]) -> tuple[str, ...]:
 
 
 async def find_matches(
-    library: Library,
     collection: Searchable,
     question: Question,
     uri: Callable[[Hit], str],
@@ -178,7 +175,7 @@ async def find_matches(
     """One page. What is particular to a source's hits is said by `uri` and `item`."""
     found = Found((), has_more=False, total=0)
     if question.search is not None:
-        found = await collection.search(await _weighed(library, question.search))
+        found = await collection.search(question.search)
 
     def show(match: Match, topic: Sequence[Term]) -> ResultItem:
         return item(match.hit, question, _highlighter(question.terms, tuple(topic)))
@@ -207,23 +204,6 @@ def _match(hit: Hit, uri: str) -> Match:
     )
 
 
-async def _weighed(library: Library, search: Search) -> Search:
-    """The search with what makes its scores comparable: how common its words are in the whole library, which costs a
-    part of its time. A damaged file elsewhere in the library does not keep this source from being searched."""
-    # The weight of a single term cancels out of its share: nothing need be counted elsewhere.
-    if search.scoring != "comparable" or search.query.expression is None or len(search.query.terms) < 2:
-        return search
-    clock = asyncio.get_running_loop().time
-    due = clock() + search.deadline_ms / 1000
-    try:
-        corpus = await library.corpus(search.query, search.deadline_ms)
-    except (StorageError, Unavailable) as error:
-        logger.warning("words are weighed by one source alone: {}", error)
-        corpus = None
-    left_ms = max(1, int((due - clock()) * 1000))
-    return replace(search, corpus=corpus, deadline_ms=left_ms)
-
-
 def result_item(source: str, hit: Hit, question: Question, uri: str, snippet: Snippet, loc: Loc) -> ResultItem:
     """A hit as it goes over the wire. The fields that only some sources have are null where the hit has none."""
     return ResultItem(
@@ -246,7 +226,7 @@ def result_item(source: str, hit: Hit, question: Question, uri: str, snippet: Sn
         loc=loc,
         highlights=snippet.ranges or UNSET,
         more_in_item=hit.more_in_item or UNSET,
-        cost_tokens=estimate_tokens(hit.item_chars, question.chars_per_token),
+        cost_tokens=question.scale.estimate_tokens(hit.text, hit.item_chars),
     )
 
 

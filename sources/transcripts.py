@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from sources.borders import word_border
 from sources.cursors import START, Position
 from sources.records import Segment
-from sources.retrieval import json_text
+from sources.tokens import json_text
 
 Format = Literal["text", "srt", "vtt", "json"]
 Write = Callable[[Segment, int], Any]

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from config.paths import DatabasePaths
 from sources.query import Expression
-from sources.storage.sqlite import characters, chats, media, notes, prompts
+from sources.storage.sqlite import characters, conversations, media, notes, prompts
 from sources.storage.sqlite.match import match_text
 from sources.storage.sqlite.target import Target
 
@@ -35,7 +35,7 @@ class _Column(Struct, frozen=True):
 _COLUMNS: Mapping[str, _Column] = {
     "notes": _Column("chacha", notes.TARGET, "r.uuid"),
     "media": _Column("media", media.TARGET, "r.id"),
-    "chats": _Column("chacha", chats.TARGET, "c.uuid"),
+    "chats": _Column("chacha", conversations.TARGET, "c.uuid"),
     "characters": _Column("chacha", characters.TARGET, "r.id"),
     "prompts": _Column("prompts", prompts.TARGET, "r.id"),
 }

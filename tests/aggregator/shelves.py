@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,9 +19,19 @@ from sessions.memory import Limits, ProcessMemories
 from sources.items import GetResponse, ResultItem, SearchResponse
 from sources.query import ParsedQuery
 from sources.records import Page
-from sources.searching import SearchArguments, read_query
+from sources.searching import SearchArguments
 from sources.source import Entry, Matches, Reading, SourceResource, SourceTool, as_matches
-from sources.storage.contract import Characters, Chats, Corpus, Library, Media, Notes, Prompts
+from sources.storage.contract import (
+    Bookmarks,
+    Characters,
+    Chats,
+    Corpus,
+    Library,
+    Media,
+    Notes,
+    Observations,
+    Prompts,
+)
 from tests.server.protocol.stage import person
 
 
@@ -181,6 +191,14 @@ class BareLibrary:
     def prompts(self) -> Prompts:
         return self._nothing()
 
+    @property
+    def observations(self) -> Observations:
+        return self._nothing()
+
+    @property
+    def bookmarks(self) -> Bookmarks:
+        return self._nothing()
+
     async def corpus(self, query: ParsedQuery, deadline_ms: int) -> Corpus:
         self.counts += 1
         if self.error is not None:
@@ -198,15 +216,6 @@ class HangingLibrary(BareLibrary):
         self.counts += 1
         await asyncio.Event().wait()
         raise AssertionError
-
-
-class WeighingShelf(Shelf):
-    """Asks how common the words are before it answers, and does without if it must, as our own sources do."""
-
-    async def search(self, context: RequestContext, library: Library, asked: ShelfSearch) -> Matches:
-        with suppress(StorageError):
-            await library.corpus(read_query(asked.query, Settings()), 2_000)
-        return await super().search(context, library, asked)
 
 
 class BareLibraries:

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aggregator.merge import ALSO_IN_MAX, Candidate, by_date, by_score, collapse, spread
+from aggregator.merge import ALSO_IN_MAX, Candidate, by_date, by_score, collapse, share, spread
 from sources.items import ResultItem, SearchResponse
 from sources.source import as_matches
 from tests.aggregator.shelves import hit
@@ -81,6 +81,37 @@ def test_one_conversation_does_not_fill_the_page_while_others_wait() -> None:
 
     assert uris(found)[:4] == ["chats://long/0", "chats://long/1", "chats://long/2", "notes://1"]
     assert len(found) == 11
+
+
+@given(candidates(), st.integers(1, 10))
+def test_sharing_loses_nothing_and_keeps_the_order_of_each_source(found: list[Candidate], most: int) -> None:
+    shared = share(found, most)
+
+    assert sorted(uris(shared)) == sorted(uris(found))
+    for source in ("notes", "chats"):
+        own = [candidate for candidate in found if candidate.source == source]
+        assert [candidate for candidate in shared if candidate.source == source] == own
+
+
+@given(candidates(), st.integers(1, 10))
+def test_of_ten_places_one_source_has_no_more_than_its_share_while_another_waits_for_its_own(
+    found: list[Candidate], most: int
+) -> None:
+    shared = share(found, most)
+
+    for start in range(0, len(shared), 10):
+        page = [candidate.source for candidate in shared[start : start + 10]]
+        behind = {candidate.source for candidate in shared[start + 10 :]}
+        for source in set(page):
+            short = {other for other in behind - {source} if page.count(other) < most}
+            assert page.count(source) <= most or not short
+
+
+def test_a_source_with_all_the_best_hits_leaves_four_of_ten_places() -> None:
+    chats = [hit("chats", number, 0.9, item=number) for number in range(12)]
+    notes = [hit("notes", number, 0.1) for number in range(5)]
+
+    assert [one.source for one in share(ranked(*chats, *notes), 6)][:10] == ["chats"] * 6 + ["notes"] * 4
 
 
 def test_the_same_content_under_another_uri_is_told_with_the_better_hit() -> None:

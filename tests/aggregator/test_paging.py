@@ -85,7 +85,7 @@ async def test_by_date_no_hit_comes_before_a_newer_one(shelves: list[Shelf], dep
 
 @given(shelves=libraries())
 async def test_a_page_within_one_round_is_ordered_by_score(shelves: list[Shelf]) -> None:
-    desk = open_desk(*shelves, fanout_depth=30, fanout_siblings_max=100)
+    desk = open_desk(*shelves, fanout_depth=30, fanout_siblings_max=100, fanout_source_max=10)
 
     scores = [item.score for item in (await desk.ask(limit=100)).results]
 

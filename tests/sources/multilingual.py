@@ -76,6 +76,29 @@ DOCUMENTS = {
     "bn-book": Document("বাংলা বই", "আমি গতকাল একটি বাংলা বই পড়েছি।"),
 }
 
+# What texts are made of, a few lines each: what a budget has to hold for.
+SCRIPTS = {
+    "English": "It always happens in the south-west, and never above freezing; so it is not the motor alone. ",
+    "German": "Großmutters Apfelkuchen stand auf dem Küchentisch, während draußen die Straßenbahn vorüberfuhr. ",
+    "French": "À Noël, les élèves de l'école du village étudiaient l'œuvre du maître près de la forêt. ",
+    "Polish": "W Łodzi żółte tramwaje jeżdżą całą noc, a wąskie uliczki są wtedy zupełnie puste. ",
+    "Russian": "Вчера мы ходили в музей и смотрели картины известных художников. ",
+    "Greek": "Το καλοκαίρι κολυμπήσαμε στη θάλασσα της Ελλάδας και διαβάσαμε βιβλία. ",
+    "Arabic": "قرأ محمد كتابًا عن تاريخ المدينة القديمة في مكتبة الجامعة، ثم ذهب إلى البحر. ",
+    "Hebrew": "קראתי ספר חדש על ההיסטוריה של ירושלים, ואכלנו ארוחת ערב ליד הים. ",
+    "Hindi": "कल हम पुस्तकालय गए और हिन्दी की कई किताबें पढ़ीं। रेलगाड़ी सुबह दिल्ली पहुँची। ",
+    "Thai": "ชาวนาปลูกข้าวในฤดูฝนและนำไปขายที่ตลาด เราไปเที่ยวทะเลกับครอบครัว ",
+    "Chinese": "我们昨天参观了首都博物馆，看到了很多古代的文物。绿茶在春天采摘。臺北的圖書館在週末也開放。",
+    "Japanese": "昨日は友達と東京都庁の近くを歩きました。秋に京都で紅葉を見ました。テストの結果はよかったです。",
+    "Korean": "학교 도서관에서 한국어 책을 읽었습니다. 어머니가 만든 김치찌개는 아주 맛있습니다. ",
+    "emoji": "🎉👩‍💻❤️🇩🇪👍🏽🌍🚀🐱🍕✅⚠️👨‍👩‍👧‍👦 ",
+    "ids": "6d326fdf-9fc0-5bdd-9235-2d0c08d258f2 0b7c41e5a9f3d2886ec1 2026-11-15T08:30:00.000Z 192.168.17.204 ",
+    "numbers": "19.75, 1024; 3.14159 2718281828 42% 7:05 (+49 30 901820) 1,299.00 ",
+    "JSON": '{"id":17,"tags":["a","b"],"loc":{"start_ms":41000,"end":null},"ok":true,"text":"he said \\"no\\""},\n',
+    "code": "    for (const [key, value] of Object.entries(options)) {\n\t\tif (!value?.length) return null;\n    }\n",
+    "base64": "iVBORw0KGgoAAAANSUhEUgAAAAUAAAAFCAYAAACNbyblAAAAHElEQVQI12P4//8/w38GIAXDIBKE0DHxgljNBAAO9TXL0Y4OHw",
+}
+
 PROBES = (
     # English: stems, prefixes, questions
     Probe("tomato", ("en-garden",), ("en-code",)),

@@ -26,7 +26,7 @@ async def test_a_hit_is_a_message_with_its_conversation_sender_and_place(ada: Re
     (hit, *_) = await ada.found("chats_search", "topic41")
 
     assert (hit["id"], hit["conversation_id"], hit["sender"]) == (chat, chat, "Guide")
-    assert hit["loc"] == {"conversation_id": chat, "message_id": hit["message_id"], "message_index": 41}
+    assert hit["loc"] == {"message_id": hit["message_id"], "message_index": 41}
     assert hit["uri"] == f"chats://{chat}/{hit['message_id']}"
     assert hit["snippet"] == "Turn 41 is about topic41."
 

@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 
-from sources.retrieval import json_text
+from bench.tokens_counting import count_tokens
+from sources.tokens import json_text
+from tests.sources.multilingual import SCRIPTS
 from tests.sources.reading_room import ID_ARGUMENT, SOURCES, Reader, open_room
 
 SEED_FIELDS = [
@@ -293,9 +295,35 @@ async def test_no_answer_is_larger_than_its_budget(ada: Reader, source: str, mod
 
     answer = await ada.read(source, identity, query="topic60", retrieval={"mode": mode, "max_tokens": budget})
 
-    assert len(answer["content"]) <= budget * 4
-    assert math.ceil(chars_of(answer) / 4) <= answer["tokens"]
+    assert count_tokens(json_text(answer["content"])) <= budget
+    assert count_tokens(json_text(answer)) <= answer["tokens"]
     assert answer["tokens"] <= budget or (answer["over_budget"] is True and budget < 250)
+    assert answer["truncated"] or "topic60" in answer["content"] or mode == "full"
+
+
+@every_source
+@pytest.mark.parametrize("mode", ["snippet", "chunk", "chunk_with_siblings", "full"])
+async def test_a_budget_holds_in_tokens_of_every_script(ada: Reader, source: str, mode: str) -> None:
+    options = {"mode": mode, "max_tokens": 700, "snippet_length": 1000}
+    for script, text in SCRIPTS.items():
+        identity = await ada.item(source, text[:80], text * 40)
+
+        answer = await ada.read(source, identity, retrieval=options)
+
+        assert count_tokens(json_text(answer)) <= answer["tokens"] <= 700, script
+        assert mode != "full" or count_tokens(json_text(answer["content"])) >= 100, f"{script}: it is not used"
+
+
+@every_source
+async def test_what_an_item_costs_is_what_reading_all_of_it_takes(ada: Reader, source: str) -> None:
+    text = SCRIPTS["Greek"] * 20 + " galleon"
+    identity = await ada.item(source, "Voyage", text)
+
+    (hit,) = await ada.found(f"{source}_search", "galleon")
+    whole = await ada.read(source, identity, retrieval={"mode": "full"})
+
+    assert 1 <= hit["cost_tokens"] / count_tokens(text) < 2
+    assert source == "chats" or 1 <= whole["meta"]["cost_tokens"] / count_tokens(whole["content"]) < 2
 
 
 @every_source

@@ -4,7 +4,10 @@ from typing import Any
 
 import pytest
 
+from bench.tokens_counting import count_tokens
 from sources.records import Chunk, Segment
+from sources.tokens import json_text
+from tests.sources.multilingual import SCRIPTS
 from tests.sources.reading_room import Reader
 
 TEXT = " ".join(f"Sentence {n} tells of topic{n} at some length, so that chunks come about." for n in range(200))
@@ -114,8 +117,8 @@ async def test_a_chunk_is_chosen_by_what_the_loc_names(ada: Reader, by: str) -> 
     answer = await ada.read("media", media, loc={by: loc[by]}, retrieval={"mode": "chunk"})
 
     assert answer["content"] == chunk.text
-    assert answer["attachments"] == [{"chunk_index": 3, "chunk_uuid": chunk.uuid, "start": 0, "end": len(chunk.text)}]
-    assert answer["meta"]["loc"]["chunk_index"] == 3
+    assert answer["attachments"] == [{"chunk_index": 3, "start": 0, "end": len(chunk.text)}]
+    assert (answer["meta"]["loc"]["chunk_index"], answer["meta"]["loc"]["chunk_uuid"]) == (3, chunk.uuid)
 
 
 @pytest.mark.parametrize("loc", [{"seconds": 601.5}, {"start_ms": 601_500}])
@@ -257,6 +260,18 @@ async def test_a_long_transcript_is_read_page_by_page(ada: Reader) -> None:
 
     numbers = [int(cue.split("\n")[0]) for cue in "\n\n".join(pages).split("\n\n")]
     assert numbers == list(range(1, 241))
+
+
+@pytest.mark.parametrize("form", ["text", "srt", "vtt", "json"])
+async def test_a_page_of_a_transcript_has_no_more_tokens_than_its_budget(ada: Reader, form: str) -> None:
+    for script, text in SCRIPTS.items():
+        spoken = [Segment(start_ms=n * 5_000, end_ms=n * 5_000 + 4_999, text=text, speaker="Ada") for n in range(60)]
+        media = await ada.media(script, segments=spoken)
+
+        page = await ada.call("media_transcript", media_id=media, format=form, include_timestamps=True, max_tokens=600)
+
+        assert 250 <= count_tokens(json_text(page)) <= 600, script
+        assert page["next_cursor"] is not None
 
 
 async def test_a_cursor_of_another_window_is_refused(ada: Reader) -> None:

@@ -1,10 +1,5 @@
 """Notes: found by words and keywords, read in passages."""
 
-from config.errors import StorageError
-from config.settings import Settings
-from sources.notes import NotesSearch, NotesSource
-from sources.query import ParsedQuery
-from sources.storage.contract import Corpus, Library
 from tests.sources.reading_room import Reader
 
 TEXT = " ".join(f"Sentence {n} tells of topic{n}." for n in range(200))
@@ -131,27 +126,3 @@ async def test_words_are_weighed_by_how_common_they_are_in_the_whole_library(ada
 
     assert scores["Voyage"] < before < scores["Repair"]
     assert (await ben.found("notes_search", "galleon mast"))[0]["score"] == before
-
-
-class Damaged:
-    """A library of which one file cannot be read, so that its words cannot be counted."""
-
-    def __init__(self, library: Library) -> None:
-        self.notes = library.notes
-        self.media = library.media
-        self.chats = library.chats
-        self.characters = library.characters
-        self.prompts = library.prompts
-
-    async def corpus(self, query: ParsedQuery, deadline_ms: int) -> Corpus:
-        raise StorageError("the database is damaged")
-
-
-async def test_a_damaged_file_elsewhere_does_not_keep_notes_from_being_searched(ada: Reader) -> None:
-    note = await ada.note("Voyage", "A galleon.")
-
-    async with ada.libraries.library(ada.context) as library:
-        asked = NotesSearch(query="galleon")
-        answer = await NotesSource(Settings()).search(ada.context, Damaged(library), asked)
-
-    assert [match.id for match in answer.found] == [note]

@@ -7,14 +7,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bench.tokens_counting import count_tokens
 from config.errors import InvalidParams
 from config.settings import Settings
 from sources.answering import compose, content_room
 from sources.borders import next_word, word_border
 from sources.cursors import START, Position, read_cursor, write_cursor
+from sources.documents import Document, read_document
 from sources.items import GetResponse, Mode, ResultItem, RetrievalOptions, short_title, uri_of
 from sources.preferences import Preferences, preferences_of
-from sources.retrieval import Passage, Plan, join, json_text, make_plan, take_around, take_forward, take_part
+from sources.retrieval import Passage, Plan, Room, join, make_plan, take_around, take_forward, take_part
+from sources.source import Reading
+from sources.tokens import Scale, json_text
+from tests.sources.multilingual import DOCUMENTS, SCRIPTS
 
 SETTINGS = Settings()
 NOTHING = Preferences()
@@ -42,6 +47,11 @@ def item(**changes: Any) -> ResultItem:
     return ResultItem(**{**fields, **changes})
 
 
+def chars(count: int) -> Room:
+    """Room for so many characters."""
+    return Room(count, Scale(1.0))
+
+
 def slices(text: str, *ranges: tuple[int, int]) -> list[Passage]:
     """Passages of one text, as a chunker or an importer would make them."""
     return [Passage(index, text[a:b], a) for index, (a, b) in enumerate(ranges)]
@@ -59,7 +69,7 @@ def whole_chars(answer: GetResponse) -> int:
 def test_a_plan_without_options_is_a_snippet_of_300_characters() -> None:
     made = make_plan(None, NOTHING, SETTINGS)
 
-    assert (made.mode, made.snippet_length, made.chars_per_token) == ("snippet", 300, 4.0)
+    assert (made.mode, made.snippet_length, made.scale) == ("snippet", 300, Scale())
     assert made.prefer_prechunked
 
 
@@ -84,7 +94,7 @@ def test_options_beat_preferences_and_preferences_beat_settings() -> None:
 
     made = make_plan(RetrievalOptions(mode="chunk", snippet_length=60), preferred, SETTINGS)
 
-    assert (made.snippet_length, made.max_tokens, made.window, made.chars_per_token) == (60, 900, 7, 3.0)
+    assert (made.snippet_length, made.max_tokens, made.window, made.scale) == (60, 900, 7, Scale(3.0))
 
 
 NUMBERS = st.integers(-(10**12), 10**12) | st.none()
@@ -111,7 +121,7 @@ def test_every_number_of_a_plan_is_moved_into_its_range(
 
     assert 1 <= made.snippet_length <= 1000
     assert 1 <= made.max_tokens <= SETTINGS.get_max_tokens
-    assert 1 <= made.chars_per_token <= 8
+    assert made.scale.chars_per_token is None or 1 <= made.scale.chars_per_token <= 8
     assert 0 <= made.overlap_chars <= made.chunk_chars / 2
     assert 0 <= made.window <= 50
 
@@ -146,7 +156,7 @@ TEN = [Passage(n, str(n) * 10) for n in range(10)]
     ],
 )
 def test_siblings_are_taken_nearest_first_and_told_in_reading_order(room: int, expected: str) -> None:
-    taken = take_around(TEN, 5, room, window=2)
+    taken = take_around(TEN, 5, chars(room), window=2)
 
     assert taken.text == "\n\n".join(digit * 10 for digit in expected)
     assert not taken.truncated
@@ -155,13 +165,13 @@ def test_siblings_are_taken_nearest_first_and_told_in_reading_order(room: int, e
 def test_a_side_ends_at_the_first_sibling_that_does_not_fit() -> None:
     passages = [Passage(0, "a"), Passage(1, "b" * 90), Passage(2, "anchor"), Passage(3, "c"), Passage(4, "d")]
 
-    assert take_around(passages, 2, 20, window=5).text == "anchor\n\nc\n\nd"
+    assert take_around(passages, 2, chars(20), window=5).text == "anchor\n\nc\n\nd"
 
 
 def test_what_neighbours_share_is_said_once() -> None:
     text = "The quick brown fox jumps over the lazy dog."
 
-    taken = take_around(slices(text, (0, 20), (15, 35), (30, 44)), 1, 1000, window=1)
+    taken = take_around(slices(text, (0, 20), (15, 35), (30, 44)), 1, chars(1000), window=1)
 
     assert taken.text == text
 
@@ -197,7 +207,7 @@ def test_attachments_name_the_place_of_each_passage_in_the_content() -> None:
 
 
 def test_an_oversized_first_chunk_is_cut_at_a_word_and_told() -> None:
-    taken = take_around([Passage(3, "some words that are too many", 100)], 0, 14, window=2)
+    taken = take_around([Passage(3, "some words that are too many", 100)], 0, chars(14), window=2)
 
     assert (taken.text, taken.truncated, taken.end) == ("some words ", True, Position(0, 111))
 
@@ -205,7 +215,7 @@ def test_an_oversized_first_chunk_is_cut_at_a_word_and_told() -> None:
 def test_a_cut_keeps_the_match() -> None:
     text = "word " * 1000 + "needle " + "word " * 1000
 
-    taken = take_part(Passage(0, text, 0), 200, focus=text.index("needle"))
+    taken = take_part(Passage(0, text, 0), chars(200), focus=text.index("needle"))
 
     assert "needle" in taken.text
     assert len(taken.text) <= 200
@@ -214,7 +224,7 @@ def test_a_cut_keeps_the_match() -> None:
 def test_a_cut_never_divides_what_a_reader_sees_as_one_character() -> None:
     text = FAMILY * 20
 
-    taken = take_part(Passage(0, text, 0), 2 * len(FAMILY) + 3)
+    taken = take_part(Passage(0, text, 0), chars(2 * len(FAMILY) + 3))
 
     assert taken.text == FAMILY * 2
 
@@ -241,7 +251,7 @@ def test_borders_stay_within_the_text_and_on_their_side(text: str, position: int
 def test_a_text_read_page_by_page_is_the_text(text: str, room: int) -> None:
     read, at = "", 0
     while at < len(text):
-        taken = take_forward([Passage(0, text, 0)], room, skip=at)
+        taken = take_forward([Passage(0, text, 0)], chars(room), skip=at)
         assert 0 < len(taken.text) <= room
         read, at = read + taken.text, taken.end.offset
 
@@ -255,7 +265,7 @@ def test_messages_read_page_by_page_are_all_read_once(texts: list[str], room: in
     read = [""] * len(texts)
     at = START
     while at.index < len(messages):
-        taken = take_forward(messages[at.index :], room, skip=at.offset)
+        taken = take_forward(messages[at.index :], chars(room), skip=at.offset)
         assert len(taken.text) <= room
         last = taken.end.index if taken.end.offset else taken.end.index - 1
         if taken.truncated:
@@ -313,12 +323,59 @@ def test_no_answer_exceeds_its_budget(
     try:
         answer = compose(meta, made, "loc", taken, more=True)
     except InvalidParams:
-        assert room < 256  # no grapheme and no attachment is longer than half of it
+        assert room.weight < 256  # no grapheme and no attachment is longer than half of it
         return
 
-    assert math.ceil(len(answer.content) / made.chars_per_token) <= made.max_tokens
+    assert math.ceil(len(answer.content) / (made.scale.chars_per_token or 1)) <= made.max_tokens
     if answer.over_budget is not True:
-        assert math.ceil(whole_chars(answer) / made.chars_per_token) <= answer.tokens <= made.max_tokens
+        assert math.ceil(whole_chars(answer) / (made.scale.chars_per_token or 1)) <= answer.tokens <= made.max_tokens
+
+
+FRAGMENTS = st.one_of(
+    st.sampled_from(sorted(SCRIPTS.values())),
+    st.sampled_from([document.body for name, document in DOCUMENTS.items() if name != "lo-country"]),
+    st.uuids().map(str),
+    st.datetimes().map(lambda moment: moment.isoformat() + "Z"),
+    st.dictionaries(st.sampled_from(["id", "url", "note"]), st.integers() | st.booleans() | st.none()).map(json_text),
+)
+MIXED = st.lists(FRAGMENTS, min_size=1, max_size=60).map("\n".join)
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    title=FRAGMENTS, text=MIXED, mode=st.sampled_from(MODES), budget=st.integers(1, 3000), place=st.integers(0, 9000)
+)
+def test_no_answer_has_more_tokens_than_its_budget_whatever_it_is_written_in(
+    title: str, text: str, mode: Mode, budget: int, place: int
+) -> None:
+    made = plan(mode, max_tokens=budget, snippet_length=1000)
+    reading = Reading(loc={"approx_offset": place})
+    try:
+        answer = read_document(Document(text), item(title=short_title(title)), made, reading, SETTINGS)
+    except InvalidParams:
+        assert budget < 100
+        return
+
+    assert count_tokens(answer.content) <= budget
+    assert count_tokens(json_text(answer)) <= answer.tokens
+    assert answer.tokens <= budget or (answer.over_budget is True and budget < 700)
+
+
+@settings(max_examples=200, deadline=None)
+@given(texts=st.lists(FRAGMENTS, min_size=1, max_size=30), budget=st.integers(1, 3000), anchor=st.integers(0, 29))
+def test_no_run_of_messages_has_more_tokens_than_its_budget(texts: list[str], budget: int, anchor: int) -> None:
+    made = plan(max_tokens=budget)
+    about = {"message_id": "6d326fdf-9fc0-5bdd-9235-2d0c08d258f2", "created_at": "2026-11-15T08:30:00.000Z"}
+    passages = [Passage(n, text, None, about) for n, text in enumerate(texts)]
+    try:
+        taken = take_around(passages, min(anchor, len(texts) - 1), content_room(item(), made), window=20)
+        answer = compose(item(), made, "loc", taken, more=True)
+    except InvalidParams:
+        assert budget < 100
+        return
+
+    assert count_tokens(json_text(answer)) <= answer.tokens
+    assert answer.tokens <= budget or (answer.over_budget is True and budget < 300)
 
 
 def test_a_budget_too_small_for_what_describes_the_item_is_told() -> None:

@@ -250,6 +250,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "ms", "Longest time a search of all sources waits; a late source is left out, and told.", 10, 3_600_000
         ),
     ] = 2_500
+    # One more is looked for, to see whether there is one. Together they stay within a block of the engine's ranking: a
+    # second block would be scored for that one.
     fanout_depth: Annotated[
         int, _number("hits", "Hits asked of each source at a time, which are then ranked together.", 1, 100)
     ] = 20
@@ -260,12 +262,25 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int,
         _number("hits", "Hits of one conversation or document that keep their rank; further ones follow.", 1, 100),
     ] = 3
+    fanout_source_max: Annotated[
+        int, _number("hits", "Hits of one source among any ten that keep their rank while others have some.", 1, 10)
+    ] = 6
     answer_default_bytes: Annotated[
         int, _number("bytes", "Size of a page of hits whose caller names no limit and no snippet length.", 2_000, _MIB)
-    ] = 8_000
+    ] = 7_000
     answer_max_bytes: Annotated[
         int, _number("bytes", "Size of any page of hits of all sources; the next page goes on there.", 2_000, 64 * _MIB)
     ] = 64 * _KIB
+    memory_examined_max: Annotated[
+        int,
+        _number("messages", "Matches of a concept looked through for exchanges and conversations.", 10, 100_000),
+    ] = 300
+    memory_exchange_max_messages: Annotated[
+        int, _number("messages", "Messages gone back from a match to where its exchange began.", 1, 1_000)
+    ] = 30
+    observations_batch_max: Annotated[
+        int, _number("observations", "Observations that one call may record.", 1, 10_000)
+    ] = 50
     dedupe: Annotated[
         Literal["hide", "demote", "off"],
         _text("What becomes of hits that a session has seen: they are left out, come last, or stay."),
@@ -283,7 +298,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int, _number("conversations", "Conversations in one page of the list over REST.", 1, 10_000)
     ] = 200
     conversation_found_max: Annotated[
-        int, _number("messages", "Messages that one search of messages over REST answers.", 1, 10_000)
+        int, _number("messages", "Messages that one search of messages answers.", 1, 10_000)
     ] = 200
     conversation_messages_max: Annotated[
         int, _number("messages", "Messages of a conversation in one answer over REST; the rest is asked for.", 1, 10**6)
@@ -291,21 +306,121 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     conversation_answer_max_bytes: Annotated[
         int, _number("bytes", "Text of the messages in such an answer, after which it ends.", _KIB, 1024 * _MIB)
     ] = 16 * _MIB
+    conversation_shown_chars: Annotated[
+        int, _number("characters", "Text of each message that conversation_search shows.", 1, 1_000_000)
+    ] = 2_000
+    conversation_examined_max: Annotated[
+        int, _number("messages", "Messages conversation_search looks through for those it may show.", 1, 1_000_000)
+    ] = 4_000
+    bus_thread_max: Annotated[
+        int, _number("threads", "Threads of the message bus that one user may have.", 1, 10_000_000)
+    ] = 10_000
+    bus_agent_max: Annotated[
+        int, _number("agents", "Registered agents of all users together; they are kept in memory.", 1, 10_000_000)
+    ] = 10_000
+    bus_agent_max_per_user: Annotated[
+        int, _number("agents", "Registered agents of one user; the one unseen longest is forgotten.", 1, 100_000)
+    ] = 100
+    bus_agent_ttl_s: Annotated[
+        float, _number("s", "Time without a call after which an agent must register again.", 1, 365 * _DAY_S)
+    ] = 7 * _DAY_S
+    bus_reply_token_max: Annotated[
+        int, _number("tokens", "Reply tokens of all users together; they are kept in memory.", 1, 10_000_000)
+    ] = 100_000
+    bus_reply_token_max_per_user: Annotated[
+        int, _number("tokens", "Reply tokens of one user; the oldest is forgotten.", 1, 1_000_000)
+    ] = 1_000
+    bus_reply_token_ttl_s: Annotated[
+        float, _number("s", "Time within which a reply token must be used.", 1, 30 * _DAY_S)
+    ] = _HOUR_S
+    bus_sync_required: Annotated[
+        bool,
+        _text("Whether a message on the bus must name the seq and the reply token after which it was written."),
+    ] = False
     import_max_bytes: Annotated[
         int, _number("bytes", "Largest archive of conversations that is imported.", _KIB, 1024 * 1024 * _MIB)
     ] = 1024 * _MIB
     import_unpacked_max_bytes: Annotated[
         int, _number("bytes", "How much an archive may be when it is unpacked.", _KIB, 1024 * 1024 * _MIB)
     ] = 16 * 1024 * _MIB
+    import_file_max_bytes: Annotated[
+        int, _number("bytes", "Largest file of an archive that was not written by our own export.", _KIB, 1024 * _MIB)
+    ] = 64 * _MIB
     import_max_conversations: Annotated[
         int, _number("conversations", "Conversations, and namespaces, in one archive.", 1, 10_000_000)
     ] = 100_000
     import_problems_max: Annotated[
         int, _number("problems", "Problems that the answer to an import tells; all are counted.", 1, 10_000)
     ] = 100
+    import_line_max_bytes: Annotated[
+        int, _number("bytes", "Longest line, or single value, of a file that is imported.", _KIB, 1024 * _MIB)
+    ] = 32 * _MIB
+    import_depth_max: Annotated[
+        int, _number("levels", "How deep JSON in an imported file may be nested.", 4, 1_000)
+    ] = 100
+    import_parser_cpu_s: Annotated[
+        int, _number("s", "Processor time that the process parsing one document may use.", 1, 3_600)
+    ] = 10
+    import_parser_memory_mib: Annotated[
+        int, _number("MiB", "Memory that the process parsing one document may use.", 128, 65_536)
+    ] = 512
+    import_parser_deadline_s: Annotated[
+        float, _number("s", "Longest time until one document is parsed.", 1, _HOUR_S)
+    ] = 30
+    import_batch_items: Annotated[
+        int, _number("items", "Items and messages that an import writes in one transaction.", 1, 100_000)
+    ] = 2_000
+    import_batch_chars: Annotated[
+        int, _number("characters", "Text that an import writes in one transaction.", _KIB, 1024 * _MIB)
+    ] = 2 * _MIB
+    import_jobs_max: Annotated[
+        int, _number("imports", "Imports over REST that run at once, of all users together.", 1, 1_000)
+    ] = 2
+    import_jobs_kept: Annotated[
+        int, _number("imports", "Finished imports over REST whose results can still be asked for.", 1, 100_000)
+    ] = 100
     import_deadline_s: Annotated[
         float, _number("s", "Longest time an import may take; repeated, it goes on where it was.", 1, _DAY_S)
     ] = _HOUR_S
+
+    # Chat
+    chat_upstream_url: Annotated[
+        str,
+        _text(
+            "Address of an OpenAI-compatible API that answers chats, such as https://api.openai.com/v1. "
+            "Empty: answers are passages of the caller's library."
+        ),
+    ] = ""
+    chat_upstream_key: Annotated[str, _secret("Bearer token for that API.")] = ""
+    chat_upstream_model: Annotated[str, _text("Model that `/chat` asks for. Empty: the one that the caller names.")] = (
+        ""
+    )
+    chat_upstream_timeout_s: Annotated[
+        float, _number("s", "Longest silence of that API before and within an answer.", 0.1, _HOUR_S)
+    ] = 120
+    chat_turn_max_s: Annotated[
+        float, _number("s", "Longest time a turn of a chat may take, however it goes on.", 1, _DAY_S)
+    ] = 1800
+    chat_answer_max_bytes: Annotated[
+        int, _number("bytes", "Largest answer of that API that is taken, and of a streamed one kept.", _KIB, 256 * _MIB)
+    ] = 8 * _MIB
+    chat_retry_s: Annotated[
+        float, _number("s", "Time within which a turn that is sent again is the same turn, stored once.", 0, _DAY_S)
+    ] = 300
+    chat_message_max_chars: Annotated[
+        int, _number("characters", "Longest message that `/chat` takes.", 1, 10_000_000)
+    ] = 10_000
+    chat_history_max_chars: Annotated[
+        int, _number("characters", "Longest `history` that `/chat` takes, as JSON.", 2, 100_000_000)
+    ] = 500_000
+    chat_files_max: Annotated[int, _number("files", "Files that one message of `/chat` may bring.", 0, 1_000)] = 10
+    chat_file_max_chars: Annotated[
+        int, _number("characters", "Text of such a file that is read; the rest is left out, and told.", 1, 10_000_000)
+    ] = 20_000
+    chat_context_max_tokens: Annotated[
+        int, _number("tokens", "Text of the library that one message of a chat is answered from.", 100, 1_000_000)
+    ] = 2_000
+    chat_passages_max: Annotated[int, _number("passages", "Passages of the library in it.", 1, 50)] = 6
 
     # Sessions and streams
     session_ttl_s: Annotated[float, _number("s", "Time without a call after which a session ends.", 1, 30 * _DAY_S)] = (
@@ -549,6 +664,7 @@ _GROUPS = {
     "body_max_bytes": "Requests",
     "search_deadline_ms": "Search",
     "conversation_page_max": "Conversations",
+    "chat_upstream_url": "Chat",
     "session_ttl_s": "Sessions and streams",
     "require_auth": "Authentication",
     "token_cache_max": "Credential caches",
@@ -644,6 +760,7 @@ def _url_problems(settings: Settings) -> Iterator[str]:
             f"jwt_jwks_url is {settings.jwt_jwks_url!r}; expected https:// and a host, "
             "or http:// and a loopback address: keys fetched in the clear can be replaced on the way"
         )
+    yield from _upstream_problems(settings)
     for origin in settings.allowed_origins:
         if not _is_origin(origin):
             yield (
@@ -656,6 +773,20 @@ def _url_problems(settings: Settings) -> Iterator[str]:
                 f"authorization_servers names {url!r}; expected an issuer URL without query or fragment, "
                 "such as https://login.example.com"
             )
+
+
+def _upstream_problems(settings: Settings) -> Iterator[str]:
+    url = settings.chat_upstream_url
+    if url and not _is_plain_url(url):
+        yield (
+            f"chat_upstream_url is {url.rpartition('@')[2]!r}; expected http:// or https:// and a host, without user, "
+            "query, fragment or trailing slash, such as https://api.openai.com/v1"
+        )
+    elif url and settings.chat_upstream_key and not _is_safe_to_fetch(url):
+        yield (
+            f"chat_upstream_url is {url!r}; expected https://, or a loopback address, beside chat_upstream_key: "
+            "a key sent in the clear can be read on the way"
+        )
 
 
 def _proxy_problems(settings: Settings) -> Iterator[str]:

@@ -77,6 +77,13 @@ def _cross_origin(app: ASGIApp, origins: tuple[str, ...]) -> ASGIApp:
         allow_origins=list(origins),
         allow_methods=["GET", "POST", "PUT", "DELETE"],
         allow_headers=["*"],
-        expose_headers=["Mcp-Session-Id", "WWW-Authenticate", "X-Request-Id", "Retry-After", "ETag"],
+        expose_headers=[
+            "Mcp-Session-Id",
+            "WWW-Authenticate",
+            "X-Request-Id",
+            "Retry-After",
+            "ETag",
+            "X-Conversation-Id",
+        ],
         max_age=600,
     )

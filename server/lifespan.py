@@ -20,8 +20,13 @@ from config.paths import DataRoot
 from config.settings import Settings
 from server.doors.origin import OriginGuard
 from server.doors.presence import Presence
+from server.import_jobs import open_jobs
 from server.knowledge.aggregate import add_aggregate
+from server.knowledge.bus import add_bus
 from server.knowledge.catalog import add_knowledge
+from server.knowledge.letta import add_letta
+from server.knowledge.memory import add_memory
+from server.knowledge.writing import add_writing
 from server.profiles import profiles_of
 from server.protocol.catalog import Catalog
 from server.protocol.dispatcher import Dispatcher, Observer, Offer
@@ -33,6 +38,7 @@ from server.version import VERSION
 from sessions.memory import Limits as MemoryLimits
 from sessions.memory import ProcessMemories
 from sessions.store import MemorySessions
+from sources.importers.registry import importers
 from sources.registry import load_sources
 from sources.storage.contract import Libraries
 from sources.storage.sqlite import SqliteLibraries
@@ -53,6 +59,10 @@ def build_catalog(settings: Settings, libraries: Libraries, knowledge: Knowledge
     catalog = Catalog()
     add_aggregate(catalog, knowledge, settings)
     add_knowledge(catalog, libraries, knowledge, settings)
+    add_letta(catalog, libraries, settings)
+    add_bus(catalog, libraries, settings)
+    add_memory(catalog, libraries, settings)
+    add_writing(catalog, libraries, settings)
     catalog.add_tool(server_info(settings, knowledge.sources))
     return catalog
 
@@ -69,7 +79,11 @@ async def open_runtime(
     touched before its user calls."""
     data_root = DataRoot(Path(settings.data_dir))
     data_root.prepare()
-    async with Registry.open(data_root.control_path) as registry, _libraries(data_root, settings) as libraries:
+    async with (
+        Registry.open(data_root.control_path) as registry,
+        _libraries(data_root, settings) as libraries,
+        open_jobs(settings, data_root, libraries, importers) as imports,
+    ):
         limits = limits_of(settings)
         gate = authenticator or _authenticator(settings, registry, limits)
         presence = Presence(gate, settings.stream_max_per_user, settings.access_recheck_s)
@@ -96,6 +110,7 @@ async def open_runtime(
                 observer,
                 profiles,
             ),
+            imports=imports,
         )
         flushing = asyncio.create_task(_flush_regularly(runtime))
         try:

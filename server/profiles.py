@@ -20,6 +20,11 @@ _SOURCES = (
     *("prompts_search", "prompts_get"),
 )
 _MEMORY = ("memory_search", "memory_get_observations", "memory_read")
+_RECORDING = ("observations_record",)
+_WRITING = (
+    *("notes_create", "notes_update", "notes_append", "notes_delete"),
+    *("chats_append", "prompts_save", "media_add_text", "items_tag"),
+)
 _CONVERSATIONS = ("conversation_search",)
 _BUS = ("msg_search",)
 _HOUSEKEEPING = ("session_configure", "session_reset", "server_info")
@@ -57,6 +62,20 @@ _RESEARCH_TEXT = (
     "Search wide, with several short queries in different words, before you fetch; fetch only hits whose title "
     "promises an answer, and cite them by url. A text too long for one answer is cut, and metadata says so."
 )
+_MEMORY_TEXT = (
+    "Florilegium remembers what was learned in the caller's earlier sessions, in three layers. search gives short "
+    "rows: an id, a type, a title. get_observations reads a few of them in full; most questions are answered there. "
+    "read shows the conversation itself, by the path and lines of a row: it is long, so read a range. Where nothing "
+    "was learned, search finds exchanges of conversations instead, and says so. Nothing here belongs to anyone else."
+)
+_LETTA_TEXT = (
+    "conversation_search finds messages of the caller's earlier conversations by a text as it stands, newest first; "
+    "roles and dates narrow it. Nothing in them belongs to anyone else."
+)
+_BUS_TEXT = (
+    "msg_search finds messages of the caller's threads by words, best first: all of them have to be there, OR, NOT, "
+    'NEAR, "phrases" and prefix* are obeyed. Search for a decision before you reopen it; thread_id keeps to one thread.'
+)
 _FULL_TEXT = (
     f"{_DEFAULT_TEXT} session_configure sets what calls of a session go by where they do not say, session_reset "
     "forgets what it has seen, and server_info tells the limits that apply."
@@ -78,12 +97,18 @@ PROFILES: tuple[Profile, ...] = (
     ),
     Profile(name="compact", entries=_own(_KNOWLEDGE), instructions=_COMPACT_TEXT),
     Profile(name="research", entries=_own(_PAIR), instructions=_RESEARCH_TEXT),
-    Profile(name="memory", entries=tuple((name.removeprefix("memory_"), name) for name in _MEMORY)),
-    Profile(name="letta", entries=_own(_CONVERSATIONS)),
-    Profile(name="bus", entries=_own(_BUS)),
+    Profile(
+        name="memory",
+        entries=tuple((name.removeprefix("memory_"), name) for name in _MEMORY),
+        instructions=_MEMORY_TEXT,
+    ),
+    Profile(name="letta", entries=_own(_CONVERSATIONS), instructions=_LETTA_TEXT),
+    Profile(name="bus", entries=_own(_BUS), instructions=_BUS_TEXT),
     Profile(
         name="full",
-        entries=_own((*_KNOWLEDGE, *_PAIR, *_SOURCES, *_MEMORY, *_CONVERSATIONS, *_BUS, *_HOUSEKEEPING)),
+        entries=_own(
+            (*_KNOWLEDGE, *_PAIR, *_SOURCES, *_MEMORY, *_RECORDING, *_WRITING, *_CONVERSATIONS, *_BUS, *_HOUSEKEEPING)
+        ),
         instructions=_FULL_TEXT,
         takes_rest=True,
         has_resources=True,

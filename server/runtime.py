@@ -14,6 +14,7 @@ from config.paths import DataRoot
 from config.settings import Settings
 from server.doors.origin import OriginGuard
 from server.doors.presence import Presence
+from server.import_jobs import ImportJobs
 from server.protocol.dispatcher import Dispatcher
 from server.protocol.legacy_sessions import LegacySessions
 from sessions.memory import Memories
@@ -43,3 +44,4 @@ class Runtime(Struct, frozen=True, kw_only=True):
     presence: Presence
     sessions: LegacySessions
     dispatcher: Dispatcher
+    imports: ImportJobs

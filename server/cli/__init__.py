@@ -13,6 +13,8 @@ COMMANDS = {
     "search": "server.cli.search:search",
     "get": "server.cli.get:get",
     "demo": "server.cli.demo:demo",
+    "import": "server.cli.import_:import_",
+    "export": "server.cli.export:export",
     "connect": "server.cli.connect:connect",
     "user": "server.cli.users:user",
     "key": "server.cli.keys:key",

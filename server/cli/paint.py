@@ -64,7 +64,7 @@ class Marker:
         """A snippet, which is one line, as several that fit the terminal."""
         text, start = harmless(text), 0
         ranges = self._ranges(text)
-        width = min(_WIDTH_MAX, _terminal_columns()) - len(_INDENT)
+        width = min(_WIDTH_MAX, terminal_columns()) - len(_INDENT)
         for line in textwrap.wrap(text, max(20, width), break_long_words=False, break_on_hyphens=False):
             yield _INDENT + _styled(line, start, ranges)
             start += len(line) + 1
@@ -100,9 +100,9 @@ def _in_style(text: str, style: Mapping[str, Any]) -> str:
     return click.style(text, **style) if text and style else text
 
 
-def _terminal_columns() -> int:
-    """Of the terminal we write to. A pseudo-terminal that was told no size says 0."""
+def terminal_columns(descriptor: int = 1) -> int:
+    """Of the terminal we write to, by default on stdout. A pseudo-terminal that was told no size says 0."""
     try:
-        return os.get_terminal_size().columns or _WIDTH_MAX
+        return os.get_terminal_size(descriptor).columns or _WIDTH_MAX
     except OSError:
         return _WIDTH_MAX

@@ -4,6 +4,7 @@ The credential alone decides whose library is read; the handler never sees the r
 """
 
 import asyncio
+import errno
 import hashlib
 import re
 import tempfile
@@ -17,13 +18,22 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from auth.context import RequestContext, build_context
-from config.errors import FlorilegiumError, InvalidParams, InvalidRequest, TooLarge, Unavailable
+from config.errors import (
+    DiskFull,
+    FlorilegiumError,
+    InvalidParams,
+    InvalidRequest,
+    StorageError,
+    TooLarge,
+    Unavailable,
+)
 from config.logging import current_request_id
 from server.doors.headers import AUTHORIZATION, Headers
 from server.doors.wishes import config_of
 from server.protocol.deadline import Deadline
 from server.protocol.messages import decode
 from server.protocol.schema import read_arguments
+from server.rest.forms import MULTIPART, URLENCODED, Form, media_type_of, read_form
 from server.rest.operation import Operation, Upload, Uploaded
 from server.rest.refusals import PRIVATE, MethodNotAllowed, OutsideProfile, UnsupportedMediaType, refuse
 from server.runtime import Runtime
@@ -89,7 +99,9 @@ async def read_input(operation: Operation, request: Request, headers: Headers, b
     """The values of path, query, headers and body as the declared Struct."""
     try:
         arguments = _read_address(operation, request, headers)
-        if operation.has_body:
+        if operation.form is not None:
+            arguments |= await _read_form(operation.form, request, headers, body_max_bytes)
+        elif operation.has_body:
             _add_body(operation, arguments, await _read_object(request, headers, body_max_bytes))
         return read_arguments(arguments, operation.input)
     except InvalidParams as error:
@@ -139,6 +151,13 @@ async def _read_object(request: Request, headers: Headers, limit_bytes: int) -> 
     return value
 
 
+async def _read_form(form: Form, request: Request, headers: Headers, limit_bytes: int) -> dict[str, Any]:
+    content_type = headers.get(b"content-type") or "nothing"
+    if media_type_of(content_type) not in (MULTIPART, URLENCODED):
+        raise UnsupportedMediaType(content_type, f"{MULTIPART} or {URLENCODED}")
+    return read_form(form, content_type, await _read_body(request, headers.get(b"content-length"), limit_bytes))
+
+
 async def _read_body(request: Request, declared: str | None, limit_bytes: int) -> bytes:
     return b"".join([part async for part in _parts(request, declared, limit_bytes)])
 
@@ -151,9 +170,18 @@ async def _received(upload: Upload, request: Request, headers: Headers) -> Async
         raise UnsupportedMediaType(got, upload.media_type)
     with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES) as file:
         async for part in _parts(request, headers.get(b"content-length"), upload.max_bytes):
-            await asyncio.to_thread(file.write, part)
+            await _keep(file, part)
         file.seek(0)
         yield file
+
+
+async def _keep(file: IO[bytes], part: bytes) -> None:
+    try:
+        await asyncio.to_thread(file.write, part)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise DiskFull from error
+        raise StorageError("the upload could not be kept") from error
 
 
 async def _parts(request: Request, declared: str | None, limit_bytes: int) -> AsyncIterator[bytes]:

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from config.settings import Settings
+from server.rest.forms import MULTIPART, URLENCODED
 from server.rest.operation import Operation, Place
 from server.version import VERSION
 
@@ -58,7 +59,7 @@ def _security(settings: Settings) -> list[dict[str, list[str]]]:
 
 
 def _shapes_of(operation: Operation) -> list[type[Any]]:
-    told = [] if isinstance(operation.answer, str) else [operation.answer]
+    told = [] if isinstance(operation.answer, str | tuple) else [operation.answer]
     return [*told, operation.envelope.shape]
 
 
@@ -73,9 +74,11 @@ def _described(operation: Operation, schema_of: SchemaOf) -> dict[str, Any]:
     }
     if operation.has_body:
         body = _part_of(schema, [name for name, place in places.items() if place == "body"])
-        described["requestBody"] = {"required": True, "content": {"application/json": {"schema": body}}}
+        accepted = ("application/json",) if operation.form is None else (MULTIPART, URLENCODED)
+        described["requestBody"] = {"required": True, "content": {kind: {"schema": body} for kind in accepted}}
     if operation.upload is not None:
-        described["requestBody"] = {"required": True, "content": {operation.upload.media_type: {}}}
+        told = {} if operation.upload.schema is None else {"schema": operation.upload.schema}
+        described["requestBody"] = {"required": True, "content": {operation.upload.media_type: told}}
     return described
 
 
@@ -107,8 +110,10 @@ def _responses(operation: Operation, schema_of: SchemaOf) -> dict[str, Any]:
     statuses |= {operation.unreadable.status}
     refused = _json(schema_of[operation.envelope.shape])
     refusals = {str(status): _response(status, refused, _HEADERS_OF.get(status, {})) for status in sorted(statuses)}
-    if isinstance(operation.answer, str):
-        return {str(operation.status): _response(operation.status, {operation.answer: {}}, {}), **refusals}
+    if isinstance(operation.answer, str | tuple):
+        kinds = (operation.answer,) if isinstance(operation.answer, str) else operation.answer
+        told = {kind: {"schema": {"type": "object"}} if kind == "application/json" else {} for kind in kinds}
+        return {str(operation.status): _response(operation.status, told, {}), **refusals}
     success = _response(operation.status, _json(schema_of[operation.answer]), etag)
     unchanged = {"304": _response(304, {}, etag)} if etag else {}
     return {str(operation.status): success, **unchanged, **refusals}

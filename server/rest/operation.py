@@ -13,6 +13,7 @@ from auth.context import RequestContext
 from auth.principal import READ
 from config.errors import InvalidParams
 from server.protocol.schema import input_schema
+from server.rest.forms import Form
 from server.rest.refusals import PLAIN, Envelope
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
@@ -27,6 +28,7 @@ class Upload(Struct, frozen=True):
 
     media_type: str
     max_bytes: int
+    schema: Mapping[str, Any] | None = None
 
 
 class Uploaded(Struct, frozen=True):
@@ -46,8 +48,8 @@ class Operation(Struct, frozen=True, kw_only=True):
     summary: str
     description: str
     input: type[Any]
-    # What `run` returns, as JSON; or a media type, if it returns a whole Response: a file, or something streamed.
-    answer: type[Any] | str
+    # What `run` returns, as JSON; or media types, if it returns a whole Response: a file, or something streamed.
+    answer: type[Any] | str | tuple[str, ...]
     run: Callable[[RequestContext, Any], Awaitable[Any]]
     # The tools that tell the same. It draws on the rate of the first, and is open to a key that is bound to a profile
     # with any of them.
@@ -58,6 +60,8 @@ class Operation(Struct, frozen=True, kw_only=True):
     # Values that come in a header, by the name of the field.
     headers: Mapping[str, str] = {}
     upload: Upload | None = None
+    # The body is a form instead of JSON.
+    form: Form | None = None
     # With which an input that cannot be read is refused.
     unreadable: type[InvalidParams] = InvalidParams
     # Longer than any call may take, where there is more to do than a call does.

@@ -7,7 +7,15 @@ from msgspec import UNSET, Struct, UnsetType
 from starlette.responses import JSONResponse, Response
 
 from auth.challenge import challenge
-from config.errors import FlorilegiumError, Forbidden, InvalidParams, RateLimited, Unauthenticated, Unavailable
+from config.errors import (
+    FlorilegiumError,
+    Forbidden,
+    InvalidParams,
+    RateLimited,
+    SourceTimeout,
+    Unauthenticated,
+    Unavailable,
+)
 from config.settings import Settings
 from server.operations import error_body
 
@@ -103,13 +111,24 @@ def retry_after_s(error: RateLimited | Unavailable) -> int:
     return max(1, round(error.retry_after_s + 0.5))
 
 
+def wait_s(error: FlorilegiumError) -> int | None:
+    """After how many seconds the same call may succeed, where it may."""
+    match error:
+        case RateLimited() | Unavailable():
+            return retry_after_s(error)
+        case SourceTimeout():
+            return 1
+        case _:
+            return None
+
+
 def refusal_headers(settings: Settings, error: FlorilegiumError) -> dict[str, str]:
     headers = dict(PRIVATE)
+    if (seconds := wait_s(error)) is not None:
+        headers["Retry-After"] = str(seconds)
     match error:
         case Unauthenticated() | Forbidden():
             headers["WWW-Authenticate"] = challenge(settings, error)
-        case RateLimited() | Unavailable():
-            headers["Retry-After"] = str(retry_after_s(error))
         case MethodNotAllowed():
             headers["Allow"] = ", ".join(error.allowed)
         case _:

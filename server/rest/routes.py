@@ -13,14 +13,23 @@ from starlette.types import Receive, Scope, Send
 
 from config.errors import NotFound
 from server.doors.headers import Headers
+from server.rest.archives import archive_operations
+from server.rest.bus import bus_operations, health
+from server.rest.chat import chat_operations
+from server.rest.completions import completion_operations
+from server.rest.conversation_refusals import CONVERSATION_ENVELOPE
+from server.rest.conversations import conversation_operations
 from server.rest.door import RestDoor, answer_if_changed
+from server.rest.imports import import_operations
 from server.rest.knowledge import knowledge_operations
+from server.rest.namespaces import namespace_operations
 from server.rest.openapi import openapi_document
 from server.rest.operation import Operation
 from server.rest.pages import STYLE_PATH
 from server.rest.permalink import PERMALINK, ItemPage
+from server.rest.recording import recording_operations
 from server.rest.reference_page import reference_page
-from server.rest.refusals import refuse
+from server.rest.refusals import PLAIN, Envelope, refuse
 from server.runtime import Runtime
 
 # Written for one version of the server, asked for again when it may be another.
@@ -36,11 +45,14 @@ def rest_routes(runtime: Runtime) -> list[BaseRoute]:
     return [
         # A path of fixed words before one that would take one of them for an id.
         *(Route(path, RestDoor(runtime, by_path[path])) for path in sorted(by_path, key=lambda path: "{" in path)),
+        Route("/health", health),
         Route("/openapi.json", reference.document),
         Route("/docs", reference.page),
         Route(STYLE_PATH, reference.style),
         Route(PERMALINK, ItemPage(runtime)),
         Mount("/api", Absent(runtime)),
+        Mount("/conversations", Absent(runtime, CONVERSATION_ENVELOPE)),
+        Mount("/namespaces", Absent(runtime, CONVERSATION_ENVELOPE)),
     ]
 
 
@@ -48,6 +60,14 @@ def rest_operations(runtime: Runtime) -> list[Operation]:
     """Everything a REST client can ask for, in the order in which it is documented."""
     return [
         *knowledge_operations(runtime.knowledge),
+        *conversation_operations(runtime),
+        *recording_operations(runtime),
+        *archive_operations(runtime),
+        *import_operations(runtime),
+        *chat_operations(runtime),
+        *completion_operations(runtime),
+        *namespace_operations(runtime),
+        *bus_operations(runtime),
     ]
 
 
@@ -84,10 +104,12 @@ class Reference:
 
 
 class Absent:
-    """Every other path under `/api`: a program that mistyped one gets the envelope it can read."""
+    """Every other path below one: a program that mistyped it gets the envelope it can read."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, envelope: Envelope = PLAIN) -> None:
         self._settings = runtime.settings
+        self._envelope = envelope
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await refuse(self._settings, NotFound("path", scope["path"][:200]))(scope, receive, send)
+        path = scope["path"][:200]
+        await refuse(self._settings, NotFound("path", path), self._envelope, path)(scope, receive, send)

@@ -23,6 +23,9 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "a secret of 32 bytes in 16 characters": {"jwt_secret": "é" * 16},
     "HS256 with a secret": {"jwt_secret": SECRET, "jwt_algorithms": ("HS256",)},
     "two public-key algorithms": KEY_FILE | {"jwt_algorithms": ("ES256", "EdDSA")},
+    "a chat URL in the clear without a key": {"chat_upstream_url": "http://ollama:11434/v1"},
+    "a chat key in the clear on loopback": {"chat_upstream_url": "http://127.0.0.1:9/v1", "chat_upstream_key": "k"},
+    "a chat key over https": {"chat_upstream_url": "https://a.example/v1", "chat_upstream_key": "k"},
     "a key URL in the clear on loopback": KEY_URL | {"jwt_jwks_url": "http://127.0.0.1:9/jwks?v=1"},
     "a public URL with a path": {"public_url": "https://example.com/kb"},
     "a public URL of an IPv6 address": {"public_url": "http://[::1]:8765"},
@@ -47,6 +50,13 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "HS256 with a key file": (KEY_FILE | {"jwt_algorithms": ("HS256",)}, "names HS256"),
     "HS256 with a key URL": (KEY_URL | {"jwt_algorithms": ("HS256",)}, "names HS256"),
     "a key URL in the clear": (KEY_URL | {"jwt_jwks_url": "http://a.example/jwks"}, "expected https://"),
+    "a chat key in the clear": (
+        {"chat_upstream_url": "http://models.example/v1", "chat_upstream_key": "k"},
+        "expected https://, or a loopback address, beside chat_upstream_key",
+    ),
+    "a chat URL that is a file": ({"chat_upstream_url": "file:///v1"}, "chat_upstream_url is 'file:///v1'"),
+    "a chat URL with a user": ({"chat_upstream_url": "https://me:pw@a.example/v1"}, "without user"),
+    "a chat URL with a slash": ({"chat_upstream_url": "https://a.example/v1/"}, "trailing slash"),
     "a key URL that is a file": (KEY_URL | {"jwt_jwks_url": "file:///etc/jwks"}, "expected https://"),
     "a key URL without host": (KEY_URL | {"jwt_jwks_url": "https:///jwks"}, "expected https://"),
     "a key URL with a loopback user name": (KEY_URL | {"jwt_jwks_url": "http://127.0.0.1@a.example/"}, "jwks"),
@@ -127,8 +137,8 @@ def test_environment_name_is_the_setting_in_upper_case() -> None:
     assert {row.name: row.environment for row in SETTINGS}["jwt_secret"] == "FLORILEGIUM_JWT_SECRET"
 
 
-def test_the_two_credentials_among_the_settings_are_secret() -> None:
-    assert [row.name for row in SETTINGS if row.secret] == ["jwt_secret", "metrics_token"]
+def test_the_three_credentials_among_the_settings_are_secret() -> None:
+    assert [row.name for row in SETTINGS if row.secret] == ["chat_upstream_key", "jwt_secret", "metrics_token"]
 
 
 def test_printing_settings_shows_changes_but_no_secret() -> None:

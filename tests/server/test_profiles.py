@@ -27,9 +27,9 @@ LISTED = {
     "default": ["knowledge_search", "knowledge_get", "search", "fetch", *SOURCE_TOOLS],
     "compact": ["knowledge_search", "knowledge_get"],
     "research": ["search", "fetch"],
-    "memory": [],
-    "letta": [],
-    "bus": [],
+    "memory": ["search", "get_observations", "read"],
+    "letta": ["conversation_search"],
+    "bus": ["msg_search"],
 }
 
 

@@ -91,7 +91,7 @@ async def key(up: Live, user: str, profile: str | None) -> dict[str, str]:
         ("/mcp/compact", COMPACT),
         ("/mcp/compact/", COMPACT),
         ("/mcp/research", RESEARCH),
-        ("/mcp/memory", []),
+        ("/mcp/memory", ["search", "get_observations", "read"]),
     ],
 )
 async def test_an_address_shows_its_profile_in_both_eras(up: Live, path: str, expected: list[str]) -> None:
@@ -140,13 +140,13 @@ async def test_instructions_are_those_of_the_profile(up: Live) -> None:
 
     told = {
         path: (await modern(up, path, credential, "server/discover")).json()["result"].get("instructions")
-        for path in ("/mcp", "/mcp/research", "/mcp/memory")
+        for path in ("/mcp", "/mcp/research", "/mcp/bus")
     }
 
     assert "knowledge_search" in told["/mcp"]
     assert told["/mcp/research"] != told["/mcp"]
     assert "First search, then fetch" in told["/mcp/research"]
-    assert told["/mcp/memory"] is None
+    assert told["/mcp/bus"] is None
 
 
 @pytest.mark.parametrize("profile", ["", "/research"])

@@ -16,9 +16,9 @@ from auth.context import RequestContext
 from auth.principal import READ, SCOPES, WRITE
 from server.rest.door import RestDoor
 from server.rest.openapi import openapi_document
-from server.rest.operation import Operation
+from server.rest.operation import Operation, Upload, Uploaded
 from server.rest.reference_page import reference_page
-from server.rest.refusals import Envelope
+from server.rest.refusals import Envelope, Unprocessable
 from tests.server.in_process import ask
 from tests.server.rest.scene import JSON, Desk, open_desk
 from tests.server.wire import Answer
@@ -312,6 +312,60 @@ async def test_a_body_may_repeat_what_path_and_query_say_as_tool_clients_do(desk
     assert answer.json()["given"] == {"id": "7", "title": "New", "loud": True}
 
 
+async def test_a_value_may_come_in_a_header_and_is_documented_there(desk: Desk) -> None:
+    named = replace(RENAME, headers={"title": "X-Title"}, query=frozenset(("loud",)))
+
+    answer = await _knock(desk, named, b"", x_title="From a header")
+
+    assert answer.json()["given"]["title"] == "From a header"
+    assert (named.places()["title"], named.has_body) == ("header", False)
+    document = openapi_document(desk.up.runtime.settings, [named])
+    described = document["paths"]["/things/{id}"]["patch"]
+    assert ("X-Title", "header") in [(p["name"], p["in"]) for p in described["parameters"]]
+    assert "requestBody" not in described
+
+
+async def test_an_input_that_cannot_be_read_may_be_refused_with_422(desk: Desk) -> None:
+    picky = replace(RENAME, unreadable=Unprocessable)
+
+    missing = await _knock(desk, picky, b"{}")
+    wrong = await _knock(desk, picky, b'{"title": 7}', b"loud=perhaps")
+
+    assert (missing.status, missing.json()["error"]["data"]) == (422, {"loc": ["body", "title"]})
+    assert wrong.json()["error"]["data"]["loc"] in (["body", "title"], ["query", "loud"])
+    document = openapi_document(desk.up.runtime.settings, [picky])
+    assert "422" in document["paths"]["/things/{id}"]["patch"]["responses"]
+
+
+async def test_an_upload_reaches_the_handler_as_a_file_and_is_documented_as_one(desk: Desk) -> None:
+    async def measure(context: RequestContext, uploaded: Uploaded) -> Renamed:
+        return Renamed(f"{len(uploaded.file.read())} bytes", uploaded.given)
+
+    taking = replace(RENAME, run=measure, upload=Upload("image/png", 3_000_000), query=frozenset(("loud", "title")))
+
+    small = await _knock(desk, taking, b"x" * 10, b"title=New", content_type="image/png")
+    large = await _knock(desk, taking, b"x" * 2_500_000, b"title=New", content_type="image/png; q=1")
+    huge = await _knock(desk, taking, b"x" * 3_000_001, b"title=New", content_type="image/png")
+
+    assert [answer.json()["user"] for answer in (small, large)] == ["10 bytes", "2500000 bytes"]
+    assert huge.status == 413
+    document = openapi_document(desk.up.runtime.settings, [taking])
+    body = document["paths"]["/things/{id}"]["patch"]["requestBody"]
+    assert body == {"required": True, "content": {"image/png": {}}}
+    assert b"image/png" in reference_page(document).body
+
+
+async def test_an_operation_may_have_a_deadline_of_its_own(tmp_path: Path) -> None:
+    async def wait(context: RequestContext, given: Rename) -> Renamed:
+        await asyncio.sleep(0.3)
+        return Renamed("done", given)
+
+    async with open_desk(tmp_path, call_deadline_ms=100) as desk:
+        answer = await _knock(desk, replace(RENAME, run=wait, deadline_ms=60_000), b'{"title": "New"}')
+
+    assert answer.json()["user"] == "done"
+
+
 async def test_an_operation_may_answer_with_a_file_which_no_cache_keeps_either(desk: Desk) -> None:
     async def export(context: RequestContext, given: Rename) -> Response:
         return PlainTextResponse("whole", headers={"Content-Disposition": "attachment"})
@@ -367,12 +421,13 @@ async def test_an_operation_that_takes_too_long_is_ended_and_may_be_asked_again(
     assert ended.is_set()
 
 
-async def _knock(desk: Desk, operation: Operation, body: bytes, query: bytes = b"") -> Answer:
+async def _knock(desk: Desk, operation: Operation, body: bytes, query: bytes = b"", **headers: str) -> Answer:
     """A request to a door with this operation alone, routed as `/things/7`."""
     door = RestDoor(desk.up.runtime, [operation])
 
     async def routed(scope: Any, receive: Any, send: Any) -> None:
         await door({**scope, "path_params": {"id": "7"}, "query_string": query}, receive, send)
 
-    headers = {**JSON, **await desk.up.bearer("ada")}
-    return await ask(routed, operation.method, "/things/7", headers, body)
+    named = {name.replace("_", "-").title(): value for name, value in headers.items()}
+    sent = {**JSON, **await desk.up.bearer("ada"), **named}
+    return await ask(routed, operation.method, "/things/7", sent, body)

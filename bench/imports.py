@@ -1,0 +1,292 @@
+"""`make bench-import`: what an import costs beyond the statements that it needs at least, and the memory it takes.
+
+A file of notes and a file of conversations, a line an item, are brought into an empty library as any import is: read,
+compared with what is there, cleaned, segmented, written and indexed. The floor writes the very same finished rows with
+`executemany` into the same tables, with the same indexes and full-text tables, in transactions of the same size. Both
+run in processes of their own; processor time is compared, because it says the same on a busy machine, and rows a
+second are by the clock.
+"""
+
+import argparse
+import asyncio
+import resource
+import sqlite3
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from auth.context import build_context
+from auth.principal import SCOPES, ClientId, Principal
+from bench.library import OWNER, SEED
+from bench.processes import Cores, child, python
+from bench.prose import Prose
+from bench.reading_desk import user_id_of
+from config.paths import DataRoot
+from config.settings import Settings
+from sources.importers.arrivals import Arrival, ConversationArrival, Mark, NoteArrival
+from sources.importers.importer import Importer, Limits, Progress
+from sources.importers.intake import Found, Meter, take_all
+from sources.storage.contract import ConversationDraft, MessageDraft, NoteDraft
+from sources.storage.sqlite import SqliteLibraries
+from sources.storage.sqlite.index import TextIndex, drain
+from sources.storage.sqlite.migrations import migrate
+from sources.storage.sqlite.schema.chacha import CHACHA, CHATS_INDEX, NOTES_INDEX
+
+NOTE_WORDS = 120
+MESSAGE_WORDS = 40
+MESSAGES_PER_CHAT = 25
+MEGABYTE = 1_000_000
+SETTINGS = Settings()
+
+
+class Effort(Struct, frozen=True):
+    notes: int
+    messages: int
+
+
+FULL = Effort(notes=100_000, messages=1_000_000)
+QUICK = Effort(notes=1_000, messages=5_000)
+
+
+class Kind(Struct, frozen=True):
+    """`tables` are written by the floor, the first of them with the rows that count; a batch of the first takes along
+    the rows of the others that belong to it."""
+
+    name: str
+    index: TextIndex
+    tables: tuple[str, ...]
+    counted: str
+
+
+NOTES = Kind("notes", NOTES_INDEX, ("notes", "notes_tags"), "notes")
+CHATS = Kind("messages", CHATS_INDEX, ("conversations", "messages"), "messages")
+KINDS = {kind.name: kind for kind in (NOTES, CHATS)}
+
+
+class Run(Struct, frozen=True):
+    """One process that wrote so many rows."""
+
+    rows: int
+    cpu_s: float
+    wall_s: float
+    peak_bytes: int
+
+
+class Row(Struct, frozen=True):
+    kind: str
+    imported: Run
+    floor: Run
+
+    @property
+    def ratio(self) -> float:
+        return self.imported.cpu_s / self.floor.cpu_s
+
+    def told(self) -> str:
+        own, floor = self.imported, self.floor
+        return (
+            f"{self.kind:9} {own.rows:>9,} {own.rows / own.wall_s:>10,.0f} {floor.rows / floor.wall_s:>10,.0f} "
+            f"{own.cpu_s / own.rows * 1e6:>9.1f} {floor.cpu_s / floor.rows * 1e6:>9.1f} {self.ratio:>6.2f} "
+            f"{own.peak_bytes / MEGABYTE:>7.0f}"
+        )
+
+
+# The files
+
+
+class ChatLine(Struct, frozen=True):
+    chat: ConversationDraft
+    messages: tuple[MessageDraft, ...]
+
+
+def write_notes(path: Path, count: int) -> None:
+    prose = Prose(SEED, stream="imported notes")
+    with path.open("wb") as file:
+        for number in range(count):
+            draft = NoteDraft(
+                uuid=f"note-{number}",
+                title=prose.title(),
+                content=prose.text(NOTE_WORDS),
+                tags=prose.tags(),
+                created_at=prose.moment(),
+            )
+            file.write(msgspec.json.encode(draft) + b"\n")
+
+
+def write_chats(path: Path, messages: int) -> None:
+    prose = Prose(SEED, stream="imported chats")
+    with path.open("wb") as file:
+        for number in range(messages // MESSAGES_PER_CHAT):
+            chat = ConversationDraft(uuid=f"chat-{number}", title=prose.title(), created_at=prose.moment())
+            line = ChatLine(chat, tuple(_message(prose, number, place) for place in range(MESSAGES_PER_CHAT)))
+            file.write(msgspec.json.encode(line) + b"\n")
+
+
+def _message(prose: Prose, chat: int, place: int) -> MessageDraft:
+    return MessageDraft(
+        uuid=f"message-{chat}-{place}",
+        role="assistant" if place % 2 else "user",
+        content=prose.text(MESSAGE_WORDS),
+        parent_id=f"message-{chat}-{place - 1}" if place else None,
+        created_at=prose.moment(),
+    )
+
+
+def read_notes(path: Path, _limits: Limits, progress: Progress, _mark: Mark | None) -> Iterator[Arrival]:
+    decoder = msgspec.json.Decoder(NoteDraft)
+    for line in _lines(path, progress):
+        yield NoteArrival(decoder.decode(line))
+
+
+def read_chats(path: Path, _limits: Limits, progress: Progress, _mark: Mark | None) -> Iterator[Arrival]:
+    decoder = msgspec.json.Decoder(ChatLine)
+    for line in _lines(path, progress):
+        read = decoder.decode(line)
+        yield ConversationArrival(read.chat, read.messages)
+
+
+def _lines(path: Path, progress: Progress) -> Iterator[bytes]:
+    done = 0
+    with path.open("rb") as file:
+        for line in file:
+            done += len(line)
+            progress(done)
+            yield line
+
+
+READERS = {"notes": read_notes, "messages": read_chats}
+
+
+# What the processes do
+
+
+def import_file(kind: Kind, file: Path, root: Path) -> Run:
+    importer = Importer(name="bench", title="", recognises=lambda _: 1.0, read=READERS[kind.name])
+    begun, cpu = time.monotonic(), time.process_time()
+    rows = asyncio.run(_import(kind, Found(file, file.name, importer, file.stat().st_size), root))
+    return Run(rows, time.process_time() - cpu, time.monotonic() - begun, _peak_bytes())
+
+
+async def _import(kind: Kind, found: Found, root: Path) -> int:
+    data_root = DataRoot(root)
+    data_root.prepare()
+    owner = Principal(user_id_of(OWNER), OWNER, ClientId("bench"), frozenset(SCOPES), "local", "bench")
+    libraries = SqliteLibraries(data_root, SETTINGS)
+    try:
+        async with libraries.library(build_context(owner, data_root, "bench")) as library:
+            summary = await take_all(library, [found], SETTINGS, Meter())
+    finally:
+        await libraries.close()
+    counts = summary.kinds[kind.counted]
+    assert counts.new == counts.total, summary
+    return counts.new
+
+
+def write_floor(kind: Kind, imported: Path, root: Path) -> Run:
+    """Only the writing is measured: the rows are read, batch by batch, from the library that was imported."""
+    wall_s = cpu_s = 0.0
+    rows = 0
+    with sqlite3.connect(chacha_of(imported)) as source, sqlite3.connect(root / "floor.db") as target:
+        target.isolation_level = None
+        _prepare(target)
+        for batch in _batches(source, kind):
+            begun, cpu = time.monotonic(), time.process_time()
+            _write(target, kind, batch)
+            wall_s, cpu_s = wall_s + time.monotonic() - begun, cpu_s + time.process_time() - cpu
+            rows += len(batch[kind.counted][1])
+    return Run(rows, cpu_s, wall_s, _peak_bytes())
+
+
+Rows = tuple[Sequence[str], list[tuple[Any, ...]]]
+
+
+def _prepare(target: sqlite3.Connection) -> None:
+    for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "foreign_keys = ON", "temp_store = MEMORY"):
+        target.execute(f"PRAGMA {pragma}")
+    target.execute(f"PRAGMA cache_size = -{SETTINGS.library_cache_kib}")
+    target.execute("BEGIN IMMEDIATE")
+    migrate(CHACHA, target)
+    target.execute("COMMIT")
+
+
+def _batches(source: sqlite3.Connection, kind: Kind) -> Iterator[dict[str, Rows]]:
+    """As many rows at a time as an import writes in one transaction."""
+    parent, part = kind.tables
+    owner = "conversation_id" if part == "messages" else "id"
+    size = SETTINGS.import_batch_items // (MESSAGES_PER_CHAT if kind is CHATS else 1)
+    last = source.execute(f"SELECT max(id) FROM {parent}").fetchone()[0]
+    for first in range(1, last + 1, size):
+        span = (first, first + size - 1)
+        yield {
+            parent: _rows(source, f"SELECT * FROM {parent} WHERE id BETWEEN ? AND ? ORDER BY id", span),
+            part: _rows(source, f"SELECT * FROM {part} WHERE {owner} BETWEEN ? AND ? ORDER BY id", span),
+        }
+
+
+def _rows(source: sqlite3.Connection, sql: str, span: tuple[int, int]) -> Rows:
+    cursor = source.execute(sql, span)
+    return [column[0] for column in cursor.description], cursor.fetchall()
+
+
+def _write(target: sqlite3.Connection, kind: Kind, batch: dict[str, Rows]) -> None:
+    target.execute("BEGIN IMMEDIATE")
+    for table, (columns, rows) in batch.items():
+        marks = ", ".join("?" * len(columns))
+        target.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)
+    drain(target, kind.index)
+    target.execute("COMMIT")
+
+
+def chacha_of(root: Path) -> Path:
+    return DataRoot(root).paths_of(user_id_of(OWNER)).chacha
+
+
+def _peak_bytes() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+# The comparison
+
+
+def measure(effort: Effort, place: Path) -> Iterator[Row]:
+    for kind, write, count in ((NOTES, write_notes, effort.notes), (CHATS, write_chats, effort.messages)):
+        file, root, floor = (place / f"{kind.name}{suffix}" for suffix in (".jsonl", "", ".floor"))
+        write(file, count)
+        floor.mkdir()
+        imported = _in_child("import", kind, file, root)
+        yield Row(kind.name, imported, _in_child("floor", kind, root, floor))
+
+
+def _in_child(what: str, kind: Kind, source: Path, target: Path) -> Run:
+    command = python("bench.imports", "--child", what, kind.name, str(source), str(target))
+    with child(command, Cores.choose().servers | Cores.choose().others, target.parent / "log") as started:
+        return msgspec.json.decode(started.hear(), type=Run)
+
+
+def main(arguments: Sequence[str]) -> None:
+    parser = argparse.ArgumentParser(prog="bench.imports", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a short run that only shows that everything works")
+    parser.add_argument("--child", nargs=4, metavar=("WHAT", "KIND", "SOURCE", "TARGET"), help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    if given.child:
+        what, kind, source, target = given.child
+        act = import_file if what == "import" else write_floor
+        print(msgspec.json.encode(act(KINDS[kind], Path(source), Path(target))).decode(), flush=True)
+        return
+    print("kind           rows     rows/s    floor/s    us/row  floor us  ratio  peak MB", flush=True)
+    with tempfile.TemporaryDirectory(prefix="florilegium-bench-") as place:
+        rows = []
+        for row in measure(QUICK if given.quick else FULL, Path(place)):
+            rows.append(row)
+            print(row.told(), flush=True)
+    worst, peak = max(row.ratio for row in rows), max(row.imported.peak_bytes for row in rows)
+    print(f"RESULT worst_ratio={worst:.2f} peak_rss_mb={peak / MEGABYTE:.0f}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

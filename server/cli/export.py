@@ -1,0 +1,38 @@
+"""`florilegium export`: writes a user's whole library into a folder, as lines of JSON and pages of Markdown."""
+
+import asyncio
+from pathlib import Path
+
+import click
+from msgspec.structs import asdict
+
+from config.settings import Settings
+from server.cli.local import open_local, user_option
+from server.cli.options import Given, SettingsCommand, json_option, setting_options
+from server.cli.output import print_json
+from sources.exporting.export import export_library
+from sources.exporting.lines import Manifest
+
+
+@click.command(cls=SettingsCommand)
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@user_option
+@json_option
+@setting_options("data_dir", "single_user_name")
+def export(given: Given, folder: Path, user: str | None, as_json: bool) -> None:
+    """Write a whole library into the folder DIR, which must be empty or absent.
+
+    DIR/*.jsonl hold every field of every item, and `florilegium import DIR` reads them again; the Markdown beside them
+    is for people. What was deleted is left out.
+    """
+    manifest = asyncio.run(_export(given.load().settings, folder, user))
+    if as_json:
+        print_json(asdict(manifest))
+        return
+    told = ", ".join(f"{count:,} {kind}" for kind, count in manifest.counts.items() if count)
+    click.echo(f"{folder}: {told or 'nothing: the library is empty'}")
+
+
+async def _export(settings: Settings, folder: Path, user: str | None) -> Manifest:
+    async with open_local(settings, user) as local, local.libraries.library(local.context) as library:
+        return await export_library(library, folder)

@@ -1,0 +1,93 @@
+"""`florilegium import`: brings exports, files and folders into a user's library. Running it again costs little and
+changes nothing."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+from msgspec.structs import asdict
+
+from config.settings import Settings
+from server.cli.local import open_local, user_option
+from server.cli.meter import shown
+from server.cli.options import Given, SettingsCommand, json_option, setting_options
+from server.cli.output import print_json
+from server.cli.paint import dim, harmless, say
+from sources.importers.finding import find
+from sources.importers.intake import Found, Meter, Problem, Summary, limits_of, take_all
+from sources.importers.registry import importers
+
+_OUTCOMES = ("new", "updated", "unchanged", "deleted", "refused")
+_ASKED_FOR = _OUTCOMES[:3]
+
+
+@click.command("import", cls=SettingsCommand)
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(path_type=Path))
+@click.option("--format", "format_name", help="Read everything as this format. Default: what the content looks like.")
+@click.option("--dry-run", is_flag=True, help="Read everything and write nothing.")
+@user_option
+@json_option
+@setting_options("data_dir", "single_user_name")
+def import_(
+    given: Given, paths: tuple[Path, ...], format_name: str | None, dry_run: bool, user: str | None, as_json: bool
+) -> None:
+    """Bring exports, files and folders into a library.
+
+    What was imported before is known again: it is updated where it changed there, and left alone where it did not.
+
+    Exit codes: 0 all is in, 1 something could not be read, 2 nothing could.
+    """
+    settings = given.load().settings
+    founds = list(find(paths, limits_of(settings), importers(), format_name))
+    summary = asyncio.run(_import(settings, founds, user, is_rehearsal=dry_run))
+    if as_json:
+        print_json(asdict(summary))
+    else:
+        for told in report(summary, is_rehearsal=dry_run):
+            say(told)
+    click.get_current_context().exit(exit_code(summary))
+
+
+async def _import(
+    settings: Settings, founds: list[Found | Problem], user: str | None, *, is_rehearsal: bool
+) -> Summary:
+    meter = Meter()
+    if is_rehearsal:
+        async with shown(meter):
+            return await take_all(None, founds, settings, meter)
+    async with open_local(settings, user) as local, local.libraries.library(local.context) as library, shown(meter):
+        return await take_all(library, founds, settings, meter)
+
+
+def exit_code(summary: Summary) -> int:
+    if summary.unread or summary.broken:
+        return 1 if any(counts.total > counts.refused for counts in summary.kinds.values()) else 2
+    return 0 if summary.files else 2
+
+
+def report(summary: Summary, *, is_rehearsal: bool) -> Iterator[str]:
+    """The summary for a person: a table of what came, what was left out and why, what went wrong and where."""
+    yield from _table(summary)
+    for reason, count in sorted(summary.skipped.items()):
+        yield dim(f"left out: {count:,} {harmless(reason)}")
+    for problem in summary.problems:
+        place = ", ".join(filter(None, (problem.file, problem.place)))
+        yield click.style("not read: ", fg="red") + harmless(f"{place}: {problem.problem}")
+    untold = summary.broken + summary.unread - len(summary.problems)
+    if untold > 0:
+        yield f"and {untold:,} more"
+    if not summary.files and not summary.unread:
+        yield "nothing here is of a format that can be read"
+    if is_rehearsal:
+        yield "this was a rehearsal: nothing was written"
+
+
+def _table(summary: Summary) -> Iterator[str]:
+    """Columns for what did not happen are left out, unless they are those that everybody asks for."""
+    kinds = sorted(summary.kinds.items())
+    shown = [name for name in _OUTCOMES if name in _ASKED_FOR or any(getattr(counts, name) for _, counts in kinds)]
+    rows = [("", *shown), *((kind, *(f"{getattr(counts, name):,}" for name in shown)) for kind, counts in kinds)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for kind, *cells in rows if kinds else ():
+        yield "  ".join([kind.ljust(widths[0]), *(c.rjust(w) for c, w in zip(cells, widths[1:], strict=True))])

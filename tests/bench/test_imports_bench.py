@@ -1,0 +1,46 @@
+"""The benchmark of imports: it runs from end to end, and its floor writes what the import wrote."""
+
+import re
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+from bench.imports import CHATS, chacha_of, import_file, write_chats, write_floor
+
+ROOT = Path(__file__).parents[2]
+RESULT = re.compile(r"RESULT worst_ratio=([0-9]+\.[0-9]+) peak_rss_mb=([0-9]+)")
+
+
+def test_quick_run_measures_notes_and_messages_and_ends_with_the_result() -> None:
+    quick = [sys.executable, "-m", "bench.imports", "--quick"]
+
+    ran = subprocess.run(quick, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+
+    assert ran.returncode == 0, ran.stderr
+    *report, last = ran.stdout.splitlines()
+    assert [line.split()[:2] for line in report[1:]] == [["notes", "1,000"], ["messages", "5,000"]]
+    found = RESULT.fullmatch(last)
+    assert found is not None
+    ratios = [float(line.split()[-2]) for line in report[1:]]
+    assert float(found[1]) == max(ratios)
+
+
+def test_the_floor_has_the_same_rows_and_the_same_index(tmp_path: Path) -> None:
+    write_chats(tmp_path / "chats", 500)
+    imported = import_file(CHATS, tmp_path / "chats", tmp_path / "library")
+    floor = write_floor(CHATS, tmp_path / "library", tmp_path)
+
+    assert (imported.rows, floor.rows) == (500, 500)
+    assert _contents(chacha_of(tmp_path / "library")) == _contents(tmp_path / "floor.db")
+
+
+def _contents(file: Path) -> list[object]:
+    with closing(sqlite3.connect(file)) as connection:
+        return [
+            connection.execute("SELECT * FROM messages ORDER BY id").fetchall(),
+            connection.execute("SELECT * FROM conversations ORDER BY id").fetchall(),
+            connection.execute("SELECT rowid FROM chats_index ORDER BY rowid").fetchall(),
+            connection.execute("SELECT count(*) FROM chats_index_docsize").fetchall(),
+        ]

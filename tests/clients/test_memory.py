@@ -1,0 +1,87 @@
+"""The official Python client remembers: it finds `search`, `get_observations` and `read` at `/mcp/memory` under these
+names, and each user finds what is their own."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from mcp import Client, MCPError
+from mcp.client.streamable_http import streamable_http_client
+
+from auth.principal import READ, SCOPES
+from tests.live import Live, live, make_settings
+
+ENTRY = {"type": "decision", "title": "We sail by galleon", "facts": ["Two decks"], "project": "voyage"}
+
+
+@asynccontextmanager
+async def client(
+    up: Live, name: str, profile: str, mode: Any = "2026-07-28", scopes: tuple[str, ...] = SCOPES
+) -> AsyncIterator[Client]:
+    async with (
+        httpx2.AsyncClient(headers=await up.bearer(name, scopes), trust_env=False) as http,
+        Client(streamable_http_client(f"{up.mcp}/{profile}", http_client=http), mode=mode) as opened,
+    ):
+        yield opened
+
+
+def text_of(result: Any) -> str:
+    [block] = result.content
+    return str(block.text)
+
+
+@pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
+async def test_the_three_layers_lead_from_a_row_to_the_conversation(tmp_path: Path, mode: str) -> None:
+    async with live(make_settings(tmp_path)) as up:
+        for name in ("ada", "ben"):
+            async with client(up, name, "full") as writer:
+                recorded = await writer.call_tool("observations_record", {"observations": [ENTRY]})
+            async with client(up, name, "memory", mode) as reader:
+                listed = [tool.name for tool in (await reader.list_tools()).tools]
+                found = await reader.call_tool("search", {"query": "galleon", "response_format": "json"})
+                [row] = found.structured_content["results"]
+                rows = await reader.call_tool("search", {"query": "galleon"})
+                told = await reader.call_tool("get_observations", {"ids": [row["id"]]})
+                absent = await reader.call_tool("read", {"path": "chats://absent"})
+
+            assert listed == ["search", "get_observations", "read"]
+            assert found.structured_content["total"] == 1
+            assert recorded.structured_content["observations"][0]["id"] == row["id"]
+            assert rows.structured_content is None
+            assert f"{row['id']} decision" in text_of(rows)
+            assert "] - decision: We sail by galleon\n\n**Facts:**\n- Two decks" in text_of(told)
+            assert (absent.is_error, text_of(absent)) == (True, "Error: File not found: chats://absent")
+
+
+async def test_the_tools_say_that_they_only_read(tmp_path: Path) -> None:
+    async with live(make_settings(tmp_path)) as up, client(up, "ada", "full") as reader:
+        hints = {tool.name: tool.annotations for tool in (await reader.list_tools()).tools}
+
+    for name in ("memory_search", "memory_get_observations", "memory_read"):
+        told = hints[name]
+        assert told is not None
+        assert (told.read_only_hint, told.destructive_hint) == (True, False)
+        assert (told.idempotent_hint, told.open_world_hint) == (True, False)
+    recording = hints["observations_record"]
+    assert recording is not None
+    assert (recording.read_only_hint, recording.destructive_hint, recording.idempotent_hint) == (False, False, False)
+
+
+async def test_recording_needs_the_scope_to_write(tmp_path: Path) -> None:
+    async with live(make_settings(tmp_path)) as up, client(up, "ada", "full", scopes=(READ,)) as reader:
+        listed = {tool.name for tool in (await reader.list_tools()).tools}
+
+        assert "memory_search" in listed
+        assert "observations_record" not in listed
+        with pytest.raises(MCPError, match="knowledge:write"):
+            await reader.call_tool("observations_record", {"observations": [ENTRY]})
+
+
+async def test_no_profile_but_full_lists_recording(tmp_path: Path) -> None:
+    async with live(make_settings(tmp_path)) as up:
+        for profile in ("default", "memory"):
+            async with client(up, "ada", profile) as reader:
+                assert "observations_record" not in {tool.name for tool in (await reader.list_tools()).tools}

@@ -1,0 +1,12 @@
+"""What a seed document promises, in our own words, and the tests that hold us to it."""
+
+from msgspec import Struct
+
+
+class Promise(Struct, frozen=True, kw_only=True):
+    """`tests` are named as `module::function`, from the root. `differs` says how and why, if we differ on purpose."""
+
+    id: str
+    says: str
+    tests: tuple[str, ...]
+    differs: str | None = None

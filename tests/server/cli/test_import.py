@@ -1,0 +1,131 @@
+"""`florilegium import`: what it brings in, what it prints, how it ends, and how its progress looks."""
+
+import os
+import pty
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from server.cli.import_ import exit_code, report
+from server.cli.meter import line, size
+from sources.importers.intake import Counts, Meter, Problem, Summary
+from tests.server.cli.program import EXECUTABLE, Program
+
+
+def vault(program: Program, **notes: str) -> Path:
+    folder = program.home / "vault"
+    (folder / ".obsidian").mkdir(parents=True, exist_ok=True)
+    for name, text in notes.items():
+        (folder / f"{name}.md").write_text(text)
+    return folder
+
+
+def test_a_folder_comes_in_once_and_is_found(program: Program) -> None:
+    folder = vault(program, Tea="# Tea\nSteep for three minutes.", Kettle="# Kettle\nCopper.")
+    first = program.run("import", str(folder), "--json")
+    again = program.run("import", str(folder))
+    vault(program, Tea="# Tea\nSteep for five minutes.")
+    changed = program.run("import", str(folder), "--json")
+
+    assert (first.code, again.code, changed.code) == (0, 0, 0)
+    assert first.json["kinds"]["notes"]["new"] == 2
+    assert again.stdout.split() == ["new", "updated", "unchanged", "notes", "0", "0", "2"]
+    assert (changed.json["kinds"]["notes"]["updated"], changed.json["kinds"]["notes"]["unchanged"]) == (1, 1)
+    assert "five minutes" in program.expect("search", "steep")
+    assert program.run("search", "three").code == 1
+
+
+def test_what_is_imported_for_one_user_is_not_anothers(program: Program) -> None:
+    program.with_users("ada", "ben")
+    program.expect("import", str(vault(program, Tea="# Tea\nSteep.")), "--user", "ada")
+    assert "Tea" in program.expect("search", "steep", "--user", "ada")
+    assert program.run("search", "steep", "--user", "ben").code == 1
+
+
+def test_a_rehearsal_says_what_would_come_and_writes_nothing(program: Program) -> None:
+    rehearsed = program.expect("import", str(vault(program, Tea="# Tea\nSteep.")), "--dry-run")
+    assert rehearsed.endswith("this was a rehearsal: nothing was written")
+    assert program.run("search", "steep").code == 1
+
+
+def test_the_exit_code_tells_whether_something_or_everything_failed(program: Program) -> None:
+    good, odd = vault(program, Tea="# Tea\nSteep.") / "Tea.md", program.home / "odd.bin"
+    odd.write_bytes(b"\0\1\2")
+    some = program.run("import", str(good), str(odd))
+    nothing = program.run("import", str(odd), str(program.home / "absent"))
+    assert (some.code, nothing.code) == (1, 2)
+    assert "not read: odd.bin: got a format that nobody here reads" in some.stdout
+    assert "not read: absent: file 'absent' not found" in nothing.stdout
+
+
+def test_an_unknown_format_is_wrong_usage(program: Program) -> None:
+    outcome = program.run("import", str(vault(program)), "--format", "wordstar")
+    assert outcome.code == 2
+    assert "format: got 'wordstar', expected one of" in outcome.stderr
+
+
+def test_a_terminal_sees_a_bar_and_a_program_does_not(program: Program) -> None:
+    folder = vault(program, Tea="# Tea\nSteep.")
+    assert program.run("import", str(folder)).stderr == ""
+    reading, writing = pty.openpty()
+    try:
+        subprocess.run(
+            [*EXECUTABLE, "import", str(folder)],
+            env=program.environment(TERM="xterm"),
+            stdout=subprocess.PIPE,
+            stderr=writing,
+            timeout=30,
+            check=True,
+        )
+        drawn = os.read(reading, 65_536).decode()
+    finally:
+        os.close(reading)
+        os.close(writing)
+    assert "\N{LIGHT SHADE}" in drawn or "\N{FULL BLOCK}" in drawn
+    assert drawn.endswith("\r\x1b[2K")
+
+
+@pytest.mark.parametrize("columns", [20, 60, 80, 100, 200])
+def test_the_bar_fits_its_line_and_says_what_is_left(columns: int) -> None:
+    meter = Meter(bytes_total=1_000_000_000, bytes_read=250_000_000, items=30_000, file="a\x1b[31m\nlong name.zip" * 9)
+    drawn = line(meter, 60.0, columns)
+    assert len(drawn) < columns
+    assert "\x1b" not in drawn
+    assert "\n" not in drawn
+    if columns >= 100:
+        assert " 25%  250.0 MB of 1.0 GB  30,000 items  500/s  03:00 left" in drawn
+
+
+def test_a_bar_without_a_beginning_promises_nothing() -> None:
+    assert "0%  0 B of 0 B  0 items  0/s  --:-- left" in line(Meter(), 0.0, 100)
+
+
+@pytest.mark.parametrize(
+    ("count", "told"),
+    [(0, "0 B"), (999, "999 B"), (12_300, "12 KB"), (3_400_000, "3.4 MB"), (5 * 10**15, "5000.0 TB")],
+)
+def test_sizes_are_told_as_files_are_listed(count: int, told: str) -> None:
+    assert size(count) == told
+
+
+def test_the_report_is_harmless_and_counts_what_it_does_not_tell() -> None:
+    summary = Summary(
+        files=1,
+        broken=3,
+        kinds={"notes": Counts(new=1_234, deleted=1)},
+        skipped={"empty": 2},
+        problems=[Problem("a.zip", "entry 3", "got \x1b]0;evil\x07")],
+    )
+    told = list(report(summary, is_rehearsal=False))
+    assert told[0].split() == ["new", "updated", "unchanged", "deleted"]
+    assert told[1].split() == ["notes", "1,234", "0", "0", "1"]
+    assert told[-1] == "and 2 more"
+    assert "\x1b]0" not in "".join(told)
+    assert exit_code(summary) == 1
+
+
+def test_exit_codes_of_summaries() -> None:
+    assert exit_code(Summary()) == 2
+    assert exit_code(Summary(files=1)) == 0
+    assert exit_code(Summary(files=1, broken=1, kinds={"notes": Counts(refused=1)})) == 2

@@ -1,0 +1,18 @@
+"""Libraries that are never opened in time."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from auth.context import RequestContext
+from config.errors import SourceTimeout
+from sources.storage.contract import Library
+
+
+class OutOfTime:
+    @asynccontextmanager
+    async def library(self, context: RequestContext) -> AsyncIterator[Library]:
+        raise SourceTimeout("chats", 2000)
+        yield  # what makes it a generator
+
+    async def close(self) -> None:
+        return

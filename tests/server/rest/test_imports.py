@@ -1,0 +1,188 @@
+"""Imports over REST: a job of one's own, its progress, its end, and what it leaves behind."""
+
+import asyncio
+import io
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from config.errors import NotFound, Unavailable
+from config.settings import Settings
+from server.import_jobs import ImportJob, ImportJobs, open_jobs, safe_name
+from sources.importers.arrivals import Arrival, Mark, NoteArrival
+from sources.importers.importer import Importer, Limits, Progress
+from sources.importers.intake import Counts
+from sources.storage.contract import NoteDraft
+from tests.server.rest.scene import open_desk
+from tests.sources.importers.lines import LINES, Line, write_lines
+from tests.sources.storage.desk import Desk as Shelves
+from tests.sources.storage.desk import open_sqlite
+
+FILE = {"Content-Type": "application/octet-stream"}
+UNKNOWN = b"\0nothing that anybody reads"
+
+
+@asynccontextmanager
+async def jobs_at(shelves: Shelves, importer: Importer = LINES, **settings: Any) -> AsyncIterator[ImportJobs]:
+    chosen = Settings(import_batch_items=2, **settings)
+    async with open_jobs(chosen, shelves.data_root, shelves.libraries, lambda: [importer]) as jobs:
+        yield jobs
+
+
+def lines(folder: Path, *numbers: int) -> io.BytesIO:
+    notes = [Line(note=NoteDraft(uuid=f"n{number}", title="Kettle")) for number in numbers]
+    return io.BytesIO(write_lines(folder / "sent.lines", *notes).read_bytes())
+
+
+async def ended(jobs: ImportJobs, shelves: Shelves, started: ImportJob, owner: str = "ada") -> ImportJob:
+    return [job async for job in jobs.watch(shelves.context(owner), started.id, every_s=0.01)][-1]
+
+
+class Held:
+    """An importer that waits, after its first batches, until it is let go."""
+
+    def __init__(self) -> None:
+        self.go = threading.Event()
+        self.importer = Importer(name="held", title="", recognises=lambda _: 1.0, read=self.read)
+
+    def read(self, path: Path, limits: Limits, progress: Progress, mark: Mark | None) -> Iterator[Arrival]:
+        for number in range(6):
+            yield NoteArrival(NoteDraft(uuid=f"n{number}"))
+        assert self.go.wait(30)
+        yield NoteArrival(NoteDraft(uuid="last"))
+
+
+async def test_a_job_takes_the_file_in_and_says_what_became_of_it(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path / "data") as shelves, jobs_at(shelves) as jobs:
+        for expected in (Counts(new=5), Counts(unchanged=5)):
+            started = await jobs.start(
+                shelves.context("ada"), lines(tmp_path, *range(5)), "a.lines", None, is_rehearsal=False
+            )
+            done = await ended(jobs, shelves, started)
+            assert (started.state, done.state, done.items) == ("running", "done", 5)
+            assert done.summary is not None
+            assert done.summary.kinds == {"notes": expected}
+        async with shelves.library("ada") as ada, shelves.library("ben") as ben:
+            assert ((await ada.notes.list(0, 0)).total, (await ben.notes.list(0, 0)).total) == (5, 0)
+        assert list((tmp_path / "data" / "uploads").iterdir()) == []
+
+
+async def test_a_rehearsed_job_writes_nothing(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path / "data") as shelves, jobs_at(shelves) as jobs:
+        started = await jobs.start(shelves.context("ada"), lines(tmp_path, 1), "a.lines", None, is_rehearsal=True)
+        assert (await ended(jobs, shelves, started)).state == "done"
+        async with shelves.library("ada") as ada:
+            assert (await ada.notes.list(0, 0)).total == 0
+
+
+async def test_a_job_is_its_owners_alone_and_one_at_a_time(tmp_path: Path) -> None:
+    held = Held()
+    async with open_sqlite(tmp_path / "data") as shelves, jobs_at(shelves, held.importer, import_jobs_max=1) as jobs:
+        ada, ben = shelves.context("ada"), shelves.context("ben")
+        started = await jobs.start(ada, io.BytesIO(b"x"), "a", None, is_rehearsal=False)
+        for who in (ada, ben):
+            with pytest.raises(Unavailable):
+                await jobs.start(who, io.BytesIO(b"x"), "a", None, is_rehearsal=False)
+        with pytest.raises(NotFound):
+            jobs.get(ben, started.id)
+        with pytest.raises(NotFound):
+            await jobs.cancel(ben, started.id)
+        assert (len(jobs.list(ada)), jobs.list(ben)) == (1, [])
+        held.go.set()
+        assert (await ended(jobs, shelves, started)).items == 7
+
+
+async def test_a_cancelled_job_keeps_what_was_written_and_leaves_no_file(tmp_path: Path) -> None:
+    held = Held()
+    async with open_sqlite(tmp_path / "data") as shelves, jobs_at(shelves, held.importer) as jobs:
+        ada = shelves.context("ada")
+        started = await jobs.start(ada, io.BytesIO(b"x"), "a", None, is_rehearsal=False)
+        async for job in jobs.watch(ada, started.id, every_s=0.01):
+            if job.items == 6:
+                break
+        cancelling = asyncio.create_task(jobs.cancel(ada, started.id))
+        await asyncio.sleep(0)
+        held.go.set()
+        stopped = await cancelling
+        assert (stopped.state, stopped.items, stopped.summary) == ("cancelled", 6, None)
+        assert await jobs.cancel(ada, started.id) == stopped
+        async with shelves.library("ada") as library:
+            assert (await library.notes.list(0, 0)).total == 6
+        assert list((tmp_path / "data" / "uploads").iterdir()) == []
+
+
+async def test_a_job_that_asks_for_a_format_that_is_none_fails_with_a_sentence(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path / "data") as shelves, jobs_at(shelves) as jobs:
+        started = await jobs.start(shelves.context("ada"), lines(tmp_path, 1), "a", "odt", is_rehearsal=False)
+        done = await ended(jobs, shelves, started)
+        assert (done.state, done.problem) == ("failed", "format: got 'odt', expected one of lines")
+
+
+async def test_results_of_old_jobs_are_forgotten(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path / "data") as shelves, jobs_at(shelves, import_jobs_kept=2) as jobs:
+        ada = shelves.context("ada")
+        started = []
+        for _ in range(4):
+            started.append(await jobs.start(ada, lines(tmp_path, 1), "a", None, is_rehearsal=True))
+            await ended(jobs, shelves, started[-1])
+        assert [job.id for job in jobs.list(ada)] == [job.id for job in reversed(started[1:])]
+        with pytest.raises(NotFound):
+            jobs.get(ada, started[0].id)
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("export.zip", "export.zip"),
+        ("../../etc/passwd", "passwd"),
+        ("C:\\Users\\ada\\chats.json", "chats.json"),
+        ("..", "upload"),
+        ("", "upload"),
+        ("a\0b\n.md", "a_b_.md"),
+        ("x" * 300 + ".jsonl", "x" * 94 + ".jsonl"),
+    ],
+)
+def test_a_name_is_kept_without_what_leads_elsewhere(given: str, kept: str) -> None:
+    assert safe_name(given) == kept
+
+
+# -- over the wire ------------------------------------------------------------------------------------------------
+
+
+async def test_an_upload_becomes_a_job_that_can_be_looked_at_and_followed(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        started = await desk.ask("POST", "/api/v1/import?name=odd.bin", "ada", FILE, UNKNOWN)
+        assert started.status == 202
+        path = f"/api/v1/import/{started.json()['id']}"
+
+        events = (await desk.get(path + "/events")).body.decode().strip().split("\n\n")
+        assert events[-1].startswith("event: end\ndata: ")
+        job = msgspec.json.decode(events[-1].partition("data: ")[2])
+        assert (job["state"], job["name"], job["summary"]["unread"]) == ("done", "odd.bin", 1)
+        assert (await desk.get(path)).json() == job
+        assert (await desk.get("/api/v1/import")).json() == {"imports": [job]}
+        assert (await desk.ask("DELETE", path, "ada")).json() == job
+
+
+async def test_anothers_job_is_as_absent_as_none(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        started = await desk.ask("POST", "/api/v1/import", "ada", FILE, UNKNOWN)
+        theirs = started.json()["id"]
+        for method, suffix in (("GET", ""), ("GET", "/events"), ("DELETE", "")):
+            foreign = await desk.ask(method, f"/api/v1/import/{theirs}{suffix}", "ben")
+            absent = await desk.ask(method, f"/api/v1/import/{'0' * 16}{suffix}", "ben")
+            assert (foreign.status, absent.status) == (404, 404)
+            assert foreign.body.replace(theirs.encode(), b"0" * 16) == absent.body
+        assert (await desk.get("/api/v1/import", "ben")).json() == {"imports": []}
+
+
+async def test_uploads_are_limited_and_need_a_credential(tmp_path: Path) -> None:
+    async with open_desk(tmp_path, import_max_bytes=1_024) as desk:
+        assert (await desk.ask("POST", "/api/v1/import", "ada", FILE, b"x" * 1_025)).status == 413
+        assert (await desk.ask("POST", "/api/v1/import", None, FILE, b"x")).status == 401
+        assert (await desk.ask("POST", "/api/v1/import", "ada", {"Content-Type": "text/plain"}, b"x")).status == 415

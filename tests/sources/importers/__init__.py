@@ -1,0 +1,1 @@
+"""Importers: what they read, and what becomes of it."""

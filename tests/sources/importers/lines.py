@@ -1,0 +1,74 @@
+"""A format of our own for tests of the intake: a line is an arrival, as JSON. It grows at its end, and keeps marks."""
+
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from config.errors import InvalidParams
+from sources.importers.arrivals import (
+    Arrival,
+    Broken,
+    ConversationArrival,
+    Mark,
+    NoteArrival,
+    Reached,
+    Skipped,
+)
+from sources.importers.importer import Importer, Limits, Progress, Sight
+from sources.storage.contract import ConversationDraft, MessageDraft, NoteDraft
+
+HEADER = b"arrivals"
+
+
+class Line(Struct, omit_defaults=True):
+    note: NoteDraft | None = None
+    chat: ConversationDraft | None = None
+    messages: tuple[MessageDraft, ...] = ()
+    continues: bool = False
+    skip: str = ""
+    end: str = ""
+
+
+def write_lines(path: Path, *lines: Line) -> Path:
+    encoded = [HEADER, *(msgspec.json.encode(line) for line in lines)]
+    path.write_bytes(b"\n".join(encoded) + b"\n")
+    return path
+
+
+def recognises(sight: Sight) -> float:
+    return 1.0 if sight.head.startswith(HEADER) else 0.0
+
+
+def read(path: Path, limits: Limits, progress: Progress, mark: Mark | None) -> Iterator[Arrival]:
+    with path.open("rb") as file:
+        digest = sha256(file.readline()).hexdigest()
+        if mark is not None and mark.digest == digest:
+            file.seek(mark.offset)
+        number = mark.line if mark is not None else 1
+        while line := file.readline():
+            progress(file.tell())
+            yield from _arrivals(line, number)
+            number += 1
+        yield Reached(Mark(digest, file.tell(), number))
+
+
+def _arrivals(line: bytes, number: int) -> Iterator[Arrival]:
+    try:
+        read = msgspec.json.decode(line, type=Line)
+    except msgspec.MsgspecError as error:
+        yield Broken(f"line {number}", f"got something else: {error}")
+        return
+    if read.end:
+        raise InvalidParams(read.end)
+    if read.skip:
+        yield Skipped(read.skip)
+    if read.note is not None:
+        yield NoteArrival(read.note)
+    if read.chat is not None:
+        yield ConversationArrival(read.chat, read.messages, read.continues)
+
+
+LINES = Importer(name="lines", title="Lines of a test", recognises=recognises, read=read, suffixes=(".lines",))

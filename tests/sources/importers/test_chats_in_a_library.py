@@ -1,0 +1,74 @@
+"""Chats of every format in a library: found by their words, unchanged the second time, nobody else's."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from config.settings import Settings
+from sources.importers.finding import find
+from sources.importers.intake import Counts, Meter, Summary, limits_of, take_all
+from sources.importers.registry import importers
+from tests.sources.importers import test_chatgpt, test_chatgpt_browser, test_claude_ai, test_sillytavern
+from tests.sources.importers.chat_reading import json_file, zip_file
+from tests.sources.storage.desk import Desk, ask, open_sqlite, total_items
+
+SETTINGS = Settings()
+
+
+def chatgpt(folder: Path) -> Path:
+    return zip_file(folder / "export.zip", {"conversations.json": [test_chatgpt.BRANCHING], "chat.html": b""})
+
+
+def claude_ai(folder: Path) -> Path:
+    said = test_claude_ai.message(1, "Green bread?"), test_claude_ai.message(2, "80 degrees.", "assistant")
+    return json_file(folder / "conversations.json", [test_claude_ai.chat(*said), test_claude_ai.PROJECT])
+
+
+def chatgpt_browser(folder: Path) -> Path:
+    return test_chatgpt_browser.main_database(folder / "chat.db")
+
+
+def sillytavern(folder: Path) -> Path:
+    answer = {"name": "Sera", "is_user": False, "mes": "80 degrees.", "swipes": ["80 degrees.", "90 degrees."]}
+    return test_sillytavern.jsonl(folder / "chat.jsonl", *test_sillytavern.LINES, answer)
+
+
+async def take(desk: Desk, owner: str, path: Path) -> Summary:
+    founds = list(find([path], limits_of(SETTINGS), importers()))
+    async with desk.library(owner) as library:
+        return await take_all(library, founds, SETTINGS, Meter())
+
+
+def total(counts: Counts) -> Counts:
+    return Counts(unchanged=counts.total)
+
+
+@pytest.mark.parametrize("sample", [chatgpt, claude_ai, chatgpt_browser, sillytavern])
+async def test_chats_are_found_and_a_second_import_changes_nothing(tmp_path: Path, sample: Any) -> None:
+    path = sample(tmp_path)
+    async with open_sqlite(tmp_path / "data") as desk:
+        first, second = await take(desk, "ada", path), await take(desk, "ada", path)
+        async with desk.library("ada") as ada, desk.library("ben") as ben:
+            found = await ada.chats.search(ask("80 degrees"))
+            assert await total_items(ben) == 0
+    assert (first.broken, first.unread, first.problems) == (0, 0, [])
+    assert all(counts == Counts(new=counts.total) for counts in first.kinds.values())
+    assert second.kinds == {kind: total(counts) for kind, counts in first.kinds.items()}
+    assert "80 degrees." in found.hits[0].text
+
+
+async def test_a_newer_export_adds_what_is_new_and_moves_the_path(tmp_path: Path) -> None:
+    mapping = test_chatgpt.BRANCHING["mapping"] | {
+        "z": test_chatgpt.node("a", test_chatgpt.message("And white tea?", create_time=1700000100))
+    }
+    newer = test_chatgpt.BRANCHING | {"mapping": mapping, "current_node": "z"}
+    async with open_sqlite(tmp_path / "data") as desk:
+        await take(desk, "ada", chatgpt(tmp_path))
+        summary = await take(desk, "ada", json_file(tmp_path / "newer.json", [newer]))
+        async with desk.library("ada") as ada:
+            stored = (await ada.chats.messages(test_chatgpt.CHAT, 20, 0)).rows
+    assert summary.kinds["messages"] == Counts(new=1, updated=5, unchanged=1)
+    assert [one.content for one in stored if one.is_canonical] == ["Green tea?", "80 degrees.", "And white tea?"]
+    by_id = {one.uuid: one for one in stored}
+    assert by_id[str(stored[-1].parent_id)].content == "80 degrees."

@@ -1,0 +1,279 @@
+"""Claude.ai exports: conversations with all that was said in them, and projects as notes and prompts."""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from config.errors import InvalidParams
+from sources.importers.arrivals import NoteArrival, PromptArrival
+from sources.importers.claude_ai import IMPORTER
+from tests.sources.importers.chat_reading import (
+    LIMITS,
+    broken,
+    certainty,
+    chats,
+    damaged,
+    json_file,
+    nested,
+    read,
+    read_or_refuse,
+    said,
+    skipped,
+    texts,
+    zip_file,
+)
+
+CHAT = "0b7f9d52-1111-4222-8333-444455556666"
+ROOT = "00000000-0000-4000-8000-000000000000"
+IDS = [f"0b7f9d52-0000-4000-8000-00000000000{number}" for number in range(10)]
+
+
+def message(number: int, text: str, sender: str = "human", **fields: Any) -> dict[str, Any]:
+    return {
+        "uuid": IDS[number],
+        "sender": sender,
+        "text": text,
+        "content": [{"type": "text", "text": text}] if text else [],
+        "created_at": f"2025-03-04T05:06:0{number}.123456Z",
+        "attachments": [],
+        "files": [],
+        **fields,
+    }
+
+
+def chat(*messages: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    return {
+        "uuid": CHAT,
+        "name": "Bread",
+        "created_at": "2025-03-04T05:06:00.000000Z",
+        "updated_at": "2025-03-05T07:06:00+02:00",
+        "account": {"uuid": "someone"},
+        "chat_messages": list(messages),
+        **fields,
+    }
+
+
+PROJECT = {
+    "uuid": "0b7f9d52-9999-4222-8333-444455556666",
+    "name": "Bakery",
+    "description": "All about bread",
+    "prompt_template": "You are a baker.",
+    "created_at": "2025-01-02T03:04:05+00:00",
+    "docs": [
+        {
+            "uuid": "0b7f9d52-8888-4222-8333-444455556666",
+            "filename": "rye.md",
+            "content": "# Rye\nSlow.",
+            "created_at": "2025-01-03T03:04:05+00:00",
+        },
+        {"filename": "empty.md", "content": ""},
+    ],
+}
+
+
+def test_a_conversation_arrives_with_its_own_ids_times_and_order(tmp_path: Path) -> None:
+    conversation = chat(message(1, "How long?"), message(2, "Six hours.", "assistant"), message(3, "Thanks"))
+    path = json_file(tmp_path / "conversations.json", [conversation | {"summary": "On rye", "project": {"name": "P"}}])
+    (arrival,) = chats(read(IMPORTER, path))
+    draft = arrival.draft
+    assert (draft.uuid, draft.title) == (CHAT, "Bread")
+    assert (draft.created_at, draft.last_modified) == ("2025-03-04T05:06:00.000Z", "2025-03-05T05:06:00.000Z")
+    assert draft.metadata == {"imported_from": "claude_ai", "summary": "On rye", "project": "P"}
+    assert [(one.uuid, one.role, one.sender, one.content) for one in arrival.messages] == [
+        (IDS[1], "user", "human", "How long?"),
+        (IDS[2], "assistant", "assistant", "Six hours."),
+        (IDS[3], "user", "human", "Thanks"),
+    ]
+    assert [one.parent_id for one in arrival.messages] == [None, IDS[1], IDS[2]]
+    assert arrival.messages[1].created_at == "2025-03-04T05:06:02.123Z"
+    assert all(one.is_canonical for one in arrival.messages)
+    assert read(IMPORTER, path) == read(IMPORTER, path)
+
+
+def test_branches_are_kept_and_the_last_message_is_current(tmp_path: Path) -> None:
+    conversation = chat(
+        message(1, "How long?", parent_message_uuid=ROOT),
+        message(2, "Two hours.", "assistant", parent_message_uuid=IDS[1]),
+        message(3, "Sure?", parent_message_uuid=IDS[2]),
+        message(4, "Six hours.", "assistant", parent_message_uuid=IDS[1]),
+        message(5, "Thanks", parent_message_uuid=IDS[4]),
+    )
+    found = said(read(IMPORTER, json_file(tmp_path / "c.json", [conversation])))
+    assert [(one.content, one.is_canonical) for one in found] == [
+        ("How long?", True),
+        ("Six hours.", True),
+        ("Thanks", True),
+        ("Two hours.", False),
+        ("Sure?", False),
+    ]
+    conversation["current_leaf_message_uuid"] = IDS[3]
+    found = said(read(IMPORTER, json_file(tmp_path / "c.json", [conversation])))
+    assert [one.content for one in found if one.is_canonical] == ["How long?", "Two hours.", "Sure?"]
+
+
+def test_thoughts_tools_and_their_answers_are_messages_of_their_own(tmp_path: Path) -> None:
+    blocks = [
+        {"type": "thinking", "thinking": "Let me look."},
+        {"type": "text", "text": "I look it up.", "citations": [{"title": "Rye", "url": "https://rye.test"}]},
+        {"type": "text", "text": "Now.", "citations": [{"details": {"url": "https://b.test"}}]},
+        {"type": "tool_use", "id": "t1", "name": "web_search", "input": {"query": "rye\nbread", "count": 3}},
+        {"type": "tool_result", "name": "web_search", "content": [{"type": "text", "text": "6 h"}, {"type": "image"}]},
+        {"type": "token_budget", "remaining": 5},
+        {"type": "novelty", "data": [1]},
+        {"type": "text", "text": "Six hours."},
+    ]
+    answer = message(2, "flattened", "assistant", content=blocks)
+    found = said(read(IMPORTER, json_file(tmp_path / "c.json", [chat(message(1, "?"), answer, message(3, "Thanks"))])))
+    assert [(one.role, one.tool, one.content) for one in found[1:]] == [
+        ("assistant", None, "Let me look."),
+        ("assistant", None, "I look it up.\n\nNow."),
+        ("assistant", "web_search", "query: rye\nbread\ncount: 3"),
+        ("tool", "web_search", "6 h\n[image]"),
+        ("assistant", None, '{"data":[1]}'),
+        ("assistant", None, "Six hours."),
+        ("user", None, "Thanks"),
+    ]
+    # The first thing that was said stands for the message, and has its id; each answers the one before.
+    assert found[2].uuid == IDS[2]
+    assert [one.parent_id for one in found[1:]] == [one.uuid for one in found[:-1]]
+    assert found[2].citations == [{"title": "Rye", "url": "https://rye.test"}, {"url": "https://b.test"}]
+    kinds = [one.metadata for one in found[1:6]]
+    assert kinds == [{"content_type": kind} if kind else {} for kind in _KINDS]
+
+
+_KINDS = ("thinking", "", "tool_use", "tool_result", "novelty")
+
+
+def test_attached_texts_are_part_of_what_was_said(tmp_path: Path) -> None:
+    attached = {"file_name": "rye.txt", "file_size": 9, "file_type": "txt", "extracted_content": "Rye is slow"}
+    conversation = chat(
+        message(1, "Read this", attachments=[attached], files=[{"file_name": "oven.png", "file_uuid": "f1"}]),
+        message(2, "", attachments=[attached]),
+        message(3, "", files=[{"file_name": "oven.png"}]),
+    )
+    found = said(read(IMPORTER, json_file(tmp_path / "c.json", [conversation])))
+    assert [one.content for one in found] == [
+        "Read this\n\n[attachment: rye.txt]\nRye is slow",
+        "[attachment: rye.txt]\nRye is slow",
+        "[file: oven.png]",
+    ]
+    assert found[0].attachments == [
+        {"name": "rye.txt", "mime_type": "txt", "size": 9},
+        {"name": "oven.png", "id": "f1"},
+    ]
+
+
+def test_text_counts_where_there_are_no_blocks(tmp_path: Path) -> None:
+    old = {"uuid": IDS[1], "sender": "Human", "text": "plain", "created_at": None}
+    (found,) = said(read(IMPORTER, json_file(tmp_path / "c.json", [chat(old)])))
+    assert (found.content, found.role, found.created_at) == ("plain", "user", "2025-03-04T05:06:00.000Z")
+
+
+def test_empty_messages_and_conversations_are_left_out(tmp_path: Path) -> None:
+    empty = chat(message(1, ""), name="", uuid=None)
+    arrivals = read(IMPORTER, json_file(tmp_path / "c.json", [chat(), empty]))
+    assert skipped(arrivals) == [
+        "a conversation without messages",
+        "an empty message",
+        "a conversation without messages",
+    ]
+
+
+def test_projects_become_a_prompt_and_notes(tmp_path: Path) -> None:
+    path = json_file(tmp_path / "projects.json", [PROJECT, {"uuid": "x", "name": "Bare", "docs": []}])
+    prompt, note, *rest = read(IMPORTER, path)
+    assert isinstance(prompt, PromptArrival)
+    assert isinstance(note, NoteArrival)
+    assert (prompt.draft.uuid, prompt.draft.name) == (PROJECT["uuid"], "Bakery")
+    assert (prompt.draft.system_prompt, prompt.draft.details) == ("You are a baker.", "All about bread")
+    assert prompt.draft.created_at == "2025-01-02T03:04:05.000Z"
+    assert (note.draft.uuid, note.draft.title) == ("0b7f9d52-8888-4222-8333-444455556666", "rye.md")
+    assert (note.draft.content, note.draft.tags) == ("# Rye\nSlow.", ("Bakery",))
+    assert note.draft.created_at == "2025-01-03T03:04:05.000Z"
+    assert skipped(rest) == ["an empty document", "a project without documents and instructions"]
+
+
+def test_a_zip_is_read_whole_in_both_of_its_forms(tmp_path: Path) -> None:
+    conversations = [chat(message(1, "x"))]
+    old = {"conversations.json": conversations, "projects.json": [PROJECT], "users.json": [{"uuid": "u"}]}
+    new = {"data/conversations.json": conversations, "data/projects/a.json": PROJECT, "data/users.json": []}
+    for name, files in (("old.zip", old), ("new.zip", new)):
+        path = zip_file(tmp_path / name, files)
+        arrivals = read(IMPORTER, path)
+        assert certainty(IMPORTER, path) == 0.95
+        assert [type(one).__name__ for one in arrivals if not skipped([one])] == [
+            "ConversationArrival",
+            "PromptArrival",
+            "NoteArrival",
+        ]
+
+
+def test_an_export_is_recognised_by_what_is_in_it(tmp_path: Path) -> None:
+    conversations = [chat(message(1, "x"))]
+    assert certainty(IMPORTER, json_file(tmp_path / "a.json", conversations)) == 0.9
+    assert certainty(IMPORTER, json_file(tmp_path / "b.json", [PROJECT])) == 0.8
+    assert certainty(IMPORTER, zip_file(tmp_path / "a.zip", {"conversations.json": conversations})) == 0.9
+    assert certainty(IMPORTER, zip_file(tmp_path / "b.zip", {"conversations.json": [{"mapping": {}}]})) == 0
+    assert certainty(IMPORTER, json_file(tmp_path / "c.json", [{"mapping": {}}])) == 0
+
+
+def test_what_is_broken_is_told_and_the_rest_arrives(tmp_path: Path) -> None:
+    bad = b'{"chat_messages":[' + nested(500) + b"]}"
+    good = chat(message(1, "a"), message(2, "N\0L"), message(3, "x" * 11), message(4, "b"))
+    good["chat_messages"].insert(2, 5)
+    path = tmp_path / "c.json"
+    path.write_bytes(b"[" + b",".join([b'{"a":1}', bad, b"7", msgspec.json.encode(good)]) + b"]")
+    arrivals = read(IMPORTER, path, replace(LIMITS, item_max_chars=10))
+    assert texts(arrivals) == ["a", "b"]
+    assert said(arrivals)[1].parent_id == IDS[1]
+    assert [place for place, _ in broken(arrivals)] == [
+        "c.json, item 1",
+        "c.json, item 2",
+        "c.json, item 3",
+        "c.json, item 4, message 2",
+        "c.json, item 4, message 3",
+        "c.json, item 4, message 4",
+    ]
+
+
+def test_a_zip_without_its_files_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidParams, match="got none of the files"):
+        read(IMPORTER, zip_file(tmp_path / "a.zip", {"users.json": []}))
+
+
+VALID = msgspec.json.encode([chat(message(1, "a"), message(2, "b", "assistant")), PROJECT])
+
+
+@given(damaged(VALID) | st.binary(max_size=300))
+def test_no_damage_raises_anything_but_a_refusal(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "c.json")
+        path.write_bytes(data)
+        assert read_or_refuse(IMPORTER, path) == read_or_refuse(IMPORTER, path)
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 2**40) | st.text(max_size=4) | st.sampled_from(["text", "tool_use"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["type", "text", "content", "input", "citations", "file_name"]), inner)
+    ),
+    max_leaves=8,
+)
+
+
+@given(st.data())
+def test_no_value_in_any_field_raises_anything(data: st.DataObject) -> None:
+    def odd(sample: dict[str, Any]) -> dict[str, Any]:
+        return sample | data.draw(st.fixed_dictionaries({}, optional=dict.fromkeys(sample, ANYTHING)))
+
+    conversation = odd(chat()) | {"chat_messages": [odd(message(1, "a")), odd(message(2, "b"))]}
+    project = odd(PROJECT) | {"docs": [odd({"uuid": "", "filename": "", "content": "x", "created_at": ""})]}
+    with tempfile.TemporaryDirectory() as folder:
+        read(IMPORTER, json_file(Path(folder, "c.json"), [conversation, project]))

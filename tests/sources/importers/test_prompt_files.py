@@ -1,0 +1,219 @@
+"""Prompt files: one prompt or many, in markdown, YAML, JSON and tables, by the names that people give the fields."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from config.errors import InvalidParams, TooLarge
+from sources.importers.arrivals import Broken, PromptArrival, Skipped
+from sources.importers.prompt_files import IMPORTER
+from sources.records import PromptArgument
+from tests.sources.importers.single_files import damaged, draft, read, reader_of, survive, write
+
+MARKDOWN = """---
+name: Reviewer
+author: Ada
+keywords: code review, python
+arguments:
+  - name: diff
+    description: What changed
+    required: true
+  - tone
+model: large
+---
+Reads a change.
+
+## System prompt
+You review code.
+
+## User
+Review {{diff}}.
+"""
+YAML = """prompts:
+  - name: Haiku
+    system: You write haiku.
+    user: |
+      About {{topic}}.
+      In spring.
+    keywords: [poetry, short]
+    created_at: 2024-05-01
+  - title: Limerick
+    prompt: A limerick, please.
+"""
+JSON = json.dumps(
+    [
+        {
+            "uuid": "3F2504E0-4F89-11D3-9A0C-0305E82C3301",
+            "name": "A",
+            "System Prompt": "s",
+            "User Prompt": "u",
+            "tags": "x;y",
+        },
+        {"act": "B", "prompt": "p", "contributor": "eve", "temperature": 0.5},
+    ]
+)
+CSV = 'Name,System Prompt,User Prompt,Keywords\r\nA,s,"two\r\nlines, and ""quotes""","x, y"\r\n,,,\r\nB,,u,\r\n'
+SAMPLES = {"a.md": MARKDOWN.encode(), "a.yaml": YAML.encode(), "a.json": JSON.encode(), "a.csv": CSV.encode()}
+
+
+def drafts(path: Path) -> list[Any]:
+    return [one.draft for one in read(IMPORTER, path) if isinstance(one, PromptArrival)]
+
+
+def test_markdown_has_its_fields_above_and_its_parts_under_headings(tmp_path: Path) -> None:
+    prompt = draft(IMPORTER, write(tmp_path / "review.md", MARKDOWN))
+
+    assert (prompt.name, prompt.author, prompt.details) == ("Reviewer", "Ada", "Reads a change.")
+    assert (prompt.system_prompt, prompt.user_prompt) == ("You review code.", "Review {{diff}}.")
+    assert prompt.tags == ("code review", "python")
+    assert prompt.arguments == (
+        PromptArgument(name="diff", description="What changed", required=True),
+        PromptArgument(name="tone"),
+    )
+    assert prompt.metadata == {"model": "large"}
+
+
+def test_markdown_without_parts_is_what_the_user_says(tmp_path: Path) -> None:
+    prompt = draft(IMPORTER, write(tmp_path / "greet.md", "---\nsystem: Be kind.\n---\nGreet {{name}}.\n\n# Loudly\n"))
+
+    assert (prompt.name, prompt.system_prompt) == ("greet", "Be kind.")
+    assert prompt.user_prompt == "Greet {{name}}.\n\n# Loudly"
+
+
+def test_yaml_is_a_list_of_prompts(tmp_path: Path) -> None:
+    haiku, limerick = drafts(write(tmp_path / "poems.yaml", YAML))
+
+    assert (haiku.name, haiku.system_prompt) == ("Haiku", "You write haiku.")
+    assert haiku.user_prompt == "About {{topic}}.\nIn spring."
+    assert (haiku.tags, haiku.created_at) == (("poetry", "short"), "2024-05-01T00:00:00.000Z")
+    assert (limerick.name, limerick.user_prompt) == ("Limerick", "A limerick, please.")
+
+
+def test_json_keeps_ids_and_what_has_no_field(tmp_path: Path) -> None:
+    first, second = drafts(write(tmp_path / "a.json", JSON))
+
+    assert first.uuid == "3f2504e0-4f89-11d3-9a0c-0305e82c3301"
+    assert (first.system_prompt, first.user_prompt, first.tags) == ("s", "u", ("x", "y"))
+    assert (second.name, second.user_prompt, second.author) == ("B", "p", "eve")
+    assert second.metadata == {"temperature": 0.5}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"name": "A", "user": "u"},
+        [{"name": "A", "user": "u"}],
+        {"Prompts": [{"name": "A", "user": "u"}]},
+        {"A": {"user": "u"}},
+    ],
+)
+def test_json_has_many_shapes(tmp_path: Path, value: Any) -> None:
+    prompt = draft(IMPORTER, write(tmp_path / "a.json", json.dumps(value)))
+
+    assert (prompt.name, prompt.user_prompt, prompt.metadata) == ("A", "u", {})
+
+
+def test_a_second_text_with_the_same_meaning_is_not_lost(tmp_path: Path) -> None:
+    value = {"name": "A", "title": "Long A", "user": "u", "notes": "n", "details": "d"}
+
+    prompt = draft(IMPORTER, write(tmp_path / "a.json", json.dumps(value)))
+
+    assert (prompt.details, prompt.metadata) == ("d", {"title": "Long A", "notes": "n"})
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t"])
+def test_a_table_has_the_names_of_its_columns_in_the_first_line(tmp_path: Path, delimiter: str) -> None:
+    text = CSV.replace("Name,System Prompt,User Prompt,Keywords", delimiter.join(CSV.splitlines()[0].split(",")))
+    text = text.replace("A,s,", f"A{delimiter}s{delimiter}").replace('","x', f'"{delimiter}"x')
+    text = text.replace(",,,", delimiter * 3).replace("B,,u,", delimiter.join(["B", "", "u", ""]))
+
+    first, second = drafts(write(tmp_path / "a.csv", text))
+
+    assert (first.name, first.system_prompt, first.tags) == ("A", "s", ("x", "y"))
+    assert first.user_prompt == 'two\nlines, and "quotes"'
+    assert (second.name, second.user_prompt) == ("B", "u")
+
+
+def test_what_is_broken_is_told_with_its_place(tmp_path: Path) -> None:
+    listed = [7, {"user": "u"}, {"name": "empty", "user": " "}, {"name": "A", "user": "u", "arguments": 5, "tags": 7}]
+    table = f'name,user\nA,"{"x" * 200_000}"\nB,u\n'
+
+    assert read(IMPORTER, write(tmp_path / "a.json", json.dumps(listed)))[:3] == [
+        Broken("prompt 1", "got 7, expected a prompt with a name and a text"),
+        Broken("prompt 2", "name: got nothing, expected what the prompt is called"),
+        Skipped("a prompt without a text"),
+    ]
+    long, after = read(IMPORTER, write(tmp_path / "a.csv", table))
+    assert isinstance(long, Broken)
+    assert long.place == "line 2"
+    assert isinstance(after, PromptArrival)
+
+
+def test_prompts_keep_their_ids_when_the_file_changes(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "name,user\nA,1\nA,2\nB,3\n")
+    before = [prompt.uuid for prompt in drafts(path)]
+
+    after = [prompt.uuid for prompt in drafts(write(path, "name,user\nC,0\nA,new\nA,2\nB,3\n"))]
+
+    assert len(set(before)) == 3
+    assert after[1:] == before
+    assert drafts(path) == drafts(path)
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_prompt_files_are_recognised(tmp_path: Path, name: str) -> None:
+    assert reader_of(write(tmp_path / name, SAMPLES[name])) == "prompt_files"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reader"),
+    [
+        ("a.md", "---\ntitle: x\n---\ntext", "markdown"),
+        ("a.md", "# System\ntext", "markdown"),
+        ("a.json", '{"name": "x"}', None),
+        ("a.json", '{"name": "x", "first_mes": "hi", "system_prompt": ""}', "character_cards"),
+        ("a.yaml", "name: x\nversion: 1", None),
+        ("a.csv", "name,age\nx,1", None),
+    ],
+)
+def test_other_files_are_left_to_others(tmp_path: Path, name: str, text: str, reader: str | None) -> None:
+    assert reader_of(write(tmp_path / name, text)) == reader
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.json", b"[" * 5_000),
+        ("a.json", b'{"name": "A", "user": "u", "x": ' + b"[" * 200 + b"]" * 200 + b"}"),
+        ("a.json", b'{"name": "\\ud800", "user": "u"}'),
+        ("a.json", b'"one"'),
+        ("a.json", b""),
+        ("a.yaml", b"a: &a [x]\nb: &b [*a, *a]\nc: [*b, *b]"),
+        ("a.yaml", b"- " * 5_000),
+        ("a.yaml", b"one"),
+        ("a.yaml", b""),
+        ("a.csv", b"\0"),
+    ],
+)
+def test_hostile_files_are_refused_with_a_sentence(tmp_path: Path, name: str, data: bytes) -> None:
+    with pytest.raises(InvalidParams, match=r"got .+, expected"):
+        read(IMPORTER, write(tmp_path / name, data))
+
+
+def test_a_file_larger_than_what_is_read_at_once_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TooLarge):
+        read(IMPORTER, write(tmp_path / "a.csv", b"x" * 2_000), line_max_bytes=1_000)
+
+
+@given(damaged(SAMPLES))
+def test_a_damaged_file_is_read_or_refused(sample: tuple[str, bytes]) -> None:
+    survive(IMPORTER, *sample)
+
+
+@given(st.sampled_from(sorted(SAMPLES)), st.binary(max_size=500))
+def test_any_bytes_are_read_or_refused(name: str, data: bytes) -> None:
+    survive(IMPORTER, name, data)

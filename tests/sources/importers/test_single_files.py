@@ -1,0 +1,109 @@
+"""Files of many formats in one folder, through the intake into a library: found, known again, and nobody else's."""
+
+import json
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec import UNSET
+
+from config.settings import Settings
+from sources.importers.finding import find
+from sources.importers.importer import Importer
+from sources.importers.intake import Counts, Meter, Summary, limits_of, take_all
+from tests.sources.importers import test_character_cards, test_markdown, test_prompt_files, test_subtitles
+from tests.sources.importers.office_files import PAGE, book, pdf, slides, word
+from tests.sources.importers.single_files import OFFERED, draft, write
+from tests.sources.storage.desk import Desk, ask, open_sqlite, titles, total_items
+
+FILES = {
+    "notes/tide.md": test_markdown.NOTE.encode(),
+    "notes/plain.md": b"About kettles.",
+    "prompts/review.md": test_prompt_files.MARKDOWN.encode(),
+    "prompts/many.csv": test_prompt_files.CSV.encode(),
+    "cards/wren.png": test_character_cards.SAMPLES["v2.png"],
+    "talks/talk.vtt": test_subtitles.VTT.encode(),
+    "talks/whisper.json": test_subtitles.WHISPER.encode(),
+    "shelf/page.html": PAGE.encode(),
+    "shelf/a.docx": word(),
+    "shelf/a.pptx": slides(),
+    "shelf/a.epub": book(),
+    "shelf/a.pdf": pdf("Low water."),
+    "shelf/a.txt": b"Plain words.",
+    "photo.png": test_character_cards.png(),
+    "package.json": b'{"name": "x", "version": "1"}',
+}
+
+# Of every format, one file with one item in it.
+SAMPLES = {
+    "markdown": ("a.md", b"# A"),
+    "prompt_files": ("a.json", json.dumps({"name": "A", "user": "u"}).encode()),
+    "character_cards": ("a.json", json.dumps(test_character_cards.V1).encode()),
+    "subtitles": ("a.vtt", test_subtitles.VTT.encode()),
+    "documents": ("a.txt", b"text"),
+}
+
+
+async def take(desk: Desk, owner: str, *paths: Path) -> Summary:
+    settings = Settings()
+    async with desk.library(owner) as library:
+        founds = list(find(paths, limits_of(settings), OFFERED))
+        return await take_all(library, founds, settings, Meter())
+
+
+async def test_a_folder_of_many_formats_comes_in_once(tmp_path: Path) -> None:
+    folder = tmp_path / "things"
+    for name, data in FILES.items():
+        write(folder / name, data)
+    async with open_sqlite(tmp_path / "data") as desk:
+        first = await take(desk, "ada", folder)
+        second = await take(desk, "ada", folder)
+        write(folder / "notes/plain.md", "About teapots.")
+        third = await take(desk, "ada", folder)
+        async with desk.library("ada") as ada, desk.library("ben") as ben:
+            notes, media = await ada.notes.search(ask("teapots")), await ada.media.search(ask("low water"))
+            spoken = (await ada.media.search(ask('"The tide is out"'))).hits
+            assert await total_items(ben) == 0
+
+    assert {kind: counts.new for kind, counts in first.kinds.items()} == {
+        "notes": 2,
+        "prompts": 3,
+        "characters": 1,
+        "media": 8,
+    }
+    assert (first.broken, first.unread, first.problems, first.skipped) == (0, 0, [], {})
+    assert all(counts == Counts(unchanged=counts.total) for counts in second.kinds.values())
+    assert third.kinds["notes"] == Counts(updated=1, unchanged=1)
+    assert titles(notes) == ["plain"]
+    assert {hit.media_type for hit in media.hits} >= {"html", "docx", "epub", "pdf"}
+    assert [hit.start_ms for hit in spoken if hit.title == "talk"] == [1_000]
+
+
+@pytest.mark.parametrize("importer", OFFERED, ids=lambda importer: importer.name)
+def test_an_uploaded_file_is_known_by_what_is_in_it(tmp_path: Path, importer: Importer) -> None:
+    name, data = SAMPLES[importer.name]
+    first, second = (write(tmp_path / place / name, data) for place in ("one", "two"))
+    os.utime(second, (1, 1))
+    other = write(tmp_path / "other" / name, data.replace(b"A", b"B") + b"\n")
+
+    before = draft(importer, first, has_place=False)
+
+    assert draft(importer, second, has_place=False) == before
+    assert before.created_at is UNSET
+    assert draft(importer, other, has_place=False).uuid != before.uuid
+    assert draft(importer, first).uuid != draft(importer, second).uuid
+
+
+@pytest.mark.parametrize("importer", OFFERED, ids=lambda importer: importer.name)
+def test_a_name_that_is_no_text_keeps_no_file_from_being_read(tmp_path: Path, importer: Importer) -> None:
+    name, data = SAMPLES[importer.name]
+    path = Path(os.fsdecode(os.fsencode(tmp_path / "caf") + b"\xe9" + Path(name).suffix.encode()))
+    try:
+        write(path, data)
+    except OSError:
+        pytest.skip("this file system has such names not")
+
+    item = draft(importer, path)
+
+    assert msgspec.json.encode(item)

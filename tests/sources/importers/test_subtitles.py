@@ -1,0 +1,231 @@
+"""Subtitles and transcripts: each line with its time, in chunks short enough that a hit is near its second."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from config.errors import InvalidParams, TooLarge
+from sources.importers.arrivals import Broken, MediaArrival
+from sources.importers.subtitles import IMPORTER
+from sources.records import Segment
+from tests.sources.importers.single_files import damaged, draft, read, reader_of, survive, write
+
+SRT = """1
+00:00:01,000 --> 00:00:02,500
+<i>The tide</i> is {\\an8}out.
+
+2
+00:00:03,000 --> 00:01:04,000
+Look &amp; see:
+
+crabs.
+
+3
+01:00:00,000 --> 01:00:01,000
+2024
+"""
+VTT = """WEBVTT - a talk
+Kind: captions
+Language: en-GB
+
+STYLE
+::cue { color: red }
+
+NOTE nothing to see
+
+intro
+00:01.000 --> 00:02.500 align:start position:0%
+<v.loud Mara Field>The tide is <c.x>out</c>.</v>
+
+01:00:03.000 --> 01:00:04.000
+No name &lt;here&gt;.
+"""
+SCROLLING = """WEBVTT
+
+00:00:00.000 --> 00:00:02.000
+the<00:00:00.500><c> tide</c>
+
+00:00:02.000 --> 00:00:02.010
+the tide
+
+00:00:02.010 --> 00:00:04.000
+the tide
+is<00:00:02.500><c> out</c>
+"""
+WHISPER = json.dumps(
+    {
+        "text": " The tide is out.",
+        "language": "en",
+        "segments": [
+            {"id": 0, "start": 0.0, "end": 1.52, "text": " The tide", "tokens": [1], "speaker": "SPEAKER_01"},
+            {"id": 1, "start": 1.52, "end": 3, "text": " is out."},
+        ],
+    }
+)
+WHISPER_CPP = json.dumps(
+    {
+        "result": {"language": "de"},
+        "transcription": [{"timestamps": {}, "offsets": {"from": 40, "to": 1_000}, "text": " Ebbe"}],
+    }
+)
+JSON3 = json.dumps(
+    {
+        "wireMagic": "pb3",
+        "events": [
+            {"tStartMs": 0, "dDurationMs": 9_000, "id": 1, "wpWinPosId": 1},
+            {"tStartMs": 80, "dDurationMs": 1_920, "segs": [{"utf8": "the"}, {"utf8": " tide", "tOffsetMs": 400}]},
+            {"tStartMs": 2_000, "aAppend": 1, "segs": [{"utf8": "\n"}]},
+            {"tStartMs": 2_000, "segs": [{"utf8": "is out"}]},
+        ],
+    }
+)
+SAMPLES = {
+    "a.srt": SRT.encode(),
+    "a.vtt": VTT.encode(),
+    "b.vtt": SCROLLING.encode(),
+    "a.json": WHISPER.encode(),
+    "b.json": WHISPER_CPP.encode(),
+    "a.json3": JSON3.encode(),
+}
+
+
+def line(start_ms: int, end_ms: int, text: str, speaker: str | None = None) -> Segment:
+    return Segment(start_ms=start_ms, end_ms=end_ms, text=text, speaker=speaker)
+
+
+@pytest.mark.parametrize(
+    ("name", "lines", "language"),
+    [
+        (
+            "a.srt",
+            [
+                line(1_000, 2_500, "The tide is out."),
+                line(3_000, 64_000, "Look & see: crabs."),
+                line(3_600_000, 3_601_000, "2024"),
+            ],
+            None,
+        ),
+        (
+            "a.vtt",
+            [
+                line(1_000, 2_500, "The tide is out.", "Mara Field"),
+                line(3_603_000, 3_604_000, "No name <here>."),
+            ],
+            "en-GB",
+        ),
+        ("b.vtt", [line(0, 2_000, "the tide"), line(2_010, 4_000, "is out")], None),
+        ("a.json", [line(0, 1_520, "The tide", "SPEAKER_01"), line(1_520, 3_000, "is out.")], "en"),
+        ("b.json", [line(40, 1_000, "Ebbe")], "de"),
+        ("a.json3", [line(80, 2_000, "the tide"), line(2_000, 2_000, "is out")], None),
+    ],
+)
+def test_every_line_has_its_time(tmp_path: Path, name: str, lines: list[Segment], language: str | None) -> None:
+    media = draft(IMPORTER, write(tmp_path / name, SAMPLES[name]))
+
+    assert media.segments == lines
+    assert media.metadata.get("language") == language
+    assert (media.title, media.media_type, media.metadata["file"]) == (name[0], "transcript", name)
+    assert draft(IMPORTER, tmp_path / name) == media
+
+
+def test_chunks_are_short_and_stand_where_they_say(tmp_path: Path) -> None:
+    said = [{"start": n * 5, "end": n * 5 + 4, "text": f"Sentence {n} about the sea. " * 3} for n in range(50)]
+    media = draft(IMPORTER, write(tmp_path / "talk.en.json", json.dumps({"segments": said})))
+
+    text = "\n".join(segment.text for segment in media.segments)
+    assert [text[chunk.start : chunk.end] for chunk in media.chunks] == [chunk.text for chunk in media.chunks]
+    assert "\n".join(chunk.text for chunk in media.chunks) == text
+    assert max(len(chunk.text) for chunk in media.chunks) <= 400
+    assert max(chunk.end_ms - chunk.start_ms for chunk in media.chunks) <= 30_000
+    assert len({chunk.uuid for chunk in media.chunks}) == len(media.chunks)
+    assert (media.title, media.metadata["language"]) == ("talk", "en")
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\r"])
+def test_files_of_other_systems_are_read(tmp_path: Path, end: str) -> None:
+    old = SRT.replace("tide", "côte").replace("\n", end).encode("cp1252")
+
+    assert draft(IMPORTER, write(tmp_path / "a.srt", old)).segments[0].text == "The côte is out."
+    assert reader_of(tmp_path / "a.srt") == "subtitles"
+
+
+def test_a_line_without_a_time_is_told_and_the_others_come(tmp_path: Path) -> None:
+    said: list[Any] = [
+        {"start": 1, "end": 0, "text": "a"},
+        {"start": -1, "text": "b"},
+        7,
+        {"start": 1e300, "text": "c"},
+    ]
+    said.append({"start": 2, "end": 3, "text": 5})
+
+    *broken, media = read(IMPORTER, write(tmp_path / "a.json", json.dumps(said)))
+
+    problem = "got no start, end and text, expected them"
+    assert broken == [Broken(f"line {number} of the transcript", problem) for number in (2, 3, 4, 5)]
+    assert isinstance(media, MediaArrival)
+    assert media.draft.segments == [line(1_000, 1_000, "a")]
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_subtitles_are_recognised(tmp_path: Path, name: str) -> None:
+    assert reader_of(write(tmp_path / name, SAMPLES[name])) == "subtitles"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("a.json", '{"segments": 1}'), ("a.json", "[1]"), ("a.srt", "1\nno time\n")],
+)
+def test_other_files_are_not(tmp_path: Path, name: str, text: str) -> None:
+    assert reader_of(write(tmp_path / name, text)) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.srt", b"1\nno time\n"),
+        ("a.srt", b"00:00:01,000 --> 00:00:02,000\na\0b"),
+        ("a.vtt", b"WEBVTT"),
+        ("a.json", b"{}"),
+        ("a.json", b'{"segments": []}'),
+        ("a.json", b"[" * 100_000),
+        ("a.json", b'{"segments": [{"start": 1, "end": 2, "text": "\\ud800"}]}'),
+    ],
+)
+def test_what_has_no_lines_is_refused_with_a_sentence(tmp_path: Path, name: str, data: bytes) -> None:
+    with pytest.raises(InvalidParams, match=r"got .+, expected"):
+        read(IMPORTER, write(tmp_path / name, data))
+
+
+def test_a_line_of_a_gigabyte_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.srt"
+    with path.open("wb") as file:
+        file.write(SRT.encode())
+        file.truncate(1 << 30)
+
+    with pytest.raises(TooLarge):
+        read(IMPORTER, path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["<" * 500_000, "{\\" * 500_000, "<v " * 300_000, "1\n" * 300_000, "00:00:01,000 --> 00:00:02,000\n" * 30_000],
+    ids=range(5),
+)
+def test_a_megabyte_of_marks_is_read_like_any_other(tmp_path: Path, text: str) -> None:
+    media = draft(IMPORTER, write(tmp_path / "a.srt", f"00:00:01,000 --> 00:00:02,000\nx {text}"))
+
+    assert media.segments[0].text.startswith("x")
+
+
+@given(damaged(SAMPLES))
+def test_a_damaged_file_is_read_or_refused(sample: tuple[str, bytes]) -> None:
+    survive(IMPORTER, *sample)
+
+
+@given(st.sampled_from([b"", b"WEBVTT\n", b"{", b"["]), st.binary(max_size=300))
+def test_any_bytes_are_read_or_refused(head: bytes, data: bytes) -> None:
+    survive(IMPORTER, "a.srt", head + data)

@@ -1,0 +1,555 @@
+"""tldw databases: every live row of all five sources comes with its own id, and no deleted one does."""
+
+import sqlite3
+from contextlib import closing
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from config.errors import InvalidParams
+from config.settings import Settings
+from sources.importers.arrivals import Arrival, CharacterArrival, MediaArrival, NoteArrival, PromptArrival
+from sources.importers.finding import find
+from sources.importers.intake import Counts, Meter, Summary, limits_of, take_all
+from sources.importers.tldw import IMPORTER
+from sources.records import Segment
+from sources.storage.contract import CharacterDraft, MediaDraft, NoteDraft, PromptDraft
+from tests.sources.importers.chat_reading import (
+    LIMITS,
+    broken,
+    certainty,
+    chats,
+    damaged,
+    read,
+    read_or_refuse,
+    said,
+    skipped,
+    texts,
+)
+from tests.sources.importers.tldw_files import CHACHA, MEDIA, NEWER_CHACHA, NEWER_MEDIA, PROMPTS, Content, database
+from tests.sources.storage.desk import Desk, ask, open_sqlite, total_items
+
+N1, N2 = "11111111-0000-4000-8000-000000000001", "11111111-0000-4000-8000-000000000002"
+C1, C2 = "22222222-0000-4000-8000-000000000001", "22222222-0000-4000-8000-000000000002"
+M1, M2, M3, M4 = (f"33333333-0000-4000-8000-00000000000{number}" for number in (1, 2, 3, 4))
+U1, U2, U3 = (f"44444444-0000-4000-8000-00000000000{number}" for number in (1, 2, 3))
+K1, K2 = (f"55555555-0000-4000-8000-00000000000{number}" for number in (1, 2))
+
+WORDS = [
+    {"id": 1, "keyword": "work"},
+    {"id": 2, "keyword": "gone", "deleted": 1},
+    {"id": 3, "keyword": "Äpfel"},
+]
+CHACHA_ROWS: dict[str, list[dict[str, Any]]] = {
+    "keywords": WORDS,
+    "notes": [
+        {
+            "id": N1,
+            "title": "Zebra",
+            "content": "A zebra crossing, 東京",
+            "created_at": "2026-11-15T00:21:53.123Z",
+            "version": 2,
+        },
+        {"id": N2, "title": "Old", "content": "deletedword", "created_at": "2026-11-15 00:21:53", "deleted": 1},
+    ],
+    "note_keywords": [{"note_id": N1, "keyword_id": number} for number in (1, 2, 3)],
+    "character_cards": [
+        {
+            "id": 7,
+            "name": "Guide",
+            "description": "Shows the way",
+            "system_prompt": "Be a guide",
+            "first_message": "Hello",
+            "alternate_greetings": '["Hi", 7]',
+            "tags": '["sci-fi", "guide"]',
+            "extensions": '{"depth": 4}',
+            "creator": "ada",
+            "created_at": "2026-11-15 00:01:06",
+            "image": b"\x89PNG" * 1000,
+        },
+        {"id": 8, "name": "Gone", "description": "deletedword", "deleted": 1},
+    ],
+    "conversations": [
+        {
+            "id": C1,
+            "character_id": 7,
+            "title": "Zebra talk",
+            "rating": 4,
+            "created_at": "2026-11-15T00:21:53.000Z",
+            "last_modified": "2026-11-16T00:00:00.000Z",
+        },
+        {"id": C2, "character_id": 8, "title": "Gone", "deleted": 1},
+    ],
+    "conversation_keywords": [{"conversation_id": C1, "keyword_id": 1}],
+    "messages": [
+        {"id": M2, "conversation_id": C1, "sender": "Guide", "content": "Left", "timestamp": "2026-11-15T00:22:02Z"},
+        {"id": M1, "conversation_id": C1, "sender": "user", "content": "Where?", "timestamp": "2026-11-15 00:22:01"},
+        {"id": M3, "conversation_id": C1, "sender": "user", "content": "deletedword", "deleted": 1},
+        {"id": M4, "conversation_id": C2, "sender": "user", "content": "deletedword"},
+    ],
+}
+
+
+def drafts(arrivals: list[Arrival], kind: type[Any]) -> list[Any]:
+    return [one.draft for one in arrivals if isinstance(one, kind)]
+
+
+def chacha(path: Path, content: Content = CHACHA_ROWS, *, newer: bool = False) -> Path:
+    return database(path / "ChaChaNotes.db", (*CHACHA, *(NEWER_CHACHA if newer else ())), content)
+
+
+def media(path: Path, item: dict[str, Any], newer: bool = False, **tables: list[dict[str, Any]]) -> Path:
+    item = {"id": 1, "uuid": U1, "title": "Talk", "type": "video", "ingestion_date": "2026-11-15T00:01:06.846Z"} | item
+    schema = (*MEDIA, *(NEWER_MEDIA if newer else ()))
+    return database(path / "Media_DB_v2.db", schema, {"Media": [item], **tables})
+
+
+def one_media(path: Path) -> MediaDraft:
+    (found,) = drafts(read(IMPORTER, path), MediaArrival)
+    assert isinstance(found, MediaDraft)
+    return found
+
+
+# -- notes, characters, conversations ----------------------------------------------------------------------------------
+
+
+def test_notes_come_with_their_ids_their_times_and_their_live_keywords(tmp_path: Path) -> None:
+    assert drafts(read(IMPORTER, chacha(tmp_path)), NoteArrival) == [
+        NoteDraft(
+            uuid=N1,
+            title="Zebra",
+            content="A zebra crossing, 東京",
+            tags=("work", "Äpfel"),
+            metadata={"imported_from": "tldw"},
+            created_at="2026-11-15T00:21:53.123Z",
+        )
+    ]
+
+
+def test_characters_come_with_all_their_fields_and_without_their_picture(tmp_path: Path) -> None:
+    (found,) = drafts(read(IMPORTER, chacha(tmp_path)), CharacterArrival)
+    assert isinstance(found.uuid, str)
+    assert found == CharacterDraft(
+        uuid=found.uuid,
+        name="Guide",
+        description="Shows the way",
+        personality="",
+        scenario="",
+        system_prompt="Be a guide",
+        post_history_instructions="",
+        first_message="Hello",
+        message_example="",
+        creator_notes="",
+        creator="ada",
+        character_version="",
+        alternate_greetings=("Hi",),
+        tags=("sci-fi", "guide"),
+        card={"extensions": {"depth": 4}},
+        metadata={"imported_from": "tldw"},
+        created_at="2026-11-15T00:01:06.000Z",
+    )
+
+
+def test_a_renamed_character_keeps_its_id_and_one_of_another_file_has_another(tmp_path: Path) -> None:
+    def uuid(**changes: Any) -> str:
+        row = CHACHA_ROWS["character_cards"][0] | changes
+        (found,) = drafts(read(IMPORTER, chacha(tmp_path, {"character_cards": [row]})), CharacterArrival)
+        return str(found.uuid)
+
+    assert uuid() == uuid(name="Leader")
+    assert uuid() != uuid(created_at="2026-11-15 00:01:07")
+
+
+def test_messages_come_in_the_order_of_their_times_however_these_are_written(tmp_path: Path) -> None:
+    arrivals = read(IMPORTER, chacha(tmp_path))
+    (chat,) = chats(arrivals)
+    (guide,) = drafts(arrivals, CharacterArrival)
+    assert chat.draft.character == guide.uuid
+    assert (chat.draft.uuid, chat.draft.title, chat.draft.tags) == (C1, "Zebra talk", ("work",))
+    assert chat.draft.metadata == {"imported_from": "tldw", "character": "Guide", "rating": 4}
+    assert (chat.draft.created_at, chat.draft.last_modified) == ("2026-11-15T00:21:53.000Z", "2026-11-16T00:00:00.000Z")
+    assert [(one.uuid, one.role, one.sender, one.content, one.created_at, one.parent_id) for one in chat.messages] == [
+        (M1, "user", "user", "Where?", "2026-11-15T00:22:01.000Z", None),
+        (M2, "assistant", "Guide", "Left", "2026-11-15T00:22:02.000Z", M1),
+    ]
+
+
+def test_what_was_deleted_stays_out_and_so_does_what_belongs_to_it(tmp_path: Path) -> None:
+    arrivals = read(IMPORTER, chacha(tmp_path))
+    assert sorted(skipped(arrivals)) == [
+        "a deleted character",
+        "a deleted conversation",
+        "a deleted message",
+        "a deleted note",
+        "a message of a deleted conversation",
+    ]
+    assert "deletedword" not in str(arrivals)
+    assert "gone" not in str(arrivals).lower()
+
+
+def test_a_message_that_was_answered_twice_keeps_both_answers_and_marks_the_newer(tmp_path: Path) -> None:
+    rows = [
+        {"id": M1, "content": "ask", "timestamp": "2026-01-01T00:00:01Z"},
+        {"id": M2, "content": "first", "timestamp": "2026-01-01T00:00:02Z", "parent_message_id": M1},
+        {"id": M3, "content": "second", "timestamp": "2026-01-01T00:00:03Z", "parent_message_id": M1},
+    ]
+    messages = [{"conversation_id": C1, "sender": "user", **row} for row in rows]
+    arrivals = read(IMPORTER, chacha(tmp_path, {"conversations": [{"id": C1}], "messages": messages}))
+    assert [(one.content, one.is_canonical, one.parent_id) for one in said(arrivals)] == [
+        ("ask", True, None),
+        ("second", True, M1),
+        ("first", False, M1),
+    ]
+
+
+def test_a_picture_is_named_and_an_answer_to_a_deleted_message_answers_the_one_before(tmp_path: Path) -> None:
+    messages: list[dict[str, Any]] = [
+        {"id": M1, "content": "look", "image_data": b"x", "image_mime_type": "image/png", "ranking": 2},
+        {"id": M2, "content": "deletedword", "deleted": 1, "parent_message_id": M1},
+        {"id": M3, "content": None, "image_mime_type": "image/webp", "parent_message_id": M2},
+        {"id": M4, "content": "  "},
+    ]
+    rows = [{"conversation_id": C1, "sender": "user", **one} for one in messages]
+    arrivals = read(IMPORTER, chacha(tmp_path, {"conversations": [{"id": C1}], "messages": rows}))
+    first, second = said(arrivals)
+    assert (first.attachments, first.metadata) == (({"mime_type": "image/png"},), {"ranking": 2})
+    assert (second.content, second.parent_id) == ("[image: image/webp]", M1)
+    assert skipped(arrivals) == ["a deleted message", "an empty message"]
+
+
+def test_what_newer_versions_keep_comes_too(tmp_path: Path) -> None:
+    rows: Content = {
+        "notes": [{"id": N1, "title": "t", "content": "c", "conversation_id": C1, "message_id": M1}],
+        "conversations": [{"id": C1, "topic_label": "zebras", "source": "web", "parent_conversation_id": C2}],
+        "messages": [{"id": M1, "conversation_id": C1, "sender": "assistant", "content": "hi"}],
+        "message_images": [{"message_id": M1, "position": 0, "image_mime_type": "image/gif"}],
+        "message_metadata": [{"message_id": M1, "tool_calls_json": '[{"name": "look"}]'}],
+    }
+    arrivals = read(IMPORTER, chacha(tmp_path, rows, newer=True))
+    (note,) = drafts(arrivals, NoteArrival)
+    (chat,) = chats(arrivals)
+    assert note.metadata == {"imported_from": "tldw", "conversation": C1, "message": M1}
+    assert chat.draft.metadata == {
+        "imported_from": "tldw",
+        "topic": "zebras",
+        "source": "web",
+        "parent_conversation": C2,
+    }
+    assert chat.messages[0].metadata == {"tool_calls": [{"name": "look"}]}
+    assert chat.messages[0].attachments == ({"mime_type": "image/gif"},)
+
+
+def test_a_conversation_without_messages_and_a_message_without_conversation_are_told(tmp_path: Path) -> None:
+    stray = {"id": M1, "conversation_id": C2, "sender": "user", "content": "lost"}
+    arrivals = read(IMPORTER, chacha(tmp_path, {"conversations": [{"id": C1}], "messages": [stray]}))
+    assert skipped(arrivals) == ["a conversation without messages", "a message without its conversation"]
+
+
+# -- media -------------------------------------------------------------------------------------------------------------
+
+
+def test_media_come_with_their_text_their_chunks_and_their_analysis(tmp_path: Path) -> None:
+    chunks = [
+        {"media_id": 1, "uuid": K2, "chunk_text": "beta.", "chunk_index": 1, "chunk_type": "text", "start_char": 7},
+        {"media_id": 1, "uuid": K1, "chunk_text": "Alpha.", "chunk_index": 0, "chunk_type": "text"},
+        {"media_id": 1, "uuid": U2, "chunk_text": "old", "chunk_index": 2, "chunk_type": "text", "deleted": 1},
+    ]
+    versions = [
+        {"media_id": 1, "version_number": 1, "analysis_content": "older"},
+        {"media_id": 1, "version_number": 2, "analysis_content": "It is about letters", "prompt": "Sum up"},
+        {"media_id": 1, "version_number": 3, "analysis_content": "deletedword", "deleted": 1},
+    ]
+    path = media(
+        tmp_path,
+        {"content": "Alpha. beta.", "url": "https://example.invalid/0", "author": "bob", "type": "pdf"},
+        UnvectorizedMediaChunks=chunks,
+        DocumentVersions=versions,
+        Keywords=WORDS,
+        MediaKeywords=[{"media_id": 1, "keyword_id": 1}, {"media_id": 1, "keyword_id": 2}],
+    )
+    found = one_media(path)
+    assert found == MediaDraft(
+        uuid=U1,
+        title="Talk",
+        media_type="pdf",
+        url="https://example.invalid/0",
+        author="bob",
+        content="Alpha. beta.",
+        chunks=found.chunks,
+        tags=("work",),
+        metadata={"imported_from": "tldw", "analysis": "It is about letters", "analysis_prompt": "Sum up"},
+        created_at="2026-11-15T00:01:06.846Z",
+    )
+    assert found.chunks is not UNSET
+    assert [(one.uuid, one.text, one.start, one.end) for one in found.chunks] == [
+        (K1, "Alpha.", 0, 6),
+        (K2, "beta.", 7, 12),
+    ]
+
+
+@pytest.mark.parametrize("texts", [["Alpha."], ["Alpha.", "gamma"], ["beta.", "Alpha."]])
+def test_chunks_that_are_not_the_whole_text_are_left_and_it_is_cut_anew(tmp_path: Path, texts: list[str]) -> None:
+    rows = [
+        {"media_id": 1, "chunk_text": text, "chunk_index": index, "chunk_type": "text"}
+        for index, text in enumerate(texts)
+    ]
+    found = one_media(media(tmp_path, {"content": "Alpha. beta."}, UnvectorizedMediaChunks=rows))
+    assert (found.content, found.chunks) == ("Alpha. beta.", UNSET)
+
+
+TIMED = [Segment(start_ms=0, end_ms=2500, text="hello world"), Segment(start_ms=2500, end_ms=5000, text="good bye")]
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        '{"segments": [{"start": 0, "end": 2.5, "text": "hello world"}, {"start": 2.5, "end": 5, "text": "good bye"}]}',
+        (
+            '{"text": "hello world good bye", "Segments": [{"start_seconds": 0, "end_seconds": 2.5, '
+            '"Text": "hello world"}, {"start_seconds": 2.5, "end_seconds": 5, "Text": "good  bye"}]}'
+        ),
+        (
+            '[{"start_ms": 0, "end_ms": 2500, "transcript": "hello world"},'
+            ' {"start_ms": 2500, "end_ms": 5000, "transcription": "good bye"}, {"text": ""}, 7]'
+        ),
+        (
+            '[{"start_time": "00:00:00", "end_time": "00:02.5", "text": "hello world"},'
+            ' {"start_time": 2.5, "end_time": "5", "text": "good bye"}]'
+        ),
+    ],
+)
+def test_a_transcript_of_any_form_has_its_times(tmp_path: Path, stored: str) -> None:
+    path = media(tmp_path, {"content": "0.0s hello world\n2.5s good bye"}, Transcripts=[_transcript(stored)])
+    found = one_media(path)
+    assert (found.uuid, found.media_type, found.segments, found.content) == (U1, "video", TIMED, UNSET)
+
+
+def test_a_transcript_that_says_something_else_than_the_text_is_an_item_beside_it(tmp_path: Path) -> None:
+    path = media(tmp_path, {"content": "A summary in other terms"}, Transcripts=[_transcript("hello world good bye")])
+    text, transcript = drafts(read(IMPORTER, path), MediaArrival)
+    assert (text.uuid, text.content) == (U1, "A summary in other terms")
+    assert (transcript.title, transcript.media_type, transcript.content) == (
+        "Talk",
+        "transcript",
+        "hello world good bye",
+    )
+    assert transcript.metadata == {"imported_from": "tldw", "transcript_of": U1}
+    assert transcript.uuid != U1
+
+
+def test_the_current_transcript_is_that_of_the_latest_run_or_else_the_newest(tmp_path: Path) -> None:
+    first = _transcript("first", created_at="2026-01-01T00:00:00Z")
+    second = _transcript("second", created_at="2026-01-02 00:00:00", uuid=U3)
+    third = _transcript("deletedword", created_at="2026-01-03T00:00:00Z", uuid=K1, deleted=1)
+    path = media(tmp_path, {"content": ""}, Transcripts=[first, second, third])
+    assert one_media(path).content == "second"
+    runs = [first | {"transcription_run_id": 2}, second | {"transcription_run_id": 1}]
+    path = media(tmp_path, {"content": "", "latest_transcription_run_id": 2}, newer=True, Transcripts=runs)
+    assert one_media(path).content == "first"
+
+
+def test_media_that_were_deleted_or_lie_in_the_trash_stay_out(tmp_path: Path) -> None:
+    path = media(tmp_path, {"is_trash": 1, "content": "x"})
+    assert skipped(read(IMPORTER, path)) == ["a media item in the trash"]
+    path = media(tmp_path, {"deleted": 1, "content": "x"})
+    assert skipped(read(IMPORTER, path)) == ["a deleted media item"]
+
+
+def _transcript(stored: str, **more: Any) -> dict[str, Any]:
+    return {"media_id": 1, "uuid": U2, "transcription": stored, "created_at": "2026-11-15T00:01:16.134Z", **more}
+
+
+# -- prompts -----------------------------------------------------------------------------------------------------------
+
+PROMPT_ROWS: Content = {
+    "Prompts": [
+        {
+            "id": 1,
+            "uuid": U1,
+            "name": "Sum up",
+            "author": "alice",
+            "details": "short",
+            "system_prompt": "You sum up",
+            "user_prompt": "Sum up {{text}}",
+            "last_modified": "2026-11-15T00:01:06.584Z",
+        },
+        {"id": 2, "uuid": U2, "name": "Gone", "details": "deletedword", "deleted": 1},
+    ],
+    "PromptKeywordsTable": WORDS,
+    "PromptKeywordLinks": [{"prompt_id": 1, "keyword_id": 1}, {"prompt_id": 1, "keyword_id": 2}],
+}
+
+
+def test_prompts_come_with_their_keywords(tmp_path: Path) -> None:
+    arrivals = read(IMPORTER, database(tmp_path / "p.sqlite", PROMPTS, PROMPT_ROWS))
+    assert drafts(arrivals, PromptArrival) == [
+        PromptDraft(
+            uuid=U1,
+            name="Sum up",
+            author="alice",
+            details="short",
+            system_prompt="You sum up",
+            user_prompt="Sum up {{text}}",
+            tags=("work",),
+            metadata={"imported_from": "tldw"},
+            created_at="2026-11-15T00:01:06.584Z",
+        )
+    ]
+    assert skipped(arrivals) == ["a deleted prompt"]
+
+
+# -- the whole way -----------------------------------------------------------------------------------------------------
+
+
+async def take(desk: Desk, *paths: Path) -> Summary:
+    founds = list(find(paths, limits_of(Settings()), [IMPORTER]))
+    async with desk.library("ada") as library:
+        return await take_all(library, founds, Settings(), Meter())
+
+
+async def test_all_live_rows_are_found_no_deleted_one_is_and_the_second_time_nothing_changes(tmp_path: Path) -> None:
+    folder = tmp_path / "user_databases" / "1"
+    (folder / "prompts_user_dbs").mkdir(parents=True)
+    chacha(folder)
+    media(folder, {"content": "zebra in a film"})
+    database(folder / "prompts_user_dbs" / "user_prompts_v2.sqlite", PROMPTS, PROMPT_ROWS)
+    async with open_sqlite(tmp_path / "data") as desk:
+        first = await take(desk, tmp_path / "user_databases")
+        second = await take(desk, tmp_path / "user_databases")
+        changed = CHACHA_ROWS["notes"][0] | {"content": "A giraffe crossing", "version": 3}
+        chacha(folder, {**CHACHA_ROWS, "notes": [changed]})
+        third = await take(desk, tmp_path / "user_databases")
+        async with desk.library("ada") as ada, desk.library("ben") as ben:
+            sources = (ada.notes, ada.chats, ada.characters, ada.prompts, ada.media)
+            lost = [await source.search(ask("deletedword")) for source in sources]
+            note = await ada.notes.search(ask("giraffe"))
+            film = await ada.media.search(ask("film"))
+            talk = await ada.chats.get(C1)
+            guide = await ada.characters.search(ask("guide"))
+            assert await total_items(ben) == 0
+
+    kinds = ("notes", "chats", "messages", "characters", "media", "prompts")
+    assert [first.kinds[kind].new for kind in kinds] == [1, 1, 2, 1, 1, 1]
+    assert (first.broken, first.unread, first.files) == (0, 0, 3)
+    assert [second.kinds[kind].unchanged for kind in kinds] == [1, 1, 2, 1, 1, 1]
+    assert third.kinds["notes"] == Counts(updated=1)
+    assert [hit.id for hit in note.hits] == [N1]
+    assert len(film.hits) == 1
+    assert [hit.id for hit in guide.hits] == [talk.character_id]
+    assert not any(found.hits for found in lost)
+
+
+def test_a_file_is_read_the_same_again_and_never_touched(tmp_path: Path) -> None:
+    path = chacha(tmp_path)
+    before = path.read_bytes()
+    moved: list[int] = []
+
+    def progress(bytes_read: int) -> None:
+        moved.append(bytes_read)
+
+    assert list(IMPORTER.read(path, LIMITS, progress, None)) == read(IMPORTER, path)
+    assert path.read_bytes() == before
+    assert [one.name for one in tmp_path.iterdir()] == ["ChaChaNotes.db"]
+    assert moved == sorted(moved)
+    assert moved[-1] == len(before)
+
+
+def test_only_databases_of_tldw_are_recognised(tmp_path: Path) -> None:
+    other = database(tmp_path / "other.db", ["CREATE TABLE notes (id, title, content)"], {})
+    text = tmp_path / "text.db"
+    text.write_text("notes")
+    assert [certainty(IMPORTER, path) for path in (chacha(tmp_path), media(tmp_path, {}), other, text)] == [
+        0.95,
+        0.95,
+        0.0,
+        0.0,
+    ]
+    with pytest.raises(InvalidParams, match="expected those of tldw"):
+        read(IMPORTER, other)
+
+
+async def test_a_file_of_our_own_library_is_not_taken_for_one_of_tldw(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path) as desk, desk.library("ada") as library:
+        await library.prompts.create(PromptDraft(name="mine"))
+    files = [path for path in tmp_path.rglob("*") if path.is_file() and path.read_bytes()[:6] == b"SQLite"]
+    assert [path.name for path in files] == ["prompts.db"]
+    assert {certainty(IMPORTER, path) for path in files} == {0.0}
+
+
+# -- hostile -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_row_that_is_too_large_is_one_broken_row(tmp_path: Path) -> None:
+    small = replace(LIMITS, line_max_bytes=100_000, item_max_chars=1_000)
+    notes = [
+        {"id": N1, "title": "large", "content": "x" * 200_000},
+        {"id": N2, "title": "long", "content": "x" * 2_000},
+        {"id": M1, "title": "nul", "content": "a\0b"},
+        {"id": M2, "title": "fine", "content": "fine"},
+    ]
+    arrivals = read(IMPORTER, chacha(tmp_path, {"notes": notes}), small)
+    assert [place for place, _ in broken(arrivals)] == ["notes, row 1", "notes, row 2", "notes, row 3"]
+    assert "expected less" in broken(arrivals)[0][1]
+    assert [one.title for one in drafts(arrivals, NoteArrival)] == ["fine"]
+
+
+def test_values_of_other_types_harm_nothing(tmp_path: Path) -> None:
+    rows: Content = {
+        "notes": [{"id": 7, "title": 3.5, "content": b"\xff\xfe", "created_at": "never"}],
+        "character_cards": [{"id": 1, "name": "A", "tags": "[" * 100_000, "extensions": '{"a": ', "created_at": 1e300}],
+        "conversations": [{"id": C1, "rating": "five", "character_id": "x"}],
+        "messages": [{"id": M1, "conversation_id": C1, "sender": None, "content": "hi", "parent_message_id": M1}],
+    }
+    arrivals = read(IMPORTER, chacha(tmp_path, rows))
+    assert broken(arrivals) == []
+    assert texts(arrivals) == ["hi"]
+
+
+def test_a_database_that_is_in_use_or_a_view_in_place_of_a_table_is_refused(tmp_path: Path) -> None:
+    path = chacha(tmp_path)
+    (tmp_path / "ChaChaNotes.db-wal").write_bytes(b"x")
+    with pytest.raises(InvalidParams, match="in use"):
+        read(IMPORTER, path)
+    (tmp_path / "ChaChaNotes.db-wal").unlink()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("ALTER TABLE notes RENAME TO old")
+        connection.execute("CREATE VIEW notes AS SELECT * FROM old")
+    with pytest.raises(InvalidParams, match="expected those of tldw"):
+        read(IMPORTER, path)
+
+
+@cache
+def whole_file() -> bytes:
+    with TemporaryDirectory() as folder:
+        return chacha(Path(folder)).read_bytes()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_a_damaged_file_is_read_or_refused(data: st.DataObject) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "ChaChaNotes.db")
+        path.write_bytes(data.draw(damaged(whole_file())))
+        read_or_refuse(IMPORTER, path)
+
+
+@settings(max_examples=40, deadline=None)
+@given(stored=st.text(max_size=200) | st.binary(max_size=50) | st.integers() | st.none())
+def test_any_value_in_any_column_is_read_or_told(stored: Any) -> None:
+    if isinstance(stored, int) and abs(stored) >= 1 << 63:
+        stored = str(stored)
+    if isinstance(stored, str):
+        stored = stored.encode("utf-8", "replace").decode()
+    row = dict.fromkeys(("title", "type", "content", "author", "ingestion_date", "url"), stored)
+    with TemporaryDirectory() as folder:
+        chunks = [{"media_id": 1, "chunk_text": stored, "chunk_index": stored, "start_char": stored}]
+        transcripts = [{"media_id": 1, "transcription": stored, "created_at": stored}]
+        path = media(Path(folder), row, UnvectorizedMediaChunks=chunks, Transcripts=transcripts)
+        assert read(IMPORTER, path) == read(IMPORTER, path)

@@ -1,0 +1,281 @@
+"""The lines of an export: every field of every item, as JSON objects that name their `kind`, and what each is when it is
+read again.
+
+Numbers that a library gives by itself stay out (of media, characters, prompts and messages): they mean nothing in
+another. So a conversation names its character by the uuid, and messages stand in their order below their conversation.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import UNSET, Struct, UnsetType
+
+from sources.records import (
+    Character,
+    Chunk,
+    Conversation,
+    MediaItem,
+    Message,
+    Note,
+    Observation,
+    Origin,
+    Prompt,
+    PromptArgument,
+    Row,
+    Segment,
+)
+from sources.storage.contract import (
+    CharacterDraft,
+    ConversationDraft,
+    Kept,
+    MediaDraft,
+    MessageDraft,
+    NoteDraft,
+    ObservationDraft,
+    PromptDraft,
+)
+
+FORMAT = "florilegium-export"
+FORMAT_VERSION = 1
+MANIFEST = "florilegium.json"
+# In the order in which they are read back: characters before the conversations that name them.
+FILES = ("characters.jsonl", "chats.jsonl", "media.jsonl", "notes.jsonl", "observations.jsonl", "prompts.jsonl")
+
+
+class Line(Struct, frozen=True, kw_only=True, tag_field="kind"):
+    """What every item has. The hash is there to compare items by; it is computed anew when one is read."""
+
+    uuid: str
+    tags: tuple[str, ...]
+    metadata: Mapping[str, Any]
+    created_at: str
+    last_modified: str
+    version: int
+    client_id: str
+    content_hash: str
+
+    @property
+    def kept(self) -> Kept:
+        return Kept(version=self.version, last_modified=self.last_modified, client_id=self.client_id)
+
+
+class NoteLine(Line, frozen=True, kw_only=True, tag="note"):
+    title: str
+    content: str
+
+
+class ConversationLine(Line, frozen=True, kw_only=True, tag="conversation"):
+    title: str
+    namespace: str
+    session_id: str
+    character: str | None
+
+
+class MessageLine(Line, frozen=True, kw_only=True, tag="message"):
+    conversation_id: str
+    role: str
+    sender: str
+    content: str
+    model: str | None
+    tool: str | None
+    attachments: tuple[Mapping[str, Any], ...]
+    citations: tuple[Mapping[str, Any], ...]
+    parent_id: str | None
+    is_canonical: bool
+
+
+class CharacterLine(Line, frozen=True, kw_only=True, tag="character"):
+    name: str
+    description: str
+    personality: str
+    scenario: str
+    first_message: str
+    message_example: str
+    system_prompt: str
+    post_history_instructions: str
+    creator_notes: str
+    creator: str
+    character_version: str
+    nickname: str
+    alternate_greetings: tuple[str, ...]
+    group_only_greetings: tuple[str, ...]
+    card: Mapping[str, Any]
+
+
+class PromptLine(Line, frozen=True, kw_only=True, tag="prompt"):
+    name: str
+    author: str
+    details: str
+    system_prompt: str
+    user_prompt: str
+    arguments: tuple[PromptArgument, ...]
+
+
+class ChunkPart(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`text` is there only where it is not what stands from `start` to `end` in the item's text."""
+
+    uuid: str
+    start: int
+    end: int
+    start_ms: int | None = None
+    end_ms: int | None = None
+    speaker: str | None = None
+    text: str | UnsetType = UNSET
+
+
+class MediaLine(Line, frozen=True, kw_only=True, tag="media"):
+    """The text of a transcript is its segments, one below the other, and stands nowhere else."""
+
+    title: str
+    media_type: str
+    url: str
+    author: str
+    content: str | UnsetType = UNSET
+    segments: tuple[Segment, ...] = ()
+    chunks: tuple[ChunkPart, ...] = ()
+
+
+class ObservationLine(Line, frozen=True, kw_only=True, tag="observation"):
+    type: str
+    title: str
+    subtitle: str
+    narrative: str
+    facts: tuple[str, ...]
+    concepts: tuple[str, ...]
+    files_read: tuple[str, ...]
+    files_modified: tuple[str, ...]
+    project: str
+    session_id: str
+    origin: Origin
+    conversation_id: str | None
+    line_start: int | None
+    line_end: int | None
+
+
+AnyLine = NoteLine | ConversationLine | MessageLine | CharacterLine | PromptLine | MediaLine | ObservationLine
+L = TypeVar("L", bound=Line)
+D = TypeVar("D", bound=Struct)
+
+
+class Manifest(Struct, frozen=True, kw_only=True):
+    """What an export is, and how much is in it. It is written last: without one, an export is not whole."""
+
+    format: str
+    format_version: int
+    counts: Mapping[str, int]
+    sha256: Mapping[str, str]
+
+
+def encode(line: Struct) -> bytes:
+    """Fields in their order, keys of what people named in the order of the alphabet: equal items are equal bytes."""
+    return msgspec.json.encode(line, order="deterministic") + b"\n"
+
+
+# -- items as lines ----------------------------------------------------------------------------------------------------
+
+
+def note_line(note: Note) -> NoteLine:
+    return _line(NoteLine, note)
+
+
+def conversation_line(chat: Conversation, character: str | None) -> ConversationLine:
+    return _line(ConversationLine, chat, character=character)
+
+
+def message_line(message: Message) -> MessageLine:
+    return _line(MessageLine, message)
+
+
+def character_line(character: Character) -> CharacterLine:
+    return _line(CharacterLine, character)
+
+
+def prompt_line(prompt: Prompt) -> PromptLine:
+    return _line(PromptLine, prompt)
+
+
+def observation_line(observation: Observation) -> ObservationLine:
+    return _line(ObservationLine, observation)
+
+
+def media_line(item: MediaItem, content: str, segments: Sequence[Segment], chunks: Sequence[Chunk]) -> MediaLine:
+    return _line(
+        MediaLine,
+        item,
+        content=UNSET if segments else content,
+        segments=tuple(segments),
+        chunks=tuple(_part(chunk, content) for chunk in chunks),
+    )
+
+
+def _line(kind: type[L], row: Row, **given: Any) -> L:
+    names = (name for name in kind.__struct_fields__ if name not in given)
+    return kind(**{name: getattr(row, name) for name in names}, **given)
+
+
+def _part(chunk: Chunk, content: str) -> ChunkPart:
+    return ChunkPart(
+        uuid=chunk.uuid,
+        start=chunk.start,
+        end=chunk.end,
+        start_ms=chunk.start_ms,
+        end_ms=chunk.end_ms,
+        speaker=chunk.speaker,
+        text=UNSET if content[chunk.start : chunk.end] == chunk.text else chunk.text,
+    )
+
+
+# -- lines as drafts ---------------------------------------------------------------------------------------------------
+
+
+def note_draft(line: NoteLine) -> NoteDraft:
+    return _draft(NoteDraft, line)
+
+
+def conversation_draft(line: ConversationLine) -> ConversationDraft:
+    """When it was last changed is among what is kept."""
+    character = UNSET if line.character is None else line.character
+    return _draft(ConversationDraft, line, character=character, last_modified=UNSET)
+
+
+def message_draft(line: MessageLine) -> MessageDraft:
+    return _draft(MessageDraft, line)
+
+
+def character_draft(line: CharacterLine) -> CharacterDraft:
+    return _draft(CharacterDraft, line)
+
+
+def prompt_draft(line: PromptLine) -> PromptDraft:
+    return _draft(PromptDraft, line)
+
+
+def observation_draft(line: ObservationLine) -> ObservationDraft:
+    return _draft(ObservationDraft, line)
+
+
+def media_draft(line: MediaLine) -> MediaDraft:
+    content = line.content
+    if content is UNSET:
+        content = "\n".join(segment.text for segment in line.segments)
+    chunks = tuple(_chunk(number, part, content) for number, part in enumerate(line.chunks))
+    return _draft(MediaDraft, line, content=content, segments=line.segments, chunks=chunks)
+
+
+def _draft(kind: type[D], line: Line, **given: Any) -> D:
+    names = (name for name in kind.__struct_fields__ if name not in given)
+    return kind(**{name: getattr(line, name) for name in names if hasattr(line, name)}, **given)
+
+
+def _chunk(number: int, part: ChunkPart, content: str) -> Chunk:
+    return Chunk(
+        index=number,
+        uuid=part.uuid,
+        text=content[max(0, part.start) : max(0, part.end)] if part.text is UNSET else part.text,
+        start=part.start,
+        end=part.end,
+        start_ms=part.start_ms,
+        end_ms=part.end_ms,
+        speaker=part.speaker,
+    )

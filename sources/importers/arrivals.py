@@ -1,0 +1,100 @@
+"""What an importer reads out of a file: drafts of items with ids that stay the same, and what could not be read.
+
+An arrival is a value; nothing here touches a library. The same file read twice gives the same arrivals, and a newer
+export gives the same ids for the items that were in the older one.
+"""
+
+from collections.abc import Sequence
+from typing import Literal
+from uuid import UUID, uuid5
+
+from msgspec import Struct
+
+from sources.storage.contract import (
+    CharacterDraft,
+    ConversationDraft,
+    MediaDraft,
+    MessageDraft,
+    NoteDraft,
+    ObservationDraft,
+    PromptDraft,
+)
+
+Kind = Literal["notes", "media", "chats", "characters", "prompts", "observations"]
+# Fixed for ever: a different one would make every import a second copy.
+_NAMESPACE = UUID("6f0d9c5e-0b5a-5d0f-9a63-5f2f3c1b7e41")
+
+
+def stable_uuid(importer: str, kind: str, key: str) -> str:
+    """The id of an item whose format has none that is unique on its own: of what is always the same about it."""
+    return str(uuid5(_NAMESPACE, f"{importer}\0{kind}\0{key}"))
+
+
+class NoteArrival(Struct, frozen=True):
+    draft: NoteDraft
+
+
+class ConversationArrival(Struct, frozen=True):
+    """Messages in their order. A long conversation may come in several arrivals: those after the first have
+    `continues`, and their messages follow the ones before."""
+
+    draft: ConversationDraft
+    messages: Sequence[MessageDraft] = ()
+    continues: bool = False
+
+
+class MediaArrival(Struct, frozen=True):
+    draft: MediaDraft
+
+
+class CharacterArrival(Struct, frozen=True):
+    draft: CharacterDraft
+
+
+class PromptArrival(Struct, frozen=True):
+    draft: PromptDraft
+
+
+class ObservationArrival(Struct, frozen=True):
+    draft: ObservationDraft
+
+
+class Skipped(Struct, frozen=True):
+    """Left out on purpose: a row that was deleted, an empty conversation. `reason` is counted, so it names no item."""
+
+    reason: str
+
+
+class Broken(Struct, frozen=True):
+    """An item that could not be read; the rest goes on. `place` says where in the file: a line, an entry, an index."""
+
+    place: str
+    problem: str
+
+
+class Mark(Struct, frozen=True):
+    """How far a file that grows at its end was read: its first bytes by their digest, which say that it is still the
+    same file, and the offset and number of the first line that was not read."""
+
+    digest: str
+    offset: int
+    line: int
+
+
+class Reached(Struct, frozen=True):
+    """All that stands before the mark has arrived."""
+
+    mark: Mark
+
+
+Item = NoteArrival | ConversationArrival | MediaArrival | CharacterArrival | PromptArrival | ObservationArrival
+Arrival = Item | Skipped | Broken | Reached
+
+KINDS: dict[type[Struct], Kind] = {
+    NoteArrival: "notes",
+    ConversationArrival: "chats",
+    MediaArrival: "media",
+    CharacterArrival: "characters",
+    PromptArrival: "prompts",
+    ObservationArrival: "observations",
+}

@@ -64,7 +64,7 @@ _LIGHTEST = 15
 _USUAL = 18
 # How much is weighed at a time, to see where a text has to end.
 _STEP_CHARS = 4096
-_SAMPLE_CHARS = 2000
+_SAMPLE_CHARS = 400
 
 
 def _table(weights: tuple[tuple[int, int, int], ...]) -> bytes:

@@ -50,7 +50,7 @@ async def export_library(library: Library, folder: Path, told: Told = lambda ite
             format=FORMAT,
             format_version=FORMAT_VERSION,
             counts=export.counts,
-            sha256={name: _digest(folder / name) for name in FILES},
+            sha256={name: _digest(path) for name in FILES if (path := folder / name).exists()},
         )
         _write(folder / MANIFEST, [msgspec.json.format(msgspec.json.encode(manifest, order="deterministic"))])
     return manifest
@@ -139,10 +139,15 @@ class _Export:
 
     @contextmanager
     def _opened(self, kind: str) -> Iterator[IO[bytes]]:
+        """A kind of which there is nothing has no file: an empty one would be no JSON."""
         self.counts[kind] = 0
-        (self._folder / kind).mkdir(_FOLDER_MODE)
-        with _created(self._folder / f"{kind}.jsonl") as file:
+        folder, path = self._folder / kind, self._folder / f"{kind}.jsonl"
+        folder.mkdir(_FOLDER_MODE)
+        with _created(path) as file:
             yield file
+        if not self.counts[kind]:
+            path.unlink()
+            folder.rmdir()
 
     def _page(self, kind: str, title: str, uuid: str, texts: Iterable[str]) -> None:
         _write(self._path(kind, title, uuid), (text.encode() for text in texts))

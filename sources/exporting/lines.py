@@ -1,5 +1,5 @@
-"""The lines of an export: every field of every item, as JSON objects that name their `kind`, and what each is when it is
-read again.
+"""The lines of an export: every field of every item, as JSON objects that name their `kind`, and what they are when
+they are read again.
 
 Numbers that a library gives by itself stay out (of media, characters, prompts and messages): they mean nothing in
 another. So a conversation names its character by the uuid, and messages stand in their order below their conversation.

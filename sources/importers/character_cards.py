@@ -51,7 +51,9 @@ def _recognises(sight: Sight) -> float:
     if sight.head.startswith(SIGNATURE):
         return 1.0 if any(word in _KEYWORDS for word in keywords(sight.path)) else 0.0
     if is_zip(sight.head):
-        return 0.9 if _CARD_IN_CHARX in sight.names else 0.0
+        # One whose list of files cannot be read is a damaged card, if it is called one, and is told as that.
+        is_damaged = not sight.names and sight.path.suffix.lower() == ".charx"
+        return 0.9 if _CARD_IN_CHARX in sight.names or is_damaged else 0.0
     if not sight.head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
         return 0.0
     if _SPEC.search(sight.head):

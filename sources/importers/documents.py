@@ -38,6 +38,7 @@ _PARTS: dict[str, Kind] = {
     "ppt/presentation.xml": "pptx",
     "META-INF/container.xml": "epub",
 }
+_BY_SUFFIX: dict[str, Kind] = {f".{kind}": kind for kind in _PARTS.values()}
 _PAGE = re.compile(rb"<!doctype\s+html|<html[\s>]|<head[\s>]|<body[\s>]", re.IGNORECASE)
 _HEAD_BYTES = 1024
 
@@ -59,7 +60,9 @@ def _kind(sight: Sight) -> Kind | None:
     if b"%PDF-" in sight.head[:_HEAD_BYTES]:
         return "pdf"
     if is_zip(sight.head):
-        return next((kind for part, kind in _PARTS.items() if part in sight.names), None)
+        by_content = next((kind for part, kind in _PARTS.items() if part in sight.names), None)
+        # One whose list of files cannot be read is a damaged document, if it is called one, and is told as that.
+        return by_content if sight.names else _BY_SUFFIX.get(sight.path.suffix.lower())
     # In UTF-16, every other byte of a tag is 0.
     is_page = is_text(sight.head) and _PAGE.search(sight.head[:_HEAD_BYTES].replace(b"\0", b""))
     return "html" if is_page else None

@@ -76,8 +76,11 @@ def _in_folder(folder: Path, limits: Limits, progress: Progress, is_wanted: Want
     files = {file.name: file for file in folder.iterdir() if file.is_file() and not file.is_symlink()}
     for name in _required(name for name in files if is_wanted(name)):
         with files[name].open("rb") as file:
-            for element in elements(counted(file, limits, progress, before), limits):
-                yield name, element
+            try:
+                for element in elements(counted(file, limits, progress, before), limits):
+                    yield name, element
+            except InvalidParams as error:
+                yield name, Element(0, problem=error.message)
             before += file.tell()
 
 

@@ -126,13 +126,11 @@ class _Borders:
     def _passes(self, outside: bytes) -> bool:
         """Whether a block is inside of one object to its end, and not too deep; then its depth is known at once."""
         braces = outside.translate(_AS_PARENTHESES, _NOT_STRUCTURE)
-        for levels in range(_LEVELS_MAX):
-            fewer = braces.replace(b"()", b"")
-            if len(fewer) == len(braces):
-                break
-            braces = fewer
-        else:
-            return False
+        levels = 0
+        while len(fewer := braces.replace(b"()", b"")) < len(braces):
+            braces, levels = fewer, levels + 1
+            if levels == _LEVELS_MAX:
+                return False
         # What is left closes first and opens then.
         closing = braces.count(b")")
         opening = len(braces) - closing

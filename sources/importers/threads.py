@@ -135,5 +135,10 @@ def line_of(value: object) -> str:
 
 
 def _is_plain(text: str) -> bool:
-    """Most texts are, and are not searched character by character."""
-    return text.isascii() and "\0" not in text
+    """Whether there is nothing in it that cannot be kept: to encode a text is faster than to search it."""
+    if "\0" in text:
+        return False
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False

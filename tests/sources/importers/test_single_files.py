@@ -8,13 +8,14 @@ import msgspec
 import pytest
 from msgspec import UNSET
 
+from config.errors import InvalidParams
 from config.settings import Settings
 from sources.importers.finding import find
 from sources.importers.importer import Importer
 from sources.importers.intake import Counts, Meter, Summary, limits_of, take_all
 from tests.sources.importers import test_character_cards, test_markdown, test_prompt_files, test_subtitles
 from tests.sources.importers.office_files import PAGE, book, pdf, slides, word
-from tests.sources.importers.single_files import OFFERED, draft, write
+from tests.sources.importers.single_files import OFFERED, draft, read, reader_of, write
 from tests.sources.storage.desk import Desk, ask, open_sqlite, titles, total_items
 
 FILES = {
@@ -107,3 +108,23 @@ def test_a_name_that_is_no_text_keeps_no_file_from_being_read(tmp_path: Path, im
     item = draft(importer, path)
 
     assert msgspec.json.encode(item)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "reader"),
+    [
+        ("a.docx", word(), "documents"),
+        ("a.pptx", slides(), "documents"),
+        ("a.epub", book(), "documents"),
+        ("a.charx", test_character_cards.SAMPLES["v3.charx"], "character_cards"),
+        ("a.zip", word(), None),
+    ],
+)
+def test_a_torn_archive_is_told_and_not_passed_over(tmp_path: Path, name: str, data: bytes, reader: str | None) -> None:
+    path = write(tmp_path / name, data[:-60])
+
+    assert reader_of(path) == reader
+    for importer in OFFERED:
+        if importer.name == reader:
+            with pytest.raises(InvalidParams, match="expected a zip"):
+                read(importer, path)

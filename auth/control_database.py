@@ -30,6 +30,8 @@ _PRAGMAS = (
     "PRAGMA foreign_keys = ON",
     "PRAGMA trusted_schema = OFF",
     "PRAGMA cell_size_check = ON",
+    # What is deleted, a name or the hash of a key, is overwritten: of a user who was purged nothing stays in the file.
+    "PRAGMA secure_delete = ON",
 )
 
 _SENTENCES = {

@@ -100,6 +100,9 @@ class DataRoot:
             return
         with _storage_errors(), _opened(self.root, above) as shard:
             shutil.rmtree(name, dir_fd=shard)
+        # Two characters of the id are left of it, unless another user has them too.
+        with suppress(OSError), _opened(self.root, above[:-1]) as users:
+            os.rmdir(above[-1], dir_fd=users)
 
 
 def _steps(user_id: UserId) -> tuple[str, str, str]:
@@ -124,11 +127,18 @@ def _opened(root: Path, steps: Sequence[str]) -> Iterator[int]:
 @contextmanager
 def _made(root: Path, steps: Sequence[str]) -> Iterator[int]:
     """As `_opened`, making what is missing."""
+    try:
+        _make_steps(root, steps)
+    except FileNotFoundError:  # the purge of a neighbour took away a directory that was empty; it will not again
+        _make_steps(root, steps)
+    with _opened(root, steps) as here:
+        yield here
+
+
+def _make_steps(root: Path, steps: Sequence[str]) -> None:
     for depth, name in enumerate(steps):
         with _opened(root, steps[:depth]) as parent:
             _make_directory(parent, name)
-    with _opened(root, steps) as here:
-        yield here
 
 
 def _make_directory(parent: int, name: str) -> None:

@@ -105,6 +105,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     library_cache_kib: Annotated[
         int, _number("KiB", "Pages kept in memory for each open file, once for reading and once for writing.", 64, _MIB)
     ] = 1_024
+    migration_copies_max: Annotated[
+        int,
+        _number("copies", "Copies of a library's file, made before its schema is changed, that are kept.", 0, 100),
+    ] = 2
     item_max_chars: Annotated[
         int, _number("characters", "Longest text of a note, message, card or media item.", 1_000, 100_000_000)
     ] = 10_000_000
@@ -337,8 +341,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         bool,
         _text("Whether a message on the bus must name the seq and the reply token after which it was written."),
     ] = False
+
+    # Import
     import_max_bytes: Annotated[
-        int, _number("bytes", "Largest archive of conversations that is imported.", _KIB, 1024 * 1024 * _MIB)
+        int, _number("bytes", "Largest file or archive that is imported.", _KIB, 1024 * 1024 * _MIB)
     ] = 1024 * _MIB
     import_unpacked_max_bytes: Annotated[
         int, _number("bytes", "How much an archive may be when it is unpacked.", _KIB, 1024 * 1024 * _MIB)
@@ -347,10 +353,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int, _number("bytes", "Largest file of an archive that was not written by our own export.", _KIB, 1024 * _MIB)
     ] = 64 * _MIB
     import_max_conversations: Annotated[
-        int, _number("conversations", "Conversations, and namespaces, in one archive.", 1, 10_000_000)
+        int, _number("conversations", "Files, conversations and namespaces in one archive.", 1, 10_000_000)
     ] = 100_000
     import_problems_max: Annotated[
-        int, _number("problems", "Problems that the answer to an import tells; all are counted.", 1, 10_000)
+        int, _number("problems", "Problems that an import tells; all are counted.", 1, 10_000)
     ] = 100
     import_line_max_bytes: Annotated[
         int, _number("bytes", "Longest line, or single value, of a file that is imported.", _KIB, 1024 * _MIB)
@@ -664,6 +670,7 @@ _GROUPS = {
     "body_max_bytes": "Requests",
     "search_deadline_ms": "Search",
     "conversation_page_max": "Conversations",
+    "import_max_bytes": "Import",
     "chat_upstream_url": "Chat",
     "session_ttl_s": "Sessions and streams",
     "require_auth": "Authentication",

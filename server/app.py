@@ -7,7 +7,7 @@ from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from config.errors import FlorilegiumError
+from config.errors import FlorilegiumError, NotFound
 from config.logging import current_request_id
 from server.doors.http import HttpDoor
 from server.doors.websocket import WebSocketDoor
@@ -45,8 +45,12 @@ def build_app(runtime: Runtime, metrics: Metrics) -> ASGIApp:
     async def answer_failure(request: Request, error: Exception) -> Response:
         return refuse(runtime.settings, FlorilegiumError(f"internal error (request {current_request_id()})"))
 
+    async def answer_absent(request: Request, error: Exception) -> Response:
+        """What no route takes, among it any path with a line break: a route's `.*` ends there."""
+        return refuse(runtime.settings, NotFound("path", request.scope["path"][:200]))
+
     metrics.watch(runtime.sessions, runtime.presence)
-    handlers = {FlorilegiumError: answer_error, Exception: answer_failure}
+    handlers = {FlorilegiumError: answer_error, 404: answer_absent, Exception: answer_failure}
     app: ASGIApp = Front(HttpDoor(runtime), Starlette(routes=routes, exception_handlers=handlers))
     if runtime.settings.allowed_origins:
         app = _cross_origin(app, runtime.settings.allowed_origins)

@@ -78,7 +78,9 @@ _BUS_TEXT = (
 )
 _FULL_TEXT = (
     f"{_DEFAULT_TEXT} session_configure sets what calls of a session go by where they do not say, session_reset "
-    "forgets what it has seen, and server_info tells the limits that apply."
+    "forgets what it has seen, and server_info tells the limits that apply. Write with notes_create, notes_append and "
+    "the other tools that write: pass expected_version, so that nobody's change is lost, and an idempotency_key with "
+    "what you may have to repeat."
 )
 
 

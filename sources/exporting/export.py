@@ -13,7 +13,7 @@ from typing import IO, Protocol, TypeVar
 
 import msgspec
 
-from config.errors import InvalidParams, NotFound, StorageError
+from config.errors import Conflict, NotFound, StorageError
 from sources.exporting import lines, pages
 from sources.exporting.lines import FILES, FORMAT, FORMAT_VERSION, MANIFEST, Line, Manifest
 from sources.records import Conversation, MediaItem, Row
@@ -36,7 +36,7 @@ class Told(Protocol):
 
 
 async def export_library(library: Library, folder: Path, told: Told = lambda items: None) -> Manifest:
-    """`InvalidParams` where the folder holds something: nothing is ever overwritten."""
+    """`Conflict` where the folder holds something: nothing is ever overwritten."""
     with _disk_errors():
         _prepare(folder)
         export = _Export(library, folder, told)
@@ -167,7 +167,7 @@ async def _all(list_after: Callable[[str, int], Awaitable[Sequence[R]]]) -> Asyn
 def _prepare(folder: Path) -> None:
     folder.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
     if any(folder.iterdir()):
-        raise InvalidParams(f"{folder.name}: got a folder with something in it, expected an empty one or none")
+        raise Conflict(f"the folder {folder.name!r} is not empty: nothing is ever overwritten; choose another")
 
 
 def _write(path: Path, parts: Iterable[bytes]) -> None:

@@ -83,8 +83,12 @@ class Archive:
 def open_archive(path: Path, limits: Limits, progress: Progress | None = None) -> Iterator[Archive]:
     """The zip in a file; `progress` is told how much of it was read."""
     directory_bytes = max(_DIRECTORY_MIN_BYTES, limits.entries_max * _DIRECTORY_ENTRY_BYTES)
-    with path.open("rb") as file, _zip_in(_Bounded(file, directory_bytes, progress)) as opened:
-        yield Archive(opened, limits)
+    with path.open("rb") as file:
+        bounded = _Bounded(file, directory_bytes)
+        with _zip_in(bounded) as opened:
+            # The list of files stands at the end: whoever is told of that would think that all was read.
+            bounded.progress = progress
+            yield Archive(opened, limits)
 
 
 def is_zip(head: bytes) -> bool:
@@ -148,17 +152,17 @@ class _Unpacked(io.RawIOBase):
 class _Bounded:
     """A file of which no more is read at once than its directory may take: the rest is read in small parts."""
 
-    def __init__(self, file: IO[bytes], max_bytes: int, progress: Progress | None) -> None:
+    def __init__(self, file: IO[bytes], max_bytes: int) -> None:
         self._file = file
         self._max_bytes = max_bytes
-        self._progress = progress
+        self.progress: Progress | None = None
 
     def read(self, size: int = -1) -> bytes:
         if size > self._max_bytes:
             raise TooLarge("the archive's list of files", self._max_bytes)
         data = self._file.read(size)
-        if self._progress is not None:
-            self._progress(self._file.tell())
+        if self.progress is not None:
+            self.progress(self._file.tell())
         return data
 
     def seek(self, offset: int, whence: int = 0) -> int:

@@ -6,9 +6,9 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import quote
 
 from config.errors import InvalidParams
+from sources.importers.files import plain_name
 from sources.importers.importer import Limits, Sight
 
 _MAGIC = b"SQLite format 3\0"
@@ -63,7 +63,7 @@ def _opened(path: Path, value_max_bytes: int) -> Iterator[sqlite3.Connection]:
     try:
         # An import reads each of its batches on another thread, one after the other.
         connection = sqlite3.connect(
-            f"file:{quote(str(path.resolve()))}?mode=ro&immutable=1", uri=True, check_same_thread=False
+            f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True, check_same_thread=False
         )
         _guard(connection, path.stat().st_size, value_max_bytes)
         yield connection
@@ -100,6 +100,6 @@ def _require_closed(path: Path) -> None:
         beside = path.with_name(path.name + suffix)
         if beside.is_file() and beside.stat().st_size > 0:
             raise InvalidParams(
-                f"{path.name}: got a database that is in use ({beside.name} lies beside it), expected one that its "
-                "program has closed"
+                f"the database: got one that is in use ({plain_name(beside.name)} lies beside it), expected one that "
+                "its program has closed"
             )

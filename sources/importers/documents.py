@@ -60,7 +60,7 @@ def _kind(sight: Sight) -> Kind | None:
     if b"%PDF-" in sight.head[:_HEAD_BYTES]:
         return "pdf"
     if is_zip(sight.head):
-        by_content = next((kind for part, kind in _PARTS.items() if part in sight.names), None)
+        by_content: Kind | None = next((kind for part, kind in _PARTS.items() if part in sight.names), None)
         # One whose list of files cannot be read is a damaged document, if it is called one, and is told as that.
         return by_content if sight.names else _BY_SUFFIX.get(sight.path.suffix.lower())
     # In UTF-16, every other byte of a tag is 0.

@@ -7,6 +7,7 @@ from typing import IO, Any
 
 from config.errors import InvalidParams, TooLarge
 from sources.importers.archives import Archive, is_zip, open_archive
+from sources.importers.files import plain_name
 from sources.importers.importer import Limits, Progress, Sight
 from sources.importers.json_stream import Element, elements
 
@@ -35,7 +36,7 @@ def export_elements(path: Path, limits: Limits, progress: Progress, is_wanted: W
     else:
         with path.open("rb") as file:
             for element in elements(counted(file, limits, progress), limits):
-                yield path.name, element
+                yield plain_name(path.name), element
 
 
 def beginning(sight: Sight, is_wanted: Wanted) -> bytes:
@@ -78,9 +79,9 @@ def _in_folder(folder: Path, limits: Limits, progress: Progress, is_wanted: Want
         with files[name].open("rb") as file:
             try:
                 for element in elements(counted(file, limits, progress, before), limits):
-                    yield name, element
+                    yield plain_name(name), element
             except InvalidParams as error:
-                yield name, Element(0, problem=error.message)
+                yield plain_name(name), Element(0, problem=error.message)
             before += file.tell()
 
 

@@ -23,6 +23,8 @@ _BYTES_PER_CHAR = 4
 _BOMS = ((b"\xef\xbb\xbf", "utf-8-sig"), (b"\xff\xfe", "utf-16"), (b"\xfe\xff", "utf-16"))
 # A title is what an item is called by; what is longer stands in its text.
 _TITLE_CHARS = 300
+# An empty object takes two bytes in a file and sixty in memory: what is counted is values, not bytes.
+_JSON_VALUES_MAX = 2_000_000
 _TAGS_MAX = 100
 _TAG_MAX_CHARS = 100
 _UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z", re.IGNORECASE)
@@ -67,6 +69,8 @@ def read_json(path: Path, limits: Limits) -> Any:
 
 
 def json_value(data: bytes, depth_max: int) -> Any:
+    if sum(map(data.count, (b",", b"[", b"{"))) > _JSON_VALUES_MAX:
+        raise InvalidParams(f"JSON: got more than {_JSON_VALUES_MAX} values, expected fewer")
     try:
         value = msgspec.json.decode(data.removeprefix(b"\xef\xbb\xbf"))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

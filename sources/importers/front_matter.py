@@ -15,6 +15,8 @@ from config.errors import InvalidParams
 # What is longer is no front matter but a text that begins with a line.
 FRONT_MATTER_MAX_CHARS = 1 << 16
 _FENCED = re.compile(r"---[ \t]*\n(.*?)(?<=\n)(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
+# A value takes two bytes in a file and five hundred in memory.
+_EVENTS_MAX = 200_000
 # Makes texts, lists and maps, and nothing else; in C where the library was built with it.
 _LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
 _BETWEEN_WORDS = re.compile(r"[,\s]+")
@@ -47,7 +49,9 @@ def read_yaml(text: str, depth_max: int) -> Any:
 
 def _require_plain(text: str, depth_max: int) -> None:
     depth = 0
-    for event in yaml.parse(text, Loader=_LOADER):
+    for number, event in enumerate(yaml.parse(text, Loader=_LOADER)):
+        if number > _EVENTS_MAX:
+            raise InvalidParams(f"YAML: got more than {_EVENTS_MAX} values, expected fewer")
         if isinstance(event, yaml.AliasEvent):
             raise InvalidParams("YAML: got an alias, expected values that stand where they are used")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)

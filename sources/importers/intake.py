@@ -225,7 +225,7 @@ class _Reading:
 
     def __init__(self, found: Found, limits: Limits, batching: Batching, mark: Mark | None, moved: _Moved) -> None:
         self._batching = batching
-        self._arrivals = _pieces(found.importer.read(found.path, limits, moved, mark), batching.rows)
+        self._arrivals = _pieces(found.importer.read(found.path, limits, moved, mark), batching)
 
     def next_batch(self) -> Batch:
         batch, rows, chars = Batch(), 0, 0
@@ -255,19 +255,30 @@ class _Reading:
         self._arrivals.close()
 
 
-def _pieces(arrivals: Iterator[Arrival], rows_max: int) -> Generator[Arrival, None, None]:
+def _pieces(arrivals: Iterator[Arrival], batching: Batching) -> Generator[Arrival, None, None]:
     """A conversation that is more than one transaction should write comes in several."""
     try:
         for arrival in arrivals:
-            if not isinstance(arrival, ConversationArrival) or len(arrival.messages) <= rows_max:
+            if not isinstance(arrival, ConversationArrival) or not arrival.messages:
                 yield arrival
                 continue
-            for first in range(0, len(arrival.messages), rows_max):
-                part = arrival.messages[first : first + rows_max]
-                yield ConversationArrival(arrival.draft, part, continues=arrival.continues or first > 0)
+            continues = arrival.continues
+            for part in _parts(arrival.messages, batching):
+                yield ConversationArrival(arrival.draft, part, continues)
+                continues = True
     finally:
         if isinstance(arrivals, Generator):
             arrivals.close()
+
+
+def _parts(messages: Sequence[MessageDraft], batching: Batching) -> Iterator[Sequence[MessageDraft]]:
+    first, chars = 0, 0
+    for place, message in enumerate(messages):
+        chars += _length(message.content)
+        if place > first and (place - first >= batching.rows or chars > batching.chars):
+            yield messages[first:place]
+            first, chars = place, _length(message.content)
+    yield messages[first:]
 
 
 async def _put_many(library: Library | None, kind: Kind, items: Sequence[Any]) -> Sequence[tuple[Put, Sequence[Put]]]:

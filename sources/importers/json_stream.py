@@ -3,6 +3,7 @@
 Nothing is decoded here but single objects, each of which has a limit on its size and on its depth.
 """
 
+import io
 import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -27,7 +28,9 @@ _AS_PARENTHESES = bytes.maketrans(b"{}[]", b"()()")
 _LEVELS_MAX = 32
 # Between strings most texts are one of these, and say nothing about depth.
 _PLAIN = frozenset((b":", b",", b": ", b", "))
-_BRACE = re.compile(rb"[{}\[\]]")
+_RUN = re.compile(rb"[{\[]+|[}\]]+")
+# Far below every depth: no object ends there.
+_NO_BASE = -(1 << 62)
 _ESCAPE = re.compile(
     rb"\\(?:u[dD][89abAB][\dA-Fa-f]{2}\\u[dD][c-fC-F][\dA-Fa-f]{2}|(u[dD][89a-fA-F][\dA-Fa-f]{2})|.)", re.DOTALL
 )
@@ -71,11 +74,12 @@ def decode(data: bytes | msgspec.Raw, shape: type[T]) -> T:
 
 def require_depth(data: bytes, limits: Limits) -> None:
     """Of one object that came on a line of its own."""
-    borders = _Borders(base=0, depth_max=limits.depth_max)
-    for _ in borders.find(data):
-        pass
-    if borders.deepest > limits.depth_max:
-        raise InvalidParams(_too_deep(limits))
+    borders = _Borders(_NO_BASE, limits.depth_max)
+    for block in _blocks(b"", io.BytesIO(data)):
+        for _ in borders.find(block):
+            pass
+        if borders.deepest > limits.depth_max:
+            raise InvalidParams(_too_deep(limits))
 
 
 def _without_half(escape: re.Match[bytes]) -> bytes:
@@ -111,7 +115,7 @@ class _Borders:
         self._depth_max = depth_max
         self._in_string = False
         self.depth = 0
-        # As far as it was gone through: where it was not, nothing was deeper than the limit.
+        # As far as blocks were gone through: in the others nothing was the first to be deeper than the limit.
         self.deepest = 0
 
     def find(self, block: bytes) -> Iterator[tuple[int, bool]]:
@@ -134,7 +138,9 @@ class _Borders:
         # What is left closes first and opens then.
         closing = braces.count(b")")
         opening = len(braces) - closing
-        if self.depth - closing <= self._base or self.depth + opening + levels > self._depth_max:
+        if self.depth - closing <= self._base:
+            return False
+        if self.deepest <= self._depth_max < self.depth + opening + levels:
             return False
         self.depth += opening - closing
         return True
@@ -156,21 +162,24 @@ class _Borders:
 
     def _follow(self, braces: bytes) -> None:
         """Too deep inside of an object for it to end here."""
-        for brace in braces:
-            if brace in _OPENING:
-                self.depth += 1
-                self.deepest = max(self.deepest, self.depth)
-            else:
-                self.depth -= 1
+        for run in _RUN.findall(braces):
+            self.depth += len(run) if run[0] in _OPENING else -len(run)
+            self.deepest = max(self.deepest, self.depth)
 
     def _near_base(self, piece: bytes, place: int) -> Iterator[tuple[int, bool]]:
-        for brace in _BRACE.finditer(piece):
-            before = self.depth
-            self._follow(brace[0])
-            if before == self._base and self.depth > before:
-                yield place + brace.start(), True
-            elif before > self.depth and self.depth <= self._base:
-                yield place + brace.start(), False
+        for run in _RUN.finditer(piece):
+            before, start = self.depth, place + run.start()
+            self._follow(run[0])
+            after = self.depth
+            if before <= self._base < after:
+                yield start + self._base - before, True
+            if before > self._base >= after:
+                self.depth = self._base
+                yield start + before - self._base - 1, False
+            if before >= self._base > after:
+                self.depth = self._base - 1
+                yield start + before - self._base, False
+            self.depth = after
 
 
 class _Splitter:
@@ -220,7 +229,7 @@ class _Splitter:
     def _begin(self) -> None:
         self._is_inside = True
         self._is_told = False
-        self._borders.deepest = 0
+        self._borders.deepest = self._borders.depth
 
     def _keep(self, part: bytes) -> None:
         self._bytes += len(part)

@@ -6,6 +6,7 @@ read: no settings, no attachments, nothing from the bin.
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ _SUFFIXES = (".md", ".markdown", ".mdown", ".mkd")
 _VAULT = ".obsidian"
 _CREATED = ("created", "created_at", "date", "date_created", "creation_date")
 _LINKS_MAX = 1_000
+_FOUND_MAX = 10_000
 # Code has its own # and [[. Within a line it is short, so that a megabyte of backticks is not read once for each.
 _CODE = re.compile(
     r"^[ ]{0,3}(```+|~~~+).*?(?:^[ ]{0,3}\1|\Z)|(?<!`)(`++)[^\n]{0,1000}?(?<!`)\2(?!`)", re.DOTALL | re.MULTILINE
@@ -85,7 +87,7 @@ def _note(path: Path, place: str | None, limits: Limits) -> NoteDraft:
     tags = [
         *words_of(own.get("tags")),
         *words_of(own.get("tag")),
-        *(tag.strip("/") for tag in _TAG.findall(outside_code)),
+        *(tag.strip("/") for tag in _found(_TAG, outside_code)),
     ]
     return NoteDraft(
         title=short_title(text_of(own.get("title")) or _first_heading(outside_code) or plain_name(path.stem)),
@@ -95,6 +97,11 @@ def _note(path: Path, place: str | None, limits: Limits) -> NoteDraft:
         uuid=own_uuid(own.get("uuid")) or stable_uuid("markdown", "notes", place or key_of(path, limits)),
         created_at=_created(own) or changed_at(path, limits),
     )
+
+
+def _found(wanted: re.Pattern[str], text: str) -> Iterator[str]:
+    """More than anybody reads are not looked for: each would take fifty bytes, however short it is."""
+    return (found[1] for found in islice(wanted.finditer(text), _FOUND_MAX))
 
 
 def _first_heading(text: str) -> str:
@@ -111,7 +118,7 @@ def _metadata(
 ) -> dict[str, Any]:
     """Where the note was, what it links to, its other names, and its front matter as it stood there."""
     aliases = [*_names(own.get("aliases")), *_names(own.get("alias"))]
-    links = list(dict.fromkeys(_target(link) for link in _LINK.findall(text)))[:_LINKS_MAX]
+    links = list(dict.fromkeys(_target(link) for link in _found(_LINK, text)))[:_LINKS_MAX]
     found = {"path": place or plain_name(path.name), "links": links, "aliases": aliases, "front_matter": dict(written)}
     return {name: value for name, value in found.items() if value}
 

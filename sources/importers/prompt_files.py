@@ -4,7 +4,6 @@ Fields are known by the names that such files give them; what has no field of ou
 """
 
 import csv
-import io
 import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -49,6 +48,8 @@ _FOREIGN = re.compile(rb'"(?:first_mes|mapping|chat_messages|spec|segments|event
 _PART = re.compile(
     r"^#{1,4}[ \t]+(?P<part>system|user)(?:[ \t]+(?:prompt|message))?[ \t]*+:?[ \t]*+$", re.IGNORECASE | re.MULTILINE
 )
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
+_COLUMNS_MAX = 100_000
 # How deep front matter is looked into before it is known whose it is.
 _DEPTH_SEEN = 20
 
@@ -146,7 +147,7 @@ def _table(text: str) -> Iterator[Row]:
     """A table with the names of its columns in the first line; commas, semicolons or tabs between them."""
     first = text.partition("\n")[0]
     delimiter = max(",;\t", key=first.count)
-    reader = csv.reader(io.StringIO(text), delimiter=delimiter)
+    reader = csv.reader(_lines(text, delimiter), delimiter=delimiter)
     try:
         columns = next(reader, [])
     except csv.Error as error:
@@ -162,6 +163,14 @@ def _table(text: str) -> Iterator[Row]:
             return
         if any(value.strip() for value in values):
             yield where, dict(zip(columns, values, strict=False))
+
+
+def _lines(text: str, delimiter: str) -> Iterator[str]:
+    """With their ends, as a reader of tables wants them. A megabyte of commas is no line of a table of prompts."""
+    for number, found in enumerate(_LINE.finditer(text), 1):
+        if found[0].count(delimiter) > _COLUMNS_MAX:
+            raise InvalidParams(f"line {number}: got more than {_COLUMNS_MAX} columns, expected fewer")
+        yield found[0]
 
 
 def _markdown(text: str, depth_max: int) -> Mapping[str, Any]:

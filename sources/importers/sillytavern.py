@@ -13,6 +13,7 @@ from msgspec import UNSET, Struct
 from config.errors import InvalidParams
 from sources.importers.arrivals import Arrival, Broken, Mark, Skipped, stable_uuid
 from sources.importers.exports import counted
+from sources.importers.files import plain_name
 from sources.importers.importer import Importer, Limits, Progress, Sight
 from sources.importers.json_stream import decode, require_depth
 from sources.importers.moments import moment_of, written
@@ -64,7 +65,7 @@ def _recognises(sight: Sight) -> float:
 
 
 def _read(path: Path, limits: Limits, progress: Progress, _mark: Mark | None) -> Iterator[Arrival]:
-    chat = _chat_draft(_first_line(path, limits), path.stem)
+    chat = _chat_draft(_first_line(path, limits), plain_name(path.stem))
     yield from arrivals_of(chat, _messages(path, limits, progress, chat))
 
 

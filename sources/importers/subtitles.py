@@ -23,6 +23,8 @@ from sources.storage.contract import MediaDraft
 _CHUNK_CHARS = 400
 # Nothing is longer than a year; a number beyond it is no time.
 _TIME_MAX_MS = 366 * 86_400_000
+# A day of speech has some ten thousand.
+_LINES_MAX = 1_000_000
 _CLOCK = r"(?:(\d{1,4}):)?(\d{1,2}):(\d{2})(?:[.,](\d{1,3}))?"
 _TIMING = re.compile(rf"[ \t]*{_CLOCK}[ \t]*-->[ \t]*{_CLOCK}(?:[ \t]|$)")
 _TIMING_IN_HEAD = re.compile(rb"^[ \t]*[\d:.,]{5,16}[ \t]*-->[ \t]*[\d:.,]{5,16}", re.MULTILINE)
@@ -74,6 +76,8 @@ def _transcript(path: Path, limits: Limits) -> _Transcript:
     if head.startswith((b"{", b"[")):
         return _of_json(read_json(path, limits))
     text = read_text(path, limits)
+    if text.count("\n") > _LINES_MAX:
+        raise InvalidParams(f"the subtitles: got more than {_LINES_MAX} lines, expected fewer")
     is_vtt = text.lstrip().startswith("WEBVTT")
     segments = [segment for segment in _segments(_cues(text.split("\n"), is_vtt=is_vtt)) if segment.text]
     header = re.search(r"^Language: ([\w-]{2,20})$", text[:1000], re.MULTILINE) if is_vtt else None

@@ -11,6 +11,7 @@ from msgspec import UNSET
 
 from config.errors import InvalidParams
 from sources.importers.arrivals import Arrival, Broken, Mark, PromptArrival, Skipped, stable_uuid
+from sources.importers.database_rows import Links, Pace, Rows, Table, json_of, known_uuid, text_of
 from sources.importers.databases import columns_in, is_database, open_database
 from sources.importers.files import size_of
 from sources.importers.importer import Importer, Limits, Progress, Sight
@@ -27,7 +28,7 @@ from sources.importers.tldw_chats import (
     strays,
 )
 from sources.importers.tldw_media import MEDIA, media
-from sources.importers.tldw_rows import NAME, Links, Rows, Table, about, is_live, json_of, known_uuid, text_of
+from sources.importers.tldw_rows import NAME, about, is_live
 from sources.storage.contract import PromptDraft
 
 _PROMPTS = Table(
@@ -57,7 +58,7 @@ def _read(path: Path, limits: Limits, progress: Progress, _mark: Mark | None) ->
         tables = next((file for file in _FILES if all(map(rows.has, file))), None)
         if tables is None:
             raise InvalidParams("the database: got other tables, expected those of tldw")
-        pace = _Pace(progress, size_of(path), sum(rows.count(table) for table in tables if table in _READERS))
+        pace = Pace(progress, size_of(path), sum(rows.count(table) for table in tables if table in _READERS))
         for table in tables:
             if table in _READERS:
                 yield from _each(rows, table, pace)
@@ -66,7 +67,7 @@ def _read(path: Path, limits: Limits, progress: Progress, _mark: Mark | None) ->
         pace.finish()
 
 
-def _each(rows: Rows, table: Table, pace: "_Pace") -> Iterator[Arrival]:
+def _each(rows: Rows, table: Table, pace: Pace) -> Iterator[Arrival]:
     for place in rows.places(table):
         try:
             yield from _READERS[table](rows, place)
@@ -98,23 +99,6 @@ def _prompt(rows: Rows, place: int) -> Iterator[Arrival]:
             created_at=moment_of(row["last_modified"]) or UNSET,
         )
     )
-
-
-class _Pace:
-    """How far the rows have come, told in bytes of their file."""
-
-    def __init__(self, progress: Progress, size_bytes: int, rows: int) -> None:
-        self._progress = progress
-        self._size_bytes = size_bytes
-        self._rows = rows
-        self._done = 0
-
-    def step(self) -> None:
-        self._done += 1
-        self._progress(self._size_bytes * min(self._done, self._rows) // max(1, self._rows))
-
-    def finish(self) -> None:
-        self._progress(self._size_bytes)
 
 
 _READERS: Mapping[Table, Callable[[Rows, int], Iterator[Arrival]]] = {

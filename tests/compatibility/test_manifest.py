@@ -18,6 +18,10 @@ KEEPING = (
     "tests/compatibility/test_seed_003.py",
     "tests/server/knowledge/test_letta.py",
     "tests/server/knowledge/test_msg_search.py",
+    "tests/server/rest/test_bus.py",
+    "tests/server/rest/test_bus_search.py",
+    "tests/server/rest/test_namespaces.py",
+    "tests/sources/conversations/test_recall.py",
 )
 
 

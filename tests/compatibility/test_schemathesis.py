@@ -17,6 +17,7 @@ import schemathesis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec import Struct
+from requests.adapters import BaseAdapter, HTTPAdapter
 from schemathesis import Case, GenerationMode
 from schemathesis.checks import (
     content_type_conformance,
@@ -51,6 +52,8 @@ NAMED = {
     "id": "job",
     "agent_token": "agent_token",
 }
+# Values of deeply nested schemas are made slowly, and some of a small one are made twice.
+SLOW_TO_MAKE = (HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large)
 # What deletes comes last, so that the others find something.
 OPERATIONS = sorted(ROUTES, key=lambda name: name.startswith("delete"))
 
@@ -60,7 +63,7 @@ def as_it_is(_context: Any, value: Any) -> Any:
     return value if isinstance(value, bytes) else msgspec.json.encode(value)
 
 
-class InProcess(requests.adapters.BaseAdapter):
+class InProcess(BaseAdapter):
     """Sends a request to the application in the loop of the test, without sockets."""
 
     def __init__(self, desk: Desk) -> None:
@@ -91,7 +94,7 @@ def _text(value: str | bytes) -> str:
 
 def _as_response(answer: Answer, request: requests.PreparedRequest) -> requests.Response:
     raw = HTTPResponse(io.BytesIO(answer.body), dict(answer.headers), answer.status, preload_content=False)
-    return requests.adapters.HTTPAdapter().build_response(request, raw)
+    return HTTPAdapter().build_response(request, raw)
 
 
 class Fuzzed(Struct, frozen=True):
@@ -135,7 +138,7 @@ def aim(case: AnyCase, known: Mapping[str, Any], data: st.DataObject) -> None:
                 values[name] = known[NAMED[name]]
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, deadline=None, suppress_health_check=SLOW_TO_MAKE)
 @given(data=st.data())
 @pytest.mark.parametrize("mode", GenerationMode, ids=lambda mode: str(mode.value))
 @pytest.mark.parametrize("name", OPERATIONS)
@@ -175,6 +178,15 @@ def responses_of(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     operations = [operation for path in document["paths"].values() for operation in path.values()]
     [found] = [operation["responses"] for operation in operations if operation["operationId"] == name]
     return dict(found)
+
+
+@pytest.mark.parametrize("path", ["/api/v1/items/notes/a%0Ab", "/api/v1/nothing%0A", "/nothing", "/%0A"])
+async def test_a_path_that_no_route_takes_is_refused_in_good_form(tmp_path: Path, path: str) -> None:
+    async with open_desk(tmp_path) as desk:
+        answer = await desk.get(path)
+
+    assert (answer.status, answer.header("content-type")) == (404, "application/json")
+    assert answer.json()["error"]["code"] == 404
 
 
 async def test_an_answer_that_is_not_as_documented_would_be_noticed(fuzzed: Fuzzed) -> None:

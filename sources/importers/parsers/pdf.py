@@ -14,7 +14,7 @@ _DATE_DIGITS = 14
 def parse_pdf(path: Path, limits: Limits) -> Parsed:
     try:
         from pypdf import PdfReader  # noqa: PLC0415 - an extra, and heavy
-        from pypdf.errors import PyPdfError  # noqa: PLC0415
+        from pypdf.errors import PyPdfError  # noqa: PLC0415 - the same
     except ModuleNotFoundError as error:
         raise InvalidParams("PDF: got no reader for it, expected the extra: pip install 'florilegium[pdf]'") from error
     try:

@@ -17,8 +17,6 @@ from sources.storage.sqlite.cleaning import count, is_storable
 from sources.storage.sqlite.message_index import MessageIndex
 
 _SNIPPET_TOKENS = 20
-# To rank messages takes less than to rank what other searches do, so more of them are.
-_RANKED_TIMES = 10
 # Of what could not be read as an expression.
 _WORDS_MAX = 64
 _NO_WORD = "nothing (the expression holds no word)"
@@ -75,7 +73,7 @@ def find(connection: sqlite3.Connection, search: ExactSearch, ranked_rows_max: i
 
 def _find(connection: sqlite3.Connection, search: ExactSearch, match: str, ranked_rows_max: int) -> Matches:
     matching = _ANYWHERE
-    parameters: dict[str, str | int] = {"match": match, "many": ranked_rows_max * _RANKED_TIMES}
+    parameters: dict[str, str | int] = {"match": match, "many": ranked_rows_max}
     if search.conversation_id is not None:
         place = _place(connection, search.conversation_id)
         if place is None:

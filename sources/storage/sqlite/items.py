@@ -30,6 +30,7 @@ from sources.storage.sqlite.cleaning import (
     uuid,
 )
 from sources.storage.sqlite.index import TextIndex, index_form
+from sources.storage.sqlite.target import json_list
 
 R = TypeVar("R", bound=Row)
 Values = dict[str, SqlValue]
@@ -122,6 +123,7 @@ class Items(Generic[R]):
         self._by_key = f"{self.live} AND {key} = ?"
         self._by_uuid = f"{self.live} AND uuid = ?"
         self._by_number = f"SELECT {fields} FROM {table} WHERE id = ?"
+        self._by_numbers = f"SELECT {fields}, id FROM {table} WHERE id IN (SELECT value FROM json_each(?))"
         self._row = f"SELECT id, {', '.join(stored)} {where} AND {key} = ?"
         self._row_names = ("id", *stored)
         self._number = f"SELECT id FROM {table} WHERE {key} = ?"
@@ -173,7 +175,8 @@ class Items(Generic[R]):
 
     def numbered(self, connection: sqlite3.Connection, numbers: Sequence[int]) -> list[R]:
         """The items with these numbers, in the order of the numbers."""
-        return [self.made(connection, number) for number in numbers]
+        rows = {row[-1]: row[:-1] for row in connection.execute(self._by_numbers, (json_list(numbers),))}
+        return [self.record(rows[number]) for number in numbers]
 
     def record(self, row: Sequence[Any]) -> R:
         values = zip(self._fields, row, strict=True)

@@ -77,6 +77,12 @@ class MessageIndex(Struct, frozen=True):
             )
         return progress
 
+    def remake(self, connection: sqlite3.Connection) -> None:
+        """Anew from the rows, all at once, where the index was ever asked for."""
+        if connection.execute("DELETE FROM state WHERE name = ?", (self.table,)).rowcount:
+            while not self.fill(connection).is_complete:
+                pass
+
     def follow(self, connection: sqlite3.Connection) -> None:
         """Carry over what has changed since; to be called before every transaction that changes messages commits."""
         progress = self.progress(connection)

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from config.errors import StorageError
 from sources.storage.sqlite.connection import BUSY_TIMEOUT_MS, Job, JobConnection
+from sources.storage.sqlite.copies import keep_copy
 from sources.storage.sqlite.errors import descriptors_are_used_up, is_busy, is_unwritable, out_of_descriptors
 from sources.storage.sqlite.index import segment_version
 from sources.storage.sqlite.migrations import Blueprint, is_current, migrate, schema_version
@@ -40,6 +41,8 @@ class Engine(Struct, frozen=True):
     deadline_ms: int
     cache_kib: int
     durability: Literal["normal", "full"]
+    # Copies of a file that are kept from before its schema was changed.
+    copies_max: int = 0
 
     @property
     def reading(self) -> tuple[str, ...]:
@@ -74,9 +77,13 @@ class File(Struct, frozen=True):
 
 
 def connect_writer(file: File, engine: Engine, due: float) -> JobConnection:
-    connection = _connect(file.path(), engine.writing, due)
+    path = file.path()
+    connection = _connect(path, engine.writing, due)
     try:
-        if not is_current(file.blueprint, schema_version(connection)):
+        version = schema_version(connection)
+        if not is_current(file.blueprint, version):
+            if version:
+                keep_copy(connection, path, version, engine.copies_max)
             # Whoever waits is let go at the deadline; a large file is brought up to date all the same, for the next.
             job = Job(lambda opened: migrate(file.blueprint, opened), max(due, time.monotonic() + _MIGRATION_MAX_S))
             connection.perform(job, "BEGIN IMMEDIATE")

@@ -33,13 +33,7 @@ class SqliteLibraries:
 
     def __init__(self, data_root: DataRoot, settings: Settings, clock: Callable[[], float] = time.time) -> None:
         self._data_root = data_root
-        self._engine = Engine(
-            slots=asyncio.Semaphore(settings.library_jobs_max or os.cpu_count() or 1),
-            queue_max=settings.library_queue_max,
-            deadline_ms=settings.library_deadline_ms,
-            cache_kib=settings.library_cache_kib,
-            durability=settings.durability,
-        )
+        self._engine = engine_of(settings)
         self._rules = Rules(
             limits=limits_of(settings),
             keys=KeyMemory(settings.idempotency_ttl_s, settings.idempotency_max_keys),
@@ -118,6 +112,17 @@ class _Visit:
     ) -> None:
         assert self._shelf is not None
         self._shelf.users -= 1
+
+
+def engine_of(settings: Settings) -> Engine:
+    return Engine(
+        slots=asyncio.Semaphore(settings.library_jobs_max or os.cpu_count() or 1),
+        queue_max=settings.library_queue_max,
+        deadline_ms=settings.library_deadline_ms,
+        cache_kib=settings.library_cache_kib,
+        durability=settings.durability,
+        copies_max=settings.migration_copies_max,
+    )
 
 
 def _affordable_users() -> int:

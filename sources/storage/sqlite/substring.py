@@ -25,6 +25,9 @@ _LAST_CHARACTER = chr(0x10FFFF)
 _GRAMS_MAX = 10
 # Parts that begin with a text too short to be one.
 _TERMS_MAX = 1_000
+# For each message that is asked for, so many of the newest are looked through before an index is: a text that is in
+# every other message is found there.
+_NEAR_TIMES = 2
 # Of the messages that may be scanned: how many are at once, where there is an index.
 _FEW_SHARE = 10
 
@@ -87,6 +90,9 @@ class _Finder:
     # By the index
 
     def _look_up(self) -> Numbers:
+        near = self._walk(self._limit * _NEAR_TIMES)
+        if near.is_complete:
+            return near
         match = _match_all(self._text)
         found = [number for (number,) in self._connection.execute(f"{_NUMBERS} LIMIT ?", (match, self._few + 1))]
         if len(found) <= self._few:

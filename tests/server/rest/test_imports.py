@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from auth.principal import READ
 from config.errors import NotFound, Unavailable
 from config.settings import Settings
 from server.import_jobs import ImportJob, ImportJobs, open_jobs, safe_name
@@ -186,3 +187,11 @@ async def test_uploads_are_limited_and_need_a_credential(tmp_path: Path) -> None
         assert (await desk.ask("POST", "/api/v1/import", "ada", FILE, b"x" * 1_025)).status == 413
         assert (await desk.ask("POST", "/api/v1/import", None, FILE, b"x")).status == 401
         assert (await desk.ask("POST", "/api/v1/import", "ada", {"Content-Type": "text/plain"}, b"x")).status == 415
+
+
+async def test_an_import_needs_the_scope_to_write(tmp_path: Path) -> None:
+    async with open_desk(tmp_path) as desk:
+        reading = await desk.up.bearer("ada", (READ,))
+        assert (await desk.ask("POST", "/api/v1/import", None, {**FILE, **reading}, UNKNOWN)).status == 403
+        assert (await desk.ask("GET", "/api/v1/import", None, reading)).status == 403
+        assert (await desk.get("/api/v1/import")).json() == {"imports": []}

@@ -87,8 +87,8 @@ def main(root: Path, rounds: int) -> None:
     for number in range(rounds):
         place = root / f"round{number}"
         asyncio.run(import_file(place, older))
-        # Each owner's import reads every line and a mark.
-        told = import_until_killed(place, newer, chance.randrange(1, len(OWNERS) * (NOTES + CHATS + 1)))
+        # Each owner's import reads every line, and some marks.
+        told = import_until_killed(place, newer, chance.randrange(1, len(OWNERS) * (NOTES + CHATS)))
         asyncio.run(import_file(place, newer))
         print(told, flush=True)
 

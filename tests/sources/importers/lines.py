@@ -21,6 +21,7 @@ from sources.importers.importer import Importer, Limits, Progress, Sight
 from sources.storage.contract import ConversationDraft, MessageDraft, NoteDraft
 
 HEADER = b"arrivals"
+_MARKED_EVERY = 10
 
 
 class Line(Struct, omit_defaults=True):
@@ -52,6 +53,8 @@ def read(path: Path, limits: Limits, progress: Progress, mark: Mark | None) -> I
             progress(file.tell())
             yield from _arrivals(line, number)
             number += 1
+            if number % _MARKED_EVERY == 0:
+                yield Reached(Mark(digest, file.tell(), number))
         yield Reached(Mark(digest, file.tell(), number))
 
 

@@ -30,6 +30,11 @@ def write(path: Path, content: bytes | str) -> Path:
     return path
 
 
+def short_id(value: object) -> str | None:
+    """What a test is called whose argument is a whole file."""
+    return f"{len(value)} bytes" if isinstance(value, bytes) and len(value) > 60 else None
+
+
 def read(importer: Importer, path: Path, **limits: Any) -> list[Arrival]:
     return list(importer.read(path, replace(LIMITS, **limits), lambda bytes_read: None, None))
 

@@ -16,7 +16,7 @@ from msgspec import UNSET
 
 from config.errors import InvalidParams, TooLarge
 from sources.importers.character_cards import IMPORTER
-from tests.sources.importers.single_files import damaged, draft, read, reader_of, survive, write
+from tests.sources.importers.single_files import damaged, draft, read, reader_of, short_id, survive, write
 
 V1 = {
     "name": "Wren",
@@ -155,6 +155,7 @@ def test_cards_are_recognised_in_every_wrapping(tmp_path: Path, name: str) -> No
         ("book.json", b'{"spec": "lorebook_v3", "data": {"entries": []}}'),
         ("other.zip", charx(V3).replace(b"card.json", b"bard.json")),
     ],
+    ids=short_id,
 )
 def test_other_pictures_and_files_are_not_cards(tmp_path: Path, name: str, data: bytes) -> None:
     assert reader_of(write(tmp_path / name, data)) is None
@@ -167,7 +168,6 @@ def test_other_pictures_and_files_are_not_cards(tmp_path: Path, name: str, data:
         ("no base64.png", png(chunk(b"tEXt", b"chara\0*"))),
         ("no json.png", png(chunk(b"tEXt", b"chara\0" + b64encode(b"hello")))),
         ("damaged.png", png(chunk(b"zTXt", b"chara\0\0damaged"))),
-        ("half.png", png(chunk(b"zTXt", b"chara\0\0" + zlib.compress(wrapped(V2))[:-9]))),
         ("cut.png", png(TEXT_V2)[:200]),
         ("nameless.json", b'{"spec": "chara_card_v2", "data": {"name": " "}}'),
         ("list.json", b"[]"),
@@ -178,6 +178,7 @@ def test_other_pictures_and_files_are_not_cards(tmp_path: Path, name: str, data:
         ("empty.charx", charx(V3).replace(b"card.json", b"bard.json")),
         ("torn.charx", charx(V3)[:-30]),
     ],
+    ids=short_id,
 )
 def test_what_is_no_card_is_refused_with_a_sentence(tmp_path: Path, name: str, data: bytes) -> None:
     with pytest.raises(InvalidParams, match=r"got .+, expected"):
@@ -197,6 +198,13 @@ def test_what_is_no_card_is_refused_with_a_sentence(tmp_path: Path, name: str, d
 def test_what_would_not_fit_into_memory_is_refused(tmp_path: Path, name: str, data: bytes) -> None:
     with pytest.raises(TooLarge):
         read(IMPORTER, write(tmp_path / name, data))
+
+
+def test_half_of_a_packed_text_is_not_taken_for_all_of_it(tmp_path: Path) -> None:
+    half = chunk(b"zTXt", b"chara\0\0" + zlib.compress(wrapped(V2))[:-9])
+
+    with pytest.raises(InvalidParams, match="half of a text"):
+        read(IMPORTER, write(tmp_path / "half.png", png(half)))
 
 
 def test_a_picture_of_a_million_chunks_is_refused(tmp_path: Path) -> None:

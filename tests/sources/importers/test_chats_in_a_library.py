@@ -1,16 +1,19 @@
 """Chats of every format in a library: found by their words, unchanged the second time, nobody else's."""
 
+import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from config.settings import Settings
 from sources.importers.finding import find
 from sources.importers.intake import Counts, Meter, Summary, limits_of, take_all
-from sources.importers.registry import importers
+from sources.importers.registry import importers, recognise
+from sources.importers.sight import look
 from tests.sources.importers import test_chatgpt, test_chatgpt_browser, test_claude_ai, test_sillytavern
-from tests.sources.importers.chat_reading import json_file, zip_file
+from tests.sources.importers.chat_reading import LIMITS, broken, chats, json_file, read, zip_file
 from tests.sources.storage.desk import Desk, ask, open_sqlite, total_items
 
 SETTINGS = Settings()
@@ -56,6 +59,19 @@ async def test_chats_are_found_and_a_second_import_changes_nothing(tmp_path: Pat
     assert all(counts == Counts(new=counts.total) for counts in first.kinds.values())
     assert second.kinds == {kind: total(counts) for kind, counts in first.kinds.items()}
     assert "80 degrees." in found.hits[0].text
+
+
+@pytest.mark.parametrize("sample", [chatgpt, claude_ai, chatgpt_browser, sillytavern])
+def test_a_name_that_is_no_text_does_no_harm(tmp_path: Path, sample: Any) -> None:
+    path = sample(tmp_path)
+    strange = path.rename(os.fsdecode(os.fsencode(tmp_path) + b"/\xff" + os.fsencode(path.suffix)))
+    importer = recognise(look(strange, LIMITS), importers())
+    assert importer is not None
+    assert importer.name == sample.__name__
+    arrivals = read(importer, strange)
+    assert chats(arrivals)
+    assert not broken(arrivals)
+    assert msgspec.json.encode([one.draft for one in chats(arrivals)])
 
 
 async def test_a_newer_export_adds_what_is_new_and_moves_the_path(tmp_path: Path) -> None:

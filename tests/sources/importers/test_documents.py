@@ -31,7 +31,7 @@ from tests.sources.importers.office_files import (
     slides,
     word,
 )
-from tests.sources.importers.single_files import LIMITS, damaged, draft, read, reader_of, survive, write
+from tests.sources.importers.single_files import LIMITS, damaged, draft, read, reader_of, short_id, survive, write
 
 SAMPLES = {
     "a.txt": b"A plain text.\r\n",
@@ -136,6 +136,7 @@ def test_a_document_without_text_is_left_out(tmp_path: Path) -> None:
     [
         ("entities.docx", word('<!DOCTYPE a [<!ENTITY b "c"><!ENTITY d "&b;&b;&b;">]>' + WORD.partition("?>")[2])),
         ("files.docx", word('<!DOCTYPE a [<!ENTITY b SYSTEM "file:///etc/passwd">]><a>&b;</a>')),
+        ("defaults.docx", word('<!DOCTYPE a [<!ATTLIST a b CDATA "c">]><a/>')),
         ("torn.docx", word(WORD[:-20])),
         ("no.docx", word("not XML")),
         ("half.docx", word()[:-40]),
@@ -148,6 +149,7 @@ def test_a_document_without_text_is_left_out(tmp_path: Path) -> None:
         ("other.zip", packed({"a.txt": "x"})),
         ("a.txt", b"a\0b"),
     ],
+    ids=short_id,
 )
 def test_hostile_documents_are_refused_with_a_sentence(tmp_path: Path, name: str, data: bytes) -> None:
     with pytest.raises(InvalidParams, match=r"got .+, expected") as refused:

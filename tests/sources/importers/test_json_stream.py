@@ -97,6 +97,24 @@ def test_an_object_that_is_nested_too_deep_is_told_and_the_next_one_is_read() ->
     assert split(data, depth_max=3) == ["got values nested deeper than 3, expected fewer", b'{"b": [[2]]}']
 
 
+@given(st.binary(max_size=60).map(lambda data: bytes(b'{}[]"x,'[byte % 7] for byte in data)), st.integers(1, 9))
+def test_objects_are_cut_at_the_same_places_whatever_the_blocks(data: bytes, drop: int) -> None:
+    """Also where braces do not match."""
+    whole = list(elements(io.BytesIO(b"[{" + data), LIMITS))
+    assert [one.data for one in elements(Dripping(b"[{" + data, drop), LIMITS) if one.data] == [
+        one.data for one in whole if one.data
+    ]
+
+
+@pytest.mark.parametrize(
+    "element", [nested(5), b'{"a": ' + nested(4) + b"}", b'{"a": "' + b"x" * 20_000 + b'", "b": [[[[]]]]}']
+)
+def test_depth_counts_from_the_object_wherever_it_is_deep(element: bytes) -> None:
+    for before in (b"", b"{},"):
+        assert split(b"[" + before + element + b"]", depth_max=5)[-1] == element
+        assert "deeper than 4" in str(split(b"[" + before + element + b"]", depth_max=4)[-1])
+
+
 def test_depth_of_a_line_is_limited() -> None:
     require_depth(b'{"[[[": [[1]]}', replace(LIMITS, depth_max=3))
     with pytest.raises(InvalidParams, match="nested deeper than 2"):

@@ -12,7 +12,7 @@ from config.errors import InvalidParams, TooLarge
 from sources.importers.arrivals import Broken, PromptArrival, Skipped
 from sources.importers.prompt_files import IMPORTER
 from sources.records import PromptArgument
-from tests.sources.importers.single_files import damaged, draft, read, reader_of, survive, write
+from tests.sources.importers.single_files import damaged, draft, read, reader_of, short_id, survive, write
 
 MARKDOWN = """---
 name: Reviewer
@@ -197,7 +197,12 @@ def test_other_files_are_left_to_others(tmp_path: Path, name: str, text: str, re
         ("a.yaml", b"one"),
         ("a.yaml", b""),
         ("a.csv", b"\0"),
+        ("a.json", b"[" + b"{}," * 2_500_000 + b"{}]"),
+        ("a.yaml", b"- a\n" * 300_000),
+        ("a.csv", b"name,user" + b"," * 100_001),
+        ("a.csv", b"name,user\n" + b"," * 100_001),
     ],
+    ids=short_id,
 )
 def test_hostile_files_are_refused_with_a_sentence(tmp_path: Path, name: str, data: bytes) -> None:
     with pytest.raises(InvalidParams, match=r"got .+, expected"):

@@ -15,7 +15,7 @@ from sources.importers.importer import Importer
 from sources.importers.intake import Counts, Meter, Summary, limits_of, take_all
 from tests.sources.importers import test_character_cards, test_markdown, test_prompt_files, test_subtitles
 from tests.sources.importers.office_files import PAGE, book, pdf, slides, word
-from tests.sources.importers.single_files import OFFERED, draft, read, reader_of, write
+from tests.sources.importers.single_files import OFFERED, draft, read, reader_of, short_id, write
 from tests.sources.storage.desk import Desk, ask, open_sqlite, titles, total_items
 
 FILES = {
@@ -119,6 +119,7 @@ def test_a_name_that_is_no_text_keeps_no_file_from_being_read(tmp_path: Path, im
         ("a.charx", test_character_cards.SAMPLES["v3.charx"], "character_cards"),
         ("a.zip", word(), None),
     ],
+    ids=short_id,
 )
 def test_a_torn_archive_is_told_and_not_passed_over(tmp_path: Path, name: str, data: bytes, reader: str | None) -> None:
     path = write(tmp_path / name, data[:-60])

@@ -12,7 +12,7 @@ from config.errors import InvalidParams, TooLarge
 from sources.importers.arrivals import Broken, MediaArrival
 from sources.importers.subtitles import IMPORTER
 from sources.records import Segment
-from tests.sources.importers.single_files import damaged, draft, read, reader_of, survive, write
+from tests.sources.importers.single_files import damaged, draft, read, reader_of, short_id, survive, write
 
 SRT = """1
 00:00:01,000 --> 00:00:02,500
@@ -189,11 +189,13 @@ def test_other_files_are_not(tmp_path: Path, name: str, text: str) -> None:
         ("a.srt", b"1\nno time\n"),
         ("a.srt", b"00:00:01,000 --> 00:00:02,000\na\0b"),
         ("a.vtt", b"WEBVTT"),
+        ("a.vtt", b"WEBVTT" + b"\n" * 1_000_001),
         ("a.json", b"{}"),
         ("a.json", b'{"segments": []}'),
         ("a.json", b"[" * 100_000),
         ("a.json", b'{"segments": [{"start": 1, "end": 2, "text": "\\ud800"}]}'),
     ],
+    ids=short_id,
 )
 def test_what_has_no_lines_is_refused_with_a_sentence(tmp_path: Path, name: str, data: bytes) -> None:
     with pytest.raises(InvalidParams, match=r"got .+, expected"):

@@ -1,0 +1,43 @@
+"""`florilegium reindex`: makes the full-text indexes of a library anew from its rows."""
+
+import asyncio
+
+import click
+
+from config.paths import DatabaseKind, UserId
+from config.settings import Settings
+from server.cli.control import data_root
+from server.cli.local import open_local, user_option
+from server.cli.options import Given, SettingsCommand, json_option, setting_options
+from server.cli.output import print_json
+from sources.storage.sqlite.pool import engine_of
+from sources.storage.sqlite.upkeep import reindex as reindex_file
+from sources.storage.sqlite.upkeep import standings
+
+
+@click.command(cls=SettingsCommand)
+@user_option
+@json_option
+@setting_options("data_dir", "single_user_name")
+def reindex(given: Given, user: str | None, as_json: bool) -> None:
+    """Make the full-text indexes of a library anew, from its rows.
+
+    Needed after a repair of the files by hand, and never in daily use. Writes to the library wait meanwhile.
+    """
+    settings = given.load().settings
+    entries = _reindex(settings, asyncio.run(_user_id(settings, user)))
+    if as_json:
+        print_json(entries)
+    else:
+        click.echo(", ".join(f"{kind}: {count:,} entries" for kind, count in entries.items()) or "nothing to index")
+
+
+async def _user_id(settings: Settings, user: str | None) -> UserId:
+    async with open_local(settings, user) as local:
+        return local.context.user_id
+
+
+def _reindex(settings: Settings, user_id: UserId) -> dict[DatabaseKind, int]:
+    root = data_root(settings)
+    engine = engine_of(settings)
+    return {one.kind: reindex_file(root, user_id, one.kind, engine) for one in standings(root, user_id)}

@@ -1,0 +1,39 @@
+"""Files of agents' sessions for tests: lines of JSON, as the agents write them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sources.importers.arrivals import Arrival, Mark, ObservationArrival, Reached
+from sources.importers.importer import Importer, Limits
+from sources.storage.contract import ObservationDraft
+from tests.sources.importers.chat_reading import LIMITS
+
+Line = Mapping[str, Any]
+
+
+def write_session(path: Path, *lines: Line | bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(encoded(*lines))
+    return path
+
+
+def encoded(*lines: Line | bytes) -> bytes:
+    """A line that is given as bytes stands there as it is."""
+    return b"".join(line if isinstance(line, bytes) else msgspec.json.encode(line) + b"\n" for line in lines)
+
+
+def read_from(importer: Importer, path: Path, mark: Mark | None, limits: Limits = LIMITS) -> list[Arrival]:
+    return list(importer.read(path, limits, lambda _: None, mark))
+
+
+def reached(arrivals: list[Arrival]) -> Mark | None:
+    """The last mark."""
+    marks = [one.mark for one in arrivals if isinstance(one, Reached)]
+    return marks[-1] if marks else None
+
+
+def observed(arrivals: list[Arrival]) -> list[ObservationDraft]:
+    return [one.draft for one in arrivals if isinstance(one, ObservationArrival)]

@@ -1,0 +1,203 @@
+"""Sessions of Codex: the same messages, lines and observations as of other agents, from lines of another form."""
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import UNSET
+
+from config.errors import InvalidParams
+from config.settings import Settings
+from sources.importers.codex import IMPORTER
+from sources.importers.finding import find
+from sources.importers.intake import Counts, Meter, limits_of, take_all
+from tests.sources.importers.chat_reading import (
+    broken,
+    certainty,
+    chats,
+    damaged,
+    nested,
+    read,
+    read_or_refuse,
+    said,
+    skipped,
+    texts,
+)
+from tests.sources.importers.session_files import Line, encoded, observed, reached, read_from, write_session
+from tests.sources.storage.desk import open_sqlite, total_items
+
+SESSION = "cccccccc-0000-7000-8000-000000000001"
+TIME = "2026-11-15T08:00:0{}.000Z"
+
+
+def line(kind: str, second: int, **payload: Any) -> Line:
+    return {"timestamp": TIME.format(second), "type": kind, "payload": payload}
+
+
+def item(kind: str, second: int, **payload: Any) -> Line:
+    return {"timestamp": TIME.format(second), "type": "response_item", "payload": {"type": kind, **payload}}
+
+
+def message(role: str, text: str, second: int) -> Line:
+    kind = "output_text" if role == "assistant" else "input_text"
+    return item("message", second, role=role, content=[{"type": kind, "text": text}])
+
+
+def call(name: str, key: str, second: int, **arguments: Any) -> Line:
+    return item("function_call", second, name=name, call_id=key, arguments=msgspec.json.encode(arguments).decode())
+
+
+def output(key: str, value: Any, second: int, kind: str = "function_call_output") -> Line:
+    return item(kind, second, call_id=key, output=value)
+
+
+PATCH = "*** Begin Patch\n*** Update File: lid.py\n@@\n-a\n+b\n*** End Patch"
+META = line("session_meta", 0, id=SESSION, timestamp=TIME.format(0), cwd="/home/ada/kettle", cli_version="0.50.0")
+META["payload"]["git"] = {"branch": "main"}
+LINES = (
+    META,
+    message("developer", "You are an agent", 0),
+    message("user", "<environment_context>\n<cwd>/home/ada</cwd>", 0),
+    line("turn_context", 1, cwd="/home/ada/kettle", model="gpt-5-codex"),
+    message("user", "Close the lid. It leaks.", 1),
+    line("event_msg", 1, type="user_message", message="Close the lid. It leaks."),
+    item("reasoning", 2, summary=[{"type": "summary_text", "text": "secretthought"}], encrypted_content="x"),
+    call("shell", "c1", 3, command=["bash", "-lc", "cat lid.py"]),
+    output("c1", '{"output":"No such file","metadata":{"exit_code":1,"duration_seconds":0.1}}', 4),
+    item("custom_tool_call", 5, name="apply_patch", call_id="c2", input=PATCH),
+    output("c2", '{"output":"Success","metadata":{"exit_code":0}}', 5, "custom_tool_call_output"),
+    call("exec_command", "c3", 6, cmd='git commit -m "Close it"'),
+    output("c3", "Process exited with code 0\nOutput:\n1 file changed", 7),
+    message("assistant", "It is closed.", 8),
+)
+
+
+def session(path: Path, *lines: Line | bytes) -> Path:
+    return write_session(
+        path / "2026" / "11" / "15" / f"rollout-2026-11-15T08-00-00-{SESSION}.jsonl", *(lines or LINES)
+    )
+
+
+def test_a_session_is_a_chat_with_its_project_and_a_name_in_the_archive(tmp_path: Path) -> None:
+    (chat,) = chats(read(IMPORTER, session(tmp_path)))
+    assert (chat.draft.uuid, chat.draft.session_id, chat.draft.title) == (SESSION, SESSION, "Close the lid.")
+    assert chat.draft.created_at == "2026-11-15T08:00:00.000Z"
+    assert chat.draft.metadata == {
+        "imported_from": "codex",
+        "path": f"kettle/{SESSION}.jsonl",
+        "project": "kettle",
+        "git_branch": "main",
+        "version": "0.50.0",
+    }
+
+
+def test_messages_calls_and_their_results_come_in_the_order_of_their_lines(tmp_path: Path) -> None:
+    arrivals = read(IMPORTER, session(tmp_path))
+    messages = said(arrivals)
+    assert [(one.role, one.content, one.tool) for one in messages] == [
+        ("user", "Close the lid. It leaks.", UNSET),
+        ("assistant", "[shell]\ncommand: cat lid.py", "shell"),
+        ("tool", "[shell: error]\nNo such file", "shell"),
+        ("assistant", f"[apply_patch]\ninput: {PATCH}", "apply_patch"),
+        ("tool", "[apply_patch: result]\nSuccess", "apply_patch"),
+        ("assistant", '[shell]\ncommand: git commit -m "Close it"', "shell"),
+        ("tool", "[shell: result]\nProcess exited with code 0\nOutput:\n1 file changed", "shell"),
+        ("assistant", "It is closed.", UNSET),
+    ]
+    assert messages[0].metadata == {"line_start": 5, "line_end": 5}
+    assert messages[0].created_at == "2026-11-15T08:00:01.000Z"
+    assert set(skipped(arrivals)) == {"a line of the program itself"}
+    assert "secretthought" not in str(arrivals)
+
+
+def test_observations_are_what_the_session_proves(tmp_path: Path) -> None:
+    found = observed(read(IMPORTER, session(tmp_path)))
+    assert [(one.type, one.title, one.line_start, one.line_end, one.files_modified) for one in found] == [
+        ("general", "Close the lid.", 5, 14, ("lid.py",)),
+        ("error", "shell: No such file", 8, 8, UNSET),
+        ("commit", "Close it", 12, 12, UNSET),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("payload", "content"),
+    [
+        ({"command": ["apply_patch", "x y"]}, "[apply_patch]\ninput: apply_patch 'x y'"),
+        ({"command": ["ls", "-l", "a b"]}, "[shell]\ncommand: ls -l 'a b'"),
+        ({"command": "ls"}, "[shell]\ncommand: ls"),
+        ({"workdir": "/x"}, "[shell]\nworkdir: /x"),
+        ({"command": [1, None]}, "[shell]\ncommand: [1,null]"),
+    ],
+)
+def test_a_command_is_readable_however_it_is_given(tmp_path: Path, payload: Any, content: str) -> None:
+    assert texts(read(IMPORTER, session(tmp_path, META, call("shell", "c", 1, **payload)))) == [content]
+
+
+@pytest.mark.parametrize(
+    ("value", "content"),
+    [
+        ("plain", "[tool: result]\nplain"),
+        ({"content": "denied", "success": False}, "[tool: error]\ndenied"),
+        ([{"type": "input_text", "text": "one"}, {"text": "two"}], "[tool: result]\none\ntwo"),
+        ("{not json", "[tool: result]\n{not json"),
+        ("Exit code: 2\nOutput:\nbad", "[tool: error]\nExit code: 2\nOutput:\nbad"),
+        (None, "[tool: result]"),
+    ],
+)
+def test_a_result_is_readable_however_it_is_given(tmp_path: Path, value: Any, content: str) -> None:
+    assert texts(read(IMPORTER, session(tmp_path, META, output("c", value, 1)))) == [content]
+
+
+def test_a_summary_of_what_was_said_is_a_system_message_and_an_observation(tmp_path: Path) -> None:
+    arrivals = read(IMPORTER, session(tmp_path, META, line("compacted", 1, message="The lid was closed. All is well.")))
+    assert [(one.role, one.content) for one in said(arrivals)] == [("system", "The lid was closed. All is well.")]
+    assert [(one.type, one.title) for one in observed(arrivals)] == [("summary", "The lid was closed.")]
+
+
+@pytest.mark.parametrize("cut", range(1, 2 * len(LINES) - 1))
+def test_what_is_read_in_two_pieces_is_what_is_read_at_once(tmp_path: Path, cut: int) -> None:
+    whole = LINES + LINES[1:]
+    at_once = read(IMPORTER, session(tmp_path, *whole))
+    first = read(IMPORTER, session(tmp_path, *whole[:cut], b'{"timestamp": "2026'))
+    then = read_from(IMPORTER, session(tmp_path, *whole), reached(first))
+    assert list({str(one.uuid): one for one in [*said(first), *said(then)]}.values()) == said(at_once)
+    noted = {str(one.uuid): one for one in [*observed(first), *observed(then)]}
+    assert noted == {str(one.uuid): one for one in observed(at_once)}
+
+
+async def test_a_second_import_changes_nothing_and_nobody_else_sees_it(tmp_path: Path) -> None:
+    path = session(tmp_path)
+    async with open_sqlite(tmp_path / "data") as desk, desk.library("ada") as ada, desk.library("ben") as ben:
+        founds = list(find([path], limits_of(Settings()), [IMPORTER]))
+        first = await take_all(ada, founds, Settings(), Meter())
+        second = await take_all(ada, founds, Settings(), Meter())
+        assert await total_items(ben) == 0
+    assert (first.kinds["messages"], first.kinds["observations"]) == (Counts(new=8), Counts(new=3))
+    assert (second.kinds["messages"], second.kinds["observations"]) == (Counts(unchanged=8), Counts(unchanged=3))
+
+
+def test_what_cannot_be_read_is_told_and_the_rest_comes(tmp_path: Path) -> None:
+    bad = b'{"type":"response_item","payload":' + nested(500) + b"}\n"
+    arrivals = read(IMPORTER, session(tmp_path, META, b"nothing\n", bad, b"[]\n", LINES[-1]))
+    assert [place for place, _ in broken(arrivals)] == ["line 2", "line 3", "line 4"]
+    assert texts(arrivals) == ["It is closed."]
+
+
+def test_only_sessions_are_recognised_and_one_without_an_id_is_refused(tmp_path: Path) -> None:
+    other = write_session(tmp_path / "other.jsonl", {"type": "x", "payload": {}})
+    assert [certainty(IMPORTER, path) for path in (session(tmp_path), other)] == [0.95, 0.0]
+    with pytest.raises(InvalidParams, match="id of a session"):
+        read(IMPORTER, other)
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=damaged(encoded(*LINES)) | st.binary(max_size=300))
+def test_a_damaged_session_is_read_or_refused(data: bytes) -> None:
+    with TemporaryDirectory() as folder:
+        path = Path(folder, "rollout.jsonl")
+        path.write_bytes(data)
+        assert read_or_refuse(IMPORTER, path) == read_or_refuse(IMPORTER, path)

@@ -43,7 +43,7 @@ _TAGGING_TRIES = 5
 
 
 class NotesCreate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    title: str
+    title: Annotated[str, Meta(description="What it is called in lists.")]
     content: Annotated[str, Meta(description="Markdown.")] = ""
     tags: _Tags = ()
     idempotency_key: _Key = None
@@ -72,8 +72,8 @@ class NotesDelete(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class NewMessage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    content: str
-    role: Role = "user"
+    content: Annotated[str, Meta(description="What was said.")]
+    role: Annotated[Role, Meta(description="Who said it.")] = "user"
     sender: Annotated[str, Meta(description="A name; the role if left out.")] = ""
     model: Annotated[str | None, Meta(description="That wrote it.")] = None
     time: Annotated[str | None, Meta(description="ISO 8601; now if left out.")] = None
@@ -92,7 +92,7 @@ class PromptsSave(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     system_prompt: Annotated[str | None, Meta(description="Stays if left out, as the others do.")] = None
     user_prompt: Annotated[str | None, Meta(description="{{argument}} stands for what is filled in.")] = None
     details: Annotated[str | None, Meta(description="What it is for.")] = None
-    author: str | None = None
+    author: Annotated[str | None, Meta(description="Who wrote it.")] = None
     arguments: Annotated[tuple[PromptArgument, ...] | None, Meta(description="To be filled in.")] = None
     tags: _NewTags = None
     expected_version: Annotated[int | None, Meta(description="The version you have read; 0 if it must be new.")] = None
@@ -100,18 +100,18 @@ class PromptsSave(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class MediaAddText(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    title: str
+    title: Annotated[str, Meta(description="What it is called in lists.")]
     text: Annotated[str, Meta(description="The whole text; it is searched passage by passage.")]
     media_type: Annotated[str, Meta(description="Such as article, document, transcript.")] = "text"
     url: Annotated[str, Meta(description="Where it was taken from.")] = ""
-    author: str = ""
+    author: Annotated[str, Meta(description="Who wrote it.")] = ""
     tags: _Tags = ()
     idempotency_key: _Key = None
 
 
 class ItemsTag(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     uri: Annotated[str, Meta(description="Of a hit of any source.")]
-    add: tuple[str, ...] = ()
+    add: Annotated[tuple[str, ...], Meta(description="Beside those it has.")] = ()
     remove: Annotated[tuple[str, ...], Meta(description="In any case.")] = ()
 
 

@@ -117,18 +117,18 @@ class _Export:
                 last = found[-1]
 
     async def _chat(self, file: IO[bytes], chat: Conversation) -> None:
-        """Messages are numbered in the order in which they were written, so that none comes twice or is left out."""
+        """A message keeps its position, so that none comes twice or is left out while others are written or deleted."""
         character = None if chat.character_id is None else self._characters.get(chat.character_id)
         self._item(file, "chats", lines.conversation_line(chat, character))
         path = self._path("chats", chat.title, chat.uuid)
         with _created(path) as page:
             page.write(pages.conversation_head(chat).encode())
-            offset = 0
-            while messages := (await self._library.chats.messages(chat.id, _PAGE_ROWS, offset)).rows:
+            position = 0
+            while messages := await self._library.chats.around(chat.id, position, 0, _PAGE_ROWS):
                 for message in messages:
                     self._item(file, "messages", lines.message_line(message))
                     page.write(pages.message_section(message).encode())
-                offset += len(messages)
+                position = messages[-1].position + 1
 
     # What is written
 

@@ -67,7 +67,7 @@ def _opened(path: Path, value_max_bytes: int) -> Iterator[sqlite3.Connection]:
         )
         _guard(connection, path.stat().st_size, value_max_bytes)
         yield connection
-    except (sqlite3.Error, sqlite3.Warning) as error:
+    except (sqlite3.Error, sqlite3.Warning, UnicodeDecodeError) as error:
         raise InvalidParams(_problem(error)) from error
     finally:
         if connection is not None:

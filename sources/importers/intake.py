@@ -5,6 +5,7 @@ completed by the next one. An item that cannot be taken is told and keeps no oth
 """
 
 import asyncio
+import os
 from collections.abc import Generator, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -294,7 +295,7 @@ async def _put_many(library: Library | None, kind: Kind, items: Sequence[Any]) -
 
 def _bookmark(found: Found) -> str:
     """Of a file that grows: by its place, which the library need not know."""
-    return sha256(f"{found.importer.name}\0{found.path.resolve()}".encode()).hexdigest()
+    return sha256(found.importer.name.encode() + b"\0" + os.fsencode(found.path.resolve())).hexdigest()
 
 
 def _rows(item: Item) -> int:

@@ -81,6 +81,17 @@ def test_the_current_path_comes_first_and_branches_follow_where_they_leave_it(tm
     ]
 
 
+def test_siblings_stand_as_their_parent_lists_them(tmp_path: Path) -> None:
+    mapping = {
+        "q": node(None, message("q"), "first", "second", "third"),
+        "third": node("q", message("third")),
+        "second": node("q", message("second")),
+        "first": node("q", message("first")),
+    }
+    path = json_file(tmp_path / "c.json", [chat(mapping, current_node="third")])
+    assert texts(read(IMPORTER, path)) == ["q", "third", "first", "second"]
+
+
 def test_messages_answer_each_other_by_id_past_what_was_left_out(tmp_path: Path) -> None:
     found = {one.content: one for one in said(read(IMPORTER, json_file(tmp_path / "c.json", [BRANCHING])))}
     answers = {one.content: one.parent_id for one in found.values()}

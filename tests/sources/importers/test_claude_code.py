@@ -208,6 +208,8 @@ LATER = (
     line("user", "And now?", 23),
     line("assistant", [use("Write", file_path="note.md", content="x")], 24, id="msg_6"),
     line("user", [result("written")], 25),
+    # An answer to what was called in an earlier exchange.
+    line("user", [result("late", key="t9")], 28),
 )
 
 
@@ -225,6 +227,7 @@ def test_what_is_read_in_two_pieces_is_what_is_read_at_once(tmp_path: Path, cut:
     # What the first reading could not know yet is put right by the second, and nothing was told too early.
     noted = {str(one.uuid): one for one in [*observed(first), *observed(then)]}
     assert noted == {str(one.uuid): one for one in observed(at_once)}
+    assert len(noted) == len(observed(at_once))
     assert broken(first) == []
 
 
@@ -267,10 +270,10 @@ async def test_a_session_that_grew_is_found_and_read_by_its_lines_in_its_owners_
             found = await ada.observations.search(ask("lid commit"))
             assert await total_items(ben) == 0
     assert first.kinds["messages"] == Counts(new=8)
-    assert second.kinds["messages"] == Counts(new=8, unchanged=8)
-    assert third.kinds["messages"] == Counts(unchanged=3)
+    assert second.kinds["messages"] == Counts(new=9, unchanged=8)
+    assert third.kinds["messages"] == Counts(unchanged=4)
     assert third.kinds["observations"] == Counts(unchanged=1)
-    assert (first.broken, second.broken, chat.message_count) == (0, 0, 16)
+    assert (first.broken, second.broken, chat.message_count) == (0, 0, 17)
     assert found.hits
 
 

@@ -71,7 +71,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
             "line_end": 12,
         },
         {
-            "id": "e1",
+            "id": "f1",
             "project": "kettle",
             "timestamp": "2026-11-15T08:00:00Z",
             "user_message": "Close the lid. Please.",
@@ -86,13 +86,13 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     "tool_calls": [
         {
             "id": "t1",
-            "exchange_id": "e1",
+            "exchange_id": "f1",
             "tool_name": "Bash",
             "tool_input": '{"command": "ls"}',
             "tool_result": "lid.py",
             "is_error": 0,
         },
-        {"id": "t2", "exchange_id": "e1", "tool_name": "Edit", "tool_input": "raw", "tool_result": "no", "is_error": 1},
+        {"id": "t2", "exchange_id": "f1", "tool_name": "Edit", "tool_input": "raw", "tool_result": "no", "is_error": 1},
     ],
 }
 

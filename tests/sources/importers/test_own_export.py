@@ -153,6 +153,20 @@ async def test_what_was_deleted_is_in_no_file_and_every_field_is(tmp_path: Path)
     assert sum(name.startswith("notes/") for name in files) == manifest["counts"]["notes"] == 2
 
 
+async def test_a_long_conversation_comes_whole_though_some_of_it_was_deleted(tmp_path: Path) -> None:
+    drafts = [MessageDraft(content=f"said {n}", uuid=f"m{n}") for n in range(1_203)]
+    async with open_sqlite(tmp_path / "data") as desk:
+        async with desk.library("ada") as ada:
+            await ada.chats.create(ConversationDraft(title="Long", uuid="long"), drafts)
+            for number in (0, 50, 51, 52, 102, 1_202):
+                await ada.chats.delete_message(f"m{number}")
+        first = await export(desk, "ada", tmp_path / "first")
+        summary = await take(desk, tmp_path / "first", "ben")
+
+        assert summary.kinds["messages"] == Counts(new=1_197)
+        assert await export(desk, "ben", tmp_path / "second") == first
+
+
 async def test_a_zip_of_an_export_is_as_good_as_the_folder(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path / "data") as desk:
         async with desk.library("ada") as ada:

@@ -42,7 +42,7 @@ class Sight(Struct, frozen=True):
 class Progress(Protocol):
     """Told how far a reader has come, in bytes of the file as it lies on the disk."""
 
-    def __call__(self, bytes_read: int) -> None: ...
+    def __call__(self, bytes_read: int, /) -> None: ...
 
 
 class Importer(Struct, frozen=True, kw_only=True):

@@ -15,12 +15,12 @@ async def ask(room: Room, *queries: str, user: str = "ada") -> KnowledgeAnswer:
     """The answer to the last query of a session that asked the others before."""
     reader = {"ada": room.ada, "ben": room.ben}[user]
     aggregator = build_knowledge(room.settings, room.libraries).aggregator
-    session: str | None = None
+    answers: list[KnowledgeAnswer] = []
     for query in queries:
+        session = answers[-1].session if answers else None
         asked = KnowledgeSearch(query=query, session=session, dedupe="off", snippet_length=60, explain=True)
-        answer = await aggregator.search(reader.context, asked)
-        session = answer.session
-    return answer
+        answers.append(await aggregator.search(reader.context, asked))
+    return answers[-1]
 
 
 async def test_a_snippet_leans_toward_what_the_session_asked_before(tmp_path: Path) -> None:

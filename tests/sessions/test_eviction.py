@@ -35,6 +35,7 @@ async def is_known(memories: ProcessMemories, handle: Handle, number: int) -> bo
 async def test_a_million_sessions_leave_the_newest_and_take_bounded_memory() -> None:
     memories = ProcessMemories(LIMITS, clock=lambda: 0.0)
     handles: dict[int, Handle] = {}
+    early = 0
     for number in range(SESSIONS):
         opened = await memories.open(owner(number))
         if number in (0, SESSIONS - 1):

@@ -124,9 +124,11 @@ def _put_back(backup: Backup, source: DataRoot, target: DataRoot) -> None:
 
 
 def _copy_user(data_root: DataRoot, user_id: UserId, target: DataRoot) -> dict[DatabaseKind, Copied]:
-    held = {kind: path for kind, path in _paths(data_root, user_id).items() if path.exists()}
+    held: dict[DatabaseKind, Path] = {kind: path for kind, path in _paths(data_root, user_id).items() if path.exists()}
     with ExitStack() as opened:
-        readers = {kind: opened.enter_context(closing(_connect(path))) for kind, path in held.items()}
+        readers: dict[DatabaseKind, sqlite3.Connection] = {
+            kind: opened.enter_context(closing(_connect(path))) for kind, path in held.items()
+        }
         with _stillness(list(held.values())):
             for reader in readers.values():
                 _begin_reading(reader)

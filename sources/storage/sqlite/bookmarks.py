@@ -1,6 +1,6 @@
 """How far things outside the library were read, beside the items that came from them."""
 
-from sources.storage.sqlite.cleaning import Limits, name, text
+from sources.storage.sqlite import cleaning
 from sources.storage.sqlite.connection import JobConnection
 from sources.storage.sqlite.database import Database
 from sources.storage.sqlite.schema.chacha import NOTES_INDEX
@@ -11,7 +11,7 @@ _PREFIX = "bookmark:"
 
 
 class SqliteBookmarks:
-    def __init__(self, database: Database, limits: Limits) -> None:
+    def __init__(self, database: Database, limits: cleaning.Limits) -> None:
         self._database = database
         self._limits = limits
 
@@ -22,8 +22,8 @@ class SqliteBookmarks:
 
         return await self._database.read(_SOURCE, work)
 
-    async def put(self, name_: str, value: str) -> None:
-        row = (_PREFIX + name(self._limits, "name", name_), text(self._limits, "text", value))
+    async def put(self, name: str, text: str) -> None:
+        row = (_PREFIX + cleaning.name(self._limits, "name", name), cleaning.text(self._limits, "text", text))
 
         def work(connection: JobConnection) -> None:
             connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", row)

@@ -202,7 +202,9 @@ def test_only_its_databases_are_recognised(tmp_path: Path) -> None:
 @given(stored=st.text(st.characters(codec="utf-8"), max_size=100) | st.binary(max_size=50) | st.integers(0, 1 << 62))
 def test_any_value_in_any_column_is_read_or_told(stored: Any) -> None:
     names = ("id", "session_id", "project", "timestamp", "title", "narrative", "facts", "files_read")
-    exchange = dict.fromkeys(("id", "timestamp", "user_message", "archive_path", "line_start", "session_id"), stored)
+    exchange: dict[str, Any] = dict.fromkeys(
+        ("id", "timestamp", "user_message", "archive_path", "line_start", "session_id"), stored
+    )
     rows: Content = {
         "observations": [dict.fromkeys(names, stored)],
         "exchanges": [exchange],

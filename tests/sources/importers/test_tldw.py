@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from config.settings import Settings
-from sources.importers.arrivals import Arrival, CharacterArrival, MediaArrival, NoteArrival, PromptArrival
+from sources.importers.arrivals import CharacterArrival, MediaArrival, NoteArrival, PromptArrival
 from sources.importers.finding import find
 from sources.importers.intake import Counts, Meter, Summary, limits_of, take_all
 from sources.importers.tldw import IMPORTER
@@ -97,7 +97,7 @@ CHACHA_ROWS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def drafts(arrivals: list[Arrival], kind: type[Any]) -> list[Any]:
+def drafts(arrivals: list[Any], kind: type[Any]) -> list[Any]:
     return [one.draft for one in arrivals if isinstance(one, kind)]
 
 
@@ -547,7 +547,7 @@ def test_any_value_in_any_column_is_read_or_told(stored: Any) -> None:
         stored = str(stored)
     if isinstance(stored, str):
         stored = stored.encode("utf-8", "replace").decode()
-    row = dict.fromkeys(("title", "type", "content", "author", "ingestion_date", "url"), stored)
+    row: dict[str, Any] = dict.fromkeys(("title", "type", "content", "author", "ingestion_date", "url"), stored)
     with TemporaryDirectory() as folder:
         chunks = [{"media_id": 1, "chunk_text": stored, "chunk_index": stored, "start_char": stored}]
         transcripts = [{"media_id": 1, "transcription": stored, "created_at": stored}]

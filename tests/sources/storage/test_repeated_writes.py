@@ -19,9 +19,8 @@ KEPT = Kept(version=7, last_modified="2020-05-06T07:08:09.000Z", client_id="else
 async def test_an_update_under_a_key_is_made_once(ada: Library, ben: Library) -> None:
     for library in (ada, ben):
         await library.notes.create(NoteDraft(title="Tea", uuid="tea"))
-    for _ in range(3):
-        note = await ada.notes.update("tea", NoteDraft(content="green"), 1, idempotency_key="k")
-    assert (note.content, note.version) == ("green", 2)
+    notes = [await ada.notes.update("tea", NoteDraft(content="green"), 1, idempotency_key="k") for _ in range(3)]
+    assert [(note.content, note.version) for note in notes] == [("green", 2)] * 3
     with pytest.raises(Conflict, match="was used for another request"):
         await ada.notes.update("tea", NoteDraft(content="black"), idempotency_key="k")
     assert (await ben.notes.update("tea", NoteDraft(content="black"), idempotency_key="k")).version == 2

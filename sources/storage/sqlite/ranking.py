@@ -26,9 +26,9 @@ from sources.storage.sqlite.places import Place, Places, Statement
 from sources.storage.sqlite.statistics import Statistics
 from sources.storage.sqlite.target import Candidate, Target, is_filtered, json_list
 
-# Larger blocks change little among the first hits (the first ten are the same in nine queries of ten) and cost their
-# scoring.
-BLOCK = 24
+# A page of the usual size. Larger blocks change little among the first hits (the first ten are the same in nine queries
+# of ten) and cost their scoring.
+BLOCK = 20
 _SCORE_DIGITS = 4
 # Entries read for each item wanted, where an item has several.
 _ENTRIES_PER_ITEM = 4

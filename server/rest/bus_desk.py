@@ -29,7 +29,7 @@ from server.rest.bus_requests import (
     ThreadsRequest,
 )
 from server.rest.conversations import within
-from server.rest.refusals import Unprocessable
+from server.rest.refusals import Unprocessable, told_as
 from sessions.bus import Agent, Agents, Clock, ReplyTokens
 from sources.conversations.threads import (
     NAMESPACE,
@@ -111,7 +111,7 @@ class Bus:
             namespace=NAMESPACE,
             metadata={**(given.metadata or {}), **prompt, "creator_agent_id": creator.id},
         )
-        with _own_names():
+        with told_as(_FIELDS):
             async with self._libraries.library(context) as library:
                 await self._require_room(library.chats)
                 made = await library.chats.create(draft)
@@ -133,7 +133,7 @@ class Bus:
         async with self._libraries.library(context) as library:
             await library.chats.last_number(given.thread_id)  # an absent thread is told before anything else
             draft = await self._draft(context, library.chats, given)
-            with self._in_step(context, given), _own_names():
+            with self._in_step(context, given), told_as(_FIELDS):
                 message = await self._append(context, library.chats, given, draft)
         return bus_message_shape(message, is_masked=_is_agent(context))
 
@@ -260,16 +260,6 @@ async def _require_parent(chats: Chats, given: PostRequest) -> None:
         raise InvalidParams(
             f"reply_to_msg_id: got {given.reply_to_msg_id[:60]!r}, expected the id of a message of this thread"
         )
-
-
-@contextmanager
-def _own_names() -> Iterator[None]:
-    """What storage refuses is told by the name that the caller gave it."""
-    try:
-        yield
-    except InvalidParams as error:
-        name, _, rest = error.message.partition(":")
-        raise InvalidParams(f"{_FIELDS.get(name, name)}:{rest}", error.data) from error
 
 
 def _time(seconds: float) -> str:

@@ -3,8 +3,8 @@
 A write that carries an `Idempotency-Key` happens once, however often it is sent.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct
@@ -14,6 +14,7 @@ from auth.principal import WRITE
 from config.errors import Conflict, InvalidParams
 from server.rest.conversations import WRITING_TOOLS, Id, conversation_operation
 from server.rest.operation import Operation
+from server.rest.refusals import told_as
 from server.runtime import Runtime
 from sources.conversations.importing import RESERVED_IDS
 from sources.conversations.shapes import ConversationMessage, ConversationSummary, message_shape, summary_shape
@@ -86,7 +87,7 @@ def _create(runtime: Runtime) -> Operation:
             metadata=given.metadata,
             uuid=given.id or UNSET,
         )
-        with _own_names():
+        with told_as(_FIELDS):
             async with runtime.libraries.library(context) as library:
                 made = await library.chats.create(draft, messages, idempotency_key=given.idempotency_key)
         return summary_shape(made)
@@ -159,7 +160,7 @@ async def _record(
 ) -> Sequence[Message]:
     conversation = await chats.get(conversation_id)
     drafts = [_draft(message) for message in messages]
-    with _own_names():
+    with told_as(_FIELDS):
         added = await chats.append(conversation_id, drafts, idempotency_key=key)
     if not conversation.title and not conversation.message_count:
         with suppress(Conflict):  # somebody has named it meanwhile
@@ -180,13 +181,3 @@ def _draft(message: NewMessage) -> MessageDraft:
         created_at=message.timestamp or UNSET,
         uuid=message.id or UNSET,
     )
-
-
-@contextmanager
-def _own_names() -> Iterator[None]:
-    """What storage refuses is told by the name that the caller gave it."""
-    try:
-        yield
-    except InvalidParams as error:
-        name, _, rest = error.message.partition(":")
-        raise InvalidParams(f"{_FIELDS.get(name, name)}:{rest}", error.data) from error

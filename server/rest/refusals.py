@@ -1,6 +1,7 @@
 """Errors as HTTP answers: a JSON envelope, with the headers that a status asks for."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
@@ -134,3 +135,13 @@ def refusal_headers(settings: Settings, error: FlorilegiumError) -> dict[str, st
         case _:
             pass
     return headers
+
+
+@contextmanager
+def told_as(names: Mapping[str, str]) -> Iterator[None]:
+    """What storage refuses is told by the name that the caller gave it."""
+    try:
+        yield
+    except InvalidParams as error:
+        name, _, rest = error.message.partition(":")
+        raise InvalidParams(f"{names.get(name, name)}:{rest}", error.data) from error

@@ -55,8 +55,10 @@ def demo_settings(loaded: Loaded) -> Settings:
 async def open_local(settings: Settings, user_name: str | None) -> AsyncIterator[Local]:
     root = data_root(settings)
     root.prepare()
+    if user_name is None and settings.auth_configured:
+        raise click.UsageError("--user: got nothing, expected a user's name: authentication is configured here")
     async with Registry.open(root.control_path) as registry:
-        user = await _user(registry, settings, user_name)
+        user = await local_user(registry, settings, user_name)
     libraries = SqliteLibraries(root, settings)
     try:
         yield Local(settings, libraries, local_context(user, root))
@@ -75,10 +77,8 @@ async def fill_demo(local: Local) -> None:
         await fill_once(library)
 
 
-async def _user(registry: Registry, settings: Settings, name: str | None) -> UserRecord:
+async def local_user(registry: Registry, settings: Settings, name: str | None) -> UserRecord:
     """The named user must exist; the single user is made when it first comes."""
-    if name is None and settings.auth_configured:
-        raise click.UsageError("--user: got nothing, expected a user's name: authentication is configured here")
     user = await (find_user(registry, name) if name else single_user(registry, settings))
     if user.is_disabled:
         raise Conflict(f"the user {user.name!r} is disabled; `florilegium user enable {user.name}` enables it")

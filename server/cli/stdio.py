@@ -7,12 +7,10 @@ import click
 from loguru import logger
 
 from auth.authenticator import local_principal
-from auth.principal import Principal
-from auth.registry import Registry
-from config.errors import ConfigurationError, Conflict
+from config.errors import ConfigurationError
 from config.loading import CLIENT_TOKEN_VARIABLE
 from config.settings import Settings
-from server.cli.control import find_user
+from server.cli.local import local_user
 from server.cli.options import Given, SettingsCommand, setting_options
 from server.doors.stdio import serve_stdio
 from server.lifespan import open_runtime
@@ -51,20 +49,8 @@ def stdio(
 
 async def _serve(settings: Settings, user_name: str | None, profile: str | None) -> None:
     async with open_runtime(settings) as runtime:
-        principal = await _principal(runtime.registry, settings, user_name)
+        principal = local_principal(await local_user(runtime.registry, settings, user_name))
         await serve_stdio(runtime, principal, profile=profile)
-
-
-async def _principal(registry: Registry, settings: Settings, user_name: str | None) -> Principal:
-    """The named user must exist; the single user is made when it first comes."""
-    name = user_name or settings.single_user_name
-    if user_name:
-        user = await find_user(registry, name)
-    else:
-        user = await registry.user_by_name(name) or await registry.ensure_user("", name)
-    if user.is_disabled:
-        raise Conflict(f"the user {name!r} is disabled; `florilegium user enable {name}` enables it")
-    return local_principal(user)
 
 
 async def _pass_on(settings: Settings, url: str, token: str, insecure: bool) -> bool:

@@ -19,9 +19,6 @@ class Lines(Struct, frozen=True):
     start: int
     end: int
 
-    def overlaps(self, other: "Lines") -> bool:
-        return self.start <= other.end and other.start <= self.end
-
 
 class Placed(Struct, frozen=True):
     """A message and where it stands."""

@@ -16,7 +16,10 @@ _NO_CONFIG: Mapping[str, Any] = MappingProxyType({})
 
 
 class RequestContext(Struct, frozen=True):
-    """Handed to every tool. No argument, header or URL of the request can change whose data it leads to."""
+    """Handed to every tool. No argument, header or URL of the request can change whose data it leads to.
+
+    An agent does not read what is kept for people only. Whoever calls is one, unless its door knows better.
+    """
 
     user_id: UserId
     client_id: ClientId
@@ -26,6 +29,7 @@ class RequestContext(Struct, frozen=True):
     config: Mapping[str, Any]
     request_id: str
     principal: Principal
+    is_agent: bool = True
 
 
 def build_context(
@@ -34,6 +38,8 @@ def build_context(
     request_id: str,
     session: SessionId | None = None,
     config: Mapping[str, Any] = _NO_CONFIG,
+    *,
+    is_agent: bool = True,
 ) -> RequestContext:
     return RequestContext(
         user_id=principal.user_id,
@@ -44,6 +50,7 @@ def build_context(
         config=config,
         request_id=request_id,
         principal=principal,
+        is_agent=is_agent,
     )
 
 

@@ -72,8 +72,7 @@ class Message(Row, frozen=True, kw_only=True):
 
     @property
     def is_human_only(self) -> bool:
-        """Whether its metadata asks that agents do not read it: `visibility: human_only` or `audience: human`."""
-        return _says(self.metadata, "visibility", "human_only") or _says(self.metadata, "audience", "human")
+        return is_human_only(self.metadata)
 
 
 class Namespace(Struct, frozen=True):
@@ -248,6 +247,7 @@ class Hit(Struct, frozen=True, kw_only=True):
     message_index: int | None = None
     sender: str | None = None
     role: str | None = None
+    is_human_only: bool = False
     field: str | None = None
     more_in_item: int = 0
     bm25: float | None = None
@@ -264,6 +264,11 @@ class Found(Struct, frozen=True):
 class Page(Struct, Generic[T], frozen=True):
     rows: tuple[T, ...]
     total: int
+
+
+def is_human_only(metadata: Mapping[str, Any]) -> bool:
+    """Whether a message's metadata asks that agents do not read it: `visibility: human_only` or `audience: human`."""
+    return _says(metadata, "visibility", "human_only") or _says(metadata, "audience", "human")
 
 
 def _says(metadata: Mapping[str, Any], name: str, value: str) -> bool:

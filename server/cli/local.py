@@ -67,7 +67,7 @@ async def open_local(settings: Settings, user_name: str | None) -> AsyncIterator
 
 
 def local_context(user: UserRecord, root: DataRoot) -> RequestContext:
-    return build_context(local_principal(user), root, _REQUEST)
+    return build_context(local_principal(user), root, _REQUEST, is_agent=False)
 
 
 async def fill_demo(local: Local) -> None:

@@ -72,7 +72,6 @@ class Bus:
                     given.thread_id,
                     given.limit,
                     self._settings,
-                    is_masked=_is_agent(context),
                 )
         except SourceTimeout as error:
             raise Unavailable("Database operation timeout") from error
@@ -127,7 +126,7 @@ class Bus:
         async with self._libraries.library(context) as library:
             offset = await _offset_after(library.chats, given.thread_id, given.after_seq)
             page = await library.chats.messages(given.thread_id, limit, offset)
-        return tuple(bus_message_shape(message, is_masked=_is_agent(context)) for message in page.rows)
+        return tuple(bus_message_shape(message) for message in page.rows)
 
     async def post(self, context: RequestContext, given: PostRequest) -> BusMessage:
         async with self._libraries.library(context) as library:
@@ -135,7 +134,7 @@ class Bus:
             draft = await self._draft(context, library.chats, given)
             with self._in_step(context, given), told_as(_FIELDS):
                 message = await self._append(context, library.chats, given, draft)
-        return bus_message_shape(message, is_masked=_is_agent(context))
+        return bus_message_shape(message)
 
     async def _draft(self, context: RequestContext, chats: Chats, given: PostRequest) -> MessageDraft:
         if given.role == "system" and given.author in ("", HUMAN):
@@ -161,7 +160,7 @@ class Bus:
             if current is None or expected is None:
                 raise
             missed = await self._since(chats, given.thread_id, expected)
-            shown = [_fields_of(bus_message_shape(one, is_masked=_is_agent(context))) for one in missed]
+            shown = [_fields_of(bus_message_shape(one)) for one in missed]
             told = {"expected_last_seq": expected, "current_seq": current, "new_messages": shown}
             raise SeqMismatch("SEQ_MISMATCH", "RE_READ_AND_RETRY", **told) from error
         return message
@@ -227,11 +226,6 @@ class Bus:
         most = self._settings.bus_thread_max
         if (await chats.list(1, 0, namespace=NAMESPACE)).total >= most:
             raise Conflict(f"there are {most} threads already; delete a conversation first")
-
-
-def _is_agent(context: RequestContext) -> bool:
-    """Whether the caller may see no more than a profile's tools do; others are taken for people."""
-    return context.principal.profile is not None
 
 
 async def _offset_after(chats: Chats, thread_id: str, seq: int) -> int:

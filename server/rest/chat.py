@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from loguru import logger
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from aggregator.passages import EXTRACTIVE, Gathered
 from auth.context import RequestContext
@@ -114,7 +115,9 @@ class _Chat:
     async def answer(self, context: RequestContext, given: ChatRequest) -> ChatAnswer:
         context.principal.require(READ)
         checked, asked_at = _checked(given, self._settings), datetime.now(UTC).isoformat()
-        gathered = await self._passages.gather(context, given.message, await self._conversation_id(context, given))
+        # What a model is to read, an agent reads.
+        reader = context if self._upstream is None else replace(context, is_agent=True)
+        gathered = await self._passages.gather(reader, given.message, await self._conversation_id(context, given))
         completion = await self._complete(checked, gathered)
         drafts = _drafts(checked, completion, gathered, asked_at)
         conversation_id = await self._keep(context, given, drafts)

@@ -92,7 +92,9 @@ async def admit(
         raise OutsideProfile(operation.id, principal.profile)
     runtime.limits.user.take(principal.user_id)
     config = config_of(headers, request.scope["query_string"], runtime.settings.config_max_bytes)
-    return build_context(principal, runtime.data_root, current_request_id(), config=config)
+    # A key that is bound to a profile is an assistant's; others are taken for people.
+    is_agent = principal.profile is not None
+    return build_context(principal, runtime.data_root, current_request_id(), config=config, is_agent=is_agent)
 
 
 async def read_input(operation: Operation, request: Request, headers: Headers, body_max_bytes: int) -> Any:

@@ -15,7 +15,6 @@ ROLES = ("user", "assistant", "tool")
 DEFAULT_LIMIT = 50
 NOTHING_FOUND = "No matching messages."
 SEPARATOR = "\n\n---\n\n"
-HIDDEN = "[human-only content hidden]"
 
 _NO_TIME = "(no time)"
 _NO_ROLE = "unknown"
@@ -161,8 +160,6 @@ def _ago(seconds: float) -> str:
 
 
 def _content(message: Message, shown_chars: int) -> str:
-    if message.is_human_only:
-        return HIDDEN
     text = message.content.strip()
     return text if len(text) <= shown_chars else f"{text[:shown_chars]}..."
 

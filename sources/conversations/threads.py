@@ -8,7 +8,6 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from config.settings import Settings
-from sources.conversations.recall import HIDDEN
 from sources.conversations.shapes import zoned
 from sources.records import Conversation, ExactFound, ExactHit, Message
 from sources.storage.contract import Chats, ExactSearch
@@ -103,18 +102,18 @@ def exact_search(query: str, thread_id: str | None, limit: int, settings: Settin
 
 
 async def find_rows(chats: Chats, query: str, thread_id: str | None, limit: int, settings: Settings) -> FoundRows:
-    """For agents."""
+    """The passages that match."""
     found = await chats.match_messages(exact_search(query, thread_id, limit, settings))
     rows = tuple(_row(hit) for hit in found.hits)
     return FoundRows(results=rows, total=len(rows), query=query, **_remarks(found, query, settings))
 
 
 async def find_message_rows(
-    chats: Chats, query: str, thread_id: str | None, limit: int, settings: Settings, *, is_masked: bool
+    chats: Chats, query: str, thread_id: str | None, limit: int, settings: Settings
 ) -> FoundMessageRows:
-    """For people, unless masked."""
+    """With all that was said."""
     found = await chats.match_messages(exact_search(query, thread_id, limit, settings))
-    rows = tuple(_message_row(hit, is_masked=is_masked) for hit in found.hits)
+    rows = tuple(_message_row(hit) for hit in found.hits)
     return FoundMessageRows(results=rows, total=len(rows), query=query, **_remarks(found, query, settings))
 
 
@@ -133,15 +132,14 @@ def _notes(found: ExactFound, query: str, query_max_chars: int) -> Iterator[str]
 
 
 def _row(hit: ExactHit) -> FoundRow:
-    return FoundRow(**_shared(hit, is_masked=True))
+    return FoundRow(**_shared(hit))
 
 
-def _message_row(hit: ExactHit, *, is_masked: bool) -> FoundMessageRow:
-    shown = _shown(hit.message, is_masked=is_masked)
-    return FoundMessageRow(**_shared(hit, is_masked=is_masked), content=shown, metadata=_metadata(hit.message))
+def _message_row(hit: ExactHit) -> FoundMessageRow:
+    return FoundMessageRow(**_shared(hit), content=hit.message.content, metadata=_metadata(hit.message))
 
 
-def _shared(hit: ExactHit, *, is_masked: bool) -> dict[str, Any]:
+def _shared(hit: ExactHit) -> dict[str, Any]:
     message = hit.message
     return {
         "message_id": message.id,
@@ -151,7 +149,7 @@ def _shared(hit: ExactHit, *, is_masked: bool) -> dict[str, Any]:
         "author": message.sender,
         "seq": message.number,
         "created_at": zoned(message.created_at),
-        "snippet": HIDDEN if is_masked and message.is_human_only else hit.snippet,
+        "snippet": hit.snippet,
     }
 
 
@@ -180,7 +178,7 @@ def bus_metadata(given: Mapping[str, Any], priority: str, author_id: str | None)
     return {**said, _OF_THE_BUS: kept} if kept else said
 
 
-def bus_message_shape(message: Message, *, is_masked: bool) -> BusMessage:
+def bus_message_shape(message: Message) -> BusMessage:
     kept = message.metadata.get(_OF_THE_BUS)
     return BusMessage(
         id=message.id,
@@ -190,16 +188,12 @@ def bus_message_shape(message: Message, *, is_masked: bool) -> BusMessage:
         author_id=_text_in(kept, "author_id"),
         author_name=message.sender,
         role=message.role,
-        content=_shown(message, is_masked=is_masked),
+        content=message.content,
         created_at=zoned(message.created_at),
         priority=_text_in(kept, "priority") or _NORMAL,
         reply_to_msg_id=message.parent_id,
         metadata=_metadata(message),
     )
-
-
-def _shown(message: Message, *, is_masked: bool) -> str:
-    return HIDDEN if is_masked and message.is_human_only else message.content
 
 
 def _metadata(message: Message) -> str | None:

@@ -14,7 +14,7 @@ from auth.context import RequestContext
 from config.errors import NotFound, SourceTimeout
 from config.settings import Settings
 from sources.memory.archive import path_of, project_of, summary_of
-from sources.memory.exchanges import exchange_until, lines_of, shown_text
+from sources.memory.exchanges import exchange_until, lines_of
 from sources.memory.questions import Recall
 from sources.memory.rows import ExchangeRow
 from sources.memory.sentences import first_sentence, shorten
@@ -167,14 +167,14 @@ class ChatSearch:
         if not messages or messages[-1].id != hit.message_id:
             return None
         exchange = exchange_until(messages)
-        said = first_sentence(shown_text(exchange[0]), _SUMMARY_MAX_CHARS)
+        said = first_sentence(exchange[0].content, _SUMMARY_MAX_CHARS)
         return ExchangeRow(
             path=path_of(conversation),
             project=shorten(project_of(conversation), _PROJECT_MAX_CHARS),
             date=hit.created_at[:10],
             score=round(score, 2),
             summary=shorten(summary_of(conversation), _SUMMARY_MAX_CHARS) or said,
-            snippet=highlighter.snippet(shown_text(messages[-1]), snippet_chars).text,
+            snippet=highlighter.snippet(messages[-1].content, snippet_chars).text,
             line_start=lines_of(exchange[0]).start,
             line_end=lines_of(messages[-1]).end,
         )
@@ -238,7 +238,8 @@ def _told(question: Question) -> tuple[str, ...]:
 
 def _says_it_itself(hit: Hit, highlighter: Highlighter) -> bool:
     """Messages are found by what was said right before and after them too, which may be another exchange."""
-    return any(highlighter.count(f"{hit.sender}: {hit.text}"))
+    # What agents may not read has no text to count in.
+    return hit.is_human_only or any(highlighter.count(f"{hit.sender}: {hit.text}"))
 
 
 def _average(hits: Sequence[Hit]) -> float:

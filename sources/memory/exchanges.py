@@ -9,9 +9,6 @@ from sources.records import Message
 
 T = TypeVar("T")
 
-# What agents read in the place of what is for people only; clients of the message bus know it by these words.
-HIDDEN = "[human-only content hidden]"
-
 
 class Lines(Struct, frozen=True):
     """From 1, both included."""
@@ -67,10 +64,6 @@ def place(messages: Iterable[Message], after: Lines) -> Iterator[Placed]:
             end = max(kept.end, start, last.end)
         last = Lines(start, end)
         yield Placed(message, last)
-
-
-def shown_text(message: Message) -> str:
-    return HIDDEN if message.is_human_only else message.content
 
 
 def _kept_lines(message: Message) -> Lines | None:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from sources.borders import word_border
 from sources.memory import refusals
 from sources.memory.archive import find_conversation, project_of
-from sources.memory.exchanges import Lines, Placed, has_kept_lines, lines_of, place, shown_text
+from sources.memory.exchanges import Lines, Placed, has_kept_lines, lines_of, place
 from sources.memory.refusals import refuse
 from sources.memory.sentences import shorten
 from sources.records import Conversation, Message
@@ -111,7 +111,7 @@ class _Excerpt:
 
     def _add(self, placed: Placed) -> bool:
         """Whether there was room, or has to be: a message that would be asked for again at once is cut instead."""
-        whole = shown_text(placed.message)
+        whole = placed.message.content
         room = max(0, self._room - self._frame)
         fits = self._scale.fitting(whole, room)
         if fits < len(whole) and self.said and placed.lines.start > self._asked.start:

@@ -150,7 +150,7 @@ PROMISES: tuple[Promise, ...] = (
     Promise(
         id="000.search.human-only",
         says="Nothing is said of messages that are kept from agents.",
-        tests=(f"{_TOOL}test_what_only_people_may_read_is_hidden", f"{_FORMS}test_what_only_people_may_read_is_hidden"),
+        tests=(f"{_TOOL}test_what_only_people_may_read_is_hidden",),
         differs="Their content is replaced, as `msg_search` does: one tool must not show what another hides.",
     ),
     # -- output

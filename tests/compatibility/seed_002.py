@@ -7,6 +7,7 @@ _REST = "tests/server/rest/test_bus_search.py::"
 _BUS = "tests/server/rest/test_bus.py::"
 _CLIENT = "tests/clients/test_seed_clients.py::"
 _STORED = "tests/sources/storage/test_exact_messages.py::"
+_PEOPLE = "tests/server/knowledge/test_for_people_only.py::"
 _INDEX = "tests/sources/storage/sqlite/test_message_indexes.py::"
 _TOKENS = "tests/sessions/test_bus.py::"
 
@@ -202,6 +203,7 @@ PROMISES: tuple[Promise, ...] = (
         says="Messages for people only are found by agents and counted, but their snippet is a placeholder.",
         tests=(
             f"{_TOOL}test_what_only_people_may_read_is_found_and_hidden",
+            f"{_PEOPLE}test_an_agent_reads_that_it_is_there_and_not_what_it_says",
             f"{_STORED}test_a_hit_tells_its_conversation_and_whether_it_is_for_humans_alone",
         ),
     ),

@@ -6,14 +6,14 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
-from sources.records import Conversation, Hit, Message
+from sources.records import Conversation, Hit, Message, is_human_only
 from sources.scoring import MESSAGE_AND_CONTEXT
 from sources.segment import fold
 from sources.storage.contract import DEFAULT_NAMESPACE, Search
 from sources.storage.sqlite import cleaning
 from sources.storage.sqlite.cleaning import Limits
 from sources.storage.sqlite.counting import Counter
-from sources.storage.sqlite.items import Column, Derived, Form, Items, form_of, read_objects, read_texts
+from sources.storage.sqlite.items import Column, Derived, Form, Items, form_of, read_object, read_objects, read_texts
 from sources.storage.sqlite.schema.chacha import CHATS_INDEX, MESSAGE_CONTEXT, MESSAGE_OWN
 from sources.storage.sqlite.target import Candidate, Filter, Target, dated, either, equal, json_list, one_of, tagged
 
@@ -74,22 +74,23 @@ MESSAGES = Items(
     "AND c.deleted = 0)",
 )
 
+# As the column has it of most messages, which need not be read.
+_NO_METADATA = "{}"
 _HIT = "c.uuid, c.title, c.tags"
 _MESSAGE_ROWS = f"""
     SELECT {_HIT}, m.content, m.created_at, m.last_modified, m.version, m.content_hash, length(m.content),
-        m.uuid, m.position, m.sender, m.role, {MESSAGE_OWN}, {MESSAGE_CONTEXT}, m.id
+        m.uuid, m.position, m.sender, m.role, m.metadata, {MESSAGE_OWN}, {MESSAGE_CONTEXT}, m.id
     FROM json_each(?) wanted CROSS JOIN messages m ON m.id = wanted.value
         CROSS JOIN conversations c ON c.id = m.conversation_id
 """
 # A title is shown with the beginning of its conversation.
 _TITLE_ROWS = f"""
-    SELECT {_HIT},
-        coalesce((SELECT m.content FROM messages m WHERE m.conversation_id = c.id AND m.deleted = 0
-            ORDER BY m.position LIMIT 1), ''),
-        c.created_at, c.last_modified, c.version, c.content_hash,
+    SELECT {_HIT}, coalesce(first.content, ''), c.created_at, c.last_modified, c.version, c.content_hash,
         coalesce((SELECT sum(length(m.content)) FROM messages m WHERE m.conversation_id = c.id AND m.deleted = 0), 0),
-        NULL, NULL, NULL, NULL, coalesce(c.title_seg, c.title), '', -c.id
+        NULL, NULL, NULL, NULL, coalesce(first.metadata, '{{}}'), coalesce(c.title_seg, c.title), '', -c.id
     FROM json_each(?) wanted CROSS JOIN conversations c ON c.id = -wanted.value
+        LEFT JOIN messages first ON first.id = (SELECT m.id FROM messages m
+            WHERE m.conversation_id = c.id AND m.deleted = 0 ORDER BY m.position LIMIT 1)
 """
 
 
@@ -143,7 +144,7 @@ def _candidate(row: tuple[Any, ...]) -> Candidate:
 
 def _hit(found: Candidate, _search: Search, _counter: Counter) -> Hit:
     conversation, title, tags, text, created_at, last_modified, version, content_hash, chars, *place = found.row
-    message, position, sender, role, *_ = place
+    message, position, sender, role, metadata, *_ = place
     return Hit(
         id=conversation,
         title=title,
@@ -162,6 +163,7 @@ def _hit(found: Candidate, _search: Search, _counter: Counter) -> Hit:
         message_index=position,
         sender=sender,
         role=role,
+        is_human_only=metadata != _NO_METADATA and is_human_only(read_object(metadata)),
     )
 
 

@@ -4,7 +4,8 @@ from functools import partial
 
 from config.paths import DataRoot, UserId
 from sources.query import ParsedQuery
-from sources.storage.contract import Corpus
+from sources.storage.contract import Chats, Corpus
+from sources.storage.discretion import for_agents
 from sources.storage.sqlite.bookmarks import SqliteBookmarks
 from sources.storage.sqlite.characters import SqliteCharacters
 from sources.storage.sqlite.chats import SqliteChats
@@ -51,10 +52,11 @@ class Shelf:
 class SqliteLibrary:
     """The five collections, and what was learned."""
 
-    def __init__(self, shelf: Shelf, rules: Rules, client_id: str) -> None:
+    def __init__(self, shelf: Shelf, rules: Rules, client_id: str, *, is_agent: bool) -> None:
         self._shelf = shelf
         self._rules = rules
         self._client_id = client_id
+        self._is_agent = is_agent
 
     @property
     def notes(self) -> SqliteNotes:
@@ -65,8 +67,9 @@ class SqliteLibrary:
         return SqliteMedia(self._shelf.media, self._rules, self._client_id)
 
     @property
-    def chats(self) -> SqliteChats:
-        return SqliteChats(self._shelf.chacha, self._rules, self._client_id, self._shelf.maker)
+    def chats(self) -> Chats:
+        chats = SqliteChats(self._shelf.chacha, self._rules, self._client_id, self._shelf.maker)
+        return for_agents(chats) if self._is_agent else chats
 
     @property
     def characters(self) -> SqliteCharacters:

@@ -63,7 +63,7 @@ class SqliteLibraries:
         shelf = self._shelves.get(context.user_id) or await self._open(context)
         self._shelves.move_to_end(context.user_id)
         shelf.users += 1
-        return shelf, SqliteLibrary(shelf, self._rules, context.client_id)
+        return shelf, SqliteLibrary(shelf, self._rules, context.client_id, is_agent=context.is_agent)
 
     async def _open(self, context: RequestContext) -> Shelf:
         user_id = context.user_id

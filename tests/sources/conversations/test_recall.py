@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sources.conversations.recall import (
-    HIDDEN,
     NOTHING_FOUND,
     SEPARATOR,
     LettaResult,
@@ -184,12 +183,6 @@ def test_a_message_without_time_or_role_says_so() -> None:
 @pytest.mark.parametrize(("length", "shown"), [(2000, "x" * 2000), (2001, "x" * 2000 + "...")])
 def test_a_long_message_is_cut(length: int, shown: str) -> None:
     assert as_text([said("x" * length)], 2000, None).partition("\n")[2] == shown
-
-
-def test_what_only_people_may_read_is_hidden() -> None:
-    text = as_text([said("the password is mango", metadata={"visibility": "human_only"})], 2000, None)
-
-    assert text.endswith(f"\n{HIDDEN}")
 
 
 @pytest.mark.parametrize("hits", [[], [said("one")]])

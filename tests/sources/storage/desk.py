@@ -37,10 +37,10 @@ class Desk(Struct, frozen=True):
     libraries: Libraries
     clock: Clock
 
-    def context(self, owner: str, client: str = "desk") -> RequestContext:
+    def context(self, owner: str, client: str = "desk", *, is_agent: bool = False) -> RequestContext:
         user_id = UserId(f"u_{owner:z<26}")
         principal = Principal(user_id, owner, ClientId(client), frozenset(SCOPES), "local", owner)
-        return build_context(principal, self.data_root, "request")
+        return build_context(principal, self.data_root, "request", is_agent=is_agent)
 
     def library(self, owner: str, client: str = "desk") -> AbstractAsyncContextManager[Library]:
         return self.libraries.library(self.context(owner, client))

@@ -72,7 +72,7 @@ class Message(Row, frozen=True, kw_only=True):
 
     @property
     def is_human_only(self) -> bool:
-        return is_human_only(self.metadata)
+        return bool(self.metadata) and is_human_only(self.metadata)
 
 
 class Namespace(Struct, frozen=True):

@@ -34,14 +34,15 @@ class _ForAgents:
 
     async def messages_with(self, search: MessageSearch) -> FoundMessages:
         found = await self._chats.messages_with(search)
-        return replace(found, hits=tuple(replace(hit, message=_message(hit.message)) for hit in found.hits))
+        hits = [replace(hit, message=_message(hit.message)) if hit.message.is_human_only else hit for hit in found.hits]
+        return replace(found, hits=tuple(hits))
 
     async def match_messages(self, search: ExactSearch) -> ExactFound:
         found = await self._chats.match_messages(search)
-        hits = (
+        hits = [
             replace(hit, message=_message(hit.message), snippet=HIDDEN) if hit.message.is_human_only else hit
             for hit in found.hits
-        )
+        ]
         return replace(found, hits=tuple(hits))
 
     async def get_message(self, message_id: str) -> Message:

@@ -121,7 +121,7 @@ PROMISES: tuple[Promise, ...] = (
         id="002.answer.ranking.many",
         says="All matches are ranked, however many there are.",
         tests=(f"{_STORED}test_of_words_that_are_everywhere_the_newest_come",),
-        differs="Of words that hundreds of thousands of messages hold, the newest come, and `note` says so.",
+        differs="Of words that tens of thousands of messages hold, the newest come, and `note` says so.",
     ),
     Promise(
         id="002.answer.empty",

@@ -41,7 +41,7 @@ from sources.storage.sqlite.items import Key, Stamp
 from sources.storage.sqlite.making import IndexMaker
 from sources.storage.sqlite.namespaces import create_namespace, delete_namespace, list_namespaces, rename_namespace
 from sources.storage.sqlite.substring import SUBSTRING_INDEX
-from sources.storage.sqlite.target import Filter, equal, json_list
+from sources.storage.sqlite.target import Filter, equal
 from sources.storage.sqlite.threads import NEXT_NUMBER, NEXT_POSITION, ThreadPutting, with_sender
 
 T = TypeVar("T")
@@ -74,9 +74,8 @@ class SqliteChats(Collection[Conversation]):
 
         def work(connection: sqlite3.Connection) -> FoundMessages:
             found = substring.find(connection, search, self._rules.scanned_rows_max)
-            messages = MESSAGES.numbered(connection, found.numbers)
-            titles = _titles(connection, found.numbers)
-            hits = [FoundMessage(message=message, title=titles[message.number]) for message in messages]
+            told = MESSAGES.numbered_beside(connection, found.numbers, _TITLE)
+            hits = [FoundMessage(message=message, title=title) for message, title in told]
             return FoundMessages(tuple(hits), found.is_complete)
 
         found = await self._read(work, search.deadline_ms)
@@ -372,25 +371,15 @@ def _with_character(connection: sqlite3.Connection, draft: ConversationDraft) ->
     return replace(draft, character_id=found[0] if found else None)
 
 
-# Messages that were found
-
-
-def _titles(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, str]:
-    """Of the conversations in which some messages stand, by the messages' numbers."""
-    rows = connection.execute(
-        "SELECT m.id, c.title FROM json_each(?) wanted CROSS JOIN messages m ON m.id = wanted.value "
-        "CROSS JOIN conversations c ON c.id = m.conversation_id",
-        (json_list(numbers),),
-    )
-    return dict(rows.fetchall())
+# Of the conversation in which a message stands.
+_TITLE = "SELECT c.title FROM conversations c WHERE c.id = messages.conversation_id"
 
 
 def _exact_found(connection: sqlite3.Connection, matches: Matches, *, is_complete: bool) -> ExactFound:
-    numbers = [match.number for match in matches.found]
-    titles = _titles(connection, numbers)
+    told = MESSAGES.numbered_beside(connection, [match.number for match in matches.found], _TITLE)
     hits = [
-        ExactHit(message=message, title=titles[message.number], snippet=match.snippet, rank=match.rank)
-        for match, message in zip(matches.found, MESSAGES.numbered(connection, numbers), strict=True)
+        ExactHit(message=message, title=title, snippet=match.snippet, rank=match.rank)
+        for match, (message, title) in zip(matches.found, told, strict=True)
     ]
     return ExactFound(hits=tuple(hits), read_as=matches.read_as, is_ranked=matches.is_ranked, is_complete=is_complete)
 

@@ -372,7 +372,7 @@ def _with_character(connection: sqlite3.Connection, draft: ConversationDraft) ->
 
 
 # Of the conversation in which a message stands.
-_TITLE = "SELECT c.title FROM conversations c WHERE c.id = messages.conversation_id"
+_TITLE = "c.title"
 
 
 def _exact_found(connection: sqlite3.Connection, matches: Matches, *, is_complete: bool) -> ExactFound:

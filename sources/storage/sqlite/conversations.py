@@ -66,12 +66,12 @@ MESSAGES = Items(
     forms=(Form("text_seg", lambda values: f"{values['sender']}: {values['content']}"),),
     index=CHATS_INDEX,
     derived=(
-        Derived("conversation_id", "SELECT c.uuid FROM conversations c WHERE c.id = messages.conversation_id"),
-        Derived("position", "position"),
-        Derived("number", "id"),
+        Derived("conversation_id", "c.uuid"),
+        Derived("position", "messages.position"),
+        Derived("number", "messages.id"),
     ),
-    alive="deleted = 0 AND EXISTS (SELECT 1 FROM conversations c WHERE c.id = messages.conversation_id "
-    "AND c.deleted = 0)",
+    joined="CROSS JOIN conversations c ON c.id = messages.conversation_id",
+    alive="messages.deleted = 0 AND c.deleted = 0",
 )
 
 # As the column has it of most messages, which need not be read.

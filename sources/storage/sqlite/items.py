@@ -99,7 +99,8 @@ def _maker(
 
 
 class Items(Generic[R]):
-    """One table of items. `hashed` are the columns that make the content hash, unless the collection computes it."""
+    """One table of items. `hashed` are the columns that make the content hash, unless the collection computes it;
+    `joined` brings the rows of another table that `derived` and `alive` ask."""
 
     def __init__(
         self,
@@ -113,6 +114,7 @@ class Items(Generic[R]):
         forms: Sequence[Form],
         index: TextIndex,
         derived: Sequence[Derived] = (),
+        joined: str = "",
         alive: str = "deleted = 0",
     ) -> None:
         self.table = table
@@ -128,16 +130,20 @@ class Items(Generic[R]):
         decoders = {one.name: one.decode for one in self._columns.values()}
         decoders |= {one.name: one.decode for one in derived} | {"tags": read_texts}
         self._made_of = _maker(record, (*stored, *(one.name for one in derived)), decoders)
-        fields = ", ".join((*stored, *(f"({one.sql})" for one in derived)))
-        self._where = where = f"FROM {table} WHERE {alive}"
+        own = tuple(f"{table}.{name}" for name in stored)
+        fields = ", ".join((*own, *(f"({one.sql})" for one in derived)))
+        rows = f"{table} {joined}"
+        self._where = where = f"FROM {rows} WHERE {alive}"
         self.live = f"SELECT {fields} {where}"
-        self._by_key = f"{self.live} AND {key} = ?"
-        self._by_uuid = f"{self.live} AND uuid = ?"
-        self._by_number = f"SELECT {fields} FROM {table} WHERE id = ?"
+        self._by_key = f"{self.live} AND {table}.{key} = ?"
+        self._by_uuid = f"{self.live} AND {table}.uuid = ?"
+        self._by_number = f"SELECT {fields} FROM {rows} WHERE {table}.id = ?"
         # CROSS JOIN: SQLite keeps this order, and so that of the numbers.
         wanted = "(SELECT value AS wanted FROM json_each(?))"
-        self._by_numbers = f"SELECT {fields}, ({{beside}}) FROM {wanted} CROSS JOIN {table} ON id = wanted"
-        self._row = f"SELECT id, {', '.join(stored)} {where} AND {key} = ?"
+        self._by_numbers = (
+            f"SELECT {fields}, ({{beside}}) FROM {wanted} CROSS JOIN {table} ON {table}.id = wanted {joined}"
+        )
+        self._row = f"SELECT {table}.id, {', '.join(own)} {where} AND {table}.{key} = ?"
         self._row_names = ("id", *stored)
         self._number = f"SELECT id FROM {table} WHERE {key} = ?"
 
@@ -181,7 +187,7 @@ class Items(Generic[R]):
         age: str = "last_modified",
     ) -> Page[R]:
         """Of the live items under a condition, newest first."""
-        newest = f"{self.live} AND {condition} ORDER BY {age} DESC, id DESC LIMIT ? OFFSET ?"
+        newest = f"{self.live} AND {condition} ORDER BY {age} DESC, {self.table}.id DESC LIMIT ? OFFSET ?"
         rows = connection.execute(newest, (*parameters, count(limit), count(offset))).fetchall()
         total = connection.execute(f"SELECT count(*) {self._where} AND {condition}", parameters).fetchone()[0]
         return Page(tuple(self.record(row) for row in rows), total)

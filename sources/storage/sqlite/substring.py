@@ -146,10 +146,11 @@ class _Finder:
         found: list[int] = []
         if not self._limit:
             return Numbers(())
+        text, in_titles, limit = self._text, self._search.in_titles, self._limit
         for number, content, title in islice(rows, rows_max):
-            if self._text in content.casefold() or (self._search.in_titles and self._text in title.casefold()):
+            if text in content.casefold() or (in_titles and text in title.casefold()):
                 found.append(number)
-                if len(found) == self._limit:
+                if len(found) == limit:
                     return Numbers(tuple(found))
         return Numbers(tuple(found), is_complete=rows.fetchone() is None)
 

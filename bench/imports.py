@@ -30,8 +30,8 @@ from bench.reading_desk import user_id_of
 from config.paths import DataRoot
 from config.settings import Settings
 from sources.importers.arrivals import Arrival, ConversationArrival, Mark, NoteArrival
-from sources.importers.importer import Importer, Limits, Progress
-from sources.importers.intake import Found, Meter, take_all
+from sources.importers.importer import Found, Importer, Limits, Progress
+from sources.importers.intake import Meter, take_all
 from sources.storage.contract import ConversationDraft, MessageDraft, NoteDraft
 from sources.storage.sqlite import SqliteLibraries
 from sources.storage.sqlite.index import TextIndex, drain

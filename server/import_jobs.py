@@ -23,8 +23,8 @@ from config.errors import DiskFull, FlorilegiumError, NotFound, StorageError, Un
 from config.paths import DataRoot, UserId
 from config.settings import Settings
 from sources.importers.finding import find
-from sources.importers.importer import Importer
-from sources.importers.intake import Found, Meter, Problem, Summary, limits_of, take_all
+from sources.importers.importer import Found, Importer
+from sources.importers.intake import Meter, Problem, Summary, limits_of, take_all
 from sources.storage.contract import Libraries
 
 State = Literal["running", "done", "cancelled", "failed"]

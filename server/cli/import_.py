@@ -15,22 +15,29 @@ from server.cli.options import Given, SettingsCommand, json_option, setting_opti
 from server.cli.output import print_json
 from server.cli.paint import dim, harmless, say
 from sources.importers.finding import find
-from sources.importers.intake import Found, Meter, Problem, Summary, limits_of, take_all
+from sources.importers.importer import Found
+from sources.importers.intake import OUTCOMES, Meter, Problem, Summary, limits_of, take_all
 from sources.importers.registry import importers
 
-_OUTCOMES = ("new", "updated", "unchanged", "deleted", "refused")
-_ASKED_FOR = _OUTCOMES[:3]
+_ASKED_FOR = OUTCOMES[:3]
 
 
 @click.command("import", cls=SettingsCommand)
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(path_type=Path))
 @click.option("--format", "format_name", help="Read everything as this format. Default: what the content looks like.")
 @click.option("--dry-run", is_flag=True, help="Read everything and write nothing.")
+@click.option("--again", is_flag=True, help="Read files that came before and have not changed, too.")
 @user_option
 @json_option
 @setting_options("data_dir", "single_user_name")
 def import_(
-    given: Given, paths: tuple[Path, ...], format_name: str | None, dry_run: bool, user: str | None, as_json: bool
+    given: Given,
+    paths: tuple[Path, ...],
+    format_name: str | None,
+    dry_run: bool,
+    again: bool,
+    user: str | None,
+    as_json: bool,
 ) -> None:
     """Bring exports, files and folders into a library.
 
@@ -40,7 +47,7 @@ def import_(
     """
     settings = given.load().settings
     founds = list(find(paths, limits_of(settings), importers(), format_name))
-    summary = asyncio.run(_import(settings, founds, user, is_rehearsal=dry_run))
+    summary = asyncio.run(_import(settings, founds, user, is_rehearsal=dry_run, reads_again=again))
     if as_json:
         print_json(asdict(summary))
     else:
@@ -50,14 +57,14 @@ def import_(
 
 
 async def _import(
-    settings: Settings, founds: list[Found | Problem], user: str | None, *, is_rehearsal: bool
+    settings: Settings, founds: list[Found | Problem], user: str | None, *, is_rehearsal: bool, reads_again: bool
 ) -> Summary:
     meter = Meter()
     if is_rehearsal:
         async with shown(meter):
             return await take_all(None, founds, settings, meter)
     async with open_local(settings, user) as local, local.libraries.library(local.context) as library, shown(meter):
-        return await take_all(library, founds, settings, meter)
+        return await take_all(library, founds, settings, meter, reads_again=reads_again)
 
 
 def exit_code(summary: Summary) -> int:
@@ -86,7 +93,7 @@ def report(summary: Summary, *, is_rehearsal: bool) -> Iterator[str]:
 def _table(summary: Summary) -> Iterator[str]:
     """Columns for what did not happen are left out, unless they are those that everybody asks for."""
     kinds = sorted(summary.kinds.items())
-    shown = [name for name in _OUTCOMES if name in _ASKED_FOR or any(getattr(counts, name) for _, counts in kinds)]
+    shown = [name for name in OUTCOMES if name in _ASKED_FOR or any(getattr(counts, name) for _, counts in kinds)]
     rows = [("", *shown), *((kind, *(f"{getattr(counts, name):,}" for name in shown)) for kind, counts in kinds)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for kind, *cells in rows if kinds else ():

@@ -6,13 +6,16 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
+from unicodedata import east_asian_width
 
 import click
 
-from server.cli.paint import clock, harmless, terminal_columns
+from server.cli.paint import clock, dim, harmless, say, terminal_columns, wants_colour
 from sources.importers.intake import Meter
 
 _BAR_CELLS = 24
+_EIGHTHS = " ▏▎▍▌▋▊▉"
 _FILE_CELLS_MIN = 8
 _DRAWN_EVERY_S = 0.2
 _SAID_EVERY_S = 10.0
@@ -24,7 +27,8 @@ _UNITS = ("B", "KB", "MB", "GB", "TB")
 @asynccontextmanager
 async def shown(meter: Meter, *, is_terminal: bool | None = None) -> AsyncIterator[None]:
     """On stderr: what a command prints for programs stays alone on stdout."""
-    drawing = asyncio.create_task(_draw(meter) if _reads_terminal(is_terminal) else _say(meter))
+    begun = time.monotonic()
+    drawing = asyncio.create_task(_draw(meter, begun) if _reads_terminal(is_terminal) else _say(meter))
     try:
         yield
     finally:
@@ -32,24 +36,55 @@ async def shown(meter: Meter, *, is_terminal: bool | None = None) -> AsyncIterat
         await asyncio.wait([drawing])
         if _reads_terminal(is_terminal):
             click.echo(_ERASE_LINE, err=True, nl=False, color=True)
+            if meter.items:
+                say(dim(_ending(meter, time.monotonic() - begun)), err=True)
 
 
 def line(meter: Meter, elapsed_s: float, columns: int) -> str:
     """One line that fits, the least important last: it is the file that is cut."""
+    return "".join(text for text, _ in _parts(meter, elapsed_s, columns))
+
+
+def _parts(meter: Meter, elapsed_s: float, columns: int) -> list[tuple[str, dict[str, Any]]]:
+    """The line in pieces, each with its colours. Where there is room for less than all, no piece is painted."""
     done = min(1.0, meter.bytes_read / meter.bytes_total) if meter.bytes_total else 0.0
-    full = int(done * _BAR_CELLS)
-    parts = [
-        "\N{FULL BLOCK}" * full + "\N{LIGHT SHADE}" * (_BAR_CELLS - full),
-        f"{done:4.0%}",
-        f"{size(meter.bytes_read)} of {size(meter.bytes_total)}",
-        f"{meter.items:,} items",
-        f"{meter.items / elapsed_s if elapsed_s > 0 else 0:,.0f}/s",
-        f"{clock(elapsed_s * (1 - done) / done) if done else '--:--'} left",
-    ]
-    told = "  ".join(parts)
-    room = columns - len(told) - 3
-    file = harmless(meter.file).replace("\n", " ")
-    return f"{told}  {file[:room]}" if room >= _FILE_CELLS_MIN else told[: max(0, columns - 1)]
+    full, rest = _bar(done)
+    left = clock(elapsed_s * (1 - done) / done) if done else "--:--"
+    told = (
+        f" {done:4.0%}  {size(meter.bytes_read)} of {size(meter.bytes_total)}  {meter.items:,} items  "
+        f"{_rate(meter.items, elapsed_s)}  {left} left"
+    )
+    room = columns - len(full + rest + told) - 3
+    if room < 0:
+        return [((full + rest + told)[: max(0, columns - 1)], {})]
+    file = _cut(harmless(meter.file).replace("\n", " "), room) if room >= _FILE_CELLS_MIN else ""
+    return [(full, {"fg": "cyan"}), (rest, {"dim": True}), (told, {}), (f"  {file}" if file else "", {"dim": True})]
+
+
+def _bar(done: float) -> tuple[str, str]:
+    """In eighths of a cell, so that it moves though the file is large."""
+    cells, eighths = divmod(int(done * _BAR_CELLS * 8), 8)
+    full = "\N{FULL BLOCK}" * cells + (_EIGHTHS[eighths] if eighths else "")
+    return full, "\N{LIGHT SHADE}" * (_BAR_CELLS - len(full))
+
+
+def _cut(text: str, cells: int) -> str:
+    """As much of a text as stands in so many cells; Chinese characters take two."""
+    taken = 0
+    for at, character in enumerate(text):
+        taken += 2 if east_asian_width(character) in "WF" else 1
+        if taken > cells:
+            return text[:at]
+    return text
+
+
+def _rate(items: int, elapsed_s: float) -> str:
+    return f"{items / elapsed_s if elapsed_s > 0 else 0:,.0f}/s"
+
+
+def _ending(meter: Meter, elapsed_s: float) -> str:
+    """What is left of the line when all is done."""
+    return f"{size(meter.bytes_read)}, {meter.items:,} items in {clock(elapsed_s)} ({_rate(meter.items, elapsed_s)})"
 
 
 def size(count: int) -> str:
@@ -62,10 +97,11 @@ def size(count: int) -> str:
     return f"{amount:.1f} {unit}" if unit not in ("B", "KB") else f"{amount:.0f} {unit}"
 
 
-async def _draw(meter: Meter) -> None:
-    begun = time.monotonic()
+async def _draw(meter: Meter, begun: float) -> None:
     while True:
-        drawn = line(meter, time.monotonic() - begun, terminal_columns(_STDERR))
+        parts = _parts(meter, time.monotonic() - begun, terminal_columns(_STDERR))
+        # What erases the line steers the terminal, whatever is thought of colours there.
+        drawn = "".join(click.style(text, **style) if wants_colour() else text for text, style in parts)
         click.echo(f"{_ERASE_LINE}{drawn}", err=True, nl=False, color=True)
         await asyncio.sleep(_DRAWN_EVERY_S)
 

@@ -23,11 +23,11 @@ _SOURCE_COLOURS = {"notes": "green", "media": "magenta", "chats": "cyan", "chara
 
 def say(text: str = "", *, err: bool = False) -> None:
     """Prints; click leaves the colours out where no terminal reads, and we where https://no-color.org is asked for."""
-    click.echo(text, err=err, color=_wants_colour(os.environ))
+    click.echo(text, err=err, color=None if wants_colour() else False)
 
 
-def _wants_colour(environ: Mapping[str, str]) -> bool | None:
-    return False if environ.get("NO_COLOR") else None
+def wants_colour() -> bool:
+    return not os.environ.get("NO_COLOR")
 
 
 def harmless(text: str) -> str:

@@ -288,4 +288,6 @@ def _short(value: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     return kept
 
 
-IMPORTER = Importer(name=_NAME, title="ChatGPT export", recognises=_recognises, read=_read, suffixes=(".zip", ".json"))
+IMPORTER = Importer(
+    name=_NAME, title="ChatGPT export", recognises=_recognises, read=_read, suffixes=(".zip", ".json"), edition=1
+)

@@ -268,5 +268,5 @@ def _document(found: _Document, project: str, key: str, limits: Limits) -> Arriv
 
 
 IMPORTER = Importer(
-    name=_NAME, title="Claude.ai export", recognises=_recognises, read=_read, suffixes=(".zip", ".json")
+    name=_NAME, title="Claude.ai export", recognises=_recognises, read=_read, suffixes=(".zip", ".json"), edition=1
 )

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from config.errors import FlorilegiumError, InvalidParams, TooLarge
 from sources.importers.archives import is_zip, open_archive
-from sources.importers.importer import Importer, Limits, Sight
-from sources.importers.intake import Found, Problem
+from sources.importers.importer import Found, Importer, Limits, Sight
+from sources.importers.intake import Problem
 from sources.importers.registry import importer_named, recognise
 from sources.importers.sight import files_in, look
 

@@ -56,3 +56,17 @@ class Importer(Struct, frozen=True, kw_only=True):
     read: Callable[[Path, Limits, Progress, Mark | None], Iterator[Arrival]]
     # Of files that are found in a folder, those that this format may read, as lower-case suffixes.
     suffixes: tuple[str, ...] = ()
+    # Above 0 where all it reads stands in its one file, which need not be read again as long as it is the same. To be
+    # raised when it reads something more, or otherwise.
+    edition: int = 0
+
+
+class Found(Struct, frozen=True):
+    """A file, or a folder that is read as one, and who reads it. `name` is what the summary calls it. Without a place
+    of its own it is read from its beginning: it could not be known again."""
+
+    path: Path
+    name: str
+    importer: Importer
+    size_bytes: int
+    has_place: bool = True

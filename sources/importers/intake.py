@@ -5,11 +5,8 @@ completed by the next one. An item that cannot be taken is told and keeps no oth
 """
 
 import asyncio
-import os
 from collections.abc import Generator, Iterator, Sequence
-from hashlib import sha256
-from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -33,9 +30,11 @@ from sources.importers.arrivals import (
     Reached,
     Skipped,
 )
-from sources.importers.importer import Importer, Limits
+from sources.importers.importer import Found, Limits
+from sources.importers.known_files import Known, bookmark_of, digest_of, find_known, remember
 from sources.storage.contract import Library, MessageDraft, Outcome, Put, Thread
 
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 _SHOWN_CHARS = 80
 
 
@@ -45,17 +44,6 @@ class Batching(Struct, frozen=True):
     rows: int
     chars: int
     problems_max: int
-
-
-class Found(Struct, frozen=True):
-    """A file, or a folder that is read as one, and who reads it. `name` is what the summary calls it. Without a place
-    of its own it is read from its beginning: it could not be known again."""
-
-    path: Path
-    name: str
-    importer: Importer
-    size_bytes: int
-    has_place: bool = True
 
 
 class Problem(Struct, frozen=True):
@@ -79,8 +67,8 @@ class Counts(Struct):
     def total(self) -> int:
         return self.new + self.updated + self.unchanged + self.deleted + self.refused
 
-    def add(self, outcome: Outcome) -> None:
-        setattr(self, outcome, getattr(self, outcome) + 1)
+    def add(self, outcome: Outcome, count: int = 1) -> None:
+        setattr(self, outcome, getattr(self, outcome) + count)
 
 
 class Summary(Struct, kw_only=True):
@@ -94,11 +82,26 @@ class Summary(Struct, kw_only=True):
     skipped: dict[str, int] = {}
     problems: list[Problem] = []
 
+    @property
+    def missing(self) -> int:
+        return self.unread + self.broken
+
     def counts(self, kind: str) -> Counts:
         return self.kinds.setdefault(kind, Counts())
 
-    def skip(self, reason: str) -> None:
-        self.skipped[reason] = self.skipped.get(reason, 0) + 1
+    def skip(self, reason: str, count: int = 1) -> None:
+        self.skipped[reason] = self.skipped.get(reason, 0) + count
+
+    def add(self, other: "Summary") -> None:
+        self.files += other.files
+        self.unread += other.unread
+        self.broken += other.broken
+        self.problems += other.problems
+        for reason, count in other.skipped.items():
+            self.skip(reason, count)
+        for kind, counts in other.kinds.items():
+            for outcome in OUTCOMES:
+                self.counts(kind).add(outcome, getattr(counts, outcome))
 
 
 class Meter(Struct):
@@ -115,18 +118,49 @@ class Intake:
     counts as new."""
 
     def __init__(
-        self, library: Library | None, limits: Limits, batching: Batching, meter: Meter, summary: Summary
+        self,
+        library: Library | None,
+        limits: Limits,
+        batching: Batching,
+        meter: Meter,
+        *,
+        reads_again: bool,
     ) -> None:
+        self.total = Summary()
         self._library = library
+        self._reads_again = reads_again
         self._limits = limits
         self._batching = batching
         self._meter = meter
-        self._summary = summary
+        # Of the file that is being taken.
+        self._summary = Summary()
 
     async def take(self, found: Found) -> None:
-        """One file. The next batch is read while the last one is written."""
+        """One file; nothing of it, where it is known to have come whole."""
         self._meter.file = found.name
         before = self._meter.bytes_read
+        self._summary = Summary(files=1)
+        bookmarks = None if self._library is None or self._reads_again else self._library.bookmarks
+        digest = None if bookmarks is None else await digest_of(found, self._limits.file_max_bytes)
+        if bookmarks is None or digest is None:
+            await self._read(found, before)
+        elif known := await find_known(bookmarks, found, digest):
+            self._count_known(known)
+        else:
+            await self._read(found, before)
+            if not self._summary.missing:
+                await remember(bookmarks, found, _known(digest, self._summary))
+        self._meter.bytes_read = before + found.size_bytes
+        self.total.add(self._summary)
+
+    def _count_known(self, known: Known) -> None:
+        self._summary.skipped = known.skipped
+        for kind, count in known.kinds.items():
+            self._summary.counts(kind).unchanged = count
+            self._meter.items += count
+
+    async def _read(self, found: Found, before: int) -> None:
+        """The next batch is read while the last one is written."""
         limits = replace(self._limits, has_place=found.has_place)
         reading = _Reading(found, limits, self._batching, await self._mark(found), self._moved(before))
         ahead = asyncio.create_task(asyncio.to_thread(reading.next_batch))
@@ -139,23 +173,28 @@ class Intake:
             # A thread cannot be stopped; it ends with its batch, and only then may the file be closed.
             await asyncio.wait([ahead])
             reading.close()
-        self._meter.bytes_read = before + found.size_bytes
-        self._summary.files += 1
         if batch.failure:
             self._summary.unread += 1
-            self.tell(Problem(found.name, "", batch.failure))
+            self._tell(Problem(found.name, "", batch.failure))
 
-    def tell(self, problem: Problem) -> None:
-        if len(self._summary.problems) < self._batching.problems_max:
+    def miss(self, problem: Problem) -> None:
+        """A file that was looked for in vain."""
+        self._summary = Summary(unread=1)
+        self._tell(problem)
+        self.total.add(self._summary)
+
+    def _tell(self, problem: Problem) -> None:
+        if len(self.total.problems) + len(self._summary.problems) < self._batching.problems_max:
             self._summary.problems.append(problem)
 
     def _moved(self, before: int) -> "_Moved":
         return _Moved(self._meter, before)
 
     async def _mark(self, found: Found) -> Mark | None:
-        if self._library is None or not found.has_place:
+        """How far a file that grows was read before."""
+        if self._library is None or not found.has_place or found.importer.edition:
             return None
-        kept = await self._library.bookmarks.get(_bookmark(found))
+        kept = await self._library.bookmarks.get(bookmark_of(found))
         return None if kept is None else msgspec.json.decode(kept, type=Mark)
 
     async def _write(self, found: Found, batch: "Batch") -> None:
@@ -164,14 +203,14 @@ class Intake:
         for kind, items in batch.items.items():
             await self._put(found, kind, items)
         if batch.mark is not None and self._library is not None and found.has_place:
-            await self._library.bookmarks.put(_bookmark(found), msgspec.json.encode(batch.mark).decode())
+            await self._library.bookmarks.put(bookmark_of(found), msgspec.json.encode(batch.mark).decode())
 
     def _note(self, found: Found, one: Skipped | Broken) -> None:
         if isinstance(one, Skipped):
             self._summary.skip(one.reason)
             return
         self._summary.broken += 1
-        self.tell(Problem(found.name, one.place[:_SHOWN_CHARS], one.problem))
+        self._tell(Problem(found.name, one.place[:_SHOWN_CHARS], one.problem))
 
     async def _put(self, found: Found, kind: Kind, items: Sequence[Item]) -> None:
         try:
@@ -197,7 +236,7 @@ class Intake:
         self._summary.counts(kind).add(put.outcome)
         if put.outcome == "refused":
             self._summary.broken += 1
-            self.tell(Problem(found.name, _place(kind, item), put.problem))
+            self._tell(Problem(found.name, _place(kind, item), put.problem))
 
 
 class _Moved:
@@ -293,9 +332,8 @@ async def _put_many(library: Library | None, kind: Kind, items: Sequence[Any]) -
     return [(put, ()) for put in await collection.put_many([item.draft for item in items])]
 
 
-def _bookmark(found: Found) -> str:
-    """Of a file that grows: by its place, which the library need not know."""
-    return sha256(found.importer.name.encode() + b"\0" + os.fsencode(found.path.resolve())).hexdigest()
+def _known(digest: str, summary: Summary) -> Known:
+    return Known(digest, {kind: counts.total for kind, counts in summary.kinds.items()}, summary.skipped)
 
 
 def _rows(item: Item) -> int:
@@ -348,17 +386,20 @@ def batching_of(settings: Settings) -> Batching:
 
 
 async def take_all(
-    library: Library | None, founds: Sequence[Found | Problem], settings: Settings, meter: Meter
+    library: Library | None,
+    founds: Sequence[Found | Problem],
+    settings: Settings,
+    meter: Meter,
+    *,
+    reads_again: bool = True,
 ) -> Summary:
-    """Everything that was found, file after file. A file that cannot be read keeps no other from being read; a library
-    that cannot be written ends it."""
-    summary = Summary()
-    intake = Intake(library, limits_of(settings), batching_of(settings), meter, summary)
+    """Everything that was found, file after file: also files that came before and are the same, or not. A file that
+    cannot be read keeps no other from being read; a library that cannot be written ends it."""
+    intake = Intake(library, limits_of(settings), batching_of(settings), meter, reads_again=reads_again)
     meter.bytes_total = sum(found.size_bytes for found in founds if isinstance(found, Found))
     for found in founds:
         if isinstance(found, Problem):
-            summary.unread += 1
-            intake.tell(found)
+            intake.miss(found)
         else:
             await intake.take(found)
-    return summary
+    return intake.total

@@ -123,4 +123,5 @@ IMPORTER = Importer(
     title="Our own export (a folder, or a zip of it)",
     recognises=_recognises,
     read=_read,
+    edition=1,
 )

@@ -83,7 +83,9 @@ def test_a_terminal_sees_a_bar_and_a_program_does_not(program: Program) -> None:
         os.close(reading)
         os.close(writing)
     assert "\N{LIGHT SHADE}" in drawn or "\N{FULL BLOCK}" in drawn
-    assert drawn.endswith("\r\x1b[2K")
+    bar, _, ending = drawn.rpartition("\r\x1b[2K")
+    assert "\x1b[36m" in bar or "\x1b[2m" in bar
+    assert " items in 00:" in ending
 
 
 @pytest.mark.parametrize("columns", [20, 60, 80, 100, 200])
@@ -95,6 +97,27 @@ def test_the_bar_fits_its_line_and_says_what_is_left(columns: int) -> None:
     assert "\n" not in drawn
     if columns >= 100:
         assert " 25%  250.0 MB of 1.0 GB  30,000 items  500/s  03:00 left" in drawn
+
+
+@pytest.mark.parametrize(
+    ("read", "bar"),
+    [
+        (0, "░" * 24),
+        (1, "░" * 24),
+        (6, "▏" + "░" * 23),
+        (500, "█" * 12 + "░" * 12),
+        (999, "█" * 23 + "▉"),
+        (1_000, "█" * 24),
+    ],
+)
+def test_the_bar_moves_by_eighths_of_a_cell(read: int, bar: str) -> None:
+    assert line(Meter(bytes_total=1_000, bytes_read=read), 1.0, 100).partition(" ")[0] == bar
+
+
+def test_a_wide_name_takes_two_cells_a_character() -> None:
+    meter = Meter(bytes_total=1_000, bytes_read=500, file="聊天记录" * 30)
+    drawn = line(meter, 1.0, 120)
+    assert 117 <= len(drawn) + sum(map(drawn.count, "聊天记录")) < 120
 
 
 def test_a_bar_without_a_beginning_promises_nothing() -> None:

@@ -1,0 +1,127 @@
+"""Files that came whole and have not changed are not read again, unless somebody asks for it."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from config.settings import Settings
+from sources.importers.arrivals import Arrival, Mark, Reached
+from sources.importers.finding import find
+from sources.importers.importer import Importer, Limits, Progress
+from sources.importers.intake import Counts, Meter, Summary, limits_of, take_all
+from sources.importers.registry import importers
+from sources.storage.contract import NoteDraft
+from tests.sources.importers.lines import LINES, Line, write_lines
+from tests.sources.storage.desk import Desk, open_sqlite
+
+SETTINGS = Settings()
+
+
+class Reader:
+    """The format of the other tests without its marks, and the names of the files that it was given to read."""
+
+    def __init__(self) -> None:
+        self.read_files: list[str] = []
+        self.importer = Importer(
+            name="lines", title="", recognises=LINES.recognises, read=self._read, suffixes=LINES.suffixes, edition=1
+        )
+
+    def _read(self, path: Path, limits: Limits, progress: Progress, mark: Mark | None) -> Iterator[Arrival]:
+        assert mark is None
+        self.read_files.append(path.name)
+        return (one for one in LINES.read(path, limits, progress, None) if not isinstance(one, Reached))
+
+
+@pytest.fixture
+def reader() -> Reader:
+    return Reader()
+
+
+def notes(*numbers: int) -> list[Line]:
+    return [Line(note=NoteDraft(uuid=f"n{number}", title=f"Note {number}")) for number in numbers]
+
+
+async def take(
+    desk: Desk,
+    importer: Importer,
+    path: Path,
+    owner: str = "ada",
+    *,
+    reads_again: bool = False,
+    meter: Meter | None = None,
+) -> Summary:
+    founds = list(find([path], limits_of(SETTINGS), [importer]))
+    async with desk.library(owner) as library:
+        return await take_all(library, founds, SETTINGS, meter or Meter(), reads_again=reads_again)
+
+
+async def test_a_file_that_is_the_same_is_counted_and_not_read(tmp_path: Path, reader: Reader) -> None:
+    file = write_lines(tmp_path / "a.lines", *notes(1, 2), Line(skip="empty"))
+    meter = Meter()
+    async with open_sqlite(tmp_path / "data") as desk:
+        await take(desk, reader.importer, file)
+        os.utime(file, (1, 1))
+        again = await take(desk, reader.importer, file, meter=meter)
+
+    assert reader.read_files == ["a.lines"]
+    assert again == Summary(files=1, kinds={"notes": Counts(unchanged=2)}, skipped={"empty": 1})
+    assert (meter.items, meter.bytes_read) == (2, file.stat().st_size)
+
+
+async def test_what_is_new_in_a_file_comes(tmp_path: Path, reader: Reader) -> None:
+    file = write_lines(tmp_path / "a.lines", *notes(1, 2))
+    async with open_sqlite(tmp_path / "data") as desk:
+        await take(desk, reader.importer, file)
+        write_lines(file, *notes(1, 3))
+        changed = await take(desk, reader.importer, file)
+        known = await take(desk, reader.importer, file)
+
+    assert changed.kinds == {"notes": Counts(new=1, unchanged=1)}
+    assert known.kinds == {"notes": Counts(unchanged=2)}
+    assert len(reader.read_files) == 2
+
+
+async def test_a_file_is_read_again_when_asked_for(tmp_path: Path, reader: Reader) -> None:
+    file = write_lines(tmp_path / "a.lines", *notes(1))
+    async with open_sqlite(tmp_path / "data") as desk:
+        await take(desk, reader.importer, file)
+        async with desk.library("ada") as ada:
+            await ada.notes.purge("n1")
+        kept_out = await take(desk, reader.importer, file)
+        brought_back = await take(desk, reader.importer, file, reads_again=True)
+
+    assert kept_out.kinds == {"notes": Counts(unchanged=1)}
+    assert brought_back.kinds == {"notes": Counts(new=1)}
+
+
+async def test_a_copy_elsewhere_another_edition_and_another_user_read_it_again(tmp_path: Path, reader: Reader) -> None:
+    file = write_lines(tmp_path / "a.lines", *notes(1))
+    copy = write_lines(tmp_path / "b.lines", *notes(1))
+    async with open_sqlite(tmp_path / "data") as desk:
+        await take(desk, reader.importer, file)
+        await take(desk, reader.importer, copy)
+        await take(desk, replace(reader.importer, edition=2), file)
+        other = await take(desk, reader.importer, file, "ben")
+
+    assert reader.read_files == ["a.lines", "b.lines", "a.lines", "a.lines"]
+    assert other.kinds == {"notes": Counts(new=1)}
+
+
+@pytest.mark.parametrize("line", [Line(note=NoteDraft(uuid="n2", title="\0")), Line(end="it ends here")])
+async def test_a_file_that_did_not_come_whole_is_read_again(tmp_path: Path, reader: Reader, line: Line) -> None:
+    file = write_lines(tmp_path / "a.lines", *notes(1), line)
+    async with open_sqlite(tmp_path / "data") as desk:
+        first = await take(desk, reader.importer, file)
+        again = await take(desk, reader.importer, file)
+
+    assert len(reader.read_files) == 2
+    assert first.missing == again.missing == 1
+    assert again.problems == first.problems
+
+
+def test_formats_of_one_file_that_take_long_to_read_are_known_again() -> None:
+    known = {importer.name for importer in importers() if importer.edition}
+    assert known == {"chatgpt", "claude_ai", "documents", "own_export"}

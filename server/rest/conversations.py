@@ -280,6 +280,8 @@ def _delete(runtime: Runtime) -> Operation:
         input=DeleteRequest,
         answer=Done,
         run=run,
+        # What came in one import may go in one deletion.
+        deadline_ms=round(runtime.settings.import_deadline_s * 1000),
         tools=WRITING_TOOLS,
         scope=WRITE,
         refusals=frozenset((404,)),

@@ -55,7 +55,7 @@ class SqliteChats(Collection[Conversation]):
         super().__init__(database, rules, client_id)
         self._maker = maker
 
-    async def _write(self, work: Callable[[sqlite3.Connection, Stamp], T]) -> T:
+    async def _write(self, work: Callable[[sqlite3.Connection, Stamp], T], more_ms: int = 0) -> T:
         """With the indexes that were made on demand, which follow in the same transaction as the others."""
 
         def followed(connection: sqlite3.Connection, stamp: Stamp) -> T:
@@ -64,7 +64,7 @@ class SqliteChats(Collection[Conversation]):
             EXACT_INDEX.follow(connection)
             return result
 
-        return await super()._write(followed)
+        return await super()._write(followed, more_ms)
 
     async def search(self, search: Search) -> Found:
         return await self._search(TARGET, search)
@@ -250,7 +250,7 @@ class SqliteChats(Collection[Conversation]):
         return await self._write(work)
 
     async def delete(self, conversation_id: str, expected_version: int | None = None) -> None:
-        await self._delete(conversation_id, expected_version)
+        await self._delete(conversation_id, expected_version, more_ms=await self._removal_ms(conversation_id))
 
     async def delete_message(self, message_id: str, expected_version: int | None = None) -> None:
         def work(connection: sqlite3.Connection, stamp: Stamp) -> None:
@@ -263,7 +263,18 @@ class SqliteChats(Collection[Conversation]):
             connection.execute(_KEEP_NUMBER)
             self.items.purge(connection, conversation_id)
 
-        await self._write(work)
+        await self._write(work, await self._removal_ms(conversation_id))
+
+    async def _removal_ms(self, conversation_id: str) -> int:
+        """The time it may take, beyond that of any write, to remove a conversation from all indexes: it is one
+        transaction, because half a conversation would help nobody."""
+
+        def work(connection: sqlite3.Connection) -> int:
+            number = self.items.number(connection, conversation_id)
+            messages: int = connection.execute(_COUNT, (number,)).fetchone()[0]
+            return messages * _REMOVAL_MS_EACH
+
+        return await self._read(work)
 
     async def last_number(self, conversation_id: str) -> int:
         return await self._read(
@@ -319,6 +330,9 @@ class SqliteChats(Collection[Conversation]):
 
 
 _KEEP_NUMBER = f"INSERT OR REPLACE INTO state SELECT 'last_message_number', CAST(({NEXT_NUMBER}) - 1 AS TEXT)"
+_COUNT = "SELECT count(*) FROM messages WHERE conversation_id = ?"
+# Several times what it takes with all indexes of messages on a machine of 2026.
+_REMOVAL_MS_EACH = 1
 _LAST_NUMBER = "SELECT id FROM messages WHERE conversation_id = ? ORDER BY position DESC LIMIT 1"
 
 

@@ -45,9 +45,11 @@ class Collection(Generic[R]):
     async def _read(self, work: Work[T], deadline_ms: int | None = None) -> T:
         return await self._database.read(self.source, work, deadline_ms)
 
-    async def _write(self, work: Callable[[sqlite3.Connection, Stamp], T]) -> T:
+    async def _write(self, work: Callable[[sqlite3.Connection, Stamp], T], more_ms: int = 0) -> T:
         stamp = Stamp(self._client_id, time_of(self._rules.clock()))
-        return await self._database.write(self.source, self.items.index, lambda connection: work(connection, stamp))
+        return await self._database.write(
+            self.source, self.items.index, lambda connection: work(connection, stamp), more_ms
+        )
 
     async def _search(self, target: Target, search: Search) -> Found:
         limit = self._rules.ranked_rows_max
@@ -153,7 +155,9 @@ class Collection(Generic[R]):
 
         return await self._write(work)
 
-    async def _delete(self, key: Key, expected_version: int | None, idempotency_key: str | None = None) -> None:
+    async def _delete(
+        self, key: Key, expected_version: int | None, idempotency_key: str | None = None, more_ms: int = 0
+    ) -> None:
         def work(connection: sqlite3.Connection, stamp: Stamp) -> None:
             def make() -> Sequence[str]:
                 self.items.delete(connection, key, expected_version, stamp)
@@ -161,7 +165,7 @@ class Collection(Generic[R]):
 
             self._once(connection, idempotency_key, ("delete", key, expected_version), make)
 
-        await self._write(work)
+        await self._write(work, more_ms)
 
     async def _purge(self, key: Key) -> None:
         await self._write(lambda connection, _stamp: self.items.purge(connection, key))

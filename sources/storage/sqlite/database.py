@@ -54,9 +54,10 @@ class Database:
         except (sqlite3.Error, TimeoutError) as error:
             raise translate(error, source, deadline_ms) from error
 
-    async def write(self, source: str, index: TextIndex, work: Work[T]) -> T:
-        """Run the work in one transaction, and let the index follow in the same."""
-        deadline_ms = self._engine.deadline_ms
+    async def write(self, source: str, index: TextIndex, work: Work[T], more_ms: int = 0) -> T:
+        """Run the work in one transaction, and let the index follow in the same. What is known to be large is given
+        more time than the settings say."""
+        deadline_ms = self._engine.deadline_ms + more_ms
         due = time.monotonic() + deadline_ms / 1000
         try:
             async with asyncio.timeout(deadline_ms / 1000) as waiting:

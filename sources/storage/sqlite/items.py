@@ -210,6 +210,17 @@ class Items(Generic[R]):
         """The stored values of a live item, by column."""
         return dict(zip(self._row_names, self._found(connection, self._row, key), strict=True))
 
+    def held(self, connection: sqlite3.Connection, key: Key, expected_version: int | None) -> dict[str, Any]:
+        """The same, if it is of the version that somebody expects."""
+        held = self.row(connection, key)
+        if expected_version is not None and expected_version != held["version"]:
+            raise Conflict(
+                f"{self.kind} {held['uuid']!r} was changed meanwhile: it has version {held['version']}, "
+                f"expected was {expected_version}",
+                {"version": held["version"], "expected_version": expected_version},
+            )
+        return held
+
     # Writing
 
     def insert(
@@ -243,8 +254,7 @@ class Items(Generic[R]):
         **extra: SqlValue,
     ) -> int:
         """Set what the draft sets; what it leaves unset stays."""
-        held = self.row(connection, key)
-        self._require_version(held, expected_version)
+        held = self.held(connection, key, expected_version)
         changes = self._cleaned(draft, limits) | extra
         if changes.pop("uuid", held["uuid"]) != held["uuid"]:
             raise refusal("uuid", "another one", f"none, or {held['uuid']!r}: an item keeps its own")
@@ -261,8 +271,7 @@ class Items(Generic[R]):
 
     def delete(self, connection: sqlite3.Connection, key: Key, expected_version: int | None, stamp: Stamp) -> int:
         """Hide it everywhere; it is there until it is purged."""
-        held = self.row(connection, key)
-        self._require_version(held, expected_version)
+        held = self.held(connection, key, expected_version)
         version = held["version"] + 1
         changes: Values = {"deleted": 1, "version": version, "last_modified": stamp.time, "client_id": stamp.client_id}
         _update(connection, self.table, held["id"], changes)
@@ -315,14 +324,6 @@ class Items(Generic[R]):
             return
         links = [(fold_tag(tag), number) for tag in read_texts(values["tags"])]
         connection.executemany(f"INSERT INTO {self.table}_tags VALUES (?, ?)", links)
-
-    def _require_version(self, held: Mapping[str, Any], expected: int | None) -> None:
-        if expected is not None and expected != held["version"]:
-            raise Conflict(
-                f"{self.kind} {held['uuid']!r} was changed meanwhile: it has version {held['version']}, "
-                f"expected was {expected}",
-                {"version": held["version"], "expected_version": expected},
-            )
 
 
 def _kept(draft: Struct, limits: Limits) -> Values:

@@ -145,6 +145,18 @@ async def test_the_messages_of_a_deleted_conversation_are_hidden_everywhere(ada:
             await gone
 
 
+async def test_a_long_conversation_is_given_the_time_that_its_end_takes(open_desk: OpenDesk) -> None:
+    async with open_desk() as desk, desk.library("ada") as ada:
+        conversation = await ada.chats.create(ConversationDraft(title="Tea"), said(*["tea and cake " * 20] * 4_000))
+    # Far too little for any write of that size.
+    async with open_desk(library_deadline_ms=10) as desk, desk.library("ada") as ada:
+        await ada.chats.delete(conversation.id)
+        assert await found_texts(ada, "tea") == []
+        await ada.chats.purge(conversation.id)
+        with pytest.raises(NotFound):
+            await ada.chats.purge(conversation.id)
+
+
 async def test_a_conversation_is_found_by_its_title_with_how_it_begins(ada: Library) -> None:
     conversation = await ada.chats.create(ConversationDraft(title="Tea ceremony"), said("Hello", "Sit down"))
     [hit] = (await ada.chats.search(ask("ceremony"))).hits

@@ -15,7 +15,7 @@ import msgspec
 from cachetools import LRUCache
 from loguru import logger
 
-from auth.signing_keys import Fetch, KeyTable, SigningKey
+from auth.key_table import Fetch, KeyTable, SigningKey
 from config.errors import Unavailable
 from config.settings import Settings
 

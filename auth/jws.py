@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from auth.signing_keys import SigningKey
+from auth.key_table import SigningKey
 from config.errors import ConfigurationError
 
 # RFC 7518 section 3.3 asks for 2048 bits; the upper bound keeps one verification under a few milliseconds.

@@ -18,8 +18,9 @@ from loguru import logger
 from msgspec import Struct
 
 from auth.arguments import TEXT_MAX_CHARS, is_plain, require_plain, require_scopes
+from auth.key_table import SigningKey, SigningKeys
 from auth.principal import ClientId
-from auth.signing_keys import SigningKey, SigningKeys, accepted_algorithms
+from auth.signing_keys import accepted_algorithms
 from config.errors import ConfigurationError, InvalidParams, Unauthenticated
 from config.settings import Settings
 

@@ -8,7 +8,8 @@ from msgspec import Struct
 
 from aggregator.passages import Passage
 from config.errors import RateLimited
-from server.chat.upstream import Reply, Upstream, UpstreamFailed
+from server.chat.reply import Reply, UpstreamFailed
+from server.chat.upstream import Upstream
 from server.chat.wording import TextFile, instructions
 from sources.conversations.completions import Completion, read_completion
 from sources.conversations.turns import TurnLimits

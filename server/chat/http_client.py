@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import h11
 
-from server.chat.upstream import Reply, UpstreamFailed, UpstreamSilent
+from server.chat.reply import Reply, UpstreamFailed, UpstreamSilent
 
 T = TypeVar("T")
 _READ_BYTES = 64 * 1024

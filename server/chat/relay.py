@@ -15,7 +15,8 @@ from starlette.types import Receive, Scope, Send
 from auth.principal import Principal
 from config.errors import FlorilegiumError, Unavailable
 from server.chat.problems import problem_event
-from server.chat.upstream import Reply, Upstream, UpstreamFailed
+from server.chat.reply import Reply, UpstreamFailed
+from server.chat.upstream import Upstream
 from server.doors.presence import Presence
 from server.protocol.failures import log_failure
 from sources.conversations.completions import Completion, EventReader, read_completion

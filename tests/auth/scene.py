@@ -4,9 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from auth.authenticator import Authenticator
+from auth.key_table import Fetch
 from auth.rate_limits import limits_of
 from auth.registry import Registry
-from auth.signing_keys import Fetch, signing_keys
+from auth.signing_keys import signing_keys
 from auth.tokens import JwtVerifier
 from config.settings import Settings, check
 

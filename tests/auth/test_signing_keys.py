@@ -8,7 +8,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed448, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from auth.signing_keys import SigningKeys, accepted_algorithms, signing_keys
+from auth.key_table import SigningKeys
+from auth.signing_keys import accepted_algorithms, signing_keys
 from config.errors import ConfigurationError
 from tests.auth.issuers import b64, eddsa, es256, jwks, rs256
 from tests.auth.scene import ISSUER, SECRET, make_settings, write

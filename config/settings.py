@@ -349,6 +349,15 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     import_unpacked_max_bytes: Annotated[
         int, _number("bytes", "How much an archive may be when it is unpacked.", _KIB, 1024 * 1024 * _MIB)
     ] = 16 * 1024 * _MIB
+    import_unpacked_ratio_max: Annotated[
+        int,
+        _number(
+            "times",
+            "How much larger than packed a file of an archive may be; text is ten to forty times as large.",
+            10,
+            100_000,
+        ),
+    ] = 200
     import_file_max_bytes: Annotated[
         int, _number("bytes", "Largest file of an archive that was not written by our own export.", _KIB, 1024 * _MIB)
     ] = 64 * _MIB

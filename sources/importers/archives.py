@@ -20,9 +20,7 @@ from sources.importers.importer import Limits, Progress
 _DIRECTORY_ENTRY_BYTES = 512
 # No directory is so small that a limit on it should refuse an archive of a few files.
 _DIRECTORY_MIN_BYTES = 1 << 16
-# Deflate makes text ten to forty times smaller, and nothing a person wrote two hundred times. A small entry may be
-# anything: it does no harm.
-_RATIO_MAX = 200
+# A small entry may be packed as well as it likes: it does no harm.
 _RATIO_FREE_BYTES = 16 << 20
 _ENCRYPTED = 0x1
 _SHOWN_CHARS = 120
@@ -34,7 +32,7 @@ class Archive:
 
     def __init__(self, opened: zipfile.ZipFile, limits: Limits) -> None:
         self._zip = opened
-        self._limits = limits
+        self.limits = limits
         self._unpacked_bytes = 0
         entries = [entry for entry in opened.infolist() if not entry.is_dir()]
         if len(entries) > limits.entries_max:
@@ -75,8 +73,8 @@ class Archive:
 
     def count(self, size: int) -> None:
         self._unpacked_bytes += size
-        if self._unpacked_bytes > self._limits.unpacked_max_bytes:
-            raise TooLarge("the archive, unpacked,", self._limits.unpacked_max_bytes)
+        if self._unpacked_bytes > self.limits.unpacked_max_bytes:
+            raise TooLarge("the archive, unpacked,", self.limits.unpacked_max_bytes)
 
 
 @contextmanager
@@ -140,9 +138,10 @@ class _Unpacked(io.RawIOBase):
             raise _damaged(self._entry) from error
         self._bytes += len(data)
         self._archive.count(len(data))
-        if self._bytes > _RATIO_FREE_BYTES and self._bytes > _RATIO_MAX * self._entry.compress_size:
+        most = self._archive.limits.unpacked_ratio_max
+        if self._bytes > _RATIO_FREE_BYTES and self._bytes > most * self._entry.compress_size:
             raise InvalidParams(
-                f"{self._entry.filename[:_SHOWN_CHARS]!r} in the archive: got more than {_RATIO_MAX} times its packed "
+                f"{self._entry.filename[:_SHOWN_CHARS]!r} in the archive: got more than {most} times its packed "
                 "size, expected text"
             )
         buffer[: len(data)] = data

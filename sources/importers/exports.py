@@ -16,6 +16,7 @@ _PEEK_BYTES = 1 << 16
 _PEEK_LIMITS = Limits(
     file_max_bytes=1 << 40,
     unpacked_max_bytes=1 << 20,
+    unpacked_ratio_max=200,
     entries_max=100_000,
     line_max_bytes=_PEEK_BYTES,
     depth_max=1,

@@ -17,6 +17,7 @@ class Limits(Struct, frozen=True, kw_only=True):
 
     file_max_bytes: int
     unpacked_max_bytes: int
+    unpacked_ratio_max: int
     entries_max: int
     line_max_bytes: int
     depth_max: int

@@ -369,6 +369,7 @@ def limits_of(settings: Settings) -> Limits:
     return Limits(
         file_max_bytes=settings.import_max_bytes,
         unpacked_max_bytes=settings.import_unpacked_max_bytes,
+        unpacked_ratio_max=settings.import_unpacked_ratio_max,
         entries_max=settings.import_max_conversations,
         line_max_bytes=settings.import_line_max_bytes,
         depth_max=settings.import_depth_max,

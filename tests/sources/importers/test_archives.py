@@ -75,6 +75,12 @@ def test_a_bomb_is_refused_by_its_ratio_long_before_its_end(tmp_path: Path) -> N
     assert sum(map(len, pieces)) < 17 << 20
 
 
+def test_how_well_a_file_may_be_packed_is_a_setting(tmp_path: Path) -> None:
+    path = packed(tmp_path / "a.zip", {"even": b"\0" * (32 << 20)})
+    with open_archive(path, replace(LIMITS, unpacked_ratio_max=100_000)) as archive:
+        assert len(archive.read("even", 64 << 20)) == 32 << 20
+
+
 def test_what_unpacks_to_more_than_the_limit_is_refused_whatever_it_declares(tmp_path: Path) -> None:
     path = packed(tmp_path / "a.zip", {"one": bytes(range(256)) * 20, "two": bytes(range(256)) * 20})
     small = replace(LIMITS, unpacked_max_bytes=8_000)

@@ -25,37 +25,15 @@ class TermStatistics(Struct, frozen=True):
     count: int = 1
 
 
-class Frequencies(Struct, frozen=True):
-    """How often one term occurs in a hit: where it counts most (title, own message) and in the rest (body, context)."""
-
-    prominent: int
-    other: int
-
-
 class Prominence(Struct, frozen=True):
-    """How much an occurrence in the prominent part counts against one in the rest."""
+    """How much an occurrence in the prominent part of a text (its title, one's own message) counts against one in the
+    rest (its body, the context)."""
 
     weight: int
 
 
 TITLE_AND_BODY = Prominence(2)
 MESSAGE_AND_CONTEXT = Prominence(3)
-
-
-class TitleMatch(Struct, frozen=True):
-    """How well a title and a query cover one another: which terms stand in it, and the share of it that they are."""
-
-    holds: tuple[bool, ...]
-    share: float
-
-
-class Hit(Struct, frozen=True):
-    """What is known of a hit: per term its frequencies, the length of all indexed text, its title if it has one."""
-
-    frequencies: tuple[Frequencies, ...]
-    length_chars: int
-    prominence: Prominence = TITLE_AND_BODY
-    title: TitleMatch | None = None
 
 
 def term_weights(rows: int, terms: Sequence[TermStatistics]) -> tuple[float, ...]:
@@ -67,33 +45,8 @@ def _term_weight(rows: int, term: TermStatistics) -> float:
     return log(1 + (rows - term.rows_with_term + 0.5) / (term.rows_with_term + 0.5)) * sqrt(term.count)
 
 
-def score(weights: Sequence[float], hit: Hit) -> float:
-    """The share of the query found in a hit, weighted and saturated, with a bonus for a title that is the query."""
-    total = sum(weights)
-    if total <= 0:
-        return 0.0
-    damping = _SATURATION * (1 - _LENGTH_SHARE + _LENGTH_SHARE * hit.length_chars / _MEAN_LENGTH_CHARS)
-    found = held = 0.0
-    for weight, frequency in zip(weights, hit.frequencies, strict=True):
-        occurrences = hit.prominence.weight * frequency.prominent + frequency.other
-        found += weight * occurrences / (occurrences + damping)
-        held += weight if occurrences else 0.0
-    # What is said often does not make up for what is not said at all: a short text that repeats one word of five would
-    # otherwise stand before a long one that holds them all.
-    found *= sqrt(held / total)
-    return (found / total + _TITLE_SHARE * _title_bonus(weights, total, hit.title)) / (1 + _TITLE_SHARE)
-
-
-def _title_bonus(weights: Sequence[float], total: float, title: TitleMatch | None) -> float:
-    if title is None:
-        return 0.0
-    held = sum(weight for weight, is_held in zip(weights, title.holds, strict=True) if is_held)
-    return held / total * title.share
-
-
 class Scorer:
-    """`score` for the many hits of one query, whose counts come as plain numbers and whose prominent part is the title
-    where they have one."""
+    """The share of a query that is found in a hit, weighted and saturated; a title that is the query adds to it."""
 
     def __init__(self, weights: Sequence[float], prominence: Prominence) -> None:
         self._weights = tuple(weights)
@@ -104,6 +57,8 @@ class Scorer:
         self._damping_per_char = _SATURATION * _LENGTH_SHARE / _MEAN_LENGTH_CHARS
 
     def score(self, prominent: Sequence[int], other: Sequence[int], length_chars: int, title_share: float) -> float:
+        """By how often each term occurs, the length of all indexed text, and the share of the title, which is the
+        prominent part of what has one, that the query names."""
         if self._total <= 0:
             return 0.0
         damping = self._damping + self._damping_per_char * length_chars
@@ -114,6 +69,8 @@ class Scorer:
                 found += weight * occurrences / (occurrences + damping)
                 titled += weight if most else 0.0
                 held += weight
+        # What is said often does not make up for what is not said at all: a short text that repeats one word of five
+        # would otherwise stand before a long one that holds them all.
         found *= sqrt(held / self._total)
         return (found + _TITLE_SHARE * titled * title_share) / self._total / (1 + _TITLE_SHARE)
 
@@ -134,14 +91,3 @@ def scale_to_range(ranks: Sequence[float]) -> list[float]:
     if worst == best:
         return [1.0] * len(ranks)
     return [(worst - rank) / (worst - best + _EPSILON) for rank in ranks]
-
-
-def scale_to_best(ranks: Sequence[float]) -> list[float]:
-    """Ranks of which the highest is best, as PostgreSQL's ts_rank, by their share of the best."""
-    best = max(ranks, default=0.0)
-    return [rank / best for rank in ranks] if best > 0 else [1.0] * len(ranks)
-
-
-def decay_by_position(position: int) -> float:
-    """A score for engines that order and do not rank: 1, 1/2, 1/3."""
-    return 1 / (1 + position)

@@ -1,19 +1,18 @@
 """A score is a number of its hit and query alone, in 0..1, and the same constants give the measured values."""
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from sources.scoring import (
     MESSAGE_AND_CONTEXT,
-    Frequencies,
-    Hit,
+    TITLE_AND_BODY,
+    Prominence,
+    Scorer,
     TermStatistics,
-    TitleMatch,
-    decay_by_position,
-    scale_to_best,
     scale_to_range,
-    score,
     term_weights,
     title_share,
 )
@@ -21,13 +20,19 @@ from sources.scoring import (
 RARE_AND_COMMON = term_weights(20_000, [TermStatistics(10), TermStatistics(1_000)])
 
 COUNTS = st.integers(0, 10_000)
-TERMS = st.lists(
-    st.tuples(st.builds(TermStatistics, COUNTS, st.integers(1, 9)), COUNTS, COUNTS, st.booleans()), max_size=8
-)
+TERMS = st.lists(st.tuples(st.builds(TermStatistics, COUNTS, st.integers(1, 9)), COUNTS, COUNTS), max_size=8)
 
 
-def hit(*frequencies: tuple[int, int], length_chars: int = 600, title: TitleMatch | None = None) -> Hit:
-    return Hit(tuple(Frequencies(*pair) for pair in frequencies), length_chars, title=title)
+def score(
+    weights: Sequence[float],
+    *frequencies: tuple[int, int],
+    length_chars: int = 600,
+    title: float = 0.0,
+    prominence: Prominence = TITLE_AND_BODY,
+) -> float:
+    """Of a hit with so many occurrences of each term in its prominent part and in the rest."""
+    prominent, other = [most for most, _ in frequencies], [rest for _, rest in frequencies]
+    return Scorer(weights, prominence).score(prominent, other, length_chars, title)
 
 
 def test_weights_are_the_measured_ones() -> None:
@@ -36,48 +41,47 @@ def test_weights_are_the_measured_ones() -> None:
 
 
 def test_a_titled_hit_scores_as_measured() -> None:
-    found = hit((1, 2), (0, 1), length_chars=900, title=TitleMatch((True, False), 1 / 4))
-    assert score(RARE_AND_COMMON, found) == pytest.approx(0.5137, abs=5e-5)
+    found = score(RARE_AND_COMMON, (1, 2), (0, 1), length_chars=900, title=1 / 4)
+    assert found == pytest.approx(0.5137, abs=5e-5)
 
 
 def test_a_message_scores_as_measured() -> None:
-    found = Hit((Frequencies(1, 2), Frequencies(0, 0)), 120, MESSAGE_AND_CONTEXT)
+    found = score(RARE_AND_COMMON, (1, 2), (0, 0), length_chars=120, prominence=MESSAGE_AND_CONTEXT)
     share_found = 7.5522 / (7.5522 + 2.9953)
-    assert score(RARE_AND_COMMON, found) == pytest.approx(0.5025 * share_found**0.5, abs=5e-5)
+    assert found == pytest.approx(0.5025 * share_found**0.5, abs=5e-5)
 
 
 @given(st.integers(0, 10**9), TERMS, st.integers(0, 10**7), st.floats(0, 1))
 def test_every_score_lies_between_zero_and_one(
-    rows: int, terms: list[tuple[TermStatistics, int, int, bool]], length_chars: int, share: float
+    rows: int, terms: list[tuple[TermStatistics, int, int]], length_chars: int, share: float
 ) -> None:
     weights = term_weights(rows, [statistics for statistics, *_ in terms])
-    title = TitleMatch(tuple(held for *_, held in terms), share)
-    found = hit(*((prominent, other) for _, prominent, other, _ in terms), length_chars=length_chars, title=title)
+    frequencies = [(prominent, other) for _, prominent, other in terms]
     assert all(weight > 0 for weight in weights)
-    assert 0 <= score(weights, found) <= 1
+    assert 0 <= score(weights, *frequencies, length_chars=length_chars, title=share) <= 1
 
 
 def test_without_terms_there_is_no_score() -> None:
-    assert score((), hit()) == 0
+    assert score(()) == 0
 
 
 def test_a_hit_with_the_rare_word_beats_one_with_the_common_word() -> None:
-    assert score(RARE_AND_COMMON, hit((0, 1), (0, 0))) > score(RARE_AND_COMMON, hit((0, 0), (0, 5)))
+    assert score(RARE_AND_COMMON, (0, 1), (0, 0)) > score(RARE_AND_COMMON, (0, 0), (0, 5))
 
 
 def test_both_words_beat_many_of_one() -> None:
-    assert score(RARE_AND_COMMON, hit((0, 1), (0, 1))) > score(RARE_AND_COMMON, hit((0, 2), (0, 0)))
+    assert score(RARE_AND_COMMON, (0, 1), (0, 1)) > score(RARE_AND_COMMON, (0, 2), (0, 0))
 
 
 def test_the_same_words_in_a_shorter_text_count_more() -> None:
-    short, long = hit((0, 1), (0, 1), length_chars=200), hit((0, 1), (0, 1), length_chars=5_000)
-    assert score(RARE_AND_COMMON, short) > score(RARE_AND_COMMON, long)
+    short, long = (score(RARE_AND_COMMON, (0, 1), (0, 1), length_chars=chars) for chars in (200, 5_000))
+    assert short > long
 
 
 def test_a_word_the_library_does_not_know_lowers_every_score() -> None:
     known, unknown = TermStatistics(10), TermStatistics(0)
-    alone = score(term_weights(1_000, [known]), hit((0, 3)))
-    beside = score(term_weights(1_000, [known, unknown]), hit((0, 3), (0, 0)))
+    alone = score(term_weights(1_000, [known]), (0, 3))
+    beside = score(term_weights(1_000, [known, unknown]), (0, 3), (0, 0))
     assert beside < alone / 2
 
 
@@ -88,8 +92,8 @@ def test_a_repeated_word_weighs_more_by_its_square_root() -> None:
 
 def test_a_title_that_is_the_query_earns_the_bonus() -> None:
     frequencies = ((1, 0), (1, 0))
-    bare = score(RARE_AND_COMMON, hit(*frequencies))
-    titled = score(RARE_AND_COMMON, hit(*frequencies, title=TitleMatch((True, True), 1.0)))
+    bare = score(RARE_AND_COMMON, *frequencies)
+    titled = score(RARE_AND_COMMON, *frequencies, title=1.0)
     assert titled - bare == pytest.approx(0.3 / 1.3)
 
 
@@ -116,13 +120,3 @@ def test_a_scaled_list_keeps_its_order_within_zero_and_one(ranks: list[float]) -
     scaled = scale_to_range(ranks)
     assert all(0 <= value <= 1 for value in scaled)
     assert [value for _, value in sorted(zip(ranks, scaled, strict=True))] == sorted(scaled, reverse=True)
-
-
-def test_ranks_that_grow_are_shares_of_the_best() -> None:
-    assert scale_to_best([0.2, 0.4, 0.1]) == pytest.approx([0.5, 1.0, 0.25])
-    assert scale_to_best([0.0, 0.0]) == [1.0, 1.0]
-    assert scale_to_best([]) == []
-
-
-def test_positions_decay() -> None:
-    assert [decay_by_position(place) for place in range(3)] == [1, 1 / 2, 1 / 3]

@@ -3,12 +3,9 @@
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from config.errors import StorageError
 from sources.query import parse
-from sources.scoring import TITLE_AND_BODY, Frequencies, Hit, Scorer, TitleMatch, score
 from sources.storage.contract import NoteDraft, PromptDraft
 from sources.storage.sqlite.statistics import OWN_ROWS_MIN
 from tests.sources.storage.desk import Desk, ask, open_sqlite
@@ -72,20 +69,3 @@ async def test_a_link_in_place_of_another_file_is_not_looked_into(tmp_path: Path
     file.symlink_to(tmp_path / "outside.db")
     async with open_sqlite(tmp_path / "data") as desk:
         assert await rows_counted(desk) == 1
-
-
-counts = st.integers(0, 20)
-
-
-@given(
-    terms=st.lists(st.tuples(st.floats(0.01, 20), counts, counts), max_size=6),
-    chars=st.integers(0, 100_000),
-    share=st.floats(0, 1),
-)
-def test_hits_are_scored_in_bulk_as_one_by_one(terms: list[tuple[float, int, int]], chars: int, share: float) -> None:
-    weights = [weight for weight, _, _ in terms]
-    title = TitleMatch(tuple(most > 0 for _, most, _ in terms), share)
-    hit = Hit(tuple(Frequencies(most, rest) for _, most, rest in terms), chars, TITLE_AND_BODY, title)
-    scorer = Scorer(weights, TITLE_AND_BODY)
-    bulk = scorer.score([most for _, most, _ in terms], [rest for _, _, rest in terms], chars, share)
-    assert bulk == pytest.approx(score(weights, hit))

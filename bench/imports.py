@@ -29,10 +29,10 @@ from bench.prose import Prose
 from bench.reading_desk import user_id_of
 from config.paths import DataRoot
 from config.settings import Settings
+from sources.drafts import ConversationDraft, MessageDraft, NoteDraft
 from sources.importers.arrivals import Arrival, ConversationArrival, Mark, NoteArrival
 from sources.importers.importer import Found, Importer, Limits, Progress
 from sources.importers.intake import Meter, take_all
-from sources.storage.contract import ConversationDraft, MessageDraft, NoteDraft
 from sources.storage.sqlite import SqliteLibraries
 from sources.storage.sqlite.index import TextIndex, drain
 from sources.storage.sqlite.migrations import migrate

@@ -16,15 +16,8 @@ from msgspec import Struct
 
 from bench.prose import Prose
 from bench.reading_desk import open_desk
-from sources.storage.contract import (
-    CharacterDraft,
-    ConversationDraft,
-    Library,
-    MediaDraft,
-    MessageDraft,
-    NoteDraft,
-    PromptDraft,
-)
+from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
+from sources.storage.contract import Library
 
 OWNER = "reader"
 SEED = 20_261_115

@@ -18,7 +18,7 @@ from auth.context import RequestContext
 from bench.judged import NEEDED, Abstract, Claim, Dialogue, Judged, MissingData, read_judged
 from bench.measures import ndcg, recall
 from bench.reading_desk import Desk, open_desk
-from sources.storage.contract import ConversationDraft, MediaDraft, MessageDraft, NoteDraft
+from sources.drafts import ConversationDraft, MediaDraft, MessageDraft, NoteDraft
 
 DEPTH = 10
 BATCH = 500

@@ -1,4 +1,4 @@
-"""The rows of a library as values: what is stored, what a caller may write, and what a search gives back.
+"""The rows of a library as values: what is stored, and what a search gives back. What a caller writes is a draft.
 
 Times are ISO 8601 UTC with milliseconds (`2026-11-15T08:30:00.000Z`), so that they sort as text. Ids: notes,
 conversations, messages and observations are named by a uuid; media, characters and prompts by a small integer, as the

@@ -5,15 +5,8 @@ from datetime import date
 from uuid import NAMESPACE_URL, uuid5
 
 from bench.quality.collection import Chat, Collection
-from sources.storage.contract import (
-    CharacterDraft,
-    ConversationDraft,
-    Library,
-    MediaDraft,
-    MessageDraft,
-    NoteDraft,
-    PromptDraft,
-)
+from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
+from sources.storage.contract import Library
 
 ASSISTANT = "assistant"
 # The name of an item in the collection, by its source and its id in the library.

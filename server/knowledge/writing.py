@@ -14,18 +14,10 @@ from config.settings import Settings
 from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Hints, Tool
 from server.protocol.changes import Change
+from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
 from sources.items import uri_of
 from sources.records import Character, Conversation, MediaItem, Message, Note, Prompt, PromptArgument, Role
-from sources.storage.contract import (
-    CharacterDraft,
-    ConversationDraft,
-    Libraries,
-    Library,
-    MediaDraft,
-    MessageDraft,
-    NoteDraft,
-    PromptDraft,
-)
+from sources.storage.contract import Libraries, Library
 
 # Repeated without a key, it would add another one.
 _ADDS = Hints(read_only_hint=False, idempotent_hint=False)

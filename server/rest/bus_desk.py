@@ -40,8 +40,9 @@ from sources.conversations.threads import (
     find_message_rows,
     thread_shape,
 )
+from sources.drafts import ConversationDraft, MessageDraft
 from sources.records import Message
-from sources.storage.contract import Chats, ConversationDraft, Libraries, MessageDraft, MessageSearch
+from sources.storage.contract import Chats, Libraries, MessageSearch
 
 # A name may get a number, so that no two agents share one.
 _NUMBER_CHARS = 10

@@ -33,7 +33,8 @@ from server.runtime import Runtime
 from sources.conversations.completions import Completion
 from sources.conversations.titles import title_from
 from sources.conversations.turns import keepable
-from sources.storage.contract import DEFAULT_NAMESPACE, Chats, ConversationDraft, MessageDraft
+from sources.drafts import ConversationDraft, MessageDraft
+from sources.storage.contract import DEFAULT_NAMESPACE, Chats
 
 DEFAULT_SESSION = "default"
 _MODEL_MAX_CHARS = 100

@@ -24,8 +24,9 @@ from sources.conversations.shapes import (
     message_shape,
     summary_shape,
 )
+from sources.drafts import ConversationDraft
 from sources.records import Conversation, Message
-from sources.storage.contract import Chats, ConversationDraft, MessageSearch
+from sources.storage.contract import Chats, MessageSearch
 
 LISTING_TOOLS = ("chats_search", "knowledge_search")
 READING_TOOLS = ("chats_get", "knowledge_get")

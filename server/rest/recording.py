@@ -19,8 +19,9 @@ from server.runtime import Runtime
 from sources.conversations.importing import RESERVED_IDS
 from sources.conversations.shapes import ConversationMessage, ConversationSummary, message_shape, summary_shape
 from sources.conversations.titles import title_of_turns
+from sources.drafts import ConversationDraft, MessageDraft
 from sources.records import Message, Role
-from sources.storage.contract import Chats, ConversationDraft, MessageDraft
+from sources.storage.contract import Chats
 
 Objects = tuple[Mapping[str, Any], ...]
 IdempotencyKey = Annotated[

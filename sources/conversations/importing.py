@@ -18,7 +18,8 @@ from sources.conversations.archive import (
     Part,
     Passage,
 )
-from sources.storage.contract import Chats, ConversationDraft, MessageDraft
+from sources.drafts import ConversationDraft, MessageDraft
+from sources.storage.contract import Chats
 
 # Paths of the conversations API; a conversation of that name could not be asked for.
 RESERVED_IDS = frozenset(("search", "export", "import"))

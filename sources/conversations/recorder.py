@@ -16,8 +16,9 @@ from sources.conversations.alignment import Held, Meeting, align
 from sources.conversations.completions import Completion
 from sources.conversations.titles import title_of_turns
 from sources.conversations.turns import Turn, fingerprint_of, first_said
+from sources.drafts import ConversationDraft, MessageDraft
 from sources.records import Conversation, Message
-from sources.storage.contract import Chats, ConversationDraft, MessageDraft
+from sources.storage.contract import Chats
 
 # How far back turns are compared. A client that lost more than this of a conversation has begun another.
 _WINDOW = 200

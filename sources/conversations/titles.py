@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from sources.storage.contract import MessageDraft
+from sources.drafts import MessageDraft
 
 _TITLE_CHARS = 50
 

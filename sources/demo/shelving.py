@@ -10,16 +10,9 @@ from msgspec.structs import asdict
 
 from config.errors import Conflict
 from sources.demo.collection import Character, Chat, Collection, Media, Note, Prompt, read_collection
+from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
 from sources.records import Chunk
-from sources.storage.contract import (
-    CharacterDraft,
-    ConversationDraft,
-    Library,
-    MediaDraft,
-    MessageDraft,
-    NoteDraft,
-    PromptDraft,
-)
+from sources.storage.contract import Library
 
 _ASSISTANT = "Assistant"
 _BETWEEN_MESSAGES = timedelta(minutes=2)

@@ -11,6 +11,16 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from sources.drafts import (
+    CharacterDraft,
+    ConversationDraft,
+    Kept,
+    MediaDraft,
+    MessageDraft,
+    NoteDraft,
+    ObservationDraft,
+    PromptDraft,
+)
 from sources.records import (
     Character,
     Chunk,
@@ -24,16 +34,6 @@ from sources.records import (
     PromptArgument,
     Row,
     Segment,
-)
-from sources.storage.contract import (
-    CharacterDraft,
-    ConversationDraft,
-    Kept,
-    MediaDraft,
-    MessageDraft,
-    NoteDraft,
-    ObservationDraft,
-    PromptDraft,
 )
 
 FORMAT = "florilegium-export"

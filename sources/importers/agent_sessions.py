@@ -14,6 +14,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
+from sources.drafts import ConversationDraft, MessageDraft, ObservationDraft
 from sources.importers.arrivals import (
     Arrival,
     Broken,
@@ -33,7 +34,6 @@ from sources.memory.derive import AgentSession, SessionTurn, ToolCall, derive
 from sources.memory.exchanges import Lines
 from sources.memory.identities import observation_id
 from sources.memory.sentences import first_sentence
-from sources.storage.contract import ConversationDraft, MessageDraft, ObservationDraft
 
 # Enough of a session to know whose it is and what it is about.
 _OPENING_LINES = 200

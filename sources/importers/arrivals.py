@@ -10,7 +10,7 @@ from uuid import UUID, uuid5
 
 from msgspec import Struct
 
-from sources.storage.contract import (
+from sources.drafts import (
     CharacterDraft,
     ConversationDraft,
     MediaDraft,

@@ -14,6 +14,7 @@ from typing import Any
 from msgspec import UNSET
 
 from config.errors import InvalidParams
+from sources.drafts import CharacterDraft
 from sources.importers.archives import is_zip, open_archive
 from sources.importers.arrivals import Arrival, CharacterArrival, Mark, stable_uuid
 from sources.importers.files import few_tags, json_value, key_of, read_bytes, short_title, size_of
@@ -21,7 +22,6 @@ from sources.importers.front_matter import words_of
 from sources.importers.importer import Importer, Limits, Progress, Sight
 from sources.importers.moments import moment_of
 from sources.importers.png_texts import SIGNATURE, keywords, text_of
-from sources.storage.contract import CharacterDraft
 
 # A picture may hold both, and the newer one says more.
 _KEYWORDS = ("ccv3", "chara")

@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import UNSET, Raw, Struct, UnsetType
 
 from config.errors import InvalidParams
+from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.arrivals import Arrival, Broken, Mark, Skipped, stable_uuid
 from sources.importers.chatgpt_content import content_text, objects, texts
 from sources.importers.exports import base_name, beginning, export_elements, is_json
@@ -19,7 +20,6 @@ from sources.importers.importer import Importer, Limits, Progress, Sight
 from sources.importers.json_stream import Element, decode
 from sources.importers.moments import moment_of
 from sources.importers.threads import LeftOut, Tree, arrivals_of, line_of, require_text, threaded
-from sources.storage.contract import ConversationDraft, MessageDraft
 
 _NAME = "chatgpt"
 _ROLES = frozenset(("user", "assistant", "system", "tool"))

@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import UNSET, Struct
 
 from config.errors import InvalidParams
+from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.arrivals import Arrival, Broken, Mark, Skipped
 from sources.importers.chatgpt import EMPTY, SYSTEM, conversation_uuid, message_uuid
 from sources.importers.chatgpt_content import parts_text
@@ -19,7 +20,6 @@ from sources.importers.importer import Importer, Limits, Progress, Sight
 from sources.importers.json_stream import decode, require_depth
 from sources.importers.moments import moment_of
 from sources.importers.threads import LeftOut, Tree, arrivals_of, line_of, require_text, threaded
-from sources.storage.contract import ConversationDraft, MessageDraft
 
 _NAME = "chatgpt_browser"
 _CONVERSATION = frozenset(("id", "title", "create_time", "update_time"))

@@ -10,6 +10,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
+from sources.drafts import ConversationDraft, MessageDraft, NoteDraft, PromptDraft
 from sources.importers.arrivals import Arrival, Broken, Mark, NoteArrival, PromptArrival, Skipped, stable_uuid
 from sources.importers.claude_content import Piece, attachment_names, main_piece, pieces_of
 from sources.importers.exports import base_name, beginning, export_elements, is_json
@@ -18,7 +19,6 @@ from sources.importers.importer import Importer, Limits, Progress, Sight
 from sources.importers.json_stream import Element, decode
 from sources.importers.moments import moment_of
 from sources.importers.threads import Tree, arrivals_of, line_of, require_text, threaded
-from sources.storage.contract import ConversationDraft, MessageDraft, NoteDraft, PromptDraft
 
 _NAME = "claude_ai"
 _ROLES = {"human": "user", "user": "user", "assistant": "assistant", "system": "system"}

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import UNSET
 
 from config.errors import InvalidParams
+from sources.drafts import ConversationDraft, MessageDraft, ObservationDraft
 from sources.importers.arrivals import Arrival, Broken, Mark, ObservationArrival, Skipped, stable_uuid
 from sources.importers.chatgpt_content import texts
 from sources.importers.database_rows import Pace, Row, Rows, Table, json_of, text_of
@@ -21,7 +22,6 @@ from sources.importers.session_turns import Call, Result, Turn, content_of
 from sources.importers.threads import arrivals_of, line_of, require_text
 from sources.memory.identities import observation_id
 from sources.memory.sentences import first_sentence
-from sources.storage.contract import ConversationDraft, MessageDraft, ObservationDraft
 
 _NAME = "conversation_memory"
 _OBSERVATIONS = Table(

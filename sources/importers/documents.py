@@ -10,6 +10,7 @@ from pathlib import Path
 from msgspec import UNSET
 
 from config.errors import InvalidParams
+from sources.drafts import MediaDraft
 from sources.importers.archives import is_zip
 from sources.importers.arrivals import Arrival, Mark, MediaArrival, Skipped, stable_uuid
 from sources.importers.files import (
@@ -28,7 +29,6 @@ from sources.importers.importer import Importer, Limits, Progress, Sight
 from sources.importers.parsers.confined import Kind, parse_confined
 from sources.importers.parsers.prose import Parsed
 from sources.importers.sight import look
-from sources.storage.contract import MediaDraft
 
 _TEXT_SUFFIXES = (".txt", ".text")
 _PAGE_SUFFIXES = (".html", ".htm", ".xhtml")

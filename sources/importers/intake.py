@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from config.errors import FlorilegiumError, SourceTimeout
 from config.settings import Settings
+from sources.drafts import MessageDraft, Outcome, Put, Thread
 from sources.importers.arrivals import (
     KINDS,
     Arrival,
@@ -32,7 +33,7 @@ from sources.importers.arrivals import (
 )
 from sources.importers.importer import Found, Limits
 from sources.importers.known_files import Known, bookmark_of, digest_of, find_known, remember
-from sources.storage.contract import Library, MessageDraft, Outcome, Put, Thread
+from sources.storage.contract import Library
 
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 _SHOWN_CHARS = 80

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from config.errors import InvalidParams, TooLarge
+from sources.drafts import NoteDraft
 from sources.importers.arrivals import Arrival, Broken, Mark, NoteArrival, Skipped, stable_uuid
 from sources.importers.files import (
     changed_at,
@@ -27,7 +28,6 @@ from sources.importers.files import (
 from sources.importers.front_matter import lower_keys, split_front_matter, text_of, words_of
 from sources.importers.importer import Importer, Limits, Progress, Sight
 from sources.importers.sight import files_in
-from sources.storage.contract import NoteDraft
 
 _SUFFIXES = (".md", ".markdown", ".mdown", ".mkd")
 _VAULT = ".obsidian"

@@ -8,6 +8,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
+from sources.drafts import ConversationDraft, MessageDraft
 from sources.exporting import lines
 from sources.exporting.lines import (
     FILES,
@@ -36,7 +37,6 @@ from sources.importers.arrivals import (
 from sources.importers.exports import base_name, export_elements
 from sources.importers.importer import Importer, Limits, Progress, Sight
 from sources.importers.json_stream import decode
-from sources.storage.contract import ConversationDraft, MessageDraft
 
 # Of a JSON text, for one character of an item's; a media item has its text twice where its chunks are of another text.
 _LINE_BYTES_PER_CHAR = 12

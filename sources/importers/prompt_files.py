@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import UNSET
 
 from config.errors import InvalidParams
+from sources.drafts import PromptDraft
 from sources.importers.arrivals import Arrival, Broken, Mark, PromptArrival, Skipped, stable_uuid
 from sources.importers.files import (
     date_of,
@@ -28,7 +29,6 @@ from sources.importers.files import (
 from sources.importers.front_matter import lower_keys, read_yaml, split_front_matter, text_of, words_of
 from sources.importers.importer import Importer, Limits, Progress, Sight
 from sources.records import PromptArgument
-from sources.storage.contract import PromptDraft
 
 _NAME = ("name", "title", "act", "prompt_name")
 _SYSTEM = ("system", "system_prompt", "system_message", "instructions")

@@ -11,6 +11,7 @@ from typing import IO, Any
 from msgspec import UNSET, Struct
 
 from config.errors import InvalidParams
+from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.arrivals import Arrival, Broken, Mark, Skipped, stable_uuid
 from sources.importers.exports import counted
 from sources.importers.files import plain_name
@@ -18,7 +19,6 @@ from sources.importers.importer import Importer, Limits, Progress, Sight
 from sources.importers.json_stream import decode, require_depth
 from sources.importers.moments import moment_of, written
 from sources.importers.threads import LeftOut, arrivals_of, line_of, require_text
-from sources.storage.contract import ConversationDraft, MessageDraft
 
 _NAME = "sillytavern"
 _PROGRAM = "SillyTavern System"

@@ -13,11 +13,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
+from sources.drafts import MediaDraft
 from sources.importers.arrivals import Arrival, Broken, Mark, MediaArrival, stable_uuid
 from sources.importers.files import changed_at, is_text, key_of, plain_name, read_json, read_text, short_title, size_of
 from sources.importers.importer import Importer, Limits, Progress, Sight
 from sources.records import Chunk, Segment
-from sources.storage.contract import MediaDraft
 
 # About half a minute of speech.
 _CHUNK_CHARS = 400

@@ -10,9 +10,9 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
+from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.arrivals import Broken, ConversationArrival, Skipped
 from sources.importers.importer import Limits
-from sources.storage.contract import ConversationDraft, MessageDraft
 
 # Messages of one arrival: a conversation may be longer than what is written at once.
 _ARRIVAL_MESSAGES = 500

@@ -10,6 +10,7 @@ from pathlib import Path
 from msgspec import UNSET
 
 from config.errors import InvalidParams
+from sources.drafts import PromptDraft
 from sources.importers.arrivals import Arrival, Broken, Mark, PromptArrival, Skipped, stable_uuid
 from sources.importers.database_rows import Links, Pace, Rows, Table, json_of, known_uuid, text_of
 from sources.importers.databases import columns_in, is_database, open_database
@@ -29,7 +30,6 @@ from sources.importers.tldw_chats import (
 )
 from sources.importers.tldw_media import MEDIA, media
 from sources.importers.tldw_rows import NAME, about, is_live
-from sources.storage.contract import PromptDraft
 
 _PROMPTS = Table(
     "Prompts",

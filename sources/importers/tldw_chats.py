@@ -9,6 +9,7 @@ from typing import Any
 from msgspec import UNSET, Struct
 
 from config.errors import InvalidParams
+from sources.drafts import CharacterDraft, ConversationDraft, MessageDraft, NoteDraft
 from sources.importers.arrivals import Arrival, Broken, CharacterArrival, NoteArrival, Skipped, stable_uuid
 from sources.importers.chatgpt_content import texts
 from sources.importers.database_rows import Links, Row, Rows, Table, aside, json_of, known_uuid, shown, text_of
@@ -16,7 +17,6 @@ from sources.importers.files import few_tags
 from sources.importers.moments import moment_of
 from sources.importers.threads import Tree, arrivals_of, line_of, require_text, threaded
 from sources.importers.tldw_rows import NAME, about, is_live
-from sources.storage.contract import CharacterDraft, ConversationDraft, MessageDraft, NoteDraft
 
 NOTES = Table(
     "notes",

@@ -10,6 +10,7 @@ from typing import Any
 
 from msgspec import UNSET, Struct
 
+from sources.drafts import MediaDraft
 from sources.importers.arrivals import Arrival, MediaArrival, Skipped, stable_uuid
 from sources.importers.chatgpt_content import objects
 from sources.importers.database_rows import Links, Row, Rows, Table, address_of, json_of, known_uuid, text_of
@@ -17,7 +18,6 @@ from sources.importers.moments import moment_of
 from sources.importers.threads import line_of, require_text
 from sources.importers.tldw_rows import NAME, about, is_live
 from sources.records import Chunk, Segment
-from sources.storage.contract import MediaDraft
 
 MEDIA = Table(
     "Media",

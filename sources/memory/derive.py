@@ -12,11 +12,11 @@ from typing import Any
 
 from msgspec import UNSET, Struct
 
+from sources.drafts import ObservationDraft
 from sources.memory.commits import commit_messages
 from sources.memory.exchanges import Lines, group_turns
 from sources.memory.identities import observation_id
 from sources.memory.sentences import first_line, first_sentence
-from sources.storage.contract import ObservationDraft
 
 _TITLE_MAX_CHARS = 120
 # Of an error, its beginning: what follows is a trace or a listing, which the transcript has.

@@ -9,9 +9,10 @@ import msgspec
 from msgspec import UNSET, Meta, Struct
 
 from config.errors import InvalidParams, NotFound
+from sources.drafts import ObservationDraft
 from sources.memory.archive import find_conversation
 from sources.memory.identities import observation_id
-from sources.storage.contract import Chats, Library, ObservationDraft
+from sources.storage.contract import Chats, Library
 
 
 class ObservationEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -8,8 +8,9 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
+from sources.drafts import MessageDraft
 from sources.records import ExactFound, Found, FoundMessages, Hit, Message, Page
-from sources.storage.contract import Chats, ExactSearch, MessageDraft, MessageSearch, Search
+from sources.storage.contract import Chats, ExactSearch, MessageSearch, Search
 
 # Clients of the message bus know it by these words.
 HIDDEN = "[human-only content hidden]"

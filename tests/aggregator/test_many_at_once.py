@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bench.reading_desk import open_desk
 from config.settings import Settings
-from sources.storage.contract import NoteDraft
+from sources.drafts import NoteDraft
 
 # On a busy machine a search may take its time; whether it is turned away does not depend on that.
 PATIENT_MS = 60_000

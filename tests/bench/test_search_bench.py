@@ -25,15 +25,8 @@ from bench.sources import ORDINARY
 from config.paths import DataRoot
 from config.settings import Settings
 from server.lifespan import open_runtime
-from sources.storage.contract import (
-    CharacterDraft,
-    ConversationDraft,
-    Library,
-    MediaDraft,
-    MessageDraft,
-    NoteDraft,
-    PromptDraft,
-)
+from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
+from sources.storage.contract import Library
 
 ROOT = Path(__file__).parents[2]
 NUMBER = r"[0-9]+\.[0-9]+"

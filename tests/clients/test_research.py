@@ -10,7 +10,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from auth.context import build_context
 from auth.principal import SCOPES, ClientId, Principal
-from sources.storage.contract import NoteDraft
+from sources.drafts import NoteDraft
 from tests.live import Live, live, make_settings
 
 

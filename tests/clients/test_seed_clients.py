@@ -11,7 +11,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from auth.context import build_context
 from auth.principal import SCOPES, ClientId, Principal
-from sources.storage.contract import ConversationDraft, MessageDraft
+from sources.drafts import ConversationDraft, MessageDraft
 from tests.live import Live, live, make_settings
 
 MODES = ("2026-07-28", "legacy")

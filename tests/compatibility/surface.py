@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from sources.conversations.threads import NAMESPACE
+from sources.drafts import MessageDraft
 from sources.records import Segment
-from sources.storage.contract import MessageDraft
 from tests.server.rest.scene import Desk
 from tests.server.wire import Answer
 from tests.sources.reading_room import Reader

@@ -18,15 +18,8 @@ from server.protocol.catalog import Catalog
 from server.protocol.dispatcher import Dispatcher
 from server.protocol.envelope import legacy_call
 from server.protocol.messages import Request
-from sources.storage.contract import (
-    CharacterDraft,
-    ConversationDraft,
-    Libraries,
-    MediaDraft,
-    MessageDraft,
-    NoteDraft,
-    PromptDraft,
-)
+from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
+from sources.storage.contract import Libraries
 from sources.storage.sqlite import SqliteLibraries
 from tests.server.clients import text_of
 from tests.server.protocol.stage import make_dispatcher, make_session, person

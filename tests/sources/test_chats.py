@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sources.storage.contract import MessageDraft
+from sources.drafts import MessageDraft
 from tests.sources.reading_room import Reader, Room, open_room
 
 

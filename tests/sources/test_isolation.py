@@ -12,8 +12,8 @@ import pytest
 
 from config.errors import FlorilegiumError
 from server.protocol.messages import error_message
+from sources.drafts import MessageDraft
 from sources.records import Segment
-from sources.storage.contract import MessageDraft
 from tests.sources.reading_room import ID_ARGUMENT, SOURCES, Reader
 
 TEXT = " ".join(f"Sentence number {n} speaks of a galleon." for n in range(400))

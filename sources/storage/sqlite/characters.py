@@ -6,10 +6,11 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from sources.drafts import CharacterDraft, Put
 from sources.records import Character, Found, Hit, Page
 from sources.scoring import TITLE_AND_BODY
 from sources.segment import fold
-from sources.storage.contract import CharacterDraft, Put, Search
+from sources.storage.contract import Search
 from sources.storage.sqlite import cleaning
 from sources.storage.sqlite.collection import Collection
 from sources.storage.sqlite.counting import Counter, best_field

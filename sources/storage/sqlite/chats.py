@@ -11,6 +11,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from config.errors import Conflict
+from sources.drafts import ConversationDraft, MessageDraft, Thread, ThreadPut
 from sources.records import (
     Conversation,
     ExactFound,
@@ -22,15 +23,7 @@ from sources.records import (
     Namespace,
     Page,
 )
-from sources.storage.contract import (
-    ConversationDraft,
-    ExactSearch,
-    MessageDraft,
-    MessageSearch,
-    Search,
-    Thread,
-    ThreadPut,
-)
+from sources.storage.contract import ExactSearch, MessageSearch, Search
 from sources.storage.sqlite import cleaning, exact, substring
 from sources.storage.sqlite.cleaning import is_storable
 from sources.storage.sqlite.collection import Collection, Rules

@@ -6,8 +6,9 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
+from sources.drafts import Put
 from sources.records import Found, Page, Row
-from sources.storage.contract import Put, Search
+from sources.storage.contract import Search
 from sources.storage.sqlite.cleaning import Limits, SqlValue, count, name, refusal, time_of
 from sources.storage.sqlite.connection import Work
 from sources.storage.sqlite.database import Database

@@ -13,8 +13,8 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from config.errors import Conflict, NotFound
+from sources.drafts import Kept
 from sources.records import Page, Row
-from sources.storage.contract import Kept
 from sources.storage.sqlite.cleaning import (
     Cleaner,
     Limits,

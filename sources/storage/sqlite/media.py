@@ -9,9 +9,10 @@ from typing import Any
 from msgspec import UNSET, Struct
 
 from config.errors import NotFound
+from sources.drafts import MediaDraft, Put
 from sources.records import Chunk, Found, Hit, MediaItem, Page, Segment
 from sources.scoring import TITLE_AND_BODY
-from sources.storage.contract import MediaDraft, Put, Search
+from sources.storage.contract import Search
 from sources.storage.sqlite import cleaning
 from sources.storage.sqlite.collection import Collection
 from sources.storage.sqlite.counting import Counter

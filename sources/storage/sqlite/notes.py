@@ -3,9 +3,10 @@
 import sqlite3
 from collections.abc import Sequence
 
+from sources.drafts import NoteDraft, Put
 from sources.records import Found, Hit, Note, Page
 from sources.scoring import TITLE_AND_BODY
-from sources.storage.contract import NoteDraft, Put, Search
+from sources.storage.contract import Search
 from sources.storage.sqlite import cleaning
 from sources.storage.sqlite.collection import Collection
 from sources.storage.sqlite.counting import Counter

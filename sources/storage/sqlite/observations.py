@@ -14,11 +14,12 @@ from uuid import uuid4
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
+from sources.drafts import ObservationDraft, Put
 from sources.query import ParsedQuery
 from sources.records import Found, Hit, Observation, Origin, Page
 from sources.scoring import TITLE_AND_BODY
 from sources.segment import fold
-from sources.storage.contract import EVERY_OBSERVATION, Corpus, ObservationDraft, ObservationFilter, Put, Search
+from sources.storage.contract import EVERY_OBSERVATION, Corpus, ObservationFilter, Search
 from sources.storage.sqlite import cleaning
 from sources.storage.sqlite.cleaning import Limits, fold_tag, is_storable, refusal
 from sources.storage.sqlite.collection import Collection

@@ -8,8 +8,8 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from sources.chunking import chunk
+from sources.drafts import MediaDraft
 from sources.records import Chunk, Segment
-from sources.storage.contract import MediaDraft
 from sources.storage.sqlite.cleaning import Limits, is_storable, line_or_none, refusal, text, uuid
 
 

@@ -9,10 +9,11 @@ from typing import Any
 import msgspec
 
 from config.errors import NotFound
+from sources.drafts import PromptDraft, Put
 from sources.records import Found, Hit, Page, Prompt, PromptArgument
 from sources.scoring import TITLE_AND_BODY
 from sources.segment import fold
-from sources.storage.contract import PromptDraft, Put, Search
+from sources.storage.contract import Search
 from sources.storage.sqlite import cleaning
 from sources.storage.sqlite.collection import Collection
 from sources.storage.sqlite.counting import Counter, best_field

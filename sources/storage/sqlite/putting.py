@@ -16,7 +16,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from config.errors import Conflict, InvalidParams
-from sources.storage.contract import Put
+from sources.drafts import Put
 from sources.storage.sqlite.cleaning import is_storable
 from sources.storage.sqlite.target import json_list
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from sources.storage.contract import MessageDraft, Put, Thread, ThreadPut
+from sources.drafts import MessageDraft, Put, Thread, ThreadPut
 from sources.storage.sqlite.cleaning import Limits
 from sources.storage.sqlite.conversations import DEFAULT_ROLE, MESSAGES
 from sources.storage.sqlite.items import Stamp

@@ -15,7 +15,7 @@ from server.cli.get import Moment
 from server.cli.local import open_local
 from server.cli.paint import clock, harmless
 from sources.demo import demo_uuid, fill
-from sources.storage.contract import NoteDraft
+from sources.drafts import NoteDraft
 from tests.server.cli.program import EXECUTABLE, Program
 
 RECORDING = f"media://{demo_uuid('media', 'calibration-evening')}"

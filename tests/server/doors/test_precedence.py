@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from auth.context import build_context
 from auth.principal import SCOPES, ClientId, Principal
-from sources.storage.contract import NoteDraft
+from sources.drafts import NoteDraft
 from tests.live import Live, live, make_settings
 from tests.server.clients import Modern, Socket, handshake, message, text_of
 from tests.server.wire import fetch

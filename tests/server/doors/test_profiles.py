@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from auth.context import build_context
 from auth.principal import SCOPES, ClientId, Principal
-from sources.storage.contract import NoteDraft, PromptDraft
+from sources.drafts import NoteDraft, PromptDraft
 from tests.live import Live, live, make_settings
 from tests.server.clients import (
     JSON_AND_EVENTS,

@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from server.knowledge.memory import add_memory
 from server.protocol.catalog import Catalog
+from sources.drafts import ConversationDraft, MessageDraft, ObservationDraft
 from sources.records import Conversation
-from sources.storage.contract import ConversationDraft, MessageDraft, ObservationDraft
 from tests.server.clients import text_of
 from tests.server.protocol.stage import make_dispatcher
 from tests.sources.reading_room import Reader, open_room

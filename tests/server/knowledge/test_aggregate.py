@@ -13,7 +13,7 @@ from auth.principal import SCOPES, ClientId, Principal
 from server.knowledge.aggregate import add_aggregate
 from server.lifespan import build_knowledge
 from server.protocol.catalog import Catalog
-from sources.storage.contract import NoteDraft
+from sources.drafts import NoteDraft
 from tests.live import Live, live, make_settings
 from tests.server.clients import Legacy, Modern, Socket, text_of
 from tests.server.protocol.stage import make_dispatcher

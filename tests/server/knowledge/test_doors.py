@@ -8,7 +8,7 @@ import pytest
 
 from auth.context import build_context
 from auth.principal import SCOPES, ClientId, Principal
-from sources.storage.contract import NoteDraft
+from sources.drafts import NoteDraft
 from tests.live import Live, live, make_settings
 from tests.server.clients import Legacy, Modern, Socket
 

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from sources.storage.contract import MessageDraft
+from sources.drafts import MessageDraft
 from sources.storage.discretion import HIDDEN
 from tests.server.rest.scene import Desk, open_desk
 from tests.sources.reading_room import Reader

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from server.knowledge.letta import add_letta
-from sources.storage.contract import MessageDraft
+from sources.drafts import MessageDraft
 from tests.server.clients import text_of
 from tests.server.knowledge.out_of_time import OutOfTime
 from tests.server.rest.scene import Desk, open_desk

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from bench.tokens_counting import count_tokens
-from sources.storage.contract import MessageDraft
+from sources.drafts import MessageDraft
 from tests.server.knowledge.memories import Rememberer, two_memories
 
 JWT = {

@@ -10,7 +10,7 @@ import pytest
 
 from auth.principal import READ
 from server.knowledge.writing import add_writing
-from sources.storage.contract import CharacterDraft
+from sources.drafts import CharacterDraft
 from tests.live import Live, live, make_settings
 from tests.server.clients import Legacy, Modern, Socket
 from tests.server.protocol.stage import make_dispatcher

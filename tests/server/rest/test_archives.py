@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from auth.context import build_context
 from auth.principal import SCOPES, ClientId, Principal
-from sources.storage.contract import ConversationDraft, MessageDraft
+from sources.drafts import ConversationDraft, MessageDraft
 from tests.live import Live, live, make_settings
 from tests.server.rest.conversing import HELLO, found, ids, keep, post
 from tests.server.rest.scene import Desk, open_desk

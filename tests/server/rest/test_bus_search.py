@@ -8,7 +8,7 @@ from starlette.types import Receive, Scope, Send
 
 from server.app import build_app
 from server.metrics import Metrics
-from sources.storage.contract import MessageDraft
+from sources.drafts import MessageDraft
 from tests.server.knowledge.out_of_time import OutOfTime
 from tests.server.rest.scene import Desk
 from tests.sources.reading_room import Reader

@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from auth.principal import READ, SCOPES
-from sources.storage.contract import MessageDraft
+from sources.drafts import MessageDraft
 from tests.server.rest.conversing import HELLO, found, ids, keep, post
 from tests.server.rest.scene import Desk, open_desk
 from tests.server.wire import Answer

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from config.errors import InvalidParams, TooLarge
 from config.settings import Settings
+from sources.drafts import MessageDraft
 from sources.importers.arrivals import Arrival, Broken, ConversationArrival, Skipped
 from sources.importers.importer import Importer, Limits
 from sources.importers.intake import limits_of
 from sources.importers.sight import look
-from sources.storage.contract import MessageDraft
 
 LIMITS = limits_of(Settings())
 

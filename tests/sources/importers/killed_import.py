@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from config.settings import Settings
+from sources.drafts import ConversationDraft, MessageDraft, NoteDraft
 from sources.importers.arrivals import Arrival, Mark
 from sources.importers.importer import Found, Importer, Limits, Progress
 from sources.importers.intake import Meter, Summary, take_all
-from sources.storage.contract import ConversationDraft, MessageDraft, NoteDraft
 from tests.sources.importers.lines import LINES, Line, write_lines
 from tests.sources.storage.desk import Clock, open_sqlite
 

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from config.errors import InvalidParams
+from sources.drafts import ConversationDraft, MessageDraft, NoteDraft
 from sources.importers.arrivals import (
     Arrival,
     Broken,
@@ -18,7 +19,6 @@ from sources.importers.arrivals import (
     Skipped,
 )
 from sources.importers.importer import Importer, Limits, Progress, Sight
-from sources.storage.contract import ConversationDraft, MessageDraft, NoteDraft
 
 HEADER = b"arrivals"
 _MARKED_EVERY = 10

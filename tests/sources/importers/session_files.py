@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
+from sources.drafts import ObservationDraft
 from sources.importers.arrivals import Arrival, Mark, ObservationArrival, Reached
 from sources.importers.importer import Importer, Limits
-from sources.storage.contract import ObservationDraft
 from tests.sources.importers.chat_reading import LIMITS
 
 Line = Mapping[str, Any]

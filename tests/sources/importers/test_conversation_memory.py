@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from config.errors import InvalidParams
 from config.settings import Settings
+from sources.drafts import ObservationDraft
 from sources.importers.conversation_memory import IMPORTER
 from sources.importers.finding import find
 from sources.importers.intake import Counts, Meter, limits_of, take_all
 from sources.memory.identities import observation_id
-from sources.storage.contract import ObservationDraft
 from tests.sources.importers.chat_reading import broken, certainty, chats, read, said, skipped, texts
 from tests.sources.importers.session_files import observed
 from tests.sources.importers.tldw_files import Content, database

@@ -10,11 +10,12 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams, SourceTimeout, TooLarge
 from config.settings import Settings
+from sources.drafts import ConversationDraft, MessageDraft, NoteDraft, Put
 from sources.importers.arrivals import Arrival, Mark
 from sources.importers.finding import find
 from sources.importers.importer import Found, Importer, Limits, Progress
 from sources.importers.intake import Counts, Meter, Problem, Summary, limits_of, take_all
-from sources.storage.contract import ConversationDraft, Library, MessageDraft, NoteDraft, Notes, Put
+from sources.storage.contract import Library, Notes
 from tests.sources.importers.lines import HEADER, LINES, Line, write_lines
 from tests.sources.storage.desk import Desk, ask, open_sqlite, total_items
 

@@ -12,6 +12,15 @@ from hypothesis import strategies as st
 
 from config.errors import Conflict, InvalidParams, TooLarge
 from config.settings import Settings
+from sources.drafts import (
+    CharacterDraft,
+    ConversationDraft,
+    MediaDraft,
+    MessageDraft,
+    NoteDraft,
+    ObservationDraft,
+    PromptDraft,
+)
 from sources.exporting.export import export_library
 from sources.importers.arrivals import Broken, ConversationArrival
 from sources.importers.finding import find
@@ -19,16 +28,7 @@ from sources.importers.intake import Counts, Meter, Summary, limits_of, take_all
 from sources.importers.own_export import IMPORTER
 from sources.importers.registry import importers
 from sources.records import Chunk, PromptArgument, Segment
-from sources.storage.contract import (
-    CharacterDraft,
-    ConversationDraft,
-    Library,
-    MediaDraft,
-    MessageDraft,
-    NoteDraft,
-    ObservationDraft,
-    PromptDraft,
-)
+from sources.storage.contract import Library
 from tests.sources.storage.desk import Desk, open_sqlite, total_items
 
 LIMITS = limits_of(Settings())

@@ -15,12 +15,12 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from config.settings import Settings
+from sources.drafts import CharacterDraft, MediaDraft, NoteDraft, PromptDraft
 from sources.importers.arrivals import CharacterArrival, MediaArrival, NoteArrival, PromptArrival
 from sources.importers.finding import find
 from sources.importers.intake import Counts, Meter, Summary, limits_of, take_all
 from sources.importers.tldw import IMPORTER
 from sources.records import Segment
-from sources.storage.contract import CharacterDraft, MediaDraft, NoteDraft, PromptDraft
 from tests.sources.importers.chat_reading import (
     LIMITS,
     broken,

@@ -3,9 +3,10 @@
 from pathlib import Path
 
 from config.settings import Settings
+from sources.drafts import ConversationDraft, MessageDraft
 from sources.memory.chat_search import ChatSearch
 from sources.memory.questions import Recall, read_recall
-from sources.storage.contract import ConversationDraft, Library, MessageDraft
+from sources.storage.contract import Library
 from tests.sources.storage.desk import open_sqlite
 
 FOODS = ("bread", "butter", "cheese")

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
+from sources.drafts import ObservationDraft
 from sources.memory.derive import AgentSession, SessionTurn, ToolCall, derive
 from sources.memory.exchanges import Lines
-from sources.storage.contract import ObservationDraft
 
 READ = ToolCall(name="Read", arguments={"file_path": "src/auth.ts"})
 EDIT = ToolCall(name="Edit", arguments={"file_path": "src/jwt.ts", "old_string": "a", "new_string": "b"})

@@ -5,8 +5,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, NoteDraft, PromptDraft
 from sources.records import Row
-from sources.storage.contract import CharacterDraft, ConversationDraft, Library, MediaDraft, NoteDraft, PromptDraft
+from sources.storage.contract import Library
 
 
 class Kind(Struct, frozen=True):

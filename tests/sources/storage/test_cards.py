@@ -3,8 +3,9 @@
 import pytest
 
 from config.errors import InvalidParams, NotFound
+from sources.drafts import CharacterDraft, PromptDraft
 from sources.records import PromptArgument
-from sources.storage.contract import CharacterDraft, Library, PromptDraft
+from sources.storage.contract import Library
 from tests.sources.storage.desk import ask, ids
 
 CARD = {

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from config.errors import Conflict, InvalidParams, NotFound
-from sources.storage.contract import ConversationDraft, Library, MessageDraft
+from sources.drafts import ConversationDraft, MessageDraft
+from sources.storage.contract import Library
 from tests.sources.storage.desk import OpenDesk, ask
 
 

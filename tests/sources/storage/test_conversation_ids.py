@@ -1,6 +1,7 @@
 """Going through all conversations in an order that nothing changes."""
 
-from sources.storage.contract import ConversationDraft, Library
+from sources.drafts import ConversationDraft
+from sources.storage.contract import Library
 
 
 async def test_ids_are_given_in_their_order_from_anywhere_without_those_that_were_deleted(

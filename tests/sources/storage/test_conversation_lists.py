@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from config.errors import Conflict, InvalidParams, NotFound
+from sources.drafts import ConversationDraft, MessageDraft
 from sources.records import Namespace
-from sources.storage.contract import ConversationDraft, Library, MessageDraft
+from sources.storage.contract import Library
 
 
 async def titles(library: Library, limit: int = 50, offset: int = 0, **narrowing: str) -> tuple[list[str], int]:

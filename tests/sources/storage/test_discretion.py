@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from sources.drafts import ConversationDraft, MessageDraft
 from sources.query import parse
 from sources.records import Message
-from sources.storage.contract import Chats, ConversationDraft, ExactSearch, Library, MessageDraft, MessageSearch, Search
+from sources.storage.contract import Chats, ExactSearch, Library, MessageSearch, Search
 from sources.storage.discretion import HIDDEN, _ForAgents
 from tests.sources.storage.desk import Desk
 

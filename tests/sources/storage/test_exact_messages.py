@@ -6,8 +6,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from sources.drafts import ConversationDraft, MessageDraft
 from sources.records import ExactFound
-from sources.storage.contract import ConversationDraft, ExactSearch, Library, MessageDraft
+from sources.storage.contract import ExactSearch, Library
 from tests.sources.storage.desk import OpenDesk
 
 

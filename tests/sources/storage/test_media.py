@@ -7,8 +7,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from config.errors import InvalidParams, NotFound
+from sources.drafts import MediaDraft
 from sources.records import Chunk, Segment
-from sources.storage.contract import Library, MediaDraft
+from sources.storage.contract import Library
 from tests.sources.storage.desk import OpenDesk, ask, ids
 
 LONG = " ".join(f"Sentence number {n} speaks of tea." for n in range(300))

@@ -11,19 +11,9 @@ import hypothesis.strategies as st
 from hypothesis import Phase, settings
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, multiple, rule
 
+from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
 from sources.query import parse
-from sources.storage.contract import (
-    CharacterDraft,
-    ConversationDraft,
-    ExactSearch,
-    Library,
-    MediaDraft,
-    MessageDraft,
-    MessageSearch,
-    NoteDraft,
-    PromptDraft,
-    Search,
-)
+from sources.storage.contract import ExactSearch, Library, MessageSearch, Search
 from tests.sources.storage.desk import Clock, Desk, OpenDesk, open_sqlite
 from tests.sources.storage.sqlite.files import check_files
 

@@ -3,7 +3,8 @@
 import pytest
 
 from config.errors import Conflict, InvalidParams, NotFound
-from sources.storage.contract import Library, NoteDraft
+from sources.drafts import NoteDraft
+from sources.storage.contract import Library
 from tests.sources.storage.desk import OpenDesk, ask, ids, titles
 
 

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from config.errors import Conflict, InvalidParams, NotFound
+from sources.drafts import NoteDraft, ObservationDraft
 from sources.query import parse
-from sources.storage.contract import Corpus, Library, NoteDraft, ObservationDraft, ObservationFilter
+from sources.storage.contract import Corpus, Library, ObservationFilter
 from tests.sources.storage.desk import OpenDesk, ask, titles
 
 WHOLE = ObservationDraft(

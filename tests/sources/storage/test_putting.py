@@ -4,21 +4,20 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from sources.records import Segment
-from sources.storage.contract import (
+from sources.drafts import (
     CharacterDraft,
     ConversationDraft,
-    Library,
     MediaDraft,
     MessageDraft,
     NoteDraft,
     ObservationDraft,
-    ObservationFilter,
     PromptDraft,
     Put,
     Thread,
     ThreadPut,
 )
+from sources.records import Segment
+from sources.storage.contract import Library, ObservationFilter
 from tests.sources.storage.desk import ask, ids
 
 TEA = NoteDraft(uuid="note-1", title="Tea", content="Steep for three minutes.", created_at="2024-01-02T03:04:05Z")

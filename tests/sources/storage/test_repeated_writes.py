@@ -3,15 +3,8 @@
 import pytest
 
 from config.errors import Conflict, InvalidParams, NotFound
-from sources.storage.contract import (
-    CharacterDraft,
-    ConversationDraft,
-    Kept,
-    Library,
-    NoteDraft,
-    PromptDraft,
-    Thread,
-)
+from sources.drafts import CharacterDraft, ConversationDraft, Kept, NoteDraft, PromptDraft, Thread
+from sources.storage.contract import Library
 
 KEPT = Kept(version=7, last_modified="2020-05-06T07:08:09.000Z", client_id="elsewhere")
 

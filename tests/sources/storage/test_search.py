@@ -8,18 +8,10 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from config.errors import SourceTimeout
+from sources.drafts import ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
 from sources.query import parse
 from sources.records import Found, Hit
-from sources.storage.contract import (
-    ConversationDraft,
-    Corpus,
-    Library,
-    MediaDraft,
-    MessageDraft,
-    NoteDraft,
-    PromptDraft,
-    Search,
-)
+from sources.storage.contract import Corpus, Library, Search
 from tests.sources.storage.desk import Desk, ask, ids
 from tests.sources.storage.kinds import KINDS, Kind
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sources.storage.contract import ConversationDraft, Library, MessageDraft, MessageSearch
+from sources.drafts import ConversationDraft, MessageDraft
+from sources.storage.contract import Library, MessageSearch
 from tests.sources.storage.desk import OpenDesk
 
 MINUTE = "2026-01-01T10:{:02}:00Z"

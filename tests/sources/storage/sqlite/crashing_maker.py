@@ -11,7 +11,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from sources.storage.contract import ConversationDraft, Library, MessageDraft
+from sources.drafts import ConversationDraft, MessageDraft
+from sources.storage.contract import Library
 from sources.storage.sqlite.exact import EXACT_INDEX
 from sources.storage.sqlite.library import SqliteLibrary
 from sources.storage.sqlite.schema.chacha import CHATS_INDEX

@@ -14,7 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from sources.storage.contract import CharacterDraft, ConversationDraft, Library, MediaDraft, MessageDraft, NoteDraft
+from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft
+from sources.storage.contract import Library
 from tests.sources.storage.desk import open_sqlite
 
 OWNERS = ("ada", "ben")

@@ -12,7 +12,8 @@ import sys
 from pathlib import Path
 
 from config.errors import FlorilegiumError
-from sources.storage.contract import Library, NoteDraft
+from sources.drafts import NoteDraft
+from sources.storage.contract import Library
 from tests.sources.storage.desk import ask, open_sqlite
 
 NOBODY = 65534

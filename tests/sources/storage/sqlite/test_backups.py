@@ -12,7 +12,8 @@ import pytest
 
 from config.errors import Conflict, FlorilegiumError, NotFound, StorageError
 from config.paths import DataRoot, UserId
-from sources.storage.contract import Library, NoteDraft, PromptDraft
+from sources.drafts import NoteDraft, PromptDraft
+from sources.storage.contract import Library
 from sources.storage.sqlite.backups import MANIFEST, Backup, back_up, restore, verify
 from tests.sources.storage.desk import Desk, ask, open_sqlite, titles
 from tests.sources.storage.sqlite.files import check_files, opened

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from sources.drafts import MediaDraft, NoteDraft
 from sources.records import Hit
-from sources.storage.contract import Library, MediaDraft, NoteDraft
+from sources.storage.contract import Library
 from sources.storage.sqlite.ranking import BLOCK
 from tests.sources.storage.desk import ask, open_sqlite
 

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from sources.drafts import ConversationDraft, MessageDraft
 from sources.records import FoundMessages
-from sources.storage.contract import ConversationDraft, ExactSearch, Library, MessageDraft, MessageSearch
+from sources.storage.contract import ExactSearch, Library, MessageSearch
 from sources.storage.sqlite.exact import EXACT_INDEX
 from sources.storage.sqlite.library import SqliteLibrary
 from sources.storage.sqlite.message_index import MessageIndex, Progress

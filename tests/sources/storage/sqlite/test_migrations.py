@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from config.errors import SourceTimeout, StorageError
 from config.paths import DataRoot
+from sources.drafts import ConversationDraft, MediaDraft, MessageDraft, NoteDraft, ObservationDraft
 from sources.segment import SEGMENT_VERSION
-from sources.storage.contract import ConversationDraft, MediaDraft, MessageDraft, NoteDraft, ObservationDraft
 from sources.storage.sqlite.database import Database
 from sources.storage.sqlite.migrations import migrate
 from sources.storage.sqlite.schema.chacha import CHACHA

@@ -9,7 +9,7 @@ import pytest
 
 from config.errors import StorageError, Unavailable
 from config.paths import DataRoot
-from sources.storage.contract import NoteDraft
+from sources.drafts import NoteDraft
 from tests.sources.storage.desk import Desk, ask, open_sqlite
 
 OWNERS = [f"{a}{b}" for a in "abcdefgh" for b in "abcdefgh"]

@@ -7,7 +7,8 @@ import pytest
 
 from config.errors import StorageError
 from config.settings import Settings
-from sources.storage.contract import ConversationDraft, ExactSearch, MediaDraft, MessageDraft, NoteDraft, PromptDraft
+from sources.drafts import ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
+from sources.storage.contract import ExactSearch
 from sources.storage.sqlite.pool import engine_of
 from sources.storage.sqlite.schema.chacha import CHACHA
 from sources.storage.sqlite.upkeep import BLUEPRINTS, reindex, standings, upgrade

@@ -57,6 +57,16 @@ async def test_the_default_is_both(ada: Reader) -> None:
     assert await ada.found("chats_search", "galleon") == await ada.found("chats_search", "galleon", by="both")
 
 
+async def test_a_word_may_have_been_said_just_before_and_a_phrase_is_said_in_the_hit_itself(ada: Reader) -> None:
+    await ada.chat("A", "Where is the zeppelin graveyard?", "Nowhere.")
+
+    words = await ada.found("chats_search", "zeppelin graveyard")
+    phrase = await ada.found("chats_search", '"zeppelin graveyard"')
+
+    assert [hit["snippet"] for hit in words] == ["Where is the zeppelin graveyard?", "Nowhere."]
+    assert [hit["snippet"] for hit in phrase] == ["Where is the zeppelin graveyard?"]
+
+
 async def test_a_sender_limits_the_hits(ada: Reader) -> None:
     await ada.chat("A", "A galleon, says Ana.", "A galleon, says the guide.")
 

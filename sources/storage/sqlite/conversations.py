@@ -179,4 +179,6 @@ TARGET = Target(
     listed=_listed,
     candidates=_candidates,
     hit=_hit,
+    # A word may have been said just before; who quotes several means what was said.
+    phrase_columns=("title", "own"),
 )

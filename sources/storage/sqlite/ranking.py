@@ -69,7 +69,7 @@ class Ranking:
         return self._page(found, has_more, Band(self._match(expression), "newest"), sum(frequencies))
 
     def _match(self, expression: Expression) -> str:
-        return match_text(expression, self._target.title, self._search.fields)
+        return match_text(expression, self._target.title, self._search.fields, self._target.phrase_columns)
 
     def _count(self, match: str) -> int:
         return self._statistics.matches(self._connection, self._target.index, match)

@@ -69,6 +69,8 @@ class Target(Struct, frozen=True):
     candidates: Callable[[sqlite3.Connection, Sequence[int]], Sequence[Candidate]]
     hit: Callable[[Candidate, Search, Counter], Hit]
     item_bits: int = 0
+    # Where a phrase must stand, if not anywhere.
+    phrase_columns: tuple[str, ...] = ()
 
 
 def is_filtered(search: Search) -> bool:

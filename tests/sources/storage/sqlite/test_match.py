@@ -38,6 +38,12 @@ def test_fields_restrict_the_whole_expression() -> None:
     assert match_text(expression, "name", ("name", "details")) == '{name details} : (("a" OR {name} : ("b")))'
 
 
+def test_a_phrase_stands_in_its_own_columns_and_a_word_anywhere() -> None:
+    expression = AllOf((word("green", "tea"), word("milk"), Title(word("two", "words"))))
+    expected = '({title own} : ("green tea") AND "milk" AND {title} : ("two words"))'
+    assert match_text(expression, "title", phrase_columns=("title", "own")) == expected
+
+
 @pytest.fixture(scope="module")
 def table() -> Iterator[sqlite3.Connection]:
     connection = sqlite3.connect(":memory:")

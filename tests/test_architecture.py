@@ -146,4 +146,4 @@ def test_stdio_starts_without_the_web_stack() -> None:
         "import sys, server.doors.stdio, server.lifespan; print(*sorted({m.partition('.')[0] for m in sys.modules}))"
     )
     loaded = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert not {"starlette", "uvicorn", "jwt", "prometheus_client", "cryptography"} & set(loaded.split())
+    assert not {"starlette", "uvicorn", "jwt", "prometheus_client", "cryptography", "lxml"} & set(loaded.split())

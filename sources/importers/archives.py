@@ -45,6 +45,9 @@ class Archive:
     def names(self) -> tuple[str, ...]:
         return tuple(self._entries)
 
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
     def size(self, name: str) -> int:
         """Unpacked, as the archive says it; what is read is counted all the same."""
         return self._entries[name].file_size

@@ -103,5 +103,5 @@ IMPORTER = Importer(
     recognises=_recognises,
     read=_read,
     suffixes=(*_TEXT_SUFFIXES, *_PAGE_SUFFIXES, ".pdf", ".epub", ".docx", ".pptx"),
-    edition=1,
+    edition=2,
 )

@@ -10,7 +10,7 @@ from sources.importers.archives import Archive, open_archive
 from sources.importers.importer import Limits
 from sources.importers.parsers.markup import Gathered, attribute, read_markup
 from sources.importers.parsers.prose import Parsed, Prose
-from sources.importers.parsers.web_page import Page, page_text
+from sources.importers.parsers.web_page import page_text, read_page
 
 _CONTAINER = "META-INF/container.xml"
 _ENCRYPTION = "META-INF/encryption.xml"
@@ -28,9 +28,7 @@ def parse_book(path: Path, limits: Limits) -> Parsed:
             raise InvalidParams(f"the book: got {len(locked)} encrypted chapters, expected a book without protection")
         prose = Prose(limits.item_max_chars)
         for name in chapters:
-            page = Page(prose)
-            page.feed(page_text(archive.read(name, limits.line_max_bytes)))
-            page.close()
+            read_page(page_text(archive.read(name, limits.line_max_bytes)), prose)
             prose.end_paragraph()
         return package.parsed(prose, len(chapters))
 
@@ -57,7 +55,7 @@ def _encrypted(archive: Archive) -> set[str]:
         if name == "CipherReference":
             found.add(normpath(unquote(attribute(attributes, "URI"))))
 
-    if _ENCRYPTION in archive.names:
+    if _ENCRYPTION in archive:
         with archive.open(_ENCRYPTION) as file:
             read_markup(file, begin, lambda _: None, lambda _: None)
     return found
@@ -68,7 +66,7 @@ class _Package:
 
     def __init__(self, archive: Archive, name: str) -> None:
         self._folder = dirname(name)
-        self._names = frozenset(archive.names)
+        self._archive = archive
         self._said = Gathered(_SAID)
         self._files: dict[str, str] = {}
         self._spine: list[str] = []
@@ -76,8 +74,9 @@ class _Package:
             read_markup(file, self._begin, self._said.end, self._said.text)
 
     def chapters(self) -> list[str]:
-        named = (self._files[identity] for identity in dict.fromkeys(self._spine) if identity in self._files)
-        return [name for name in named if name in self._names]
+        """Each file once, whatever the spine says: else a small book could be as long as it likes."""
+        named = dict.fromkeys(self._files[identity] for identity in self._spine if identity in self._files)
+        return [name for name in named if name in self._archive]
 
     def parsed(self, prose: Prose, chapters: int) -> Parsed:
         said = {name: self._said.first(name) for name in ("language", "publisher", "identifier", "description")}

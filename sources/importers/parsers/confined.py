@@ -6,7 +6,7 @@ Whatever happens in there, crashes and endless loops included, comes back as a v
 import subprocess
 import sys
 from pathlib import Path
-from signal import SIGKILL, SIGXCPU
+from signal import SIGKILL, SIGXCPU, Signals
 from typing import Literal
 
 import msgspec
@@ -58,4 +58,17 @@ def _end(code: int, limits: Limits) -> str:
         return f"takes more than {limits.parser_cpu_s} s of processor time"
     if code == OUT_OF_MEMORY:
         return f"takes more than {limits.parser_memory_max_bytes >> 20} MiB of memory"
+    if code < 0:
+        # pdfium ends like this on what it should not have believed, and also where it gets no more memory.
+        return (
+            f"made its parser crash ({_signal(-code)}), by damage or by a need for more than "
+            f"{limits.parser_memory_max_bytes >> 20} MiB of memory"
+        )
     return "is damaged"
+
+
+def _signal(number: int) -> str:
+    try:
+        return Signals(number).name
+    except ValueError:
+        return f"signal {number}"

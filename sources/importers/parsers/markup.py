@@ -8,6 +8,8 @@ from xml.parsers import expat
 from config.errors import InvalidParams
 
 _BLOCK_BYTES = 1 << 16
+# Of a tag or a comment. One that has not ended is looked at from its beginning with every block.
+_TOKEN_MAX_BYTES = 1 << 20
 # Between the address of a namespace and a name in it.
 _SEPARATOR = " "
 
@@ -24,13 +26,21 @@ def read_markup(file: IO[bytes], begin: Begin, end: Callable[[str], None], text:
     parser.StartDoctypeDeclHandler = _require_no_declarations
     parser.EntityDeclHandler = _refuse_entity
     try:
+        read_bytes = 0
         while block := file.read(_BLOCK_BYTES):
             parser.Parse(block, False)
+            read_bytes += len(block)
+            _require_progress(read_bytes - parser.CurrentByteIndex)
         parser.Parse(b"", True)
     except expat.ExpatError as error:
         raise InvalidParams(
             f"XML: got {expat.ErrorString(error.code)!r} in line {error.lineno}, expected XML"
         ) from error
+
+
+def _require_progress(behind_bytes: int) -> None:
+    if behind_bytes > _TOKEN_MAX_BYTES:
+        raise InvalidParams(f"XML: got a tag or comment of more than {_TOKEN_MAX_BYTES} bytes, expected a shorter one")
 
 
 def local(name: str) -> str:

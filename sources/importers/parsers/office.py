@@ -23,7 +23,7 @@ _NOTES_OF_WORD = ("word/footnotes.xml", "word/endnotes.xml")
 def parse_word(path: Path, limits: Limits) -> Parsed:
     with open_archive(path, limits) as archive:
         prose = Prose(limits.item_max_chars)
-        for name in ("word/document.xml", *(name for name in _NOTES_OF_WORD if name in archive.names)):
+        for name in ("word/document.xml", *(name for name in _NOTES_OF_WORD if name in archive)):
             _write(archive, name, prose)
         return _parsed(archive, prose, {})
 
@@ -36,7 +36,7 @@ def parse_slides(path: Path, limits: Limits) -> Parsed:
             prose.end_paragraph()
             prose.write(f"# Slide {number}")
             _write(archive, name, prose)
-            for notes in _related(archive, name, "notesSlide").values():
+            for notes in dict.fromkeys(_related(archive, name, "notesSlide").values()):
                 prose.end_paragraph()
                 prose.write("Notes:")
                 _write(archive, notes, prose)
@@ -45,7 +45,7 @@ def parse_slides(path: Path, limits: Limits) -> Parsed:
 
 def _parsed(archive: Archive, prose: Prose, counted: Mapping[str, int]) -> Parsed:
     said = Gathered(_SAID)
-    if _CORE in archive.names:
+    if _CORE in archive:
         with archive.open(_CORE) as file:
             read_markup(file, said.begin, said.end, said.text)
     others = {name: said.first(name) for name in ("subject", "keywords", "description", "language")}
@@ -70,7 +70,8 @@ def _slides(archive: Archive) -> list[str]:
     with archive.open("ppt/presentation.xml") as file:
         read_markup(file, begin, lambda _: None, lambda _: None)
     numbered = [(int(found[1]), name) for name in archive.names if (found := _SLIDE.fullmatch(name))]
-    return order or [name for _, name in sorted(numbered)]
+    # One that is named again is not read again: a list of a few bytes could ask for it without end.
+    return list(dict.fromkeys(order)) or [name for _, name in sorted(numbered)]
 
 
 def _related(archive: Archive, name: str, kind: str) -> dict[str, str]:
@@ -81,10 +82,10 @@ def _related(archive: Archive, name: str, kind: str) -> dict[str, str]:
     def begin(element: str, attributes: Mapping[str, str]) -> None:
         if element == "Relationship" and attribute(attributes, "Type").endswith("/" + kind):
             target = normpath(join("/", dirname(name), attribute(attributes, "Target"))).lstrip("/")
-            if target in archive.names:
+            if target in archive:
                 found[attribute(attributes, "Id")] = target
 
-    if place in archive.names:
+    if place in archive:
         with archive.open(place) as file:
             read_markup(file, begin, lambda _: None, lambda _: None)
     return found

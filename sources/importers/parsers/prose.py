@@ -51,6 +51,8 @@ class Prose:
         self._lines.extend(line.rstrip() for line in text.split("\n"))
 
     def end_line(self) -> None:
+        if not self._words:
+            return
         # The first cell of a row has nothing before it.
         line = _squeezed("".join(self._words)).removeprefix("\t")
         self._words = []
@@ -61,10 +63,12 @@ class Prose:
     def end_paragraph(self, prefix: str = "") -> None:
         """The next one begins with `prefix`, if there is a next one."""
         self.end_line()
-        text = "\n".join(self._lines).strip("\n")
-        if text.strip():
-            self._paragraphs.append(text)
-        self._lines, self._prefix = [], prefix
+        if self._lines:
+            text = "\n".join(self._lines).strip("\n")
+            if text.strip():
+                self._paragraphs.append(text)
+            self._lines = []
+        self._prefix = prefix
 
     def finished(self) -> str:
         self.end_paragraph()

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from io import BytesIO
 from zipfile import ZIP_DEFLATED, ZipFile
+from zlib import compress
 
 _W = 'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
 _A = 'xmlns:a="http://schemas.openxmlformats.org/drawingml/2006/main"'
@@ -106,11 +107,14 @@ rocks show.<ul><li>crab<li>star<br>fish</ul><pre>a  b
   c</pre><table><tr><td>1<td>2</tr></table><script>alert("<p>no</p>")</script><template>hidden</template></body></html>"""
 
 
+PDF_CATALOGUE = "<< /Type /Catalog /Pages 2 0 R >>"
+
+
 def pdf(*pages: str) -> bytes:
     """With Helvetica, which every reader has."""
     kids = " ".join(f"{4 + 2 * place} 0 R" for place in range(len(pages)))
     objects = [
-        "<< /Type /Catalog /Pages 2 0 R >>",
+        PDF_CATALOGUE,
         f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>",
         "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica /Encoding /WinAnsiEncoding >>",
     ]
@@ -120,12 +124,61 @@ def pdf(*pages: str) -> bytes:
         contents = f"/Contents {5 + 2 * place} 0 R"
         objects.append(f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Resources {font} {contents} >>")
         objects.append(f"<< /Length {len(drawing)} >>\nstream\n{drawing}\nendstream")
-    objects.append("<< /Title (The shore) /Author (Mara Field) /CreationDate (D:20240501123000+02'00') >>")
-    body, places = "%PDF-1.7\n", []
+    return pdf_of(*objects, "<< /Title (The shore) /Author (Mara Field) /CreationDate (D:20240501123000+02'00') >>")
+
+
+def pdf_of(*objects: str | bytes, trailer: str = "") -> bytes:
+    """Of whole objects: the first is the catalogue, the last says what the file is."""
+    parts, places = [b"%PDF-1.7\n"], [0]
     for number, one in enumerate(objects, 1):
-        places.append(len(body))
-        body += f"{number} 0 obj\n{one}\nendobj\n"
-    table = "".join(f"{place:010} 00000 n \n" for place in places)
-    trailer = f"<< /Size {len(objects) + 1} /Root 1 0 R /Info {len(objects)} 0 R >>"
-    end = f"xref\n0 {len(objects) + 1}\n0000000000 65535 f \n{table}trailer\n{trailer}\nstartxref\n{len(body)}\n%%EOF\n"
-    return (body + end).encode("latin-1")
+        places.append(places[-1] + len(parts[-1]))
+        parts.append(b"%d 0 obj\n%b\nendobj\n" % (number, one.encode("latin-1") if isinstance(one, str) else one))
+    table = "".join(f"{place:010} 00000 n \n" for place in places[1:])
+    size = len(objects) + 1
+    end = f"xref\n0 {size}\n0000000000 65535 f \n{table}trailer\n<< /Size {size} /Root 1 0 R /Info {len(objects)} 0 R"
+    start = places[-1] + len(parts[-1])
+    return b"".join(parts) + f"{end} {trailer} >>\nstartxref\n{start}\n%%EOF\n".encode()
+
+
+def pdf_stream(content: bytes) -> bytes:
+    packed_content = compress(content, 9)
+    return b"<< /Length %d /Filter /FlateDecode >>\nstream\n%b\nendstream" % (len(packed_content), packed_content)
+
+
+# As a typesetter leaves it: packed streams, words broken at the ends of lines and moved apart by numbers, a ligature
+# and a letter beyond the first 65,536 that only a table of the font tells, a page number, a title in UTF-16.
+_GLYPHS = b"""begincmap 1 begincodespacerange <00> <FF> endcodespacerange
+2 beginbfchar <01> <00660069> <02> <D835DC65> endbfchar endcmap"""
+_FIRST_PAGE = b"""BT /F2 18 Tf 72 720 Td (Of the Shore) Tj ET
+BT /F1 11 Tf 14 TL 72 690 Td [(The ) -20 (\\001rst) -320 (tide)] TJ T* (comes in slow-) Tj T* (ly, as the Anglo-) Tj
+T* (Saxon word has it, at 5.30.) Tj T* (Let \\002 be its height.) Tj 200 -600 Td (1) Tj ET"""
+_SECOND_PAGE = b"BT /F1 11 Tf 72 720 Td (It goes at noon \\226 or later.) Tj 200 -674 Td (2) Tj ET"
+
+
+def printed_pdf() -> bytes:
+    page = "<< /Type /Page /Parent 2 0 R /Contents %d 0 R >>"
+    fonts = "/Resources << /Font << /F1 7 0 R /F2 8 0 R >> >>"
+    font = "<< /Type /Font /Subtype /Type1 /BaseFont /Times-%s /Encoding /WinAnsiEncoding %s >>"
+    title = ("\ufeff" + "Über die Küste").encode("utf-16-be").hex()
+    return pdf_of(
+        PDF_CATALOGUE,
+        f"<< /Type /Pages /Kids [3 0 R 4 0 R] /Count 2 /MediaBox [0 0 595 842] {fonts} >>",
+        page % 5,
+        page % 6,
+        pdf_stream(_FIRST_PAGE),
+        pdf_stream(_SECOND_PAGE),
+        font % ("Roman", "/ToUnicode 9 0 R"),
+        font % ("Bold", ""),
+        pdf_stream(_GLYPHS),
+        f"<< /Title <{title}> /Author (Mara Field) /Keywords (sea, tide) /CreationDate (D:20240501) >>",
+    )
+
+
+def one_page_pdf(content: bytes) -> bytes:
+    return pdf_of(
+        PDF_CATALOGUE,
+        "<< /Type /Pages /Kids [3 0 R] /Count 1 /MediaBox [0 0 595 842] >>",
+        "<< /Type /Page /Parent 2 0 R /Contents 4 0 R >>",
+        pdf_stream(content),
+        "<< >>",
+    )

@@ -35,5 +35,5 @@ def problem_body(error: FlorilegiumError) -> dict[str, Any]:
 
 
 def problem_event(error: FlorilegiumError) -> bytes:
-    """Instead of `[DONE]`: a client must not take a part for the whole. What came before may end within a line."""
+    """Instead of `[DONE]`: a client must not take a part for the whole. What came before may end within an event."""
     return b"\n\ndata: " + msgspec.json.encode(problem_body(error)) + b"\n\n"

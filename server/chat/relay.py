@@ -24,6 +24,8 @@ from sources.conversations.turns import TurnLimits
 
 # Pieces of an answer that wait for a slow client; then the upstream waits too.
 _PIECES_MAX = 64
+# A longer line goes out as it comes.
+_HELD_MAX_BYTES = 64 * 1024
 _RELAYED_HEADERS = ("content-type", "retry-after")
 _RELAYED_PREFIXES = ("x-ratelimit-", "openai-")
 # A client would take these for a judgement about its own credential, or about an address of ours.
@@ -86,10 +88,15 @@ class Relay:
             log_failure("chat relay", error)
 
     async def _stream(self) -> AsyncIterator[bytes]:
+        held = b""
         while (piece := await self._pieces.get()) is not None:
-            yield piece
+            lines, held = _whole_lines(held + piece)
+            if lines:
+                yield lines
         if not self._is_complete:
             yield problem_event(self._failure or UpstreamFailed("the upstream broke off its answer"))
+        elif held:
+            yield held
 
     async def _run(self, principal: Principal, body: bytes, headers: Mapping[str, str]) -> None:
         try:
@@ -130,6 +137,9 @@ class Relay:
                     # Clients stop reading here, and what they ask for next should find the turn.
                     await self._keep_answer("upstream")
                 await self._pieces.put(piece)
+            # Where the connection's end is the body's, HTTP does not tell a part from the whole.
+            if not self._events.completion().is_whole:
+                raise UpstreamFailed("the upstream broke off its answer")
 
     async def _keep_answer(self, cut_by: str) -> None:
         """Once. A turn of which the upstream said nothing, or an error, is none."""
@@ -177,6 +187,13 @@ class RelayedStream(StreamingResponse):
             await super().__call__(scope, receive, send)
         finally:
             self._when_over()
+
+
+def _whole_lines(data: bytes) -> tuple[bytes, bytes]:
+    """What may go out, and what waits for the end of its line: a part of an event is nothing a client can read, and
+    would spoil the error that follows it where the upstream broke off."""
+    end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+    return (data, b"") if len(data) - end > _HELD_MAX_BYTES else (data[:end], data[end:])
 
 
 def _is_good_stream(reply: Reply) -> bool:

@@ -13,6 +13,7 @@ from msgspec import Struct
 from sources.conversations.turns import Turn, TurnLimits, keepable, read_turn
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
+_DONE = b"[DONE]"
 _NAME_MAX_CHARS = 200
 _NUMBERS_MAX = 20
 
@@ -80,9 +81,10 @@ class EventReader:
     def feed(self, piece: bytes) -> None:
         self._room -= len(piece)
         if self.is_shortened:
-            self._rest = b""
-            # The end is still looked for: a very long answer is not one that broke off.
-            self.is_done = self.is_done or b"[DONE]" in piece
+            # The end is still looked for, also between two pieces: a very long answer is not one that broke off.
+            seen = self._rest[-len(_DONE) :] + piece
+            self.is_done = self.is_done or _DONE in seen
+            self._rest = seen[-len(_DONE) :]
             return
         *lines, self._rest = _LINE_END.split(self._rest + piece)
         for line in lines:
@@ -113,7 +115,7 @@ class EventReader:
         if not line.startswith(b"data:"):
             return
         data = line[5:].strip()
-        if data == b"[DONE]":
+        if data == _DONE:
             self.is_done = True
             return
         event = _object(data)

@@ -1,12 +1,15 @@
 """Streams that do not come to their end: the turn is kept all the same, with what had come."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 from msgspec.structs import replace
+from openai import APIError, AsyncOpenAI
 from starlette.types import Message, Receive, Scope, Send
 
 from auth.context import build_context
@@ -114,6 +117,72 @@ async def test_an_upstream_that_dies_breaks_the_stream_off_and_the_turn_says_so(
     assert answer.events()[-1]["error"]["code"] == "bad_gateway"
     _, answered = await kept(up)
     assert (answered.content, answered.metadata["cut"]) == ("Sodium ", "upstream")
+
+
+EVENT = b'data: {"choices":[{"index":0,"delta":{"content":"Sodium "},"finish_reason":null}]}\n\n'
+FINISHED = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}'
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+
+
+def chunk(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+@asynccontextmanager
+async def saying(answer: bytes) -> AsyncIterator[str]:
+    """The address of an API that answers these bytes, whatever it is asked, and closes the connection."""
+
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).lower()
+        await reader.readexactly(int(head.partition(b"content-length:")[2].split()[0]))
+        writer.write(answer)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(respond, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+
+
+BROKEN_OFF = {
+    "chunks_without_their_end": HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk(EVENT),
+    "chunks_that_end": HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk(EVENT) + chunk(b""),
+    "a_closed_connection": HEAD + b"Connection: close\r\n\r\n" + EVENT,
+    "within_an_event": HEAD + b"Connection: close\r\n\r\n" + EVENT + EVENT[:20],
+    "before_an_event": HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunk(b""),
+}
+
+
+@pytest.mark.parametrize("raw", BROKEN_OFF.values(), ids=BROKEN_OFF.keys())
+async def test_a_stream_that_ends_before_its_answer_does_is_an_error_however_the_connection_ended(
+    tmp_path: Path, raw: bytes
+) -> None:
+    async with saying(raw) as url, live(make_settings(tmp_path, chat_upstream_url=url)) as up:
+        headers = {"Content-Type": "application/json", **await up.bearer("ada")}
+        body = msgspec.json.encode({"messages": ASK, "stream": True})
+        answer = await fetch(up.url, "POST", "/v1/chat/completions", headers, body)
+        async with AsyncOpenAI(base_url=f"{up.url}/v1", api_key=await up.token("ben"), max_retries=0) as client:
+            stream = await client.chat.completions.create(
+                model="any", messages=[{"role": "user", "content": "hi"}], stream=True
+            )
+            with pytest.raises(APIError, match="the upstream broke off"):
+                _ = [piece async for piece in stream]
+        answered = (await kept(up))[-1]
+
+    assert b"[DONE]" not in answer.body
+    assert msgspec.json.decode(answer.body.rstrip().rpartition(b"data: ")[2])["error"]["code"] == "bad_gateway"
+    assert answered.metadata["cut"] == "upstream"
+
+
+async def test_an_answer_that_told_why_it_ended_is_whole_without_done(tmp_path: Path) -> None:
+    raw = HEAD + b"Connection: close\r\n\r\n" + EVENT + FINISHED
+    async with saying(raw) as url, live(make_settings(tmp_path, chat_upstream_url=url)) as up:
+        headers = {"Content-Type": "application/json", **await up.bearer("ada")}
+        body = msgspec.json.encode({"messages": ASK, "stream": True})
+        answer = await fetch(up.url, "POST", "/v1/chat/completions", headers, body)
+        _, answered = await kept(up)
+
+    assert answer.body == EVENT + FINISHED
+    assert "cut" not in answered.metadata
 
 
 async def test_a_server_that_stops_keeps_what_had_come(tmp_path: Path, upstream: UpstreamProgram) -> None:

@@ -70,10 +70,11 @@ def test_a_stream_that_broke_off_is_not_whole() -> None:
     assert (completion.turn.content, completion.is_whole) == ("Sod", False)
 
 
-def test_of_a_stream_that_is_too_long_the_beginning_is_kept_and_told() -> None:
+@pytest.mark.parametrize("piece_bytes", [1, 5, 100])
+def test_of_a_stream_that_is_too_long_the_beginning_is_kept_and_told(piece_bytes: int) -> None:
     body = stream(*(delta(content="word ") for _ in range(50)))
 
-    reader = read(body, list(range(0, len(body), 100)), max_bytes=1_000)
+    reader = read(body, list(range(0, len(body), piece_bytes)), max_bytes=1_000)
 
     completion = reader.completion()
     assert completion.turn.content.startswith("word word ")

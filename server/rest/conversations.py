@@ -61,7 +61,9 @@ class RenameRequest(Struct, frozen=True, kw_only=True):
 
 class DeleteRequest(Struct, frozen=True, kw_only=True):
     conversation_id: Id
-    purge: Annotated[bool, Meta(description="Remove it from the files as well, which cannot be undone.")] = False
+    purge: Annotated[
+        bool, Meta(description="Remove it from the files as well, also if it was deleted; it cannot be undone.")
+    ] = False
 
 
 class FindRequest(Struct, frozen=True, kw_only=True):
@@ -267,9 +269,8 @@ def _rename(runtime: Runtime) -> Operation:
 def _delete(runtime: Runtime) -> Operation:
     async def run(context: RequestContext, given: DeleteRequest) -> Done:
         async with runtime.libraries.library(context) as library:
-            await library.chats.delete(given.conversation_id)
-            if given.purge:
-                await library.chats.purge(given.conversation_id)
+            remove = library.chats.purge if given.purge else library.chats.delete
+            await remove(given.conversation_id)
         return Done(conversation_id=given.conversation_id)
 
     return conversation_operation(

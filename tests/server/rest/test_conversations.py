@@ -217,6 +217,25 @@ async def test_what_was_purged_gives_its_id_back_and_what_was_only_deleted_does_
     assert statuses == [409, 201]
 
 
+async def test_what_was_deleted_can_still_be_purged_once_and_by_nobody_else(desk: Desk) -> None:
+    for who in ("ada", "ben"):
+        await keep(desk, *HELLO, who=who, id="c-1")
+        await desk.ask("DELETE", "/conversations/c-1", who)
+    await keep(desk, *HELLO, id="c-2")
+    await desk.ask("DELETE", "/conversations/c-2", "ada")
+
+    purged = [(await desk.ask("DELETE", "/conversations/c-1?purge=true", "ada")).status for _ in range(2)]
+    foreign, unknown = [await desk.ask("DELETE", f"/conversations/{one}?purge=true", "ben") for one in ("c-2", "c-3")]
+
+    assert purged == [200, 404]
+    assert (foreign.status, unknown.status) == (404, 404)
+    assert anonymous(foreign, "c-2") == anonymous(unknown, "c-3")
+    # An id is given back by nothing but a purge: Ada's was, and neither what Ben has nor what he asked for.
+    assert (await post(desk, "/conversations", {"id": "c-1"}, "ada")).status == 201
+    assert (await post(desk, "/conversations", {"id": "c-1"}, "ben")).status == 409
+    assert (await post(desk, "/conversations", {"id": "c-2"}, "ada")).status == 409
+
+
 # -- search -------------------------------------------------------------------------------------------------------
 
 

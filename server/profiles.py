@@ -27,6 +27,8 @@ _WRITING = (
 )
 _CONVERSATIONS = ("conversation_search",)
 _BUS = ("msg_search",)
+# Registering, opening threads and posting in them: the bus is written to by REST alone.
+BUS_WRITE = "bus_write"
 _HOUSEKEEPING = ("session_configure", "session_reset", "server_info")
 
 _WHAT = (
@@ -105,7 +107,7 @@ PROFILES: tuple[Profile, ...] = (
         instructions=_MEMORY_TEXT,
     ),
     Profile(name="letta", entries=_own(_CONVERSATIONS), instructions=_LETTA_TEXT),
-    Profile(name="bus", entries=_own(_BUS), instructions=_BUS_TEXT),
+    Profile(name="bus", entries=_own(_BUS), instructions=_BUS_TEXT, deeds=frozenset((BUS_WRITE,))),
     Profile(
         name="full",
         entries=_own(

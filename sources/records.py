@@ -267,8 +267,18 @@ class Page(Struct, Generic[T], frozen=True):
 
 
 def is_human_only(metadata: Mapping[str, Any]) -> bool:
-    """Whether a message's metadata asks that agents do not read it: `visibility: human_only` or `audience: human`."""
-    return _says(metadata, "visibility", "human_only") or _says(metadata, "audience", "human")
+    """Whether a message's metadata asks that agents do not read it: `visibility: human_only`, `audience: human`, or
+    `human_only` with anything that does not say no. Whoever hides a secret may write `"true"` or 1 as well."""
+    return (
+        _says(metadata, "visibility", "human_only")
+        or _says(metadata, "audience", "human")
+        or not _is_no(metadata.get("human_only"))
+    )
+
+
+def _is_no(value: Any) -> bool:
+    said = value.strip().casefold() if isinstance(value, str) else value
+    return said in (None, False, "", "0", "false", "no", "off")  # 0 equals False
 
 
 def _says(metadata: Mapping[str, Any], name: str, value: str) -> bool:

@@ -18,7 +18,8 @@ class Profile(Struct, frozen=True, kw_only=True):
     """`entries` are pairs of the name that is listed and the tool it stands for, in their order.
 
     With `takes_rest`, tools that no profile names follow: those of an extension or a third-party source. Only with
-    `has_resources` may a credential that is bound to the profile read resources and prompts.
+    `has_resources` may a credential that is bound to the profile read resources and prompts. What such a credential may
+    do by REST though no tool amounts to it stands in `deeds`.
     """
 
     name: str
@@ -26,6 +27,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     instructions: str = ""
     takes_rest: bool = False
     has_resources: bool = False
+    deeds: frozenset[str] = frozenset()
 
 
 EVERYTHING = Profile(name=DEFAULT, takes_rest=True, has_resources=True)
@@ -87,11 +89,12 @@ class Profiles:
         return Surface(tools, {**catalog.tools, **tools})
 
     def permits(self, principal: Principal, tool: str) -> bool:
-        """Whether a caller may use that tool, by whichever door. Only a profile bound to the credential forbids any."""
+        """Whether a caller may use that tool, by whichever door, or do that deed. Only a profile bound to the credential
+        forbids any."""
         if principal.profile is None:
             return True
         profile = self.get(principal.profile)
-        is_named = any(tool == entry for _, entry in profile.entries)
+        is_named = tool in profile.deeds or any(tool == entry for _, entry in profile.entries)
         return is_named or (profile.takes_rest and tool not in self._named)
 
     def permits_resources(self, principal: Principal) -> bool:

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from auth.principal import WRITE
+from server.profiles import BUS_WRITE
 from server.rest.bus_desk import Bus
 from server.rest.bus_refusals import BUS_ENVELOPE
 from server.rest.bus_requests import (
@@ -33,10 +34,10 @@ from server.version import VERSION
 from sessions.bus import Clock
 from sources.conversations.threads import BusMessage, FoundMessageRows
 
-SEARCHING_TOOLS = ("msg_search",)
+SEARCHING_TOOLS = ("msg_search", "chats_search", "knowledge_search")
 READING_TOOLS = ("msg_search", "chats_get", "knowledge_get")
-# No tool writes to the bus: a key that is bound to a few tools may not.
-WRITING_TOOLS = ("bus_write",)
+# No tool writes to the bus: of the keys that are bound to few tools, only those of its own profile may.
+WRITING_TOOLS = (BUS_WRITE,)
 _AGENT_TOKEN = {"agent_token": "X-Agent-Token"}
 
 

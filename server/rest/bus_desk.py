@@ -119,6 +119,7 @@ class Bus:
 
     async def sync(self, context: RequestContext, given: StepRequest) -> InStep:
         async with self._libraries.library(context) as library:
+            await _require_thread(context, library.chats, given.thread_id)
             current = await library.chats.last_number(given.thread_id)
         return self._step(context, given.thread_id, current)
 
@@ -131,7 +132,8 @@ class Bus:
 
     async def post(self, context: RequestContext, given: PostRequest) -> BusMessage:
         async with self._libraries.library(context) as library:
-            await library.chats.last_number(given.thread_id)  # an absent thread is told before anything else
+            # An absent thread is told before anything else.
+            await _require_thread(context, library.chats, given.thread_id)
             draft = await self._draft(context, library.chats, given)
             with self._in_step(context, given), told_as(_FIELDS):
                 message = await self._append(context, library.chats, given, draft)
@@ -227,6 +229,13 @@ class Bus:
         most = self._settings.bus_thread_max
         if (await chats.list(1, 0, namespace=NAMESPACE)).total >= most:
             raise Conflict(f"there are {most} threads already; delete a conversation first")
+
+
+async def _require_thread(context: RequestContext, chats: Chats, thread_id: str) -> None:
+    """People may write to any of their conversations this way; an agent's key is for the bus, and so for threads."""
+    conversation = await chats.get(thread_id)
+    if context.is_agent and conversation.namespace != NAMESPACE:
+        raise NotFound("conversation", thread_id)
 
 
 async def _offset_after(chats: Chats, thread_id: str, seq: int) -> int:

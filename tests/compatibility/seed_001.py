@@ -153,7 +153,10 @@ PROMISES: tuple[Promise, ...] = (
     Promise(
         id="001.delete",
         says="A conversation is deleted, and the answer is success and its id.",
-        tests=(f"{_READING}test_what_was_deleted_is_found_nowhere",),
+        tests=(
+            f"{_READING}test_what_was_deleted_is_found_nowhere",
+            f"{_READING}test_what_was_deleted_can_still_be_purged_once_and_by_nobody_else",
+        ),
         differs=(
             "Its messages go with it: the seed's server left them behind and found them still. With `purge=true` "
             "nothing of it stays in the files either."

@@ -31,6 +31,18 @@ PROMISES: tuple[Promise, ...] = (
         ),
         differs="So it is where one user sits alone at a loopback address; elsewhere a credential is needed.",
     ),
+    Promise(
+        id="002.access.console",
+        says="Messages are searched in a web console, which shows people what agents may not read.",
+        tests=(
+            f"{_REST}test_people_read_what_only_people_may_read",
+            f"{_REST}test_a_snippet_holds_no_markup_but_its_own",
+        ),
+        differs=(
+            "There is no console. `GET /api/search` answers what one would show: whole contents, and snippets that a "
+            "page can take as HTML."
+        ),
+    ),
     # -- index
     Promise(
         id="002.index.automatic",
@@ -197,12 +209,26 @@ PROMISES: tuple[Promise, ...] = (
         ),
         differs="All conversations of the caller are, whether or not they began on the bus, and nobody else's.",
     ),
+    Promise(
+        id="002.scope.thread-id",
+        says="The `thread_id` comes from the MCP tool `bus_connect`.",
+        tests=(
+            f"{_CLIENT}test_the_bus_profile_has_one_tool_and_it_finds_each_users_own_messages",
+            f"{_BUS}test_a_thread_is_opened_with_what_the_next_message_needs",
+            f"{_BUS}test_threads_are_listed_those_last_written_to_first",
+        ),
+        differs=(
+            "It comes from `POST /api/threads`, `GET /api/threads` or a result of a search. Of the bus's MCP tools only "
+            "`msg_search` is here; agents register, open threads and post by REST."
+        ),
+    ),
     # -- people and agents
     Promise(
         id="002.human-only.masked",
         says="Messages for people only are found by agents and counted, but their snippet is a placeholder.",
         tests=(
             f"{_TOOL}test_what_only_people_may_read_is_found_and_hidden",
+            f"{_TOOL}test_what_is_not_for_people_only_is_shown",
             f"{_PEOPLE}test_an_agent_reads_that_it_is_there_and_not_what_it_says",
             f"{_STORED}test_a_hit_tells_its_conversation_and_whether_it_is_for_humans_alone",
         ),
@@ -212,7 +238,7 @@ PROMISES: tuple[Promise, ...] = (
         says="REST shows their content.",
         tests=(
             f"{_REST}test_people_read_what_only_people_may_read",
-            f"{_BUS}test_a_key_that_is_bound_to_a_profile_reads_as_an_agent_does_and_writes_nothing",
+            f"{_BUS}test_a_key_that_is_bound_to_a_profile_reads_as_an_agent_does",
         ),
         differs="Not to a key that is bound to a profile: such keys are given to agents.",
     ),
@@ -360,7 +386,16 @@ PROMISES: tuple[Promise, ...] = (
     Promise(
         id="002.bus.scopes",
         says="Whoever reaches the bus may write to it.",
-        tests=(f"{_BUS}test_a_caller_who_may_only_read_writes_nothing",),
-        differs="Reading needs the scope `knowledge:read`, writing `knowledge:write`.",
+        tests=(
+            f"{_BUS}test_a_caller_who_may_only_read_writes_nothing",
+            f"{_BUS}test_a_key_bound_to_the_bus_does_all_that_an_agent_on_it_does",
+            f"{_BUS}test_a_key_bound_to_the_bus_does_nothing_else",
+            f"{_BUS}test_a_key_bound_to_the_bus_writes_in_threads_and_in_no_other_conversation",
+            f"{_BUS}test_a_key_of_another_profile_finds_what_its_tools_find_and_writes_where_it_may_write_anyway",
+        ),
+        differs=(
+            "Reading needs the scope `knowledge:read`, writing `knowledge:write`. A key that is bound to the profile "
+            "`bus` opens the bus and nothing else."
+        ),
     ),
 )

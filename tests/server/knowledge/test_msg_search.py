@@ -179,16 +179,38 @@ async def test_a_snippet_holds_no_markup_but_its_own(ada: Reader) -> None:
 
 
 @pytest.mark.parametrize(
-    "metadata", [{"visibility": "human_only"}, {"visibility": "HUMAN_ONLY"}, {"audience": "human"}]
+    "metadata",
+    [
+        *({"visibility": "human_only"}, {"visibility": "HUMAN_ONLY"}, {"audience": "human"}),
+        *({"human_only": value} for value in (True, 1, "true", " Yes ", "1", [True], {"until": "noon"})),
+        {"human_only": True, "visibility": "all", "audience": "everyone"},
+    ],
 )
-async def test_what_only_people_may_read_is_found_and_hidden(ada: Reader, metadata: dict[str, str]) -> None:
+async def test_what_only_people_may_read_is_found_and_hidden(
+    ada: Reader, ben: Reader, metadata: dict[str, Any]
+) -> None:
     await ada.chat("Talk", MessageDraft(content="the password is mango", metadata=metadata))
+    await ben.chat("Talk", "a mango for all")
 
     result = await ada.ask("tools/call", name="msg_search", arguments={"query": "mango"})
 
     [row] = result["structuredContent"]["results"]
     assert row["snippet"] == HIDDEN
     assert b"password" not in msgspec.json.encode(result)
+    assert await snippets(ben, "mango") == ["a <mark>mango</mark> for all"]
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        *({"human_only": value} for value in (False, None, 0, "", "false", "No", "0", "off")),
+        *({"visibility": "all"}, {"audience": "humans and agents"}, {"note": "human_only"}),
+    ],
+)
+async def test_what_is_not_for_people_only_is_shown(ada: Reader, metadata: dict[str, Any]) -> None:
+    await ada.chat("Talk", MessageDraft(content="a mango", metadata=metadata))
+
+    assert await snippets(ada, "mango") == ["a <mark>mango</mark>"]
 
 
 async def test_a_deleted_or_edited_message_is_not_found_by_what_it_said(ada: Reader) -> None:

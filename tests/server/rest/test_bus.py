@@ -8,7 +8,7 @@ import pytest
 from starlette.applications import Starlette
 from starlette.routing import Route
 
-from auth.principal import READ
+from auth.principal import READ, WRITE
 from server.rest.bus import bus_operations
 from server.rest.door import RestDoor
 from tests.server.rest.conversing import keep, post
@@ -512,20 +512,104 @@ async def test_a_caller_who_may_only_read_writes_nothing(desk: Desk, agent: Memb
     assert (await desk.ask("GET", f"/api/threads/{thread}/messages", None, reading)).status == 200
 
 
-async def test_a_key_that_is_bound_to_a_profile_reads_as_an_agent_does_and_writes_nothing(
-    desk: Desk, agent: Member
-) -> None:
+async def bound_key(desk: Desk, who: str, profile: str, *scopes: str) -> dict[str, str]:
+    """The headers of an agent that was given a key of that user's for one profile."""
+    user = await desk.up.user(who)
+    _, secret = await desk.up.runtime.registry.create_key(user.id, "agent", scopes, profile=profile)
+    return {"Authorization": f"Bearer {secret}"}
+
+
+async def test_a_key_that_is_bound_to_a_profile_reads_as_an_agent_does(desk: Desk, agent: Member) -> None:
     thread = (await agent.open_thread())["id"]
     await agent.say(thread, "the password is mango", metadata={"visibility": "human_only"})
-    user = await desk.up.user("ada")
-    _, secret = await desk.up.runtime.registry.create_key(user.id, "agent", (READ, "knowledge:write"), profile="bus")
-    bound = {"Authorization": f"Bearer {secret}", "Content-Type": "application/json"}
+    bound = await bound_key(desk, "ada", "bus", READ, WRITE)
 
-    read = await desk.ask("GET", f"/api/threads/{thread}/messages", None, bound)
-    found = await desk.ask("GET", "/api/search?q=mango", None, bound)
-    written = await desk.ask("POST", f"/api/threads/{thread}/messages", None, bound, b'{"content":"x"}')
+    read = await desk.get(f"/api/threads/{thread}/messages", None, **bound)
+    found = await desk.get("/api/search?q=mango", None, **bound)
+    late = await post(
+        desk, f"/api/threads/{thread}/messages", {"content": "x", "expected_last_seq": 0}, None, **bound
+    )
 
     assert [one["content"] for one in read.json()] == ["[human-only content hidden]"]
     assert [one["content"] for one in found.json()["results"]] == ["[human-only content hidden]"]
-    assert b"password" not in read.body + found.body
-    assert written.status == 403
+    assert [one["content"] for one in error_of(late)["new_messages"]] == ["[human-only content hidden]"]
+    assert b"password" not in read.body + found.body + late.body
+
+
+async def test_a_key_bound_to_the_bus_does_all_that_an_agent_on_it_does(desk: Desk) -> None:
+    bound = await bound_key(desk, "ada", "bus", READ, WRITE)
+
+    registered = (await post(desk, "/api/agents/register", {"ide": "x", "model": "y"}, None, **bound)).json()
+    token = {**bound, "X_Agent_Token": registered["token"]}
+    opening = {"topic": "Plans", "creator_agent_id": registered["agent_id"]}
+    thread = (await post(desk, "/api/threads", opening, None, **token)).json()["id"]
+    step = (await post(desk, f"/api/threads/{thread}/sync-context", {}, None, **bound)).json()
+    words = {"author": registered["agent_id"], "content": "a galleon", "reply_token": step["reply_token"]}
+    posted = await post(desk, f"/api/threads/{thread}/messages", words, None, **token)
+
+    assert posted.status == 201
+    assert (await desk.get("/api/search?q=galleon", None, **bound)).json()["total"] == 1
+    assert (await desk.get("/api/threads", None, **bound)).json()["total"] == 1
+    assert (await desk.get("/api/threads", "ben")).json()["total"] == 0
+    assert await said(desk, thread) == ["a galleon"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/conversations"),
+        ("POST", "/conversations"),
+        ("DELETE", "/conversations/{}"),
+        ("POST", "/conversations/{}/messages"),
+        ("GET", "/namespaces"),
+        ("POST", "/api/v1/search"),
+        ("POST", "/api/v1/import?name=x"),
+        ("POST", "/v1/chat/completions"),
+    ],
+)
+async def test_a_key_bound_to_the_bus_does_nothing_else(desk: Desk, method: str, path: str) -> None:
+    talk = await keep(desk, title="No thread")
+    bound = await bound_key(desk, "ada", "bus", READ, WRITE)
+
+    answer = await desk.ask(method, path.format(talk), None, {**bound, "Content-Type": "application/json"}, b"{}")
+
+    assert answer.status == 403
+    assert b"outside the profile 'bus'" in answer.body
+
+
+async def test_a_key_bound_to_the_bus_writes_in_threads_and_in_no_other_conversation(desk: Desk) -> None:
+    talk = await keep(desk, title="No thread")
+    bound = await bound_key(desk, "ada", "bus", READ, WRITE)
+
+    answers = [
+        await post(desk, f"/api/threads/{one}/{tail}", body, None, **bound)
+        for one in (talk, "00000000-0000-4000-8000-000000000000")
+        for tail, body in (("messages", {"content": "x"}), ("sync-context", {}))
+    ]
+
+    assert {(answer.status, answer.body) for answer in answers} == {(404, b'{"detail":"Thread not found"}')}
+    assert await said(desk, talk) == []
+
+
+@pytest.mark.parametrize(
+    ("profile", "scopes", "may_search", "may_write"),
+    [
+        ("bus", (READ,), True, False),
+        ("default", (READ, WRITE), True, True),
+        ("full", (READ, WRITE), True, True),
+        ("compact", (READ, WRITE), True, False),
+        ("letta", (READ, WRITE), False, False),
+        ("research", (READ, WRITE), False, False),
+        ("memory", (READ, WRITE), False, False),
+    ],
+)
+async def test_a_key_of_another_profile_finds_what_its_tools_find_and_writes_where_it_may_write_anyway(
+    desk: Desk, profile: str, scopes: tuple[str, ...], may_search: bool, may_write: bool
+) -> None:
+    bound = await bound_key(desk, "ada", profile, *scopes)
+
+    searched = await desk.get("/api/search?q=galleon", None, **bound)
+    registered = await post(desk, "/api/agents/register", {"ide": "x", "model": "y"}, None, **bound)
+
+    assert searched.status == (200 if may_search else 403)
+    assert registered.status == (200 if may_write else 403)

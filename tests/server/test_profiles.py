@@ -1,5 +1,6 @@
 """The profiles of the product: what each lists, in which order, and what a model is told first."""
 
+import re
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -43,6 +44,17 @@ async def catalog(tmp_path: Path) -> AsyncIterator[Catalog]:
 @pytest.mark.parametrize("name", LISTED)
 def test_each_profile_lists_its_tools_in_a_fixed_order(catalog: Catalog, name: str) -> None:
     assert list(profiles_of(Settings()).surface(name, catalog).tools) == LISTED[name]
+
+
+def test_the_page_about_the_protocol_tells_what_each_profile_lists() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
+    rows = [line for line in page.splitlines() if line.startswith("| `/mcp")]
+    told = {row.partition("`/mcp/")[2].partition("`")[0]: set(re.findall(r"`(\w+)`", row)) for row in rows}
+
+    assert set(told) == set(PROFILE_NAMES)
+    for name in set(LISTED) - {"default"}:
+        assert set(LISTED[name]) <= told[name]
+    assert set(LISTED["default"]) - set(SOURCE_TOOLS) <= told["default"]
 
 
 def test_full_names_every_tool_there_is_so_that_none_slips_into_another_list(catalog: Catalog) -> None:

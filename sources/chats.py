@@ -232,7 +232,7 @@ def _compose_run(
 
 
 def _passage(message: Message) -> Passage:
-    text = f"{message.sender or message.role}: {message.content}"
+    text = f"{message.sender or message.role}{message.beside}: {message.content}"
     return Passage(message.position, text, None, _about(message))
 
 

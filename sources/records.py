@@ -49,6 +49,11 @@ class Conversation(Row, frozen=True, kw_only=True):
         return self.uuid
 
 
+# What stands after the speaker of a message that is on no path, wherever a conversation is read as text: an answer that
+# was regenerated, what was said before an edit, a task that ran beside a session.
+BESIDE_THE_PATH = " (beside the path)"
+
+
 class Message(Row, frozen=True, kw_only=True):
     """`position` counts from 0 in its conversation, `number` from 1 in the whole library: it rises with every message
     that is written, and none is given twice. `is_canonical` marks the branch a reader follows."""
@@ -73,6 +78,11 @@ class Message(Row, frozen=True, kw_only=True):
     @property
     def is_human_only(self) -> bool:
         return bool(self.metadata) and is_human_only(self.metadata)
+
+    @property
+    def beside(self) -> str:
+        """The words for a message that is not on the path; nothing for one that is."""
+        return "" if self.is_canonical else BESIDE_THE_PATH
 
 
 class Namespace(Struct, frozen=True):

@@ -209,7 +209,8 @@ def _read(runtime: Runtime) -> Operation:
         path="/conversations/{conversation_id}",
         summary="Read a conversation",
         description=(
-            "A conversation with all of its messages, oldest first. Of a very long one the beginning, and "
+            "A conversation with all of its messages in their order, those beside the path too. Of a very long one the "
+            "beginning, and "
             "next_messages_offset, with which the next part is asked for."
         ),
         input=DetailRequest,

@@ -44,8 +44,6 @@ class ArchivedMessage(ConversationMessage, frozen=True, kw_only=True):
     """With what the conversations API does not show."""
 
     sender: str = ""
-    parent_id: str | None = None
-    is_canonical: bool = True
     metadata: Mapping[str, Any] = {}
 
 
@@ -101,8 +99,6 @@ def archived_message(message: Message) -> ArchivedMessage:
     return ArchivedMessage(
         **_fields(message_shape(message)),
         sender=message.sender,
-        parent_id=message.parent_id,
-        is_canonical=message.is_canonical,
         metadata=message.metadata,
     )
 

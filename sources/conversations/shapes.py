@@ -10,7 +10,9 @@ from sources.records import Conversation, Message
 
 
 class ConversationMessage(Struct, frozen=True, kw_only=True):
-    """One message. `tool_used` is the tool that an answer came from, where one is known."""
+    """One message. `tool_used` is the tool that an answer came from, where one is known. `is_canonical` is false for
+    what is beside the path: an answer that was regenerated and what followed it. `parent_id` is the message that this
+    one answers, where that was told."""
 
     id: str
     conversation_id: str
@@ -21,6 +23,8 @@ class ConversationMessage(Struct, frozen=True, kw_only=True):
     attachments: tuple[Mapping[str, Any], ...] = ()
     citations: tuple[Mapping[str, Any], ...] = ()
     timestamp: str
+    parent_id: str | None = None
+    is_canonical: bool = True
 
 
 class ConversationSummary(Struct, frozen=True, kw_only=True):
@@ -37,7 +41,7 @@ class ConversationSummary(Struct, frozen=True, kw_only=True):
 
 
 class ConversationDetail(ConversationSummary, frozen=True, kw_only=True):
-    """A conversation with its messages, oldest first."""
+    """A conversation with its messages in their order: what is beside the path is among them."""
 
     messages: tuple[ConversationMessage, ...]
     next_messages_offset: Annotated[
@@ -62,6 +66,8 @@ def message_shape(message: Message) -> ConversationMessage:
         attachments=message.attachments,
         citations=message.citations,
         timestamp=zoned(message.created_at),
+        parent_id=message.parent_id,
+        is_canonical=message.is_canonical,
     )
 
 

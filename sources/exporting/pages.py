@@ -62,8 +62,7 @@ def conversation_head(chat: Conversation) -> str:
 
 
 def message_section(message: Message) -> str:
-    branch = "" if message.is_canonical else " (beside the path)"
-    return f"\n## {message.sender}, {message.created_at}{branch}\n\n{message.content}\n"
+    return f"\n## {message.sender}, {message.created_at}{message.beside}\n\n{message.content}\n"
 
 
 def head(row: Row, title: str, **more: str) -> str:

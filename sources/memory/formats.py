@@ -125,13 +125,13 @@ def _head(read: Transcript) -> str:
 
 
 def _exchange(said: Sequence[Said]) -> str:
-    """What one role says in a row stands under one label."""
-    runs = groupby(said, key=lambda one: one.role)
-    return "\n\n".join(f"**{_label(role)}:**\n" + "\n\n".join(map(_text, run)) for role, run in runs)
+    """What one role says in a row stands under one label, but never what is on the path with what is beside it."""
+    runs = groupby(said, key=_label)
+    return "\n\n".join(f"**{label}:**\n" + "\n\n".join(map(_text, run)) for label, run in runs)
 
 
-def _label(role: str) -> str:
-    return _LABELS.get(role, role or "Unknown")
+def _label(said: Said) -> str:
+    return _LABELS.get(said.role, said.role or "Unknown") + said.beside
 
 
 def _text(said: Said) -> str:

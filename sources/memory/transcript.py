@@ -11,13 +11,14 @@ from sources.memory.archive import find_conversation, project_of
 from sources.memory.exchanges import Lines, Placed, has_kept_lines, lines_of, place
 from sources.memory.refusals import refuse
 from sources.memory.sentences import shorten
-from sources.records import Conversation, Message
+from sources.records import BESIDE_THE_PATH, Conversation, Message
 from sources.storage.contract import Chats
 from sources.tokens import Scale
 
 _NAME_MAX_CHARS = 120
 # The most that stands around a message in an answer, and after all of them; it is paid for too.
-_FRAME = "\n\n---\n\n## Exchange 1000\n\n**Assistant:**\n*[1000000 more characters at line 1000000 do not fit]*"
+_LABEL = f"## Exchange 1000\n\n**Assistant{BESIDE_THE_PATH}:**"
+_FRAME = f"\n\n---\n\n{_LABEL}\n*[1000000 more characters at line 1000000 do not fit]*"
 _CLOSING = "\n\n---\n\n*The conversation goes on. Read on with startLine 1000000.*\n# Lines: 1000000-1000000"
 
 
@@ -29,12 +30,13 @@ class Budget(Struct, frozen=True):
 
 
 class Said(Struct, frozen=True):
-    """A message as far as it is shown; `left_out_chars` of it did not fit."""
+    """A message as far as it is shown; `left_out_chars` of it did not fit. `beside` says that it is not on the path."""
 
     role: str
     lines: Lines
     text: str
     left_out_chars: int = 0
+    beside: str = ""
 
 
 class Transcript(Struct, frozen=True, kw_only=True):
@@ -118,5 +120,10 @@ class _Excerpt:
             return False
         text = whole[: word_border(whole, fits)]
         self._room = room - self._scale.weigh(text)
-        self.said.append(Said(placed.message.role, placed.lines, text, len(whole) - len(text)))
+        self.said.append(_said(placed, text))
         return True
+
+
+def _said(placed: Placed, text: str) -> Said:
+    message = placed.message
+    return Said(message.role, placed.lines, text, len(message.content) - len(text), message.beside)

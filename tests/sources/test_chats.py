@@ -290,3 +290,32 @@ async def test_a_message_is_a_resource(room: Room) -> None:
     (content,) = (await room.ada.ask("resources/read", uri=hit["uri"]))["contents"]
 
     assert content["text"] == "Guide: Turn 1 is about topic1."
+
+
+# -- branches ---------------------------------------------------------------------------------------------------
+
+
+async def regenerated(reader: Reader) -> str:
+    """A chat whose first answer was thrown away for the second."""
+    turns = [
+        MessageDraft(role="user", sender="Ana", content="Threads?"),
+        MessageDraft(role="assistant", sender="Guide", content="Use gather."),
+        MessageDraft(role="assistant", sender="Guide", content="Use a xylophone.", is_canonical=False),
+    ]
+    return await reader.chat("Asyncio", *turns)
+
+
+async def test_what_is_beside_the_path_says_so_wherever_the_chat_is_read(ada: Reader, ben: Reader) -> None:
+    chat = await regenerated(ada)
+    bens = await ben.chat("Asyncio", "Threads?", "Use a xylophone.")
+
+    whole = await ada.read("chats", chat)
+    around = await ada.read("chats", chat, loc={"message_index": 2})
+    message = around["meta"]["message_id"]
+    [resource] = (await ada.ask("resources/read", uri=f"chats://{chat}/{message}"))["contents"]
+
+    marked = "Guide (beside the path): Use a xylophone."
+    assert whole["content"] == f"Ana: Threads?\n\nGuide: Use gather.\n\n{marked}"
+    assert around["content"].endswith(marked)
+    assert resource["text"] == marked
+    assert "beside the path" not in (await ben.read("chats", bens))["content"]

@@ -496,6 +496,18 @@ async def test_a_conversation_is_read_in_exchanges(ada: Rememberer) -> None:
     )
 
 
+async def test_an_answer_that_was_thrown_away_is_not_read_as_said(ada: Rememberer) -> None:
+    chat = await ada.talk(
+        "How should I implement authentication?",
+        "Use JWT.",
+        MessageDraft(role="assistant", content="Use a xylophone.", is_canonical=False),
+    )
+
+    text = await ada.text("memory_read", path=f"chats://{chat.id}")
+
+    assert text.endswith("**Assistant:**\nUse JWT.\n\n**Assistant (beside the path):**\nUse a xylophone.")
+
+
 async def test_a_range_of_lines_is_read_alone(ada: Rememberer) -> None:
     chat = await ada.talk(*(f"Turn {number}." for number in range(1, 11)))
 

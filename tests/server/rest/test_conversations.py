@@ -18,6 +18,8 @@ TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}\+00:00")
 SUMMARY = {"id", "session_id", "title", "namespace", "created_at", "updated_at", "message_count", "metadata"}
 MESSAGE = {
     *("id", "conversation_id", "role", "content", "model", "tool_used", "attachments", "citations", "timestamp"),
+    # Ours: whether it is on the path that a reader follows, and what it answers.
+    *("is_canonical", "parent_id"),
 }
 
 
@@ -324,6 +326,40 @@ async def test_an_export_as_markdown_is_as_documented(desk: Desk, ada: Reader) -
         ),
         "format": "md",
     }
+
+
+REGENERATED = (
+    MessageDraft(role="user", content="Threads?", uuid="u-1"),
+    MessageDraft(role="assistant", content="Use gather.", parent_id="u-1"),
+    MessageDraft(role="assistant", content="Use a xylophone.", parent_id="u-1", is_canonical=False),
+)
+
+
+async def test_a_message_says_whether_it_is_on_the_path_and_what_it_answers(desk: Desk, ada: Reader) -> None:
+    made = await ada.chat("Asyncio", *REGENERATED)
+
+    messages = (await desk.get(f"/conversations/{made}")).json()["messages"]
+    [found] = (await desk.get("/conversations/search/messages?query=xylophone")).json()["messages"]
+
+    assert [one["is_canonical"] for one in messages] == [True, True, False]
+    assert [one["parent_id"] for one in messages] == [None, "u-1", "u-1"]
+    assert found == messages[2]
+    assert (await export(desk, made)).json()["messages"] == messages
+
+
+@pytest.mark.parametrize(
+    ("form", "spoken"),
+    [
+        ("txt", "ASSISTANT: Use gather.\n\nASSISTANT (beside the path): Use a xylophone.\n"),
+        ("md", "### 🤖 Assistant\n\nUse gather.\n\n### 🤖 Assistant (beside the path)\n\nUse a xylophone.\n"),
+    ],
+)
+async def test_an_export_for_people_marks_what_is_beside_the_path(
+    desk: Desk, ada: Reader, form: str, spoken: str
+) -> None:
+    made = await ada.chat("Asyncio", *REGENERATED)
+
+    assert (await export(desk, made, f"?format={form}")).json()["content"].endswith(spoken)
 
 
 async def test_any_other_format_is_refused(desk: Desk) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from auth.principal import SCOPES
 from server.rest.pages import is_web_address, item_page
+from sources.drafts import MessageDraft
 from sources.items import GetResponse, ResultItem
 from sources.records import Segment
 from tests.server.rest.markup import Markup
@@ -112,6 +113,19 @@ async def test_a_message_deep_in_a_conversation_is_opened_where_it_stands(desk: 
     assert "turn number 10<" not in by_query
     assert "from the beginning" in by_query
     assert by_path == by_query
+
+
+async def test_a_page_tells_an_answer_that_was_thrown_away_from_what_was_said(desk: Desk, ada: Reader) -> None:
+    turns = [
+        MessageDraft(role="user", sender="Ana", content="Threads?"),
+        MessageDraft(role="assistant", sender="Guide", content="Use a xylophone.", is_canonical=False),
+    ]
+    chat = await ada.chat("Asyncio", *turns)
+
+    page = (await desk.get(f"/items/chats/{chat}")).body.decode()
+
+    assert re.search(r">Guide \(beside the path\) · [^<]+</a></p>\n<div class=\"text\">Use a xylophone.</div>", page)
+    assert re.search(r">Ana · [^<]+</a></p>\n<div class=\"text\">Threads\?</div>", page)
 
 
 async def test_a_recording_is_opened_at_the_second_a_link_names(desk: Desk, ada: Reader) -> None:

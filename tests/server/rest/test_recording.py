@@ -43,7 +43,8 @@ async def test_a_message_is_kept_with_all_that_is_said_of_it(desk: Desk) -> None
 
     answer = await post(desk, f"/conversations/{made}/messages", sent)
 
-    kept = {**sent, "conversation_id": made, "timestamp": "2025-10-09T19:37:47.783000+00:00"}
+    on_the_path = {"parent_id": None, "is_canonical": True}
+    kept = {**sent, **on_the_path, "conversation_id": made, "timestamp": "2025-10-09T19:37:47.783000+00:00"}
     assert (answer.status, answer.json()) == (201, kept)
     assert await messages(desk, made) == [kept]
 

@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
+from sources.cues import gather
 from sources.drafts import MediaDraft
 from sources.importers.arrivals import Arrival, Broken, Mark, MediaArrival, stable_uuid
 from sources.importers.files import changed_at, is_text, key_of, plain_name, read_json, read_text, short_title, size_of
@@ -101,35 +102,18 @@ def _media(path: Path, found: _Transcript, limits: Limits) -> MediaDraft:
 
 
 def _chunks(segments: Sequence[Segment], key: str) -> Iterator[Chunk]:
-    """Whole lines, where they stand in the text, which is all lines one below the other."""
-    start = 0
-    for index, lines in enumerate(_runs(segments)):
-        text = "\n".join(line.text for line in lines)
-        speakers = {line.speaker for line in lines}
+    for index, run in enumerate(gather(segments, _CHUNK_CHARS)):
+        text = run.text
         yield Chunk(
             index=index,
             uuid=stable_uuid("subtitles", "chunks", f"{key}/{index}"),
             text=text,
-            start=start,
-            end=start + len(text),
-            start_ms=lines[0].start_ms,
-            end_ms=max(lines[0].start_ms, *(line.end_ms for line in lines)),
-            speaker=speakers.pop() if len(speakers) == 1 else None,
+            start=run.start,
+            end=run.start + len(text),
+            start_ms=run.start_ms,
+            end_ms=run.end_ms,
+            speaker=run.speaker,
         )
-        start += len(text) + 1
-
-
-def _runs(segments: Iterable[Segment]) -> Iterator[list[Segment]]:
-    run: list[Segment] = []
-    chars = 0
-    for segment in segments:
-        if run and chars + len(segment.text) > _CHUNK_CHARS:
-            yield run
-            run, chars = [], 0
-        run.append(segment)
-        chars += len(segment.text) + 1
-    if run:
-        yield run
 
 
 # -- SubRip and WebVTT -------------------------------------------------------------------------------------------------

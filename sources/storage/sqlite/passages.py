@@ -1,13 +1,14 @@
 """The text of a media item and the chunks it is searched by, made from what a draft brings. Pure."""
 
-from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from uuid import uuid4
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
+from sources.chunking import Chunk as Span
 from sources.chunking import chunk
+from sources.cues import CueRun, gather
 from sources.drafts import MediaDraft
 from sources.records import Chunk, Segment
 from sources.storage.sqlite.cleaning import Limits, is_storable, line_or_none, refusal, text, uuid
@@ -40,29 +41,30 @@ def body_of(draft: MediaDraft, limits: Limits) -> Body | None:
 
 
 def _cut(content: str, segments: Sequence[Segment], limits: Limits) -> tuple[Chunk, ...]:
+    if segments:
+        return _numbered([one for run in gather(segments, limits.chunk_size_chars) for one in _spoken(run, limits)])
     spans = [(cut.start, cut.end) for cut in chunk(content, limits.chunk_size_chars, limits.chunk_overlap_chars)]
-    chunks = [
+    return tuple(
         Chunk(index=index, uuid=str(uuid4()), text=content[start:end], start=start, end=end)
         for index, (start, end) in enumerate(spans or [(0, 0)])
-    ]
-    return tuple(_timed(chunks, segments)) if segments else tuple(chunks)
+    )
 
 
-def _timed(chunks: Sequence[Chunk], segments: Sequence[Segment]) -> list[Chunk]:
-    """Each chunk from the first line it touches to the last, with the speaker if it is one and the same."""
-    starts = [0]
-    for segment in segments[:-1]:
-        starts.append(starts[-1] + len(segment.text) + 1)
-    timed = []
-    for one in chunks:
-        first = bisect_right(starts, one.start) - 1
-        last = max(bisect_right(starts, max(one.end - 1, one.start)) - 1, first)
-        lines = segments[first : last + 1]
-        speakers = {line.speaker for line in lines}
-        speaker = speakers.pop() if len(speakers) == 1 else None
-        start_ms, end_ms = lines[0].start_ms, max(line.end_ms for line in lines)
-        timed.append(replace(one, start_ms=start_ms, end_ms=end_ms, speaker=speaker))
-    return timed
+def _spoken(run: CueRun, limits: Limits) -> Iterator[Chunk]:
+    """One chunk; only a line that is longer than one is cut, into pieces that all have its time."""
+    text, size = run.text, limits.chunk_size_chars
+    cuts = chunk(text, size, limits.chunk_overlap_chars) if len(text) > size else [Span(0, 0, len(text))]
+    for cut in cuts:
+        yield Chunk(
+            index=0,
+            uuid=str(uuid4()),
+            text=text[cut.start : cut.end],
+            start=run.start + cut.start,
+            end=run.start + cut.end,
+            start_ms=run.start_ms,
+            end_ms=run.end_ms,
+            speaker=run.speaker,
+        )
 
 
 def _placed(chunks: Sequence[Chunk]) -> tuple[Chunk, ...]:

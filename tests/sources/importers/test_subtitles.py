@@ -145,6 +145,13 @@ def test_chunks_are_short_and_stand_where_they_say(tmp_path: Path) -> None:
     assert (media.title, media.metadata["language"]) == ("talk", "en")
 
 
+def test_lines_with_a_silence_between_them_are_no_chunk_together(tmp_path: Path) -> None:
+    said = [{"start": n * 45, "end": n * 45 + 2, "text": f"Line {n}."} for n in range(20)]
+    media = draft(IMPORTER, write(tmp_path / "talk.json", json.dumps({"segments": said})))
+
+    assert [(chunk.start_ms, chunk.text) for chunk in media.chunks] == [(n * 45_000, f"Line {n}.") for n in range(20)]
+
+
 @pytest.mark.parametrize("end", ["\r\n", "\r"])
 def test_files_of_other_systems_are_read(tmp_path: Path, end: str) -> None:
     old = SRT.replace("tide", "côte").replace("\n", end).encode("cp1252")

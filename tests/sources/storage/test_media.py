@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from config.errors import InvalidParams, NotFound
+from sources.cues import gather
 from sources.drafts import MediaDraft
 from sources.records import Chunk, Segment
 from sources.storage.contract import Library
@@ -119,6 +120,61 @@ async def test_a_transcript_is_searched_as_text_and_read_by_time(ada: Library, b
     assert hit.start_ms == chunks[hit.chunk_index or 0].start_ms
     with pytest.raises(NotFound):
         await ben.media.segments(item.id)
+
+
+def cue(start_s: int, end_s: int, text: str) -> Segment:
+    return Segment(start_ms=start_s * 1_000, end_ms=end_s * 1_000, text=text)
+
+
+async def test_a_spoken_chunk_lasts_half_a_minute_at_most_and_holds_whole_lines(ada: Library, ben: Library) -> None:
+    said = [cue(2, 5, "The tide."), cue(6, 20, "It comes in."), cue(600, 603, "Run!"), cue(604, 680, "A long song.")]
+    item = await ada.media.create(MediaDraft(title="Film", segments=said))
+    bens = await ben.media.create(MediaDraft(title="Film", segments=said[:2]))
+
+    chunks = await ada.media.chunks(item.id, 0, 10)
+
+    assert [(one.start_ms, one.end_ms, one.text) for one in chunks] == [
+        (2_000, 20_000, "The tide.\nIt comes in."),
+        (600_000, 603_000, "Run!"),
+        (604_000, 680_000, "A long song."),
+    ]
+    content = await ada.media.content(item.id)
+    assert [content[one.start : one.end] for one in chunks] == [one.text for one in chunks]
+    [hit] = (await ada.media.search(ask("run"))).hits
+    assert hit.start_ms == 600_000
+    assert [one.text for one in await ben.media.chunks(bens.id, 0, 10)] == ["The tide.\nIt comes in."]
+
+
+async def test_a_line_longer_than_a_chunk_is_cut_and_every_piece_has_its_time(ada: Library) -> None:
+    item = await ada.media.create(MediaDraft(segments=[cue(1, 2, "Short."), cue(3, 900, LONG), cue(901, 902, "End.")]))
+
+    first, *pieces, last = await ada.media.chunks(item.id, 0, 1_000)
+
+    assert (first.text, last.text, last.start_ms) == ("Short.", "End.", 901_000)
+    assert len(pieces) > 3
+    assert {(one.start_ms, one.end_ms) for one in pieces} == {(3_000, 900_000)}
+    content = await ada.media.content(item.id)
+    assert all(content[one.start : one.end] == one.text for one in pieces)
+
+
+cues = st.builds(
+    lambda start_ms, lasts_ms, text: Segment(start_ms=start_ms, end_ms=start_ms + lasts_ms, text=text),
+    st.integers(0, 200_000),
+    st.integers(0, 50_000),
+    st.text("ab .", max_size=60),
+)
+
+
+@given(st.lists(cues, max_size=30), st.integers(1, 200))
+def test_gathered_lines_are_all_lines_in_their_order_and_never_far_apart(said: list[Segment], size: int) -> None:
+    runs = list(gather(said, size))
+
+    assert [line for run in runs for line in run.lines] == said
+    text = "\n".join(line.text for line in said)
+    for run in runs:
+        assert text[run.start : run.start + len(run.text)] == run.text
+        assert len(run.lines) == 1 or len(run.text) <= size
+        assert all(line.end_ms - run.start_ms <= 30_000 for line in run.lines[1:])
 
 
 async def test_a_new_text_replaces_chunks_and_transcript(ada: Library) -> None:

@@ -1,5 +1,5 @@
 """Timed lines, gathered into passages short enough that their beginning says when their words are spoken. A line is
-never cut here, and no passage reaches over a silence."""
+never cut here."""
 
 from collections.abc import Iterator, Sequence
 

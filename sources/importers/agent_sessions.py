@@ -5,6 +5,7 @@ A session is read exchange by exchange. The last one may go on, so it is where t
 several pieces comes out as if it had been read at once.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -19,6 +20,7 @@ from sources.importers.arrivals import (
     Arrival,
     Broken,
     ConversationArrival,
+    Earlier,
     Mark,
     ObservationArrival,
     Reached,
@@ -78,9 +80,11 @@ def read_session(
 ) -> Iterator[Arrival]:
     with path.open("rb") as file:
         opening = _opening(dialect, path, file, limits)
-        offset, number = _begin(file, mark)
-        reading = _Reading(dialect, opening, limits, is_new=offset == 0)
-        for line in lines_of(file, offset, number, limits):
+        begin = _begin(file, mark)
+        if begin.before:
+            yield Earlier(begin.before)
+        reading = _Reading(dialect, opening, limits, begin)
+        for line in lines_of(file, begin.offset, begin.line, limits):
             yield from reading.take(line, file)
             progress(line.end)
         yield from reading.finish(file)
@@ -107,11 +111,11 @@ def _asked(dialect: Dialect, line: bytes, limits: Limits) -> str:
 # -- where the last reading ended --------------------------------------------------------------------------------------
 
 
-def _begin(file: IO[bytes], mark: Mark | None) -> tuple[int, int]:
+def _begin(file: IO[bytes], mark: Mark | None) -> Mark:
     """Of a file that is another one now, its beginning."""
     if mark is None or mark.offset < 0 or _digest(file, mark.offset) != mark.digest:
-        return 0, 1
-    return mark.offset, mark.line
+        return Mark("", 0, 1)
+    return mark
 
 
 def _digest(file: IO[bytes], offset: int) -> str:
@@ -134,21 +138,24 @@ class _Placed(Struct, frozen=True):
 
 
 class _Reading:
-    """One session as it is read. `is_new`: from its beginning."""
+    """One session as it is read from a mark, or from its beginning."""
 
-    def __init__(self, dialect: Dialect, opening: Opening, limits: Limits, *, is_new: bool) -> None:
+    def __init__(self, dialect: Dialect, opening: Opening, limits: Limits, begin: Mark) -> None:
         self._limits = limits
         self._name = dialect.name
         self._turns = dialect.turns
         self._conversation = _conversation(dialect.name, opening)
         self._project = _project(opening.folder)
-        self._is_new = is_new
+        self._is_new = begin.offset == 0
+        self._count = Counter(begin.before)
+        self._last_line = 0
+        self._begun = self._time = opening.begun
         self._last: _Placed | None = None
         self._exchange: list[_Placed] = []
         self._tools: dict[str, str] = {}
         self._messages: list[MessageDraft] = []
         self._observations: list[ObservationDraft] = []
-        self._mark_at: tuple[int, int] | None = None
+        self._mark_at: Mark | None = None
         self._has_messages = False
 
     def take(self, line: Line, file: IO[bytes]) -> Iterator[Arrival]:
@@ -185,10 +192,11 @@ class _Reading:
         if turn.begins:
             self._settle()
             self._end_exchange()
+            self._mark_at = self._mark(line)
             if len(self._messages) >= _ARRIVAL_MESSAGES:
-                self._mark_at = (line.start, line.number)
                 yield from self._emit(file)
-            self._mark_at = (line.start, line.number)
+            self._time = self._begun
+        turn = self._dated(turn)
         if self._last is not None and _are_one(self._last, turn, line.number):
             self._last = _Placed(merged(self._last.turn, turn), Lines(self._last.lines.start, line.number))
             return
@@ -196,6 +204,17 @@ class _Reading:
         self._last = _Placed(turn, Lines(line.number, line.number))
         if len(self._messages) >= 2 * _ARRIVAL_MESSAGES:
             yield from self._emit_messages()
+
+    def _mark(self, line: Line) -> Mark:
+        """At the beginning of a line, whose first message, if it has several, will be read again."""
+        again = Counter(messages=int(self._last_line == line.number))
+        return Mark("", line.start, line.number, self._count - again)
+
+    def _dated(self, turn: Turn) -> Turn:
+        """What has no time, as a summary, has that of the turn before it in its exchange, or of the session's begin.
+        Nothing from before the exchange counts: a later reading may begin there."""
+        self._time = turn.time or self._time
+        return replace(turn, time=self._time)
 
     def _settle(self) -> None:
         """The last turn is whole: nothing joins it any more."""
@@ -205,6 +224,8 @@ class _Reading:
         turn = named(placed.turn, self._tools)
         self._tools |= {call.key: call.name for call in turn.calls}
         self._messages.append(self._message(turn, placed.lines))
+        self._count["messages"] += 1
+        self._last_line = placed.lines.end
         if len(self._exchange) < _EXCHANGE_TURNS_MAX and not turn.is_aside:
             self._exchange.append(_Placed(_short(turn), placed.lines))
 
@@ -219,6 +240,7 @@ class _Reading:
         for draft in derive(session, _OBSERVATIONS_MAX):
             seeds = (session.session_id, str(draft.type), str(draft.title), str(draft.line_start))
             self._observations.append(replace(draft, uuid=observation_id("derived", *seeds)))
+            self._count["observations"] += 1
         self._exchange.clear()
         self._tools.clear()
 
@@ -227,8 +249,7 @@ class _Reading:
         yield from map(ObservationArrival, self._observations)
         self._observations.clear()
         if self._mark_at is not None:
-            offset, number = self._mark_at
-            yield Reached(Mark(_digest(file, offset), offset, number))
+            yield Reached(replace(self._mark_at, digest=_digest(file, self._mark_at.offset)))
 
     def _emit_messages(self) -> Iterator[Arrival]:
         if self._messages:

@@ -4,7 +4,7 @@ An arrival is a value; nothing here touches a library. The same file read twice 
 export gives the same ids for the items that were in the older one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 from uuid import UUID, uuid5
 
@@ -74,11 +74,12 @@ class Broken(Struct, frozen=True):
 
 class Mark(Struct, frozen=True):
     """How far a file that grows at its end was read: its first bytes by their digest, which say that it is still the
-    same file, and the offset and number of the first line that was not read."""
+    same file, and the offset and number of the first line that was not read. `before` counts what stands before it."""
 
     digest: str
     offset: int
     line: int
+    before: Mapping[str, int] = {}
 
 
 class Reached(Struct, frozen=True):
@@ -87,8 +88,14 @@ class Reached(Struct, frozen=True):
     mark: Mark
 
 
+class Earlier(Struct, frozen=True):
+    """What stands before the mark from which a file is read on, by kind: it came before, and is not read again."""
+
+    kinds: Mapping[str, int]
+
+
 Item = NoteArrival | ConversationArrival | MediaArrival | CharacterArrival | PromptArrival | ObservationArrival
-Arrival = Item | Skipped | Broken | Reached
+Arrival = Item | Skipped | Broken | Reached | Earlier
 
 KINDS: dict[type[Struct], Kind] = {
     NoteArrival: "notes",

@@ -5,7 +5,7 @@ completed by the next one. An item that cannot be taken is told and keeps no oth
 """
 
 import asyncio
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, get_args
 
 import msgspec
@@ -21,6 +21,7 @@ from sources.importers.arrivals import (
     Broken,
     CharacterArrival,
     ConversationArrival,
+    Earlier,
     Item,
     Kind,
     Mark,
@@ -156,8 +157,11 @@ class Intake:
 
     def _count_known(self, known: Known) -> None:
         self._summary.skipped = known.skipped
-        for kind, count in known.kinds.items():
-            self._summary.counts(kind).unchanged = count
+        self._count_unread(known.kinds)
+
+    def _count_unread(self, kinds: Mapping[str, int]) -> None:
+        for kind, count in kinds.items():
+            self._summary.counts(kind).add("unchanged", count)
             self._meter.items += count
 
     async def _read(self, found: Found, before: int) -> None:
@@ -206,12 +210,15 @@ class Intake:
         if batch.mark is not None and self._library is not None and found.has_place:
             await self._library.bookmarks.put(bookmark_of(found), msgspec.json.encode(batch.mark).decode())
 
-    def _note(self, found: Found, one: Skipped | Broken) -> None:
-        if isinstance(one, Skipped):
-            self._summary.skip(one.reason)
-            return
-        self._summary.broken += 1
-        self._tell(Problem(found.name, one.place[:_SHOWN_CHARS], one.problem))
+    def _note(self, found: Found, one: Skipped | Broken | Earlier) -> None:
+        match one:
+            case Skipped(reason):
+                self._summary.skip(reason)
+            case Earlier(kinds):
+                self._count_unread(kinds)
+            case Broken(place, problem):
+                self._summary.broken += 1
+                self._tell(Problem(found.name, place[:_SHOWN_CHARS], problem))
 
     async def _put(self, found: Found, kind: Kind, items: Sequence[Item]) -> None:
         try:
@@ -255,7 +262,7 @@ class Batch(Struct):
     """What is written at once. `failure` says why a file could not be read on."""
 
     items: dict[Kind, list[Item]] = {}
-    asides: list[Skipped | Broken] = []
+    asides: list[Skipped | Broken | Earlier] = []
     mark: Mark | None = None
     is_last: bool = False
     failure: str = ""
@@ -273,7 +280,7 @@ class _Reading:
         try:
             for arrival in self._arrivals:
                 match arrival:
-                    case Skipped() | Broken():
+                    case Skipped() | Broken() | Earlier():
                         batch.asides.append(arrival)
                         rows += 1
                     case Reached(mark):

@@ -169,6 +169,35 @@ def test_summaries_are_system_messages_and_observations(tmp_path: Path) -> None:
     assert (chat.draft.title, dict(chat.draft.metadata or {})["summary"]) == ("Thanks", "Kettle repaired")
 
 
+def test_a_summary_without_a_time_has_that_of_the_session_and_not_of_the_import(tmp_path: Path) -> None:
+    path = session(
+        tmp_path,
+        {"type": "summary", "summary": "Kettle repaired", "leafUuid": "x"},
+        *OPENING[1:],
+        {"type": "summary", "summary": "Lid closed", "leafUuid": "y"},
+    )
+
+    arrivals = read(IMPORTER, path)
+
+    first, last = "2026-11-15T08:01:00.000Z", "2026-11-15T08:10:00.000Z"
+    messages = said(arrivals)
+    assert [(one.content, one.created_at) for one in (messages[0], messages[-1])] == [
+        ("Kettle repaired", first),
+        ("Lid closed", last),
+    ]
+    summaries = [(one.title, one.created_at) for one in observed(arrivals) if one.type == "summary"]
+    assert summaries == [("Kettle repaired", first), ("Lid closed", last)]
+
+
+async def test_an_old_session_with_a_summary_does_not_count_as_changed_today(tmp_path: Path) -> None:
+    path = session(tmp_path, {"type": "summary", "summary": "Kettle repaired", "leafUuid": "x"}, *OPENING)
+    async with open_sqlite(tmp_path / "data") as desk:
+        await _take(desk, path)
+        async with desk.library("ada") as ada, desk.library("ben") as ben:
+            assert (await ada.chats.get(SESSION)).last_modified == "2026-11-15T08:10:00.000Z"
+            assert await total_items(ben) == 0
+
+
 def test_a_subagent_is_a_chat_of_its_own_beside_the_one_it_worked_for(tmp_path: Path) -> None:
     lines = [{**one, "isSidechain": True, "agentId": "1f2e"} for one in OPENING[1:4]]
     path = write_session(tmp_path / SESSION / "subagents" / "agent-1f2e.jsonl", *lines)
@@ -210,6 +239,7 @@ LATER = (
     line("user", [result("written")], 25),
     # An answer to what was called in an earlier exchange.
     line("user", [result("late", key="t9")], 28),
+    {"type": "summary", "summary": "All is well", "leafUuid": "z"},
 )
 
 
@@ -264,17 +294,37 @@ async def test_a_session_that_grew_is_found_and_read_by_its_lines_in_its_owners_
         first = await _take(desk, path)
         session(tmp_path, *OPENING, *LATER)
         second = await _take(desk, path)
-        third = await _take(desk, path)
         async with desk.library("ada") as ada, desk.library("ben") as ben:
             chat = await find_conversation(ada.chats, f"kettle/{SESSION}.jsonl")
             found = await ada.observations.search(ask("lid commit"))
             assert await total_items(ben) == 0
     assert first.kinds["messages"] == Counts(new=8)
-    assert second.kinds["messages"] == Counts(new=9, unchanged=8)
-    assert third.kinds["messages"] == Counts(unchanged=4)
-    assert third.kinds["observations"] == Counts(unchanged=1)
-    assert (first.broken, second.broken, chat.message_count) == (0, 0, 17)
+    assert second.kinds["messages"] == Counts(new=10, unchanged=8)
+    assert (first.broken, second.broken, chat.message_count) == (0, 0, 18)
     assert found.hits
+
+
+async def test_what_came_before_counts_as_unchanged_though_it_is_not_read_again(tmp_path: Path) -> None:
+    both = line("user", [result("x", key="t8"), {"type": "text", "text": "Go on"}], 29)
+    lines: list[Line] = [{"type": "summary", "summary": "Kettle repaired", "leafUuid": "x"}, *OPENING, *LATER, both]
+    path = session(tmp_path, *lines)
+    async with open_sqlite(tmp_path / "data") as desk:
+        first = await _take(desk, path)
+        second = await _take(desk, path)
+        session(tmp_path, *lines, line("user", "Thanks", 30))
+        third = await _take(desk, path)
+        fourth = await _take(desk, path)
+        async with desk.library("ben") as ben:
+            assert await total_items(ben) == 0
+    assert first.kinds == {"chats": Counts(new=1), "messages": Counts(new=21), "observations": Counts(new=8)}
+    assert second.kinds == {
+        "chats": Counts(unchanged=1),
+        "messages": Counts(unchanged=21),
+        "observations": Counts(unchanged=8),
+    }
+    assert third.kinds["messages"] == Counts(new=1, unchanged=21)
+    assert fourth.kinds["messages"] == Counts(unchanged=22)
+    assert third.kinds["observations"] == fourth.kinds["observations"] == Counts(unchanged=8)
 
 
 async def _take(desk: Desk, path: Path) -> Summary:

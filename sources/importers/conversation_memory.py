@@ -2,12 +2,13 @@
 indexed, as chats. Vectors and events that wait for a model are left where they are.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft, ObservationDraft
@@ -20,7 +21,7 @@ from sources.importers.importer import Importer, Limits, Progress, Sight
 from sources.importers.moments import moment_of
 from sources.importers.session_turns import Call, Result, Turn, content_of
 from sources.importers.threads import arrivals_of, line_of, require_text
-from sources.memory.identities import observation_id
+from sources.memory.identities import archived_id, observation_id
 from sources.memory.sentences import first_sentence
 
 _NAME = "conversation_memory"
@@ -57,8 +58,9 @@ def _read(path: Path, limits: Limits, progress: Progress, _mark: Mark | None) ->
         if not (rows.has(_OBSERVATIONS) or rows.has(_EXCHANGES)):
             raise InvalidParams("the database: got other tables, expected those of conversation-memory")
         pace = Pace(progress, size_of(path), sum(rows.count(table) for table in _TABLES if rows.has(table)))
-        yield from _each(rows, _OBSERVATIONS, pace)
-        yield from _each(rows, _SUMMARIES, pace)
+        files = _files_of_sessions(rows)
+        yield from _each(rows, _OBSERVATIONS, files, pace)
+        yield from _each(rows, _SUMMARIES, files, pace)
         if rows.has(_EXCHANGES):
             yield from _conversations(rows, pace)
         pace.finish()
@@ -67,14 +69,49 @@ def _read(path: Path, limits: Limits, progress: Progress, _mark: Mark | None) ->
 # -- observations ------------------------------------------------------------------------------------------------------
 
 
-def _each(rows: Rows, table: Table, pace: Pace) -> Iterator[Arrival]:
+class _Archived(Struct, frozen=True):
+    """The file that a session was archived in, and the lines of it that are the session's."""
+
+    path: str
+    line_start: int
+    line_end: int
+
+
+def _files_of_sessions(rows: Rows) -> Mapping[Any, _Archived]:
+    """Where the exchanges of each session stand; those of its tasks may have other files, so the longest counts."""
+    if not rows.has(_EXCHANGES) or "session_id" not in rows.columns(_EXCHANGES.name):
+        return {}
+    found: dict[Any, _Archived] = {}
+    for key, *place in rows.extents(_EXCHANGES, ("session_id", "archive_path"), "line_start", "line_end"):
+        session, archived = line_of(key), _archived(*place)
+        if session and archived is not None:
+            found[session] = max(found.get(session, archived), archived, key=lambda one: one.line_end - one.line_start)
+    return found
+
+
+def _archived(path: Any, start: Any, end: Any) -> _Archived | None:
+    are_lines = isinstance(start, int) and isinstance(end, int) and 0 < start <= end
+    return _Archived(str(path), start, end) if are_lines else None
+
+
+def _each(rows: Rows, table: Table, files: Mapping[Any, _Archived], pace: Pace) -> Iterator[Arrival]:
     read = _observation if table is _OBSERVATIONS else _summary
     for place in rows.places(table) if rows.has(table) else ():
         try:
-            yield read(rows, place)
+            arrival = read(rows, place)
+            yield _placed(arrival, files) if isinstance(arrival, ObservationArrival) else arrival
         except InvalidParams as error:
             yield Broken(f"{table.name}, row {place}", error.message)
         pace.step()
+
+
+def _placed(arrival: ObservationArrival, files: Mapping[Any, _Archived]) -> ObservationArrival:
+    """With the conversation it was learned in. The database says in which session, and no more closely."""
+    archived = files.get(arrival.draft.session_id)
+    if archived is None:
+        return arrival
+    place = {"line_start": archived.line_start, "line_end": archived.line_end}
+    return ObservationArrival(replace(arrival.draft, conversation_id=archived_id(archived.path), **place))
 
 
 def _observation(rows: Rows, place: int) -> Arrival:
@@ -163,7 +200,7 @@ def _conversation(key: str, first: Row) -> ConversationDraft:
         "git_branch": line_of(first["git_branch"]),
     }
     return ConversationDraft(
-        uuid=stable_uuid(_NAME, "chats", key),
+        uuid=archived_id(key),
         title=line_of(first_sentence(text_of(first["user_message"]), _TITLE_CHARS)),
         metadata={name: value for name, value in about.items() if value},
         created_at=moment_of(first["timestamp"]) or UNSET,

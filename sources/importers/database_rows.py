@@ -70,6 +70,16 @@ class Rows:
         found = self._connection.execute(f"SELECT rowid FROM {table.name} WHERE {column} = ?", (value,))
         return [place for (place,) in found]
 
+    def extents(self, table: Table, keys: Sequence[str], first: str, last: str) -> Sequence[Sequence[Any]]:
+        """Of the rows with the same keys: the keys, the least `first` and the greatest `last`. Nothing where a value is
+        too large to be compared; the rows themselves are told when they are read."""
+        named = ", ".join(keys)
+        sql = f"SELECT {named}, min({first}), max({last}) FROM {table.name} GROUP BY {named} ORDER BY {named}"
+        try:
+            return self._connection.execute(sql).fetchall()
+        except sqlite3.DataError:
+            return ()
+
     def strays(self, table: Table, column: str, owner: Table) -> int:
         """How many rows belong to nothing that is there."""
         sql = f"SELECT count(*) FROM {table.name} WHERE {column} NOT IN (SELECT id FROM {owner.name})"

@@ -2,7 +2,7 @@
 system, so what looks like one leads nowhere.
 
 A conversation that came from a session's file goes by the name it had in its archive, `project/session.jsonl`; any
-other by its URI.
+other by its URI, and one that another memory archived also by the path that it was archived under.
 """
 
 from collections.abc import Mapping
@@ -12,6 +12,7 @@ from urllib.parse import unquote
 
 from config.errors import NotFound
 from sources.items import uri_of
+from sources.memory.identities import archived_id
 from sources.memory.refusals import file_not_found
 from sources.records import Conversation
 from sources.storage.contract import Chats
@@ -45,12 +46,18 @@ async def find_conversation(chats: Chats, path: str) -> Conversation:
     try:
         if path.startswith(_SCHEME):
             return await chats.get(unquote(path.removeprefix(_SCHEME)))
-        found = await chats.get_by_session(_session_in(path) or "")
+        named = await _by_name(chats, path)
+        return named or await chats.get(archived_id(path) if path.isprintable() else "")
     except NotFound:
         raise file_not_found(path) from None
-    if found.metadata.get("path") != path:
-        raise file_not_found(path)
-    return found
+
+
+async def _by_name(chats: Chats, path: str) -> Conversation | None:
+    try:
+        found = await chats.get_by_session(_session_in(path) or "")
+    except NotFound:
+        return None
+    return found if found.metadata.get("path") == path else None
 
 
 def _session_in(name: str) -> str | None:

@@ -8,6 +8,7 @@ _QUESTIONS = "tests/sources/memory/test_questions.py::"
 _EXCHANGES = "tests/sources/memory/test_exchanges.py::"
 _ARCHIVE = "tests/sources/memory/test_archive.py::"
 _DERIVE = "tests/sources/memory/test_derive.py::"
+_DATABASE = "tests/sources/importers/test_conversation_memory.py::"
 
 PROMISES: tuple[Promise, ...] = (
     # -- the three layers
@@ -148,7 +149,10 @@ PROMISES: tuple[Promise, ...] = (
         ),
         differs=(
             "`total` counts all matches, not only those shown, which `count` does as the original's answers did; it is "
-            "null where there were too many to look through. Beside the text, JSON is structured content too."
+            "null where there were too many to look through. Beside the text, JSON is structured content too. The "
+            "seed's sample shows a conversation: rows of exchanges and conversations have its path, summary and "
+            "snippet, rows of observations id, type and title instead, as in Markdown, and `get_observations` says "
+            "where each was read. A path costs nearly as many tokens as the whole row."
         ),
     ),
     Promise(
@@ -234,11 +238,13 @@ PROMISES: tuple[Promise, ...] = (
         tests=(
             f"{_TOOLS}test_a_session_goes_by_the_name_in_its_archive",
             f"{_TOOLS}test_a_path_that_is_no_key_of_the_archive_is_not_found",
+            f"{_DATABASE}test_the_path_that_the_plugin_printed_reads_the_conversation_of_its_owner_alone",
             f"{_ARCHIVE}test_no_name_leads_out_of_an_archive",
         ),
         differs=(
-            "It is a key inside the caller's own archive, `project/session.jsonl` or `chats://…`, and never a path of "
-            "a file system: the original read whichever file it was told to."
+            "It is a key inside the caller's own archive, `project/session.jsonl`, `chats://…` or the path under which "
+            "an imported database knew the conversation, and never a path of a file system: the original read "
+            "whichever file it was told to."
         ),
     ),
     Promise(

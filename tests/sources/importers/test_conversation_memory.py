@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import UNSET
 
 from config.errors import InvalidParams
 from config.settings import Settings
@@ -16,6 +17,7 @@ from sources.drafts import ObservationDraft
 from sources.importers.conversation_memory import IMPORTER
 from sources.importers.finding import find
 from sources.importers.intake import Counts, Meter, limits_of, take_all
+from sources.memory.archive import find_conversation
 from sources.memory.identities import observation_id
 from tests.sources.importers.chat_reading import broken, certainty, chats, read, said, skipped, texts
 from tests.sources.importers.session_files import observed
@@ -69,6 +71,7 @@ ROWS: dict[str, list[dict[str, Any]]] = {
             "archive_path": "/home/ada/.archive/kettle/s1.jsonl",
             "line_start": 10,
             "line_end": 12,
+            "session_id": "s1",
         },
         {
             "id": "f1",
@@ -117,6 +120,9 @@ def test_observations_come_with_every_field_and_say_that_they_were_imported(tmp_
         session_id="s1",
         origin="imported",
         metadata={"imported_from": "conversation_memory", "tool": "Edit"},
+        conversation_id=str(chats(arrivals)[0].draft.uuid),
+        line_start=1,
+        line_end=12,
         created_at="2023-11-14T22:13:20.000Z",
     )
     assert skipped(arrivals) == ["an observation without a title", "a summary without text"]
@@ -150,6 +156,41 @@ def test_the_exchanges_of_a_file_are_one_chat_and_its_place_is_nobodys_to_know(t
         {"line_start": 10, "line_end": 12},
     ]
     assert "/home/ada" not in str(arrivals)
+
+
+@pytest.mark.parametrize("change", [{"session_id": "s2"}, {"session_id": None}, {"line_start": "first"}])
+def test_an_observation_of_a_session_that_has_no_exchanges_here_leads_nowhere(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    rows = {**ROWS, "exchanges": [{**ROWS["exchanges"][1], **change}]}
+
+    found = observed(read(IMPORTER, memory(tmp_path, rows)))
+
+    assert {(one.conversation_id, one.line_start) for one in found} == {(UNSET, UNSET)}
+
+
+def test_of_several_files_of_a_session_the_longest_is_where_it_was_learned(tmp_path: Path) -> None:
+    task = {**ROWS["exchanges"][1], "id": "x", "archive_path": "kettle/agent-7.jsonl"}
+    arrivals = read(IMPORTER, memory(tmp_path, {**ROWS, "exchanges": [*ROWS["exchanges"], task]}))
+
+    session = next(chat for chat in chats(arrivals) if len(chat.messages) == 5)
+    assert {(one.conversation_id, one.line_end) for one in observed(arrivals)} == {(session.draft.uuid, 12)}
+
+
+async def test_the_path_that_the_plugin_printed_reads_the_conversation_of_its_owner_alone(tmp_path: Path) -> None:
+    path = "/home/ada/.archive/kettle/s1.jsonl"
+    async with open_sqlite(tmp_path / "data") as desk, desk.library("ada") as ada, desk.library("ben") as ben:
+        founds = list(find([memory(tmp_path)], limits_of(Settings()), [IMPORTER]))
+        await take_all(ada, founds, Settings(), Meter())
+        [hit] = (await ada.observations.search(ask("seal"))).hits
+        [learned] = await ada.observations.get_many([str(hit.id)])
+
+        chat = await find_conversation(ada.chats, path)
+
+        assert (chat.id, chat.title) == (learned.conversation_id, "Close the lid.")
+        for owner, name in ((ben, path), (ada, path.upper()), (ada, f"{path}\n"), (ada, "kettle/s1.jsonl")):
+            with pytest.raises(InvalidParams, match="File not found"):
+                await find_conversation(owner.chats, name)
 
 
 async def test_a_second_import_changes_nothing_and_nobody_else_sees_it(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from config.paths import DataRoot, UserId
 from config.settings import Settings
 from sources.importers.finding import find
 from sources.importers.importer import Found, Importer
-from sources.importers.intake import Meter, Problem, Summary, limits_of, take_all
+from sources.importers.intake import Finding, Meter, Summary, limits_of, take_all
 from sources.storage.contract import Libraries
 
 State = Literal["running", "done", "cancelled", "failed"]
@@ -159,7 +159,7 @@ class ImportJobs:
         async with self._libraries.library(context) as library:
             return await take_all(library, found, self._settings, job.meter)
 
-    def _find(self, path: Path, format_name: str | None) -> Sequence[Found | Problem]:
+    def _find(self, path: Path, format_name: str | None) -> Sequence[Finding]:
         found = find([path], limits_of(self._settings), self._offered(), format_name)
         # Where it lies says nothing of it: the next upload of the same file lies elsewhere.
         return [replace(one, has_place=False) if isinstance(one, Found) else one for one in found]

@@ -15,8 +15,7 @@ from server.cli.options import Given, SettingsCommand, json_option, setting_opti
 from server.cli.output import print_json
 from server.cli.paint import dim, harmless, say
 from sources.importers.finding import find
-from sources.importers.importer import Found
-from sources.importers.intake import OUTCOMES, Meter, Problem, Summary, limits_of, take_all
+from sources.importers.intake import OUTCOMES, Finding, Meter, Summary, limits_of, take_all
 from sources.importers.registry import importers
 
 _ASKED_FOR = OUTCOMES[:3]
@@ -57,7 +56,7 @@ def import_(
 
 
 async def _import(
-    settings: Settings, founds: list[Found | Problem], user: str | None, *, is_rehearsal: bool, reads_again: bool
+    settings: Settings, founds: list[Finding], user: str | None, *, is_rehearsal: bool, reads_again: bool
 ) -> Summary:
     meter = Meter()
     if is_rehearsal:

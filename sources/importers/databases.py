@@ -48,6 +48,12 @@ def columns_in(path: Path, *tables: str) -> dict[str, frozenset[str]]:
         return dict.fromkeys(tables, frozenset())
 
 
+def require_readable(path: Path) -> None:
+    """InvalidParams where SQLite cannot even say what is in a file."""
+    with _opened(path, 1 << 20) as connection:
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+
+
 def columns_of(connection: sqlite3.Connection, table: str) -> frozenset[str]:
     """The columns that are stored. A view, or a table that computes its rows, has none: it could be endless."""
     stored = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND rootpage > 0 AND name = ? COLLATE NOCASE"

@@ -1,21 +1,28 @@
-"""Which files there are to read, and who reads each: by content, or by the format that was asked for."""
+"""Which files there are to read, and who reads each: by content, or by the format that was asked for. What is not read
+is told where it is broken, and counted where it is of no format."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from config.errors import FlorilegiumError, InvalidParams, TooLarge
-from sources.importers.archives import is_zip, open_archive
+from config.errors import FlorilegiumError
+from sources.importers.damage import damage_of
+from sources.importers.files import plain_name
 from sources.importers.importer import Found, Importer, Limits, Sight
-from sources.importers.intake import Problem
+from sources.importers.intake import Finding, Passed, Problem
 from sources.importers.registry import importer_named, recognise
 from sources.importers.sight import files_in, look
 
 _UNKNOWN = "got a format that nobody here reads, expected one of those in docs/import.md"
+_NO_ENDING = "no ending"
+# A tree of programs has hundreds; the most frequent say what was there.
+_ENDINGS_SHOWN = 6
+_ENDING_MAX_CHARS = 12
 
 
 def find(
     paths: Sequence[Path], limits: Limits, offered: Sequence[Importer], format_name: str | None = None
-) -> Iterator[Found | Problem]:
+) -> Iterator[Finding]:
     """A folder is read as a whole where an importer knows it as one, else file by file: those that somebody knows.
     A file that was named, with the format that was named, is read without a question."""
     asked = importer_named(format_name, offered) if format_name else None
@@ -33,42 +40,52 @@ def find(
 
 def _file(sight: Sight, importer: Importer | None, limits: Limits) -> Found | Problem:
     if importer is None:
-        return Problem(sight.path.name, "", _why_unknown(sight, limits))
+        return Problem(sight.path.name, "", damage_of(sight, limits) or _UNKNOWN)
     return Found(sight.path, sight.path.name, importer, _size(sight.path))
 
 
-def _why_unknown(sight: Sight, limits: Limits) -> str:
-    """An archive that is refused shows nobody what is in it."""
-    try:
-        if is_zip(sight.head):
-            with open_archive(sight.path, limits):
-                pass
-    except (InvalidParams, TooLarge) as error:
-        return error.message
-    return _UNKNOWN
-
-
-def _in_folder(sight: Sight, limits: Limits, offered: Sequence[Importer]) -> Iterator[Found | Problem]:
+def _in_folder(sight: Sight, limits: Limits, offered: Sequence[Importer]) -> Iterator[Finding]:
     folder = sight.path
     reader = recognise(sight, offered)
     if reader is not None:
         yield Found(folder, folder.name or str(folder), reader, sum(map(_size, files_in(folder))))
         return
     suffixes = tuple({suffix for importer in offered for suffix in importer.suffixes})
+    endings = Counter[str]()
     for path in files_in(folder):
-        if path.name.lower().endswith(suffixes):
-            yield from _known_file(path, path.relative_to(folder).as_posix(), limits, offered)
+        is_a_formats = path.name.lower().endswith(suffixes)
+        found = _known_file(path, path.relative_to(folder).as_posix(), limits, offered) if is_a_formats else None
+        if found is None:
+            endings[_ending(path)] += 1
+        else:
+            yield found
+    if endings:
+        yield _left_out(endings, offered)
 
 
-def _known_file(path: Path, name: str, limits: Limits, offered: Sequence[Importer]) -> Iterator[Found | Problem]:
-    """What nobody knows is no mistake here: a folder holds many things."""
+def _known_file(path: Path, name: str, limits: Limits, offered: Sequence[Importer]) -> Found | Problem | None:
+    """What nobody knows is no mistake here, for a folder holds many things; what is broken is."""
     try:
-        importer = recognise(look(path, limits), offered)
+        sight = look(path, limits)
     except FlorilegiumError as error:
-        yield Problem(name, "", error.message)
-        return
+        return Problem(name, "", error.message)
+    importer = recognise(sight, offered)
     if importer is not None:
-        yield Found(path, name, importer, _size(path))
+        return Found(path, name, importer, _size(path))
+    damage = damage_of(sight, limits)
+    return None if damage is None else Problem(name, "", damage)
+
+
+def _left_out(endings: Counter[str], offered: Sequence[Importer]) -> Passed:
+    count = endings.total()
+    what = "file" if count == 1 else "files"
+    kind = f"another format than {offered[0].name}" if len(offered) == 1 else "no known format"
+    shown = [ending for ending, _ in endings.most_common(_ENDINGS_SHOWN)]
+    return Passed(f"{what} of {kind} ({', '.join(shown + ['…'] * (len(endings) > len(shown)))})", count)
+
+
+def _ending(path: Path) -> str:
+    return plain_name(path.suffix.lower())[:_ENDING_MAX_CHARS] or _NO_ENDING
 
 
 def _size(path: Path) -> int:

@@ -56,6 +56,13 @@ class Problem(Struct, frozen=True):
     problem: str
 
 
+class Passed(Struct, frozen=True):
+    """Files that were left out on purpose before anybody read them; `reason` follows their number."""
+
+    reason: str
+    count: int
+
+
 class Counts(Struct):
     """What became of the items of one kind. Those that were deleted here stay so."""
 
@@ -104,6 +111,10 @@ class Summary(Struct, kw_only=True):
         for kind, counts in other.kinds.items():
             for outcome in OUTCOMES:
                 self.counts(kind).add(outcome, getattr(counts, outcome))
+
+
+# What a search for files comes to.
+Finding = Found | Problem | Passed
 
 
 class Meter(Struct):
@@ -187,6 +198,9 @@ class Intake:
         self._summary = Summary(unread=1)
         self._tell(problem)
         self.total.add(self._summary)
+
+    def leave_out(self, passed: Passed) -> None:
+        self.total.skip(passed.reason, passed.count)
 
     def _tell(self, problem: Problem) -> None:
         if len(self.total.problems) + len(self._summary.problems) < self._batching.problems_max:
@@ -396,7 +410,7 @@ def batching_of(settings: Settings) -> Batching:
 
 async def take_all(
     library: Library | None,
-    founds: Sequence[Found | Problem],
+    founds: Sequence[Finding],
     settings: Settings,
     meter: Meter,
     *,
@@ -407,8 +421,11 @@ async def take_all(
     intake = Intake(library, limits_of(settings), batching_of(settings), meter, reads_again=reads_again)
     meter.bytes_total = sum(found.size_bytes for found in founds if isinstance(found, Found))
     for found in founds:
-        if isinstance(found, Problem):
-            intake.miss(found)
-        else:
-            await intake.take(found)
+        match found:
+            case Problem():
+                intake.miss(found)
+            case Passed():
+                intake.leave_out(found)
+            case Found():
+                await intake.take(found)
     return intake.total

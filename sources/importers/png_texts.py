@@ -13,6 +13,7 @@ _KEYWORD_MAX_BYTES = 512
 # A picture in small parts has some thousand chunks; a file that has a million of them was made to be slow.
 _CHUNKS_MAX = 200_000
 _TEXT_TYPES = (b"tEXt", b"zTXt", b"iTXt")
+_END = b"IEND"
 
 
 def keywords(path: Path) -> list[str]:
@@ -46,6 +47,13 @@ def text_of(path: Path, wanted: str, max_bytes: int) -> bytes | None:
     return None
 
 
+def require_whole(path: Path) -> None:
+    """InvalidParams for what is no PNG, or ends before its end."""
+    with path.open("rb") as file:
+        if all(kind != _END for kind, _ in _chunks(file)):
+            raise InvalidParams("the picture: got its beginning, expected all of it")
+
+
 def _chunks(file: IO[bytes]) -> Iterator[tuple[bytes, int]]:
     """The type and size of each chunk, with the file at the beginning of its data."""
     if file.read(len(SIGNATURE)) != SIGNATURE:
@@ -55,9 +63,11 @@ def _chunks(file: IO[bytes]) -> Iterator[tuple[bytes, int]]:
         file.seek(place)
         head = file.read(8)
         kind, size = head[4:], int.from_bytes(head[:4], "big")
-        if len(head) < 8 or kind == b"IEND":
+        if len(head) < 8:
             return
         yield kind, size
+        if kind == _END:
+            return
         # Length, type and the checksum after the data; the checksum says nothing that the text would not.
         place += 12 + size
     raise InvalidParams(f"the picture: got more than {_CHUNKS_MAX} chunks, expected fewer")

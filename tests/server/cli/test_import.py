@@ -152,3 +152,16 @@ def test_exit_codes_of_summaries() -> None:
     assert exit_code(Summary()) == 2
     assert exit_code(Summary(files=1)) == 0
     assert exit_code(Summary(files=1, broken=1, kinds={"notes": Counts(refused=1)})) == 2
+
+
+def test_a_folder_tells_what_is_broken_in_it_and_counts_what_is_of_no_format(program: Program) -> None:
+    folder = program.home / "dl"
+    folder.mkdir()
+    (folder / "Tea.md").write_text("# Tea\nSteep.")
+    (folder / "half.zip").write_bytes(b"PK\3\4" + bytes(900))
+    for name in ("a.mp3", "b.xlsx"):
+        (folder / name).write_bytes(b"\0")
+    outcome = program.run("import", str(folder), "--dry-run")
+    assert outcome.code == 1
+    assert "left out: 2 files of no known format (.mp3, .xlsx)" in outcome.stdout
+    assert "not read: half.zip: the archive: got something that cannot be read, expected a zip" in outcome.stdout

@@ -73,7 +73,8 @@ async def test_a_folder_of_many_formats_comes_in_once(tmp_path: Path) -> None:
         "characters": 1,
         "media": 8,
     }
-    assert (first.broken, first.unread, first.problems, first.skipped) == (0, 0, [], {})
+    assert (first.broken, first.unread, first.problems) == (0, 0, [])
+    assert first.skipped == {"files of no known format (.json, .png)": 2}
     assert all(counts == Counts(unchanged=counts.total) for counts in second.kinds.values())
     assert third.kinds["notes"] == Counts(updated=1, unchanged=1)
     assert titles(notes) == ["plain"]

@@ -7,7 +7,9 @@ Both ways it is streamed, and what is read is distrusted: sizes are counted as t
 import io
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from functools import partial
 from itertools import islice
 from typing import IO, Any
 
@@ -33,7 +35,8 @@ _DIRECTORY_ENTRY_BYTES = 512
 # No directory is so small that a limit on it should refuse an archive of a few files.
 _DIRECTORY_MIN_BYTES = 1 << 16
 _PIECE_BYTES = 1 << 16
-_MANIFEST_MAX_BYTES = 16 << 20
+MANIFEST_MAX_BYTES = 16 << 20
+_NAME_CHARS = 200
 
 
 class ArchivedConversation(ConversationSummary, frozen=True, kw_only=True):
@@ -194,8 +197,7 @@ class ArchiveReader:
 
     def __init__(self, file: IO[bytes], limits: ArchiveLimits, batch_messages: int) -> None:
         self._limits = limits
-        self._batch_messages = batch_messages
-        self._unpacked_bytes = 0
+        self._files = ConversationFiles(limits, batch_messages)
         directory_bytes = max(_DIRECTORY_MIN_BYTES, limits.max_files * _DIRECTORY_ENTRY_BYTES)
         try:
             self._zip = zipfile.ZipFile(_Bounded(file, directory_bytes))
@@ -209,38 +211,46 @@ class ArchiveReader:
             return Manifest()
         try:
             with self._zip.open(MANIFEST) as file:
-                manifest = msgspec.json.decode(file.read(_MANIFEST_MAX_BYTES), type=Manifest)
-        except (*_BROKEN, msgspec.MsgspecError) as error:
-            raise InvalidParams(f"{MANIFEST}: got something else, expected that of an export") from error
-        if manifest.format != FORMAT or manifest.version != VERSION:
-            raise InvalidParams(
-                f"{MANIFEST}: got {manifest.format[:60]!r} version {manifest.version}, expected {FORMAT!r} "
-                f"version {VERSION}"
-            )
+                data = file.read(MANIFEST_MAX_BYTES)
+        except _BROKEN as error:
+            raise _no_manifest() from error
+        manifest = read_manifest(data)
         _require_at_most("namespaces", len(manifest.namespaces), self._limits.max_files)
         return manifest
 
     def parts(self) -> Iterator[Part]:
         for entry in self._zip.infolist():
-            if entry.filename.endswith(".json") and entry.filename != MANIFEST:
-                try:
-                    yield from self._passages(entry)
-                except (*_BROKEN, msgspec.MsgspecError, _NotAnExport, _TooLong) as error:
-                    yield Unreadable(entry.filename[:200], _reason(error))
+            if is_conversation_file(entry.filename):
+                yield from self._files.parts(entry.filename, partial(self._zip.open, entry))
 
-    def _passages(self, entry: zipfile.ZipInfo) -> Iterator[Passage]:
-        with self._zip.open(entry) as file:
-            head = self._line(file)
-            if head.endswith(MESSAGES_BEGIN):
-                conversation = _read_conversation(head.removesuffix(MESSAGES_BEGIN) + b"}")
-                messages = self._messages(file)
-            else:
-                whole = _read_whole(self._whole(head, file))
-                conversation, messages = whole, iter(whole.messages)
-            first = 0
-            while (batch := tuple(islice(messages, self._batch_messages))) or not first:
-                yield Passage(entry.filename[:200], conversation, first, batch)
-                first += len(batch) or 1
+
+class ConversationFiles:
+    """Reads the JSON of one conversation after the other, wherever it stands; what they unpack to is counted in all."""
+
+    def __init__(self, limits: ArchiveLimits, batch_messages: int) -> None:
+        self._limits = limits
+        self._batch_messages = batch_messages
+        self._unpacked_bytes = 0
+
+    def parts(self, name: str, opening: Callable[[], AbstractContextManager[IO[bytes]]]) -> Iterator[Part]:
+        try:
+            with opening() as file:
+                yield from self._passages(name[:_NAME_CHARS], file)
+        except (*_BROKEN, msgspec.MsgspecError, UnicodeDecodeError, _NotAnExport, _TooLong) as error:
+            yield Unreadable(name[:_NAME_CHARS], _reason(error))
+
+    def _passages(self, name: str, file: IO[bytes]) -> Iterator[Passage]:
+        head = self._line(file)
+        if head.endswith(MESSAGES_BEGIN):
+            conversation = _read_conversation(head.removesuffix(MESSAGES_BEGIN) + b"}")
+            messages = self._messages(file)
+        else:
+            whole = _read_whole(self._whole(head, file))
+            conversation, messages = whole, iter(whole.messages)
+        first = 0
+        while (batch := tuple(islice(messages, self._batch_messages))) or not first:
+            yield Passage(name, conversation, first, batch)
+            first += len(batch) or 1
 
     def _messages(self, file: IO[bytes]) -> Iterator[ArchivedMessage]:
         """Written by the export: a message is a line."""
@@ -271,6 +281,28 @@ class ArchiveReader:
             raise TooLarge("the archive, unpacked,", self._limits.unpacked_max_bytes)
 
 
+def is_conversation_file(name: str) -> bool:
+    return name.endswith(".json") and name != MANIFEST
+
+
+def read_manifest(data: bytes) -> Manifest:
+    """InvalidParams for one that is not ours, or of another version."""
+    try:
+        manifest = msgspec.json.decode(data, type=Manifest)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise _no_manifest() from error
+    if manifest.format != FORMAT or manifest.version != VERSION:
+        raise InvalidParams(
+            f"{MANIFEST}: got {manifest.format[:60]!r} version {manifest.version}, expected {FORMAT!r} "
+            f"version {VERSION}"
+        )
+    return manifest
+
+
+def _no_manifest() -> InvalidParams:
+    return InvalidParams(f"{MANIFEST}: got something else, expected that of an export")
+
+
 def _require_at_most(what: str, count: int, limit: int) -> None:
     if count > limit:
         raise InvalidParams(f"the archive: got {count} {what}, expected at most {limit}")
@@ -293,7 +325,7 @@ _read_message = msgspec.json.Decoder(ArchivedMessage).decode
 def _reason(error: Exception) -> str:
     if isinstance(error, msgspec.ValidationError):
         return f"got another shape, expected that of an export: {error}"
-    if isinstance(error, _NotAnExport | msgspec.MsgspecError):
+    if isinstance(error, _NotAnExport | msgspec.MsgspecError | UnicodeDecodeError):
         return "got something else, expected a conversation as the export writes it"
     if isinstance(error, _TooLong):
         return "got a large file in another form, expected each message on a line, as the export writes it"

@@ -124,7 +124,7 @@ class _Intake:
                 await self._create(passage)
 
     async def _create(self, passage: Passage) -> None:
-        await self._chats.create(_conversation_draft(passage.conversation), list(map(_message_draft, passage.messages)))
+        await self._chats.create(conversation_draft(passage.conversation), list(map(message_draft, passage.messages)))
         self._stored.count = len(passage.messages)
         self._tally.created += 1
         self._tally.messages += len(passage.messages)
@@ -153,7 +153,7 @@ class _Intake:
         if held > 0 and not await self._ends_with(passage.conversation.id, passage.messages[held - 1]):
             stored.is_open = False
         elif missing := passage.messages[held:]:
-            await self._chats.append(passage.conversation.id, list(map(_message_draft, missing)))
+            await self._chats.append(passage.conversation.id, list(map(message_draft, missing)))
             self._count(len(missing))
 
     async def _ends_with(self, conversation_id: str, message: ArchivedMessage) -> bool:
@@ -175,7 +175,7 @@ class _Intake:
             self._problems.append(ImportProblem(entry, message))
 
 
-def _conversation_draft(archived: ArchivedConversation) -> ConversationDraft:
+def conversation_draft(archived: ArchivedConversation) -> ConversationDraft:
     return ConversationDraft(
         title=archived.title,
         namespace=archived.namespace,
@@ -188,7 +188,7 @@ def _conversation_draft(archived: ArchivedConversation) -> ConversationDraft:
     )
 
 
-def _message_draft(archived: ArchivedMessage) -> MessageDraft:
+def message_draft(archived: ArchivedMessage) -> MessageDraft:
     return MessageDraft(
         role=archived.role,
         sender=archived.sender,

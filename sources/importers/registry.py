@@ -13,11 +13,13 @@ from sources.importers.importer import Importer, Sight
 # Of two that are equally sure of a file, the one that stands first reads it.
 FORMATS: tuple[str, ...] = (
     "own_export",
+    "conversations",
     "chatgpt",
     "claude_ai",
     "chatgpt_browser",
     "tldw",
     "conversation_memory",
+    "agentkit",
     "claude_code",
     "codex",
     "sillytavern",

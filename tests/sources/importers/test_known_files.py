@@ -124,4 +124,4 @@ async def test_a_file_that_did_not_come_whole_is_read_again(tmp_path: Path, read
 
 def test_formats_of_one_file_that_take_long_to_read_are_known_again() -> None:
     known = {importer.name for importer in importers() if importer.edition}
-    assert known == {"chatgpt", "claude_ai", "documents", "own_export"}
+    assert known == {"chatgpt", "claude_ai", "conversations", "documents", "own_export"}

@@ -37,7 +37,8 @@ _NAME_MAX_CHARS = 100
 
 
 class ImportJob(Struct, frozen=True, kw_only=True):
-    """How far an import has come. `summary` is there when it is done, `problem` where it failed as a whole."""
+    """How far an import has come. `summary` is there when it has read to its end; `problem` where it failed as a whole,
+    also because nothing could be read."""
 
     id: str
     state: State
@@ -140,7 +141,7 @@ class ImportJobs:
     ) -> None:
         try:
             job.summary = await self._import(job, context, folder / job.name, format_name, is_rehearsal)
-            job.state = "done"
+            job.state, job.problem = ("failed", _sentence(job.summary)) if job.summary.is_in_vain else ("done", "")
         except FlorilegiumError as error:
             job.state, job.problem = "failed", error.message
         except asyncio.CancelledError:
@@ -220,6 +221,12 @@ def safe_name(name: str) -> str:
     """What a file was called, without what leads elsewhere; its ending tells some formats apart."""
     last = _UNFIT_IN_A_NAME.sub("_", name.replace("\\", "/").rpartition("/")[2])[-_NAME_MAX_CHARS:].lstrip(".")
     return last.strip() or "upload"
+
+
+def _sentence(summary: Summary) -> str:
+    """Why nothing came: the first problem speaks for all."""
+    first = next(iter(summary.problems), None)
+    return "nothing could be read" if first is None else ": ".join(filter(None, (first.place, first.problem)))
 
 
 async def _stop(job: _Job) -> None:

@@ -67,9 +67,9 @@ async def _import(
 
 
 def exit_code(summary: Summary) -> int:
-    if summary.unread or summary.broken:
-        return 1 if any(counts.total > counts.refused for counts in summary.kinds.values()) else 2
-    return 0 if summary.files else 2
+    if summary.is_in_vain:
+        return 2
+    return 1 if summary.missing else 0
 
 
 def report(summary: Summary, *, is_rehearsal: bool) -> Iterator[str]:

@@ -10,6 +10,7 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -24,6 +25,8 @@ _DIRECTORY_MIN_BYTES = 1 << 16
 _RATIO_FREE_BYTES = 16 << 20
 _ENCRYPTED = 0x1
 _SHOWN_CHARS = 120
+# The first moment a zip can name: programs write it where they know none.
+_NO_TIME = datetime(1980, 1, 1, tzinfo=UTC)
 _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, ValueError, OSError)
 
 
@@ -51,6 +54,14 @@ class Archive:
     def size(self, name: str) -> int:
         """Unpacked, as the archive says it; what is read is counted all the same."""
         return self._entries[name].file_size
+
+    def changed_at(self, name: str) -> datetime | None:
+        """When the file was last changed; a zip names no zone, and some name no time."""
+        try:
+            changed = datetime(*self._entries[name].date_time, tzinfo=UTC)
+        except ValueError:
+            return None
+        return changed if changed > _NO_TIME else None
 
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:

@@ -43,7 +43,11 @@ def read_bytes(path: Path, max_bytes: int) -> bytes:
 
 def read_text(path: Path, limits: Limits) -> str:
     """The text of one item."""
-    return decoded(read_bytes(path, limits.item_max_chars * _BYTES_PER_CHAR))
+    return decoded(read_bytes(path, text_max_bytes(limits)))
+
+
+def text_max_bytes(limits: Limits) -> int:
+    return limits.item_max_chars * _BYTES_PER_CHAR
 
 
 def decoded(data: bytes) -> str:

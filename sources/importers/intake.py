@@ -95,6 +95,13 @@ class Summary(Struct, kw_only=True):
     def missing(self) -> int:
         return self.unread + self.broken
 
+    @property
+    def is_in_vain(self) -> bool:
+        """Whether nothing could be read of all there was."""
+        if not self.missing:
+            return not self.files
+        return all(counts.total == counts.refused for counts in self.kinds.values())
+
     def counts(self, kind: str) -> Counts:
         return self.kinds.setdefault(kind, Counts())
 

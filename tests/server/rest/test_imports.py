@@ -124,6 +124,27 @@ async def test_a_job_that_asks_for_a_format_that_is_none_fails_with_a_sentence(t
         assert (done.state, done.problem) == ("failed", "format: got 'odt', expected one of lines")
 
 
+@pytest.mark.parametrize("is_rehearsal", [False, True])
+async def test_a_job_of_which_nothing_could_be_read_fails_with_a_sentence(tmp_path: Path, is_rehearsal: bool) -> None:
+    broken = (tmp_path / "broken").with_suffix(".zip")
+    broken.write_bytes(b"PK\3\4" + bytes(900))
+    async with open_sqlite(tmp_path / "data") as shelves, jobs_at(shelves) as jobs:
+        ada = shelves.context("ada")
+        started = await jobs.start(ada, io.BytesIO(broken.read_bytes()), "a.zip", None, is_rehearsal=is_rehearsal)
+        done = await ended(jobs, shelves, started)
+    assert (done.state, done.summary is not None and done.summary.unread) == ("failed", 1)
+    assert done.problem == "the archive: got something that cannot be read, expected a zip"
+
+
+async def test_a_job_of_which_something_came_is_done_and_tells_the_rest(tmp_path: Path) -> None:
+    sent = io.BytesIO(lines(tmp_path, 1).read() + b"not a line\n")
+    async with open_sqlite(tmp_path / "data") as shelves, jobs_at(shelves) as jobs:
+        started = await jobs.start(shelves.context("ada"), sent, "a.lines", None, is_rehearsal=False)
+        done = await ended(jobs, shelves, started)
+    assert done.summary is not None
+    assert (done.state, done.problem, done.summary.missing) == ("done", "", 1)
+
+
 async def test_results_of_old_jobs_are_forgotten(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path / "data") as shelves, jobs_at(shelves, import_jobs_kept=2) as jobs:
         ada = shelves.context("ada")
@@ -164,7 +185,8 @@ async def test_an_upload_becomes_a_job_that_can_be_looked_at_and_followed(tmp_pa
         events = (await desk.get(path + "/events")).body.decode().strip().split("\n\n")
         assert events[-1].startswith("event: end\ndata: ")
         job = msgspec.json.decode(events[-1].partition("data: ")[2])
-        assert (job["state"], job["name"], job["summary"]["unread"]) == ("done", "odd.bin", 1)
+        assert (job["state"], job["name"], job["summary"]["unread"]) == ("failed", "odd.bin", 1)
+        assert job["problem"] == "got a format that nobody here reads, expected one of those in docs/import.md"
         assert (await desk.get(path)).json() == job
         assert (await desk.get("/api/v1/import")).json() == {"imports": [job]}
         assert (await desk.ask("DELETE", path, "ada")).json() == job

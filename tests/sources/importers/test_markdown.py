@@ -1,5 +1,6 @@
 """Markdown files and vaults: what a note says of itself, its tags and links, and what is left out."""
 
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -7,9 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.errors import InvalidParams, TooLarge
-from sources.importers.arrivals import Broken, NoteArrival, Skipped
+from sources.importers.arrivals import Arrival, Broken, NoteArrival, Skipped
 from sources.importers.markdown import IMPORTER
 from sources.importers.sight import look
+from tests.sources.importers.chat_reading import zip_file
 from tests.sources.importers.single_files import LIMITS, damaged, draft, read, reader_of, survive, write
 
 NOTE = """---
@@ -195,3 +197,79 @@ def test_a_damaged_note_is_read_or_refused(sample: tuple[str, bytes]) -> None:
 @given(st.binary(max_size=500))
 def test_any_bytes_are_read_or_refused(data: bytes) -> None:
     survive(IMPORTER, "a.md", data)
+
+
+# -- a vault in a zip --------------------------------------------------------------------------------------------------
+
+
+def vault_files(folder: Path) -> dict[str, bytes]:
+    files = {"Tea.md": b"# Tea", "sea/tide.md": NOTE.encode(), "sea/pool.png": b"\0", ".trash/old.md": b"gone"}
+    for name, content in (files | {".obsidian/app.json": b"{}"}).items():
+        write(folder / name, content)
+    return files | {".obsidian/app.json": b"{}"}
+
+
+@pytest.mark.parametrize("prefix", ["", "vault/", "my stuff/vault/"])
+@pytest.mark.parametrize("has_place", [True, False])
+def test_a_zipped_vault_gives_the_notes_that_its_folder_gives(tmp_path: Path, prefix: str, has_place: bool) -> None:
+    files = vault_files(tmp_path / "vault")
+    path = zip_file(tmp_path / "sent.zip", {prefix + name: content for name, content in files.items()})
+
+    from_folder, from_zip = read(IMPORTER, tmp_path / "vault"), read(IMPORTER, path, has_place=has_place)
+
+    assert known(from_zip) == known(from_folder)
+    assert len(known(from_zip)) == 2
+    assert [one for one in from_zip if isinstance(one, Skipped)] == [Skipped("a file of the vault that is no note")]
+    assert reader_of(path) == "markdown"
+
+
+def known(arrivals: list[Arrival]) -> dict[str, object]:
+    """All but when a note was made: a zip names no zone."""
+    drafts = [one.draft for one in arrivals if isinstance(one, NoteArrival)]
+    return {str(draft.uuid): (draft.title, draft.content, draft.tags, draft.metadata) for draft in drafts}
+
+
+def test_notes_of_a_zip_that_is_no_vault_take_nobodys_place(tmp_path: Path) -> None:
+    one = zip_file(tmp_path / "one.zip", {"a/README.md": b"# One"})
+    two = zip_file(tmp_path / "two.zip", {"a/README.md": b"# Two"})
+    for has_place in (True, False):
+        first, second = draft(IMPORTER, one, has_place=has_place), draft(IMPORTER, two, has_place=has_place)
+        assert (first.title, second.title) == ("One", "Two")
+        assert first.uuid != second.uuid
+        assert draft(IMPORTER, one, has_place=has_place) == first
+    alone = write(tmp_path / "README.md", "# One")
+    assert draft(IMPORTER, one, has_place=False).uuid == draft(IMPORTER, alone, has_place=False).uuid
+
+
+def test_a_note_in_a_zip_is_as_old_as_the_zip_says_and_called_as_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "mac.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        # A Mac writes UTF-8 and does not say so.
+        archive.writestr(zipfile.ZipInfo("日本語.md".encode().decode("cp437"), (2024, 5, 1, 10, 30, 0)), "text")
+        archive.writestr("__MACOSX/._日本語.md", b"\0")
+    note = draft(IMPORTER, path)
+    assert (note.title, note.created_at) == ("日本語", "2024-05-01T10:30:00.000Z")
+
+
+def test_a_broken_note_of_a_zip_is_told_and_the_others_come(tmp_path: Path) -> None:
+    path = zip_file(tmp_path / "a.zip", {"a.md": b"\0", "b.md": b"# B", "c.md": b"x" * 500})
+    found = read(IMPORTER, path, item_max_chars=100)
+    assert [one.draft.title for one in found if isinstance(one, NoteArrival)] == ["B"]
+    assert [one.place for one in found if isinstance(one, Broken)] == ["a.md", "c.md"]
+
+
+@pytest.mark.parametrize("name", ["../out.md", "/etc/out.md", "a/../../out.md"])
+def test_a_zip_of_notes_that_leads_out_of_itself_is_refused(tmp_path: Path, name: str) -> None:
+    path = zip_file(tmp_path / "a.zip", {"a.md": b"# A", name: b"# Out"})
+    with pytest.raises(InvalidParams, match="expected names inside of it"):
+        read(IMPORTER, path)
+    assert reader_of(path) is None
+
+
+def test_a_zip_of_notes_with_a_symbolic_link_is_refused(tmp_path: Path) -> None:
+    link = zipfile.ZipInfo("link.md")
+    link.external_attr = 0o120777 << 16
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr(link, "/etc/passwd")
+    with pytest.raises(InvalidParams, match="a symbolic link"):
+        read(IMPORTER, tmp_path / "a.zip")

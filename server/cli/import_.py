@@ -19,6 +19,8 @@ from sources.importers.intake import OUTCOMES, Finding, Meter, Summary, limits_o
 from sources.importers.registry import importers
 
 _ASKED_FOR = OUTCOMES[:3]
+# As shells tell of a program that SIGINT ended: 128 and the signal's number.
+_INTERRUPTED = 130
 
 
 @click.command("import", cls=SettingsCommand)
@@ -42,11 +44,15 @@ def import_(
 
     What was imported before is known again: it is updated where it changed there, and left alone where it did not.
 
-    Exit codes: 0 all is in, 1 something could not be read, 2 nothing could.
+    Exit codes: 0 all is in, 1 something could not be read, 2 nothing could, 130 interrupted.
     """
-    settings = given.load().settings
-    founds = list(find(paths, limits_of(settings), importers(), format_name))
-    summary = asyncio.run(_import(settings, founds, user, is_rehearsal=dry_run, reads_again=again))
+    settings, meter = given.load().settings, Meter()
+    try:
+        founds = list(find(paths, limits_of(settings), importers(), format_name))
+        summary = asyncio.run(_import(settings, founds, user, meter, is_rehearsal=dry_run, reads_again=again))
+    except KeyboardInterrupt:
+        say(farewell(meter, is_rehearsal=dry_run), err=True)
+        click.get_current_context().exit(_INTERRUPTED)
     if as_json:
         print_json(asdict(summary))
     else:
@@ -56,14 +62,20 @@ def import_(
 
 
 async def _import(
-    settings: Settings, founds: list[Finding], user: str | None, *, is_rehearsal: bool, reads_again: bool
+    settings: Settings, founds: list[Finding], user: str | None, meter: Meter, *, is_rehearsal: bool, reads_again: bool
 ) -> Summary:
-    meter = Meter()
     if is_rehearsal:
         async with shown(meter):
             return await take_all(None, founds, settings, meter)
     async with open_local(settings, user) as local, local.libraries.library(local.context) as library, shown(meter):
         return await take_all(library, founds, settings, meter, reads_again=reads_again)
+
+
+def farewell(meter: Meter, *, is_rehearsal: bool) -> str:
+    """What somebody who interrupts an import wants to know."""
+    if is_rehearsal:
+        return "interrupted: this was a rehearsal, and nothing was written"
+    return f"interrupted: {meter.items:,} items are in, and stay; the same command goes on from there"
 
 
 def exit_code(summary: Summary) -> int:

@@ -1,13 +1,16 @@
 """`florilegium import`: what it brings in, what it prints, how it ends, and how its progress looks."""
 
+import json
 import os
 import pty
+import re
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from server.cli.import_ import exit_code, report
+from server.cli.import_ import exit_code, farewell, report
 from server.cli.meter import line, size
 from sources.importers.intake import Counts, Meter, Problem, Summary
 from tests.server.cli.program import EXECUTABLE, Program
@@ -165,3 +168,43 @@ def test_a_folder_tells_what_is_broken_in_it_and_counts_what_is_of_no_format(pro
     assert outcome.code == 1
     assert "left out: 2 files of no known format (.mp3, .xlsx)" in outcome.stdout
     assert "not read: half.zip: the archive: got something that cannot be read, expected a zip" in outcome.stdout
+
+
+def test_an_interrupted_import_says_what_is_in_and_the_same_command_completes_it(program: Program) -> None:
+    turns = 20_000
+    chat = program.home / "Sera.jsonl"
+    first = {"user_name": "Ada", "character_name": "Sera", "create_date": "2024-5-1"}
+    lines = ({"name": "Ada", "is_user": True, "mes": f"turn {turn}"} for turn in range(turns))
+    chat.write_text("\n".join(map(json.dumps, (first, *lines))))
+
+    drawn, code = interrupted(program, "import", str(chat))
+
+    assert code == 130
+    told = re.search(r"interrupted: ([\d,]+) items are in, and stay; the same command goes on from there", drawn)
+    assert told is not None
+    assert "Aborted" not in drawn
+    done = program.run("import", str(chat), "--json")
+    counts = done.json["kinds"]["messages"]
+    assert (done.code, counts["new"] + counts["unchanged"]) == (0, turns)
+    # The conversation itself is an item too.
+    assert 0 < counts["unchanged"] <= int(told[1].replace(",", "")) < turns
+
+
+def interrupted(program: Program, *arguments: str) -> tuple[str, int]:
+    """What a command shows on its terminal, if it is interrupted as soon as something is in."""
+    reading, writing = pty.openpty()
+    try:
+        running = subprocess.Popen([*EXECUTABLE, *arguments], env=program.environment(TERM="xterm"), stderr=writing)
+        drawn = ""
+        while not re.search(r"[1-9][\d,]* items", drawn):
+            drawn += os.read(reading, 65_536).decode()
+        running.send_signal(signal.SIGINT)
+        code = running.wait(30)
+        return drawn + os.read(reading, 65_536).decode(), code
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
+def test_an_interrupted_rehearsal_wrote_nothing() -> None:
+    assert farewell(Meter(items=5), is_rehearsal=True).endswith("nothing was written")

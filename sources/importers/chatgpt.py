@@ -14,7 +14,7 @@ from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.arrivals import Arrival, Broken, Mark, Skipped, stable_uuid
 from sources.importers.chatgpt_content import content_text, objects, texts
-from sources.importers.exports import base_name, beginning, export_elements, is_json
+from sources.importers.exports import base_name, beginning, export_elements, is_json, place_of
 from sources.importers.files import own_uuid
 from sources.importers.importer import Importer, Limits, Progress, Sight
 from sources.importers.json_stream import Element, decode
@@ -107,7 +107,7 @@ def _is_wanted(name: str) -> bool:
 
 def _read(path: Path, limits: Limits, progress: Progress, _mark: Mark | None) -> Iterator[Arrival]:
     for file, element in export_elements(path, limits, progress, _is_wanted):
-        place = f"{file}, chat {element.number}"
+        place = place_of(file, f"chat {element.number}")
         try:
             yield from _conversation(_decoded(element), place, limits)
         except InvalidParams as error:

@@ -13,7 +13,7 @@ from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft, NoteDraft, PromptDraft
 from sources.importers.arrivals import Arrival, Broken, Mark, NoteArrival, PromptArrival, Skipped, stable_uuid
 from sources.importers.claude_content import Piece, attachment_names, main_piece, pieces_of
-from sources.importers.exports import base_name, beginning, export_elements, is_json
+from sources.importers.exports import base_name, beginning, export_elements, is_json, place_of
 from sources.importers.files import few_tags, own_uuid
 from sources.importers.importer import Importer, Limits, Progress, Sight
 from sources.importers.json_stream import Element, decode
@@ -96,7 +96,7 @@ def _is_wanted(name: str) -> bool:
 
 def _read(path: Path, limits: Limits, progress: Progress, _mark: Mark | None) -> Iterator[Arrival]:
     for file, element in export_elements(path, limits, progress, _is_wanted):
-        place = f"{file}, item {element.number}"
+        place = place_of(file, f"item {element.number}")
         try:
             yield from _arrivals(element, place, limits)
         except InvalidParams as error:

@@ -28,7 +28,8 @@ Wanted = Callable[[str], bool]
 
 def export_elements(path: Path, limits: Limits, progress: Progress, is_wanted: Wanted) -> Iterator[tuple[str, Element]]:
     """The objects in those files of an export whose names are wanted, with the file's name; of a single file, which may
-    be called anything, all. A damaged file of an archive is an element with a problem."""
+    be called anything, all, without a name: it is that of the export. A damaged file of an archive is an element with a
+    problem."""
     if path.is_dir():
         yield from _in_folder(path, limits, progress, is_wanted)
     elif _is_archive(path):
@@ -37,7 +38,12 @@ def export_elements(path: Path, limits: Limits, progress: Progress, is_wanted: W
     else:
         with path.open("rb") as file:
             for element in elements(counted(file, limits, progress), limits):
-                yield plain_name(path.name), element
+                yield "", element
+
+
+def place_of(file: str, element: str) -> str:
+    """Where something stands in an export: in which of its files, where there are several, and there."""
+    return f"{file}, {element}" if file else element
 
 
 def beginning(sight: Sight, is_wanted: Wanted) -> bytes:

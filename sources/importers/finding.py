@@ -53,8 +53,8 @@ def _in_folder(sight: Sight, limits: Limits, offered: Sequence[Importer]) -> Ite
     suffixes = tuple({suffix for importer in offered for suffix in importer.suffixes})
     endings = Counter[str]()
     for path in files_in(folder):
-        is_a_formats = path.name.lower().endswith(suffixes)
-        found = _known_file(path, path.relative_to(folder).as_posix(), limits, offered) if is_a_formats else None
+        name = (folder.name / path.relative_to(folder)).as_posix()
+        found = _known_file(path, name, limits, offered) if path.name.lower().endswith(suffixes) else None
         if found is None:
             endings[_ending(path)] += 1
         else:

@@ -34,7 +34,7 @@ from sources.importers.arrivals import (
     ObservationArrival,
     PromptArrival,
 )
-from sources.importers.exports import base_name, export_elements
+from sources.importers.exports import base_name, export_elements, place_of
 from sources.importers.importer import Importer, Limits, Progress, Sight
 from sources.importers.json_stream import decode
 
@@ -60,7 +60,7 @@ def _read(path: Path, limits: Limits, progress: Progress, _mark: Mark | None) ->
     found = export_elements(path, replace(limits, line_max_bytes=room), progress, _is_wanted)
     talk = _Talk()
     for file, element in found:
-        place = f"{file}, line {element.number}"
+        place = place_of(file, f"line {element.number}")
         try:
             if element.problem:
                 raise InvalidParams(element.problem)

@@ -354,7 +354,7 @@ def test_a_broken_message_is_told_and_the_rest_arrives(tmp_path: Path) -> None:
     arrivals = read(IMPORTER, path, replace(LIMITS, item_max_chars=10))
     before, after = said(arrivals)
     assert (before.content, after.content, after.parent_id) == ("before", "after", before.uuid)
-    assert [place for place, _ in broken(arrivals)] == [f"c.json, chat 1, message {key}" for key in "bcdf"]
+    assert [place for place, _ in broken(arrivals)] == [f"chat 1, message {key}" for key in "bcdf"]
     assert "NUL" in broken(arrivals)[1][1]
     assert broken(arrivals)[2][1] == "got 11 characters, expected at most 10"
 
@@ -366,7 +366,7 @@ def test_half_of_a_surrogate_pair_costs_its_message_and_no_title(tmp_path: Path)
     arrivals = read(IMPORTER, path)
     assert [one.draft.title for one in chats(arrivals)] == ["Tea \ufffd"]
     assert texts(arrivals) == ["fine"]
-    assert [place for place, _ in broken(arrivals)] == ["c.json, chat 1, message a"]
+    assert [place for place, _ in broken(arrivals)] == ["chat 1, message a"]
 
 
 def test_a_broken_conversation_is_told_and_the_rest_arrives(tmp_path: Path) -> None:
@@ -376,7 +376,7 @@ def test_a_broken_conversation_is_told_and_the_rest_arrives(tmp_path: Path) -> N
     path.write_bytes(b"[" + b",".join([b'{"title":1}', deep, b'{"mapping":{"a":}}', b'"x"', good]) + b"]")
     arrivals = read(IMPORTER, path)
     assert len(chats(arrivals)) == 1
-    assert [place for place, _ in broken(arrivals)] == [f"c.json, chat {number}" for number in range(1, 5)]
+    assert [place for place, _ in broken(arrivals)] == [f"chat {number}" for number in range(1, 5)]
 
 
 def test_a_damaged_shard_costs_no_other(tmp_path: Path) -> None:

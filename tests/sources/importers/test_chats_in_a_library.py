@@ -88,3 +88,18 @@ async def test_a_newer_export_adds_what_is_new_and_moves_the_path(tmp_path: Path
     assert [one.content for one in stored if one.is_canonical] == ["Green tea?", "80 degrees.", "And white tea?"]
     by_id = {one.uuid: one for one in stored}
     assert by_id[str(stored[-1].parent_id)].content == "80 degrees."
+
+
+async def test_a_problem_names_the_folder_the_file_and_the_place_each_once(tmp_path: Path) -> None:
+    folder = tmp_path / "Downloads"
+    (folder / "old").mkdir(parents=True)
+    json_file(folder / "conversations.json", [test_chatgpt.BRANCHING, {"mapping": 7}])
+    zip_file(folder / "old" / "export.zip", {"conversations.json": [{"mapping": 7}], "chat.html": b""})
+    async with open_sqlite(tmp_path / "data") as desk:
+        summary = await take(desk, "ada", folder)
+        async with desk.library("ben") as ben:
+            assert await total_items(ben) == 0
+    assert [(one.file, one.place) for one in summary.problems] == [
+        ("Downloads/conversations.json", "chat 2"),
+        ("Downloads/old/export.zip", "conversations.json, chat 1"),
+    ]

@@ -233,12 +233,12 @@ def test_what_is_broken_is_told_and_the_rest_arrives(tmp_path: Path) -> None:
     assert texts(arrivals) == ["a", "b"]
     assert said(arrivals)[1].parent_id == IDS[1]
     assert [place for place, _ in broken(arrivals)] == [
-        "c.json, item 1",
-        "c.json, item 2",
-        "c.json, item 3",
-        "c.json, item 4, message 2",
-        "c.json, item 4, message 3",
-        "c.json, item 4, message 4",
+        "item 1",
+        "item 2",
+        "item 3",
+        "item 4, message 2",
+        "item 4, message 3",
+        "item 4, message 4",
     ]
 
 

@@ -152,7 +152,7 @@ def test_a_folder_is_searched_for_what_somebody_reads_and_links_lead_nowhere_els
     (folder / "near.lines").symlink_to(folder / "sub" / "a.lines")
     (folder / "circle").symlink_to(folder)
     found = list(find([folder], limits_of(SMALL), [LINES]))
-    assert [one.name for one in found if isinstance(one, Found)] == ["near.lines", "sub/a.lines"]
+    assert [one.name for one in found if isinstance(one, Found)] == ["in/near.lines", "in/sub/a.lines"]
     assert found[2:] == [Passed("files of another format than lines (.lines, .png)", 2)]
 
 

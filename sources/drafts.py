@@ -12,12 +12,13 @@ from sources.records import Chunk, Origin, PromptArgument, Segment
 
 
 class Kept(Struct, frozen=True, kw_only=True):
-    """What an export of ours tells of an item beside what is in it. It counts when the item is created, and is the
-    library's own afterwards."""
+    """What an export of ours tells of an item beside what is in it. It counts when the item is created, and where it is
+    of a higher version than what is here. `arrived` is that of the row."""
 
     version: int
     last_modified: str
     client_id: str
+    arrived: str | None = None
 
 
 class NoteDraft(Struct, frozen=True, kw_only=True):

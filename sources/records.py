@@ -16,7 +16,8 @@ T = TypeVar("T")
 
 
 class Row(Struct, frozen=True, kw_only=True):
-    """What every row has. `version` rises with each change; a deleted row is hidden everywhere until it is purged."""
+    """What every row has. `version` rises with each change; a deleted row is hidden everywhere until it is purged.
+    `arrived` is of what came from elsewhere: by it the same is known when it comes again."""
 
     uuid: str
     tags: tuple[str, ...] = ()
@@ -26,6 +27,7 @@ class Row(Struct, frozen=True, kw_only=True):
     client_id: str
     content_hash: str
     metadata: Mapping[str, Any] = {}
+    arrived: str | None = None
 
 
 class Note(Row, frozen=True, kw_only=True):

@@ -44,7 +44,8 @@ FILES = ("characters.jsonl", "chats.jsonl", "media.jsonl", "notes.jsonl", "obser
 
 
 class Line(Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """What every item has. The hash is there to compare items by; it is computed anew when one is read."""
+    """What every item has. The hash is there to compare items by; it is computed anew when one is read. What was made
+    here has not `arrived`, and exports were written without it."""
 
     uuid: str
     tags: tuple[str, ...]
@@ -54,10 +55,12 @@ class Line(Struct, frozen=True, kw_only=True, tag_field="kind"):
     version: int
     client_id: str
     content_hash: str
+    arrived: str | UnsetType = UNSET
 
     @property
     def kept(self) -> Kept:
-        return Kept(version=self.version, last_modified=self.last_modified, client_id=self.client_id)
+        arrived = None if self.arrived is UNSET else self.arrived
+        return Kept(version=self.version, last_modified=self.last_modified, client_id=self.client_id, arrived=arrived)
 
 
 class NoteLine(Line, frozen=True, kw_only=True, tag="note"):
@@ -168,8 +171,8 @@ class Manifest(Struct, frozen=True, kw_only=True):
 
 
 def encode(line: Struct) -> bytes:
-    """Fields in their order, keys of what people named in the order of the alphabet: equal items are equal bytes."""
-    return msgspec.json.encode(line, order="deterministic") + b"\n"
+    """Fields in their order, and so the keys of what people named: hashes are made of texts in which they stand so."""
+    return msgspec.json.encode(line) + b"\n"
 
 
 # -- items as lines ----------------------------------------------------------------------------------------------------
@@ -210,6 +213,7 @@ def media_line(item: MediaItem, content: str, segments: Sequence[Segment], chunk
 
 
 def _line(kind: type[L], row: Row, **given: Any) -> L:
+    given |= {"arrived": row.arrived or UNSET}
     names = (name for name in kind.__struct_fields__ if name not in given)
     return kind(**{name: getattr(row, name) for name in names}, **given)
 
@@ -235,8 +239,8 @@ def note_draft(line: NoteLine) -> NoteDraft:
 
 def conversation_draft(line: ConversationLine) -> ConversationDraft:
     """When it was last changed is among what is kept."""
-    character = UNSET if line.character is None else line.character
-    return _draft(ConversationDraft, line, character=character, last_modified=UNSET)
+    character: dict[str, Any] = {"character": UNSET, "character_id": None} if line.character is None else {}
+    return _draft(ConversationDraft, line, **character, last_modified=UNSET)
 
 
 def message_draft(line: MessageLine) -> MessageDraft:

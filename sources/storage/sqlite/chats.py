@@ -299,6 +299,10 @@ class SqliteChats(Collection[Conversation]):
         draft = _with_character(connection, draft)
         return super()._change(connection, key, draft, expected_version, stamp, **extra)
 
+    def _holds(self, connection: sqlite3.Connection, number: int, draft: Struct) -> bool:
+        assert isinstance(draft, ConversationDraft)
+        return super()._holds(connection, number, _with_character(connection, draft))
+
     def _add(
         self, connection: sqlite3.Connection, conversation: int, drafts: Sequence[MessageDraft], stamp: Stamp
     ) -> Sequence[Message]:

@@ -127,12 +127,12 @@ class Collection(Generic[R]):
         return await self._write(work)
 
     def _putting(self, connection: sqlite3.Connection, drafts: Sequence[Struct], stamp: Stamp) -> Putting:
-        def insert(draft: Struct, digest: str) -> Held:
-            return Held(self._insert(connection, draft, stamp, arrived=digest), uuid_of(draft), digest)
+        def insert(draft: Struct, arrived: str | None) -> Held:
+            return Held(self._insert(connection, draft, stamp, arrived=arrived), uuid_of(draft), arrived)
 
-        def change(found: Held, draft: Struct, digest: str) -> None:
+        def change(found: Held, draft: Struct, arrived: str | None) -> None:
             key = found.uuid if self.items.key == "uuid" else found.number
-            self._change(connection, key, draft, None, stamp, arrived=digest)
+            self._change(connection, key, draft, None, stamp, arrived=arrived)
 
         return Putting(
             connection=connection,

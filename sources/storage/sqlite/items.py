@@ -24,6 +24,7 @@ from sources.storage.sqlite.cleaning import (
     is_storable,
     json,
     line,
+    line_or_none,
     refusal,
     tags,
     time,
@@ -83,7 +84,7 @@ read_objects: Callable[[Any], tuple[dict[str, Any], ...]] = msgspec.json.Decoder
 
 _METADATA = Column("metadata", json, "{}", read_object)
 _CREATED_AT = Column("created_at", time)
-_BOOKKEEPING = ("uuid", "last_modified", "version", "client_id", "content_hash")
+_BOOKKEEPING = ("uuid", "last_modified", "version", "client_id", "content_hash", "arrived")
 
 
 def _maker(
@@ -253,7 +254,8 @@ class Items(Generic[R]):
         limits: Limits,
         **extra: SqlValue,
     ) -> int:
-        """Set what the draft sets; what it leaves unset stays."""
+        """Set what the draft sets; what it leaves unset stays. The version rises by one, or to the higher one that an
+        export of ours tells."""
         held = self.held(connection, key, expected_version)
         changes = self._cleaned(draft, limits) | extra
         if changes.pop("uuid", held["uuid"]) != held["uuid"]:
@@ -262,6 +264,9 @@ class Items(Generic[R]):
         self._complete(after)
         changes = {name: value for name, value in after.items() if value != held.get(name, UNSET)}
         changes |= {"version": held["version"] + 1, "last_modified": stamp.time, "client_id": stamp.client_id}
+        kept = _kept(draft, limits)
+        if kept and kept["version"] > held["version"]:
+            changes |= kept
         _update(connection, self.table, held["id"], changes)
         if "tags" in changes:
             connection.execute(f"DELETE FROM {self.table}_tags WHERE id = ?", (held["id"],))
@@ -283,11 +288,18 @@ class Items(Generic[R]):
         connection.execute(f"DELETE FROM {self.table} WHERE id = ?", (self.number(connection, key),))
 
     def holds(self, connection: sqlite3.Connection, number: int, draft: Struct, limits: Limits) -> bool:
-        """Whether a row has every value that the draft sets."""
+        """Whether a row has every value that the draft sets; the order of keys in an object says nothing."""
         values = self._cleaned(draft, limits)
         fields = ", ".join(values)
         row = connection.execute(f"SELECT {fields} FROM {self.table} WHERE id = ?", (number,)).fetchone()
-        return bool(row == tuple(values.values()))
+        pairs = zip(values, row, values.values(), strict=True)
+        return all(
+            held == given or self._decoded(name, held) == self._decoded(name, given) for name, held, given in pairs
+        )
+
+    def _decoded(self, name: str, value: SqlValue) -> Any:
+        column = self._columns.get(name)
+        return value if column is None or column.decode is None else column.decode(value)
 
     def number(self, connection: sqlite3.Connection, key: Key) -> int:
         """The row's number, also of a deleted item."""
@@ -337,6 +349,7 @@ def _kept(draft: Struct, limits: Limits) -> Values:
         "version": kept.version,
         "last_modified": time(limits, "last_modified", kept.last_modified),
         "client_id": line(limits, "client_id", kept.client_id),
+        "arrived": line_or_none(limits, "arrived", kept.arrived),
     }
 
 

@@ -10,7 +10,16 @@ from sources.drafts import MessageDraft, Put, Thread, ThreadPut
 from sources.storage.sqlite.cleaning import Limits
 from sources.storage.sqlite.conversations import DEFAULT_ROLE, MESSAGES
 from sources.storage.sqlite.items import Stamp
-from sources.storage.sqlite.putting import DELETED, Held, Putting, held_rows, summed, uuid_of
+from sources.storage.sqlite.putting import (
+    DELETED,
+    UPDATED,
+    Held,
+    Putting,
+    held_rows,
+    summed,
+    uuid_of,
+)
+from sources.storage.sqlite.target import json_list
 
 NEXT_POSITION = "SELECT coalesce(max(position) + 1, 0) FROM messages WHERE conversation_id = ?"
 # SQLite would give the numbers of purged messages again.
@@ -23,7 +32,10 @@ _TOUCH_BY_NEW = """
     UPDATE conversations SET last_modified =
         max(last_modified, (SELECT max(created_at) FROM messages WHERE id BETWEEN ?1 AND ?2)) WHERE id = ?3
 """
-_TOUCH = "UPDATE conversations SET last_modified = max(last_modified, ?1) WHERE id = ?2"
+_TOUCH_BY_UPDATED = """
+    UPDATE conversations SET last_modified = max(last_modified, (SELECT max(last_modified) FROM messages
+        WHERE id IN (SELECT value FROM json_each(?1)))) WHERE id = ?2
+"""
 
 
 def with_sender(draft: MessageDraft) -> MessageDraft:
@@ -58,6 +70,7 @@ class ThreadPutting:
             insert=self._insert,
             change=self._change,
             is_same=self._is_same,
+            owner="r.conversation_id",
         )
 
     def put(self, thread: Thread) -> ThreadPut:
@@ -70,7 +83,7 @@ class ThreadPutting:
         self._next_position = self._connection.execute(NEXT_POSITION, (self._conversation,)).fetchone()[0]
         first = self._next_number
         puts = [self._put_message(draft) for draft in thread.messages]
-        self._touch(first, puts)
+        self._touch(first, [draft for draft, put in zip(thread.messages, puts, strict=True) if put == UPDATED])
         return ThreadPut(summed(puts, own), puts)
 
     def _put_message(self, draft: MessageDraft) -> Put:
@@ -79,15 +92,16 @@ class ThreadPutting:
             return Put("refused", f"uuid: got {draft.uuid!r}, which is that of a message in another conversation")
         return self._messages.put(draft)
 
-    def _touch(self, first: int, puts: Sequence[Put]) -> None:
+    def _touch(self, first: int, updated: Sequence[MessageDraft]) -> None:
         if self._next_number > first:
             self._connection.execute(_TOUCH_BY_NEW, (first, self._next_number - 1, self._conversation))
-        if any(put.outcome == "updated" for put in puts):
-            self._connection.execute(_TOUCH, (self._stamp.time, self._conversation))
+        if updated:
+            numbers = json_list([self._messages.held[uuid_of(draft)].number for draft in updated])
+            self._connection.execute(_TOUCH_BY_UPDATED, (numbers, self._conversation))
 
     # What is done with one message
 
-    def _insert(self, draft: MessageDraft, digest: str) -> Held:
+    def _insert(self, draft: MessageDraft, arrived: str | None) -> Held:
         number = MESSAGES.insert(
             self._connection,
             with_sender(draft),
@@ -96,15 +110,15 @@ class ThreadPutting:
             id=self._next_number,
             conversation_id=self._conversation,
             position=self._next_position,
-            arrived=digest,
+            arrived=arrived,
         )
         self._next_number += 1
         self._next_position += 1
-        return Held(number, uuid_of(draft), digest, owner=self._conversation)
+        return Held(number, uuid_of(draft), arrived, owner=self._conversation)
 
-    def _change(self, found: Held, draft: MessageDraft, digest: str) -> None:
+    def _change(self, found: Held, draft: MessageDraft, arrived: str | None) -> None:
         MESSAGES.update(
-            self._connection, found.uuid, with_sender(draft), None, self._stamp, self._limits, arrived=digest
+            self._connection, found.uuid, with_sender(draft), None, self._stamp, self._limits, arrived=arrived
         )
 
     def _is_same(self, found: Held, draft: MessageDraft) -> bool:

@@ -29,10 +29,12 @@ from sources.importers.own_export import IMPORTER
 from sources.importers.registry import importers
 from sources.records import Chunk, PromptArgument, Segment
 from sources.storage.contract import Library
-from tests.sources.storage.desk import Desk, open_sqlite, total_items
+from tests.sources.importers.test_sillytavern import LINES, jsonl
+from tests.sources.storage.desk import Desk, ask, open_sqlite, total_items
 
 LIMITS = limits_of(Settings())
 META = {"z": 1, "a": {"deep": ["x", None, 1.5]}}
+CARD = {"spec": "chara_card_v2", "extensions": {"z": {"y": 1, "x": 2}}, "character_book": {"name": "b", "entries": []}}
 
 
 async def fill(library: Library) -> None:
@@ -41,7 +43,7 @@ async def fill(library: Library) -> None:
     await library.notes.append(note.id, "\nc")
     await library.notes.create(NoteDraft(title="", content="", uuid="bare"))
     character = await library.characters.create(
-        CharacterDraft(name="Ana", description="sails", alternate_greetings=["Ahoy"], card={"v": 3}, tags=["sea"])
+        CharacterDraft(name="Ana", description="sails", alternate_greetings=["Ahoy"], card=CARD, tags=["sea"])
     )
     draft = ConversationDraft(title="Lisbon / Porto", session_id="s1", namespace="trips", character_id=character.id)
     chat = await library.chats.create(
@@ -131,6 +133,54 @@ async def test_an_export_comes_back_byte_for_byte_out_of_an_empty_library(tmp_pa
         "observations": 1,
     }
     assert not any(counts.new or counts.updated for counts in again.kinds.values())
+
+
+async def test_an_export_that_comes_back_where_it_was_made_changes_nothing_and_undoes_nothing(tmp_path: Path) -> None:
+    vault = tmp_path / "vault"
+    (vault / ".obsidian").mkdir(parents=True)
+    (vault / "tea.md").write_text("---\nz: 1\na: 2\n---\nSteep.")
+    async with open_sqlite(tmp_path / "data") as desk:
+        async with desk.library("ada") as ada:
+            await fill(ada)
+        await take(desk, vault, "ada")
+        await export(desk, "ada", tmp_path / "first")
+        async with desk.library("ada") as ada:
+            [hit] = (await ada.notes.search(ask("steep"))).hits
+            edited = await ada.notes.update(str(hit.id), NoteDraft(content="Edited here."))
+        before = await export(desk, "ada", tmp_path / "before")
+        summary = await take(desk, tmp_path / "first", "ada")
+        again = await take(desk, vault, "ada")
+        after = await export(desk, "ada", tmp_path / "after")
+        async with desk.library("ada") as ada, desk.library("ben") as ben:
+            assert await ada.notes.get(str(hit.id)) == edited
+            assert await total_items(ben) == 0
+
+    assert after == before
+    assert all(counts == Counts(unchanged=counts.total) for counts in (*summary.kinds.values(), *again.kinds.values()))
+
+
+async def test_what_came_from_elsewhere_is_known_as_that_in_the_next_library(tmp_path: Path) -> None:
+    chat = jsonl(tmp_path / "chat.jsonl", *LINES)
+    card = tmp_path / "card.json"
+    card.write_bytes(msgspec.json.encode({"name": "Sera", "first_mes": "Hi", "extensions": {"z": 1, "a": 2}}))
+    (tmp_path / "tea.md").write_text("Steep.")
+    async with open_sqlite(tmp_path / "data") as desk:
+        for path in (chat, card, tmp_path / "tea.md"):
+            await take(desk, path, "ada")
+        first = await export(desk, "ada", tmp_path / "first")
+        await take(desk, tmp_path / "first", "ben")
+        second = await export(desk, "ben", tmp_path / "second")
+        async with desk.library("ben") as ben:
+            [character] = (await ben.characters.list(9, 0)).rows
+            await ben.characters.update(character.id, CharacterDraft(description="edited here"))
+        summaries = [await take(desk, path, "ben") for path in (chat, card, tmp_path / "tea.md")]
+        async with desk.library("ben") as ben:
+            assert (await ben.characters.get(character.id)).description == "edited here"
+
+    assert second == first
+    kinds = [counts for summary in summaries for counts in summary.kinds.values()]
+    assert len(kinds) == 4
+    assert all(counts == Counts(unchanged=counts.total) for counts in kinds)
 
 
 async def test_what_was_deleted_is_in_no_file_and_every_field_is(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import msgspec
@@ -10,6 +11,7 @@ from msgspec import UNSET
 
 from config.errors import InvalidParams
 from config.settings import Settings
+from sources.drafts import NoteDraft
 from sources.importers.finding import find
 from sources.importers.importer import Importer
 from sources.importers.intake import Counts, Meter, Summary, limits_of, take_all
@@ -51,6 +53,30 @@ async def take(desk: Desk, owner: str, *paths: Path) -> Summary:
     async with desk.library(owner) as library:
         founds = list(find(paths, limits_of(settings), OFFERED))
         return await take_all(library, founds, settings, Meter())
+
+
+async def test_files_that_are_only_touched_leave_what_was_edited_here_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "things"
+    for name, data in FILES.items():
+        write(folder / name, data)
+    write(folder / "vault" / "x.md", "Kohlrabi.")
+    (folder / "vault" / ".obsidian").mkdir()
+    async with open_sqlite(tmp_path / "data") as desk:
+        await take(desk, "ada", folder / "vault", folder)
+        async with desk.library("ada") as ada:
+            [hit] = (await ada.notes.search(ask("kohlrabi"))).hits
+            edited = await ada.notes.update(str(hit.id), NoteDraft(content="Edited here."))
+        for path in folder.rglob("*.*"):
+            os.utime(path, (1, 1))
+        touched = await take(desk, "ada", folder / "vault", folder)
+        copy = shutil.copytree(folder / "vault", tmp_path / "copy", copy_function=shutil.copyfile)
+        copied = await take(desk, "ada", Path(copy))
+        async with desk.library("ada") as ada, desk.library("ben") as ben:
+            assert await ada.notes.get(str(hit.id)) == edited
+            assert await total_items(ben) == 0
+
+    assert all(counts == Counts(unchanged=counts.total) for counts in touched.kinds.values())
+    assert copied.kinds == {"notes": Counts(unchanged=1)}
 
 
 async def test_a_folder_of_many_formats_comes_in_once(tmp_path: Path) -> None:

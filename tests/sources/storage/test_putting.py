@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from sources.drafts import (
     CharacterDraft,
     ConversationDraft,
+    Kept,
     MediaDraft,
     MessageDraft,
     NoteDraft,
@@ -59,6 +60,94 @@ async def test_what_was_edited_here_stays_until_it_changes_there(ada: Library) -
     assert (await ada.notes.get("note-1")).content == "Steep for three minutes."
 
 
+async def test_an_age_counts_once_and_never_again(ada: Library, ben: Library) -> None:
+    touched = "2030-01-01T00:00:00Z"
+    film = MediaDraft(uuid="f", title="Film", content="A long talk.", created_at="2024-01-02T00:00:00Z")
+    brew = PromptDraft(uuid="p", name="Brew", created_at="2024-01-02T00:00:00Z")
+    await ada.notes.put_many([TEA])
+    await ada.media.put_many([film])
+    await ada.prompts.put_many([brew])
+    await ada.chats.put_many([Thread(TALK, [FIRST])])
+    await ada.notes.update("note-1", NoteDraft(content="My own words."))
+
+    assert outcomes(await ada.notes.put_many([replace(TEA, created_at=touched)])) == ["unchanged"]
+    assert outcomes(await ada.media.put_many([replace(film, created_at=touched)])) == ["unchanged"]
+    assert outcomes(await ada.prompts.put_many([replace(brew, created_at=touched)])) == ["unchanged"]
+    again = Thread(replace(TALK, created_at=touched), [replace(FIRST, created_at=touched)])
+    assert told(await ada.chats.put_many([again])) == [("unchanged", ["unchanged"])]
+    assert (await ada.notes.get("note-1")).content == "My own words."
+    assert outcomes(await ada.notes.put_many([replace(TEA, title="Tea, again", created_at=touched)])) == ["updated"]
+    assert (await ada.notes.get("note-1")).created_at == "2024-01-02T03:04:05.000Z"
+    assert outcomes(await ben.notes.put_many([replace(TEA, created_at=touched)])) == ["new"]
+
+
+# -- what an export of ours brings -------------------------------------------------------------------------------------
+
+
+def kept(version: int, day: int, arrived: str | None = None) -> Kept:
+    return Kept(version=version, last_modified=f"2025-01-{day:02}T00:00:00.000Z", client_id="else", arrived=arrived)
+
+
+async def test_of_two_versions_of_one_item_the_higher_one_stays_or_comes(ada: Library, ben: Library) -> None:
+    third = replace(TEA, content="Third.", kept=kept(3, 3))
+    assert outcomes(await ada.notes.put_many([third, third])) == ["new", "unchanged"]
+    assert outcomes(await ada.notes.put_many([replace(third, content="Second.", kept=kept(2, 9))])) == ["unchanged"]
+    assert (await ada.notes.get("note-1")).content == "Third."
+
+    fifth = replace(third, content="Fifth.", kept=kept(5, 5))
+    assert outcomes(await ada.notes.put_many([fifth, fifth, third])) == ["updated", "unchanged", "unchanged"]
+    note = await ada.notes.get("note-1")
+    assert (note.content, note.version, note.last_modified, note.client_id) == (
+        *("Fifth.", 5, "2025-01-05T00:00:00.000Z", "else"),
+    )
+    assert (await ben.notes.list(10, 0)).total == 0
+
+
+async def test_of_one_version_that_was_changed_in_two_places_the_newer_one_stays_or_comes(ada: Library) -> None:
+    await ada.notes.put_many([replace(TEA, content="Here.", kept=kept(2, 4))])
+    older, newer = (replace(TEA, content=f"There, on day {day}.", kept=kept(2, day)) for day in (3, 5))
+    assert outcomes(await ada.notes.put_many([older, newer, newer])) == ["unchanged", "updated", "unchanged"]
+    note = await ada.notes.get("note-1")
+    # Whoever read version 2 as it was here must not take this one for it.
+    assert (note.content, note.version) == ("There, on day 5.", 3)
+
+
+async def test_keys_in_another_order_are_the_same_object(ada: Library) -> None:
+    note = replace(TEA, metadata={"z": 1, "a": {"y": 2, "b": 3}})
+    await ada.notes.create(note)
+    held = await ada.notes.get("note-1")
+    came = Kept(version=1, last_modified=held.last_modified, client_id=held.client_id)
+    sorted_keys = replace(note, metadata={"a": {"b": 3, "y": 2}, "z": 1}, kept=came)
+    assert outcomes(await ada.notes.put_many([sorted_keys])) == ["unchanged"]
+    assert await ada.notes.get("note-1") == held
+
+
+async def test_what_came_with_an_export_is_known_when_it_comes_from_where_it_was(ada: Library, ben: Library) -> None:
+    await ada.notes.put_many([TEA])
+    exported = await ada.notes.get("note-1")
+    await ben.notes.put_many([replace(TEA, kept=kept(1, 1, exported.arrived))])
+    await ben.notes.update("note-1", NoteDraft(content="Ben's own words."))
+    assert outcomes(await ben.notes.put_many([TEA])) == ["unchanged"]
+    assert (await ben.notes.get("note-1")).content == "Ben's own words."
+    assert outcomes(await ben.notes.put_many([replace(TEA, title="Tea, again")])) == ["updated"]
+
+
+async def test_a_conversation_out_of_a_newer_export_is_as_old_as_it_was_there(ada: Library) -> None:
+    first, second = replace(FIRST, kept=kept(1, 1)), replace(SECOND, kept=kept(1, 2))
+    await ada.chats.put_many([Thread(replace(TALK, kept=kept(1, 2)), [first, second])])
+    edited = replace(second, content="The steel one.", kept=kept(2, 7))
+    puts = await ada.chats.put_many([Thread(replace(TALK, kept=kept(1, 7)), [first, edited])])
+    assert told(puts) == [("updated", ["unchanged", "updated"])]
+    assert (await ada.chats.get("talk-1")).last_modified == "2025-01-07T00:00:00.000Z"
+    character = await ada.characters.create(CharacterDraft(name="Ana", uuid="ana"))
+    named = Thread(replace(TALK, character="ana", kept=kept(2, 8)), [first])
+    assert told(await ada.chats.put_many([named, named])) == [("updated", ["unchanged"]), ("unchanged", ["unchanged"])]
+    assert (await ada.chats.get("talk-1")).character_id == character.id
+
+
+# -- what is done with items here --------------------------------------------------------------------------------------
+
+
 async def test_what_was_deleted_here_stays_deleted(ada: Library) -> None:
     await ada.notes.put_many([TEA])
     await ada.notes.delete("note-1")
@@ -87,7 +176,7 @@ async def test_what_was_made_here_and_is_what_arrives_is_unchanged(ada: Library)
     await ada.media.create(MediaDraft(uuid="film", title="Film", content="A long talk."))
     await ada.chats.create(TALK, [FIRST])
     assert outcomes(await ada.notes.put_many([TEA])) == ["unchanged"]
-    assert await ada.notes.get("note-1") == made
+    assert replace(await ada.notes.get("note-1"), arrived=None) == made
     film = MediaDraft(uuid="film", title="Film", content="A long talk.")
     assert outcomes(await ada.media.put_many([film])) == ["unchanged"]
     assert outcomes(await ada.media.put_many([replace(film, content="A longer talk.")])) == ["updated"]

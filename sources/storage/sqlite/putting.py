@@ -123,6 +123,12 @@ def uuid_of(draft: Struct) -> str:
     return uuid
 
 
+def is_older(draft: Struct, found: Held) -> bool:
+    """Whether a draft says that it was changed before the one that came last; those that do not say when are not."""
+    came, last = _moment(draft), (found.arrived or "").partition(" ")[2]
+    return bool(came) and came < last
+
+
 def _arrived(draft: Any) -> str | None:
     """What is known of a draft when it comes again: its digest and, where it tells, when it was changed there. What an
     export of ours brings is known as it was in the library that was exported."""

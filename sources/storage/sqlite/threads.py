@@ -12,10 +12,12 @@ from sources.storage.sqlite.conversations import DEFAULT_ROLE, MESSAGES
 from sources.storage.sqlite.items import Stamp
 from sources.storage.sqlite.putting import (
     DELETED,
+    UNCHANGED,
     UPDATED,
     Held,
     Putting,
     held_rows,
+    is_older,
     summed,
     uuid_of,
 )
@@ -74,7 +76,11 @@ class ThreadPutting:
         )
 
     def put(self, thread: Thread) -> ThreadPut:
-        own = self._conversations.put(thread.draft)
+        """A conversation that is older than it came before changes nothing of what is there; what it alone has said is
+        put beside the path."""
+        found = self._conversations.held.get(uuid) if isinstance(uuid := thread.draft.uuid, str) else None
+        is_late = found is not None and not found.is_deleted and is_older(thread.draft, found)
+        own = UNCHANGED if is_late else self._conversations.put(thread.draft)
         if own.outcome == "refused":
             return ThreadPut(own)
         if own.outcome == "deleted":
@@ -82,15 +88,19 @@ class ThreadPutting:
         self._conversation = self._conversations.held[uuid_of(thread.draft)].number
         self._next_position = self._connection.execute(NEXT_POSITION, (self._conversation,)).fetchone()[0]
         first = self._next_number
-        puts = [self._put_message(draft) for draft in thread.messages]
+        puts = [self._put_message(draft, is_late=is_late) for draft in thread.messages]
         self._touch(first, [draft for draft, put in zip(thread.messages, puts, strict=True) if put == UPDATED])
         return ThreadPut(summed(puts, own), puts)
 
-    def _put_message(self, draft: MessageDraft) -> Put:
+    def _put_message(self, draft: MessageDraft, *, is_late: bool) -> Put:
         found = self._messages.held.get(draft.uuid) if isinstance(draft.uuid, str) else None
         if found is not None and found.owner != self._conversation:
             return Put("refused", f"uuid: got {draft.uuid!r}, which is that of a message in another conversation")
-        return self._messages.put(draft)
+        if not is_late:
+            return self._messages.put(draft)
+        if found is not None:
+            return DELETED if found.is_deleted else UNCHANGED
+        return self._messages.put(replace(draft, is_canonical=False))
 
     def _touch(self, first: int, updated: Sequence[MessageDraft]) -> None:
         if self._next_number > first:

@@ -90,6 +90,45 @@ async def test_a_newer_export_adds_what_is_new_and_moves_the_path(tmp_path: Path
     assert by_id[str(stored[-1].parent_id)].content == "80 degrees."
 
 
+async def test_an_older_export_that_is_read_after_a_newer_one_changes_nothing(tmp_path: Path) -> None:
+    mapping = dict(test_chatgpt.BRANCHING["mapping"])
+    alone = {"y": test_chatgpt.node("a", test_chatgpt.message("Only in the old one"))}
+    older = test_chatgpt.BRANCHING | {
+        "title": "Old",
+        "mapping": {key: mapping[key] for key in ("root", "s", "q", "a")} | alone,
+        "current_node": "y",
+        "update_time": 1700000008,
+    }
+    folder = tmp_path / "exports"
+    folder.mkdir()
+    json_file(folder / "a-new.json", [test_chatgpt.BRANCHING])
+    json_file(folder / "b-old.json", [older])
+    async with open_sqlite(tmp_path / "data") as desk:
+        await take(desk, "ada", folder)
+        again = await take(desk, "ada", folder)
+        async with desk.library("ada") as ada, desk.library("ben") as ben:
+            stored = (await ada.chats.messages(test_chatgpt.CHAT, 20, 0)).rows
+            title = (await ada.chats.get(test_chatgpt.CHAT)).title
+            assert await total_items(ben) == 0
+    assert all(counts == total(counts) for counts in again.kinds.values())
+    assert title == "Tea"
+    assert [one.content for one in stored if one.is_canonical] == ["Black tea?", "Boiling.", "Thanks"]
+    assert stored[-1].content == "Only in the old one"
+
+
+async def test_an_older_export_of_claude_changes_nothing(tmp_path: Path) -> None:
+    said = test_claude_ai.message(1, "Green bread?"), test_claude_ai.message(2, "80 degrees.", "assistant")
+    newer = test_claude_ai.chat(*said, name="New", updated_at="2025-02-02T00:00:00Z")
+    older = test_claude_ai.chat(*said[:1], name="Old", updated_at="2025-02-01T00:00:00Z")
+    async with open_sqlite(tmp_path / "data") as desk:
+        await take(desk, "ada", json_file(tmp_path / "a.json", [newer]))
+        summary = await take(desk, "ada", json_file(tmp_path / "b.json", [older]))
+        async with desk.library("ada") as ada, desk.library("ben") as ben:
+            assert [chat.title for chat in (await ada.chats.list(9, 0)).rows] == ["New"]
+            assert await total_items(ben) == 0
+    assert summary.kinds == {"chats": Counts(unchanged=1), "messages": Counts(unchanged=1)}
+
+
 async def test_a_problem_names_the_folder_the_file_and_the_place_each_once(tmp_path: Path) -> None:
     folder = tmp_path / "Downloads"
     (folder / "old").mkdir(parents=True)

@@ -233,6 +233,45 @@ async def test_a_conversation_is_as_new_as_its_newest_message(ada: Library) -> N
     assert (await ada.chats.get("talk-1")).last_modified == "2024-01-02T00:00:02.000Z"
 
 
+async def test_an_older_state_of_a_conversation_changes_nothing_and_adds_its_messages_beside_the_path(
+    ada: Library, ben: Library
+) -> None:
+    newer = Thread(replace(TALK, title="New", last_modified="2024-02-02T00:00:00.000Z"), [FIRST, SECOND])
+    lost = replace(SECOND, uuid="m3", content="The iron one.", parent_id="m1", is_canonical=True)
+    older = Thread(
+        replace(TALK, title="Old", last_modified="2024-02-01T00:00:00.000Z"),
+        [replace(FIRST, content="Which pot?"), lost, replace(SECOND, is_canonical=False)],
+    )
+    await ada.chats.put_many([newer])
+    assert told(await ada.chats.put_many([older])) == [("updated", ["unchanged", "new", "unchanged"])]
+    # Again, together, in any order.
+    for threads in ([newer, older], [older, newer]):
+        assert {put.conversation.outcome for put in await ada.chats.put_many(threads)} == {"unchanged"}
+
+    assert (await ada.chats.get("talk-1")).title == "New"
+    messages = (await ada.chats.messages("talk-1", 9, 0)).rows
+    assert [(one.uuid, one.content, one.is_canonical) for one in messages] == [
+        ("m1", "Which kettle?", True),
+        ("m2", "The copper one.", True),
+        ("m3", "The iron one.", False),
+    ]
+    newest = Thread(replace(TALK, title="New", last_modified="2024-02-03T00:00:00.000Z"), [FIRST, lost])
+    assert told(await ada.chats.put_many([newest, older])) == [
+        ("updated", ["unchanged", "updated"]),
+        ("unchanged", ["unchanged"] * 3),
+    ]
+    assert (await ada.chats.get_message("m3")).is_canonical
+    assert told(await ben.chats.put_many([older])) == [("new", ["new"] * 3)]
+
+
+async def test_what_was_done_here_makes_nothing_that_comes_older(ada: Library) -> None:
+    await ada.chats.put_many([Thread(replace(TALK, last_modified="2024-02-01T00:00:00.000Z"), [FIRST])])
+    await ada.chats.append("talk-1", [MessageDraft(content="Said here.", created_at="2024-06-01T00:00:00Z")])
+    newer = replace(TALK, title="New", last_modified="2024-02-02T00:00:00.000Z")
+    assert told(await ada.chats.put_many([Thread(newer, [FIRST])])) == [("updated", ["unchanged"])]
+    assert (await ada.chats.get("talk-1")).title == "New"
+
+
 async def test_a_conversation_in_parts_of_one_batch_is_one_conversation(ada: Library) -> None:
     puts = await ada.chats.put_many([Thread(TALK, [FIRST]), Thread(TALK, [SECOND])])
     assert told(puts) == [("new", ["new"]), ("updated", ["new"])]

@@ -91,3 +91,14 @@ def scale_to_range(ranks: Sequence[float]) -> list[float]:
     if worst == best:
         return [1.0] * len(ranks)
     return [(worst - rank) / (worst - best + _EPSILON) for rank in ranks]
+
+
+def scale_to_best(ranks: Sequence[float]) -> list[float]:
+    """Ranks of which the highest is best, as PostgreSQL's ts_rank, by their share of the best."""
+    best = max(ranks, default=0.0)
+    return [rank / best for rank in ranks] if best > 0 else [1.0] * len(ranks)
+
+
+def decay_by_position(position: int) -> float:
+    """A score for engines that order and do not rank: 1, 1/2, 1/3."""
+    return 1 / (1 + position)

@@ -89,8 +89,8 @@ class Profiles:
         return Surface(tools, {**catalog.tools, **tools})
 
     def permits(self, principal: Principal, tool: str) -> bool:
-        """Whether a caller may use that tool, by whichever door, or do that deed. Only a profile bound to the credential
-        forbids any."""
+        """Whether a caller may use that tool, by whichever door, or do that deed. Only a profile that is bound to the
+        credential forbids any."""
         if principal.profile is None:
             return True
         profile = self.get(principal.profile)

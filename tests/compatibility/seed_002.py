@@ -218,8 +218,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_BUS}test_threads_are_listed_those_last_written_to_first",
         ),
         differs=(
-            "It comes from `POST /api/threads`, `GET /api/threads` or a result of a search. Of the bus's MCP tools only "
-            "`msg_search` is here; agents register, open threads and post by REST."
+            "It comes from `POST /api/threads`, `GET /api/threads` or a result of a search. Of the bus's MCP tools "
+            "only `msg_search` is here; agents register, open threads and post by REST."
         ),
     ),
     # -- people and agents

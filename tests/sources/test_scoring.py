@@ -12,6 +12,8 @@ from sources.scoring import (
     Prominence,
     Scorer,
     TermStatistics,
+    decay_by_position,
+    scale_to_best,
     scale_to_range,
     term_weights,
     title_share,
@@ -120,3 +122,13 @@ def test_a_scaled_list_keeps_its_order_within_zero_and_one(ranks: list[float]) -
     scaled = scale_to_range(ranks)
     assert all(0 <= value <= 1 for value in scaled)
     assert [value for _, value in sorted(zip(ranks, scaled, strict=True))] == sorted(scaled, reverse=True)
+
+
+def test_ranks_that_grow_are_shares_of_the_best() -> None:
+    assert scale_to_best([0.2, 0.4, 0.1]) == pytest.approx([0.5, 1.0, 0.25])
+    assert scale_to_best([0.0, 0.0]) == [1.0, 1.0]
+    assert scale_to_best([]) == []
+
+
+def test_positions_decay() -> None:
+    assert [decay_by_position(place) for place in range(3)] == [1, 1 / 2, 1 / 3]

@@ -167,7 +167,7 @@ def test_a_folder_tells_what_is_broken_in_it_and_counts_what_is_of_no_format(pro
     outcome = program.run("import", str(folder), "--dry-run")
     assert outcome.code == 1
     assert "left out: 2 files of no known format (.mp3, .xlsx)" in outcome.stdout
-    assert "not read: half.zip: the archive: got something that cannot be read, expected a zip" in outcome.stdout
+    assert "not read: dl/half.zip: the archive: got something that cannot be read, expected a zip" in outcome.stdout
 
 
 def test_an_interrupted_import_says_what_is_in_and_the_same_command_completes_it(program: Program) -> None:

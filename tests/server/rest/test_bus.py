@@ -526,9 +526,7 @@ async def test_a_key_that_is_bound_to_a_profile_reads_as_an_agent_does(desk: Des
 
     read = await desk.get(f"/api/threads/{thread}/messages", None, **bound)
     found = await desk.get("/api/search?q=mango", None, **bound)
-    late = await post(
-        desk, f"/api/threads/{thread}/messages", {"content": "x", "expected_last_seq": 0}, None, **bound
-    )
+    late = await post(desk, f"/api/threads/{thread}/messages", {"content": "x", "expected_last_seq": 0}, None, **bound)
 
     assert [one["content"] for one in read.json()] == ["[human-only content hidden]"]
     assert [one["content"] for one in found.json()["results"]] == ["[human-only content hidden]"]

@@ -50,7 +50,7 @@ async def test_a_broken_file_in_a_folder_is_told_and_the_others_come(tmp_path: P
     summary = await rehearsed(tmp_path / "dl")
 
     assert summary.kinds["notes"].new == 1
-    assert (summary.unread, [problem.file for problem in summary.problems]) == (1, ["chatgpt.zip"])
+    assert (summary.unread, [problem.file for problem in summary.problems]) == (1, ["dl/chatgpt.zip"])
     assert summary.skipped == {}
 
 
@@ -72,7 +72,7 @@ async def test_a_broken_file_in_a_folder_is_told_and_the_others_come(tmp_path: P
 )
 def test_a_file_that_is_not_what_it_calls_itself_is_told(tmp_path: Path, name: str, content: bytes, cause: str) -> None:
     path = write(tmp_path / "folder" / "sub" / name, content)
-    assert cause in told_in(tmp_path / "folder")[f"sub/{name}"]
+    assert cause in told_in(tmp_path / "folder")[f"folder/sub/{name}"]
     [alone] = found_in(path)
     assert isinstance(alone, Problem)
 

@@ -30,6 +30,7 @@ no secret.
 """
 
 from collections.abc import Mapping, Sequence
+from math import ceil
 from typing import Any, ClassVar
 
 
@@ -117,6 +118,11 @@ class TooLarge(FlorilegiumError):
         self.limit_bytes = limit_bytes
 
 
+def whole_seconds(wait_s: float) -> int:
+    """As `Retry-After` and sentences tell a wait: never so few that it is too early, and never none."""
+    return max(1, ceil(wait_s))
+
+
 class RateLimited(FlorilegiumError):
     """A bucket is empty; `retry_after_s` is when a token will be there."""
 
@@ -125,7 +131,7 @@ class RateLimited(FlorilegiumError):
 
     def __init__(self, what: str, retry_after_s: float) -> None:
         super().__init__(
-            f"rate limit for {what} reached, retry after {retry_after_s:.1f} s",
+            f"rate limit for {what} reached, retry after {whole_seconds(retry_after_s)} s",
             {"retry_after_s": round(retry_after_s, 3)},
         )
         self.what = what

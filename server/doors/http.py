@@ -23,6 +23,7 @@ from config.errors import (
     Unauthenticated,
     Unavailable,
     VersionUnsupported,
+    whole_seconds,
 )
 from config.logging import current_request_id
 from server.doors.headers import AUTHORIZATION, SESSION, VERSION, Headers, check_headers
@@ -313,7 +314,7 @@ class HttpDoor:
         if isinstance(error, Unauthenticated | Forbidden):
             headers.append((b"www-authenticate", challenge(self._settings, error).encode("latin-1")))
         if isinstance(error, RateLimited | Unavailable):
-            headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after_s + 0.5))))
+            headers.append((b"retry-after", b"%d" % whole_seconds(error.retry_after_s)))
         await reply.finish(status, error_message(reply.request_id, error), headers)
 
 

@@ -16,6 +16,7 @@ from config.errors import (
     SourceTimeout,
     Unauthenticated,
     Unavailable,
+    whole_seconds,
 )
 from config.settings import Settings
 from server.operations import error_body
@@ -108,8 +109,7 @@ def refuse(settings: Settings, error: FlorilegiumError, envelope: Envelope = PLA
 
 
 def retry_after_s(error: RateLimited | Unavailable) -> int:
-    """Whole seconds, and never so few that it is too early."""
-    return max(1, round(error.retry_after_s + 0.5))
+    return whole_seconds(error.retry_after_s)
 
 
 def wait_s(error: FlorilegiumError) -> int | None:

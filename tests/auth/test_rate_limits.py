@@ -35,6 +35,18 @@ def test_two_users_have_two_buckets(clock: FakeClock) -> None:
     assert not takes(limit, "alice")
 
 
+@pytest.mark.parametrize(
+    ("waited_s", "told"), [(0.0, "2 s"), (0.5, "2 s"), (1.0, "1 s"), (1.999, "1 s"), (1.99999, "1 s")]
+)
+def test_the_sentence_tells_whole_seconds_that_are_enough(clock: FakeClock, waited_s: float, told: str) -> None:
+    limit = buckets(clock, per_minute=30, burst=1)
+    limit.take("alice")
+    clock.advance(waited_s)
+
+    with pytest.raises(RateLimited, match=f"retry after {told}$"):
+        limit.take("alice")
+
+
 def test_the_wait_that_is_told_is_exact(clock: FakeClock) -> None:
     limit = buckets(clock, per_minute=30, burst=1)
     limit.take("alice")

@@ -244,7 +244,7 @@ async def test_a_tool_limit_counts_each_user_and_tool_apart_and_names_the_wait(s
     refused = await ada.call("echo")
 
     assert refused["isError"] is True
-    assert "retry after 7.5 s" in text_of(refused)
+    assert "retry after 8 s" in text_of(refused)
     assert refused["_meta"] == {"florilegium/retryAfterS": 7.5}
     assert "isError" not in await ada.call("write_note")
     assert "isError" not in await ben.call("echo")

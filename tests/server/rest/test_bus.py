@@ -469,6 +469,7 @@ async def test_too_many_messages_at_once_are_refused_with_the_time_to_wait(tmp_p
     assert answer.status == 429
     assert answer.json()["error"] == "Rate limit exceeded"
     assert int(answer.header("retry-after") or 0) == answer.json()["retry_after"] > 0
+    assert error_of(answer).endswith(f"retry after {answer.json()['retry_after']} s")
 
 
 # -- two users, and less than everything

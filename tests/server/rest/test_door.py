@@ -416,7 +416,7 @@ async def test_an_operation_that_takes_too_long_is_ended_and_may_be_asked_again(
     async with open_desk(tmp_path, call_deadline_ms=100) as desk:
         answer = await _knock(desk, replace(RENAME, run=wait), b'{"title": "New"}')
 
-    assert (answer.status, answer.header("retry-after")) == (503, "2")
+    assert (answer.status, answer.header("retry-after")) == (503, "1")
     assert sentence(answer) == "rename took longer than 100 ms"
     assert ended.is_set()
 

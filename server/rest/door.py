@@ -101,7 +101,7 @@ async def read_input(operation: Operation, request: Request, headers: Headers, b
     """The values of path, query, headers and body as the declared Struct."""
     try:
         arguments = _read_address(operation, request, headers)
-        if operation.form is not None:
+        if operation.form is not None and not (operation.form.or_json and headers.has_json_body()):
             arguments |= await _read_form(operation.form, request, headers, body_max_bytes)
         elif operation.has_body:
             _add_body(operation, arguments, await _read_object(request, headers, body_max_bytes))
@@ -156,7 +156,7 @@ async def _read_object(request: Request, headers: Headers, limit_bytes: int) -> 
 async def _read_form(form: Form, request: Request, headers: Headers, limit_bytes: int) -> dict[str, Any]:
     content_type = headers.get(b"content-type") or "nothing"
     if media_type_of(content_type) not in (MULTIPART, URLENCODED):
-        raise UnsupportedMediaType(content_type, f"{MULTIPART} or {URLENCODED}")
+        raise UnsupportedMediaType(content_type, " or ".join(form.media_types))
     return read_form(form, content_type, await _read_body(request, headers.get(b"content-length"), limit_bytes))
 
 

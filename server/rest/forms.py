@@ -14,6 +14,7 @@ from config.errors import InvalidParams
 
 MULTIPART = "multipart/form-data"
 URLENCODED = "application/x-www-form-urlencoded"
+JSON = "application/json"
 _BOUNDARY = re.compile(r"""(?:^|;)\s*boundary\s*=\s*(?:"([^"]{1,70})"|([^\s;"]{1,70}))""", re.IGNORECASE)
 _PARAMETER = re.compile(rb""";\s*(name|filename)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|([^\s;"]*))""", re.IGNORECASE)
 # Browsers write a quote as %22 and line ends as %0D and %0A (WHATWG HTML, multipart/form-data); curl uses a backslash.
@@ -30,10 +31,16 @@ class FormFile(Struct, frozen=True, kw_only=True):
 
 
 class Form(Struct, frozen=True):
-    """An input that is sent as a form: which of its values are files, and how many parts there may be."""
+    """An input that is sent as a form: which of its values are files, and how many parts there may be. With `or_json`
+    it may also come as a JSON object."""
 
     files: frozenset[str]
     parts_max: int
+    or_json: bool = False
+
+    @property
+    def media_types(self) -> tuple[str, ...]:
+        return (MULTIPART, URLENCODED, JSON) if self.or_json else (MULTIPART, URLENCODED)
 
 
 def media_type_of(content_type: str) -> str:

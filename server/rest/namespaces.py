@@ -14,8 +14,8 @@ from server.rest.operation import Operation
 from server.runtime import Runtime
 from sources.storage.contract import DEFAULT_NAMESPACE
 
-# Clients send a name as a form; few send anything beside it.
-_FORM = Form(files=frozenset(), parts_max=10)
+# AgentKit's clients send a name as a form; few send anything beside it. The rest of the API takes JSON.
+_FORM = Form(files=frozenset(), parts_max=10, or_json=True)
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 
 Name = Annotated[str, Meta(description="A namespace.")]

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from config.settings import Settings
-from server.rest.forms import MULTIPART, URLENCODED
+from server.rest.forms import JSON
 from server.rest.operation import Operation, Place
 from server.version import VERSION
 
@@ -74,7 +74,7 @@ def _described(operation: Operation, schema_of: SchemaOf) -> dict[str, Any]:
     }
     if operation.has_body:
         body = _part_of(schema, [name for name, place in places.items() if place == "body"])
-        accepted = ("application/json",) if operation.form is None else (MULTIPART, URLENCODED)
+        accepted = (JSON,) if operation.form is None else operation.form.media_types
         described["requestBody"] = {"required": True, "content": {kind: {"schema": body} for kind in accepted}}
     if operation.upload is not None:
         told = {} if operation.upload.schema is None else {"schema": operation.upload.schema}

@@ -43,7 +43,7 @@ def _operation(method: str, path: str, operation: Mapping[str, Any]) -> str:
 
 def _inputs(operation: Mapping[str, Any]) -> str:
     rows = [row for p in operation["parameters"] for row in _rows(p["name"], p["in"], {**p["schema"], **p})]
-    # A form may be sent in one of two encodings, with the same values.
+    # A form may be sent in one of several encodings, with the same values.
     for media_type, content in list(operation.get("requestBody", {}).get("content", {}).items())[:1]:
         body = content.get("schema", {})
         for name, schema in body.get("properties", {}).items():

@@ -254,13 +254,14 @@ PROMISES: tuple[Promise, ...] = (
         says="Namespaces are listed, made, renamed and deleted; the default one is not, and no name is given twice.",
         tests=(
             f"{_NAMESPACES}test_namespaces_are_made_by_name_or_by_a_conversation_in_them",
+            f"{_NAMESPACES}test_a_name_may_be_sent_as_json_like_everything_else",
             f"{_NAMESPACES}test_a_renamed_namespace_keeps_its_conversations",
             f"{_NAMESPACES}test_the_conversations_of_a_deleted_namespace_move_to_the_default_one",
             f"{_NAMESPACES}test_what_cannot_be_done_to_a_namespace_is_refused",
         ),
         differs=(
             "The conversations of a deleted namespace are kept, in the default one. Documents have no namespaces here: "
-            "`document_count` is 0, and there is no `/namespaces/{name}/documents`."
+            "`document_count` is 0, and there is no `/namespaces/{name}/documents`. A name may also be sent as JSON."
         ),
     ),
     # -- refusals

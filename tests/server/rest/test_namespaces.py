@@ -4,8 +4,8 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.server.rest.conversing import HELLO, ids, keep
-from tests.server.rest.scene import Desk
+from tests.server.rest.conversing import HELLO, ids, keep, post
+from tests.server.rest.scene import JSON, Desk
 from tests.server.wire import Answer
 
 FORM = {"Content-Type": "application/x-www-form-urlencoded"}
@@ -46,6 +46,20 @@ async def test_namespaces_are_made_by_name_or_by_a_conversation_in_them(desk: De
         "namespace": "my-new-project",
     }
     assert await names(desk) == {"default": 0, "my-new-project": 0, "work": 1}
+    assert await names(desk, "ben") == {"default": 0}
+
+
+async def test_a_name_may_be_sent_as_json_like_everything_else(desk: Desk) -> None:
+    made = await post(desk, "/namespaces", {"name": "old"})
+    renamed = await desk.ask("PUT", "/namespaces/old/rename", "ada", JSON, b'{"new_name": "new"}')
+    wrong = await post(desk, "/namespaces", {"name": 7})
+    foreign = await desk.ask("PUT", "/namespaces/new/rename", "ben", JSON, b'{"new_name": "mine"}')
+    other = await desk.ask("POST", "/namespaces", "ada", {"Content-Type": "text/plain"}, b"name=x")
+
+    assert [answer.status for answer in (made, renamed, wrong, foreign, other)] == [200, 200, 422, 404, 415]
+    assert wrong.json()["detail"][0]["loc"] == ["body", "name"]
+    assert "application/x-www-form-urlencoded or application/json" in other.json()["detail"]
+    assert await names(desk) == {"default": 0, "new": 0}
     assert await names(desk, "ben") == {"default": 0}
 
 

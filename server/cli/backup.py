@@ -10,7 +10,7 @@ from auth.registry import Registry
 from config.paths import UserId
 from server.cli.control import administer, data_root
 from server.cli.options import Given, SettingsCommand, json_option, setting_options
-from server.cli.output import instant, print_json
+from server.cli.output import counted, instant, print_json
 from sources.storage.sqlite.backups import Backup, back_up
 
 
@@ -41,4 +41,5 @@ def contents(made: Backup) -> str:
     """2 users, 5 files, 1,204 rows"""
     files = [made.control, *(file for user in made.users.values() for file in user.files.values())]
     rows = sum(sum(file.rows.values()) for file in files)
-    return f"{len(made.users):,} users, {len(files):,} files, {rows:,} rows, made {made.made_at}"
+    counts = (counted(len(made.users), "users"), counted(len(files), "files"), counted(rows, "rows"))
+    return f"{', '.join(counts)}, made {made.made_at}"

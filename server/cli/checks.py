@@ -27,6 +27,7 @@ from config.loading import Loaded
 from config.paths import DataRoot
 from config.settings import Settings
 from server.cli.addresses import local_url
+from server.cli.output import counted
 from server.cli.probe import ask_health
 from server.version import VERSION
 
@@ -183,7 +184,7 @@ async def _round_trip(settings: Settings, now: float) -> str:
     assert keys is not None
     token = mint(settings, "doctor", SCOPES, lifetime_s=_ROUND_TRIP_S, now=now, client_id="doctor")
     claims = await JwtVerifier(settings, keys).verify(token, now)
-    return f"a token for {settings.audience} was minted and verified ({len(claims.scopes)} scopes)"
+    return f"a token for {settings.audience} was minted and verified ({counted(len(claims.scopes), 'scopes')})"
 
 
 async def _check_jwks(settings: Settings) -> Check:
@@ -197,7 +198,7 @@ async def _check_jwks(settings: Settings) -> Check:
         return Check("authentication", "fail", f"{settings.jwt_jwks_url} does not answer with a JWK set")
     if not keys:
         return Check("authentication", "fail", f"{settings.jwt_jwks_url} holds no key that could sign a token")
-    return Check("authentication", "ok", f"{settings.jwt_jwks_url} holds {len(keys)} usable keys")
+    return Check("authentication", "ok", f"{settings.jwt_jwks_url} holds {counted(len(keys), 'usable keys')}")
 
 
 def judge_clock(now: float, newest: float) -> Check:

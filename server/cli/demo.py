@@ -9,7 +9,7 @@ import click
 from config.settings import Settings
 from server.cli.local import open_local, user_option
 from server.cli.options import Given, SettingsCommand, json_option, setting_options
-from server.cli.output import print_json
+from server.cli.output import counted, print_json
 from server.cli.tour import tour
 from sources.demo import Filled, fill
 
@@ -39,7 +39,7 @@ async def _fill(settings: Settings, user: str | None) -> Filled:
 
 def contents(filled: Filled) -> str:
     """23 notes, 7 media, …"""
-    return ", ".join(f"{count} {source}" for source, count in filled.items.items())
+    return ", ".join(counted(count, source) for source, count in filled.items.items())
 
 
 def _options(given: Given, user: str | None) -> str:

@@ -9,7 +9,7 @@ from msgspec.structs import asdict
 from config.settings import Settings
 from server.cli.local import open_local, user_option
 from server.cli.options import Given, SettingsCommand, json_option, setting_options
-from server.cli.output import print_json
+from server.cli.output import counted, print_json
 from sources.exporting.export import export_library
 from sources.exporting.lines import Manifest
 
@@ -29,7 +29,7 @@ def export(given: Given, folder: Path, user: str | None, as_json: bool) -> None:
     if as_json:
         print_json(asdict(manifest))
         return
-    told = ", ".join(f"{count:,} {kind}" for kind, count in manifest.counts.items() if count)
+    told = ", ".join(counted(count, kind) for kind, count in manifest.counts.items() if count)
     click.echo(f"{folder}: {told or 'nothing: the library is empty'}")
 
 

@@ -11,6 +11,7 @@ from unicodedata import east_asian_width
 
 import click
 
+from server.cli.output import counted
 from server.cli.paint import clock, dim, harmless, say, terminal_columns, wants_colour
 from sources.importers.intake import Meter
 
@@ -51,7 +52,7 @@ def _parts(meter: Meter, elapsed_s: float, columns: int) -> list[tuple[str, dict
     full, rest = _bar(done)
     left = clock(elapsed_s * (1 - done) / done) if done else "--:--"
     told = (
-        f" {done:4.0%}  {size(meter.bytes_read)} of {size(meter.bytes_total)}  {meter.items:,} items  "
+        f" {done:4.0%}  {size(meter.bytes_read)} of {size(meter.bytes_total)}  {counted(meter.items, 'items')}  "
         f"{_rate(meter.items, elapsed_s)}  {left} left"
     )
     room = columns - len(full + rest + told) - 3
@@ -84,7 +85,8 @@ def _rate(items: int, elapsed_s: float) -> str:
 
 def _ending(meter: Meter, elapsed_s: float) -> str:
     """What is left of the line when all is done."""
-    return f"{size(meter.bytes_read)}, {meter.items:,} items in {clock(elapsed_s)} ({_rate(meter.items, elapsed_s)})"
+    items, rate = counted(meter.items, "items"), _rate(meter.items, elapsed_s)
+    return f"{size(meter.bytes_read)}, {items} in {clock(elapsed_s)} ({rate})"
 
 
 def size(count: int) -> str:
@@ -110,7 +112,7 @@ async def _say(meter: Meter) -> None:
     while True:
         await asyncio.sleep(_SAID_EVERY_S)
         read = f"{size(meter.bytes_read)} of {size(meter.bytes_total)}"
-        click.echo(f"{read}, {meter.items:,} items: {harmless(meter.file)}", err=True)
+        click.echo(f"{read}, {counted(meter.items, 'items')}: {harmless(meter.file)}", err=True)
 
 
 def _reads_terminal(is_terminal: bool | None) -> bool:

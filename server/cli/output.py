@@ -20,6 +20,13 @@ def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         click.echo("  ".join(cells).rstrip())
 
 
+def counted(count: int, things: str) -> str:
+    """1,204 notes, 1 note, 1 entry. Of media there is no other form."""
+    if count != 1:
+        return f"{count:,} {things}"
+    return f"1 {things.removesuffix('ies')}y" if things.endswith("ies") else f"1 {things.removesuffix('s')}"
+
+
 def instant(seconds: float | None) -> str | None:
     """Seconds since 1970 as ISO 8601 in UTC, to the second."""
     if seconds is None:

@@ -9,7 +9,7 @@ from config.settings import Settings
 from server.cli.control import data_root
 from server.cli.local import open_local, user_option
 from server.cli.options import Given, SettingsCommand, json_option, setting_options
-from server.cli.output import print_json
+from server.cli.output import counted, print_json
 from sources.storage.sqlite.pool import engine_of
 from sources.storage.sqlite.upkeep import reindex as reindex_file
 from sources.storage.sqlite.upkeep import standings
@@ -29,7 +29,9 @@ def reindex(given: Given, user: str | None, as_json: bool) -> None:
     if as_json:
         print_json(entries)
     else:
-        click.echo(", ".join(f"{kind}: {count:,} entries" for kind, count in entries.items()) or "nothing to index")
+        click.echo(
+            ", ".join(f"{kind}: {counted(count, 'entries')}" for kind, count in entries.items()) or "nothing to index"
+        )
 
 
 async def _user_id(settings: Settings, user: str | None) -> UserId:

@@ -88,7 +88,7 @@ def test_a_terminal_sees_a_bar_and_a_program_does_not(program: Program) -> None:
     assert "\N{LIGHT SHADE}" in drawn or "\N{FULL BLOCK}" in drawn
     bar, _, ending = drawn.rpartition("\r\x1b[2K")
     assert "\x1b[36m" in bar or "\x1b[2m" in bar
-    assert " items in 00:" in ending
+    assert " 1 item in 00:" in ending
 
 
 @pytest.mark.parametrize("columns", [20, 60, 80, 100, 200])

@@ -1,6 +1,7 @@
 """The whole HTTP surface as one table of routes. The runtime is open before the app is built: see server.lifespan."""
 
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
@@ -15,7 +16,7 @@ from server.doors.wishes import MCP_PATH
 from server.metrics import Metrics
 from server.middleware import RequestLine
 from server.operations import Operations
-from server.rest.refusals import refuse
+from server.rest.refusals import MethodNotAllowed, refuse
 from server.rest.routes import rest_routes
 from server.runtime import Runtime
 
@@ -49,8 +50,18 @@ def build_app(runtime: Runtime, metrics: Metrics) -> ASGIApp:
         """What no route takes, among it any path with a line break: a route's `.*` ends there."""
         return refuse(runtime.settings, NotFound("path", request.scope["path"][:200]))
 
+    async def answer_refused_method(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        allowed = sorted((error.headers or {}).get("Allow", "GET").split(", "))
+        return refuse(runtime.settings, MethodNotAllowed(request.method, allowed))
+
     metrics.watch(runtime.sessions, runtime.presence)
-    handlers = {FlorilegiumError: answer_error, 404: answer_absent, Exception: answer_failure}
+    handlers = {
+        FlorilegiumError: answer_error,
+        404: answer_absent,
+        405: answer_refused_method,
+        Exception: answer_failure,
+    }
     app: ASGIApp = Front(HttpDoor(runtime), Starlette(routes=routes, exception_handlers=handlers))
     if runtime.settings.allowed_origins:
         app = _cross_origin(app, runtime.settings.allowed_origins)

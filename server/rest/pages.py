@@ -52,6 +52,17 @@ def message_page(title: str, sentences: Sequence[str], status: int) -> Response:
     return html_page(title, f"<main>\n<h1>{escape(title)}</h1>\n{paragraphs}\n</main>", status)
 
 
+def front_page(version: str) -> Response:
+    body = (
+        f'<main>\n<h1>Florilegium</h1>\n<p class="meta">version {escape(version)}</p>\n'
+        "<p>A knowledge server: assistants search and read their user's own library here, by MCP.</p>\n<ul>\n"
+        "<li><code>/mcp</code>: the address for MCP clients</li>\n"
+        '<li><a href="/docs">/docs</a>: the REST operations</li>\n'
+        '<li><a href="/healthz">/healthz</a>: whether it is up</li>\n</ul>\n</main>'
+    )
+    return html_page("A knowledge server", body)
+
+
 def item_page(item: GetResponse) -> Response:
     meta = item.meta
     title = title_of(meta, item.content)

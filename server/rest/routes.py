@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Receive, Scope, Send
 
@@ -25,13 +25,22 @@ from server.rest.knowledge import knowledge_operations
 from server.rest.namespaces import namespace_operations
 from server.rest.openapi import openapi_document
 from server.rest.operation import Operation
-from server.rest.pages import STYLE_PATH
+from server.rest.pages import STYLE_PATH, front_page
 from server.rest.permalink import PERMALINK, ItemPage
 from server.rest.recording import recording_operations
 from server.rest.reference_page import reference_page
 from server.rest.refusals import PLAIN, Envelope, refuse
 from server.runtime import Runtime
+from server.version import VERSION
 
+_FRONT = {
+    "name": "florilegium",
+    "version": VERSION,
+    "mcp": "/mcp",
+    "docs": "/docs",
+    "openapi": "/openapi.json",
+    "health": "/healthz",
+}
 # Written for one version of the server, asked for again when it may be another.
 _REVALIDATED = {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
 
@@ -45,6 +54,7 @@ def rest_routes(runtime: Runtime) -> list[BaseRoute]:
     return [
         # A path of fixed words before one that would take one of them for an id.
         *(Route(path, RestDoor(runtime, by_path[path])) for path in sorted(by_path, key=lambda path: "{" in path)),
+        Route("/", reference.front),
         Route("/health", health),
         Route("/openapi.json", reference.document),
         Route("/docs", reference.page),
@@ -83,6 +93,16 @@ class Reference:
     def _document(self) -> dict[str, Any]:
         """Made when first asked for: a server starts without it."""
         return openapi_document(self._runtime.settings, self._operations)
+
+    async def front(self, request: Request) -> Response:
+        """For whoever came to the bare address: what this is, and where to go."""
+        headers = self._checked(request)
+        if request.scope["path"] != "/":  # a route also takes its path with a line break behind it
+            raise NotFound("path", request.scope["path"])
+        wants_page = "text/html" in (headers.get(b"accept") or "").lower()
+        response = front_page(VERSION) if wants_page else JSONResponse(_FRONT, headers=_REVALIDATED)
+        response.headers["Vary"] = "Accept"
+        return response
 
     async def document(self, request: Request) -> Response:
         headers = self._checked(request)

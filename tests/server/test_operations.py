@@ -79,10 +79,13 @@ async def test_a_server_whose_data_directory_is_gone_is_not_ready_and_does_not_s
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
 async def test_probes_are_read_only(tmp_path: Path, specimens: Specimens, path: str) -> None:
     async with house(make_settings(tmp_path), specimens) as (_, app):
-        assert (await ask(app, "POST", path)).status == 405
+        answer = await ask(app, "POST", path)
+
+    assert (answer.status, answer.header("allow")) == (405, "GET, HEAD")
+    assert answer.json()["error"]["message"] == "method: got 'POST', expected GET or HEAD"
 
 
-@pytest.mark.parametrize("path", ["/", "/mcp/nowhere", "/MCP", "/mcp/ticket/", "/.well-known/x"])
+@pytest.mark.parametrize("path", ["/mcp/nowhere", "/MCP", "/mcp/ticket/", "/.well-known/x"])
 async def test_an_unknown_path_is_not_found(tmp_path: Path, specimens: Specimens, path: str) -> None:
     async with house(make_settings(tmp_path), specimens) as (_, app):
         assert (await ask(app, "GET", path)).status in (404, 307)

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from server.rest.routes import rest_operations
+from server.version import VERSION
 from tests.server.rest.markup import Markup
 from tests.server.rest.scene import JSON, Desk, open_desk
 from tests.sources.reading_room import SOURCES, Reader
@@ -252,7 +253,29 @@ async def test_the_document_is_not_sent_twice(desk: Desk) -> None:
     assert (again.status, again.body) == (304, b"")
 
 
-@pytest.mark.parametrize("path", ["/openapi.json", "/docs", "/static/page.css"])
+async def test_the_bare_address_says_what_this_is_to_anybody_and_nothing_of_any_user(desk: Desk) -> None:
+    await desk.up.user("ada")
+    told = await desk.get("/", None)
+    page = await desk.get("/", None, accept="text/html,application/xhtml+xml")
+    shown = Markup(page.body.decode())
+
+    assert told.json() == {
+        "name": "florilegium",
+        "version": VERSION,
+        "mcp": "/mcp",
+        "docs": "/docs",
+        "openapi": "/openapi.json",
+        "health": "/healthz",
+    }
+    assert [(await desk.get(told.json()[name], None)).status for name in ("docs", "openapi", "health")] == [200] * 3
+    assert page.header("content-type") == "text/html; charset=utf-8"
+    assert {told.header("vary"), page.header("vary")} == {"Accept"}
+    assert shown.loads == ["/static/page.css"]
+    assert [path for path in ("/mcp", "/docs", "/healthz") if path not in shown.text] == []
+    assert b"ada" not in told.body + page.body
+
+
+@pytest.mark.parametrize("path", ["/", "/openapi.json", "/docs", "/static/page.css"])
 async def test_the_documentation_is_not_served_under_a_foreign_name(desk: Desk, path: str) -> None:
     assert (await desk.get(path, None, host="evil.example")).status == 403
 

@@ -33,7 +33,7 @@ def demo(given: Given, user: str | None, as_json: bool) -> None:
 
 
 async def _fill(settings: Settings, user: str | None) -> Filled:
-    async with open_local(settings, user) as local, local.libraries.library(local.context) as library:
+    async with open_local(settings, user, creates=True) as local, local.libraries.library(local.context) as library:
         return await fill(library)
 
 

@@ -79,7 +79,7 @@ def _reading(
 
 
 async def _get(settings: Settings, user: str | None, asked: KnowledgeGet, *, is_demo: bool) -> GetResponse:
-    async with open_local(settings, user) as local:
+    async with open_local(settings, user, creates=is_demo) as local:
         if is_demo:
             await fill_demo(local)
         return await build_knowledge(settings, local.libraries).retriever.get(local.context, asked)

@@ -67,7 +67,11 @@ async def _import(
     if is_rehearsal:
         async with shown(meter):
             return await take_all(None, founds, settings, meter)
-    async with open_local(settings, user) as local, local.libraries.library(local.context) as library, shown(meter):
+    async with (
+        open_local(settings, user, creates=True) as local,
+        local.libraries.library(local.context) as library,
+        shown(meter),
+    ):
         return await take_all(library, founds, settings, meter, reads_again=reads_again)
 
 

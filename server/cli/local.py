@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from auth.authenticator import local_principal
 from auth.context import RequestContext, build_context
 from auth.registry import Registry, UserRecord
-from config.errors import Conflict
+from config.errors import Conflict, StorageError
 from config.loading import Loaded
 from config.paths import DataRoot
 from config.settings import Settings
-from server.cli.control import data_root, find_user
+from server.cli.control import existing_root, find_user, prepared_root
 from sources.storage.contract import Libraries
 from sources.storage.sqlite import SqliteLibraries
 
@@ -52,13 +52,13 @@ def demo_settings(loaded: Loaded) -> Settings:
 
 
 @asynccontextmanager
-async def open_local(settings: Settings, user_name: str | None) -> AsyncIterator[Local]:
-    root = data_root(settings)
-    root.prepare()
+async def open_local(settings: Settings, user_name: str | None, *, creates: bool = False) -> AsyncIterator[Local]:
+    """Where no library is, there will be none, unless this command is one that `creates`."""
+    root = prepared_root(settings) if creates else existing_root(settings)
     if user_name is None and settings.auth_configured:
         raise click.UsageError("--user: got nothing, expected a user's name: authentication is configured here")
     async with Registry.open(root.control_path) as registry:
-        user = await local_user(registry, settings, user_name)
+        user = await local_user(registry, settings, user_name, creates=creates)
     libraries = SqliteLibraries(root, settings)
     try:
         yield Local(settings, libraries, local_context(user, root))
@@ -77,11 +77,25 @@ async def fill_demo(local: Local) -> None:
         await fill_once(library)
 
 
-async def local_user(registry: Registry, settings: Settings, name: str | None) -> UserRecord:
-    """The named user must exist; the single user is made when it first comes."""
-    user = await (find_user(registry, name) if name else single_user(registry, settings))
+async def local_user(registry: Registry, settings: Settings, name: str | None, *, creates: bool = True) -> UserRecord:
+    """The named user must exist; the single user is made when it first comes with something to keep."""
+    if name is not None:
+        user = await find_user(registry, name)
+    elif creates:
+        user = await single_user(registry, settings)
+    else:
+        user = await _existing_single_user(registry, settings.single_user_name)
     if user.is_disabled:
         raise Conflict(f"the user {user.name!r} is disabled; `florilegium user enable {user.name}` enables it")
+    return user
+
+
+async def _existing_single_user(registry: Registry, name: str) -> UserRecord:
+    user = await registry.user_by_name(name)
+    if user is None:
+        raise StorageError(
+            f"the user {name!r}, who is meant where none is named, has no library yet; name one by --user"
+        )
     return user
 
 

@@ -70,5 +70,7 @@ def _upgrade(settings: Settings) -> None:
 
 def _all(settings: Settings) -> list[_Owned]:
     root = data_root(settings)
+    if not root.control_path.exists():  # what is not there yet is made with the schema of this version
+        return []
     users = administer(settings, lambda registry: registry.list_users())
     return [_Owned(user, standing) for user in users for standing in standings(root, user.id)]

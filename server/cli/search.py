@@ -63,7 +63,7 @@ def search(
 
 
 async def _search(settings: Settings, user: str | None, asked: KnowledgeSearch, *, is_demo: bool) -> KnowledgeAnswer:
-    async with open_local(settings, user) as local:
+    async with open_local(settings, user, creates=is_demo) as local:
         if is_demo:
             await fill_demo(local)
         return await build_knowledge(settings, local.libraries).aggregator.search(local.context, asked)

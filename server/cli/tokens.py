@@ -61,7 +61,7 @@ def revoke(given: Given, text: str) -> None:
         await registry.revoke_token(claims.identity, claims.expires_at)
         return claims
 
-    claims = administer(settings, work)
+    claims = administer(settings, work, creates=True)
     click.echo(f"revoked token {claims.identity} of {claims.subject}")
 
 

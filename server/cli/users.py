@@ -24,7 +24,7 @@ def user() -> None:
 @setting_options("data_dir")
 def add(given: Given, name: str, issuer: str, subject: str, as_json: bool) -> None:
     """Add the user NAME."""
-    record = administer(given.load().settings, lambda registry: registry.add_user(name, issuer, subject))
+    record = administer(given.load().settings, lambda registry: registry.add_user(name, issuer, subject), creates=True)
     if as_json:
         print_json(_as_data(record))
     else:

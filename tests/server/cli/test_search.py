@@ -125,8 +125,30 @@ def test_each_user_finds_their_own_and_nothing_else(shared: Program) -> None:
 
     assert [hit["uri"] for hit in ben["results"]] == ["notes://harmful"]
     assert "notes://harmful" not in [hit["uri"] for hit in ada["results"]]
-    assert shared.run("search", "dome").code == 1
-    assert shared.run("get", LOG, "--user", "ben").stderr == shared.run("get", LOG).stderr
+    assert (
+        shared.run("get", LOG, "--user", "ben").stderr
+        == f"florilegium: note {LOG.removeprefix('notes://')!r} not found\n"
+    )
+
+
+def test_to_read_where_nothing_is_makes_nothing_and_says_so(shared: Program, program: Program) -> None:
+    unnamed = shared.run("search", "dome")
+    assert (unnamed.code, unnamed.stdout) == (1, "")
+    assert "the user 'local', who is meant where none is named, has no library yet" in unnamed.stderr
+    assert "local" not in shared.states()
+
+    shared.expect("backup", str(program.home / "saved"))
+    for command in (
+        *(("search", "dome"), ("search", "--user", "ada", "dome"), ("get", LOG), ("export", "out"), ("reindex",)),
+        *(("backup", "more"), ("user", "list"), ("key", "list"), ("user", "disable", "ada")),
+    ):
+        outcome = program.run(*command)
+        assert (outcome.code, outcome.stdout) == (1, "")
+        assert f"there is no library at {program.data_dir}; " in outcome.stderr
+    assert program.expect("migrate", "--check") == "all libraries are current"
+    assert not program.data_dir.exists()
+    program.expect("restore", "saved")
+    assert program.run("search", "dome", "--user", "ada").code == 0
 
 
 def test_with_authentication_configured_the_user_has_to_be_named(shared: Program) -> None:
@@ -153,6 +175,8 @@ def test_with_authentication_configured_the_user_has_to_be_named(shared: Program
 def test_what_cannot_be_done_is_told_in_a_sentence(
     program: Program, arguments: tuple[str, ...], code: int, sentence: str
 ) -> None:
+    program.with_users("local")
+
     outcome = program.run(*arguments)
 
     assert (outcome.code, outcome.stdout) == (code, "")

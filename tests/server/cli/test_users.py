@@ -48,6 +48,7 @@ def test_disabling_and_enabling_touch_one_user_only(program: Program) -> None:
 
 @pytest.mark.parametrize("verb", ["disable", "enable", "delete"])
 def test_an_unknown_user_is_named_in_the_error(program: Program, verb: str) -> None:
+    program.with_users("ada")
     outcome = program.run("user", verb, "nobody")
     assert (outcome.code, outcome.stdout) == (1, "")
     assert outcome.stderr == "florilegium: user 'nobody' not found\n"

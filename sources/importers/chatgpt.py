@@ -14,7 +14,7 @@ from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.arrivals import Arrival, Broken, Mark, Skipped, stable_uuid
 from sources.importers.chatgpt_content import content_text, objects, texts
-from sources.importers.exports import base_name, beginning, export_elements, is_json, place_of
+from sources.importers.exports import base_name, beginning, export_elements, is_json, place_of, stands_in
 from sources.importers.files import own_uuid
 from sources.importers.importer import Importer, Limits, Progress, Sight
 from sources.importers.json_stream import Element, decode
@@ -289,5 +289,11 @@ def _short(value: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
 
 
 IMPORTER = Importer(
-    name=_NAME, title="ChatGPT export", recognises=_recognises, read=_read, suffixes=(".zip", ".json"), edition=1
+    name=_NAME,
+    title="ChatGPT export",
+    recognises=_recognises,
+    read=_read,
+    suffixes=(".zip", ".json"),
+    reads_of_folder=lambda name: stands_in(name, _is_wanted),
+    edition=1,
 )

@@ -13,7 +13,7 @@ from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft, NoteDraft, PromptDraft
 from sources.importers.arrivals import Arrival, Broken, Mark, NoteArrival, PromptArrival, Skipped, stable_uuid
 from sources.importers.claude_content import Piece, attachment_names, main_piece, pieces_of
-from sources.importers.exports import base_name, beginning, export_elements, is_json, place_of
+from sources.importers.exports import base_name, beginning, export_elements, is_json, place_of, stands_in
 from sources.importers.files import few_tags, own_uuid
 from sources.importers.importer import Importer, Limits, Progress, Sight
 from sources.importers.json_stream import Element, decode
@@ -268,5 +268,11 @@ def _document(found: _Document, project: str, key: str, limits: Limits) -> Arriv
 
 
 IMPORTER = Importer(
-    name=_NAME, title="Claude.ai export", recognises=_recognises, read=_read, suffixes=(".zip", ".json"), edition=1
+    name=_NAME,
+    title="Claude.ai export",
+    recognises=_recognises,
+    read=_read,
+    suffixes=(".zip", ".json"),
+    reads_of_folder=lambda name: stands_in(name, _is_wanted),
+    edition=1,
 )

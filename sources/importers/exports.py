@@ -10,6 +10,7 @@ from sources.importers.archives import Archive, is_zip, open_archive
 from sources.importers.files import plain_name
 from sources.importers.importer import Limits, Progress, Sight
 from sources.importers.json_stream import Element, elements
+from sources.importers.sight import files_in
 
 # Enough of a file to see what it is, and of an archive to see what is in it.
 _PEEK_BYTES = 1 << 16
@@ -60,6 +61,12 @@ def beginning(sight: Sight, is_wanted: Wanted) -> bytes:
         return b""
 
 
+def stands_in(name: str, is_wanted: Wanted) -> bool:
+    """Whether a file is one of the export that was unpacked to a folder: directly in it, or wanted for the folder that
+    it is in. Below may lie another export."""
+    return is_wanted(name) and ("/" not in name or not is_wanted(base_name(name)))
+
+
 def is_json(head: bytes) -> bool:
     return head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] in (b"[", b"{")
 
@@ -81,8 +88,8 @@ def _in_archive(archive: Archive, limits: Limits, is_wanted: Wanted) -> Iterator
 def _in_folder(folder: Path, limits: Limits, progress: Progress, is_wanted: Wanted) -> Iterator[tuple[str, Element]]:
     before = 0
     # Links are not followed: an export has none.
-    files = {file.name: file for file in folder.iterdir() if file.is_file() and not file.is_symlink()}
-    for name in _required(name for name in files if is_wanted(name)):
+    files = {file.relative_to(folder).as_posix(): file for file in files_in(folder) if not file.is_symlink()}
+    for name in _required(name for name in files if stands_in(name, is_wanted)):
         with files[name].open("rb") as file:
             try:
                 for element in elements(counted(file, limits, progress, before), limits):

@@ -49,6 +49,7 @@ def _in_folder(sight: Sight, limits: Limits, offered: Sequence[Importer]) -> Ite
     reader = recognise(sight, offered)
     if reader is not None:
         yield Found(folder, folder.name or str(folder), reader, sum(map(_size, files_in(folder))))
+        yield from _beside(folder, reader)
         return
     suffixes = tuple({suffix for importer in offered for suffix in importer.suffixes})
     endings = Counter[str]()
@@ -59,8 +60,8 @@ def _in_folder(sight: Sight, limits: Limits, offered: Sequence[Importer]) -> Ite
             endings[_ending(path)] += 1
         else:
             yield found
-    if endings:
-        yield _left_out(endings, offered)
+    kind = f"another format than {offered[0].name}" if len(offered) == 1 else "no known format"
+    yield from _left_out(endings, f"of {kind}")
 
 
 def _known_file(path: Path, name: str, limits: Limits, offered: Sequence[Importer]) -> Found | Problem | None:
@@ -76,12 +77,21 @@ def _known_file(path: Path, name: str, limits: Limits, offered: Sequence[Importe
     return None if damage is None else Problem(name, "", damage)
 
 
-def _left_out(endings: Counter[str], offered: Sequence[Importer]) -> Passed:
+def _beside(folder: Path, reader: Importer) -> Iterator[Passed]:
+    """What lies in a folder with an export that is read as a whole, and is no part of it."""
+    if reader.reads_of_folder is None:
+        return
+    names = (path.relative_to(folder).as_posix() for path in files_in(folder))
+    endings = Counter(_ending(Path(name)) for name in names if not reader.reads_of_folder(name))
+    yield from _left_out(endings, f"of the folder that {reader.name} does not read")
+
+
+def _left_out(endings: Counter[str], which: str) -> Iterator[Passed]:
     count = endings.total()
-    what = "file" if count == 1 else "files"
-    kind = f"another format than {offered[0].name}" if len(offered) == 1 else "no known format"
-    shown = [ending for ending, _ in endings.most_common(_ENDINGS_SHOWN)]
-    return Passed(f"{what} of {kind} ({', '.join(shown + ['…'] * (len(endings) > len(shown)))})", count)
+    if count:
+        shown = [ending for ending, _ in endings.most_common(_ENDINGS_SHOWN)]
+        told = ", ".join(shown + ["…"] * (len(endings) > len(shown)))
+        yield Passed(f"{'file' if count == 1 else 'files'} {which} ({told})", count)
 
 
 def _ending(path: Path) -> str:

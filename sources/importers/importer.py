@@ -57,6 +57,9 @@ class Importer(Struct, frozen=True, kw_only=True):
     read: Callable[[Path, Limits, Progress, Mark | None], Iterator[Arrival]]
     # Of files that are found in a folder, those that this format may read, as lower-case suffixes.
     suffixes: tuple[str, ...] = ()
+    # Of a folder that it reads as a whole, the files that it reads, by their place in it: the others are counted. One
+    # that has none counts for itself what it leaves out.
+    reads_of_folder: Callable[[str], bool] | None = None
     # Above 0 where all it reads stands in its one file, which need not be read again as long as it is the same. To be
     # raised when it reads something more, or otherwise.
     edition: int = 0

@@ -199,6 +199,14 @@ def test_projects_become_a_prompt_and_notes(tmp_path: Path) -> None:
     assert skipped(rest) == ["an empty document", "a project without documents and instructions"]
 
 
+def test_an_unpacked_export_gives_what_its_zip_gives(tmp_path: Path) -> None:
+    files = {"conversations.json": [chat(message(1, "x"))], "projects/a.json": PROJECT, "users.json": []}
+    (tmp_path / "unpacked" / "projects").mkdir(parents=True)
+    for name, value in files.items():
+        json_file(tmp_path / "unpacked" / name, value)
+    assert read(IMPORTER, tmp_path / "unpacked") == read(IMPORTER, zip_file(tmp_path / "a.zip", files))
+
+
 def test_a_zip_is_read_whole_in_both_of_its_forms(tmp_path: Path) -> None:
     conversations = [chat(message(1, "x"))]
     old = {"conversations.json": conversations, "projects.json": [PROJECT], "users.json": [{"uuid": "u"}]}

@@ -111,6 +111,16 @@ async def test_of_very_many_broken_files_some_are_told_and_all_are_counted(tmp_p
     assert (summary.unread, len(summary.problems)) == (30, 5)
 
 
+async def test_what_lies_beside_an_unpacked_export_is_counted(tmp_path: Path) -> None:
+    folder = tmp_path / "dl"
+    write(folder / "conversations.json", "[]")
+    for name in ("user.json", "chat.html", "Tea.md", "sub/conversations.json"):
+        write(folder / name, "{}")
+    summary = await rehearsed(folder)
+    assert summary.missing == 0
+    assert summary.skipped == {"files of the folder that chatgpt does not read (.json, .md, .html)": 4}
+
+
 async def test_a_vault_counts_its_other_files_as_its_own(tmp_path: Path) -> None:
     (tmp_path / "vault" / ".obsidian").mkdir(parents=True)
     write(tmp_path / "vault" / "Tea.md", "# Tea")

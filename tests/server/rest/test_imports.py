@@ -3,6 +3,7 @@
 import asyncio
 import io
 import threading
+import zipfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ from tests.sources.storage.desk import Desk as Shelves
 from tests.sources.storage.desk import open_sqlite
 
 FILE = {"Content-Type": "application/octet-stream"}
+JSON = {"Content-Type": "application/json"}
 UNKNOWN = b"\0nothing that anybody reads"
 
 
@@ -217,3 +219,21 @@ async def test_an_import_needs_the_scope_to_write(tmp_path: Path) -> None:
         assert (await desk.ask("POST", "/api/v1/import", None, {**FILE, **reading}, UNKNOWN)).status == 403
         assert (await desk.ask("GET", "/api/v1/import", None, reading)).status == 403
         assert (await desk.get("/api/v1/import")).json() == {"imports": []}
+
+
+async def test_a_zipped_vault_can_be_uploaded_and_is_its_owners_alone(tmp_path: Path) -> None:
+    sent = io.BytesIO()
+    with zipfile.ZipFile(sent, "w") as archive:
+        archive.writestr("vault/.obsidian/app.json", "{}")
+        archive.writestr("vault/Tea.md", "# Tea\nSteep for three minutes.")
+    async with open_desk(tmp_path) as desk:
+        for expected in ("new", "unchanged"):
+            started = await desk.ask("POST", "/api/v1/import?name=vault.zip", "ada", FILE, sent.getvalue())
+            events = (await desk.get(f"/api/v1/import/{started.json()['id']}/events")).body.decode()
+            job = msgspec.json.decode(events.strip().rpartition("data: ")[2])
+            assert (job["state"], job["summary"]["kinds"]["notes"][expected]) == ("done", 1)
+        totals = [
+            len((await desk.ask("POST", "/api/v1/search", who, JSON, b'{"query": "steep"}')).json()["results"])
+            for who in ("ada", "ben")
+        ]
+        assert totals == [1, 0]

@@ -58,9 +58,7 @@ def _recognises(sight: Sight) -> float:
     if sight.is_folder:
         return 1.0 if _VAULT in sight.names else 0.0
     if is_zip(sight.head):
-        # Any archive may have a page of notes in it, so that whoever knows more of it comes first.
-        has_notes = any(_is_note(name) and _is_visible(name) for name in sight.names)
-        return 0.0 if not has_notes else 0.3 if _vault_in(sight.names) is None else 0.6
+        return _likeness(sight.names)
     return 0.5 if sight.path.suffix.lower() in _SUFFIXES and is_text(sight.head) else 0.0
 
 
@@ -74,6 +72,16 @@ def _read(path: Path, limits: Limits, progress: Progress, _mark: Mark | None) ->
         place = _place_in_vault(path) if limits.has_place else None
         yield NoteArrival(_note(_written_in(path, place, limits), limits))
         progress(size_of(path))
+
+
+def _likeness(names: Sequence[str]) -> float:
+    """Of an archive. Whoever knows more of it comes first; one that is no vault has to be mostly notes, or every
+    program's source with a page to read in it would be one."""
+    files = [name for name in names if _is_visible(name) and not name.endswith("/")]
+    notes = sum(map(_is_note, files))
+    if not notes:
+        return 0.0
+    return 0.6 if _vault_in(names) is not None else 0.3 if 2 * notes >= len(files) else 0.0
 
 
 class _Written(Struct, frozen=True):

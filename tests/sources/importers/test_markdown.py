@@ -266,6 +266,13 @@ def test_a_zip_of_notes_that_leads_out_of_itself_is_refused(tmp_path: Path, name
     assert reader_of(path) is None
 
 
+def test_a_zip_of_a_program_with_a_page_to_read_is_no_vault(tmp_path: Path) -> None:
+    program = zip_file(tmp_path / "a.zip", {"a/README.md": b"# A", "a/main.py": b"x", "a/setup.py": b"x"})
+    notes = zip_file(tmp_path / "b.zip", {"b/One.md": b"# A", "b/Two.md": b"# B", "b/": b"", "b/picture.png": b"x"})
+    assert reader_of(program) is None
+    assert reader_of(notes) == "markdown"
+
+
 def test_a_zip_of_notes_with_a_symbolic_link_is_refused(tmp_path: Path) -> None:
     link = zipfile.ZipInfo("link.md")
     link.external_attr = 0o120777 << 16

@@ -76,10 +76,10 @@ async def _import(
 
 
 def farewell(meter: Meter, *, is_rehearsal: bool) -> str:
-    """What somebody who interrupts an import wants to know."""
+    """What somebody who interrupts an import wants to know. What is being written at that moment comes in as well."""
     if is_rehearsal:
         return "interrupted: this was a rehearsal, and nothing was written"
-    return f"interrupted: {meter.items:,} items are in, and stay; the same command goes on from there"
+    return f"interrupted: {meter.items:,} items or more are in, and stay; the same command goes on from there"
 
 
 def exit_code(summary: Summary) -> int:

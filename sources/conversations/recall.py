@@ -108,17 +108,17 @@ def _day(text: str, of_day: time) -> datetime | None:
 def is_answer(message: Message, own_tools: Collection[str]) -> bool:
     """Whether a message is part of what was said: a branch that nobody followed is not, and neither is what our own
     tools once answered, which holds the words of every earlier search."""
-    return message.is_canonical and not _is_own_output(message, own_tools)
-
-
-def _is_own_output(message: Message, own_tools: Collection[str]) -> bool:
-    """Hosts write a tool's name with the server's before it: `mcp__florilegium__search`, `florilegium:search`."""
     if message.role != "tool" or not message.tool:
-        return False
-    dotted, last = message.tool.replace(".", "_"), _PARTS_OF_NAME.split(message.tool)[-1]
+        return message.is_canonical
+    return message.is_canonical and not _is_own(message.tool, own_tools)
+
+
+def _is_own(tool: str, own_tools: Collection[str]) -> bool:
+    """Hosts write a tool's name with the server's before it: `mcp__florilegium__search`, `florilegium:search`."""
+    dotted, last = tool.replace(".", "_"), _PARTS_OF_NAME.split(tool)[-1]
     if dotted in own_tools and dotted not in _ANYBODYS:
         return True
-    return _OURS in message.tool.lower() if last in _ANYBODYS else last in own_tools
+    return _OURS in tool.lower() if last in _ANYBODYS else last in own_tools
 
 
 # What is answered

@@ -11,24 +11,30 @@ class Refused(Exception):
     """An answer other than 200; a figure made from such answers would mean nothing."""
 
 
-async def ask(app: ASGIApp, method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> bytes:
-    """The body of a good answer."""
-    told: list[Message] = []
-    coming: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+class Request:
+    """A request, ready to be sent once: to write it is the client's work, and not what is measured."""
 
-    async def receive() -> Message:
-        if not coming:
+    def __init__(self, app: ASGIApp, method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> None:
+        self._app = app
+        self._scope = _scope(method, target, headers)
+        self._coming: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+        self._told: list[Message] = []
+
+    async def send(self) -> bytes:
+        """The body of a good answer."""
+        await self._app(self._scope, self._receive, self._take)
+        answer = b"".join([event.get("body", b"") for event in self._told])
+        if self._told[0]["status"] != 200:
+            raise Refused(f"{self._scope['path']}: {self._told[0]['status']} {answer[:500]!r}")
+        return answer
+
+    async def _receive(self) -> Message:
+        if not self._coming:
             await asyncio.Event().wait()  # the client stays, and says no more
-        return coming.pop()
+        return self._coming.pop()
 
-    async def send(event: Message) -> None:
-        told.append(event)
-
-    await app(_scope(method, target, headers), receive, send)
-    answer = b"".join(event.get("body", b"") for event in told)
-    if told[0]["status"] != 200:
-        raise Refused(f"{method} {target}: {told[0]['status']} {answer[:500]!r}")
-    return answer
+    async def _take(self, event: Message) -> None:
+        self._told.append(event)
 
 
 def _scope(method: str, target: str, headers: Mapping[str, str]) -> dict[str, Any]:

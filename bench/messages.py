@@ -25,7 +25,7 @@ from starlette.types import ASGIApp
 
 from auth.context import build_context
 from auth.principal import SCOPES, ClientId, Principal
-from bench.in_process import ask
+from bench.in_process import Request
 from bench.library import OWNER, SEED, Sizes, forget_stale_libraries, kept_library
 from bench.plain_messages import PlainMessages, open_plain_messages
 from bench.prose import COMMONEST, Prose
@@ -236,26 +236,27 @@ class Sides:
 
     async def ask(self, question: Question, *, is_ours_first: bool) -> Asked | None:
         """Nothing for a word that turned out too common to be ranked: there is a kind of question for those."""
+        request = self.request(question)
         if is_ours_first:
-            answer, ours = await _timed(lambda: self.ours(question))
+            answer, ours = await _timed(request.send)
             rows, plain = await _timed(lambda: self._plain.rows(question.statement, question.values))
         else:
             rows, plain = await _timed(lambda: self._plain.rows(question.statement, question.values))
-            answer, ours = await _timed(lambda: self.ours(question))
+            answer, ours = await _timed(request.send)
         if question.statement == "matched" and _UNRANKED in answer:
             return None
         if told_in(answer) != [_sign_of(question, row) for row in rows]:
             raise DifferentRows(f"{question.statement} {question.values}")
         return Asked(plain.cpu_ms, ours.cpu_ms, ours.wall_ms)
 
-    async def ours(self, question: Question) -> bytes:
-        """The answer, as it would go over the wire."""
+    def request(self, question: Question) -> Request:
+        """What a client would send; its answer is what would go over the wire."""
         if question.tool is None:
-            return await ask(self._app, "GET", f"{question.path}?{urlencode(question.arguments)}", {})
+            return Request(self._app, "GET", f"{question.path}?{urlencode(question.arguments)}", {})
         call = ToolCall(question.tool, question.arguments)
         request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call.params(modern=True)}
         headers = {**_TOOL_HEADERS, "Mcp-Name": question.tool}
-        return await ask(self._app, "POST", "/mcp", headers, msgspec.json.encode(request))
+        return Request(self._app, "POST", "/mcp", headers, msgspec.json.encode(request))
 
 
 class _Spent(Struct, frozen=True):

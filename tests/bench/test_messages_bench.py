@@ -52,7 +52,7 @@ async def test_each_question_finds_something_and_the_plain_statement_finds_the_s
             measured = [await sides.ask(question, is_ours_first=True) for question in asked]
             assert any(measured), (what, kind)
             # Two words together are too rare in so short a history.
-            found = [told_in(await sides.ours(question)) for question in asked]
+            found = [told_in(await sides.request(question).send()) for question in asked]
             assert any(found) or kind == "two words", (what, kind)
 
 

@@ -93,7 +93,12 @@ def _maker(
     """Takes the values of a row and makes a record of them. It is written out, as a dataclass's methods are, because
     that halves the time in which rows are read."""
     decoded = {f"decode_{name}": decoder for name, decoder in decoders.items() if decoder is not None}
-    values = (f"{name}=decode_{name}({name})" if f"decode_{name}" in decoded else f"{name}={name}" for name in names)
+    # Most lists are empty, and most objects: they need no decoder.
+    empty = "() if {0} == '[]' else {{}} if {0} == '{{}}' else "
+    values = (
+        f"{name}={empty.format(name)}decode_{name}({name})" if f"decode_{name}" in decoded else f"{name}={name}"
+        for name in names
+    )
     source = f"lambda {', '.join(names)}: record({', '.join(values)})"
     made: Callable[..., R] = eval(source, {"record": record, **decoded})  # noqa: S307 - of names that we declare
     return made

@@ -53,7 +53,7 @@ class Case(Struct, frozen=True):
 
 CASES = (
     Case("snippet_length", "knowledge_search", 60, 110, 170, 250),
-    Case("max_tokens", "knowledge_get", 240, 290, 340, 900),
+    Case("max_tokens", "knowledge_get", 240, 300, 400, 900),
     Case("sibling_window", "knowledge_get", 0, 1, 2, 4),
     Case("chars_per_token", "knowledge_get", 2.0, 3.0, 5.0, None),
     Case("order_by", "knowledge_search", "relevance", "recent", "relevance", "relevance"),

@@ -19,7 +19,7 @@ help:
 	@echo "make bench-sources   measure searches against plain SQL, first searches and many users"
 	@echo "make bench-search    measure a search over all sources: the server against plain SQL, and many clients"
 	@echo "make bench-import    measure imports of notes and chats against plain SQL, and their memory"
-	@echo "make bench-messages  measure searches in a million messages against plain SQL (six minutes; builds them once)"
+	@echo "make bench-messages  measure searches in a million messages against plain SQL (seven minutes; builds them once)"
 	@echo "make bench-tokens    count the tokens of a research session over the demo library (see docs/quality.md)"
 	@echo "make docs            write the generated pages of docs/"
 	@echo "make lock            pin the newest allowed versions (needs uv)"

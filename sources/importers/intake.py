@@ -185,7 +185,7 @@ class Intake:
     async def _read(self, found: Found, before: int) -> None:
         """The next batch is read while the last one is written."""
         limits = replace(self._limits, has_place=found.has_place)
-        reading = _Reading(found, limits, self._batching, await self._mark(found), self._moved(before))
+        reading = _Reading(found, limits, self._batching, await self._mark(found), _Moved(self._meter, before))
         ahead = asyncio.create_task(asyncio.to_thread(reading.next_batch))
         try:
             while not (batch := await asyncio.shield(ahead)).is_last:
@@ -212,9 +212,6 @@ class Intake:
     def _tell(self, problem: Problem) -> None:
         if len(self.total.problems) + len(self._summary.problems) < self._batching.problems_max:
             self._summary.problems.append(problem)
-
-    def _moved(self, before: int) -> "_Moved":
-        return _Moved(self._meter, before)
 
     async def _mark(self, found: Found) -> Mark | None:
         """How far a file that grows was read before."""

@@ -11,7 +11,7 @@ from msgspec.structs import fields, replace
 
 from auth.context import RequestContext
 from config.errors import InvalidParams, SessionNotFound
-from sessions.memory import Handle, Memories, handle_of
+from sessions.state import SessionHandle, SessionStates, handle_for
 from sources.preferences import Preferences
 
 Dedupe = Literal["hide", "demote", "off"]
@@ -39,19 +39,21 @@ def habits_of(context: RequestContext) -> Habits:
         raise InvalidParams(f"config: {error}") from error
 
 
-async def session_context(memories: Memories, context: RequestContext, named: str | None = None) -> RequestContext:
+async def session_context(
+    session_states: SessionStates, context: RequestContext, named: str | None = None
+) -> RequestContext:
     """The context of a call of a session, which it names or which its connection is. Nothing is made here: a session
     that remembers nothing leaves the context as it is."""
     owner = context.principal.owner()
     if named is not None:
-        return with_habits(context, (await memories.recall(Handle(named), owner)).defaults)
+        return with_habits(context, (await session_states.get(SessionHandle(named), owner)).defaults)
     if context.session is None:
         return context
     try:
-        memory = await memories.recall(handle_of(context.session), owner)
+        state = await session_states.get(handle_for(context.session), owner)
     except SessionNotFound:
         return context
-    return with_habits(context, memory.defaults)
+    return with_habits(context, state.defaults)
 
 
 def read_config(given: Any) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ from msgspec.structs import fields, replace
 from aggregator.habits import habits_of, session_context
 from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
-from sessions.memory import Memories
+from sessions.state import SessionStates
 from sources.items import GetResponse, Loc
 from sources.source import Reading, Source
 from sources.storage.contract import Libraries
@@ -34,14 +34,14 @@ class _Address(Struct, frozen=True):
 
 
 class Retriever:
-    def __init__(self, libraries: Libraries, sources: Sequence[Source], memories: Memories) -> None:
+    def __init__(self, libraries: Libraries, sources: Sequence[Source], session_states: SessionStates) -> None:
         self._libraries = libraries
         self._sources = {source.name: source for source in sources}
-        self._memories = memories
+        self._session_states = session_states
 
     async def get(self, context: RequestContext, asked: KnowledgeGet) -> GetResponse:
         address = self._address(asked)
-        context = await session_context(self._memories, context, asked.session)
+        context = await session_context(self._session_states, context, asked.session)
         habits_of(context)
         reading = asked if asked.loc is not None or address.loc is None else replace(asked, loc=dict(address.loc))
         async with self._libraries.library(context) as library:

@@ -20,7 +20,7 @@ from aggregator.ranking import Place, Ranking
 from auth.context import RequestContext
 from config.errors import SessionNotFound, StorageError, Unavailable
 from config.settings import Settings
-from sessions.memory import Handle, Memories, Remembered, handle_of
+from sessions.state import SessionHandle, SessionState, SessionStates, handle_for
 from sources.items import ResultItem
 from sources.query import ParsedQuery, Term
 from sources.searching import LIMIT_MAX, OFFSET_MAX, read_query
@@ -58,7 +58,7 @@ class _Plan(Struct, frozen=True, kw_only=True):
     query: ParsedQuery
     topic: tuple[Term, ...]
     context: RequestContext
-    memory: Remembered
+    state: SessionState
     limit: int
     offset: int
     order: Literal["relevance", "recent"]
@@ -68,17 +68,17 @@ class _Plan(Struct, frozen=True, kw_only=True):
 
     @property
     def seen(self) -> Mapping[str, int]:
-        return {} if self.dedupe == "off" else self.memory.seen
+        return {} if self.dedupe == "off" else self.state.seen
 
 
-async def session_memory(memories: Memories, context: RequestContext, named: str | None) -> Remembered:
+async def find_session_state(session_states: SessionStates, context: RequestContext, named: str | None) -> SessionState:
     """The memory of the session a call belongs to: the one it names, else that of its connection, else a new one."""
     owner = context.principal.owner()
     if named is not None:
-        return await memories.recall(Handle(named), owner)
+        return await session_states.get(SessionHandle(named), owner)
     if context.session is not None:
-        return await memories.adopt(handle_of(context.session), owner)
-    return await memories.open(owner)
+        return await session_states.get_or_create(handle_for(context.session), owner)
+    return await session_states.create(owner)
 
 
 def _topic(queries: Sequence[str], query: ParsedQuery, settings: Settings) -> tuple[Term, ...]:
@@ -99,13 +99,13 @@ class Aggregator:
         self,
         libraries: Libraries,
         sources: Sequence[Source],
-        memories: Memories,
+        session_states: SessionStates,
         settings: Settings,
         breaker: Breaker | None = None,
     ) -> None:
         self._libraries = libraries
         self._sources = {source.name: source for source in sources}
-        self._memories = memories
+        self._session_states = session_states
         self._settings = settings
         self._breaker = breaker or Breaker(settings)
 
@@ -139,7 +139,7 @@ class Aggregator:
             next_offset=OFFSET_MAX,
             total_estimated=ranking.total,
             read_as=read_as or UNSET,
-            session=plan.memory.handle,
+            session=plan.state.handle,
             sources=_without_common_reading(fanout.reports, plan.query),
             suppressed=settings.fanout_examined_max,
             explain=await self._explain(plan, library) if plan.asked.explain else UNSET,
@@ -147,8 +147,8 @@ class Aggregator:
         return _fill(envelope, span, choice, told, plan)
 
     async def _plan(self, context: RequestContext, asked: KnowledgeSearch) -> _Plan:
-        memory = await session_memory(self._memories, context, asked.session)
-        context = with_habits(context, memory.defaults)
+        state = await find_session_state(self._session_states, context, asked.session)
+        context = with_habits(context, state.defaults)
         habits, settings = habits_of(context), self._settings
         order = asked.order_by or habits.order_by or "relevance"
         sizes = (asked.limit, asked.snippet_length, habits.snippet_length)
@@ -159,10 +159,10 @@ class Aggregator:
         return _Plan(
             asked=asked,
             query=query,
-            topic=_topic(memory.queries, query, settings),
+            topic=_topic(state.queries, query, settings),
             # Sources without an argument for it take the order from here.
             context=replace(context, config={**context.config, "order_by": order}),
-            memory=memory,
+            state=state,
             limit=max(1, min(LIMIT_MAX, DEFAULT_LIMIT if asked.limit is None else asked.limit)),
             offset=max(0, min(OFFSET_MAX, asked.offset)),
             order=order,
@@ -193,7 +193,7 @@ class Aggregator:
             delivered |= dict.fromkeys(item.also_in or (), item.version or 0)
         query = plan.asked.query[: self._settings.query_max_chars]
         with suppress(SessionNotFound):
-            await self._memories.remember(plan.memory.handle, plan.context.principal.owner(), query, delivered)
+            await self._session_states.record(plan.state.handle, plan.context.principal.owner(), query, delivered)
 
     async def _explain(self, plan: _Plan, library: Library) -> Explanation:
         rows: int | None = None
@@ -280,7 +280,7 @@ def _explain_hit(item: ResultItem, place: Place, plan: _Plan) -> HitExplanation:
         rank_in_source=place.entry.candidate.rank,
         bm25=place.entry.match.bm25,
         terms=tuple(dict.fromkeys(text[start:end].casefold() for start, end in ranges)),
-        seen_before=is_seen(place, plan.memory.seen),
+        seen_before=is_seen(place, plan.state.seen),
     )
 
 

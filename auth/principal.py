@@ -1,6 +1,6 @@
 """Who is calling and what they may do: a frozen value made from a verified credential, never from an argument."""
 
-from typing import Literal, NewType
+from typing import Literal, NamedTuple, NewType
 
 from msgspec import Struct
 
@@ -13,6 +13,14 @@ READ = "knowledge:read"
 WRITE = "knowledge:write"
 ADMIN = "admin"
 SCOPES: tuple[str, ...] = (READ, WRITE, ADMIN)
+
+
+class Owner(NamedTuple):
+    """What a session is bound to. The epoch changes when the user's access is withdrawn, which orphans old sessions."""
+
+    user_id: UserId
+    client_id: ClientId
+    epoch: int
 
 
 class Principal(Struct, frozen=True):
@@ -41,6 +49,5 @@ class Principal(Struct, frozen=True):
     def is_expired(self, now: float) -> bool:
         return self.expires_at is not None and now >= self.expires_at
 
-    def owner(self) -> tuple[UserId, ClientId, int]:
-        """What a session is bound to: the same user through the same client, since access was last withdrawn."""
-        return (self.user_id, self.client_id, self.epoch)
+    def owner(self) -> Owner:
+        return Owner(self.user_id, self.client_id, self.epoch)

@@ -449,11 +449,11 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int, _number("items", "Delivered items one session remembers; the oldest are forgotten.", 1, 1_000_000)
     ] = 2_000
     session_queries_max: Annotated[int, _number("queries", "Recent queries one session remembers.", 1, 1_000)] = 20
-    memory_max: Annotated[
+    session_state_max: Annotated[
         int,
         _number("items", "What the sessions of all users remember together, in items.", 1_000, 1_000_000_000),
     ] = 1_000_000
-    memory_max_per_user: Annotated[
+    session_state_max_per_user: Annotated[
         int, _number("items", "What the sessions of one user remember together, in items.", 1_000, 1_000_000_000)
     ] = 50_000
     stream_max_per_user: Annotated[

@@ -35,9 +35,8 @@ from server.protocol.sealing import Sealer
 from server.runtime import Knowledge, Runtime
 from server.server_info import server_info
 from server.version import VERSION
-from sessions.memory import Limits as MemoryLimits
-from sessions.memory import ProcessMemories
-from sessions.store import MemorySessions
+from sessions.state import InProcessSessionStates, SessionStateLimits
+from sessions.store import InProcessSessionStore
 from sources.importers.registry import importers
 from sources.registry import load_sources
 from sources.storage.contract import Libraries
@@ -45,12 +44,12 @@ from sources.storage.sqlite import SqliteLibraries
 
 
 def build_knowledge(settings: Settings, libraries: Libraries) -> Knowledge:
-    sources, memories = load_sources(settings), _memories(settings)
+    sources, session_states = load_sources(settings), _session_states(settings)
     return Knowledge(
         sources=sources,
-        memories=memories,
-        aggregator=Aggregator(libraries, sources, memories, settings),
-        retriever=Retriever(libraries, sources, memories),
+        session_states=session_states,
+        aggregator=Aggregator(libraries, sources, session_states, settings),
+        retriever=Retriever(libraries, sources, session_states),
     )
 
 
@@ -88,7 +87,7 @@ async def open_runtime(
         gate = authenticator or _authenticator(settings, registry, limits)
         presence = Presence(gate, settings.stream_max_per_user, settings.access_recheck_s)
         knowledge, profiles = build_knowledge(settings, libraries), profiles_of(settings)
-        store = MemorySessions(settings.session_ttl_s, settings.session_max, settings.session_max_per_user)
+        store = InProcessSessionStore(settings.session_ttl_s, settings.session_max, settings.session_max_per_user)
         runtime = Runtime(
             settings=settings,
             data_root=data_root,
@@ -100,7 +99,7 @@ async def open_runtime(
             tickets=Tickets(settings),
             origins=OriginGuard(settings),
             presence=presence,
-            sessions=LegacySessions(store, knowledge.memories, profiles),
+            sessions=LegacySessions(store, knowledge.session_states, profiles),
             dispatcher=Dispatcher(
                 catalog or build_catalog(settings, libraries, knowledge),
                 _offer(settings),
@@ -132,15 +131,15 @@ async def _libraries(data_root: DataRoot, settings: Settings) -> AsyncIterator[S
         await libraries.close()
 
 
-def _memories(settings: Settings) -> ProcessMemories:
-    limits = MemoryLimits(
+def _session_states(settings: Settings) -> InProcessSessionStates:
+    limits = SessionStateLimits(
         ttl_s=settings.session_ttl_s,
         seen_max=settings.session_seen_max,
         queries_max=settings.session_queries_max,
-        total_max=settings.memory_max,
-        user_max=settings.memory_max_per_user,
+        total_max=settings.session_state_max,
+        user_max=settings.session_state_max_per_user,
     )
-    return ProcessMemories(limits)
+    return InProcessSessionStates(limits)
 
 
 def _authenticator(settings: Settings, registry: Registry, limits: Limits) -> Authenticator:

@@ -17,7 +17,7 @@ from server.doors.presence import Presence
 from server.import_jobs import ImportJobs
 from server.protocol.dispatcher import Dispatcher
 from server.protocol.legacy_sessions import LegacySessions
-from sessions.memory import Memories
+from sessions.state import SessionStates
 from sources.source import Source
 from sources.storage.contract import Libraries
 
@@ -26,7 +26,7 @@ class Knowledge(Struct, frozen=True, kw_only=True):
     """What answers questions about libraries, behind whichever door they are asked."""
 
     sources: Sequence[Source]
-    memories: Memories
+    session_states: SessionStates
     aggregator: Aggregator
     retriever: Retriever
 

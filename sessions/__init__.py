@@ -1,1 +1,1 @@
-"""What a session remembers between two calls, for how long, and for whom."""
+"""Sessions: who they belong to, how long they live and what is kept between two calls."""

@@ -1,4 +1,4 @@
-"""One legacy MCP session: what its handshake agreed on, and whose it is. It holds no sockets and no tasks."""
+"""A legacy MCP session: the result of its handshake and the principal it belongs to. It holds no sockets or tasks."""
 
 import secrets
 from collections.abc import Mapping
@@ -7,19 +7,16 @@ from typing import Any
 from msgspec import Struct, field
 
 from auth.context import SessionId
-from auth.principal import ClientId
-from config.paths import UserId
-
-Owner = tuple[UserId, ClientId, int]
+from auth.principal import Owner
 
 
 def new_session_id() -> SessionId:
-    """256 random bits in visible ASCII (Streamable HTTP, session management)."""
+    """Returns 256 random bits in visible ASCII (MCP Streamable HTTP, session management)."""
     return SessionId(secrets.token_urlsafe(32))
 
 
 class Session(Struct, eq=False, weakref=True):
-    """Bound to the principal that made it; `log_level` and `subscriptions` are all that changes later."""
+    """Belongs to the principal that created it. Only `used_at`, `log_level` and `subscriptions` change later."""
 
     id: SessionId
     owner: Owner

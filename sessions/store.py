@@ -1,4 +1,4 @@
-"""The sessions of this process, bounded in number and in idle time. A foreign or unknown id is the same answer."""
+"""The sessions of this process, limited in number and idle time."""
 
 import time
 from collections import Counter, OrderedDict
@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from auth.context import SessionId
+from auth.principal import Owner
 from config.errors import SessionNotFound, Unavailable
 from config.paths import UserId
-from sessions.session import Owner, Session, new_session_id
+from sessions.session import Session, new_session_id
 
 
-class MemorySessions:
-    """Least recently used first, so that expiry looks at the front only."""
+class InProcessSessionStore:
+    """Keeps sessions in order of last use, oldest first, so that expiry only examines the front."""
 
     def __init__(
         self, ttl_s: float, max_total: int, max_per_user: int, clock: Callable[[], float] = time.monotonic
@@ -37,10 +38,14 @@ class MemorySessions:
         capabilities: Mapping[str, Any],
         profile: str = "default",
     ) -> Session:
-        """A user at its own limit loses its oldest session; only the limit for all refuses the newcomer."""
+        """Creates a session.
+
+        A user at the per-user limit loses the session that was unused longest. At the total limit the new session is
+        rejected, so that no user can evict another user's sessions.
+        """
         self._expire()
-        if self._per_user[owner[0]] >= self._max_per_user:
-            self._drop(next(s for s in self._sessions.values() if s.owner[0] == owner[0]))
+        if self._per_user[owner.user_id] >= self._max_per_user:
+            self._drop(next(s for s in self._sessions.values() if s.owner.user_id == owner.user_id))
         if len(self._sessions) >= self._max_total:
             raise Unavailable("too many open sessions", retry_after_s=self._ttl_s)
         session = Session(
@@ -54,11 +59,14 @@ class MemorySessions:
             profile=profile,
         )
         self._sessions[session.id] = session
-        self._per_user[owner[0]] += 1
+        self._per_user[owner.user_id] += 1
         return session
 
     def get(self, session_id: str, owner: Owner) -> Session:
-        """The live session of that owner, its idle time starting anew."""
+        """Returns the owner's session and restarts its idle timer.
+
+        Raises the same SessionNotFound for an unknown session and for one that belongs to another owner.
+        """
         self._expire()
         session = self._sessions.get(SessionId(session_id))
         if session is None or session.owner != owner:
@@ -72,6 +80,7 @@ class MemorySessions:
         return session.id in self._sessions
 
     def end(self, session: Session) -> None:
+        """Ends a session; does nothing if it has ended already."""
         if session.id in self._sessions:
             self._drop(session)
 
@@ -84,7 +93,8 @@ class MemorySessions:
             self._drop(session)
 
     def _drop(self, session: Session) -> None:
+        user_id = session.owner.user_id
         del self._sessions[session.id]
-        self._per_user[session.owner[0]] -= 1
-        if not self._per_user[session.owner[0]]:
-            del self._per_user[session.owner[0]]
+        self._per_user[user_id] -= 1
+        if not self._per_user[user_id]:
+            del self._per_user[user_id]

@@ -10,7 +10,7 @@ from aggregator.answers import KnowledgeAnswer
 from aggregator.filters import filter_names
 from aggregator.habits import Dedupe
 from aggregator.retrieval import KnowledgeGet, Retriever
-from aggregator.search import Aggregator, KnowledgeSearch, session_memory
+from aggregator.search import Aggregator, KnowledgeSearch, find_session_state
 from config.errors import InvalidParams
 from config.settings import Settings
 from server.knowledge.compact import CompactItem, Permalinks, Shape, compact_answer, compact_item
@@ -19,7 +19,7 @@ from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Hints, Tool
 from server.protocol.schema import input_schema
 from server.runtime import Knowledge
-from sessions.memory import Memories
+from sessions.state import SessionStates
 from sources.items import GetResponse
 from sources.source import Source
 
@@ -51,7 +51,7 @@ class SessionReset(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     session: Annotated[str | None, Meta(description="session of an earlier answer.")] = None
 
 
-class SessionState(Struct, frozen=True, kw_only=True):
+class SessionResult(Struct, frozen=True, kw_only=True):
     session: Annotated[str, Meta(description="Pass as session in later calls.")]
     defaults: Annotated[Mapping[str, Any], Meta(description="What calls of the session go by.")]
     forgotten: Annotated[int, Meta(description="Seen hits that were forgotten.")] | UnsetType = UNSET
@@ -63,8 +63,8 @@ def add_aggregate(catalog: Catalog, knowledge: Knowledge, settings: Settings) ->
     catalog.add_tool(_get(knowledge.retriever, links))
     catalog.add_tool(search_tool(knowledge, settings))
     catalog.add_tool(fetch_tool(knowledge, settings))
-    catalog.add_tool(_configure(knowledge.memories))
-    catalog.add_tool(_reset(knowledge.memories))
+    catalog.add_tool(_configure(knowledge.session_states))
+    catalog.add_tool(_reset(knowledge.session_states))
 
 
 def _search(aggregator: Aggregator, sources: Sequence[Source], links: Permalinks) -> Tool:
@@ -117,12 +117,12 @@ def _get(retriever: Retriever, links: Permalinks) -> Tool:
     )
 
 
-def _configure(memories: Memories) -> Tool:
-    async def run(call: Call, given: SessionConfigure) -> SessionState:
+def _configure(session_states: SessionStates) -> Tool:
+    async def run(call: Call, given: SessionConfigure) -> SessionResult:
         defaults = {name: value for name, value in msgspec.to_builtins(given).items() if name != "session"}
-        memory = await session_memory(memories, call.context, given.session)
-        kept = await memories.configure(memory.handle, call.context.principal.owner(), defaults)
-        return SessionState(session=kept.handle, defaults=dict(kept.defaults))
+        state = await find_session_state(session_states, call.context, given.session)
+        kept = await session_states.set_defaults(state.handle, call.context.principal.owner(), defaults)
+        return SessionResult(session=kept.handle, defaults=dict(kept.defaults))
 
     return Tool(
         name="session_configure",
@@ -132,19 +132,19 @@ def _configure(memories: Memories) -> Tool:
             'Example: {"order_by": "recent", "snippet_length": 150}'
         ),
         input=SessionConfigure,
-        output=SessionState,
+        output=SessionResult,
         hints=_SESSION_ONLY,
         run=run,
     )
 
 
-def _reset(memories: Memories) -> Tool:
-    async def run(call: Call, given: SessionReset) -> SessionState:
+def _reset(session_states: SessionStates) -> Tool:
+    async def run(call: Call, given: SessionReset) -> SessionResult:
         if given.session is None and call.context.session is None:
             raise InvalidParams("session: got nothing, expected the session of an earlier answer")
-        memory = await session_memory(memories, call.context, given.session)
-        forgotten = await memories.reset(memory.handle, call.context.principal.owner())
-        return SessionState(session=forgotten.handle, defaults={}, forgotten=len(forgotten.seen))
+        state = await find_session_state(session_states, call.context, given.session)
+        forgotten = await session_states.reset(state.handle, call.context.principal.owner())
+        return SessionResult(session=forgotten.handle, defaults={}, forgotten=len(forgotten.seen))
 
     return Tool(
         name="session_reset",
@@ -154,7 +154,7 @@ def _reset(memories: Memories) -> Tool:
             'Example: {"session": "Zk3v"}'
         ),
         input=SessionReset,
-        output=SessionState,
+        output=SessionResult,
         hints=_SESSION_ONLY,
         run=run,
     )

@@ -11,7 +11,7 @@ from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Tool
 from server.protocol.schema import input_schema
 from server.runtime import Knowledge
-from sessions.memory import Memories
+from sessions.state import SessionStates
 from sources.source import SourceTool
 from sources.storage.contract import Libraries
 
@@ -25,7 +25,7 @@ _RETRIEVAL: Mapping[str, Any] = {
 def add_knowledge(catalog: Catalog, libraries: Libraries, knowledge: Knowledge, settings: Settings) -> None:
     for source in knowledge.sources:
         for declared in source.tools:
-            catalog.add_tool(_tool(declared, libraries, knowledge.memories))
+            catalog.add_tool(_tool(declared, libraries, knowledge.session_states))
         items = SourceItems(source, libraries)
         for resource in items.fixed():
             catalog.add_resource(resource)
@@ -36,9 +36,9 @@ def add_knowledge(catalog: Catalog, libraries: Libraries, knowledge: Knowledge, 
     catalog.add_prompt_listing(characters(libraries, settings.prompt_max_chars))
 
 
-def _tool(declared: SourceTool, libraries: Libraries, memories: Memories) -> Tool:
+def _tool(declared: SourceTool, libraries: Libraries, session_states: SessionStates) -> Tool:
     async def run(call: Call, given: Any) -> Any:
-        context = await session_context(memories, call.context)
+        context = await session_context(session_states, call.context)
         async with libraries.library(context) as library:
             return await declared.run(context, library, given)
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 from msgspec import Struct
 
-from auth.principal import Principal
+from auth.principal import Owner, Principal
 from config.errors import (
     CapabilityMissing,
     FlorilegiumError,
@@ -35,7 +35,7 @@ from server.protocol.profiles import Profiles, Surface
 from server.protocol.schema import read_arguments
 from server.protocol.sealing import Sealer
 from server.protocol.versions import MODERN_VERSIONS, Era
-from sessions.session import Owner, Session
+from sessions.session import Session
 
 SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
 SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"

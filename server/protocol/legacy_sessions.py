@@ -11,17 +11,17 @@ from config.errors import SessionNotFound
 from server.protocol.envelope import read_handshake
 from server.protocol.profiles import Profiles
 from server.protocol.versions import negotiate
-from sessions.memory import Memories, handle_of
 from sessions.session import Session
-from sessions.store import MemorySessions
+from sessions.state import SessionStates, handle_for
+from sessions.store import InProcessSessionStore
 
 
 class LegacySessions:
     """The sessions of one server, behind whichever door they were opened."""
 
-    def __init__(self, store: MemorySessions, memories: Memories, profiles: Profiles) -> None:
+    def __init__(self, store: InProcessSessionStore, session_states: SessionStates, profiles: Profiles) -> None:
         self._store = store
-        self._memories = memories
+        self._session_states = session_states
         self._profiles = profiles
 
     def __len__(self) -> int:
@@ -40,9 +40,9 @@ class LegacySessions:
             self._profiles.choose(principal, named, handshake.client.name),
         )
         if handshake.config:
-            handle = handle_of(session.id)
-            await self._memories.adopt(handle, session.owner)
-            await self._memories.configure(handle, session.owner, handshake.config)
+            handle = handle_for(session.id)
+            await self._session_states.get_or_create(handle, session.owner)
+            await self._session_states.set_defaults(handle, session.owner, handshake.config)
         return session
 
     def find(self, session_id: str, principal: Principal, named: str | None = None) -> Session:
@@ -59,4 +59,4 @@ class LegacySessions:
         """What the session remembers ends with it. One that expires needs no ending: its memory has been idle for at
         least as long, and both are given the same time."""
         self._store.end(session)
-        await self._memories.forget(handle_of(session.id), session.owner)
+        await self._session_states.delete(handle_for(session.id), session.owner)

@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 
+from auth.principal import Owner
 from config.errors import InvalidParams
-from sessions.session import Owner
 
 LIFETIME_S = 600.0
 _DIGEST_BYTES = hashlib.sha256().digest_size

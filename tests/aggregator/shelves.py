@@ -15,7 +15,7 @@ from auth.context import RequestContext, SessionId, build_context
 from config.errors import StorageError
 from config.paths import DataRoot
 from config.settings import Settings
-from sessions.memory import Limits, ProcessMemories
+from sessions.state import InProcessSessionStates, SessionStateLimits
 from sources.items import GetResponse, ResultItem, SearchResponse
 from sources.query import ParsedQuery
 from sources.records import Page
@@ -246,7 +246,7 @@ class Desk(Struct, frozen=True):
     aggregator: Aggregator
     contexts: Mapping[str, RequestContext]
     clock: Clock
-    memories: ProcessMemories
+    session_states: InProcessSessionStates
 
     async def ask(self, query: str = "galleon", user: str = "ada", **arguments: Any) -> KnowledgeAnswer:
         return await self.aggregator.search(self.contexts[user], KnowledgeSearch(query=query, **arguments))
@@ -263,14 +263,14 @@ class Desk(Struct, frozen=True):
 
 def open_desk(*shelves: Shelf, library: BareLibrary | None = None, **changes: Any) -> Desk:
     settings, clock = Settings(**changes), Clock()
-    memories = ProcessMemories(
-        Limits(ttl_s=100, seen_max=1_000, queries_max=5, total_max=100_000, user_max=50_000), clock
+    session_states = InProcessSessionStates(
+        SessionStateLimits(ttl_s=100, seen_max=1_000, queries_max=5, total_max=100_000, user_max=50_000), clock
     )
     aggregator = Aggregator(
-        BareLibraries(library or BareLibrary()), shelves, memories, settings, Breaker(settings, clock)
+        BareLibraries(library or BareLibrary()), shelves, session_states, settings, Breaker(settings, clock)
     )
     contexts = {name: build_context(person(name), DataRoot(Path("unused")), "request") for name in ("ada", "ben")}
-    return Desk(aggregator, contexts, clock, memories)
+    return Desk(aggregator, contexts, clock, session_states)
 
 
 def uris(answer: KnowledgeAnswer) -> list[str]:

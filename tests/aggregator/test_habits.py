@@ -13,7 +13,7 @@ from auth.context import RequestContext, SessionId, build_context
 from auth.principal import SCOPES, ClientId, Principal
 from config.errors import InvalidParams, SessionNotFound
 from config.paths import DataRoot, new_user_id
-from sessions.memory import Limits, ProcessMemories, handle_of
+from sessions.state import InProcessSessionStates, SessionStateLimits, handle_for
 
 GOOD = {
     "snippet_length": 120,
@@ -28,8 +28,10 @@ NOWHERE = DataRoot(Path("nowhere"))
 KNOWN = "snippet_length, max_tokens, sibling_window, chars_per_token, order_by, dedupe"
 
 
-def memories() -> ProcessMemories:
-    return ProcessMemories(Limits(ttl_s=60, seen_max=10, queries_max=10, total_max=1_000, user_max=500))
+def session_states() -> InProcessSessionStates:
+    return InProcessSessionStates(
+        SessionStateLimits(ttl_s=60, seen_max=10, queries_max=10, total_max=1_000, user_max=500)
+    )
 
 
 def context(name: str, session: str | None = None, **config: Any) -> RequestContext:
@@ -116,10 +118,10 @@ def test_a_config_is_refused_in_a_sentence_or_can_be_used(config: dict[str, Any]
 
 
 async def test_a_call_of_a_session_goes_by_its_defaults_before_the_requests_own() -> None:
-    store, ada = memories(), context("ada", "s", max_tokens=1, order_by="recent")
+    store, ada = session_states(), context("ada", "s", max_tokens=1, order_by="recent")
     owner = ada.principal.owner()
-    handle = (await store.adopt(handle_of(SessionId("s")), owner)).handle
-    await store.configure(handle, owner, {"max_tokens": 2})
+    handle = (await store.get_or_create(handle_for(SessionId("s")), owner)).handle
+    await store.set_defaults(handle, owner, {"max_tokens": 2})
 
     by_connection = await session_context(store, ada)
     by_name = await session_context(store, replace(ada, session=None), handle)
@@ -128,19 +130,19 @@ async def test_a_call_of_a_session_goes_by_its_defaults_before_the_requests_own(
 
 
 async def test_a_session_that_remembers_nothing_changes_nothing_and_makes_no_memory() -> None:
-    store, ada = memories(), context("ada", "s", max_tokens=1)
+    store, ada = session_states(), context("ada", "s", max_tokens=1)
 
     alone = replace(ada, session=None)
 
     assert await session_context(store, ada) is ada
     assert await session_context(store, alone) is alone
-    assert store.weight == 0
+    assert store.size == 0
 
 
 async def test_the_defaults_of_one_user_are_not_found_by_another() -> None:
-    store, ada, ben = memories(), context("ada", "s"), context("ben", "s")
-    handle = (await store.adopt(handle_of(SessionId("s")), ada.principal.owner())).handle
-    await store.configure(handle, ada.principal.owner(), {"max_tokens": 2})
+    store, ada, ben = session_states(), context("ada", "s"), context("ben", "s")
+    handle = (await store.get_or_create(handle_for(SessionId("s")), ada.principal.owner())).handle
+    await store.set_defaults(handle, ada.principal.owner(), {"max_tokens": 2})
 
     assert dict((await session_context(store, ben)).config) == {}
     with pytest.raises(SessionNotFound):

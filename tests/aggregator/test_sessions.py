@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from config.errors import InvalidParams, SessionNotFound
-from sessions.memory import Handle
+from sessions.state import SessionHandle
 from tests.aggregator.shelves import Desk, Shelf, hit, open_desk, uris
 
 
@@ -29,7 +29,7 @@ async def test_repeated_searches_walk_through_all_hits_and_repeat_none_until_all
 ) -> None:
     desk, _ = desk_of(count, fanout_depth=depth)
     told: list[str] = []
-    session = (await desk.memories.open(desk.contexts["ada"].principal.owner())).handle
+    session = (await desk.session_states.create(desk.contexts["ada"].principal.owner())).handle
 
     while not (answer := await desk.ask(limit=limit, session=session)).exhausted:
         told += uris(answer)
@@ -186,7 +186,7 @@ async def test_the_queries_of_a_session_are_remembered() -> None:
     session = (await desk.ask("first")).session
     await desk.ask("second", session=session)
 
-    told = await desk.memories.recall(Handle(session), desk.contexts["ada"].principal.owner())
+    told = await desk.session_states.get(SessionHandle(session), desk.contexts["ada"].principal.owner())
     assert told.queries == ("first", "second")
 
 
@@ -204,7 +204,7 @@ async def test_the_nearest_word_decides(
     owner = desk.contexts["ada"].principal.owner()
     handle = (await desk.ask(limit=1)).session
     if session is not None:
-        await desk.memories.configure(Handle(handle), owner, {"dedupe": session})
+        await desk.session_states.set_defaults(SessionHandle(handle), owner, {"dedupe": session})
     config = {"dedupe": request_config} if request_config is not None else {}
 
     answer = await desk.ask_in(
@@ -227,7 +227,7 @@ async def test_the_nearest_word_decides_the_order(
     handle = (await desk.ask(dedupe="off")).session
     owner = desk.contexts["ada"].principal.owner()
     if session is not None:
-        await desk.memories.configure(Handle(handle), owner, {"order_by": session})
+        await desk.session_states.set_defaults(SessionHandle(handle), owner, {"order_by": session})
     config = {"order_by": request_config} if request_config is not None else {}
 
     answer = await desk.ask_in(

@@ -27,7 +27,7 @@ _RESOURCES = "tests/server/knowledge/test_resources.py::"
 _TOOLS = "tests/server/knowledge/test_tools.py::"
 _DISPATCHER = "tests/server/protocol/test_dispatcher.py::"
 _SERVER_PROFILES = "tests/server/test_profiles.py::"
-_MEMORY = "tests/sessions/test_memory.py::"
+_STATE = "tests/sessions/test_state.py::"
 _SEARCH = "tests/sources/storage/test_search.py::"
 _CHARACTERS = "tests/sources/test_characters.py::"
 _CHATS = "tests/sources/test_chats.py::"
@@ -773,15 +773,15 @@ PROMISES: tuple[Promise, ...] = (
     Promise(
         id="003.session.memory",
         says="It remembers the URIs it delivered, recent queries and defaults.",
-        tests=(f"{_MEMORY}test_a_session_remembers_what_was_delivered_asked_and_set",),
+        tests=(f"{_STATE}test_state_contains_delivered_items_queries_and_defaults",),
     ),
     Promise(
         id="003.session.bounds",
         says="What it remembers is bounded, and so is the number of sessions.",
         tests=(
-            f"{_MEMORY}test_the_limits_hold_whatever_happens",
-            f"{_MEMORY}test_the_oldest_delivered_items_are_forgotten_first",
-            f"{_MEMORY}test_a_memory_ends_when_it_was_not_used_for_its_time",
+            f"{_STATE}test_limits_hold_for_any_sequence_of_calls",
+            f"{_STATE}test_oldest_delivered_items_are_dropped_first",
+            f"{_STATE}test_state_expires_after_its_idle_time",
         ),
     ),
     Promise(

@@ -1,151 +1,141 @@
-"""The store of sessions: bounded, forgetful after a while, and closed to everybody but the owner."""
-
-from typing import Any
+"""The session store: bounded, expiring, and visible to the owner only."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auth.principal import ClientId
+from auth.principal import ClientId, Owner
 from config.errors import SessionNotFound, Unavailable
 from config.paths import new_user_id
-from sessions.session import Owner, Session, new_session_id
-from sessions.store import MemorySessions
+from sessions.session import Session, new_session_id
+from sessions.store import InProcessSessionStore
 
-ADA: Owner = (new_user_id(), ClientId("client"), 0)
-BEN: Owner = (new_user_id(), ClientId("client"), 0)
-
-
-class Clock:
-    """Time as the test tells it."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
+ADA = Owner(new_user_id(), ClientId("client"), 0)
+BEN = Owner(new_user_id(), ClientId("client"), 0)
 
 
-class Shelf:
-    """A store with small limits and its clock."""
+class StoreFixture:
+    """A store with small limits and a clock that the test advances."""
 
     def __init__(self, ttl_s: float = 10.0, max_total: int = 4, max_per_user: int = 2) -> None:
-        self.clock = Clock()
-        self.store = MemorySessions(ttl_s, max_total, max_per_user, self.clock)
+        self.now = 0.0
+        self.store = InProcessSessionStore(ttl_s, max_total, max_per_user, lambda: self.now)
 
     def create(self, owner: Owner) -> Session:
         return self.store.create(owner, "2025-11-25", "specimen", "1", {})
 
-    def knows(self, session: Session, owner: Owner) -> bool:
+    def finds(self, session: Session, owner: Owner) -> bool:
         try:
             return self.store.get(session.id, owner) is session
         except SessionNotFound:
             return False
 
 
-def test_a_session_is_found_by_its_owner_and_by_nobody_else() -> None:
-    shelf = Shelf()
-    ada, ben = shelf.create(ADA), shelf.create(BEN)
+def test_session_is_found_by_its_owner_only() -> None:
+    fixture = StoreFixture()
+    ada, ben = fixture.create(ADA), fixture.create(BEN)
 
-    assert shelf.knows(ada, ADA)
-    assert shelf.knows(ben, BEN)
-    assert not shelf.knows(ada, BEN)
-    assert not shelf.knows(ben, ADA)
+    assert fixture.finds(ada, ADA)
+    assert fixture.finds(ben, BEN)
+    assert not fixture.finds(ada, BEN)
+    assert not fixture.finds(ben, ADA)
 
 
 @pytest.mark.parametrize(
-    "other", [(ADA[0], ClientId("another"), 0), (ADA[0], ADA[1], 1)], ids=["client", "access withdrawn since"]
+    "other",
+    [ADA._replace(client_id=ClientId("another")), ADA._replace(epoch=1)],
+    ids=["client", "access withdrawn since"],
 )
-def test_the_same_user_is_another_owner_by_another_client_or_epoch(other: Owner) -> None:
-    shelf = Shelf()
+def test_another_client_or_epoch_of_the_same_user_is_another_owner(other: Owner) -> None:
+    fixture = StoreFixture()
 
-    assert not shelf.knows(shelf.create(ADA), other)
+    assert not fixture.finds(fixture.create(ADA), other)
 
 
-def test_a_foreign_session_and_an_unknown_one_are_the_same_error() -> None:
-    shelf = Shelf()
-    session = shelf.create(ADA)
+def test_foreign_session_and_unknown_session_raise_the_same_error() -> None:
+    fixture = StoreFixture()
+    session = fixture.create(ADA)
 
     with pytest.raises(SessionNotFound) as foreign:
-        shelf.store.get(session.id, BEN)
+        fixture.store.get(session.id, BEN)
     with pytest.raises(SessionNotFound) as unknown:
-        shelf.store.get("unknown", BEN)
+        fixture.store.get("unknown", BEN)
 
     assert (foreign.value.message, foreign.value.data) == (unknown.value.message, unknown.value.data)
 
 
-def test_a_stranger_who_asks_does_not_keep_a_session_alive() -> None:
-    shelf = Shelf(ttl_s=10)
-    session = shelf.create(ADA)
+def test_access_by_another_owner_does_not_extend_the_idle_time() -> None:
+    fixture = StoreFixture(ttl_s=10)
+    session = fixture.create(ADA)
 
-    shelf.clock.now = 9
-    assert not shelf.knows(session, BEN)
-    shelf.clock.now = 10
+    fixture.now = 9
+    assert not fixture.finds(session, BEN)
+    fixture.now = 10
 
-    assert not shelf.knows(session, ADA)
-
-
-def test_a_session_ends_when_it_was_not_used_for_its_time_and_not_before() -> None:
-    shelf = Shelf(ttl_s=10)
-    session = shelf.create(ADA)
-
-    shelf.clock.now = 9.99
-    assert shelf.knows(session, ADA)
-    shelf.clock.now += 9.99
-    assert shelf.knows(session, ADA)
-    shelf.clock.now += 10
-
-    assert not shelf.store.holds(session)
-    assert not shelf.knows(session, ADA)
-    assert len(shelf.store) == 0
+    assert not fixture.finds(session, ADA)
 
 
-def test_an_ended_session_is_gone_and_ending_it_again_does_no_harm() -> None:
-    shelf = Shelf()
-    session, other = shelf.create(ADA), shelf.create(BEN)
+def test_session_expires_after_its_idle_time_and_not_before() -> None:
+    fixture = StoreFixture(ttl_s=10)
+    session = fixture.create(ADA)
 
-    shelf.store.end(session)
-    shelf.store.end(session)
+    fixture.now = 9.99
+    assert fixture.finds(session, ADA)
+    fixture.now += 9.99
+    assert fixture.finds(session, ADA)
+    fixture.now += 10
 
-    assert not shelf.knows(session, ADA)
-    assert shelf.knows(other, BEN)
-    assert len(shelf.store) == 1
-
-
-def test_a_user_at_its_limit_loses_its_own_session_unused_longest() -> None:
-    shelf = Shelf(max_per_user=2)
-    ben = shelf.create(BEN)
-    first, second = shelf.create(ADA), shelf.create(ADA)
-    assert shelf.knows(first, ADA)
-
-    third = shelf.create(ADA)
-
-    assert not shelf.knows(second, ADA)
-    assert all(shelf.knows(session, owner) for session, owner in ((first, ADA), (third, ADA), (ben, BEN)))
+    assert not fixture.store.holds(session)
+    assert not fixture.finds(session, ADA)
+    assert len(fixture.store) == 0
 
 
-def test_the_limit_for_all_refuses_the_newcomer_until_a_session_expires() -> None:
-    shelf = Shelf(ttl_s=10, max_total=2, max_per_user=2)
-    shelf.create(ADA)
-    shelf.clock.now = 5
-    shelf.create(ADA)
+def test_ended_session_is_gone_and_ending_it_again_is_harmless() -> None:
+    fixture = StoreFixture()
+    session, other = fixture.create(ADA), fixture.create(BEN)
+
+    fixture.store.end(session)
+    fixture.store.end(session)
+
+    assert not fixture.finds(session, ADA)
+    assert fixture.finds(other, BEN)
+    assert len(fixture.store) == 1
+
+
+def test_user_at_the_limit_loses_the_least_recently_used_session() -> None:
+    fixture = StoreFixture(max_per_user=2)
+    ben = fixture.create(BEN)
+    first, second = fixture.create(ADA), fixture.create(ADA)
+    assert fixture.finds(first, ADA)
+
+    third = fixture.create(ADA)
+
+    assert not fixture.finds(second, ADA)
+    assert all(fixture.finds(session, owner) for session, owner in ((first, ADA), (third, ADA), (ben, BEN)))
+
+
+def test_total_limit_rejects_new_sessions_until_one_expires() -> None:
+    fixture = StoreFixture(ttl_s=10, max_total=2, max_per_user=2)
+    fixture.create(ADA)
+    fixture.now = 5
+    fixture.create(ADA)
 
     with pytest.raises(Unavailable):
-        shelf.create(BEN)
-    shelf.clock.now = 10
+        fixture.create(BEN)
+    fixture.now = 10
 
-    assert shelf.knows(shelf.create(BEN), BEN)
-
-
-def test_a_user_may_replace_its_own_session_when_the_house_is_full() -> None:
-    shelf = Shelf(max_total=2, max_per_user=1)
-    shelf.create(ADA)
-    shelf.create(BEN)
-
-    assert shelf.knows(shelf.create(ADA), ADA)
+    assert fixture.finds(fixture.create(BEN), BEN)
 
 
-def test_an_id_is_long_random_and_visible_ascii() -> None:
+def test_user_can_replace_an_own_session_at_the_total_limit() -> None:
+    fixture = StoreFixture(max_total=2, max_per_user=1)
+    fixture.create(ADA)
+    fixture.create(BEN)
+
+    assert fixture.finds(fixture.create(ADA), ADA)
+
+
+def test_session_id_is_long_random_and_visible_ascii() -> None:
     ids = {new_session_id() for _ in range(100)}
 
     assert len(ids) == 100
@@ -159,27 +149,27 @@ STEPS = st.lists(
 
 
 @given(STEPS)
-def test_the_limits_hold_and_no_session_changes_hands_whatever_happens(steps: list[tuple[str, Owner, int]]) -> None:
-    shelf, made = Shelf(ttl_s=10, max_total=3, max_per_user=2), list[Session]()
+def test_limits_and_ownership_hold_for_any_sequence_of_calls(steps: list[tuple[str, Owner, int]]) -> None:
+    fixture, created = StoreFixture(ttl_s=10, max_total=3, max_per_user=2), list[Session]()
 
     for action, owner, number in steps:
-        _act(shelf, made, action, owner, number)
-        alive = [session for session in made if shelf.store.holds(session)]
-        assert len(alive) == len(shelf.store) <= 3
+        _run_step(fixture, created, action, owner, number)
+        alive = [session for session in created if fixture.store.holds(session)]
+        assert len(alive) == len(fixture.store) <= 3
         assert all(sum(s.owner == user for s in alive) <= 2 for user in (ADA, BEN))
 
 
-def _act(shelf: Shelf, made: list[Session], action: str, owner: Owner, number: int) -> Any:
-    session = made[number % len(made)] if made else None
+def _run_step(fixture: StoreFixture, created: list[Session], action: str, owner: Owner, number: int) -> None:
+    session = created[number % len(created)] if created else None
     match action:
         case "create":
             try:
-                made.append(shelf.create(owner))
+                created.append(fixture.create(owner))
             except Unavailable:
-                assert len(shelf.store) == 3
+                assert len(fixture.store) == 3
         case "get" if session is not None:
-            assert shelf.knows(session, owner) == (shelf.store.holds(session) and session.owner == owner)
+            assert fixture.finds(session, owner) == (fixture.store.holds(session) and session.owner == owner)
         case "end" if session is not None:
-            shelf.store.end(session)
+            fixture.store.end(session)
         case "wait":
-            shelf.clock.now += number
+            fixture.now += number

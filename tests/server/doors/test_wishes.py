@@ -19,7 +19,7 @@ from server.doors.wishes import decode_config, profile_in
 from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Tool
 from server.protocol.versions import BATCH_VERSION
-from sessions.memory import handle_of
+from sessions.state import handle_for
 from tests.live import Live, live, make_settings
 from tests.server.clients import Legacy, Modern, Socket, handshake, message, modern_headers, modern_params
 from tests.server.wire import Answer, fetch
@@ -248,7 +248,7 @@ async def test_deleting_a_session_forgets_what_it_remembered_and_nothing_of_anot
         (await client.call("session_configure", {"max_tokens": 700})).json()["result"]["structuredContent"]["session"]
         for client in (ada, ben)
     ]
-    assert handles == [handle_of(SessionId(client.session_id)) for client in (ada, ben)]
+    assert handles == [handle_for(SessionId(client.session_id)) for client in (ada, ben)]
 
     assert (await ada.delete()).status == 204
 

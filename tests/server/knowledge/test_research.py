@@ -131,12 +131,12 @@ async def test_a_session_holds_nothing_back_where_it_could_not_be_told(ada: Read
 async def test_a_source_that_fails_is_told_beside_the_results_of_the_others(tmp_path: Path) -> None:
     shelves: Sequence[Source] = (Shelf("notes", [hit("notes", 1)]), FailingShelf("media", Unavailable("gone")))
     async with open_room(tmp_path) as room:
-        memories = build_knowledge(room.settings, room.libraries).memories
+        session_states = build_knowledge(room.settings, room.libraries).session_states
         knowledge = Knowledge(
             sources=shelves,
-            memories=memories,
-            aggregator=Aggregator(room.libraries, shelves, memories, room.settings),
-            retriever=Retriever(room.libraries, shelves, memories),
+            session_states=session_states,
+            aggregator=Aggregator(room.libraries, shelves, session_states, room.settings),
+            retriever=Retriever(room.libraries, shelves, session_states),
         )
         ada, _ = readers_of(room, knowledge)
 

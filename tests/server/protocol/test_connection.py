@@ -12,29 +12,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from auth.context import RequestContext, build_context
-from auth.principal import Principal
+from auth.principal import Owner, Principal
 from config.errors import RateLimited
 from server.protocol.connection import Connection
 from server.protocol.legacy_sessions import LegacySessions
 from server.protocol.messages import encode
 from server.protocol.versions import BATCH_VERSION, LEGACY_VERSIONS
-from sessions.memory import Handle, Limits, ProcessMemories, Remembered
-from sessions.session import Owner, Session
-from sessions.store import MemorySessions
+from sessions.session import Session
+from sessions.state import InProcessSessionStates, SessionHandle, SessionState, SessionStateLimits
+from sessions.store import InProcessSessionStore
 from tests.server.clients import ELICITATION, handshake, message, modern_params, text_of
 from tests.server.near_valid import JSON, LEGACY, MODERN, is_request, nearly
 from tests.server.protocol.stage import NOWHERE, make_dispatcher, person
 from tests.server.specimens import Specimens
 
-LIMITS = Limits(ttl_s=60, seen_max=10, queries_max=10, total_max=1_000, user_max=1_000)
+LIMITS = SessionStateLimits(ttl_s=60, seen_max=10, queries_max=10, total_max=1_000, user_max=1_000)
 
 
-class DistantMemories(ProcessMemories):
+class RemoteSessionStates(InProcessSessionStates):
     """As one in another process: others get their turn while it is asked."""
 
-    async def adopt(self, handle: Handle, owner: Owner) -> Remembered:
+    async def get_or_create(self, handle: SessionHandle, owner: Owner) -> SessionState:
         await asyncio.sleep(0)
-        return await super().adopt(handle, owner)
+        return await super().get_or_create(handle, owner)
 
 
 class Line:
@@ -46,11 +46,11 @@ class Line:
         principal: Principal,
         in_flight_max: int = 8,
         allowed: int = 10**6,
-        memories: ProcessMemories | None = None,
+        session_states: InProcessSessionStates | None = None,
     ) -> None:
         dispatcher = make_dispatcher(specimens.catalog)
-        self.memories = memories or ProcessMemories(LIMITS)
-        self.sessions = LegacySessions(MemorySessions(60.0, 100, 100), self.memories, dispatcher.profiles)
+        self.session_states = session_states or InProcessSessionStates(LIMITS)
+        self.sessions = LegacySessions(InProcessSessionStore(60.0, 100, 100), self.session_states, dispatcher.profiles)
         self.principal = principal
         self.sent: list[Any] = []
         self._allowed = allowed
@@ -139,18 +139,18 @@ async def test_a_second_handshake_ends_the_first_session_and_what_it_remembers(s
 
     await line.say(configured(1, max_tokens=700))
     await line.all()
-    first = line.memories.weight
+    first = line.session_states.size
     await line.say(configured(2, max_tokens=700))
     await line.all()
 
     assert len(line.sessions) == 1
-    assert line.memories.weight == first > 0
+    assert line.session_states.size == first > 0
     await line.connection.close()
-    assert (len(line.sessions), line.memories.weight) == (0, 0)
+    assert (len(line.sessions), line.session_states.size) == (0, 0)
 
 
 async def test_of_two_handshakes_at_once_one_session_is_left(specimens: Specimens) -> None:
-    line = Line(specimens, person("ada"), memories=DistantMemories(LIMITS))
+    line = Line(specimens, person("ada"), session_states=RemoteSessionStates(LIMITS))
 
     await line.say(configured(1, max_tokens=700))
     await line.say(configured(2, max_tokens=700))
@@ -158,7 +158,7 @@ async def test_of_two_handshakes_at_once_one_session_is_left(specimens: Specimen
 
     assert len(line.sessions) == 1
     await line.connection.close()
-    assert (len(line.sessions), line.memories.weight) == (0, 0)
+    assert (len(line.sessions), line.session_states.size) == (0, 0)
 
 
 async def test_a_handshake_that_is_refused_leaves_the_session_there_was(specimens: Specimens) -> None:

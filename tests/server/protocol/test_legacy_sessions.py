@@ -9,9 +9,9 @@ from auth.principal import Principal
 from config.errors import InvalidParams, SessionNotFound
 from server.protocol.legacy_sessions import LegacySessions
 from server.protocol.profiles import EVERYTHING, Profile, Profiles
-from sessions.memory import Limits, ProcessMemories, handle_of
 from sessions.session import Session
-from sessions.store import MemorySessions
+from sessions.state import InProcessSessionStates, SessionStateLimits, handle_for
+from sessions.store import InProcessSessionStore
 from tests.server.clients import handshake
 from tests.server.protocol.stage import person
 
@@ -20,13 +20,13 @@ PROFILES = Profiles((EVERYTHING, Profile(name="narrow"), Profile(name="other")),
 
 
 class House:
-    """Sessions and memories by one clock, which the test turns."""
+    """Sessions and their states by one clock, which the test turns."""
 
     def __init__(self) -> None:
         self.now = 0.0
-        limits = Limits(ttl_s=TTL_S, seen_max=10, queries_max=10, total_max=1_000, user_max=500)
-        self.memories = ProcessMemories(limits, self._clock)
-        self.sessions = LegacySessions(MemorySessions(TTL_S, 10, 10, self._clock), self.memories, PROFILES)
+        limits = SessionStateLimits(ttl_s=TTL_S, seen_max=10, queries_max=10, total_max=1_000, user_max=500)
+        self.session_states = InProcessSessionStates(limits, self._clock)
+        self.sessions = LegacySessions(InProcessSessionStore(TTL_S, 10, 10, self._clock), self.session_states, PROFILES)
 
     def _clock(self) -> float:
         return self.now
@@ -37,7 +37,7 @@ class House:
 
     async def defaults(self, session: Session) -> dict[str, Any] | None:
         try:
-            return dict((await self.memories.recall(handle_of(session.id), session.owner)).defaults)
+            return dict((await self.session_states.get(handle_for(session.id), session.owner)).defaults)
         except SessionNotFound:
             return None
 
@@ -58,14 +58,14 @@ async def test_a_config_in_the_handshake_is_remembered_for_that_session_alone(ho
 
 async def test_a_handshake_without_config_makes_no_memory(house: House) -> None:
     assert await house.defaults(await house.open(ADA)) is None
-    assert house.memories.weight == 0
+    assert house.session_states.size == 0
 
 
 async def test_a_handshake_whose_config_is_refused_opens_no_session(house: House) -> None:
     with pytest.raises(InvalidParams):
         await house.open(ADA, token="hunter2")
 
-    assert (len(house.sessions), house.memories.weight) == (0, 0)
+    assert (len(house.sessions), house.session_states.size) == (0, 0)
 
 
 async def test_ending_a_session_ends_its_memory_and_no_others(house: House) -> None:

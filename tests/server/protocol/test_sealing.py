@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from auth.principal import Owner
 from config.errors import InvalidParams
 from server.protocol.sealing import LIFETIME_S, Sealer
-from sessions.session import Owner
 from tests.server.near_valid import JSON
 from tests.server.protocol.stage import person
 

@@ -1,0 +1,192 @@
+"""Session state: the items a session has been shown, its recent queries and its defaults.
+
+State is bound to the principal that created it; other callers get the same "not found" as for an unknown handle. Every
+dimension is bounded: idle time, items and queries per session, and the total per user and for the whole process. When a
+limit is reached the oldest entries are dropped, so a caller is never rejected because of it.
+"""
+
+import base64
+import hashlib
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, NewType, Protocol
+
+from cachetools import LRUCache, TTLCache
+from msgspec import Struct
+
+from auth.context import SessionId
+from auth.principal import Owner
+from config.errors import SessionNotFound
+from config.paths import UserId
+
+SessionHandle = NewType("SessionHandle", str)
+
+# The size of an empty state, in units of one seen item, measured from the bytes of its containers.
+_BASE_SIZE = 8
+_HANDLE_BYTES = 16
+
+
+def new_handle() -> SessionHandle:
+    """Returns 128 random bits; short, because a model repeats the handle in every call."""
+    return SessionHandle(secrets.token_urlsafe(_HANDLE_BYTES))
+
+
+def handle_for(session: SessionId) -> SessionHandle:
+    """Returns the handle of a transport session.
+
+    A session id is a credential, so models never see it. The handle is a digest of the id's 256 random bits, from which
+    the id cannot be recovered.
+    """
+    digest = hashlib.sha256(session.encode()).digest()[:_HANDLE_BYTES]
+    return SessionHandle(base64.urlsafe_b64encode(digest).rstrip(b"=").decode())
+
+
+class SessionState(Struct, frozen=True):
+    """A read-only view of one session's state. `seen` maps each delivered URI to the version that was delivered."""
+
+    handle: SessionHandle
+    seen: Mapping[str, int]
+    queries: tuple[str, ...]
+    defaults: Mapping[str, Any]
+
+
+class SessionStateLimits(Struct, frozen=True, kw_only=True):
+    """`total_max` and `user_max` count items: seen items, queries and defaults, plus a base size per session."""
+
+    ttl_s: float
+    seen_max: int
+    queries_max: int
+    total_max: int
+    user_max: int
+
+
+class SessionStates(Protocol):
+    """Stores session states.
+
+    `get`, `record`, `set_defaults` and `reset` raise SessionNotFound if the handle is unknown, expired or belongs to
+    another owner. Every call except `delete` restarts the idle timer.
+    """
+
+    async def create(self, owner: Owner) -> SessionState:
+        """Creates an empty state under a new handle."""
+        ...
+
+    async def get_or_create(self, handle: SessionHandle, owner: Owner) -> SessionState:
+        """Returns the state of a transport session, which the caller has already verified to belong to the owner."""
+        ...
+
+    async def get(self, handle: SessionHandle, owner: Owner) -> SessionState: ...
+
+    async def record(self, handle: SessionHandle, owner: Owner, query: str, delivered: Mapping[str, int]) -> None:
+        """Adds a query, unless it is empty, and the items delivered for it."""
+        ...
+
+    async def set_defaults(self, handle: SessionHandle, owner: Owner, defaults: Mapping[str, Any]) -> SessionState:
+        """Adds defaults, replacing those with the same name."""
+        ...
+
+    async def reset(self, handle: SessionHandle, owner: Owner) -> SessionState:
+        """Clears everything but the handle and returns the state as it was before."""
+        ...
+
+    async def delete(self, handle: SessionHandle, owner: Owner) -> None:
+        """Deletes the owner's state, if there is one under this handle."""
+        ...
+
+
+class _StateEntry:
+    """The mutable state of one session."""
+
+    def __init__(self, owner: Owner, seen_max: int) -> None:
+        self.owner = owner
+        self.seen: LRUCache[str, int] = LRUCache(seen_max)
+        self.queries: tuple[str, ...] = ()
+        self.defaults: dict[str, Any] = {}
+
+    def view(self, handle: SessionHandle) -> SessionState:
+        # Not a copy: a search looks up about twenty URIs, and copying thousands would cost more than the search.
+        return SessionState(handle, MappingProxyType(self.seen), self.queries, MappingProxyType(self.defaults))
+
+
+def _size_of(entry: _StateEntry) -> int:
+    return _BASE_SIZE + len(entry.seen) + len(entry.queries) + len(entry.defaults)
+
+
+_UserCache = TTLCache[SessionHandle, _StateEntry]
+
+
+class InProcessSessionStates:
+    """Keeps session states in this process, in one cache per user: a user evicts the own sessions first."""
+
+    def __init__(self, limits: SessionStateLimits, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._user_max = min(limits.user_max, limits.total_max)
+        # One full state must always fit, because a cache rejects an entry larger than itself.
+        self._seen_max = max(1, min(limits.seen_max, self._user_max // 2))
+        self._queries_max = max(1, min(limits.queries_max, self._user_max // 4))
+        self._users: LRUCache[UserId, _UserCache] = LRUCache(limits.total_max, getsizeof=lambda cache: cache.currsize)
+
+    @property
+    def size(self) -> int:
+        """The size of all states together, in items; never above `total_max`."""
+        return int(self._users.currsize)
+
+    async def create(self, owner: Owner) -> SessionState:
+        return self._store(new_handle(), _StateEntry(owner, self._seen_max))
+
+    async def get_or_create(self, handle: SessionHandle, owner: Owner) -> SessionState:
+        entry = self._find(handle, owner)
+        return self._store(handle, entry or _StateEntry(owner, self._seen_max))
+
+    async def get(self, handle: SessionHandle, owner: Owner) -> SessionState:
+        return self._store(handle, self._require(handle, owner))
+
+    async def record(self, handle: SessionHandle, owner: Owner, query: str, delivered: Mapping[str, int]) -> None:
+        entry = self._require(handle, owner)
+        entry.seen.update(delivered)
+        if query:
+            others = tuple(other for other in entry.queries if other != query)
+            entry.queries = (*others, query)[-self._queries_max :]
+        self._store(handle, entry)
+
+    async def set_defaults(self, handle: SessionHandle, owner: Owner, defaults: Mapping[str, Any]) -> SessionState:
+        entry = self._require(handle, owner)
+        entry.defaults = {**entry.defaults, **defaults}
+        return self._store(handle, entry)
+
+    async def reset(self, handle: SessionHandle, owner: Owner) -> SessionState:
+        before = self._require(handle, owner).view(handle)
+        self._store(handle, _StateEntry(owner, self._seen_max))
+        return before
+
+    async def delete(self, handle: SessionHandle, owner: Owner) -> None:
+        if self._find(handle, owner) is None:
+            return
+        cache = self._users.pop(owner.user_id)
+        del cache[handle]
+        if cache:
+            self._users[owner.user_id] = cache
+
+    def _require(self, handle: SessionHandle, owner: Owner) -> _StateEntry:
+        entry = self._find(handle, owner)
+        if entry is None:
+            raise SessionNotFound
+        return entry
+
+    def _find(self, handle: SessionHandle, owner: Owner) -> _StateEntry | None:
+        cache = self._users.get(owner.user_id)
+        entry = cache.get(handle) if cache is not None else None
+        return entry if entry is not None and entry.owner == owner else None
+
+    def _store(self, handle: SessionHandle, entry: _StateEntry) -> SessionState:
+        """Puts an entry back: measures it again, restarts its idle timer and evicts others if it grew."""
+        user_id = entry.owner.user_id
+        cache = self._users.pop(user_id, None)
+        if cache is None:
+            cache = TTLCache(self._user_max, self._limits.ttl_s, self._clock, getsizeof=_size_of)
+        cache[handle] = entry
+        self._users[user_id] = cache
+        return entry.view(handle)

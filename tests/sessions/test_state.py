@@ -1,0 +1,279 @@
+"""The contract of a session state store: bounded, expiring, and visible to its owner only."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from auth.context import SessionId
+from auth.principal import ClientId, Owner
+from config.errors import SessionNotFound
+from config.paths import new_user_id
+from sessions.session import new_session_id
+from sessions.state import (
+    InProcessSessionStates,
+    SessionHandle,
+    SessionState,
+    SessionStateLimits,
+    SessionStates,
+    handle_for,
+)
+
+ADA = Owner(new_user_id(), ClientId("client"), 0)
+BEN = Owner(new_user_id(), ClientId("client"), 0)
+LIMITS = SessionStateLimits(ttl_s=10, seen_max=4, queries_max=3, total_max=10_000, user_max=1_000)
+
+
+class ManualClock:
+    """A clock that the test advances."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture(params=[InProcessSessionStates])
+def states(request: pytest.FixtureRequest, clock: ManualClock) -> SessionStates:
+    """Every implementation of the store; each must pass the tests below."""
+    store: SessionStates = request.param(LIMITS, clock)
+    return store
+
+
+async def find(states: SessionStates, handle: SessionHandle, owner: Owner) -> SessionState | None:
+    try:
+        return await states.get(handle, owner)
+    except SessionNotFound:
+        return None
+
+
+async def test_state_contains_delivered_items_queries_and_defaults(states: SessionStates) -> None:
+    handle = (await states.create(ADA)).handle
+
+    await states.record(handle, ADA, "galleon", {"notes://1": 3})
+    await states.set_defaults(handle, ADA, {"order_by": "recent"})
+    state = await states.get(handle, ADA)
+
+    assert (dict(state.seen), state.queries, dict(state.defaults)) == (
+        {"notes://1": 3},
+        ("galleon",),
+        {"order_by": "recent"},
+    )
+
+
+async def test_state_is_visible_to_its_owner_only(states: SessionStates) -> None:
+    ada, ben = (await states.create(ADA)).handle, (await states.create(BEN)).handle
+
+    assert await find(states, ada, ADA)
+    assert await find(states, ben, BEN)
+    assert await find(states, ada, BEN) is None
+    assert await find(states, ben, ADA) is None
+
+
+@pytest.mark.parametrize(
+    "other", [ADA._replace(client_id=ClientId("another")), ADA._replace(epoch=1)], ids=["client", "epoch"]
+)
+async def test_another_client_or_epoch_of_the_same_user_is_another_owner(states: SessionStates, other: Owner) -> None:
+    assert await find(states, (await states.create(ADA)).handle, other) is None
+
+
+@pytest.mark.parametrize("text", ["", "unknown", "x" * 5_000])
+async def test_unknown_handle_and_foreign_handle_raise_the_same_error(states: SessionStates, text: str) -> None:
+    foreign = (await states.create(BEN)).handle
+
+    for handle in (SessionHandle(text), foreign):
+        for call in (
+            states.get(handle, ADA),
+            states.record(handle, ADA, "query", {}),
+            states.set_defaults(handle, ADA, {}),
+            states.reset(handle, ADA),
+        ):
+            with pytest.raises(SessionNotFound, match=r"^session not found$"):
+                await call
+
+
+async def test_two_users_with_the_same_session_id_have_separate_states(states: SessionStates) -> None:
+    handle = handle_for(SessionId("the same"))
+    await states.get_or_create(handle, ADA)
+    await states.get_or_create(handle, BEN)
+
+    await states.record(handle, ADA, "galleon", {"notes://1": 1})
+
+    assert (await states.get(handle, ADA)).seen == {"notes://1": 1}
+    assert (await states.get(handle, BEN)).seen == {}
+
+
+async def test_get_or_create_returns_the_existing_state(states: SessionStates) -> None:
+    handle = handle_for(new_session_id())
+    await states.get_or_create(handle, ADA)
+    await states.record(handle, ADA, "galleon", {"notes://1": 1})
+
+    assert (await states.get_or_create(handle, ADA)).seen == {"notes://1": 1}
+    assert (await states.get(handle, ADA)).queries == ("galleon",)
+
+
+def test_handle_does_not_reveal_the_session_id() -> None:
+    session = new_session_id()
+
+    assert handle_for(session) == handle_for(session)
+    assert handle_for(session) != handle_for(new_session_id())
+    assert session[:8] not in handle_for(session)
+
+
+async def test_state_expires_after_its_idle_time(states: SessionStates, clock: ManualClock) -> None:
+    handle = (await states.create(ADA)).handle
+
+    clock.now = 9
+    assert await find(states, handle, ADA)
+    clock.now += 9
+    assert await find(states, handle, ADA)
+    clock.now += 10
+
+    assert await find(states, handle, ADA) is None
+
+
+async def test_access_by_another_owner_does_not_extend_the_idle_time(states: SessionStates, clock: ManualClock) -> None:
+    handle = (await states.create(ADA)).handle
+
+    clock.now = 9
+    assert await find(states, handle, BEN) is None
+    clock.now = 10
+
+    assert await find(states, handle, ADA) is None
+
+
+async def test_oldest_delivered_items_are_dropped_first(states: SessionStates) -> None:
+    handle = (await states.create(ADA)).handle
+
+    for number in range(6):
+        await states.record(handle, ADA, "", {f"notes://{number}": 1})
+
+    assert set((await states.get(handle, ADA)).seen) == {f"notes://{number}" for number in range(2, 6)}
+
+
+async def test_repeated_query_is_listed_once_at_its_latest_position(states: SessionStates) -> None:
+    handle = (await states.create(ADA)).handle
+
+    for query in ("a", "b", "c", "d", "b", ""):
+        await states.record(handle, ADA, query, {})
+
+    assert (await states.get(handle, ADA)).queries == ("c", "d", "b")
+
+
+async def test_reset_clears_everything_but_the_handle(states: SessionStates) -> None:
+    handle = (await states.create(ADA)).handle
+    await states.record(handle, ADA, "galleon", {"notes://1": 1})
+    await states.set_defaults(handle, ADA, {"order_by": "recent"})
+
+    before = await states.reset(handle, ADA)
+
+    assert (len(before.seen), before.queries) == (1, ("galleon",))
+    empty = await states.get(handle, ADA)
+    assert (dict(empty.seen), empty.queries, dict(empty.defaults)) == ({}, (), {})
+
+
+async def test_delete_removes_one_state_and_keeps_the_others(states: SessionStates) -> None:
+    handle, other, ben = [(await states.create(owner)).handle for owner in (ADA, ADA, BEN)]
+
+    await states.delete(handle, ADA)
+
+    assert await find(states, handle, ADA) is None
+    assert await find(states, other, ADA)
+    assert await find(states, ben, BEN)
+
+
+async def test_delete_ignores_unknown_and_foreign_handles(states: SessionStates) -> None:
+    ben = (await states.create(BEN)).handle
+
+    for handle in (SessionHandle("unknown"), ben):
+        await states.delete(handle, ADA)
+
+    assert await find(states, ben, BEN)
+
+
+async def test_deleted_state_no_longer_counts_towards_the_size() -> None:
+    states = InProcessSessionStates(LIMITS)
+    handles = [(await states.create(ADA)).handle for _ in range(2)]
+    both = states.size
+
+    await states.delete(handles[0], ADA)
+    assert 0 < states.size < both
+    await states.delete(handles[1], ADA)
+    assert states.size == 0
+
+
+async def test_twenty_thousand_sessions_of_one_user_evict_only_that_users_sessions() -> None:
+    states = InProcessSessionStates(LIMITS)
+    ben = (await states.create(BEN)).handle
+
+    handles = [(await states.create(ADA)).handle for _ in range(20_000)]
+
+    assert states.size <= LIMITS.user_max + 10
+    assert await find(states, ben, BEN)
+    assert await find(states, handles[-1], ADA)
+    assert await find(states, handles[0], ADA) is None
+
+
+async def test_at_the_total_limit_the_least_recently_active_user_is_evicted() -> None:
+    states = InProcessSessionStates(replace(LIMITS, total_max=100, user_max=50))
+    owners = [Owner(new_user_id(), ClientId("client"), 0) for _ in range(100)]
+
+    handles = [(await states.create(owner)).handle for owner in owners]
+
+    assert states.size <= 100
+    assert await find(states, handles[-1], owners[-1])
+    assert await find(states, handles[0], owners[0]) is None
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(("create", "record", "set_defaults", "delete", "wait")), st.booleans(), st.integers(0, 30)
+    ),
+    max_size=60,
+)
+
+
+@given(STEPS, st.integers(1_000, 1_200))
+async def test_limits_hold_for_any_sequence_of_calls(steps: list[tuple[str, bool, int]], total: int) -> None:
+    clock = ManualClock()
+    states = InProcessSessionStates(replace(LIMITS, total_max=total // 20, user_max=30), clock)
+    created: list[tuple[SessionHandle, Owner]] = []
+
+    for action, is_ada, number in steps:
+        await _run_step(states, clock, created, action, ADA if is_ada else BEN, number)
+        assert states.size <= total // 20
+
+
+async def _run_step(
+    states: InProcessSessionStates,
+    clock: ManualClock,
+    created: list[tuple[SessionHandle, Owner]],
+    action: str,
+    owner: Owner,
+    number: int,
+) -> None:
+    if action == "wait":
+        clock.now += number
+    elif action == "create" or not created:
+        created.append(((await states.create(owner)).handle, owner))
+    else:
+        handle, creator = created[number % len(created)]
+        if await find(states, handle, creator) is None:
+            return
+        items: Mapping[str, Any] = {f"notes://{n}": 1 for n in range(number)}
+        if action == "record":
+            await states.record(handle, creator, str(number), items)
+            assert len((await states.get(handle, creator)).seen) <= LIMITS.seen_max
+        elif action == "delete":
+            await states.delete(handle, creator)
+        else:
+            await states.set_defaults(handle, creator, {"max_tokens": number})

@@ -11,9 +11,9 @@ from loguru import logger
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from aggregator.answers import SourceReport
 from aggregator.breaker import Breaker
 from aggregator.merge import Candidate
+from aggregator.responses import SourceReport
 from auth.context import RequestContext
 from config.errors import FlorilegiumError, InvalidParams, SourceTimeout
 from sources.items import ResultItem

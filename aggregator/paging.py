@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from aggregator.habits import Dedupe
+from aggregator.defaults import Dedupe
 from aggregator.ranking import Place, Ranking
 
 

@@ -7,7 +7,7 @@ from urllib.parse import unquote
 from msgspec import Meta, Struct
 from msgspec.structs import fields, replace
 
-from aggregator.habits import habits_of, session_context
+from aggregator.defaults import habits_of, session_context
 from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
 from sessions.state import SessionStates

@@ -9,21 +9,21 @@ import msgspec
 from msgspec import UNSET, Meta, Struct
 from msgspec.structs import replace
 
-from aggregator.answers import Explanation, HitExplanation, KnowledgeAnswer, KnowledgeItem, SourceReport
 from aggregator.breaker import Breaker
+from aggregator.defaults import Dedupe, habits_of, with_habits
 from aggregator.fanout import Fanout, Inquiry
 from aggregator.filters import choose_sources, read_inquiries
-from aggregator.habits import Dedupe, habits_of, with_habits
 from aggregator.merge import Fairness
 from aggregator.paging import Choice, Span, choose, compose_page, examine, is_seen
 from aggregator.ranking import Place, Ranking
+from aggregator.responses import Explanation, HitExplanation, KnowledgeAnswer, KnowledgeItem, SourceReport
 from auth.context import RequestContext
 from config.errors import SessionNotFound, StorageError, Unavailable
 from config.settings import Settings
 from sessions.state import SessionHandle, SessionState, SessionStates, handle_for
 from sources.items import ResultItem
 from sources.query import ParsedQuery, Term
-from sources.searching import LIMIT_MAX, OFFSET_MAX, read_query
+from sources.search.arguments import LIMIT_MAX, OFFSET_MAX, read_query
 from sources.source import Source
 from sources.storage.contract import Libraries, Library
 

@@ -19,13 +19,13 @@ from aggregator.merge import Candidate, Fairness
 from auth.context import RequestContext
 from bench.measures import ndcg
 from bench.quality.collection import ANSWERS, KINDS, Collection, Query, read_collection
-from bench.quality.seed_scores import Scale, scale_as_written, scale_rounded, seed_order
+from bench.quality.minmax_scores import Scale, scale_as_written, scale_rounded, seed_order
 from bench.quality.shelves import Names, store
 from bench.reading_desk import open_desk
 from config.settings import Settings
 from sources.registry import load_sources
-from sources.scoring import scale_to_range
-from sources.searching import read_query
+from sources.search.arguments import read_query
+from sources.search.scoring import scale_to_range
 from sources.source import Source
 from sources.storage.contract import Library
 

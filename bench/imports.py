@@ -30,13 +30,13 @@ from bench.reading_desk import user_id_of
 from config.paths import DataRoot
 from config.settings import Settings
 from sources.drafts import ConversationDraft, MessageDraft, NoteDraft
-from sources.importers.arrivals import Arrival, ConversationArrival, Mark, NoteArrival
-from sources.importers.importer import Found, Importer, Limits, Progress
-from sources.importers.intake import Meter, take_all
+from sources.importers.engine.import_runner import Meter, take_all
+from sources.importers.engine.imported_items import Arrival, ConversationArrival, Mark, NoteArrival
+from sources.importers.engine.importer import Found, Importer, Limits, Progress
 from sources.storage.sqlite import SqliteLibraries
-from sources.storage.sqlite.index import TextIndex, drain
-from sources.storage.sqlite.migrations import migrate
+from sources.storage.sqlite.index.text_index import TextIndex, drain
 from sources.storage.sqlite.schema.chacha import CHACHA, CHATS_INDEX, NOTES_INDEX
+from sources.storage.sqlite.schema.migrations import migrate
 
 NOTE_WORDS = 120
 MESSAGE_WORDS = 40

@@ -27,7 +27,13 @@ _PREFIX = "florilegium-bench-library-"
 _STALE_S = 86_400
 _ROOT = Path(__file__).parents[1]
 # What decides how a given library is written to disk.
-_DECIDING = ("bench/library.py", "bench/prose.py", "sources/segment.py", "sources/chunking.py", "sources/storage")
+_DECIDING = (
+    "bench/library.py",
+    "bench/prose.py",
+    "sources/text/segmentation.py",
+    "sources/text/chunking.py",
+    "sources/storage",
+)
 
 
 class Sizes(Struct, frozen=True):

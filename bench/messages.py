@@ -34,10 +34,10 @@ from bench.sources import percentile
 from bench.wires import MODERN, ToolCall
 from config.settings import Settings
 from server.app import build_app
+from server.compat.letta.recall import NOTHING_FOUND, SEPARATOR
 from server.lifespan import open_runtime
 from server.metrics import Metrics
 from server.serving import run
-from sources.conversations.recall import NOTHING_FOUND, SEPARATOR
 from sources.storage.contract import ExactSearch, Library, MessageSearch
 
 T = TypeVar("T")

@@ -9,7 +9,7 @@ from typing import Any
 
 import aiosqlite
 
-from sources.storage.sqlite.connection import JobConnection
+from sources.storage.sqlite.connection.connection import JobConnection
 
 _FOUND = "m.uuid, m.content, c.uuid, c.title, m.sender, m.role, m.id, m.created_at, m.metadata"
 _SNIPPET = "snippet(exact_index, 0, '<mark>', '</mark>', '…', 20)"

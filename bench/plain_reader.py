@@ -21,8 +21,8 @@ from msgspec.structs import replace
 from bench.plain_search import STATEMENTS, Statement
 from bench.sources import LIMIT
 from config.settings import Settings
-from sources.searching import read_query
-from sources.storage.sqlite.match import match_text
+from sources.search.arguments import read_query
+from sources.storage.sqlite.search.match_expression import match_text
 
 # Titles stand in the index of the messages, under numbers below zero: the index passes by everything else.
 _TITLES = """

@@ -10,15 +10,15 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from config.errors import FlorilegiumError, NotFound
 from config.logging import current_request_id
-from server.doors.http import HttpDoor
-from server.doors.websocket import WebSocketDoor
-from server.doors.wishes import MCP_PATH
 from server.metrics import Metrics
 from server.middleware import RequestLine
 from server.operations import Operations
-from server.rest.refusals import MethodNotAllowed, refuse
+from server.rest.errors import MethodNotAllowed, refuse
 from server.rest.routes import rest_routes
 from server.runtime import Runtime
+from server.transports.http import HttpDoor
+from server.transports.request_options import MCP_PATH
+from server.transports.websocket import WebSocketDoor
 
 TICKET_PATH = "/mcp/ticket"
 

@@ -22,9 +22,9 @@ from auth.context import RequestContext
 from config.errors import DiskFull, FlorilegiumError, NotFound, StorageError, Unavailable
 from config.paths import DataRoot, UserId
 from config.settings import Settings
-from sources.importers.finding import find
-from sources.importers.importer import Found, Importer
-from sources.importers.intake import Finding, Meter, Summary, limits_of, take_all
+from sources.importers.engine.discovery import find
+from sources.importers.engine.import_runner import Finding, Meter, Summary, limits_of, take_all
+from sources.importers.engine.importer import Found, Importer
 from sources.storage.contract import Libraries
 
 State = Literal["running", "done", "cancelled", "failed"]

@@ -18,15 +18,10 @@ from auth.tokens import JwtVerifier
 from config.errors import StorageError
 from config.paths import DataRoot
 from config.settings import Settings
-from server.doors.origin import OriginGuard
-from server.doors.presence import Presence
+from server.compat.agentchatbus.tools import add_bus
+from server.compat.conversation_memory.tools import add_memory
+from server.compat.letta.tools import add_letta
 from server.import_jobs import open_jobs
-from server.knowledge.aggregate import add_aggregate
-from server.knowledge.bus import add_bus
-from server.knowledge.catalog import add_knowledge
-from server.knowledge.letta import add_letta
-from server.knowledge.memory import add_memory
-from server.knowledge.writing import add_writing
 from server.profiles import profiles_of
 from server.protocol.catalog import Catalog
 from server.protocol.dispatcher import Dispatcher, Observer, Offer
@@ -34,6 +29,11 @@ from server.protocol.legacy_sessions import LegacySessions
 from server.protocol.sealing import Sealer
 from server.runtime import Knowledge, Runtime
 from server.server_info import server_info
+from server.tools.aggregate import add_aggregate
+from server.tools.catalog import add_knowledge
+from server.tools.writing import add_writing
+from server.transports.open_streams import Presence
+from server.transports.origin import OriginGuard
 from server.version import VERSION
 from sessions.state import InProcessSessionStates, SessionStateLimits
 from sessions.store import InProcessSessionStore

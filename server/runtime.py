@@ -12,11 +12,11 @@ from auth.registry import Registry
 from auth.tickets import Tickets
 from config.paths import DataRoot
 from config.settings import Settings
-from server.doors.origin import OriginGuard
-from server.doors.presence import Presence
 from server.import_jobs import ImportJobs
 from server.protocol.dispatcher import Dispatcher
 from server.protocol.legacy_sessions import LegacySessions
+from server.transports.open_streams import Presence
+from server.transports.origin import OriginGuard
 from sessions.state import SessionStates
 from sources.source import Source
 from sources.storage.contract import Libraries

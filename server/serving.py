@@ -12,8 +12,8 @@ from starlette.types import ASGIApp
 
 from config.errors import ConfigurationError
 from config.settings import Settings
-from server.doors.bounded_http import bounded_http
-from server.doors.presence import Presence
+from server.transports.bounded_http import bounded_http
+from server.transports.open_streams import Presence
 
 
 class Server(uvicorn.Server):

@@ -7,14 +7,14 @@ from msgspec.structs import replace
 
 from auth.context import RequestContext
 from config.errors import NotFound
-from sources.answering import meta_of
-from sources.documents import Document, document_of, read_document
 from sources.items import GetResponse, Loc, ResultItem, uri_of
 from sources.library_source import LibrarySource, Wording
 from sources.preferences import preferences_of
+from sources.reading.documents import Document, document_of, read_document
+from sources.reading.responses import meta_of
+from sources.reading.retrieval import make_plan
 from sources.records import Character, Hit, Page
-from sources.retrieval import make_plan
-from sources.searching import (
+from sources.search.arguments import (
     Narrowing,
     Question,
     SearchArguments,
@@ -24,7 +24,7 @@ from sources.searching import (
     read_question,
     result_item,
 )
-from sources.snippet import Highlighter
+from sources.search.snippets import Highlighter
 from sources.source import Entry, Matches, Reading, entry_page, number_of
 from sources.storage.contract import Library
 

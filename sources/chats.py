@@ -8,15 +8,15 @@ from msgspec.structs import replace
 
 from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
-from sources.answering import compose, content_room, meta_of
-from sources.cursors import Position, read_cursor
-from sources.documents import Anchored, read_snippet
 from sources.items import Anchor, GetResponse, Loc, Mode, Pages, ResultItem, uri_of
 from sources.library_source import LibrarySource, Wording
 from sources.preferences import preferences_of
+from sources.reading.cursors import Position, read_cursor
+from sources.reading.documents import Anchored, read_snippet
+from sources.reading.responses import compose, content_room, meta_of
+from sources.reading.retrieval import Passage, Plan, Room, make_plan, take_around, take_forward
 from sources.records import Conversation, Hit, Message, Page
-from sources.retrieval import Passage, Plan, Room, make_plan, take_around, take_forward
-from sources.searching import (
+from sources.search.arguments import (
     Narrowing,
     Question,
     SearchArguments,
@@ -27,10 +27,10 @@ from sources.searching import (
     read_question,
     result_item,
 )
-from sources.snippet import Highlighter
+from sources.search.snippets import Highlighter
 from sources.source import Entry, Matches, Reading, SourceResource, entry_page
 from sources.storage.contract import Library, Search
-from sources.tokens import json_text
+from sources.text.tokens import json_text
 
 PAGE_SIZE = 50
 # Of a message's attachments and citations; larger ones are named but not told.

@@ -10,15 +10,15 @@ from msgspec.structs import replace
 
 from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
-from sources.answering import content_room, meta_of
-from sources.cursors import START, Position, read_cursor, write_cursor
-from sources.documents import Anchored, chunk_passages, passage_at, read_on, read_passages, read_snippet
 from sources.items import Anchor, GetResponse, Loc, ResultItem, uri_of
 from sources.library_source import LibrarySource, Wording
 from sources.preferences import preferences_of
+from sources.reading.cursors import START, Position, read_cursor, write_cursor
+from sources.reading.documents import Anchored, chunk_passages, passage_at, read_on, read_passages, read_snippet
+from sources.reading.responses import content_room, meta_of
+from sources.reading.retrieval import Passage, Plan, make_plan
 from sources.records import Chunk, Hit, MediaItem, Page, Segment
-from sources.retrieval import Passage, Plan, make_plan
-from sources.searching import (
+from sources.search.arguments import (
     Narrowing,
     Question,
     SearchArguments,
@@ -29,11 +29,11 @@ from sources.searching import (
     read_question,
     result_item,
 )
-from sources.snippet import Highlighter
+from sources.search.snippets import Highlighter
 from sources.source import Entry, Matches, Reading, SourceResource, SourceTool, entry_page, number_of
 from sources.storage.contract import Library, Search
-from sources.tokens import Scale
-from sources.transcripts import Format, Transcript, render
+from sources.text.tokens import Scale
+from sources.text.transcripts import Format, Transcript, render
 
 # Beyond a cut its border is looked for, so a little more than fits is fetched.
 _LOOKAHEAD_CHARS = 256

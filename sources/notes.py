@@ -5,14 +5,14 @@ from typing import Annotated
 from msgspec import Meta
 
 from auth.context import RequestContext
-from sources.answering import meta_of
-from sources.documents import Document, read_document
 from sources.items import GetResponse, Loc, ResultItem, uri_of
 from sources.library_source import LibrarySource, Wording
 from sources.preferences import preferences_of
+from sources.reading.documents import Document, read_document
+from sources.reading.responses import meta_of
+from sources.reading.retrieval import make_plan
 from sources.records import Hit, Page
-from sources.retrieval import make_plan
-from sources.searching import (
+from sources.search.arguments import (
     Narrowing,
     Question,
     SearchArguments,
@@ -22,7 +22,7 @@ from sources.searching import (
     read_question,
     result_item,
 )
-from sources.snippet import Highlighter
+from sources.search.snippets import Highlighter
 from sources.source import Entry, Matches, Reading, entry_page
 from sources.storage.contract import Library
 

@@ -78,7 +78,7 @@ def test_any_exception_is_caught_in_outermost_handlers_only() -> None:
         if isinstance(node, ast.ExceptHandler) and (node.type is None or ast.unparse(node.type) == "Exception")
     }
     assert catching == {
-        "server/doors/http.py",  # one HTTP request
+        "server/transports/http.py",  # one HTTP request
         "server/middleware.py",  # whatever no route foresaw
         "server/protocol/connection.py",  # one request of a lasting connection
         "server/protocol/dispatcher.py",  # one tool
@@ -142,8 +142,7 @@ def test_no_tracked_file_names_a_machine_path_or_a_registry() -> None:
 
 
 def test_stdio_starts_without_the_web_stack() -> None:
-    script = (
-        "import sys, server.doors.stdio, server.lifespan; print(*sorted({m.partition('.')[0] for m in sys.modules}))"
-    )
+    loading = "import sys, server.transports.stdio, server.lifespan"
+    script = f"{loading}; print(*sorted({{m.partition('.')[0] for m in sys.modules}}))"
     loaded = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert not {"starlette", "uvicorn", "jwt", "prometheus_client", "cryptography", "lxml"} & set(loaded.split())

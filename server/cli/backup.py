@@ -11,7 +11,7 @@ from config.paths import UserId
 from server.cli.control import administer, data_root
 from server.cli.options import Given, SettingsCommand, json_option, setting_options
 from server.cli.output import counted, instant, print_json
-from sources.storage.sqlite.backups import Backup, back_up
+from sources.storage.sqlite.maintenance.backups import Backup, back_up
 
 
 @click.command(cls=SettingsCommand)

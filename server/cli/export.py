@@ -10,8 +10,8 @@ from config.settings import Settings
 from server.cli.local import open_local, user_option
 from server.cli.options import Given, SettingsCommand, json_option, setting_options
 from server.cli.output import counted, print_json
-from sources.exporting.export import export_library
-from sources.exporting.lines import Manifest
+from sources.exporters.export import export_library
+from sources.exporters.lines import Manifest
 
 
 @click.command(cls=SettingsCommand)

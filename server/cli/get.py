@@ -16,7 +16,7 @@ from server.cli.output import print_json
 from server.cli.paint import Marker, clock, dim, harmless, say, source_style
 from server.lifespan import build_knowledge
 from sources.items import GetResponse
-from sources.searching import read_query
+from sources.search.arguments import read_query
 
 _MODES = ("snippet", "chunk", "chunk_with_siblings", "full")
 _TIME = re.compile(r"(?:(?:(\d{1,3}):)?(\d{1,4}):)?(\d{1,6})", re.ASCII)

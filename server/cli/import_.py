@@ -14,8 +14,8 @@ from server.cli.meter import shown
 from server.cli.options import Given, SettingsCommand, json_option, setting_options
 from server.cli.output import print_json
 from server.cli.paint import dim, harmless, say
-from sources.importers.finding import find
-from sources.importers.intake import OUTCOMES, Finding, Meter, Summary, limits_of, take_all
+from sources.importers.engine.discovery import find
+from sources.importers.engine.import_runner import OUTCOMES, Finding, Meter, Summary, limits_of, take_all
 from sources.importers.registry import importers
 
 _ASKED_FOR = OUTCOMES[:3]

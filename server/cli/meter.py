@@ -13,7 +13,7 @@ import click
 
 from server.cli.output import counted
 from server.cli.paint import clock, dim, harmless, say, terminal_columns, wants_colour
-from sources.importers.intake import Meter
+from sources.importers.engine.import_runner import Meter
 
 _BAR_CELLS = 24
 _EIGHTHS = " ▏▎▍▌▋▊▉"

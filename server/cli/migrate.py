@@ -10,8 +10,8 @@ from config.settings import Settings
 from server.cli.control import administer, data_root
 from server.cli.options import Given, SettingsCommand, json_option, setting_options
 from server.cli.output import print_json, print_table
-from sources.storage.sqlite.pool import engine_of
-from sources.storage.sqlite.upkeep import Standing, standings, upgrade
+from sources.storage.sqlite.connection.pool import engine_of
+from sources.storage.sqlite.maintenance.maintenance import Standing, standings, upgrade
 
 
 class _Owned(Struct, frozen=True):

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from sources.query import ParsedQuery
-from sources.snippet import LENGTH_MAX, Highlighter
+from sources.search.snippets import LENGTH_MAX, Highlighter
 
 _WIDTH_MAX = 100
 _INDENT = "   "

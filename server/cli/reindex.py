@@ -10,9 +10,9 @@ from server.cli.control import data_root
 from server.cli.local import open_local, user_option
 from server.cli.options import Given, SettingsCommand, json_option, setting_options
 from server.cli.output import counted, print_json
-from sources.storage.sqlite.pool import engine_of
-from sources.storage.sqlite.upkeep import reindex as reindex_file
-from sources.storage.sqlite.upkeep import standings
+from sources.storage.sqlite.connection.pool import engine_of
+from sources.storage.sqlite.maintenance.maintenance import reindex as reindex_file
+from sources.storage.sqlite.maintenance.maintenance import standings
 
 
 @click.command(cls=SettingsCommand)

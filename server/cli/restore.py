@@ -9,8 +9,8 @@ from server.cli.backup import contents
 from server.cli.control import data_root
 from server.cli.options import Given, SettingsCommand, json_option, setting_options
 from server.cli.output import print_json
-from sources.storage.sqlite.backups import restore as put_back
-from sources.storage.sqlite.backups import verify as verify_backup
+from sources.storage.sqlite.maintenance.backups import restore as put_back
+from sources.storage.sqlite.maintenance.backups import verify as verify_backup
 
 
 @click.command(cls=SettingsCommand)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import click
 
-from aggregator.answers import KnowledgeAnswer, KnowledgeItem
+from aggregator.responses import KnowledgeAnswer, KnowledgeItem
 from aggregator.search import KnowledgeSearch
 from config.settings import Settings
 from server.cli.local import demo_option, demo_settings, fill_demo, open_local, user_option
@@ -13,7 +13,7 @@ from server.cli.options import Given, SettingsCommand, json_option, setting_opti
 from server.cli.output import print_json
 from server.cli.paint import Marker, clock, dim, harmless, say, source_style
 from server.lifespan import build_knowledge
-from sources.searching import read_query
+from sources.search.arguments import read_query
 
 _LIMIT = 10
 

@@ -12,9 +12,9 @@ from config.loading import CLIENT_TOKEN_VARIABLE
 from config.settings import Settings
 from server.cli.local import local_user
 from server.cli.options import Given, SettingsCommand, setting_options
-from server.doors.stdio import serve_stdio
 from server.lifespan import open_runtime
 from server.profiles import PROFILE_NAMES
+from server.transports.stdio import serve_stdio
 
 
 @click.command(cls=SettingsCommand)
@@ -54,7 +54,7 @@ async def _serve(settings: Settings, user_name: str | None, profile: str | None)
 
 
 async def _pass_on(settings: Settings, url: str, token: str, insecure: bool) -> bool:
-    from server.doors.remote import Remote, bridge  # noqa: PLC0415 - a local server needs no WebSocket client
+    from server.transports.bridge import Remote, bridge  # noqa: PLC0415 - a local server needs no WebSocket client
 
     return await bridge(Remote.at(url, token, allow_insecure=insecure), settings)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from aggregator.habits import read_config
+from aggregator.defaults import read_config
 from auth.context import RequestContext
 from config.errors import InvalidParams, InvalidRequest, VersionUnsupported
 from server.protocol.call import DEFAULT, LOG_LEVELS, Call, Client, Peer

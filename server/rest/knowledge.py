@@ -6,8 +6,8 @@ from typing import Annotated, Any
 from msgspec import Meta
 from msgspec.structs import fields
 
-from aggregator.answers import KnowledgeAnswer
 from aggregator.filters import filter_names
+from aggregator.responses import KnowledgeAnswer
 from aggregator.retrieval import KnowledgeGet
 from aggregator.search import KnowledgeSearch
 from auth.context import RequestContext

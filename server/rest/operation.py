@@ -14,8 +14,8 @@ from auth.context import RequestContext
 from auth.principal import READ
 from config.errors import InvalidParams
 from server.protocol.schema import input_schema
+from server.rest.errors import PLAIN, Envelope
 from server.rest.forms import Form
-from server.rest.refusals import PLAIN, Envelope
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 Place = Literal["path", "query", "header", "body"]

@@ -14,12 +14,12 @@ from starlette.types import Receive, Scope, Send
 from auth.authenticator import as_bearer
 from config.errors import FlorilegiumError, Unauthenticated
 from config.settings import Settings
-from server.doors.headers import AUTHORIZATION, Headers
-from server.rest.door import admit, answer_with, carry_out, check_method, read_input
+from server.rest.errors import refusal_headers, refuse
+from server.rest.handler import admit, answer_with, carry_out, check_method, read_input
+from server.rest.html import item_page, message_page
 from server.rest.knowledge import ItemRequest, read_item
-from server.rest.pages import item_page, message_page
-from server.rest.refusals import refusal_headers, refuse
 from server.runtime import Runtime
+from server.transports.headers import AUTHORIZATION, Headers
 
 PERMALINK = "/items/{source}/{id:path}"
 _HOW_TO_SIGN_IN = (

@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from server.rest.pages import html_page
+from server.rest.html import html_page
 
 _METHODS = ("get", "post", "put", "patch", "delete")
 _REF_PREFIX = "#/components/schemas/"

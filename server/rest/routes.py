@@ -12,25 +12,25 @@ from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import Receive, Scope, Send
 
 from config.errors import NotFound
-from server.doors.headers import Headers
-from server.rest.archives import archive_operations
-from server.rest.bus import bus_operations, health
-from server.rest.chat import chat_operations
-from server.rest.completions import completion_operations
-from server.rest.conversation_refusals import CONVERSATION_ENVELOPE
-from server.rest.conversations import conversation_operations
-from server.rest.door import RestDoor, answer_if_changed
+from server.compat.agentchatbus.routes import bus_operations, health
+from server.compat.agentkit.archives import archive_operations
+from server.compat.agentkit.chat.completions import completion_operations
+from server.compat.agentkit.chat.routes import chat_operations
+from server.compat.agentkit.conversations import conversation_operations
+from server.compat.agentkit.errors import CONVERSATION_ENVELOPE
+from server.compat.agentkit.namespaces import namespace_operations
+from server.compat.agentkit.recording import recording_operations
+from server.rest.errors import PLAIN, Envelope, refuse
+from server.rest.handler import RestDoor, answer_if_changed
+from server.rest.html import STYLE_PATH, front_page
 from server.rest.imports import import_operations
 from server.rest.knowledge import knowledge_operations
-from server.rest.namespaces import namespace_operations
 from server.rest.openapi import openapi_document
 from server.rest.operation import Operation
-from server.rest.pages import STYLE_PATH, front_page
 from server.rest.permalink import PERMALINK, ItemPage
-from server.rest.recording import recording_operations
 from server.rest.reference_page import reference_page
-from server.rest.refusals import PLAIN, Envelope, refuse
 from server.runtime import Runtime
+from server.transports.headers import Headers
 from server.version import VERSION
 
 _FRONT = {

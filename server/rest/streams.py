@@ -10,8 +10,8 @@ from starlette.responses import StreamingResponse
 from auth.context import RequestContext
 from auth.principal import Principal
 from config.errors import Unavailable
-from server.doors.presence import Presence
 from server.runtime import Runtime
+from server.transports.open_streams import Presence
 
 
 async def stream(

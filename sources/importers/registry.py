@@ -8,7 +8,7 @@ from functools import cache
 from importlib import import_module
 
 from config.errors import InvalidParams
-from sources.importers.importer import Importer, Sight
+from sources.importers.engine.importer import Importer, Sight
 
 # Of two that are equally sure of a file, the one that stands first reads it.
 FORMATS: tuple[str, ...] = (
@@ -53,6 +53,6 @@ def recognise(sight: Sight, offered: Sequence[Importer]) -> Importer | None:
 
 
 def _load(name: str) -> Importer:
-    importer = import_module(f"sources.importers.{name}").IMPORTER
+    importer = import_module(f"sources.importers.formats.{name}").IMPORTER
     assert isinstance(importer, Importer)
     return importer

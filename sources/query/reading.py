@@ -7,7 +7,7 @@ from msgspec import Struct
 from sources.query.expression import Expression, Phrase, Word, render
 from sources.query.lexer import Chunk, Quoted
 from sources.query.words import Loose, beginning, literal, loose, quotation
-from sources.segment import RUN, stem
+from sources.text.segmentation import RUN, stem
 
 
 class QueryLimits(Struct, frozen=True):

@@ -8,7 +8,7 @@ from math import ceil
 from msgspec import Struct
 
 from sources.query.expression import Phrase, Prefix, Word
-from sources.segment import RUN, STOPWORDS, camel_parts, fold, pairs, runs, stem, tokens, units, words
+from sources.text.segmentation import RUN, STOPWORDS, camel_parts, fold, pairs, runs, stem, tokens, units, words
 
 _VERSION = re.compile(r"v?(\d+(?:\.\d+)+)", re.IGNORECASE)
 _WEB_ADDRESS = re.compile(r"(?:[a-z][a-z0-9+.-]*://(?:www\.)?|www\.)", re.IGNORECASE)

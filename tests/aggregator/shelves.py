@@ -8,8 +8,8 @@ from typing import Any, NoReturn
 
 from msgspec import Struct
 
-from aggregator.answers import KnowledgeAnswer
 from aggregator.breaker import Breaker
+from aggregator.responses import KnowledgeAnswer
 from aggregator.search import Aggregator, KnowledgeSearch
 from auth.context import RequestContext, SessionId, build_context
 from config.errors import StorageError
@@ -19,7 +19,7 @@ from sessions.state import InProcessSessionStates, SessionStateLimits
 from sources.items import GetResponse, ResultItem, SearchResponse
 from sources.query import ParsedQuery
 from sources.records import Page
-from sources.searching import SearchArguments
+from sources.search.arguments import SearchArguments
 from sources.source import Entry, Matches, Reading, SourceResource, SourceTool, as_matches
 from sources.storage.contract import (
     Bookmarks,

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from aggregator.answers import KnowledgeAnswer
+from aggregator.responses import KnowledgeAnswer
 from aggregator.search import KnowledgeSearch
 from server.lifespan import build_knowledge
 from tests.sources.reading_room import Room, open_room

@@ -29,7 +29,7 @@ from bench.cross_source import (
     unjustified,
 )
 from bench.quality.collection import ANSWERS, KINDS, BadCollection, Query, read_collection
-from bench.quality.seed_scores import scale_as_written, scale_rounded
+from bench.quality.minmax_scores import scale_as_written, scale_rounded
 
 ROOT = Path(__file__).parents[2]
 NUMBER = r"-?[01]\.[0-9]{4}"

@@ -1,4 +1,4 @@
-"""What a seed document promises, in our own words, and the tests that hold us to it."""
+"""The promises of each design we are compatible with, and the tests that verify them."""
 
 from msgspec import Struct
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from tests.compatibility import seed_000, seed_001, seed_001_chat, seed_002, seed_003, seed_004
 from tests.compatibility.manifest import Promise
+from tests.compatibility.manifests import agentchatbus, agentkit, agentkit_chat, conversation_memory, letta, tldw
 
 
-class Seed(Struct, frozen=True):
+class Design(Struct, frozen=True):
     """A design, what it is called and what its promises are about."""
 
     title: str
@@ -18,34 +18,34 @@ class Seed(Struct, frozen=True):
     promises: Sequence[Promise]
 
 
-SEEDS: Mapping[str, Seed] = {
-    "000": Seed(
+DESIGNS: Mapping[str, Design] = {
+    "letta": Design(
         "Conversation search (Letta)",
         "The tool `conversation_search`, in profile `letta` at `/mcp/letta` and in `full`.",
-        seed_000.PROMISES,
+        letta.PROMISES,
     ),
-    "001": Seed(
+    "agentkit": Design(
         "Conversation Persistence",
         "The conversations API over REST, the chat that fills it, export and import. See `docs/rest.md` and "
         "`docs/chat.md`.",
-        (*seed_001.PROMISES, *seed_001_chat.PROMISES),
+        (*agentkit.PROMISES, *agentkit_chat.PROMISES),
     ),
-    "002": Seed(
+    "agentchatbus": Design(
         "Message search",
         "The tool `msg_search`, in profile `bus` at `/mcp/bus` and in `full`; `GET /api/search`, and the bus that "
         "fills it.",
-        seed_002.PROMISES,
+        agentchatbus.PROMISES,
     ),
-    "003": Seed(
+    "tldw": Design(
         "MCP Context Search and Retrieval (FTS-first), v0.1",
         "Every tool, argument, default and field of the design is there.",
-        seed_003.PROMISES,
+        tldw.PROMISES,
     ),
-    "004": Seed(
+    "conversation_memory": Design(
         "Layered memory",
         "`search`, `get_observations` and `read` in profile `memory` at `/mcp/memory`; in `full` they are "
         "`memory_search`, `memory_get_observations` and `memory_read`. See `docs/memory.md`.",
-        seed_004.PROMISES,
+        conversation_memory.PROMISES,
     ),
 }
 
@@ -60,20 +60,20 @@ Written by `make docs` from the manifests in `tests/compatibility/`. A promise w
 """
 
 
-def compatibility_markdown(seeds: Mapping[str, Seed]) -> str:
-    return "\n".join([_HEAD, *(line for number, seed in seeds.items() for line in _section(number, seed))])
+def compatibility_markdown(designs: Mapping[str, Design]) -> str:
+    return "\n".join([_HEAD, *(line for number, design in designs.items() for line in _section(number, design))])
 
 
-def _section(number: str, seed: Seed) -> Iterator[str]:
-    yield f"## {number}: {seed.title}"
+def _section(number: str, design: Design) -> Iterator[str]:
+    yield f"## {number}: {design.title}"
     yield ""
-    yield seed.about
+    yield design.about
     yield ""
-    yield from _differences(seed.promises)
+    yield from _differences(design.promises)
     yield "<details>"
-    yield f"<summary>All {len(seed.promises)} promises, and the tests that keep them</summary>"
+    yield f"<summary>All {len(design.promises)} promises, and the tests that keep them</summary>"
     yield ""
-    for promise in seed.promises:
+    for promise in design.promises:
         yield f"- `{promise.id}` {promise.says}"
         yield from (f"  - `{test}`" for test in promise.tests)
     yield ""
@@ -96,4 +96,4 @@ def _cell(text: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(compatibility_markdown(SEEDS))
+    sys.stdout.write(compatibility_markdown(DESIGNS))

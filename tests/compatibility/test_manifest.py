@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 
 from tests.compatibility.manifest import Promise
-from tests.compatibility.page import SEEDS, Seed, compatibility_markdown
+from tests.compatibility.page import DESIGNS, Design, compatibility_markdown
 
 ROOT = Path(__file__).parents[2]
-PROMISES = tuple(promise for seed in SEEDS.values() for promise in seed.promises)
+PROMISES = tuple(promise for design in DESIGNS.values() for promise in design.promises)
 # Whatever is tested in these, a design promised it: they are about nothing else.
 KEEPING = (
-    "tests/compatibility/test_seed_003.py",
-    "tests/server/knowledge/test_letta.py",
-    "tests/server/knowledge/test_msg_search.py",
-    "tests/server/rest/test_bus.py",
-    "tests/server/rest/test_bus_search.py",
-    "tests/server/rest/test_namespaces.py",
-    "tests/sources/conversations/test_recall.py",
+    "tests/compatibility/test_tldw.py",
+    "tests/server/compat/letta/test_tools.py",
+    "tests/server/tools/test_msg_search.py",
+    "tests/server/compat/agentchatbus/test_routes.py",
+    "tests/server/compat/agentchatbus/test_search.py",
+    "tests/server/compat/agentkit/test_namespaces.py",
+    "tests/server/compat/letta/test_recall.py",
 )
 
 
@@ -45,10 +45,10 @@ def test_every_promise_is_kept_by_tests_that_exist(promise: Promise) -> None:
         assert name in names_in(path), test
 
 
-def test_every_promise_has_an_id_of_its_own_that_begins_with_its_seed() -> None:
+def test_every_promise_has_an_id_of_its_own_that_starts_with_its_system() -> None:
     assert [key for key, times in Counter(promise.id for promise in PROMISES).items() if times > 1] == []
-    for number, seed in SEEDS.items():
-        assert [promise.id for promise in seed.promises if not promise.id.startswith(f"{number}.")] == []
+    for number, design in DESIGNS.items():
+        assert [promise.id for promise in design.promises if not promise.id.startswith(f"{number}.")] == []
 
 
 def test_a_promise_is_one_or_more_sentences() -> None:
@@ -59,21 +59,24 @@ def test_a_promise_is_one_or_more_sentences() -> None:
 
 
 def test_every_manifest_is_on_the_page() -> None:
-    manifests = [import_module(f"tests.compatibility.{path.stem}") for path in Path(__file__).parent.glob("seed_*.py")]
+    manifests = [
+        import_module(f"tests.compatibility.manifests.{path.stem}")
+        for path in (Path(__file__).parent / "manifests").glob("[a-z]*.py")
+    ]
     written = {promise.id for manifest in manifests for promise in manifest.PROMISES}
 
     assert written == {promise.id for promise in PROMISES}
 
 
 @pytest.mark.parametrize("path", KEEPING)
-def test_a_test_that_is_about_a_seed_keeps_a_promise(path: str) -> None:
+def test_every_test_of_a_compatible_api_backs_a_promise(path: str) -> None:
     kept = {test for promise in PROMISES for test in promise.tests}
 
     assert cases_in(path) - kept == set()
 
 
 def test_the_page_tells_what_the_manifests_say() -> None:
-    assert (ROOT / "docs" / "compatibility.md").read_text() == compatibility_markdown(SEEDS)
+    assert (ROOT / "docs" / "compatibility.md").read_text() == compatibility_markdown(DESIGNS)
 
 
 def test_the_page_has_a_row_for_every_difference_and_a_line_for_every_promise() -> None:
@@ -82,7 +85,7 @@ def test_the_page_has_a_row_for_every_difference_and_a_line_for_every_promise() 
         id="900.b", says="It flies.", tests=("t.py::test_it_walks",), differs="It walks | it has no wings."
     )
 
-    page = compatibility_markdown({"900": Seed("Birds", "About birds.", (kept, changed))})
+    page = compatibility_markdown({"900": Design("Birds", "About birds.", (kept, changed))})
 
     assert "| It flies. | It walks \\| it has no wings. |" in page
     assert "| It sings." not in page

@@ -11,13 +11,13 @@ from msgspec import Struct
 from auth.context import RequestContext, build_context
 from config.paths import DataRoot
 from config.settings import Settings
-from server.knowledge import add_knowledge
 from server.lifespan import build_knowledge
 from server.protocol.call import Silence
 from server.protocol.catalog import Catalog
 from server.protocol.dispatcher import Dispatcher
 from server.protocol.envelope import legacy_call
 from server.protocol.messages import Request
+from server.tools import add_knowledge
 from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
 from sources.storage.contract import Libraries
 from sources.storage.sqlite import SqliteLibraries

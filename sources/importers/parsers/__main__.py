@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from config.errors import FlorilegiumError
-from sources.importers.importer import Limits
+from sources.importers.engine.importer import Limits
 from sources.importers.parsers.confined import OUT_OF_MEMORY
 from sources.importers.parsers.prose import Parsed, Refused
 

@@ -6,8 +6,8 @@ from posixpath import dirname, join, normpath
 from urllib.parse import unquote
 
 from config.errors import InvalidParams
-from sources.importers.archives import Archive, open_archive
-from sources.importers.importer import Limits
+from sources.importers.engine.archives import Archive, open_archive
+from sources.importers.engine.importer import Limits
 from sources.importers.parsers.markup import Gathered, attribute, read_markup
 from sources.importers.parsers.prose import Parsed, Prose
 from sources.importers.parsers.web_page import page_text, read_page

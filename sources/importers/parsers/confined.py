@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from config.errors import InvalidParams
-from sources.importers.importer import Limits
+from sources.importers.engine.importer import Limits
 from sources.importers.parsers.prose import Parsed, Refused
 
 Kind = Literal["html", "pdf", "epub", "docx", "pptx"]

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from posixpath import dirname, join, normpath
 
-from sources.importers.archives import Archive, open_archive
-from sources.importers.importer import Limits
+from sources.importers.engine.archives import Archive, open_archive
+from sources.importers.engine.importer import Limits
 from sources.importers.parsers.markup import Gathered, attribute, read_markup
 from sources.importers.parsers.prose import Parsed, Prose
 

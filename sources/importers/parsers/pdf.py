@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from config.errors import InvalidParams
-from sources.importers.importer import Limits
+from sources.importers.engine.importer import Limits
 from sources.importers.parsers.prose import Parsed, Prose, cleaned
 
 _DATE_DIGITS = 14

@@ -12,8 +12,8 @@ from typing import Any
 from lxml import etree
 
 from config.errors import InvalidParams
-from sources.importers.files import decoded, read_bytes
-from sources.importers.importer import Limits
+from sources.importers.engine.files import decoded, read_bytes
+from sources.importers.engine.importer import Limits
 from sources.importers.parsers.prose import Parsed, Prose, cleaned
 
 _HIDDEN = frozenset(["script", "style", "template", "svg", "noscript", "iframe", "object", "select"])

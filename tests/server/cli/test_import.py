@@ -12,7 +12,7 @@ import pytest
 
 from server.cli.import_ import exit_code, farewell, report
 from server.cli.meter import line, size
-from sources.importers.intake import Counts, Meter, Problem, Summary
+from sources.importers.engine.import_runner import Counts, Meter, Problem, Summary
 from tests.server.cli.program import EXECUTABLE, Program
 
 

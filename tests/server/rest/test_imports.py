@@ -17,9 +17,9 @@ from config.errors import NotFound, Unavailable
 from config.settings import Settings
 from server.import_jobs import ImportJob, ImportJobs, open_jobs, safe_name
 from sources.drafts import NoteDraft
-from sources.importers.arrivals import Arrival, Mark, NoteArrival
-from sources.importers.importer import Importer, Limits, Progress
-from sources.importers.intake import Counts
+from sources.importers.engine.import_runner import Counts
+from sources.importers.engine.imported_items import Arrival, Mark, NoteArrival
+from sources.importers.engine.importer import Importer, Limits, Progress
 from tests.server.rest.scene import open_desk
 from tests.sources.importers.lines import LINES, Line, write_lines
 from tests.sources.storage.desk import Desk as Shelves

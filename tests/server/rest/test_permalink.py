@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auth.principal import SCOPES
-from server.rest.pages import is_web_address, item_page
+from server.rest.html import is_web_address, item_page
 from sources.drafts import MessageDraft
 from sources.items import GetResponse, ResultItem
 from sources.records import Segment

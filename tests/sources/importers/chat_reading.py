@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from config.errors import InvalidParams, TooLarge
 from config.settings import Settings
 from sources.drafts import MessageDraft
-from sources.importers.arrivals import Arrival, Broken, ConversationArrival, Skipped
-from sources.importers.importer import Importer, Limits
-from sources.importers.intake import limits_of
-from sources.importers.sight import look
+from sources.importers.engine.file_probe import look
+from sources.importers.engine.import_runner import limits_of
+from sources.importers.engine.imported_items import Arrival, Broken, ConversationArrival, Skipped
+from sources.importers.engine.importer import Importer, Limits
 
 LIMITS = limits_of(Settings())
 

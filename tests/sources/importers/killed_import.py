@@ -15,9 +15,9 @@ from pathlib import Path
 
 from config.settings import Settings
 from sources.drafts import ConversationDraft, MessageDraft, NoteDraft
-from sources.importers.arrivals import Arrival, Mark
-from sources.importers.importer import Found, Importer, Limits, Progress
-from sources.importers.intake import Meter, Summary, take_all
+from sources.importers.engine.import_runner import Meter, Summary, take_all
+from sources.importers.engine.imported_items import Arrival, Mark
+from sources.importers.engine.importer import Found, Importer, Limits, Progress
 from tests.sources.importers.lines import LINES, Line, write_lines
 from tests.sources.storage.desk import Clock, open_sqlite
 

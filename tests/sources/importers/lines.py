@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft, NoteDraft
-from sources.importers.arrivals import (
+from sources.importers.engine.imported_items import (
     Arrival,
     Broken,
     ConversationArrival,
@@ -18,7 +18,7 @@ from sources.importers.arrivals import (
     Reached,
     Skipped,
 )
-from sources.importers.importer import Importer, Limits, Progress, Sight
+from sources.importers.engine.importer import Importer, Limits, Progress, Sight
 
 HEADER = b"arrivals"
 _MARKED_EVERY = 10

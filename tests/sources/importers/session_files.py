@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from sources.drafts import ObservationDraft
-from sources.importers.arrivals import Arrival, Mark, ObservationArrival, Reached
-from sources.importers.importer import Importer, Limits
+from sources.importers.engine.imported_items import Arrival, Mark, ObservationArrival, Reached
+from sources.importers.engine.importer import Importer, Limits
 from tests.sources.importers.chat_reading import LIMITS
 
 Line = Mapping[str, Any]

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams, TooLarge
 from config.settings import Settings
-from sources.importers import character_cards, documents, markdown, prompt_files, subtitles
-from sources.importers.arrivals import Arrival
-from sources.importers.importer import Importer
-from sources.importers.intake import limits_of
+from sources.importers.engine.file_probe import look
+from sources.importers.engine.import_runner import limits_of
+from sources.importers.engine.imported_items import Arrival
+from sources.importers.engine.importer import Importer
+from sources.importers.formats import character_cards, documents, markdown, prompt_files, subtitles
 from sources.importers.registry import recognise
-from sources.importers.sight import look
 
 LIMITS = limits_of(Settings())
 OFFERED: tuple[Importer, ...] = tuple(

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 
 from config.errors import InvalidParams
-from sources.importers.agentkit import IMPORTER
-from sources.importers.intake import Counts
+from sources.importers.engine.file_probe import look
+from sources.importers.engine.import_runner import Counts
+from sources.importers.formats.agentkit import IMPORTER
 from sources.importers.registry import importers, recognise
-from sources.importers.sight import look
 from tests.sources.importers.chat_reading import (
     LIMITS,
     broken,

@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams, TooLarge
 from config.settings import Settings
-from sources.importers.archives import is_zip, open_archive
-from sources.importers.finding import find
-from sources.importers.intake import Problem, limits_of
+from sources.importers.engine.archives import is_zip, open_archive
+from sources.importers.engine.discovery import find
+from sources.importers.engine.file_probe import look
+from sources.importers.engine.import_runner import Problem, limits_of
 from sources.importers.registry import importers
-from sources.importers.sight import look
 
 LIMITS = limits_of(Settings())
 

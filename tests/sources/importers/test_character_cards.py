@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from config.errors import InvalidParams, TooLarge
-from sources.importers.character_cards import IMPORTER
+from sources.importers.formats.character_cards import IMPORTER
 from tests.sources.importers.single_files import damaged, draft, read, reader_of, short_id, survive, write
 
 V1 = {

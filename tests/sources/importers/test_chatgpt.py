@@ -15,7 +15,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from config.errors import InvalidParams, TooLarge
-from sources.importers.chatgpt import IMPORTER, message_uuid
+from sources.importers.formats.chatgpt import IMPORTER, message_uuid
 from tests.sources.importers.chat_reading import (
     LIMITS,
     broken,

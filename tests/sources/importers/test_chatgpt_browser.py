@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
-from sources.importers.chatgpt import message_uuid
-from sources.importers.chatgpt_browser import IMPORTER
+from sources.importers.formats.chatgpt import message_uuid
+from sources.importers.formats.chatgpt_browser import IMPORTER
 from tests.sources.importers.chat_reading import (
     LIMITS,
     broken,

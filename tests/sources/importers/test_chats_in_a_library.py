@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from config.settings import Settings
-from sources.importers.finding import find
-from sources.importers.intake import Counts, Meter, Summary, limits_of, take_all
+from sources.importers.engine.discovery import find
+from sources.importers.engine.file_probe import look
+from sources.importers.engine.import_runner import Counts, Meter, Summary, limits_of, take_all
 from sources.importers.registry import importers, recognise
-from sources.importers.sight import look
 from tests.sources.importers import test_chatgpt, test_chatgpt_browser, test_claude_ai, test_sillytavern
 from tests.sources.importers.chat_reading import LIMITS, broken, chats, json_file, read, zip_file
 from tests.sources.storage.desk import Desk, ask, open_sqlite, total_items

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
-from sources.importers.arrivals import NoteArrival, PromptArrival
-from sources.importers.claude_ai import IMPORTER
+from sources.importers.engine.imported_items import NoteArrival, PromptArrival
+from sources.importers.formats.claude_ai import IMPORTER
 from tests.sources.importers.chat_reading import (
     LIMITS,
     broken,

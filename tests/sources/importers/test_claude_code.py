@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from config.settings import Settings
-from sources.importers.claude_code import IMPORTER
-from sources.importers.finding import find
-from sources.importers.intake import Counts, Meter, Summary, limits_of, take_all
-from sources.memory.archive import find_conversation
+from server.compat.conversation_memory.archive import find_conversation
+from sources.importers.engine.discovery import find
+from sources.importers.engine.import_runner import Counts, Meter, Summary, limits_of, take_all
+from sources.importers.formats.claude_code import IMPORTER
 from tests.sources.importers.chat_reading import (
     LIMITS,
     broken,

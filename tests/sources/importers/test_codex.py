@@ -12,9 +12,9 @@ from msgspec import UNSET
 
 from config.errors import InvalidParams
 from config.settings import Settings
-from sources.importers.codex import IMPORTER
-from sources.importers.finding import find
-from sources.importers.intake import Counts, Meter, limits_of, take_all
+from sources.importers.engine.discovery import find
+from sources.importers.engine.import_runner import Counts, Meter, limits_of, take_all
+from sources.importers.formats.codex import IMPORTER
 from tests.sources.importers.chat_reading import (
     broken,
     certainty,

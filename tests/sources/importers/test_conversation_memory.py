@@ -13,12 +13,12 @@ from msgspec import UNSET
 
 from config.errors import InvalidParams
 from config.settings import Settings
+from server.compat.conversation_memory.archive import find_conversation
 from sources.drafts import ObservationDraft
-from sources.importers.conversation_memory import IMPORTER
-from sources.importers.finding import find
-from sources.importers.intake import Counts, Meter, limits_of, take_all
-from sources.memory.archive import find_conversation
-from sources.memory.identities import observation_id
+from sources.importers.engine.discovery import find
+from sources.importers.engine.ids import observation_id
+from sources.importers.engine.import_runner import Counts, Meter, limits_of, take_all
+from sources.importers.formats.conversation_memory import IMPORTER
 from tests.sources.importers.chat_reading import broken, certainty, chats, read, said, skipped, texts
 from tests.sources.importers.session_files import observed
 from tests.sources.importers.tldw_files import Content, database

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from config.settings import Settings
-from sources.conversations.exporting import Exporter, line_max_bytes
+from server.compat.agentkit.exporting import Exporter, line_max_bytes
 from sources.drafts import ConversationDraft, MessageDraft
-from sources.importers.conversations import IMPORTER
-from sources.importers.intake import Counts
+from sources.importers.engine.file_probe import look
+from sources.importers.engine.import_runner import Counts
+from sources.importers.formats.conversations import IMPORTER
 from sources.importers.registry import importers, recognise
-from sources.importers.sight import look
 from tests.sources.importers.chat_reading import (
     LIMITS,
     broken,

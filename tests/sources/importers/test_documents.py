@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from config.errors import InvalidParams, TooLarge
-from sources.importers.arrivals import Skipped
-from sources.importers.documents import IMPORTER
-from sources.importers.importer import Limits
+from sources.importers.engine.imported_items import Skipped
+from sources.importers.engine.importer import Limits
+from sources.importers.formats.documents import IMPORTER
 from sources.importers.parsers.book import parse_book
 from sources.importers.parsers.confined import Kind, parse_confined
 from sources.importers.parsers.office import parse_slides, parse_word

@@ -11,7 +11,7 @@ from msgspec import Raw, Struct
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
-from sources.importers.json_stream import decode, elements, require_depth
+from sources.importers.engine.json_stream import decode, elements, require_depth
 from tests.sources.importers.chat_reading import LIMITS, nested
 
 VALUES = st.recursive(

@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from config.settings import Settings
 from sources.drafts import NoteDraft
-from sources.importers.arrivals import Arrival, Mark, Reached
-from sources.importers.finding import find
-from sources.importers.importer import Importer, Limits, Progress
-from sources.importers.intake import Counts, Meter, Summary, limits_of, take_all
+from sources.importers.engine.discovery import find
+from sources.importers.engine.import_runner import Counts, Meter, Summary, limits_of, take_all
+from sources.importers.engine.imported_items import Arrival, Mark, Reached
+from sources.importers.engine.importer import Importer, Limits, Progress
 from sources.importers.registry import importers
 from tests.sources.importers.lines import LINES, Line, write_lines
 from tests.sources.storage.desk import Desk, open_sqlite

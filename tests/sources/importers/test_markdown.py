@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.errors import InvalidParams, TooLarge
-from sources.importers.arrivals import Arrival, Broken, NoteArrival, Skipped
-from sources.importers.markdown import IMPORTER
-from sources.importers.sight import look
+from sources.importers.engine.file_probe import look
+from sources.importers.engine.imported_items import Arrival, Broken, NoteArrival, Skipped
+from sources.importers.formats.markdown import IMPORTER
 from tests.sources.importers.chat_reading import zip_file
 from tests.sources.importers.single_files import LIMITS, damaged, draft, read, reader_of, survive, write
 

@@ -21,11 +21,11 @@ from sources.drafts import (
     ObservationDraft,
     PromptDraft,
 )
-from sources.exporting.export import export_library
-from sources.importers.arrivals import Broken, ConversationArrival
-from sources.importers.finding import find
-from sources.importers.intake import Counts, Meter, Summary, limits_of, take_all
-from sources.importers.own_export import IMPORTER
+from sources.exporters.export import export_library
+from sources.importers.engine.discovery import find
+from sources.importers.engine.import_runner import Counts, Meter, Summary, limits_of, take_all
+from sources.importers.engine.imported_items import Broken, ConversationArrival
+from sources.importers.formats.own_export import IMPORTER
 from sources.importers.registry import importers
 from sources.records import Chunk, PromptArgument, Segment
 from sources.storage.contract import Library

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.errors import InvalidParams, TooLarge
-from sources.importers.arrivals import Broken, PromptArrival, Skipped
-from sources.importers.prompt_files import IMPORTER
+from sources.importers.engine.imported_items import Broken, PromptArrival, Skipped
+from sources.importers.formats.prompt_files import IMPORTER
 from sources.records import PromptArgument
 from tests.sources.importers.single_files import damaged, draft, read, reader_of, short_id, survive, write
 

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-import sources.importers
-from sources.importers.importer import Importer, Sight
+from sources.importers import formats
+from sources.importers.engine.importer import Importer, Sight
 from sources.importers.registry import FORMATS, importers
 
-_FOLDER = Path(sources.importers.__file__).parent
+_FOLDER = Path(formats.__file__).parent
 _MANUAL = Path(__file__).parents[3] / "docs" / "import.md"
 
 

@@ -12,7 +12,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
-from sources.importers.sillytavern import IMPORTER
+from sources.importers.formats.sillytavern import IMPORTER
 from tests.sources.importers.chat_reading import (
     LIMITS,
     broken,

@@ -12,9 +12,9 @@ from msgspec import UNSET
 from config.errors import InvalidParams
 from config.settings import Settings
 from sources.drafts import NoteDraft
-from sources.importers.finding import find
-from sources.importers.importer import Importer
-from sources.importers.intake import Counts, Meter, Summary, limits_of, take_all
+from sources.importers.engine.discovery import find
+from sources.importers.engine.import_runner import Counts, Meter, Summary, limits_of, take_all
+from sources.importers.engine.importer import Importer
 from tests.sources.importers import test_character_cards, test_markdown, test_prompt_files, test_subtitles
 from tests.sources.importers.office_files import PAGE, book, pdf, slides, word
 from tests.sources.importers.single_files import OFFERED, draft, read, reader_of, short_id, write

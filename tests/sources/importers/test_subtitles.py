@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.errors import InvalidParams, TooLarge
-from sources.importers.arrivals import Broken, MediaArrival
-from sources.importers.subtitles import IMPORTER
+from sources.importers.engine.imported_items import Broken, MediaArrival
+from sources.importers.formats.subtitles import IMPORTER
 from sources.records import Segment
 from tests.sources.importers.single_files import damaged, draft, read, reader_of, short_id, survive, write
 

@@ -16,10 +16,10 @@ from msgspec.structs import replace
 from config.errors import InvalidParams
 from config.settings import Settings
 from sources.drafts import CharacterDraft, MediaDraft, NoteDraft, PromptDraft
-from sources.importers.arrivals import CharacterArrival, MediaArrival, NoteArrival, PromptArrival
-from sources.importers.finding import find
-from sources.importers.intake import Counts, Meter, Summary, limits_of, take_all
-from sources.importers.tldw import IMPORTER
+from sources.importers.engine.discovery import find
+from sources.importers.engine.import_runner import Counts, Meter, Summary, limits_of, take_all
+from sources.importers.engine.imported_items import CharacterArrival, MediaArrival, NoteArrival, PromptArrival
+from sources.importers.formats.tldw import IMPORTER
 from sources.records import Segment
 from tests.sources.importers.chat_reading import (
     LIMITS,

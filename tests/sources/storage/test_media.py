@@ -7,10 +7,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from config.errors import InvalidParams, NotFound
-from sources.cues import gather
 from sources.drafts import MediaDraft
 from sources.records import Chunk, Segment
 from sources.storage.contract import Library
+from sources.text.cues import gather
 from tests.sources.storage.desk import OpenDesk, ask, ids
 
 LONG = " ".join(f"Sentence number {n} speaks of tea." for n in range(300))

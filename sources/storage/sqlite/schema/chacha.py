@@ -2,8 +2,8 @@
 
 # ruff: noqa: S608 - SQL here is made of constants alone; values are parameters
 
-from sources.storage.sqlite.index import Segmented, TextIndex
-from sources.storage.sqlite.migrations import Blueprint
+from sources.storage.sqlite.index.text_index import Segmented, TextIndex
+from sources.storage.sqlite.schema.migrations import Blueprint
 from sources.storage.sqlite.schema.shared import ITEM_COLUMNS, SHARED_TABLES, arrived_column, item_indexes
 
 NOTES_INDEX = TextIndex("notes_index", ("title", "content"))

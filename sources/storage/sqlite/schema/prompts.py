@@ -1,7 +1,7 @@
 """Prompts. Their keywords are their tags."""
 
-from sources.storage.sqlite.index import Segmented, TextIndex
-from sources.storage.sqlite.migrations import Blueprint
+from sources.storage.sqlite.index.text_index import Segmented, TextIndex
+from sources.storage.sqlite.schema.migrations import Blueprint
 from sources.storage.sqlite.schema.shared import ITEM_COLUMNS, SHARED_TABLES, arrived_column, item_indexes
 
 PROMPT_FIELDS = ("name", "author", "details", "system_prompt", "user_prompt", "keywords")

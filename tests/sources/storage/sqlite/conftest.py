@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from sources.storage.sqlite.database import Database
-from sources.storage.sqlite.index import Segmented, TextIndex
-from sources.storage.sqlite.migrations import Blueprint
-from sources.storage.sqlite.opening import Engine, File
+from sources.storage.sqlite.connection.database import Database
+from sources.storage.sqlite.connection.open import Engine, File
+from sources.storage.sqlite.index.text_index import Segmented, TextIndex
+from sources.storage.sqlite.schema.migrations import Blueprint
 from sources.storage.sqlite.schema.shared import SHARED_TABLES
 
 INDEX = TextIndex("words_index", ("text",))

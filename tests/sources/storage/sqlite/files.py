@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from sources.storage.sqlite.exact import EXACT_INDEX
-from sources.storage.sqlite.message_index import MessageIndex
-from sources.storage.sqlite.substring import SUBSTRING_INDEX
+from sources.storage.sqlite.index.message_index import MessageIndex
+from sources.storage.sqlite.search.exact import EXACT_INDEX
+from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
 
 
 def check_files(root: Path) -> None:

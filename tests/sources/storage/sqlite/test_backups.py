@@ -14,7 +14,7 @@ from config.errors import Conflict, FlorilegiumError, NotFound, StorageError
 from config.paths import DataRoot, UserId
 from sources.drafts import NoteDraft, PromptDraft
 from sources.storage.contract import Library
-from sources.storage.sqlite.backups import MANIFEST, Backup, back_up, restore, verify
+from sources.storage.sqlite.maintenance.backups import MANIFEST, Backup, back_up, restore, verify
 from tests.sources.storage.desk import Desk, ask, open_sqlite, titles
 from tests.sources.storage.sqlite.files import check_files, opened
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sources.query import Phrase, Prefix, Term, Word, parse
-from sources.segment import TOKENIZER, segment
-from sources.storage.sqlite.counting import Counter, best_field
+from sources.storage.sqlite.search.counting import Counter, best_field
+from sources.text.segmentation import TOKENIZER, segment
 
 WORDS = (
     "hope", "hoping", "hopeful", "hop", "happy", "happier", "happiness", "relate", "relational", "sky", "skies", "ties",

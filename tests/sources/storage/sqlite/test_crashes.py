@@ -28,7 +28,7 @@ async def test_thirty_kills_lose_no_told_write_and_leave_every_index_true(tmp_pa
 
 
 async def test_kills_while_indexes_are_made_leave_them_true_and_lose_no_way(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tests.sources.storage.sqlite.crashing_maker", str(tmp_path), "8"]
+    command = [sys.executable, "-m", "tests.sources.storage.sqlite.crashing_index_builder", str(tmp_path), "8"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     left = [int(line) for line in done.stdout.splitlines()]
     assert len(left) == 8, done.stderr

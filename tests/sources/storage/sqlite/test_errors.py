@@ -5,7 +5,7 @@ import sqlite3
 import pytest
 
 from config.errors import DiskFull, FlorilegiumError, SourceTimeout, StorageError, Unavailable
-from sources.storage.sqlite.errors import translate
+from sources.storage.sqlite.connection.errors import translate
 
 CODES = {
     sqlite3.SQLITE_BUSY: Unavailable,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from sources.storage.contract import ExactSearch
-from sources.storage.sqlite.exact import find
+from sources.storage.sqlite.search.exact import find
 
 MESSAGES = 30_000
 RANKED = 3_000

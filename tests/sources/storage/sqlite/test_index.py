@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sources.segment import TOKENIZER
-from sources.storage.sqlite.index import counted_form, drain, index_form, mark_segmented
-from sources.storage.sqlite.migrations import migrate
+from sources.storage.sqlite.index.text_index import counted_form, drain, index_form, mark_segmented
+from sources.storage.sqlite.schema.migrations import migrate
+from sources.text.segmentation import TOKENIZER
 from tests.sources.storage.sqlite.conftest import INDEX, WORDS
 
 LATIN = "".join(map(chr, range(0x20, 0x250))) + "’“”–—…€™²½\u00ad\u200b"

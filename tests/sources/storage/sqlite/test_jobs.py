@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from config.errors import SourceTimeout, StorageError, Unavailable
-from sources.storage.sqlite.database import Database
+from sources.storage.sqlite.connection.database import Database
 from tests.sources.storage.sqlite.conftest import INDEX, MakeDatabase
 from tests.sources.storage.sqlite.files import opened
 from tests.sources.storage.sqlite.words import PATIENCE_S, Gate, add, adding, all_words, endless

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sources.query import AllOf, AnyOf, Expression, Phrase, Prefix, Title, Without, Word, parse
-from sources.storage.sqlite.match import match_text
+from sources.storage.sqlite.search.match_expression import match_text
 
 
 def word(*tokens: str) -> Word:

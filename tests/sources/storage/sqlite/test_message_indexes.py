@@ -14,12 +14,12 @@ from msgspec.structs import replace
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.records import FoundMessages
 from sources.storage.contract import ExactSearch, Library, MessageSearch
-from sources.storage.sqlite.exact import EXACT_INDEX
-from sources.storage.sqlite.library import SqliteLibrary
-from sources.storage.sqlite.message_index import MessageIndex, Progress
-from sources.storage.sqlite.migrations import migrate
+from sources.storage.sqlite.connection.library import SqliteLibrary
+from sources.storage.sqlite.index.message_index import MessageIndex, Progress
 from sources.storage.sqlite.schema.chacha import CHACHA, CHATS_INDEX
-from sources.storage.sqlite.substring import SUBSTRING_INDEX, find
+from sources.storage.sqlite.schema.migrations import migrate
+from sources.storage.sqlite.search.exact import EXACT_INDEX
+from sources.storage.sqlite.search.substring import SUBSTRING_INDEX, find
 from tests.sources.storage.desk import Desk, open_sqlite
 from tests.sources.storage.sqlite.files import check_files, check_message_indexes, opened
 

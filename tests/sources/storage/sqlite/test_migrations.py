@@ -9,10 +9,10 @@ from msgspec.structs import replace
 from config.errors import SourceTimeout, StorageError
 from config.paths import DataRoot
 from sources.drafts import ConversationDraft, MediaDraft, MessageDraft, NoteDraft, ObservationDraft
-from sources.segment import SEGMENT_VERSION
-from sources.storage.sqlite.database import Database
-from sources.storage.sqlite.migrations import migrate
+from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.schema.chacha import CHACHA
+from sources.storage.sqlite.schema.migrations import migrate
+from sources.text.segmentation import SEGMENT_VERSION
 from tests.sources.storage.desk import Desk, ask, open_sqlite
 from tests.sources.storage.sqlite.conftest import WORDS, MakeDatabase
 from tests.sources.storage.sqlite.files import check_files, opened

@@ -4,7 +4,7 @@ import sqlite3
 import threading
 from collections.abc import Callable
 
-from sources.storage.sqlite.database import Database
+from sources.storage.sqlite.connection.database import Database
 from tests.sources.storage.sqlite.conftest import INDEX
 
 # Counts for longer than any test waits.

@@ -1,0 +1,1 @@
+"""AgentChatBus: the message bus for agents, as MCP tools and REST routes."""

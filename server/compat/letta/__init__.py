@@ -1,0 +1,1 @@
+"""Letta's `conversation_search`."""

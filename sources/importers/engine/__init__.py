@@ -1,0 +1,1 @@
+"""What every importer uses: file discovery, the import runner, and readers for common containers."""

@@ -1,0 +1,435 @@
+"""Takes what importers read into one library, batch after batch, and says what became of it.
+
+Every batch is committed whole, and what came before is known again: an import that was interrupted at any moment is
+completed by the next one. An item that cannot be taken is told and keeps no other from coming.
+"""
+
+import asyncio
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from typing import Any, get_args
+
+import msgspec
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+
+from config.errors import FlorilegiumError, SourceTimeout
+from config.settings import Settings
+from sources.drafts import MessageDraft, Outcome, Put, Thread
+from sources.importers.engine.imported_items import (
+    KINDS,
+    Arrival,
+    Broken,
+    CharacterArrival,
+    ConversationArrival,
+    Earlier,
+    Item,
+    Kind,
+    Mark,
+    MediaArrival,
+    NoteArrival,
+    ObservationArrival,
+    PromptArrival,
+    Reached,
+    Skipped,
+)
+from sources.importers.engine.importer import Found, Limits
+from sources.importers.engine.known_files import Known, bookmark_of, digest_of, find_known, remember
+from sources.storage.contract import Library
+
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+_SHOWN_CHARS = 80
+
+
+class Batching(Struct, frozen=True):
+    """How much is written in one transaction, and how many problems are told in full; all are counted."""
+
+    rows: int
+    chars: int
+    problems_max: int
+
+
+class Problem(Struct, frozen=True):
+    """Something that did not come, and where it stands."""
+
+    file: str
+    place: str
+    problem: str
+
+
+class Passed(Struct, frozen=True):
+    """Files that were left out on purpose before anybody read them; `reason` follows their number."""
+
+    reason: str
+    count: int
+
+
+class Counts(Struct):
+    """What became of the items of one kind. Those that were deleted here stay so."""
+
+    new: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    deleted: int = 0
+    refused: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.new + self.updated + self.unchanged + self.deleted + self.refused
+
+    def add(self, outcome: Outcome, count: int = 1) -> None:
+        setattr(self, outcome, getattr(self, outcome) + count)
+
+
+class Summary(Struct, kw_only=True):
+    """What became of everything. Messages are counted beside the chats they stand in. `broken` counts the problems of
+    items, `unread` the files that could not be read, or not to their end."""
+
+    files: int = 0
+    unread: int = 0
+    broken: int = 0
+    kinds: dict[str, Counts] = {}
+    skipped: dict[str, int] = {}
+    problems: list[Problem] = []
+
+    @property
+    def missing(self) -> int:
+        return self.unread + self.broken
+
+    @property
+    def is_in_vain(self) -> bool:
+        """Whether nothing could be read of all there was."""
+        if not self.missing:
+            return not self.files
+        return all(counts.total == counts.refused for counts in self.kinds.values())
+
+    def counts(self, kind: str) -> Counts:
+        return self.kinds.setdefault(kind, Counts())
+
+    def skip(self, reason: str, count: int = 1) -> None:
+        self.skipped[reason] = self.skipped.get(reason, 0) + count
+
+    def add(self, other: "Summary") -> None:
+        self.files += other.files
+        self.unread += other.unread
+        self.broken += other.broken
+        self.problems += other.problems
+        for reason, count in other.skipped.items():
+            self.skip(reason, count)
+        for kind, counts in other.kinds.items():
+            for outcome in OUTCOMES:
+                self.counts(kind).add(outcome, getattr(counts, outcome))
+
+
+# What a search for files comes to.
+Finding = Found | Problem | Passed
+
+
+class Meter(Struct):
+    """How far an import has come, for whoever wants to look."""
+
+    bytes_total: int = 0
+    bytes_read: int = 0
+    items: int = 0
+    file: str = ""
+
+
+class Intake:
+    """Into one library; without one (a rehearsal) everything is read and nothing is written, and all that could come
+    counts as new."""
+
+    def __init__(
+        self,
+        library: Library | None,
+        limits: Limits,
+        batching: Batching,
+        meter: Meter,
+        *,
+        reads_again: bool,
+    ) -> None:
+        self.total = Summary()
+        self._library = library
+        self._reads_again = reads_again
+        self._limits = limits
+        self._batching = batching
+        self._meter = meter
+        # Of the file that is being taken.
+        self._summary = Summary()
+
+    async def take(self, found: Found) -> None:
+        """One file; nothing of it, where it is known to have come whole."""
+        self._meter.file = found.name
+        before = self._meter.bytes_read
+        self._summary = Summary(files=1)
+        bookmarks = None if self._library is None or self._reads_again else self._library.bookmarks
+        digest = None if bookmarks is None else await digest_of(found, self._limits.file_max_bytes)
+        if bookmarks is None or digest is None:
+            await self._read(found, before)
+        elif known := await find_known(bookmarks, found, digest):
+            self._count_known(known)
+        else:
+            await self._read(found, before)
+            if not self._summary.missing:
+                await remember(bookmarks, found, _known(digest, self._summary))
+        self._meter.bytes_read = before + found.size_bytes
+        self.total.add(self._summary)
+
+    def _count_known(self, known: Known) -> None:
+        self._summary.skipped = known.skipped
+        self._count_unread(known.kinds)
+
+    def _count_unread(self, kinds: Mapping[str, int]) -> None:
+        for kind, count in kinds.items():
+            self._summary.counts(kind).add("unchanged", count)
+            self._meter.items += count
+
+    async def _read(self, found: Found, before: int) -> None:
+        """The next batch is read while the last one is written."""
+        limits = replace(self._limits, has_place=found.has_place)
+        reading = _Reading(found, limits, self._batching, await self._mark(found), _Moved(self._meter, before))
+        ahead = asyncio.create_task(asyncio.to_thread(reading.next_batch))
+        try:
+            while not (batch := await asyncio.shield(ahead)).is_last:
+                ahead = asyncio.create_task(asyncio.to_thread(reading.next_batch))
+                await self._write(found, batch)
+            await self._write(found, batch)
+        finally:
+            # A thread cannot be stopped; it ends with its batch, and only then may the file be closed.
+            await asyncio.wait([ahead])
+            reading.close()
+        if batch.failure:
+            self._summary.unread += 1
+            self._tell(Problem(found.name, "", batch.failure))
+
+    def miss(self, problem: Problem) -> None:
+        """A file that was looked for in vain."""
+        self._summary = Summary(unread=1)
+        self._tell(problem)
+        self.total.add(self._summary)
+
+    def leave_out(self, passed: Passed) -> None:
+        self.total.skip(passed.reason, passed.count)
+
+    def _tell(self, problem: Problem) -> None:
+        if len(self.total.problems) + len(self._summary.problems) < self._batching.problems_max:
+            self._summary.problems.append(problem)
+
+    async def _mark(self, found: Found) -> Mark | None:
+        """How far a file that grows was read before."""
+        if self._library is None or not found.has_place or found.importer.edition:
+            return None
+        kept = await self._library.bookmarks.get(bookmark_of(found))
+        return None if kept is None else msgspec.json.decode(kept, type=Mark)
+
+    async def _write(self, found: Found, batch: "Batch") -> None:
+        for one in batch.asides:
+            self._note(found, one)
+        for kind, items in batch.items.items():
+            await self._put(found, kind, items)
+        if batch.mark is not None and self._library is not None and found.has_place:
+            await self._library.bookmarks.put(bookmark_of(found), msgspec.json.encode(batch.mark).decode())
+
+    def _note(self, found: Found, one: Skipped | Broken | Earlier) -> None:
+        match one:
+            case Skipped(reason):
+                self._summary.skip(reason)
+            case Earlier(kinds):
+                self._count_unread(kinds)
+            case Broken(place, problem):
+                self._summary.broken += 1
+                self._tell(Problem(found.name, place[:_SHOWN_CHARS], problem))
+
+    async def _put(self, found: Found, kind: Kind, items: Sequence[Item]) -> None:
+        try:
+            puts = await _put_many(self._library, kind, items)
+        except SourceTimeout:
+            # A machine that is busy with something else: less at a time, until it is done within its deadline.
+            if len(items) == 1:
+                raise
+            half = len(items) // 2
+            await self._put(found, kind, items[:half])
+            await self._put(found, kind, items[half:])
+            return
+        for item, (own, parts) in zip(items, puts, strict=True):
+            self._count(found, kind, item, own)
+            if isinstance(item, ConversationArrival):
+                for message, put in zip(item.messages, parts, strict=False):
+                    self._count(found, "messages", message, put)
+        self._meter.items += sum(map(_rows, items))
+
+    def _count(self, found: Found, kind: str, item: "Item | MessageDraft", put: Put) -> None:
+        if kind == "chats" and isinstance(item, ConversationArrival) and item.continues and put.outcome != "refused":
+            return
+        self._summary.counts(kind).add(put.outcome)
+        if put.outcome == "refused":
+            self._summary.broken += 1
+            self._tell(Problem(found.name, _place(kind, item), put.problem))
+
+
+class _Moved:
+    """Told by a reader how far it has come in its file; it may look back, but a meter does not run backwards."""
+
+    def __init__(self, meter: Meter, before: int) -> None:
+        self._meter = meter
+        self._before = before
+
+    def __call__(self, bytes_read: int) -> None:
+        self._meter.bytes_read = max(self._meter.bytes_read, self._before + bytes_read)
+
+
+class Batch(Struct):
+    """What is written at once. `failure` says why a file could not be read on."""
+
+    items: dict[Kind, list[Item]] = {}
+    asides: list[Skipped | Broken | Earlier] = []
+    mark: Mark | None = None
+    is_last: bool = False
+    failure: str = ""
+
+
+class _Reading:
+    """A file that is being read, on whichever thread asks for its next batch."""
+
+    def __init__(self, found: Found, limits: Limits, batching: Batching, mark: Mark | None, moved: _Moved) -> None:
+        self._batching = batching
+        self._arrivals = _pieces(found.importer.read(found.path, limits, moved, mark), batching)
+
+    def next_batch(self) -> Batch:
+        batch, rows, chars = Batch(), 0, 0
+        try:
+            for arrival in self._arrivals:
+                match arrival:
+                    case Skipped() | Broken() | Earlier():
+                        batch.asides.append(arrival)
+                        rows += 1
+                    case Reached(mark):
+                        batch.mark = mark
+                    case _:
+                        batch.items.setdefault(KINDS[type(arrival)], []).append(arrival)
+                        rows += _rows(arrival)
+                        chars += _chars(arrival)
+                if rows >= self._batching.rows or chars >= self._batching.chars:
+                    return batch
+        except FlorilegiumError as error:
+            batch.failure = error.message
+        except OSError as error:
+            batch.failure = f"it cannot be read: {error.strerror or 'the disk failed'}"
+        batch.is_last = True
+        return batch
+
+    def close(self) -> None:
+        """The file as well, in the importer's own `with`."""
+        self._arrivals.close()
+
+
+def _pieces(arrivals: Iterator[Arrival], batching: Batching) -> Generator[Arrival, None, None]:
+    """A conversation that is more than one transaction should write comes in several."""
+    try:
+        for arrival in arrivals:
+            if not isinstance(arrival, ConversationArrival) or not arrival.messages:
+                yield arrival
+                continue
+            continues = arrival.continues
+            for part in _parts(arrival.messages, batching):
+                yield ConversationArrival(arrival.draft, part, continues)
+                continues = True
+    finally:
+        if isinstance(arrivals, Generator):
+            arrivals.close()
+
+
+def _parts(messages: Sequence[MessageDraft], batching: Batching) -> Iterator[Sequence[MessageDraft]]:
+    first, chars = 0, 0
+    for place, message in enumerate(messages):
+        chars += _length(message.content)
+        if place > first and (place - first >= batching.rows or chars > batching.chars):
+            yield messages[first:place]
+            first, chars = place, _length(message.content)
+    yield messages[first:]
+
+
+async def _put_many(library: Library | None, kind: Kind, items: Sequence[Any]) -> Sequence[tuple[Put, Sequence[Put]]]:
+    if library is None:
+        new = Put("new")
+        return [(new, [new] * len(getattr(item, "messages", ()))) for item in items]
+    if kind == "chats":
+        threads = [Thread(item.draft, item.messages) for item in items]
+        return [(put.conversation, put.messages) for put in await library.chats.put_many(threads)]
+    collection: Any = getattr(library, kind)
+    return [(put, ()) for put in await collection.put_many([item.draft for item in items])]
+
+
+def _known(digest: str, summary: Summary) -> Known:
+    return Known(digest, {kind: counts.total for kind, counts in summary.kinds.items()}, summary.skipped)
+
+
+def _rows(item: Item) -> int:
+    return 1 + len(item.messages) if isinstance(item, ConversationArrival) else 1
+
+
+def _chars(item: Item) -> int:
+    match item:
+        case ConversationArrival(_, messages):
+            return sum(_length(message.content) for message in messages)
+        case NoteArrival(draft):
+            return _length(draft.content)
+        case MediaArrival(draft):
+            lines = () if draft.segments is UNSET else draft.segments
+            return _length(draft.content) + sum(len(line.text) for line in lines)
+        case CharacterArrival() | PromptArrival() | ObservationArrival():
+            return sum(len(value) for value in msgspec.structs.astuple(item.draft) if isinstance(value, str))
+
+
+def _length(text: Any) -> int:
+    return len(text) if isinstance(text, str) else 0
+
+
+def _place(kind: str, item: "Item | MessageDraft") -> str:
+    """What the item calls itself, and its id."""
+    draft = item if isinstance(item, MessageDraft) else item.draft
+    called = getattr(draft, "title", UNSET) or getattr(draft, "name", UNSET)
+    shown = f"{called[:_SHOWN_CHARS]!r} " if isinstance(called, str) and called else ""
+    return f"{kind}: {shown}({str(draft.uuid)[:_SHOWN_CHARS]})"
+
+
+def limits_of(settings: Settings) -> Limits:
+    return Limits(
+        file_max_bytes=settings.import_max_bytes,
+        unpacked_max_bytes=settings.import_unpacked_max_bytes,
+        unpacked_ratio_max=settings.import_unpacked_ratio_max,
+        entries_max=settings.import_max_conversations,
+        line_max_bytes=settings.import_line_max_bytes,
+        depth_max=settings.import_depth_max,
+        item_max_chars=settings.item_max_chars,
+        parser_cpu_s=settings.import_parser_cpu_s,
+        parser_memory_max_bytes=settings.import_parser_memory_mib << 20,
+        parser_deadline_s=settings.import_parser_deadline_s,
+    )
+
+
+def batching_of(settings: Settings) -> Batching:
+    # A conversation that begins in a batch that is nearly full makes it at most twice as long.
+    rows = max(1, min(settings.import_batch_items, settings.batch_max_items // 2))
+    return Batching(rows=rows, chars=settings.import_batch_chars, problems_max=settings.import_problems_max)
+
+
+async def take_all(
+    library: Library | None,
+    founds: Sequence[Finding],
+    settings: Settings,
+    meter: Meter,
+    *,
+    reads_again: bool = True,
+) -> Summary:
+    """Everything that was found, file after file: also files that came before and are the same, or not. A file that
+    cannot be read keeps no other from being read; a library that cannot be written ends it."""
+    intake = Intake(library, limits_of(settings), batching_of(settings), meter, reads_again=reads_again)
+    meter.bytes_total = sum(found.size_bytes for found in founds if isinstance(found, Found))
+    for found in founds:
+        match found:
+            case Problem():
+                intake.miss(found)
+            case Passed():
+                intake.leave_out(found)
+            case Found():
+                await intake.take(found)
+    return intake.total

@@ -1,0 +1,1 @@
+"""Reading items: retrieval modes, budgets, cursors and responses."""

@@ -1,0 +1,1 @@
+"""Searching: arguments, term matching, scoring and snippets."""

@@ -1,0 +1,1 @@
+"""The collections of a library, one module each."""

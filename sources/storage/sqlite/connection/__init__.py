@@ -1,0 +1,1 @@
+"""Connections, database files and the pool of open libraries."""

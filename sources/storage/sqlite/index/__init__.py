@@ -1,0 +1,1 @@
+"""Full-text indexes and their statistics."""

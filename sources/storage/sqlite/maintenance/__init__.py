@@ -1,0 +1,1 @@
+"""Backups, schema upgrades and reindexing."""

@@ -1,0 +1,1 @@
+"""Searches: match expressions, tiers, ranking and exact matches."""

@@ -1,0 +1,1 @@
+"""Writes: validation, rows, upserts and idempotency keys."""

@@ -1,0 +1,1 @@
+"""Text processing that knows nothing of libraries: folding, segmentation, stemming, chunking, token estimates."""

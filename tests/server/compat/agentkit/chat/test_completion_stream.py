@@ -1,0 +1,150 @@
+"""Turns and answers of OpenAI's chat completions, read while they pass by."""
+
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from server.compat.agentkit.chat.completion_stream import EventReader, read_completion
+from server.compat.agentkit.chat.turns import TurnLimits, fingerprint_of, read_turns
+from sources.records import Message
+
+LIMITS = TurnLimits(content_max_chars=1_000, metadata_max_bytes=1_000)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(("choices", "message", "delta", "content", "index", "tool_calls")), inner)
+    ),
+    max_leaves=12,
+)
+
+
+def stream(*events: Any, end: bytes = b"\n\n") -> bytes:
+    return b"".join(b"data: " + msgspec.json.encode(event) + end for event in events) + b"data: [DONE]" + end
+
+
+def delta(index: int = 0, **delta: Any) -> dict[str, Any]:
+    return {"model": "m-1", "choices": [{"index": index, "delta": delta}]}
+
+
+def read(body: bytes, cuts: list[int] = [], max_bytes: int = 100_000) -> EventReader:  # noqa: B006 - never changed
+    reader = EventReader(LIMITS, max_bytes)
+    places = sorted({cut % (len(body) + 1) for cut in cuts} | {0, len(body)})
+    for start, stop in pairwise(places):
+        reader.feed(body[start:stop])
+    return reader
+
+
+@given(st.lists(st.integers(0, 10_000)), st.sampled_from((b"\n\n", b"\r\n\r\n", b"\r\r")))
+def test_a_stream_reads_alike_however_its_bytes_are_cut(cuts: list[int], end: bytes) -> None:
+    body = b": hello" + end + stream(delta(content="Sød"), delta(content="ium"), delta(1, content="no"), end=end)
+
+    reader = read(body, cuts)
+    completion = reader.completion()
+
+    assert (completion.turn.content, completion.model, completion.choices) == ("Sødium", "m-1", 2)
+    assert reader.is_done
+    assert completion.is_whole
+
+
+def test_parts_of_tool_calls_are_put_together() -> None:
+    first = {"index": 0, "id": "c1", "function": {"name": "look", "arguments": ""}}
+    parts = [{"index": 0, "function": {"arguments": text}} for text in ('{"at":', ' "x"}')]
+
+    turn = read(stream(*(delta(tool_calls=[part]) for part in (first, *parts)))).completion().turn
+
+    assert turn.calls == ({"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": "x"}'}},)
+
+
+def test_an_end_without_a_line_end_is_an_end() -> None:
+    assert read(b'data: {"choices":[{"delta":{"content":"x"}}]}\n\ndata: [DONE]').completion().is_whole
+
+
+def test_a_stream_that_broke_off_is_not_whole() -> None:
+    completion = read(stream(delta(content="Sod"))[: -len("data: [DONE]\n\n")]).completion()
+
+    assert (completion.turn.content, completion.is_whole) == ("Sod", False)
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 5, 100])
+def test_of_a_stream_that_is_too_long_the_beginning_is_kept_and_told(piece_bytes: int) -> None:
+    body = stream(*(delta(content="word ") for _ in range(50)))
+
+    reader = read(body, list(range(0, len(body), piece_bytes)), max_bytes=1_000)
+
+    completion = reader.completion()
+    assert completion.turn.content.startswith("word word ")
+    assert len(completion.turn.content) < 100
+    assert completion.metadata["is_shortened"] is True
+    assert completion.is_whole
+
+
+@given(JSON, st.lists(st.integers(0, 200), max_size=3))
+def test_whatever_an_upstream_says_is_read_without_a_fault(value: Any, cuts: list[int]) -> None:
+    read_completion(msgspec.json.encode(value), LIMITS)
+    read(stream(value), cuts).completion()
+    read_turns(value, LIMITS)
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"{}", b'{"choices": []}', b'{"choices": [{}]}', b"\xff"])
+def test_what_holds_no_message_is_no_completion(body: bytes) -> None:
+    assert read_completion(body, LIMITS) is None
+
+
+def test_of_content_in_parts_the_texts_are_kept_and_the_rest_is_named() -> None:
+    parts = [
+        {"type": "text", "text": "Look:"},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 9_000}},
+        {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},
+    ]
+
+    [turn] = read_turns([{"role": "user", "content": parts}], LIMITS)
+
+    assert turn.content == "Look:"
+    assert turn.attachments == (
+        {"type": "image_url", "media_type": "image/png", "chars": 9_022},
+        {"type": "image_url", "url": "https://example.com/a.png"},
+    )
+
+
+def test_what_no_row_can_hold_is_cut_or_replaced_and_told() -> None:
+    calls = [{"id": "c1", "function": {"name": "write", "arguments": "x" * 5_000}}]
+
+    long, nul, calling = read_turns(
+        [
+            {"role": "user", "content": "x" * 1_001},
+            {"role": "developer", "content": "a\0b"},
+            {"role": "assistant", "tool_calls": calls},
+        ],
+        LIMITS,
+    )
+
+    assert (len(long.content), long.metadata) == (1_000, {"is_shortened": True})
+    assert (nul.role, nul.content) == ("system", "a\ufffdb")
+    assert calling.calls == ({"id": "c1", "function": {"name": "write"}},)
+
+
+@given(st.sampled_from(("user", "assistant", "tool")), st.text(min_size=1, max_size=20), st.text(max_size=5))
+def test_a_stored_turn_is_known_by_the_one_it_was_made_from(role: str, content: str, call: str) -> None:
+    sent = {"role": role, "content": content, "tool_call_id": call, "tool_calls": [{"id": call}]}
+    [turn] = read_turns([sent], LIMITS)
+    stored = Message(
+        uuid="1",
+        created_at="",
+        last_modified="",
+        version=1,
+        client_id="",
+        content_hash="",
+        conversation_id="c",
+        position=0,
+        role=turn.role,
+        sender=turn.role,
+        content=turn.content,
+        metadata=msgspec.json.decode(msgspec.json.encode(turn.metadata)),
+    )
+
+    assert fingerprint_of(stored) == turn.fingerprint

@@ -1,0 +1,272 @@
+"""`conversation_search` as an agent calls it: what it finds, how that reads, and what it says to a mistake."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from server.compat.letta.tools import add_letta
+from sources.drafts import MessageDraft
+from tests.server.clients import text_of
+from tests.server.rest.scene import Desk, open_desk
+from tests.server.tools.out_of_time import OutOfTime
+from tests.sources.reading_room import Reader
+
+UNSEEN = "older messages were not looked at; narrow the search by dates or words, or ask again"
+EMPTY = "No matching messages."
+SEED_PROPERTIES = {
+    "query": "string",
+    "roles": "array",
+    "start_date": "string",
+    "end_date": "string",
+    "limit": "integer",
+}
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+    async with open_desk(tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def ada(desk: Desk) -> Reader:
+    return await desk.reader("ada")
+
+
+@pytest.fixture
+async def ben(desk: Desk) -> Reader:
+    return await desk.reader("ben")
+
+
+def at(moment: str, content: str, role: str = "user", **more: Any) -> MessageDraft:
+    return MessageDraft(role=role, content=content, created_at=moment, **more)
+
+
+async def search(reader: Reader, **arguments: Any) -> str:
+    """The text of the answer, which is never a failed call."""
+    result = await reader.ask("tools/call", name="conversation_search", arguments=arguments)
+    assert "isError" not in result
+    assert [block["type"] for block in result["content"]] == ["text"]
+    return text_of(result)
+
+
+def contents(text: str) -> list[str]:
+    return [] if text == EMPTY else [block.partition("\n")[2] for block in text.split("\n\n---\n\n")]
+
+
+async def test_matches_are_listed_newest_first_in_the_documented_form(ada: Reader) -> None:
+    await ada.chat(
+        "Python asyncio help",
+        at("2025-02-10T14:30:00Z", "How do I run two coroutines in parallel with asyncio?"),
+        at("2025-02-10T14:32:00Z", "You can use asyncio.gather().", "assistant"),
+        at("2025-02-10T14:33:00Z", "Thanks!"),
+    )
+
+    text = await search(ada, query="ASYNCIO.g")
+
+    assert text == "[2025-02-10 14:32] assistant (conv: Python asyncio help)\nYou can use asyncio.gather()."
+    assert contents(await search(ada, query="run two", limit=20)) == [
+        "How do I run two coroutines in parallel with asyncio?"
+    ]
+
+
+async def test_a_title_that_matches_brings_every_message_of_its_conversation(ada: Reader) -> None:
+    await ada.chat("Python asyncio help", at("2025-02-10T14:30:00Z", "one"), at("2025-02-10T14:31:00Z", "two"))
+    await ada.chat("Gardening", at("2025-02-10T14:32:00Z", "three"))
+
+    assert contents(await search(ada, query="asyncio")) == ["two", "one"]
+
+
+async def test_without_arguments_the_newest_messages_are_listed(ada: Reader) -> None:
+    await ada.chat("Talk", *(at(f"2025-02-10T14:{n:02}:00Z", f"word {n}") for n in range(60)))
+
+    listed = contents(await search(ada))
+
+    assert listed == [f"word {n}" for n in range(59, 9, -1)]
+
+
+@pytest.mark.parametrize(("limit", "shown"), [(1, 1), (0, 1), (-5, 1), ("3", 3), ("three", 50), (1000, 200)])
+async def test_a_limit_is_clamped(ada: Reader, limit: Any, shown: int) -> None:
+    await ada.chat("Talk", *(at("2025-02-10T14:30:00Z", f"word {n}") for n in range(210)))
+
+    assert len(contents(await search(ada, query="word", limit=limit))) == shown
+
+
+@pytest.mark.parametrize("text", ["%", "_", '"', "100%", "snake_case", "'; DROP"])
+async def test_no_character_of_a_query_is_a_wildcard(ada: Reader, text: str) -> None:
+    await ada.chat(
+        "Talk", at("2025-02-10T14:30:00Z", "plain words"), at("2025-02-10T14:31:00Z", f"it says {text} there")
+    )
+
+    assert contents(await search(ada, query=text)) == [f"it says {text} there"]
+
+
+@pytest.mark.parametrize("query", ["  galleon ", "", "   "])
+async def test_blanks_around_a_query_are_left_out(ada: Reader, query: str) -> None:
+    await ada.chat("Talk", at("2025-02-10T14:30:00Z", "galleon"))
+
+    assert contents(await search(ada, query=query)) == ["galleon"]
+
+
+async def test_letters_beyond_ascii_match_in_any_case(ada: Reader) -> None:
+    await ada.chat("Talk", at("2025-02-10T14:30:00Z", "À L'ÉCOLE, STRASSE"))
+
+    assert len(contents(await search(ada, query="école"))) == 1
+    assert len(contents(await search(ada, query="straße"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("roles", "found"),
+    [
+        (["user"], ["asked"]),
+        (["assistant", "tool"], ["ran", "answered"]),
+        ("tool", ["ran"]),
+        ([], ["ran", "answered", "asked"]),
+    ],
+)
+async def test_roles_narrow_the_search(ada: Reader, roles: Any, found: list[str]) -> None:
+    await ada.chat(
+        "Talk",
+        at("2025-02-10T14:30:00Z", "asked"),
+        at("2025-02-10T14:31:00Z", "answered", "assistant"),
+        at("2025-02-10T14:32:00Z", "ran", "tool", tool="python"),
+    )
+
+    assert contents(await search(ada, roles=roles)) == found
+
+
+@pytest.mark.parametrize(
+    ("dates", "found"),
+    [
+        ({"start_date": "2024-06-01", "end_date": "2024-06-15"}, ["last", "first"]),
+        ({"start_date": "2024-06-15"}, ["after", "last"]),
+        ({"end_date": "2024-06-01T00:00:00"}, ["first", "before"]),
+        ({"end_date": "2024-05-31"}, ["before"]),
+        ({"start_date": "2024-06-16T01:00:00+01:00"}, ["after"]),
+        ({"start_date": "", "end_date": " "}, ["after", "last", "first", "before"]),
+    ],
+)
+async def test_dates_narrow_the_search_to_whole_days_in_utc(
+    ada: Reader, dates: dict[str, str], found: list[str]
+) -> None:
+    await ada.chat(
+        "Talk",
+        at("2024-05-31T23:59:59.999Z", "before"),
+        at("2024-06-01T00:00:00Z", "first"),
+        at("2024-06-15T23:59:59.999Z", "last"),
+        at("2024-06-16T00:00:00Z", "after"),
+    )
+
+    assert contents(await search(ada, **dates)) == found
+
+
+async def test_an_old_range_is_found_behind_many_newer_messages(ada: Reader) -> None:
+    old = at("2019-03-01T10:00:00Z", "the old word")
+    await ada.chat("Talk", old, *(at(f"2025-01-01T00:{n // 60:02}:{n % 60:02}Z", f"new word {n}") for n in range(600)))
+
+    assert contents(await search(ada, query="word", end_date="2020-01-01")) == ["the old word"]
+
+
+async def test_nothing_found_is_one_sentence(ada: Reader) -> None:
+    assert await search(ada, query="zeppelin") == EMPTY
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        ({"roles": ["admin", "user"]}, "Invalid role(s): ['admin']. Allowed: user, assistant, tool."),
+        (
+            {"start_date": "last week"},
+            "Invalid start_date format: last week. Use ISO 8601 format (YYYY-MM-DD or YYYY-MM-DDTHH:MM)",
+        ),
+        ({"query": "x" * 1001}, "query: got 1001 characters, expected at most 1000"),
+    ],
+)
+async def test_a_mistake_is_answered_with_a_text_that_says_what_to_do(
+    ada: Reader, arguments: dict[str, Any], answer: str
+) -> None:
+    assert await search(ada, **arguments) == answer
+
+
+async def test_a_search_out_of_time_is_told_in_a_text(desk: Desk, ada: Reader) -> None:
+    add_letta(desk.up.runtime.dispatcher.catalog, OutOfTime(), desk.up.runtime.settings)
+
+    assert await search(ada, query="zeppelin") == "Error: chats did not answer within 2000 ms"
+
+
+async def test_an_argument_that_is_unknown_is_refused(ada: Reader) -> None:
+    refused = await ada.refusal("conversation_search", query="word", page=2)
+
+    assert refused == "argument 'page' is unknown; expected: query, roles, start_date, end_date, limit, format"
+
+
+async def test_what_our_own_searches_answered_is_never_found_again(ada: Reader) -> None:
+    outputs = [
+        at(f"2025-02-11T14:{n // 60:02}:{n % 60:02}Z", "zeppelin again", "tool", tool="mcp__florilegium__search")
+        for n in range(100)
+    ]
+    said = [at(f"2025-02-10T14:{n:02}:00Z", f"zeppelin {n}") for n in range(5)]
+    await ada.chat("Talk", *said, *outputs)
+
+    assert contents(await search(ada, query="zeppelin", limit=2)) == ["zeppelin 4", "zeppelin 3"]
+    assert contents(await search(ada, roles=["tool"])) == []
+
+
+async def test_where_too_much_is_ours_the_rest_is_told(tmp_path: Path) -> None:
+    async with open_desk(tmp_path, conversation_examined_max=10) as desk:
+        ada = await desk.reader("ada")
+        outputs = [at("2025-02-11T14:30:00Z", "zeppelin", "tool", tool="conversation_search") for _ in range(30)]
+        await ada.chat("Talk", at("2025-02-10T14:30:00Z", "the zeppelin itself"), *outputs)
+
+        text = await search(ada, query="zeppelin", limit=1)
+
+    assert text == f"{EMPTY}\n\n---\n\n({UNSEEN})"
+
+
+async def test_what_only_people_may_read_is_hidden(ada: Reader) -> None:
+    await ada.chat("Talk", at("2025-02-10T14:30:00Z", "mango password", metadata={"audience": "human"}))
+
+    assert await search(ada, query="mango") == "[2025-02-10 14:30] user (conv: Talk)\n[human-only content hidden]"
+
+
+async def test_json_gives_lettas_result_shape(ada: Reader) -> None:
+    await ada.chat("Talk", at("2025-02-10T14:30:00Z", "the zeppelin itself"))
+
+    result = await ada.ask("tools/call", name="conversation_search", arguments={"query": "zeppelin", "format": "json"})
+    answer = msgspec.json.decode(text_of(result))
+
+    assert answer == result["structuredContent"]
+    assert answer["message"] == "Showing 1 results:"
+    assert [set(one) for one in answer["results"]] == [{"timestamp", "time_ago", "role", "content"}]
+    assert answer["results"][0]["timestamp"] == "2025-02-10T14:30:00+00:00"
+    assert answer["results"][0]["time_ago"].endswith("d ago")
+
+
+async def test_json_says_that_nothing_was_found(ada: Reader) -> None:
+    text = await search(ada, query="zeppelin", format="json")
+
+    assert msgspec.json.decode(text) == {"message": "No results found.", "results": []}
+
+
+async def test_the_listed_schema_is_that_of_the_seed_and_the_format(ada: Reader) -> None:
+    listed = {tool["name"]: tool for tool in (await ada.ask("tools/list"))["tools"]}
+    full = ada.dispatcher.catalog.tools["conversation_search"].as_listed()["inputSchema"]
+
+    assert "conversation_search" not in listed, "it is in profiles of its own"
+    kinds = {name: declared["type"] for name, declared in full["properties"].items()}
+    assert kinds == SEED_PROPERTIES | {"format": "string"}
+    assert full["properties"]["roles"]["items"]["enum"] == ["user", "assistant", "tool"]
+    assert full["properties"]["limit"]["default"] == 50
+    assert full["additionalProperties"] is False
+    assert "required" not in full
+
+
+async def test_a_history_is_searched_by_its_owner_alone(ada: Reader, ben: Reader) -> None:
+    await ada.chat("Secret plans", at("2025-02-10T14:30:00Z", "the zeppelin itself"))
+
+    asked: list[dict[str, Any]] = [{}, {"query": "zeppelin"}, {"query": "Secret"}, {"start_date": "2025-02-10"}]
+    assert [await search(ben, **arguments) for arguments in asked] == [EMPTY] * 4
+    assert [len(contents(await search(ada, **arguments))) for arguments in asked] == [1] * 4

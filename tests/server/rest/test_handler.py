@@ -1,0 +1,433 @@
+"""What stands before every operation: who may come in, and what a request must look like."""
+
+import asyncio
+import base64
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import Struct
+from msgspec.structs import replace
+from starlette.responses import PlainTextResponse, Response
+
+from auth.context import RequestContext
+from auth.principal import READ, SCOPES, WRITE
+from server.rest.errors import Envelope, Unprocessable
+from server.rest.handler import RestDoor
+from server.rest.openapi import openapi_document
+from server.rest.operation import Operation, Upload, Uploaded
+from server.rest.reference_page import reference_page
+from tests.server.in_process import ask
+from tests.server.rest.scene import JSON, Desk, open_desk
+from tests.server.wire import Answer
+from tests.sources.reading_room import Reader
+
+ENTRANCES: tuple[tuple[str, str, dict[str, str], bytes], ...] = (
+    ("POST", "/api/v1/search", JSON, b'{"query": "x"}'),
+    ("GET", "/api/v1/items/notes/1", {}, b""),
+    ("GET", "/api/v1/items?uri=notes://1", {}, b""),
+    ("GET", "/items/notes/1", {"Accept": "application/json"}, b""),
+    ("GET", "/items/notes/1", {}, b""),
+)
+entrances = pytest.mark.parametrize("entrance", ENTRANCES, ids=lambda e: f"{e[0]} {e[1]} {e[2].get('Accept', '')}")
+
+
+def sentence(answer: Answer) -> str:
+    return str(answer.json()["error"]["message"])
+
+
+async def enter(desk: Desk, entrance: Any, **headers: str) -> Answer:
+    method, path, usual, body = entrance
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return await ask(desk.app, method, path, {**usual, **named}, body)
+
+
+# -- who may come in ------------------------------------------------------------------------------------------------
+
+
+@entrances
+async def test_without_a_credential_every_entrance_answers_401_with_a_challenge(desk: Desk, entrance: Any) -> None:
+    answer = await enter(desk, entrance)
+
+    assert answer.status == 401
+    assert (answer.header("www-authenticate") or "").startswith("Bearer resource_metadata=")
+
+
+@entrances
+async def test_a_bad_credential_is_told_apart_from_none(desk: Desk, entrance: Any) -> None:
+    answer = await enter(desk, entrance, authorization="Bearer flo_no")
+
+    assert answer.status == 401
+    assert 'error="invalid_token"' in (answer.header("www-authenticate") or "")
+
+
+@entrances
+async def test_a_credential_without_the_scope_is_refused_by_its_name(desk: Desk, entrance: Any) -> None:
+    answer = await enter(desk, entrance, **await desk.up.bearer("ada", (WRITE,)))
+
+    assert answer.status == 403
+    assert f'error="insufficient_scope", scope="{READ}"' in (answer.header("www-authenticate") or "")
+
+
+@entrances
+@pytest.mark.parametrize("header", [{"origin": "https://evil.example"}, {"host": "evil.example"}])
+async def test_pages_and_host_names_we_do_not_know_are_refused_before_the_credential(
+    desk: Desk, entrance: Any, header: Mapping[str, str]
+) -> None:
+    assert (await enter(desk, entrance, **header)).status == 403
+
+
+async def test_a_credential_that_is_sent_twice_is_refused(desk: Desk) -> None:
+    credential = await desk.up.bearer("ada")
+
+    answer = await enter(desk, ENTRANCES[1], **credential, authorization="Bearer other")
+
+    assert answer.status == 400
+
+
+async def test_alone_at_a_loopback_address_nobody_needs_a_credential(tmp_path: Path) -> None:
+    async with open_desk(tmp_path, jwt_secret="") as desk:
+        reader = await desk.reader(desk.up.runtime.settings.single_user_name)
+        note = await reader.note("Voyage", "a galleon under sail")
+
+        assert [hit["id"] for hit in (await desk.search({"query": "galleon"}, None)).json()["results"]] == [note]
+        assert (await desk.get(f"/api/v1/items/notes/{note}", None)).status == 200
+        assert (await desk.get(f"/items/notes/{note}", None)).status == 200
+
+
+async def test_calls_count_against_the_rate_of_the_user_and_of_nobody_else(tmp_path: Path) -> None:
+    async with open_desk(tmp_path, rate_user_per_minute=1, rate_user_burst=2) as desk:
+        statuses = [(await desk.search({"query": "x"})).status for _ in range(2)]
+        refused = await desk.search({"query": "x"})
+        other = await desk.search({"query": "x"}, "ben")
+
+    assert (statuses, refused.status, other.status) == ([200, 200], 429, 200)
+    assert 1 <= int(refused.header("retry-after") or 0) <= 61
+
+
+async def test_a_tool_and_its_operation_draw_on_one_rate(tmp_path: Path) -> None:
+    async with open_desk(tmp_path, rate_tool_per_minute=1, rate_tool_burst=1) as desk:
+        await (await desk.reader("ada")).call("knowledge_search", query="x")
+
+        assert (await desk.search({"query": "x"})).status == 429
+        assert (await desk.get("/api/v1/items/notes/none")).status == 404
+
+
+@pytest.mark.parametrize(
+    ("profile", "may_search", "may_read"),
+    [("compact", True, True), ("research", False, True), ("memory", False, False), ("full", True, True)],
+)
+async def test_a_key_bound_to_a_profile_opens_what_the_tools_of_the_profile_tell(
+    desk: Desk, ada: Reader, profile: str, may_search: bool, may_read: bool
+) -> None:
+    note = await ada.note("Voyage", "a galleon under sail")
+    user = await desk.up.user("ada")
+    _, key = await desk.up.runtime.registry.create_key(user.id, "k", SCOPES, profile=profile)
+    credential = {"Authorization": f"Bearer {key}"}
+
+    searched = await desk.search({"query": "galleon"}, None, **credential)
+    read = [await desk.get(f"{path}/notes/{note}", None, **credential) for path in ("/api/v1/items", "/items")]
+
+    assert searched.status == (200 if may_search else 403)
+    assert [answer.status for answer in read] == [200 if may_read else 403] * 2
+
+
+# -- what a request must look like ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ({}, "argument 'query' is missing"),
+        ({"query": 7}, "argument 'query': got `int`, expected `str`"),
+        ({"query": "x", "limit": "many"}, "argument 'limit': got `str`, expected `int | null`"),
+        ({"query": "x", "order_by": "size"}, "argument 'order_by': got 'size', expected one of recent, relevance"),
+        ({"query": "x", "limits": 3}, "argument 'limits' is unknown; did you mean 'limit'?"),
+        ({"query": "x", "sources": ["films"]}, "sources: got 'films', expected"),
+        ([], "expected an object"),
+        (b'{"query": ', "not valid JSON"),
+        (b'{"query": "\xff"}', "not valid JSON"),
+        (b"[" * 5000, "not valid JSON"),
+    ],
+)
+async def test_a_body_that_cannot_be_read_is_told_field_got_and_expected(desk: Desk, body: Any, told: str) -> None:
+    answer = await desk.search(body)
+
+    assert answer.status == 400
+    assert told in sentence(answer)
+
+
+@pytest.mark.parametrize(
+    ("query", "told"),
+    [
+        ("mode=all", "argument 'mode': got 'all', expected one of auto, chunk, chunk_with_siblings, full, snippet"),
+        ("max_tokens=few", "argument 'max_tokens': got `str`, expected `int | null`"),
+        ("max_token=3", "argument 'max_token' is unknown; did you mean 'max_tokens'?"),
+        ("mode=full&mode=chunk", "mode: got it twice"),
+        ("id=2", "id: got it twice"),
+        ("cursor=nonsense", "cursor"),
+    ],
+)
+async def test_a_query_that_cannot_be_read_is_told_field_got_and_expected(
+    desk: Desk, ada: Reader, query: str, told: str
+) -> None:
+    answer = await desk.get(f"/api/v1/items/notes/{await ada.note('Voyage', 'a galleon')}?{query}")
+
+    assert answer.status == 400
+    assert told in sentence(answer)
+
+
+async def test_what_belongs_in_the_body_is_not_taken_from_the_query(desk: Desk) -> None:
+    answer = await desk.ask("POST", "/api/v1/search?query=galleon", "ada", JSON, b"{}")
+
+    assert (answer.status, sentence(answer)) == (400, "query: got it in the query, expected it in the body")
+
+
+async def test_a_body_that_is_too_large_is_refused_declared_or_not(tmp_path: Path) -> None:
+    async with open_desk(tmp_path, body_max_bytes=1024) as desk:
+        body = msgspec.json.encode({"query": "x" * 1024})
+        silent = await desk.search(body)
+        declared = await desk.search(body, content_length=str(len(body)))
+
+    assert [answer.status for answer in (silent, declared)] == [413, 413]
+    assert silent.json()["error"]["data"] == {"limit_bytes": 1024}
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/x-www-form-urlencoded", ""])
+async def test_a_body_that_is_not_declared_as_json_is_refused(desk: Desk, content_type: str) -> None:
+    answer = await desk.ask("POST", "/api/v1/search", "ada", {"Content-Type": content_type}, b'{"query": "x"}')
+
+    assert answer.status == 415
+    assert "expected application/json" in sentence(answer)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("GET", "/api/v1/search", "POST"),
+        ("DELETE", "/api/v1/items/notes/1", "GET, HEAD"),
+        ("POST", "/api/v1/items", "GET, HEAD"),
+        ("PUT", "/items/notes/1", "GET, HEAD"),
+    ],
+)
+async def test_a_method_that_is_not_served_is_answered_with_those_that_are(
+    desk: Desk, method: str, path: str, allowed: str
+) -> None:
+    answer = await desk.ask(method, path, "ada")
+
+    assert (answer.status, answer.header("allow")) == (405, allowed)
+
+
+@pytest.mark.parametrize("path", ["/api/", "/api/v2/search", "/api/v1/search/"])
+async def test_an_unknown_path_is_answered_in_the_envelope(desk: Desk, path: str) -> None:
+    answer = await desk.get(path)
+
+    assert (answer.status, answer.json()["error"]["code"]) == (404, 404)
+
+
+async def test_answers_and_refusals_are_kept_by_no_cache_and_carry_the_id_of_their_request(desk: Desk) -> None:
+    for answer in (
+        await desk.search({"query": "x"}, x_request_id="mine"),
+        await desk.get("/api/v1/items/notes/none", x_request_id="mine"),
+        await desk.get("/api/v1/items/notes/none", None, x_request_id="mine"),
+    ):
+        assert answer.header("cache-control") == "private, no-store"
+        assert answer.header("x-content-type-options") == "nosniff"
+        assert answer.header("x-request-id") == "mine"
+
+
+async def test_the_config_of_a_request_is_obeyed_and_a_bad_one_refused(desk: Desk, ada: Reader) -> None:
+    note = await ada.note("Voyage", "a galleon under sail " * 30)
+    config = base64.b64encode(b'{"snippet_length": 20}').decode()
+
+    in_header = await desk.get(f"/api/v1/items/notes/{note}", mcp_config=config)
+    in_query = await desk.get(f"/api/v1/items/notes/{note}?config={config.rstrip('=')}")
+    bad = await desk.get(f"/api/v1/items/notes/{note}", mcp_config=base64.b64encode(b'{"user_id": "ben"}').decode())
+
+    assert len(in_header.json()["content"]) <= 20
+    assert in_query.json() == in_header.json()
+    assert bad.status == 400
+
+
+# -- operations of other kinds than those there are -------------------------------------------------------------------
+
+
+class Rename(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    id: str
+    title: str
+    loud: bool = False
+
+
+class Renamed(Struct, frozen=True):
+    user: str
+    given: Rename
+
+
+async def _rename(context: RequestContext, given: Rename) -> Renamed:
+    return Renamed(context.principal.user_name, given)
+
+
+RENAME = Operation(
+    id="rename",
+    method="PATCH",
+    path="/things/{id}",
+    summary="Rename",
+    description="Rename a thing.",
+    input=Rename,
+    answer=Renamed,
+    run=_rename,
+    tools=("knowledge_get",),
+    scope=WRITE,
+    status=202,
+    query=frozenset(("loud",)),
+)
+
+
+def test_each_value_has_its_place() -> None:
+    assert RENAME.places() == {"id": "path", "title": "body", "loud": "query"}
+
+
+async def test_values_of_path_query_and_body_reach_the_handler_as_one_input(desk: Desk) -> None:
+    answer = await _knock(desk, RENAME, b'{"title": "New"}', b"loud=true")
+
+    assert (answer.status, answer.json()) == (
+        202,
+        {"user": "ada", "given": {"id": "7", "title": "New", "loud": True}},
+    )
+
+
+@pytest.mark.parametrize("extra", [{"id": "8"}, {"id": "7", "loud": False}, {"id": None}])
+async def test_a_body_cannot_contradict_the_path_or_the_query(desk: Desk, extra: Mapping[str, Any]) -> None:
+    answer = await _knock(desk, RENAME, msgspec.json.encode({"title": "New", **extra}), b"loud=True")
+
+    assert answer.status == 400
+    assert "got another one in the body, expected it in the" in sentence(answer)
+
+
+async def test_a_body_may_repeat_what_path_and_query_say_as_tool_clients_do(desk: Desk) -> None:
+    answer = await _knock(desk, RENAME, b'{"id": "7", "title": "New", "loud": true}', b"loud=True")
+
+    assert answer.json()["given"] == {"id": "7", "title": "New", "loud": True}
+
+
+async def test_a_value_may_come_in_a_header_and_is_documented_there(desk: Desk) -> None:
+    named = replace(RENAME, headers={"title": "X-Title"}, query=frozenset(("loud",)))
+
+    answer = await _knock(desk, named, b"", x_title="From a header")
+
+    assert answer.json()["given"]["title"] == "From a header"
+    assert (named.places()["title"], named.has_body) == ("header", False)
+    document = openapi_document(desk.up.runtime.settings, [named])
+    described = document["paths"]["/things/{id}"]["patch"]
+    assert ("X-Title", "header") in [(p["name"], p["in"]) for p in described["parameters"]]
+    assert "requestBody" not in described
+
+
+async def test_an_input_that_cannot_be_read_may_be_refused_with_422(desk: Desk) -> None:
+    picky = replace(RENAME, unreadable=Unprocessable)
+
+    missing = await _knock(desk, picky, b"{}")
+    wrong = await _knock(desk, picky, b'{"title": 7}', b"loud=perhaps")
+
+    assert (missing.status, missing.json()["error"]["data"]) == (422, {"loc": ["body", "title"]})
+    assert wrong.json()["error"]["data"]["loc"] in (["body", "title"], ["query", "loud"])
+    document = openapi_document(desk.up.runtime.settings, [picky])
+    assert "422" in document["paths"]["/things/{id}"]["patch"]["responses"]
+
+
+async def test_an_upload_reaches_the_handler_as_a_file_and_is_documented_as_one(desk: Desk) -> None:
+    async def measure(context: RequestContext, uploaded: Uploaded) -> Renamed:
+        return Renamed(f"{len(uploaded.file.read())} bytes", uploaded.given)
+
+    taking = replace(RENAME, run=measure, upload=Upload("image/png", 3_000_000), query=frozenset(("loud", "title")))
+
+    small = await _knock(desk, taking, b"x" * 10, b"title=New", content_type="image/png")
+    large = await _knock(desk, taking, b"x" * 2_500_000, b"title=New", content_type="image/png; q=1")
+    huge = await _knock(desk, taking, b"x" * 3_000_001, b"title=New", content_type="image/png")
+
+    assert [answer.json()["user"] for answer in (small, large)] == ["10 bytes", "2500000 bytes"]
+    assert huge.status == 413
+    document = openapi_document(desk.up.runtime.settings, [taking])
+    body = document["paths"]["/things/{id}"]["patch"]["requestBody"]
+    assert body == {"required": True, "content": {"image/png": {}}}
+    assert b"image/png" in reference_page(document).body
+
+
+async def test_an_operation_may_have_a_deadline_of_its_own(tmp_path: Path) -> None:
+    async def wait(context: RequestContext, given: Rename) -> Renamed:
+        await asyncio.sleep(0.3)
+        return Renamed("done", given)
+
+    async with open_desk(tmp_path, call_deadline_ms=100) as desk:
+        answer = await _knock(desk, replace(RENAME, run=wait, deadline_ms=60_000), b'{"title": "New"}')
+
+    assert answer.json()["user"] == "done"
+
+
+async def test_an_operation_may_answer_with_a_file_which_no_cache_keeps_either(desk: Desk) -> None:
+    async def export(context: RequestContext, given: Rename) -> Response:
+        return PlainTextResponse("whole", headers={"Content-Disposition": "attachment"})
+
+    answer = await _knock(desk, replace(RENAME, run=export, answer="text/plain"), b'{"title": "New"}')
+
+    assert (answer.status, answer.body) == (200, b"whole")
+    assert answer.header("content-disposition") == "attachment"
+    assert answer.header("cache-control") == "private, no-store"
+
+
+async def test_an_operation_may_refuse_in_an_envelope_of_its_own(desk: Desk) -> None:
+    class Detail(Struct):
+        detail: str
+
+    told = replace(RENAME, envelope=Envelope(Detail, lambda error, path: {"detail": f"{path}: {error.message}"}))
+
+    assert (await _knock(desk, told, b"{}")).json() == {"detail": "/things/7: argument 'title' is missing"}
+
+
+def test_files_and_envelopes_are_documented_as_they_are(desk: Desk) -> None:
+    class Detail(Struct):
+        detail: str
+
+    told = replace(
+        RENAME, answer="text/plain", envelope=Envelope(Detail, lambda error, _path: {"detail": error.message})
+    )
+    document = openapi_document(desk.up.runtime.settings, [told])
+
+    described = document["paths"]["/things/{id}"]["patch"]
+    assert described["responses"]["202"] == {"description": "Accepted", "content": {"text/plain": {}}}
+    assert list(document["components"]["schemas"]) == ["Detail"]
+    assert [(p["name"], p["in"]) for p in described["parameters"]] == [("id", "path"), ("loud", "query")]
+    assert list(described["requestBody"]["content"]["application/json"]["schema"]["properties"]) == ["title"]
+    assert b"text/plain" in reference_page(document).body
+
+
+async def test_an_operation_that_takes_too_long_is_ended_and_may_be_asked_again(tmp_path: Path) -> None:
+    ended = asyncio.Event()
+
+    async def wait(context: RequestContext, given: Rename) -> Renamed:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        raise AssertionError("never waited")
+
+    async with open_desk(tmp_path, call_deadline_ms=100) as desk:
+        answer = await _knock(desk, replace(RENAME, run=wait), b'{"title": "New"}')
+
+    assert (answer.status, answer.header("retry-after")) == (503, "1")
+    assert sentence(answer) == "rename took longer than 100 ms"
+    assert ended.is_set()
+
+
+async def _knock(desk: Desk, operation: Operation, body: bytes, query: bytes = b"", **headers: str) -> Answer:
+    """A request to a door with this operation alone, routed as `/things/7`."""
+    door = RestDoor(desk.up.runtime, [operation])
+
+    async def routed(scope: Any, receive: Any, send: Any) -> None:
+        await door({**scope, "path_params": {"id": "7"}, "query_string": query}, receive, send)
+
+    named = {name.replace("_", "-").title(): value for name, value in headers.items()}
+    sent = {**JSON, **await desk.up.bearer("ada"), **named}
+    return await ask(routed, operation.method, "/things/7", sent, body)

@@ -1,0 +1,260 @@
+"""`msg_search` as an agent calls it: expressions, snippets, threads, and what agents may not read."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema_rs
+import msgspec
+import pytest
+
+from server.compat.agentchatbus.tools import add_bus
+from sources.drafts import MessageDraft
+from tests.server.clients import text_of
+from tests.server.rest.scene import Desk, open_desk
+from tests.server.tools.out_of_time import OutOfTime
+from tests.sources.reading_room import Reader
+
+ROW = {"message_id", "id", "thread_id", "thread_topic", "author", "seq", "created_at", "snippet"}
+HIDDEN = "[human-only content hidden]"
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+    async with open_desk(tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def ada(desk: Desk) -> Reader:
+    return await desk.reader("ada")
+
+
+@pytest.fixture
+async def ben(desk: Desk) -> Reader:
+    return await desk.reader("ben")
+
+
+async def snippets(reader: Reader, query: str, **arguments: Any) -> list[str]:
+    return [row["snippet"] for row in await reader.found("msg_search", query, **arguments)]
+
+
+async def test_an_answer_has_the_documented_shape(ada: Reader) -> None:
+    thread = await ada.chat("My topic", MessageDraft(sender="cursor-agent-abc123", content="the quick brown fox"))
+
+    answer = await ada.call("msg_search", query=" brown ")
+
+    [row] = answer["results"]
+    assert set(answer) == {"results", "total", "query"}
+    assert (answer["total"], answer["query"]) == (1, "brown")
+    assert set(row) == ROW
+    assert (row["thread_id"], row["thread_topic"], row["author"]) == (thread, "My topic", "cursor-agent-abc123")
+    assert row["message_id"] == row["id"]
+    assert row["seq"] == 1
+    assert row["created_at"].endswith("+00:00")
+    assert row["snippet"] == "the quick <mark>brown</mark> fox"
+    listed = ada.dispatcher.catalog.tools["msg_search"].as_listed()
+    jsonschema_rs.validate(listed["outputSchema"], answer)
+
+
+async def test_the_parameters_are_those_of_the_seed(ada: Reader) -> None:
+    schema = ada.dispatcher.catalog.tools["msg_search"].as_listed()["inputSchema"]
+
+    assert {name: declared["type"] for name, declared in schema["properties"].items()} == {
+        "query": "string",
+        "thread_id": "string",
+        "limit": "integer",
+    }
+    assert schema["required"] == ["query"]
+    assert schema["properties"]["limit"]["default"] == 50
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("brown fox", ["a"]),
+        ('"quick brown"', ["a"]),
+        ("perf*", ["b", "c"]),
+        ("fox OR performance", ["a", "b"]),
+        ("perf* NOT performance", ["c"]),
+        ("(fox OR performing) AND slowly", ["c"]),
+        ("content:brown", ["a"]),
+        ("NEAR(quick fox, 2)", ["a"]),
+        ("BROWN", ["a"]),
+        ("performances", []),
+    ],
+)
+async def test_expressions_are_obeyed(ada: Reader, query: str, found: list[str]) -> None:
+    texts = ("the quick brown fox", "good performance", "performing slowly")
+    await ada.chat("Talk", *(MessageDraft(sender=name, content=text) for name, text in zip("abc", texts, strict=True)))
+
+    answer = await ada.call("msg_search", query=query)
+
+    assert sorted(row["author"] for row in answer["results"]) == found
+    assert "read_as" not in answer
+
+
+@pytest.mark.parametrize(
+    ("query", "read_as"),
+    [
+        ("fox-trot", '"fox-trot"'),
+        ('"fox', '"fox"'),
+        ("what is fox?", '"what" AND "is" AND "fox?"'),
+        ("(fox", '"(fox"'),
+    ],
+)
+async def test_what_is_no_expression_is_read_as_words_and_told(ada: Reader, query: str, read_as: str) -> None:
+    await ada.chat("Talk", "what is a fox trot? a fox-trot is a dance")
+
+    answer = await ada.call("msg_search", query=query)
+
+    assert answer["total"] == 1
+    assert answer["read_as"] == read_as
+
+
+@pytest.mark.parametrize("query", ["*", "?!", "AND"])
+async def test_an_expression_without_any_word_finds_nothing_and_says_so(ada: Reader, query: str) -> None:
+    await ada.chat("Talk", "a fox")
+
+    answer = await ada.call("msg_search", query=query)
+
+    assert answer["results"] == []
+    assert answer["read_as"].startswith("nothing")
+
+
+@pytest.mark.parametrize("query", ["", "   "])
+async def test_an_empty_query_is_answered_with_the_documented_error(ada: Reader, query: str) -> None:
+    result = await ada.ask("tools/call", name="msg_search", arguments={"query": query})
+
+    assert text_of(result) == '{"error":"query must not be empty"}'
+    assert result["structuredContent"] == {"error": "query must not be empty"}
+
+
+async def test_a_thread_narrows_the_search(ada: Reader) -> None:
+    first, second = await ada.chat("One", "a fox"), await ada.chat("Two", "another fox")
+
+    assert [row["thread_id"] for row in await ada.found("msg_search", "fox", thread_id=first)] == [first]
+    assert {row["thread_id"] for row in await ada.found("msg_search", "fox")} == {first, second}
+    assert await ada.found("msg_search", "fox", thread_id="nowhere") == []
+
+
+@pytest.mark.parametrize(("limit", "shown"), [(3, 3), (0, 1), (-1, 1), (1000, 200)])
+async def test_a_limit_is_clamped(ada: Reader, limit: int, shown: int) -> None:
+    await ada.chat("Talk", *("a fox" for _ in range(210)))
+
+    answer = await ada.call("msg_search", query="fox", limit=limit)
+
+    assert (len(answer["results"]), answer["total"]) == (shown, shown)
+
+
+async def test_fifty_messages_are_found_unless_another_limit_is_asked_for(ada: Reader) -> None:
+    await ada.chat("Talk", *("a fox" for _ in range(60)))
+
+    assert len(await ada.found("msg_search", "fox")) == 50
+
+
+async def test_better_matches_come_first(ada: Reader) -> None:
+    await ada.chat("Talk", "a fox among many other words that have nothing to do with it at all", "fox fox fox")
+
+    assert (await snippets(ada, "fox"))[0] == "<mark>fox</mark> <mark>fox</mark> <mark>fox</mark>"
+
+
+async def test_a_snippet_has_twenty_words_and_says_where_it_was_cut(ada: Reader) -> None:
+    await ada.chat("Talk", " ".join([*("before" for _ in range(40)), "fox", *("after" for _ in range(40))]))
+
+    [snippet] = await snippets(ada, "fox")
+
+    assert len(snippet.strip("…").split()) == 20
+    assert (snippet[0], snippet[-1]) == ("…", "…")
+
+
+async def test_a_snippet_holds_no_markup_but_its_own(ada: Reader) -> None:
+    await ada.chat("Talk", '<script>alert("fox")</script> <mark onclick=evil()>&lt;')
+
+    [snippet] = await snippets(ada, "fox")
+
+    assert snippet.replace("<mark>fox</mark>", "") == (
+        "&lt;script&gt;alert(&quot;&quot;)&lt;/script&gt; &lt;mark onclick=evil()&gt;&amp;lt;"
+    )
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        *({"visibility": "human_only"}, {"visibility": "HUMAN_ONLY"}, {"audience": "human"}),
+        *({"human_only": value} for value in (True, 1, "true", " Yes ", "1", [True], {"until": "noon"})),
+        {"human_only": True, "visibility": "all", "audience": "everyone"},
+    ],
+)
+async def test_what_only_people_may_read_is_found_and_hidden(
+    ada: Reader, ben: Reader, metadata: dict[str, Any]
+) -> None:
+    await ada.chat("Talk", MessageDraft(content="the password is mango", metadata=metadata))
+    await ben.chat("Talk", "a mango for all")
+
+    result = await ada.ask("tools/call", name="msg_search", arguments={"query": "mango"})
+
+    [row] = result["structuredContent"]["results"]
+    assert row["snippet"] == HIDDEN
+    assert b"password" not in msgspec.json.encode(result)
+    assert await snippets(ben, "mango") == ["a <mark>mango</mark> for all"]
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        *({"human_only": value} for value in (False, None, 0, "", "false", "No", "0", "off")),
+        *({"visibility": "all"}, {"audience": "humans and agents"}, {"note": "human_only"}),
+    ],
+)
+async def test_what_is_not_for_people_only_is_shown(ada: Reader, metadata: dict[str, Any]) -> None:
+    await ada.chat("Talk", MessageDraft(content="a mango", metadata=metadata))
+
+    assert await snippets(ada, "mango") == ["a <mark>mango</mark>"]
+
+
+async def test_a_deleted_or_edited_message_is_not_found_by_what_it_said(ada: Reader) -> None:
+    thread = await ada.chat("Talk", "a fox", "a hare")
+    async with ada.libraries.library(ada.context) as library:
+        fox, hare = (await library.chats.messages(thread, 2, 0)).rows
+        assert len(await ada.found("msg_search", "fox OR hare")) == 2
+        await library.chats.delete_message(fox.id)
+        await library.chats.update_message(hare.id, MessageDraft(content="a badger"))
+
+    assert await ada.found("msg_search", "fox OR hare") == []
+    assert len(await ada.found("msg_search", "badger")) == 1
+
+
+async def test_messages_from_before_the_index_are_found(ada: Reader) -> None:
+    await ada.chat("Talk", "a fox")
+    assert len(await ada.found("msg_search", "fox")) == 1
+    await ada.chat("Talk", "a second fox")
+
+    assert len(await ada.found("msg_search", "fox")) == 2
+
+
+async def test_a_query_that_is_too_long_is_cut_and_told(ada: Reader) -> None:
+    await ada.chat("Talk", "a fox")
+
+    answer = await ada.call("msg_search", query="fox " * 300)
+
+    assert answer["total"] == 1
+    assert answer["note"] == "only the first 1000 characters of the query were read"
+
+
+async def test_a_search_out_of_time_finds_nothing_and_says_why(desk: Desk, ada: Reader) -> None:
+    add_bus(desk.up.runtime.dispatcher.catalog, OutOfTime(), desk.up.runtime.settings)
+
+    answer = await ada.call("msg_search", query="fox")
+
+    assert (answer["results"], answer["total"], answer["query"]) == ([], 0, "fox")
+    assert answer["note"] == "nothing was found in time: chats did not answer within 2000 ms"
+
+
+async def test_messages_are_found_by_their_owner_alone(ada: Reader, ben: Reader) -> None:
+    thread = await ada.chat("Secret plans", "a fox")
+
+    absent = await ben.call("msg_search", query="fox", thread_id="nowhere")
+    assert await ben.call("msg_search", query="fox", thread_id=thread) == absent
+    assert await ben.found("msg_search", "fox") == []
+    assert len(await ada.found("msg_search", "fox")) == 1

@@ -1,0 +1,164 @@
+"""Headers as MCP reads them: each once, without blanks around it, and equal to the body."""
+
+import base64
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from config.errors import HeaderMismatch, InvalidRequest
+from server.protocol.messages import Request
+from server.protocol.schema import Mirrored
+from server.transports.headers import Headers, check_headers
+
+VERSION = "2026-07-28"
+REGION = Mirrored(("where", "region"), "Region", "string")
+COUNT = Mirrored(("count",), "Count", "integer")
+URGENT = Mirrored(("urgent",), "Urgent", "boolean")
+
+
+def _headers(**named: str) -> Headers:
+    """`mcp_name="x"` stands for the header `mcp-name: x`."""
+    return Headers([(name.replace("_", "-").encode(), value.encode()) for name, value in named.items()])
+
+
+def _matches(request: Request, mirrored: list[Mirrored] | None = None, **named: str) -> bool:
+    known = {"mcp_protocol_version": VERSION, "mcp_method": request.method, **named}
+    try:
+        check_headers(_headers(**known), request, VERSION, mirrored or [])
+    except HeaderMismatch:
+        return False
+    return True
+
+
+def _wrapped(text: str) -> str:
+    return f"=?base64?{base64.b64encode(text.encode()).decode()}?="
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        b"authorization",
+        b"mcp-protocol-version",
+        b"mcp-method",
+        b"mcp-name",
+        b"mcp-session-id",
+        b"mcp-config",
+        b"mcp-param-region",
+        b"host",
+        b"origin",
+        b"content-length",
+    ],
+)
+def test_a_header_that_decides_something_may_come_once(name: bytes) -> None:
+    with pytest.raises(InvalidRequest, match="came twice"):
+        Headers([(name, b"a"), (b"other", b"x"), (name, b"a")])
+
+
+def test_a_list_may_come_in_two_lines_and_is_one_list() -> None:
+    headers = Headers([(b"accept", b"application/json"), (b"accept", b" text/event-stream ")])
+
+    assert headers.get(b"accept") == "application/json, text/event-stream"
+
+
+@given(st.text(alphabet=" \t"), st.text(alphabet=" \t"))
+def test_blanks_around_a_value_are_no_part_of_it(before: str, after: str) -> None:
+    assert Headers([(b"mcp-name", f"{before}a b{after}".encode())]).get(b"mcp-name") == "a b"
+
+
+@pytest.mark.parametrize(
+    ("accept", "json", "events"),
+    [
+        (None, True, True),
+        ("*/*", True, True),
+        ("application/json", True, False),
+        ("application/json;q=0.9, text/event-stream", True, True),
+        ("application/*", True, False),
+        ("text/*", False, True),
+        ("text/html", False, False),
+        ("", False, False),
+        ("APPLICATION/JSON", True, False),
+    ],
+)
+def test_an_accept_header_allows_what_it_names(accept: str | None, json: bool, events: bool) -> None:
+    headers = Headers([(b"accept", accept.encode())] if accept is not None else [])
+
+    assert headers.accepts("application/json") is json
+    assert headers.accepts("text/event-stream") is events
+
+
+@given(st.text())
+def test_a_name_in_base64_matches_itself_and_nothing_else(name: str) -> None:
+    request = Request(1, "tools/call", {"name": name})
+
+    assert _matches(request, mcp_name=_wrapped(name))
+    assert not _matches(request, mcp_name=_wrapped(name + "x"))
+
+
+@given(st.text(alphabet=st.characters(min_codepoint=0x20, max_codepoint=0x7E)).filter(lambda t: t == t.strip()))
+def test_a_visible_name_matches_as_it_is(name: str) -> None:
+    assert _matches(Request(1, "tools/call", {"name": name}), mcp_name=name) or name.startswith("=?base64?")
+
+
+@pytest.mark.parametrize("method", ["tools/list", "server/discover", "completion/complete"])
+def test_a_method_that_names_nothing_needs_no_name_header(method: str) -> None:
+    assert _matches(Request(1, method, {"name": "x"}))
+
+
+@pytest.mark.parametrize("name", [5, ["a"], {"a": 1}, True])
+def test_a_name_that_is_no_text_matches_no_header(name: Any) -> None:
+    assert not _matches(Request(1, "tools/call", {"name": name}), mcp_name=str(name))
+
+
+@pytest.mark.parametrize(
+    ("parameter", "arguments", "sent", "same"),
+    [
+        (REGION, {"where": {"region": "eu"}}, "eu", True),
+        (REGION, {"where": {"region": "eu"}}, _wrapped("eu"), True),
+        (REGION, {"where": {"region": "eu"}}, "us", False),
+        (REGION, {"where": {"region": "eu"}}, None, False),
+        (REGION, {"where": {}}, None, True),
+        (REGION, {"where": "elsewhere"}, None, True),
+        (REGION, {"where": {}}, "eu", False),
+        (REGION, None, None, True),
+        (REGION, [], "eu", False),
+        (REGION, {"where": {"region": ["eu"]}}, "['eu']", False),
+        (COUNT, {"count": 42}, "42", True),
+        (COUNT, {"count": 42}, "42.0", True),
+        (COUNT, {"count": -1}, "-1", True),
+        (COUNT, {"count": 42}, "4 2", False),
+        (COUNT, {"count": 42}, "0x2a", False),
+        (COUNT, {"count": True}, "1", False),
+        (URGENT, {"urgent": True}, "true", True),
+        (URGENT, {"urgent": False}, "false", True),
+        (URGENT, {"urgent": True}, "True", False),
+        (URGENT, {"urgent": True}, "1", False),
+    ],
+)
+def test_a_marked_argument_and_its_header_are_equal_or_absent_together(
+    parameter: Mirrored, arguments: Any, sent: str | None, same: bool
+) -> None:
+    request = Request(1, "tools/call", {"arguments": arguments})
+    named = {} if sent is None else {f"mcp_param_{parameter.token.lower()}": sent}
+
+    assert _matches(request, [parameter], **named) is same
+
+
+@given(st.binary(max_size=60), st.binary(max_size=60))
+def test_any_header_bytes_match_or_mismatch_and_never_fail(name: bytes, param: bytes) -> None:
+    headers = Headers(
+        [
+            (b"mcp-protocol-version", VERSION.encode()),
+            (b"mcp-method", b"tools/call"),
+            (b"mcp-name", b"=?base64?" + name + b"?="),
+            (b"mcp-param-count", param),
+        ]
+    )
+    request = Request(1, "tools/call", {"name": "a", "arguments": {"count": 3}})
+
+    try:
+        check_headers(headers, request, VERSION, [COUNT])
+    except HeaderMismatch:
+        return
+    assert (name, param.strip(b" \t").split(b".")[0]) in ((b"YQ==", b"3"), (b"YQ==", b"=?base64?Mw==?="))

@@ -1,0 +1,216 @@
+"""MCP over a pair of pipes: one message a line, nothing else on the output, and the end of input is the end."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import msgspec
+import pytest
+
+from auth.authenticator import local_principal
+from server.lifespan import open_runtime
+from server.runtime import Runtime
+from server.transports.stdio import serve_stdio
+from tests.live import make_settings
+from tests.server.clients import ELICITATION, handshake, message, modern_params, text_of
+from tests.server.specimens import Specimens
+from tests.server.wire import PATIENCE_S
+
+WAIT = {"name": "wait", "arguments": {"gate": "g"}}
+
+
+class Pipes:
+    """The client's ends of the two pipes."""
+
+    def __init__(self, runtime: Runtime, to_server: BinaryIO, from_server: asyncio.StreamReader) -> None:
+        self.runtime = runtime
+        self.serving: asyncio.Task[None]
+        self._to_server = to_server
+        self._from_server = from_server
+
+    async def say(self, body: Any) -> None:
+        line = body if isinstance(body, bytes) else msgspec.json.encode(body) + b"\n"
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.to_thread(self._to_server.write, line)
+            await asyncio.to_thread(self._to_server.flush)
+
+    async def hear(self) -> Any:
+        """The next message; None when the server has closed its end."""
+        async with asyncio.timeout(PATIENCE_S):
+            line = await self._from_server.readline()
+        assert line.endswith(b"\n") or not line
+        return msgspec.json.decode(line) if line else None
+
+    async def end(self) -> None:
+        """Closes the input and waits for the server to leave."""
+        self._to_server.close()
+        async with asyncio.timeout(PATIENCE_S):
+            await self.serving
+
+
+@asynccontextmanager
+async def opened(tmp_path: Path, specimens: Specimens, **changes: Any) -> AsyncIterator[Pipes]:
+    async with open_runtime(make_settings(tmp_path, jwt_secret="", **changes), catalog=specimens.catalog) as runtime:
+        principal = local_principal(await runtime.registry.add_user("ada"))
+        (server_in, client_out), (client_in, server_out) = os.pipe(), os.pipe()
+        reader = asyncio.StreamReader(limit=2**26)
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(client_in, "rb")
+        )
+        with os.fdopen(server_in, "rb") as stdin, os.fdopen(server_out, "wb") as stdout:
+            pipes = Pipes(runtime, os.fdopen(client_out, "wb"), reader)
+            pipes.serving = asyncio.create_task(serve_stdio(runtime, principal, stdin, stdout))
+            yield pipes
+            await pipes.end()
+        transport.close()
+
+
+async def test_both_eras_are_served_to_the_user_that_was_chosen(tmp_path: Path, specimens: Specimens) -> None:
+    async with opened(tmp_path, specimens) as pipes:
+        await pipes.say(message("server/discover", modern_params(), 1))
+        discovered = await pipes.hear()
+        await pipes.say(handshake(request_id=2))
+        agreed = await pipes.hear()
+        await pipes.say(message("tools/call", {"name": "echo", "arguments": {"text": "hi"}}, 3))
+        called = await pipes.hear()
+
+    assert discovered["result"]["supportedVersions"] == ["2026-07-28"]
+    assert agreed["result"]["protocolVersion"] == "2025-11-25"
+    assert called["result"]["structuredContent"] == {"text": "hi", "user": "ada"}
+
+
+async def test_an_answer_is_one_line_whatever_it_holds(tmp_path: Path, specimens: Specimens) -> None:
+    text = "two\nlines\r\nand\u2028three"
+    async with opened(tmp_path, specimens) as pipes:
+        await pipes.say(message("tools/call", modern_params({"name": "echo", "arguments": {"text": text}}), 1))
+
+        assert (await pipes.hear())["result"]["structuredContent"]["text"] == text
+
+
+@pytest.mark.parametrize("line", [b"not json\n", b"\xff\xfe\n", b"{}\n", b"[]\n", b"null\n", b"[" * 5000 + b"\n"])
+async def test_a_line_that_is_no_message_gets_an_error_and_the_next_is_served(
+    tmp_path: Path, specimens: Specimens, line: bytes
+) -> None:
+    async with opened(tmp_path, specimens) as pipes:
+        await pipes.say(line)
+        await pipes.say(message("ping", {}, 1))
+        refused, answered = await pipes.hear(), await pipes.hear()
+
+    assert (refused["id"], refused["error"]["code"] in (-32700, -32600)) == (None, True)
+    assert answered == {"jsonrpc": "2.0", "id": 1, "result": {}}
+
+
+async def test_blank_lines_and_carriage_returns_are_no_messages(tmp_path: Path, specimens: Specimens) -> None:
+    async with opened(tmp_path, specimens) as pipes:
+        await pipes.say(b"\n  \n\r\n")
+        await pipes.say(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\r\n')
+
+        assert (await pipes.hear())["id"] == 1
+
+
+@pytest.mark.parametrize("size", [1025, 5000, 3_000_000])
+async def test_a_line_over_the_limit_is_skipped_whole_and_told(tmp_path: Path, specimens: Specimens, size: int) -> None:
+    async with opened(tmp_path, specimens, body_max_bytes=1024) as pipes:
+        await pipes.say(b"x" * size + b"\n")
+        await pipes.say(message("ping", {}, 1))
+        refused, answered = await pipes.hear(), await pipes.hear()
+
+    assert (refused["id"], refused["error"]["code"]) == (None, 413)
+    assert answered["id"] == 1
+
+
+async def test_the_end_of_input_lets_running_calls_finish(tmp_path: Path, specimens: Specimens) -> None:
+    async with opened(tmp_path, specimens) as pipes:
+        await pipes.say(message("tools/call", modern_params(WAIT), 1))
+        await asyncio.wait_for(specimens.gates["g"].reached.wait(), PATIENCE_S)
+        leaving = asyncio.create_task(pipes.end())
+        await asyncio.sleep(0.02)
+        specimens.gates["g"].opened.set()
+
+        assert (await pipes.hear())["result"]["structuredContent"]["user"] == "ada"
+        await leaving
+
+
+async def test_a_last_line_without_its_end_is_still_a_message(tmp_path: Path, specimens: Specimens) -> None:
+    async with opened(tmp_path, specimens) as pipes:
+        await pipes.say(b'{"jsonrpc":"2.0","id":9,"method":"ping"}')
+        await pipes.end()
+
+        assert (await pipes.hear())["id"] == 9
+
+
+async def test_the_session_ends_with_the_input(tmp_path: Path, specimens: Specimens) -> None:
+    async with opened(tmp_path, specimens) as pipes:
+        await pipes.say(handshake())
+        await pipes.hear()
+        assert len(pipes.runtime.sessions) == 1
+
+        await pipes.end()
+
+        assert len(pipes.runtime.sessions) == 0
+
+
+async def test_a_question_is_asked_and_answered_over_the_pipes(tmp_path: Path, specimens: Specimens) -> None:
+    async with opened(tmp_path, specimens) as pipes:
+        await pipes.say(handshake(capabilities=ELICITATION))
+        await pipes.hear()
+        await pipes.say(message("tools/call", {"name": "ask_name", "arguments": {"text": "hi"}}, 1))
+        question = await pipes.hear()
+        await pipes.say({"jsonrpc": "2.0", "id": question["id"], "result": {"content": {"name": "Ada"}}})
+
+        assert "Ada: hi" in text_of((await pipes.hear())["result"])
+
+
+async def test_a_cancelled_call_is_never_answered(tmp_path: Path, specimens: Specimens) -> None:
+    async with opened(tmp_path, specimens) as pipes:
+        await pipes.say(message("tools/call", modern_params(WAIT), 1))
+        await asyncio.wait_for(specimens.gates["g"].reached.wait(), PATIENCE_S)
+        await pipes.say(message("notifications/cancelled", {"requestId": 1}))
+        await asyncio.wait_for(specimens.gates["g"].cancelled.wait(), PATIENCE_S)
+        await pipes.say(message("ping", {}, 2))
+
+        assert (await pipes.hear())["id"] == 2
+
+
+async def test_messages_from_a_file_are_served_as_from_a_pipe(tmp_path: Path, specimens: Specimens) -> None:
+    script, answers = tmp_path / "in", tmp_path / "out"
+    script.write_bytes(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n' + b"x" * 5000 + b"\n[]\n")
+    settings = make_settings(tmp_path / "data", jwt_secret="", body_max_bytes=1024)
+
+    async with open_runtime(settings, catalog=specimens.catalog) as runtime:
+        principal = local_principal(await runtime.registry.add_user("ada"))
+        with script.open("rb") as stdin, answers.open("wb") as stdout:
+            async with asyncio.timeout(PATIENCE_S):
+                await serve_stdio(runtime, principal, stdin, stdout)
+
+    # Answers may overtake one another; each is there once.
+    ids = sorted(str(msgspec.json.decode(line).get("id")) for line in answers.read_bytes().splitlines())
+    assert ids == ["1", "None", "None"]
+
+
+async def test_a_users_rate_holds_on_the_pipes_too(tmp_path: Path, specimens: Specimens) -> None:
+    async with opened(tmp_path, specimens, rate_user_per_minute=1, rate_user_burst=1) as pipes:
+        await pipes.say(message("ping", {}, 1))
+        await pipes.hear()
+        await pipes.say(message("ping", {}, 2))
+
+        assert (await pipes.hear())["error"]["code"] == 429
+
+
+async def test_a_client_that_died_while_its_call_ran_is_no_failure(tmp_path: Path, specimens: Specimens) -> None:
+    async with open_runtime(make_settings(tmp_path, jwt_secret=""), catalog=specimens.catalog) as runtime:
+        principal = local_principal(await runtime.registry.add_user("ada"))
+        (server_in, client_out), (client_in, server_out) = os.pipe(), os.pipe()
+        os.write(client_out, msgspec.json.encode(message("tools/call", modern_params(WAIT), 1)) + b"\n")
+        with os.fdopen(server_in, "rb") as stdin, os.fdopen(server_out, "wb", buffering=0) as stdout:
+            serving = asyncio.create_task(serve_stdio(runtime, principal, stdin, stdout))
+            await asyncio.wait_for(specimens.gates["g"].reached.wait(), PATIENCE_S)
+
+            os.close(client_in)
+            os.close(client_out)
+            specimens.gates["g"].opened.set()
+
+            await asyncio.wait_for(serving, PATIENCE_S)

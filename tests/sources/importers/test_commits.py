@@ -1,0 +1,60 @@
+"""Messages of commits as shell commands say them; what a shell would have to work out is left out."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sources.importers.formats.agent_sessions.commits import commit_messages
+
+
+@pytest.mark.parametrize(
+    ("command", "messages"),
+    [
+        ("git commit -m 'auth: refuse tokens'", ("auth: refuse tokens",)),
+        ('git add . && git commit -am "fix #12: y" -m body; git push', ("fix #12: y\n\nbody",)),
+        ("git commit --message=one\ngit commit --message two", ("one", "two")),
+        ("A=1 git -C a/b -c user.name=x commit -m z", ("z",)),
+        ("(cd x && git commit -m z) || true", ("z",)),
+        (
+            "git commit -m \"$(cat <<'EOF'\nSubject (one)\n\nBody & more; $5\nEOF\n)\"",
+            ("Subject (one)\n\nBody & more; $5",),
+        ),
+    ],
+)
+def test_a_message_is_read_from_the_command_that_made_it(command: str, messages: tuple[str, ...]) -> None:
+    assert commit_messages(command) == messages
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "",
+        "git commit",
+        "git commit --amend --no-edit",
+        "git commit -F message.txt",
+        "git commit -m",
+        "git commit -m ''",
+        'git commit -m "$MESSAGE"',
+        'git commit -m "$(date)"',
+        "git commit -m `date`",
+        "git commit -m 'does not end",
+        "git log --grep commit -m x",
+        "echo git commit -m x",
+        "grep -m 1 commit git",
+    ],
+)
+def test_what_is_no_commit_or_does_not_say_its_message_has_none(command: str) -> None:
+    assert commit_messages(command) == ()
+
+
+@given(st.text())
+def test_no_command_fails_to_be_read(command: str) -> None:
+    assert all(message.strip() == message != "" for message in commit_messages(command))
+
+
+@given(st.text(st.characters(codec="utf-8", exclude_characters="'$`\0"), min_size=1))
+def test_a_quoted_message_is_read_as_it_stands(text: str) -> None:
+    found = commit_messages(f"git commit -m '{text}'")
+
+    assert found == () or found == (text.strip(),)
+    assert found or not text.strip() or set(text) <= set("();<>|&\n")

@@ -1,1 +1,1 @@
-"""Credentials in, principals out: who is calling, what they may do, and where their databases are."""
+"""Authentication: credentials, users, scopes, rate limits and the request context."""

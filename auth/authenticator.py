@@ -1,8 +1,7 @@
-"""From the Authorization header to a principal, and whether a principal still has access.
+"""Turns an Authorization header into a principal, and checks whether a principal still has access.
 
-A credential that is presented is always verified, never ignored. What was verified is remembered by the
-SHA-256 of the credential, and used only while no process has changed the registry since: a revocation takes
-effect at the next call.
+A credential is always verified, even where none is required. Results are cached by the SHA-256 of the credential, and
+used only while no process has changed the registry since, so that a revocation takes effect at the next call.
 """
 
 import base64
@@ -15,7 +14,7 @@ from typing import Protocol
 from cachetools import LRUCache
 from msgspec import Struct
 
-from auth.api_keys import has_shape, is_api_key
+from auth.api_keys import has_key_prefix, is_well_formed
 from auth.principal import SCOPES, ClientId, Principal
 from auth.rate_limits import TokenBuckets
 from auth.registry import KeyRecord, Registry, UserRecord
@@ -27,8 +26,8 @@ _KNOWN_SCOPES = frozenset(SCOPES)
 _LOCAL = "local"
 
 
-class Authenticates(Protocol):
-    """What the doors need to know of authentication."""
+class Authenticator(Protocol):
+    """What the transports need from authentication."""
 
     async def authenticate(self, authorization: str | None, *, address: str = "") -> Principal: ...
 
@@ -38,23 +37,23 @@ class Authenticates(Protocol):
 
 
 class _Grant(Struct):
-    """A credential that was good. `revision` is that of the registry when it was last looked up there."""
+    """A valid credential. `revision` is the registry's revision at the time of the last lookup."""
 
     principal: Principal
-    good_until: float
+    valid_until: float
     revision: int
 
 
 class _Failure(Struct, frozen=True):
-    """A credential that was refused, remembered while neither the registry nor the signing keys change."""
+    """A rejected credential, cached while neither the registry nor the signing keys change."""
 
     message: str
     until: float
     revision: int
 
 
-class Authenticator:
-    """Verifies bearer credentials: API keys always, JWTs if there is a verifier."""
+class RegistryAuthenticator:
+    """Verifies bearer credentials against the registry: API keys, and JWTs if there is a verifier."""
 
     def __init__(
         self,
@@ -70,7 +69,7 @@ class Authenticator:
         self._verifier = verifier
         self._clock = clock
         self._generation = 0
-        # Two caches, so that strangers' rubbish cannot push out verified credentials.
+        # Separate caches, so that invalid credentials cannot evict verified ones.
         self._grants: LRUCache[bytes, _Grant] = LRUCache(settings.token_cache_max)
         self._failures: LRUCache[bytes, _Failure] = LRUCache(settings.token_cache_max)
         self._rechecked: LRUCache[tuple[str, str, str, int], int] = LRUCache(settings.token_cache_max)
@@ -78,27 +77,27 @@ class Authenticator:
         self._used_at: dict[str, float] = {}
 
     async def authenticate(self, authorization: str | None, *, address: str = "") -> Principal:
-        """The principal of a request with this Authorization header, from this address."""
+        """Returns the principal of a request. Failures count towards the limit of the client's address."""
         if authorization is None:
             return await self._without_credential()
-        credential = _bearer(authorization, self._settings.token_max_bytes)
+        credential = _bearer_credential(authorization, self._settings.token_max_bytes)
         if credential is None:
             self._failure_limit.take(address)
-            raise Unauthenticated("the Authorization header is not accepted", presented=True)
+            raise Unauthenticated("Authorization header not accepted", presented=True)
         now = self._clock()
         digest = hashlib.sha256(credential.encode()).digest()
         revision = self._registry.revision()
         grant = self._grants.get(digest)
-        if grant is None or grant.revision != revision or now >= grant.good_until:
+        if grant is None or grant.revision != revision or now >= grant.valid_until:
             grant = await self._admit(credential, digest, now, revision, address)
         if grant.principal.kind == "key":
             self._used_at[grant.principal.credential_id] = now
         return grant.principal
 
     async def recheck(self, principal: Principal) -> None:
-        """Raise Unauthenticated if the credential expired or was revoked, or the user lost access, since."""
+        """Raises Unauthenticated if the credential has expired or was revoked, or if the user lost access."""
         if principal.is_expired(self._clock()):
-            raise Unauthenticated("the credential expired", presented=True)
+            raise Unauthenticated("credential expired", presented=True)
         identity = (principal.kind, principal.credential_id, principal.user_id, principal.epoch)
         revision = self._registry.revision()
         if self._rechecked.get(identity) != revision:
@@ -106,7 +105,7 @@ class Authenticator:
             self._rechecked[identity] = revision
 
     async def flush(self) -> None:
-        """Write down when API keys were last used. What cannot be written is kept for the next time."""
+        """Stores when API keys were last used. Times that cannot be written are kept for the next call."""
         used_at, self._used_at = self._used_at, {}
         if not used_at:
             return
@@ -124,53 +123,53 @@ class Authenticator:
             name = self._settings.single_user_name
             user = await self._registry.user_by_name(name) or await self._registry.ensure_user("", name)
             if user.is_disabled:
-                raise Unauthenticated("the user of this server is disabled")
-            self._local = _Grant(local_principal(user), good_until=0.0, revision=revision)
+                raise Unauthenticated("the local user is disabled")
+            self._local = _Grant(local_principal(user), valid_until=0.0, revision=revision)
         return self._local.principal
 
     async def _admit(self, credential: str, digest: bytes, now: float, revision: int, address: str) -> _Grant:
-        """What the cache of grants cannot answer. Each failure is counted against the address."""
+        """Verifies a credential that is not in the cache. Each failure counts towards the limit of the address."""
         try:
-            self._require_no_failure(digest, now, revision)
-            grant = await self._verified(credential, digest, now, revision)
+            self._raise_cached_failure(digest, now, revision)
+            grant = await self._verify(credential, digest, now, revision)
         except Unauthenticated as error:
             self._grants.pop(digest, None)
-            self._remember_failure(digest, error, now, revision)
+            self._cache_failure(digest, error, now, revision)
             self._failure_limit.take(address)
             raise
         self._grants[digest] = grant
         return grant
 
-    async def _verified(self, credential: str, digest: bytes, now: float, revision: int) -> _Grant:
-        """The revision was read before the rows are: a change in between is noticed at the next call."""
-        known = self._grants.get(digest)
-        if known is not None and now < known.good_until:
-            await self._require_access(known.principal)
-            return _Grant(known.principal, known.good_until, revision)
+    async def _verify(self, credential: str, digest: bytes, now: float, revision: int) -> _Grant:
+        """`revision` was read before the rows, so a change in between is noticed at the next call."""
+        cached = self._grants.get(digest)
+        if cached is not None and now < cached.valid_until:
+            await self._require_access(cached.principal)
+            return _Grant(cached.principal, cached.valid_until, revision)
         principal = await self._principal_of(credential, digest, now)
-        good_until = now + self._settings.token_cache_ttl_s
+        valid_until = now + self._settings.token_cache_ttl_s
         if principal.expires_at is not None:
-            good_until = min(good_until, principal.expires_at)
-        return _Grant(principal, good_until, revision)
+            valid_until = min(valid_until, principal.expires_at)
+        return _Grant(principal, valid_until, revision)
 
     async def _principal_of(self, credential: str, digest: bytes, now: float) -> Principal:
-        if is_api_key(credential):
-            return await self._from_key(credential, digest, now)
-        return await self._from_token(credential, now)
+        if has_key_prefix(credential):
+            return await self._principal_of_key(credential, digest, now)
+        return await self._principal_of_token(credential, now)
 
-    async def _from_key(self, credential: str, digest: bytes, now: float) -> Principal:
-        key = await self._registry.key_by_hash(digest) if has_shape(credential) else None
-        if key is None or not key.is_good(now):
+    async def _principal_of_key(self, credential: str, digest: bytes, now: float) -> Principal:
+        key = await self._registry.key_by_hash(digest) if is_well_formed(credential) else None
+        if key is None or not key.is_valid(now):
             raise Unauthenticated("API key not accepted", presented=True)
         return _key_principal(key)
 
-    async def _from_token(self, credential: str, now: float) -> Principal:
+    async def _principal_of_token(self, credential: str, now: float) -> Principal:
         if self._verifier is None:
             raise Unauthenticated("token not accepted", presented=True)
         try:
             claims = await self._verifier.verify(credential, now)
         finally:
-            self._drop_if_keys_changed(self._verifier.generation)
+            self._clear_if_keys_changed(self._verifier.generation)
         user = await self._user_of(claims)
         _require_issued_after(user.tokens_valid_after, claims)
         principal = _token_principal(user, claims)
@@ -178,7 +177,7 @@ class Authenticator:
         return principal
 
     async def _user_of(self, claims: Claims) -> UserRecord:
-        """By exact identity, then among users made without an issuer: those belong to the configured one."""
+        """Looks for the exact identity first, then for a user without an issuer, which means the configured issuer."""
         user = await self._registry.user_by_identity(claims.issuer, claims.subject)
         if user is None and claims.issuer == self._settings.issuer:
             user = await self._registry.user_by_identity("", claims.subject)
@@ -186,36 +185,36 @@ class Authenticator:
             return user
         if not self._settings.jwt_create_users:
             raise Unauthenticated("token not accepted", presented=True)
-        _require_issued_after(await self._registry.departed_at(claims.issuer, claims.subject), claims)
+        _require_issued_after(await self._registry.user_deleted_at(claims.issuer, claims.subject), claims)
         return await self._registry.ensure_user(claims.issuer, claims.subject)
 
     async def _require_access(self, principal: Principal) -> None:
-        """One look into the registry: is the credential still good, and was access never withdrawn since?"""
+        """Checks in the registry that the credential is still valid and that access was not withdrawn since."""
         match principal.kind:
             case "key":
                 key = await self._registry.key_by_id(principal.credential_id)
-                user = key.user if key is not None and key.is_good(self._clock()) else None
+                user = key.user if key is not None and key.is_valid(self._clock()) else None
             case "jwt":
                 user = await self._registry.user_of_token(principal.user_id, principal.credential_id)
             case "local":
                 user = await self._registry.user_by_id(principal.user_id)
         if user is None or user.is_disabled or (user.id, user.epoch) != (principal.user_id, principal.epoch):
-            raise Unauthenticated("access was withdrawn", presented=True)
+            raise Unauthenticated("access withdrawn", presented=True)
 
-    def _require_no_failure(self, digest: bytes, now: float, revision: int) -> None:
+    def _raise_cached_failure(self, digest: bytes, now: float, revision: int) -> None:
         failure = self._failures.get(digest)
         if failure is not None and now < failure.until and failure.revision == revision:
             raise Unauthenticated(failure.message, presented=True)
 
-    def _remember_failure(self, digest: bytes, error: Unauthenticated, now: float, revision: int) -> None:
-        """A repeated failure does not prolong the first: a token whose time comes must get its chance."""
-        known = self._failures.get(digest)
-        if known is None or now >= known.until or known.revision != revision:
+    def _cache_failure(self, digest: bytes, error: Unauthenticated, now: float, revision: int) -> None:
+        """A repeated failure does not extend the first, so that a token that becomes valid is tried again."""
+        cached = self._failures.get(digest)
+        if cached is None or now >= cached.until or cached.revision != revision:
             until = now + self._settings.token_failure_cache_ttl_s
             self._failures[digest] = _Failure(error.message, until, revision)
 
-    def _drop_if_keys_changed(self, generation: int) -> None:
-        """What was concluded from the old signing keys is void, for better and for worse."""
+    def _clear_if_keys_changed(self, generation: int) -> None:
+        """Drops all results when the signing keys change: both grants and failures may be wrong now."""
         if generation != self._generation:
             self._generation = generation
             self._grants.clear()
@@ -223,7 +222,7 @@ class Authenticator:
 
 
 def local_principal(user: UserRecord) -> Principal:
-    """The principal of whoever sits at this machine: all scopes, no credential."""
+    """Returns the principal of the local user, with all scopes and no credential."""
     return Principal(
         user_id=user.id,
         user_name=user.name,
@@ -235,10 +234,10 @@ def local_principal(user: UserRecord) -> Principal:
     )
 
 
-def as_bearer(authorization: str | None) -> str | None:
-    """A Basic header (RFC 7617) as the Bearer header of its password; anything else as it is.
+def basic_to_bearer(authorization: str | None) -> str | None:
+    """Converts a Basic header (RFC 7617) to a Bearer header with its password; returns other headers unchanged.
 
-    For doors whose clients can only send a URL with user information. The user name in it decides nothing.
+    Used by transports whose clients can only send credentials in the URL. The user name is ignored.
     """
     scheme, _, encoded = (authorization or "").partition(" ")
     if scheme.lower() != "basic":
@@ -250,8 +249,8 @@ def as_bearer(authorization: str | None) -> str | None:
     return f"Bearer {password}" if colon else authorization
 
 
-def _bearer(authorization: str, max_bytes: int) -> str | None:
-    """The credential of a Bearer header (RFC 6750 section 2.1), or None for anything that cannot be one."""
+def _bearer_credential(authorization: str, max_bytes: int) -> str | None:
+    """Returns the credential of a Bearer header (RFC 6750 section 2.1), or None if there is none."""
     scheme, _, credential = authorization.partition(" ")
     credential = credential.strip(" \t")
     if scheme.lower() != "bearer" or not 0 < len(credential) <= max_bytes or not credential.isascii():
@@ -259,9 +258,9 @@ def _bearer(authorization: str, max_bytes: int) -> str | None:
     return credential
 
 
-def _require_issued_after(moment: float, claims: Claims) -> None:
-    """Once access was withdrawn, a token must prove that it is newer; one without `iat` cannot."""
-    if moment and (claims.issued_at is None or claims.issued_at < moment):
+def _require_issued_after(not_before: float, claims: Claims) -> None:
+    """Rejects tokens issued before access was withdrawn, and tokens without `iat`, which cannot prove otherwise."""
+    if not_before and (claims.issued_at is None or claims.issued_at < not_before):
         raise Unauthenticated("token not accepted", presented=True)
 
 

@@ -1,6 +1,6 @@
-"""What a refused caller is told: the WWW-Authenticate header (RFC 6750, RFC 9728) and the resource metadata.
+"""The WWW-Authenticate challenge (RFC 6750) and the protected resource metadata (RFC 9728).
 
-Pure text from the settings and an error; nothing here sends an answer.
+These functions compute text from the settings and an error; they send nothing.
 """
 
 from typing import Any
@@ -11,12 +11,12 @@ from config.settings import Settings
 
 METADATA_PATH = "/.well-known/oauth-protected-resource/mcp"
 
-# What a client should ask its authorization server for: enough to use the server, nothing administrative.
+# The scopes a client should request: enough to use the server, without administration.
 _USUAL_SCOPES = f"{READ} {WRITE}"
 
 
 def challenge(settings: Settings, error: Unauthenticated | Forbidden) -> str:
-    """The value of WWW-Authenticate. A caller who sent no credential gets no error code (RFC 6750, 3.1)."""
+    """Returns the value of WWW-Authenticate. It has no error code if no credential was sent (RFC 6750 section 3.1)."""
     match error:
         case Forbidden():
             parameters = {"error": "insufficient_scope", "scope": error.scope}
@@ -33,7 +33,7 @@ def challenge(settings: Settings, error: Unauthenticated | Forbidden) -> str:
 
 
 def resource_metadata(settings: Settings) -> dict[str, Any]:
-    """RFC 9728 section 2. `resource` is compared by clients byte by byte; an empty list is left out."""
+    """Returns the document of RFC 9728 section 2. Clients compare `resource` byte by byte."""
     metadata: dict[str, Any] = {
         "resource": settings.resource_url,
         "resource_name": "Florilegium",
@@ -45,16 +45,16 @@ def resource_metadata(settings: Settings) -> dict[str, Any]:
 
 
 def _authorization_servers(settings: Settings) -> list[str]:
-    """Those configured; else the issuer of the tokens we accept, where that is a server and not ourselves."""
+    """Returns the configured servers, or the issuer of accepted tokens if it is a URL and not this server."""
     if settings.authorization_servers:
         return list(settings.authorization_servers)
-    foreign_keys = settings.jwt_key_file or settings.jwt_jwks_url
-    if foreign_keys and settings.jwt_issuer.startswith(("https://", "http://")):
+    has_external_issuer = settings.jwt_key_file or settings.jwt_jwks_url
+    if has_external_issuer and settings.jwt_issuer.startswith(("https://", "http://")):
         return [settings.jwt_issuer]
     return []
 
 
 def _quotable(text: str) -> str:
-    """The inside of a quoted string (RFC 9110 section 5.6.4): printable ASCII, with `\\` and `"` escaped."""
+    """Escapes text for a quoted string (RFC 9110 section 5.6.4): printable ASCII, with `\\` and `"` escaped."""
     visible = "".join(c if " " <= c <= "~" else "?" for c in text)
     return visible.replace("\\", "\\\\").replace('"', '\\"')

@@ -1,4 +1,4 @@
-"""The request context: what one call may know of its caller. Made in one place, from the principal alone."""
+"""The request context: everything a call may know about its caller, built in one place from the principal alone."""
 
 from collections.abc import Mapping
 from functools import lru_cache
@@ -16,9 +16,9 @@ _NO_CONFIG: Mapping[str, Any] = MappingProxyType({})
 
 
 class RequestContext(Struct, frozen=True):
-    """Handed to every tool. No argument, header or URL of the request can change whose data it leads to.
+    """Passed to every tool. No argument, header or URL can change which user's data it leads to.
 
-    An agent does not read what is kept for people only. Whoever calls is one, unless its door knows better.
+    Agents must not see human-only messages. Every caller is treated as an agent unless its transport knows otherwise.
     """
 
     user_id: UserId
@@ -56,5 +56,5 @@ def build_context(
 
 @lru_cache(maxsize=1024)
 def _paths_of(data_root: DataRoot, user_id: UserId) -> DatabasePaths:
-    """Joining paths costs more than the rest of a context, and one user's never change."""
+    """Cached because joining paths costs more than the rest of a context, and a user's paths never change."""
     return data_root.paths_of(user_id)

@@ -1,7 +1,7 @@
-"""The control database: one small SQLite file that servers and the command line share.
+"""The control database: one small SQLite file that is shared by servers and the command line.
 
-It runs each unit of work as one function on the connection's own thread and tells cheaply whether any process
-has changed the file. It knows nothing of users or keys, and refuses a file that a newer program has made.
+Each operation runs as one function on the connection's own thread. `revision` detects cheaply whether any process has
+changed the file. This module knows nothing about users or keys, and rejects a file with a newer schema.
 """
 
 import asyncio
@@ -19,27 +19,27 @@ import aiosqlite
 from config.errors import StorageError
 
 T = TypeVar("T")
-Job = Callable[[sqlite3.Connection], T]
+Operation = Callable[[sqlite3.Connection], T]
 Migration = Sequence[str]
 
 _PRAGMAS = (
-    # Not WAL: several processes write this file, and SQLite before 3.51.3 can lose pages when a write meets
-    # another connection's WAL reset. Not PERSIST: a journal that stays makes every reader look into it.
+    # Not WAL: several processes write this file, and SQLite before 3.51.3 can lose pages when a write coincides with
+    # another connection's WAL reset. Not PERSIST: every reader would have to examine the remaining journal.
     "PRAGMA journal_mode = DELETE",
     "PRAGMA synchronous = FULL",
     "PRAGMA foreign_keys = ON",
     "PRAGMA trusted_schema = OFF",
     "PRAGMA cell_size_check = ON",
-    # What is deleted, a name or the hash of a key, is overwritten: of a user who was purged nothing stays in the file.
+    # Deleted names and key hashes are overwritten, so that nothing of a purged user remains in the file.
     "PRAGMA secure_delete = ON",
 )
 
-_SENTENCES = {
+_MESSAGES = {
     sqlite3.SQLITE_BUSY: "the control database is locked by another process; try again",
     sqlite3.SQLITE_LOCKED: "the control database is locked by another process; try again",
-    sqlite3.SQLITE_FULL: "the disk that holds the control database is full",
-    sqlite3.SQLITE_READONLY: "the control database cannot be written: it or its directory is read-only",
-    sqlite3.SQLITE_IOERR: "the disk that holds the control database reports an error",
+    sqlite3.SQLITE_FULL: "the disk of the control database is full",
+    sqlite3.SQLITE_READONLY: "the control database or its directory is read-only",
+    sqlite3.SQLITE_IOERR: "the disk of the control database reported an I/O error",
     sqlite3.SQLITE_CORRUPT: "the control database is damaged; restore it from a backup",
     sqlite3.SQLITE_NOTADB: "the control database is not an SQLite file; restore it from a backup",
     sqlite3.SQLITE_CANTOPEN: "the control database cannot be opened; check the data directory's permissions",
@@ -48,10 +48,10 @@ _UNKNOWN = "the control database cannot be used"
 
 
 class _Connection(aiosqlite.Connection):
-    """aiosqlite's thread and queue, with whole functions as the unit of work.
+    """aiosqlite's thread and queue, with a whole function as the unit of work.
 
-    Cancelling a task does not stop a statement that waits in the queue, and a task cancelled between BEGIN and
-    COMMIT leaves the transaction open. A function that begins and ends its own transaction has no such gap.
+    Cancelling a task does not remove its statement from the queue, and a task cancelled between BEGIN and COMMIT leaves
+    the transaction open. A function that begins and ends its own transaction avoids both.
     """
 
     _stopping: asyncio.Future[Any] | None = None
@@ -61,7 +61,7 @@ class _Connection(aiosqlite.Connection):
         return self._stopping
 
     async def start(self) -> None:
-        """Connects. After a failure the thread is waited for: it would report its end to a loop that may be gone."""
+        """Connects. After a failure, waits for the thread, which would otherwise report to a closed event loop."""
         try:
             await self
         except BaseException:
@@ -69,25 +69,25 @@ class _Connection(aiosqlite.Connection):
                 await self._stopping
             raise
 
-    async def run(self, job: Job[T]) -> T:
+    async def run(self, operation: Operation[T]) -> T:
         if self._connection is None:
             raise StorageError("the control database is closed")
-        result: T = await self._execute(job, self._connection)  # type: ignore[no-untyped-call]  # untyped there
+        result: T = await self._execute(operation, self._connection)  # type: ignore[no-untyped-call]  # untyped in aiosqlite
         return result
 
 
 class ControlDatabase:
-    """An open control database. Reads and writes queue behind each other on one thread."""
+    """An open control database. Reads and writes run one after another on one thread."""
 
     def __init__(self, connection: _Connection, probe: sqlite3.Connection) -> None:
         self._connection = connection
-        self._ask = probe.cursor().execute
-        self._unsure = 0
+        self._execute_probe = probe.cursor().execute
+        self._unknown_revision = 0
 
     @classmethod
     @asynccontextmanager
     async def open(cls, path: Path, migrations: Sequence[Migration], busy_timeout_s: float) -> AsyncIterator[Self]:
-        """Open the file, make it if absent, and bring its schema up to date."""
+        """Opens the file, creating it if necessary, and migrates its schema."""
         with _storage_errors():
             _ensure_private_file(path)
             connection = _Connection(partial(_connect, path, busy_timeout_s), iter_chunk_size=1)
@@ -101,28 +101,28 @@ class ControlDatabase:
         finally:
             await connection.close()
 
-    async def read(self, job: Job[T]) -> T:
+    async def read(self, operation: Operation[T]) -> T:
         with _storage_errors():
-            return await self._connection.run(job)
+            return await self._connection.run(operation)
 
-    async def write(self, job: Job[T]) -> T:
-        """Run the job in one transaction, begun as a writer so that it can never fail half-way for a lock."""
+    async def write(self, operation: Operation[T]) -> T:
+        """Runs the operation in one transaction, which takes the write lock first so that it cannot fail later."""
         with _storage_errors():
-            return await self._connection.run(partial(_in_transaction, job))
+            return await self._connection.run(partial(_in_transaction, operation))
 
     def revision(self) -> int:
-        """A number that changes when any process commits. A few microseconds, on the caller's thread.
+        """Returns a number that changes when any process commits. Takes microseconds, on the caller's thread.
 
-        While somebody is committing the answer cannot be known; then it is a number never given before, which
-        every comparison takes for a change.
+        While another process is committing, the revision is unknown; then a number is returned that was never returned
+        before, so that every comparison sees a change.
         """
         try:
-            version: int = self._ask("PRAGMA data_version").fetchone()[0]
+            version: int = self._execute_probe("PRAGMA data_version").fetchone()[0]
         except sqlite3.Error as error:
             if _primary_code(error) != sqlite3.SQLITE_BUSY:
-                raise StorageError(_SENTENCES.get(_primary_code(error), _UNKNOWN)) from error
-            self._unsure -= 1
-            return self._unsure
+                raise StorageError(_MESSAGES.get(_primary_code(error), _UNKNOWN)) from error
+            self._unknown_revision -= 1
+            return self._unknown_revision
         return version
 
 
@@ -138,29 +138,29 @@ def _connect(path: Path, busy_timeout_s: float) -> sqlite3.Connection:
 
 
 def _ensure_private_file(path: Path) -> None:
-    """Create the file with mode 0600, or close an existing one to others.
+    """Creates the file with mode 0600, or removes the permissions of others from an existing file.
 
-    An existing file is never opened here: POSIX locks belong to the process, and closing any descriptor of a
-    file drops those that SQLite holds on it.
+    An existing file is never opened here: POSIX locks belong to the process, and closing any descriptor of a file drops
+    SQLite's locks on it.
     """
     try:
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
     except FileExistsError:
-        found = path.lstat()
-        if not stat.S_ISREG(found.st_mode):
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode):
             raise StorageError("the control database is not a regular file") from None
-        if stat.S_IMODE(found.st_mode) & 0o077:
-            with suppress(PermissionError):  # shares mounted without modes: their mount options decide
+        if stat.S_IMODE(status.st_mode) & 0o077:
+            with suppress(PermissionError):  # file systems without modes, where the mount options apply
                 path.chmod(0o600)
 
 
-def _in_transaction(job: Job[T], connection: sqlite3.Connection) -> T:
+def _in_transaction(operation: Operation[T], connection: sqlite3.Connection) -> T:
     connection.execute("BEGIN IMMEDIATE")
     try:
-        result = job(connection)
+        result = operation(connection)
         connection.execute("COMMIT")
     finally:
-        if connection.in_transaction:  # SQLite ends it by itself when the disk is full
+        if connection.in_transaction:  # SQLite has already rolled back if the disk is full
             connection.execute("ROLLBACK")
     return result
 
@@ -171,11 +171,11 @@ def _migrate(migrations: Sequence[Migration], connection: sqlite3.Connection) ->
 
 
 def _apply(migrations: Sequence[Migration], connection: sqlite3.Connection) -> None:
-    version = _schema_version(connection)  # again: another process may have migrated while we waited for the lock
+    version = _schema_version(connection)  # read again: another process may have migrated meanwhile
     if version > len(migrations):
         raise StorageError(
-            f"the control database has schema {version}, made by a newer version of Florilegium; "
-            f"this one knows schemas up to {len(migrations)}: upgrade it"
+            f"the control database has schema version {version}, written by a newer Florilegium; "
+            f"this one supports up to version {len(migrations)}: upgrade Florilegium"
         )
     for number, statements in enumerate(migrations[version:], start=version + 1):
         for statement in statements:
@@ -193,12 +193,14 @@ def _storage_errors() -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise StorageError(_SENTENCES.get(_primary_code(error), _UNKNOWN)) from error
+        raise StorageError(_MESSAGES.get(_primary_code(error), _UNKNOWN)) from error
     except OSError as error:
-        raise StorageError(f"the control database cannot be opened: {(error.strerror or 'unknown').lower()}") from error
+        raise StorageError(
+            f"the control database cannot be opened: {(error.strerror or 'unknown error').lower()}"
+        ) from error
 
 
 def _primary_code(error: sqlite3.Error) -> int:
-    """The low byte of SQLite's extended result code; 0 for errors that Python's module raises by itself."""
+    """Returns the low byte of SQLite's extended result code, or 0 for errors raised by Python's sqlite3 module."""
     code: int = getattr(error, "sqlite_errorcode", 0)
     return code & 0xFF

@@ -1,4 +1,4 @@
-"""Who is calling and what they may do: a frozen value made from a verified credential, never from an argument."""
+"""The principal: who is calling and with which scopes. Built from a verified credential, never from an argument."""
 
 from typing import Literal, NamedTuple, NewType
 
@@ -24,9 +24,10 @@ class Owner(NamedTuple):
 
 
 class Principal(Struct, frozen=True):
-    """One verified caller. `epoch` rises when the user's access is withdrawn, so older grants never match again.
+    """A verified caller.
 
-    `profile`, if there is one, is all that this credential may see of the server.
+    `epoch` increases each time the user's access is withdrawn, so that earlier grants no longer match. `profile`, if
+    set, restricts this credential to the tools of that profile.
     """
 
     user_id: UserId
@@ -39,10 +40,11 @@ class Principal(Struct, frozen=True):
     expires_at: float | None = None
     profile: str | None = None
 
-    def holds(self, scope: str) -> bool:
+    def has_scope(self, scope: str) -> bool:
         return scope in self.scopes
 
-    def require(self, scope: str) -> None:
+    def require_scope(self, scope: str) -> None:
+        """Raises Forbidden if the scope is missing."""
         if scope not in self.scopes:
             raise Forbidden(scope)
 

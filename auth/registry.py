@@ -1,7 +1,7 @@
-"""Who may use this server: users, their API keys, and the tokens that were revoked.
+"""Users, their API keys and revoked tokens.
 
-Every change is one transaction in the control database and is seen by every process at its next call. Secrets
-are not kept here: a key is stored as its SHA-256 and shown once, when it is made.
+Every change is one transaction in the control database, and every process sees it at its next call. A key is stored as
+its SHA-256 hash and shown once, when it is created.
 """
 
 import base64
@@ -16,17 +16,17 @@ from typing import Any, Self
 
 from msgspec import Struct
 
-from auth.api_keys import hash_of, new_secret
-from auth.arguments import require_plain, require_scopes, require_user_name
+from auth.api_keys import generate_key, hash_key
 from auth.control_database import ControlDatabase
+from auth.validation import require_printable, require_scopes, require_user_name
 from config.errors import Conflict, InvalidParams, NotFound
 from config.paths import UserId, new_user_id
 
 Clock = Callable[[], float]
 
-_NOT_NAME = re.compile(r"[^A-Za-z0-9._@+-]+")
+_NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._@+-]+")
 _BUSY_TIMEOUT_S = 5.0
-# A revoked token is remembered an hour past its expiry: well over the largest leeway that can be configured.
+# A revocation is kept for an hour after the token's expiry, well beyond the largest configurable leeway.
 _REVOKED_MARGIN_S = 3600.0
 
 _MIGRATIONS = (
@@ -58,7 +58,7 @@ _MIGRATIONS = (
             identity TEXT PRIMARY KEY NOT NULL,
             until REAL NOT NULL
         ) WITHOUT ROWID""",
-        # Who was deleted and when: without it, an old token of a deleted user would create the user again.
+        # When users were deleted: without it, an old token of a deleted user would create the user again.
         """CREATE TABLE departed (
             subject TEXT NOT NULL,
             issuer TEXT NOT NULL,
@@ -67,18 +67,22 @@ _MIGRATIONS = (
         ) WITHOUT ROWID""",
     ),
     ("ALTER TABLE keys ADD COLUMN profile TEXT",),
+    (
+        "ALTER TABLE departed RENAME TO deleted_users",
+        "ALTER TABLE deleted_users RENAME COLUMN departed_at TO deleted_at",
+    ),
 )
 
 _USER = "u.id, u.name, u.issuer, u.subject, u.created_at, u.disabled_at, u.epoch, u.tokens_valid_after"
-_USER_QUERY = f"SELECT {_USER} FROM users u"  # noqa: S608 - made of constants alone
+_USER_QUERY = f"SELECT {_USER} FROM users u"  # noqa: S608 - constants only
 _KEY = "k.id, k.name, k.scopes, k.created_at, k.expires_at, k.revoked_at, k.last_used_at, k.profile"
 _KEY_QUERY = f"SELECT {_KEY}, {_USER} FROM keys k JOIN users u ON u.id = k.user_id"  # noqa: S608 - as above
 
 
 class UserRecord(Struct, frozen=True):
-    """One user. An empty issuer stands for whichever issuer is configured.
+    """One user. An empty issuer means the configured issuer.
 
-    `epoch` counts how often access was withdrawn; a token issued before `tokens_valid_after` is void.
+    `epoch` counts how often access was withdrawn. Tokens issued before `tokens_valid_after` are rejected.
     """
 
     id: UserId
@@ -96,7 +100,7 @@ class UserRecord(Struct, frozen=True):
 
 
 class KeyRecord(Struct, frozen=True):
-    """One API key and its user; the secret is not in it. A key with a profile may do what that profile lists."""
+    """An API key and its user, without the secret. A key with a profile can only use the tools of that profile."""
 
     id: str
     user: UserRecord
@@ -108,9 +112,9 @@ class KeyRecord(Struct, frozen=True):
     last_used_at: float | None
     profile: str | None
 
-    def is_good(self, now: float) -> bool:
-        expired = self.expires_at is not None and now >= self.expires_at
-        return self.revoked_at is None and not expired and not self.user.is_disabled
+    def is_valid(self, now: float) -> bool:
+        is_expired = self.expires_at is not None and now >= self.expires_at
+        return self.revoked_at is None and not is_expired and not self.user.is_disabled
 
 
 class Registry:
@@ -129,43 +133,43 @@ class Registry:
             yield cls(database, clock)
 
     def revision(self) -> int:
-        """A number that changes when any process changes the registry; see `ControlDatabase.revision`."""
+        """Returns a number that changes when any process changes the registry; see `ControlDatabase.revision`."""
         return self._database.revision()
 
     # Users
 
     async def add_user(self, name: str, issuer: str = "", subject: str = "") -> UserRecord:
-        """Create a user, known to tokens as `subject` (the name, if not given) of `issuer`."""
+        """Creates a user, identified in tokens by `issuer` and `subject` (by default the name)."""
         require_user_name(name)
         subject = subject or name
         _require_identity(issuer, subject)
 
-        def job(db: sqlite3.Connection) -> UserRecord:
+        def operation(db: sqlite3.Connection) -> UserRecord:
             if _user(db, "u.name = ?", name):
-                raise Conflict(f"a user named {name!r} exists already")
+                raise Conflict(f"a user named {name!r} already exists")
             if _user(db, "u.subject = ? AND u.issuer = ?", subject, issuer):
-                raise Conflict(f"a user with the subject {subject!r} exists already")
+                raise Conflict(f"a user with the subject {subject!r} already exists")
             return _insert_user(db, name, issuer, subject, self._clock())
 
-        return await self._database.write(job)
+        return await self._database.write(operation)
 
     async def ensure_user(self, issuer: str, subject: str) -> UserRecord:
-        """The user with that identity, created if absent under a name made from the subject.
+        """Returns the user with that identity, creating it if necessary under a name derived from the subject.
 
-        However many callers and processes ask at once, one user results.
+        Concurrent calls, also from several processes, create one user.
         """
         _require_identity(issuer, subject)
-        found = await self.user_by_identity(issuer, subject)
-        if found:
-            return found
+        user = await self.user_by_identity(issuer, subject)
+        if user:
+            return user
 
-        def job(db: sqlite3.Connection) -> UserRecord:
-            rival = _user(db, "u.subject = ? AND u.issuer = ?", subject, issuer)
-            if rival:
-                return rival
-            return _insert_user(db, _free_name(db, subject), issuer, subject, self._clock())
+        def operation(db: sqlite3.Connection) -> UserRecord:
+            existing = _user(db, "u.subject = ? AND u.issuer = ?", subject, issuer)
+            if existing:
+                return existing
+            return _insert_user(db, _unused_name(db, subject), issuer, subject, self._clock())
 
-        return await self._database.write(job)
+        return await self._database.write(operation)
 
     async def user_by_id(self, user_id: UserId) -> UserRecord | None:
         return await self._database.read(lambda db: _user(db, "u.id = ?", user_id))
@@ -182,9 +186,9 @@ class Registry:
         )
 
     async def disable_user(self, user_id: UserId) -> UserRecord:
-        """Withdraw all access at once and for good: keys, tokens issued so far, whatever is bound to the epoch."""
+        """Permanently withdraws all access granted so far: keys, tokens and everything bound to the epoch."""
 
-        def job(db: sqlite3.Connection) -> UserRecord:
+        def operation(db: sqlite3.Connection) -> UserRecord:
             now = self._clock()
             db.execute(
                 "UPDATE users SET disabled_at = coalesce(disabled_at, ?), epoch = epoch + 1, "
@@ -194,41 +198,41 @@ class Registry:
             db.execute("UPDATE keys SET revoked_at = ? WHERE user_id = ? AND revoked_at IS NULL", (now, user_id))
             return _existing_user(db, user_id)
 
-        return await self._database.write(job)
+        return await self._database.write(operation)
 
     async def enable_user(self, user_id: UserId) -> UserRecord:
-        """Let the user in again, with new keys and with tokens issued from now on.
+        """Enables the user again, with new keys and with tokens issued from now on.
 
-        Not with those issued meanwhile: an issuer whose clock is ahead dates a token from before the disabling
-        after it.
+        Tokens issued while the user was disabled stay invalid: an issuer whose clock is ahead may have dated an earlier
+        token into that time.
         """
 
-        def job(db: sqlite3.Connection) -> UserRecord:
+        def operation(db: sqlite3.Connection) -> UserRecord:
             db.execute(
                 "UPDATE users SET disabled_at = NULL, tokens_valid_after = ? WHERE id = ? AND disabled_at IS NOT NULL",
                 (self._clock(), user_id),
             )
             return _existing_user(db, user_id)
 
-        return await self._database.write(job)
+        return await self._database.write(operation)
 
     async def delete_user(self, user_id: UserId) -> UserRecord:
-        """Forget the user and its keys. When the identity left is kept, so that its old tokens stay void."""
+        """Deletes the user and its keys. The time of deletion is kept, so that old tokens stay invalid."""
 
-        def job(db: sqlite3.Connection) -> UserRecord:
+        def operation(db: sqlite3.Connection) -> UserRecord:
             user = _existing_user(db, user_id)
             db.execute(
-                "INSERT OR REPLACE INTO departed (subject, issuer, departed_at) VALUES (?, ?, ?)",
+                "INSERT OR REPLACE INTO deleted_users (subject, issuer, deleted_at) VALUES (?, ?, ?)",
                 (user.subject, user.issuer, self._clock()),
             )
             db.execute("DELETE FROM users WHERE id = ?", (user_id,))
             return user
 
-        return await self._database.write(job)
+        return await self._database.write(operation)
 
-    async def departed_at(self, issuer: str, subject: str) -> float:
-        """When a user with that identity was last deleted; 0.0 if never."""
-        return await self._database.read(lambda db: _departed_at(db, issuer, subject))
+    async def user_deleted_at(self, issuer: str, subject: str) -> float:
+        """Returns when a user with that identity was last deleted, or 0.0 if never."""
+        return await self._database.read(lambda db: _deleted_at(db, issuer, subject))
 
     # API keys
 
@@ -240,29 +244,29 @@ class Registry:
         expires_at: float | None = None,
         profile: str | None = None,
     ) -> tuple[KeyRecord, str]:
-        """A new key and its secret. This is the only time that anyone can see the secret."""
-        require_plain("name", name)
+        """Returns a new key and its secret, which cannot be retrieved later."""
+        require_printable("name", name)
         if profile is not None:
-            require_plain("profile", profile)
+            require_printable("profile", profile)
         granted = require_scopes(scopes)
-        secret = new_secret()
+        secret = generate_key()
         key_id = "k_" + base64.b32encode(secrets.token_bytes(10)).decode().lower()
 
-        def job(db: sqlite3.Connection) -> KeyRecord:
+        def operation(db: sqlite3.Connection) -> KeyRecord:
             now = self._clock()
             if expires_at is not None and expires_at <= now:
-                raise InvalidParams("expires_at: got a time in the past, expected one in the future")
+                raise InvalidParams("expires_at: expected a time in the future, got one in the past")
             user = _existing_user(db, user_id)
             if user.is_disabled:
-                raise Conflict(f"the user {user.name!r} is disabled; enable the user before making a key")
+                raise Conflict(f"user {user.name!r} is disabled; enable the user before creating a key")
             db.execute(
                 "INSERT INTO keys (id, user_id, name, hash, scopes, created_at, expires_at, profile) "
                 "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (key_id, user_id, name, hash_of(secret), " ".join(sorted(granted)), now, expires_at, profile),
+                (key_id, user_id, name, hash_key(secret), " ".join(sorted(granted)), now, expires_at, profile),
             )
             return _existing_key(db, key_id)
 
-        return await self._database.write(job), secret
+        return await self._database.write(operation), secret
 
     async def key_by_hash(self, key_hash: bytes) -> KeyRecord | None:
         return await self._database.read(lambda db: _key(db, "k.hash = ?", key_hash))
@@ -271,33 +275,33 @@ class Registry:
         return await self._database.read(lambda db: _key(db, "k.id = ?", key_id))
 
     async def list_keys(self, user_id: UserId | None = None) -> list[KeyRecord]:
-        """The keys of one user, or of all."""
+        """Returns the keys of one user, or of all users."""
         query = f"{_KEY_QUERY} WHERE ?1 IS NULL OR k.user_id = ?1 ORDER BY u.name, k.created_at, k.id"
         return await self._database.read(lambda db: [_key_record(row) for row in db.execute(query, (user_id,))])
 
     async def revoke_key(self, key_id: str) -> KeyRecord:
-        def job(db: sqlite3.Connection) -> KeyRecord:
+        def operation(db: sqlite3.Connection) -> KeyRecord:
             db.execute("UPDATE keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL", (self._clock(), key_id))
             return _existing_key(db, key_id)
 
-        return await self._database.write(job)
+        return await self._database.write(operation)
 
     async def touch_keys(self, used_at: Mapping[str, float]) -> None:
-        """Write down when keys were last used, many at once. A time never goes back."""
+        """Updates the last-used times of many keys at once. A time never moves backwards."""
         rows = [(at, key_id) for key_id, at in used_at.items()]
 
-        def job(db: sqlite3.Connection) -> None:
+        def operation(db: sqlite3.Connection) -> None:
             db.executemany("UPDATE keys SET last_used_at = max(coalesce(last_used_at, 0), ?) WHERE id = ?", rows)
 
-        await self._database.write(job)
+        await self._database.write(operation)
 
     # Tokens
 
     async def revoke_token(self, identity: str, until: float) -> None:
-        """Void one token, named by its `jti` or by its `Claims.identity`, which expires at `until`."""
-        require_plain("identity", identity)
+        """Revokes a token until it expires. `identity` is its `jti` or `Claims.identity`."""
+        require_printable("identity", identity)
 
-        def job(db: sqlite3.Connection) -> None:
+        def operation(db: sqlite3.Connection) -> None:
             db.execute("DELETE FROM revoked_tokens WHERE until < ?", (self._clock() - _REVOKED_MARGIN_S,))
             db.execute(
                 "INSERT INTO revoked_tokens (identity, until) VALUES (?, ?) "
@@ -305,10 +309,10 @@ class Registry:
                 (identity, until),
             )
 
-        await self._database.write(job)
+        await self._database.write(operation)
 
     async def user_of_token(self, user_id: UserId, identity: str) -> UserRecord | None:
-        """The user a token was accepted for; None if the user is gone or the token revoked."""
+        """Returns the user of a verified token, or None if the user was deleted or the token revoked."""
         condition = "u.id = ? AND NOT EXISTS (SELECT 1 FROM revoked_tokens WHERE identity = ?)"
         return await self._database.read(lambda db: _user(db, condition, user_id, identity))
 
@@ -330,23 +334,24 @@ def _insert_user(db: sqlite3.Connection, name: str, issuer: str, subject: str, n
     db.execute(
         "INSERT INTO users (id, name, issuer, subject, created_at, epoch, tokens_valid_after) "
         "VALUES (?, ?, ?, ?, ?, 0, ?)",
-        (user_id, name, issuer, subject, now, _departed_at(db, issuer, subject)),
+        (user_id, name, issuer, subject, now, _deleted_at(db, issuer, subject)),
     )
     return _existing_user(db, user_id)
 
 
-def _departed_at(db: sqlite3.Connection, issuer: str, subject: str) -> float:
-    """An empty issuer, on either side, can be any issuer, so it matches all of them."""
+def _deleted_at(db: sqlite3.Connection, issuer: str, subject: str) -> float:
+    """An empty issuer, in the argument or in the table, matches every issuer."""
     row = db.execute(
-        "SELECT coalesce(max(departed_at), 0.0) FROM departed WHERE subject = ?1 AND (issuer IN (?2, '') OR ?2 = '')",
+        "SELECT coalesce(max(deleted_at), 0.0) FROM deleted_users "
+        "WHERE subject = ?1 AND (issuer IN (?2, '') OR ?2 = '')",
         (subject, issuer),
     ).fetchone()
     return float(row[0])
 
 
-def _free_name(db: sqlite3.Connection, subject: str) -> str:
-    """Two subjects can look alike once reduced to a name's characters; the second gets a random ending."""
-    name = _NOT_NAME.sub("-", subject).strip("-")[:100] or "user"
+def _unused_name(db: sqlite3.Connection, subject: str) -> str:
+    """Derives a user name from the subject, with a random suffix if the name is taken."""
+    name = _NOT_IN_A_NAME.sub("-", subject).strip("-")[:100] or "user"
     return f"{name}-{secrets.token_hex(8)}" if _user(db, "u.name = ?", name) else name
 
 
@@ -378,6 +383,6 @@ def _key_record(row: tuple[Any, ...]) -> KeyRecord:
 
 
 def _require_identity(issuer: str, subject: str) -> None:
-    require_plain("subject", subject)
+    require_printable("subject", subject)
     if issuer:
-        require_plain("issuer", issuer)
+        require_printable("issuer", issuer)

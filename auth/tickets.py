@@ -1,6 +1,6 @@
-"""Single-use WebSocket tickets: a browser cannot send a header with the upgrade, so it buys a ticket first.
+"""Single-use WebSocket tickets. A browser cannot send a header with the upgrade request, so it requests a ticket first.
 
-A ticket stands in for the credential once and for seconds; only its hash is kept, in this process's memory.
+A ticket replaces the credential once and for a few seconds. Only its hash is kept, in this process.
 """
 
 import hashlib
@@ -23,42 +23,43 @@ class _Ticket(Struct, frozen=True):
 
 
 class Tickets:
-    """The tickets not yet used. A user may hold as many as streams; more could not be used anyway."""
+    """The unused tickets. A user may have as many as streams, since more could not be used."""
 
     def __init__(self, settings: Settings) -> None:
         self._ttl_s = settings.ws_ticket_ttl_s
         self._max = settings.session_max
         self._max_per_user = settings.stream_max_per_user
-        self._waiting: OrderedDict[bytes, _Ticket] = OrderedDict()  # oldest first, hence soonest to expire first
-        self._held: Counter[UserId] = Counter()
+        self._tickets: OrderedDict[bytes, _Ticket] = OrderedDict()  # oldest first, so the first to expire is in front
+        self._per_user: Counter[UserId] = Counter()
 
     def issue(self, principal: Principal, now: float) -> tuple[str, float]:
-        """A ticket for this principal, and the seconds within which it must be used."""
+        """Returns a ticket for the principal and its lifetime in seconds."""
         self._drop_expired(now)
-        if self._held[principal.user_id] >= self._max_per_user or len(self._waiting) >= self._max:
+        if self._per_user[principal.user_id] >= self._max_per_user or len(self._tickets) >= self._max:
             raise Unavailable("too many unused tickets; use one or wait until they expire", self._ttl_s)
         ticket = secrets.token_urlsafe(_TICKET_BYTES)
-        self._waiting[_hash(ticket)] = _Ticket(principal, now + self._ttl_s)
-        self._held[principal.user_id] += 1
+        self._tickets[_hash(ticket)] = _Ticket(principal, now + self._ttl_s)
+        self._per_user[principal.user_id] += 1
         return ticket, self._ttl_s
 
     def redeem(self, ticket: str, now: float) -> Principal:
-        """The principal that bought the ticket, which is then spent."""
+        """Returns the principal the ticket was issued to. The ticket cannot be used again."""
         self._drop_expired(now)
-        held = self._waiting.pop(_hash(ticket), None)
-        if held is None:
+        entry = self._tickets.pop(_hash(ticket), None)
+        if entry is None:
             raise Unauthenticated("ticket not accepted", presented=True)
-        self._release(held)
-        return held.principal
+        self._release(entry)
+        return entry.principal
 
     def _drop_expired(self, now: float) -> None:
-        while self._waiting and next(iter(self._waiting.values())).expires_at <= now:
-            self._release(self._waiting.popitem(last=False)[1])
+        while self._tickets and next(iter(self._tickets.values())).expires_at <= now:
+            self._release(self._tickets.popitem(last=False)[1])
 
     def _release(self, ticket: _Ticket) -> None:
-        self._held[ticket.principal.user_id] -= 1
-        if not self._held[ticket.principal.user_id]:
-            del self._held[ticket.principal.user_id]
+        user_id = ticket.principal.user_id
+        self._per_user[user_id] -= 1
+        if not self._per_user[user_id]:
+            del self._per_user[user_id]
 
 
 def _hash(ticket: str) -> bytes:

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from auth.principal import READ
-from auth.tokens import mint
+from auth.tokens import mint_token
 from bench.load import split_answer, take_http
 from bench.processes import Cores, child, cpu_seconds, resident_bytes
 from bench.subjects import INFO
@@ -90,7 +90,7 @@ def _wait_until_open(port: int) -> None:
 
 
 def _call_once(settings: Settings) -> None:
-    token = mint(settings, "idle", (READ,), lifetime_s=600, now=time.time(), client_id="bench")
+    token = mint_token(settings, "idle", (READ,), lifetime_s=600, now=time.time(), client_id="bench")
     line = modern_line(settings.resource_url, INFO, token)
     with socket.create_connection((settings.host, settings.port), timeout=START_TIMEOUT_S) as connection:
         connection.sendall(b"%b%d%b" % (line.before, FIRST_ID, line.after))

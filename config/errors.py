@@ -4,7 +4,7 @@
     |-- ConfigurationError          the process refuses to start
     |-- Unauthenticated             401  no credential, or one we do not accept
     |-- Forbidden                   403  a good credential that lacks a scope
-    |-- OriginRefused               403  a browser page or host name we do not trust
+    |-- OriginRejected               403  a browser page or host name we do not trust
     |-- NotFound                    404  absent, or somebody else's: the same answer
     |   `-- SessionNotFound         404
     |-- Conflict                    409  the thing exists already, or changed meanwhile
@@ -19,10 +19,10 @@
         |-- InvalidRequest          -32600
         |-- MethodNotFound          -32601
         |-- InvalidParams           -32602
-        |-- ResourceMissing         -32002  the legacy era's code for an absent resource
+        |-- ResourceNotFound         -32002  the legacy era's code for an absent resource
         |-- HeaderMismatch          -32020
-        |-- CapabilityMissing       -32021
-        `-- VersionUnsupported      -32022
+        |-- MissingCapability       -32021
+        `-- UnsupportedVersion      -32022
 
 Each class fixes its HTTP status and its JSON-RPC code. Application errors use the HTTP status as their code: the
 band -32768..-32000 belongs to JSON-RPC and MCP. A message is written for a stranger: it names no path, no SQL and
@@ -72,7 +72,7 @@ class Forbidden(FlorilegiumError):
         self.scope = scope
 
 
-class OriginRefused(FlorilegiumError):
+class OriginRejected(FlorilegiumError):
     """A request whose Origin or Host header is not on the list (DNS rebinding)."""
 
     status = 403
@@ -118,7 +118,7 @@ class TooLarge(FlorilegiumError):
         self.limit_bytes = limit_bytes
 
 
-def whole_seconds(wait_s: float) -> int:
+def retry_after_seconds(wait_s: float) -> int:
     """As `Retry-After` and sentences tell a wait: never so few that it is too early, and never none."""
     return max(1, ceil(wait_s))
 
@@ -131,7 +131,7 @@ class RateLimited(FlorilegiumError):
 
     def __init__(self, what: str, retry_after_s: float) -> None:
         super().__init__(
-            f"rate limit for {what} reached, retry after {whole_seconds(retry_after_s)} s",
+            f"rate limit for {what} reached, retry after {retry_after_seconds(retry_after_s)} s",
             {"retry_after_s": round(retry_after_s, 3)},
         )
         self.what = what
@@ -204,7 +204,7 @@ class InvalidParams(ProtocolError):
     code = -32602
 
 
-class ResourceMissing(ProtocolError):
+class ResourceNotFound(ProtocolError):
     """Legacy only: from 2026-07-28 on an absent resource is InvalidParams with the URI as data."""
 
     status = 404
@@ -215,7 +215,7 @@ class HeaderMismatch(ProtocolError):
     code = -32020
 
 
-class CapabilityMissing(ProtocolError):
+class MissingCapability(ProtocolError):
     """The call needs a client capability that the request did not declare."""
 
     code = -32021
@@ -228,7 +228,7 @@ class CapabilityMissing(ProtocolError):
         self.capability = capability
 
 
-class VersionUnsupported(ProtocolError):
+class UnsupportedVersion(ProtocolError):
     code = -32022
 
     def __init__(self, requested: str, supported: Sequence[str]) -> None:

@@ -9,10 +9,10 @@ from loguru import logger
 
 from aggregator.retrieval import Retriever
 from aggregator.search import Aggregator
-from auth.authenticator import Authenticates, Authenticator
-from auth.rate_limits import Limits, limits_of
+from auth.authenticator import Authenticator, RegistryAuthenticator
+from auth.key_sources import load_signing_keys
+from auth.rate_limits import RateLimits
 from auth.registry import Registry
-from auth.signing_keys import signing_keys
 from auth.tickets import Tickets
 from auth.tokens import JwtVerifier
 from config.errors import StorageError
@@ -71,7 +71,7 @@ async def open_runtime(
     settings: Settings,
     *,
     catalog: Catalog | None = None,
-    authenticator: Authenticates | None = None,
+    authenticator: Authenticator | None = None,
     observer: Observer | None = None,
 ) -> AsyncIterator[Runtime]:
     """A server's parts, open for as long as the block lasts. Nothing heavy is done here: no user's database is
@@ -83,7 +83,7 @@ async def open_runtime(
         _libraries(data_root, settings) as libraries,
         open_jobs(settings, data_root, libraries, importers) as imports,
     ):
-        limits = limits_of(settings)
+        limits = RateLimits.from_settings(settings)
         gate = authenticator or _authenticator(settings, registry, limits)
         presence = Presence(gate, settings.stream_max_per_user, settings.access_recheck_s)
         knowledge, profiles = build_knowledge(settings, libraries), profiles_of(settings)
@@ -142,10 +142,10 @@ def _session_states(settings: Settings) -> InProcessSessionStates:
     return InProcessSessionStates(limits)
 
 
-def _authenticator(settings: Settings, registry: Registry, limits: Limits) -> Authenticator:
-    keys = signing_keys(settings)
+def _authenticator(settings: Settings, registry: Registry, limits: RateLimits) -> RegistryAuthenticator:
+    keys = load_signing_keys(settings)
     verifier = JwtVerifier(settings, keys) if keys is not None else None
-    return Authenticator(settings, registry, limits.failures, verifier)
+    return RegistryAuthenticator(settings, registry, limits.failures, verifier)
 
 
 def _offer(settings: Settings) -> Offer:

@@ -42,7 +42,7 @@ class Operations:
             principal = await self._runtime.authenticator.authenticate(
                 request.headers.get("authorization"), address=request.client.host if request.client else ""
             )
-            principal.require(ADMIN)
+            principal.require_scope(ADMIN)
         return Response(self._metrics.render(), media_type=CONTENT_TYPE)
 
     async def resource_metadata(self, request: Request) -> Response:

@@ -6,8 +6,8 @@ from msgspec import Struct
 
 from aggregator.retrieval import Retriever
 from aggregator.search import Aggregator
-from auth.authenticator import Authenticates
-from auth.rate_limits import Limits
+from auth.authenticator import Authenticator
+from auth.rate_limits import RateLimits
 from auth.registry import Registry
 from auth.tickets import Tickets
 from config.paths import DataRoot
@@ -37,8 +37,8 @@ class Runtime(Struct, frozen=True, kw_only=True):
     registry: Registry
     libraries: Libraries
     knowledge: Knowledge
-    authenticator: Authenticates
-    limits: Limits
+    authenticator: Authenticator
+    limits: RateLimits
     tickets: Tickets
     origins: OriginGuard
     presence: Presence

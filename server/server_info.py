@@ -16,7 +16,7 @@ class ServerInfoInput(Struct, forbid_unknown_fields=True):
     """No arguments."""
 
 
-class Limits(Struct, frozen=True):
+class ServerLimits(Struct, frozen=True):
     request_bytes: Annotated[int, Meta(description="Largest request body or frame, in bytes.")]
     call_ms: Annotated[int, Meta(description="Longest a call may run, in milliseconds.")]
     calls_per_minute: Annotated[float, Meta(description="Calls of one user in a minute; 0 means no limit.")]
@@ -31,11 +31,11 @@ class ServerInfo(Struct, frozen=True):
     scopes: Annotated[list[str], Meta(description="What the caller's credential allows.")]
     protocol_version: Annotated[str, Meta(description="The MCP revision of this call.")]
     sources: Annotated[list[str], Meta(description="Sources of the caller's library that can be searched.")]
-    limits: Limits
+    limits: ServerLimits
 
 
 def server_info(settings: Settings, sources: Sequence[Source]) -> Tool:
-    limits = Limits(
+    limits = ServerLimits(
         request_bytes=settings.body_max_bytes,
         call_ms=settings.call_deadline_ms,
         calls_per_minute=settings.rate_user_per_minute,

@@ -10,10 +10,10 @@ from typing import Any
 
 from msgspec import Struct
 
-from auth.authenticator import Authenticates
+from auth.authenticator import Authenticator
 from auth.principal import SCOPES
 from auth.registry import UserRecord
-from auth.tokens import mint
+from auth.tokens import mint_token
 from config.settings import Settings, check
 from server.app import build_app
 from server.lifespan import open_runtime
@@ -68,7 +68,7 @@ class Live(Struct, frozen=True):
         """A good token of that user, who exists afterwards."""
         await self.user(name)
         given = {"lifetime_s": 3600.0, "now": time.time(), "client_id": "test-client", **changes}
-        return mint(self.runtime.settings, name, scopes, **given)
+        return mint_token(self.runtime.settings, name, scopes, **given)
 
     async def bearer(self, name: str, scopes: tuple[str, ...] = SCOPES) -> dict[str, str]:
         return {"Authorization": f"Bearer {await self.token(name, scopes)}"}
@@ -80,7 +80,7 @@ async def live(
     *,
     catalog: Catalog | None = None,
     extend: Callable[[Catalog], None] | None = None,
-    authenticator: Authenticates | None = None,
+    authenticator: Authenticator | None = None,
 ) -> AsyncIterator[Live]:
     """The product's own catalog unless another is given; `extend` adds to whichever it is."""
     metrics = Metrics()

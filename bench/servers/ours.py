@@ -11,7 +11,7 @@ import time
 from msgspec import Struct
 
 from auth.principal import READ
-from auth.tokens import mint
+from auth.tokens import mint_token
 from bench.servers import ECHO_DESCRIPTION, ECHO_TITLE, Account, Announcement, announce
 from config.logging import configure
 from config.settings import Settings, check
@@ -59,7 +59,7 @@ async def open_account(runtime: Runtime, name: str) -> Account:
     user = await runtime.registry.add_user(name)
     _, key = await runtime.registry.create_key(user.id, "bench", (READ,))
     now = time.time()
-    token = mint(runtime.settings, name, (READ,), lifetime_s=TOKEN_LIFETIME_S, now=now, client_id="bench")
+    token = mint_token(runtime.settings, name, (READ,), lifetime_s=TOKEN_LIFETIME_S, now=now, client_id="bench")
     return Account(token, key)
 
 

@@ -19,9 +19,9 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
+from auth.key_sources import load_signing_keys
 from auth.principal import SCOPES
-from auth.signing_keys import signing_keys
-from auth.tokens import JwtVerifier, mint
+from auth.tokens import JwtVerifier, mint_token
 from config.errors import FlorilegiumError, Unavailable
 from config.loading import Loaded
 from config.paths import DataRoot
@@ -168,7 +168,7 @@ async def check_auth(settings: Settings, now: float) -> Check:
         if settings.jwt_secret:
             return Check(name, "ok", await _round_trip(settings, now))
         if settings.jwt_key_file:
-            signing_keys(settings)
+            load_signing_keys(settings)
             return Check(name, "ok", f"{settings.jwt_key_file} holds a usable public key")
         if settings.jwt_jwks_url:
             return await _check_jwks(settings)
@@ -180,16 +180,16 @@ async def check_auth(settings: Settings, now: float) -> Check:
 
 
 async def _round_trip(settings: Settings, now: float) -> str:
-    keys = signing_keys(settings)
+    keys = load_signing_keys(settings)
     assert keys is not None
-    token = mint(settings, "doctor", SCOPES, lifetime_s=_ROUND_TRIP_S, now=now, client_id="doctor")
+    token = mint_token(settings, "doctor", SCOPES, lifetime_s=_ROUND_TRIP_S, now=now, client_id="doctor")
     claims = await JwtVerifier(settings, keys).verify(token, now)
     return f"a token for {settings.audience} was minted and verified ({counted(len(claims.scopes), 'scopes')})"
 
 
 async def _check_jwks(settings: Settings) -> Check:
     from auth.jwks import UrlFetch  # noqa: PLC0415 - only this way to sign in needs it
-    from auth.jws import keys_from_jwks  # noqa: PLC0415 - PyJWT takes 0.2 s to import
+    from auth.signatures import keys_from_jwks  # noqa: PLC0415 - PyJWT takes 0.2 s to import
 
     body = await UrlFetch(settings.jwks_timeout_s, settings.jwks_max_bytes)(settings.jwt_jwks_url)
     try:

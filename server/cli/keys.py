@@ -108,7 +108,7 @@ def _as_data(record: KeyRecord, now: float) -> dict[str, Any]:
 def _state(record: KeyRecord, now: float) -> str:
     if record.revoked_at is not None:
         return "revoked"
-    return "active" if record.is_good(now) else "expired"
+    return "active" if record.is_valid(now) else "expired"
 
 
 def _cell(value: Any) -> str:

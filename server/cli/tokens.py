@@ -5,11 +5,11 @@ import time
 
 import click
 
-from auth.api_keys import is_api_key
+from auth.api_keys import has_key_prefix
+from auth.key_sources import load_signing_keys
 from auth.principal import SCOPES
 from auth.registry import Registry, UserRecord
-from auth.signing_keys import signing_keys
-from auth.tokens import Claims, JwtVerifier, mint
+from auth.tokens import Claims, JwtVerifier, mint_token
 from config.errors import ConfigurationError, Conflict, InvalidParams
 from config.settings import Settings
 from server.cli.control import administer, find_user
@@ -31,14 +31,14 @@ def token() -> None:
 @click.option("--client", default="florilegium-cli", show_default=True, help="The client that the token names.")
 @json_option
 @setting_options("data_dir")
-def mint_token(given: Given, user: str, scopes: tuple[str, ...], lifetime: str, client: str, as_json: bool) -> None:
+def mint(given: Given, user: str, scopes: tuple[str, ...], lifetime: str, client: str, as_json: bool) -> None:
     """Print an access token of USER. Needs jwt_secret (HS256)."""
     settings, now = given.load().settings, time.time()
     lifetime_s = parse_duration("lifetime", lifetime)
     if not settings.jwt_secret:
         raise ConfigurationError(_no_secret(settings))
     subject = _subject(settings, administer(settings, lambda registry: find_user(registry, user)))
-    text = mint(settings, subject, scopes, lifetime_s=lifetime_s, now=now, client_id=client)
+    text = mint_token(settings, subject, scopes, lifetime_s=lifetime_s, now=now, client_id=client)
     if as_json:
         expires_at = instant(now + lifetime_s)
         print_json({"token": text, "user": user, "scopes": sorted(set(scopes)), "expires_at": expires_at})
@@ -53,7 +53,7 @@ def revoke(given: Given, text: str) -> None:
     """Revoke TOKEN (- reads it from stdin, which keeps it out of the process list)."""
     settings = given.load().settings
     credential = sys.stdin.readline(settings.token_max_bytes + 2).strip() if text == "-" else text
-    if is_api_key(credential):
+    if has_key_prefix(credential):
         raise InvalidParams("TOKEN: got an API key, expected a JWT; `florilegium key revoke ID` revokes keys")
 
     async def work(registry: Registry) -> Claims:
@@ -81,7 +81,7 @@ def _subject(settings: Settings, user: UserRecord) -> str:
 
 
 def _verifier(settings: Settings) -> JwtVerifier:
-    keys = signing_keys(settings)
+    keys = load_signing_keys(settings)
     if keys is None:
         raise ConfigurationError("no JWT key is configured, so no token is accepted and none needs revoking")
     return JwtVerifier(settings, keys)

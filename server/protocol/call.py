@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from msgspec import Struct
 
 from auth.context import RequestContext
-from config.errors import CapabilityMissing
+from config.errors import MissingCapability
 from server.protocol.deadline import Deadline
 from server.protocol.messages import RequestId, notification_message
 from server.protocol.versions import Era
@@ -36,7 +36,7 @@ class Silence:
         return
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        raise CapabilityMissing(question_capability(method))
+        raise MissingCapability(question_capability(method))
 
 
 class Client(Struct, frozen=True):
@@ -117,7 +117,7 @@ class Call(Struct, eq=False):
 
     def require_capability(self, capability: str) -> None:
         if self.client.capabilities.get(capability) is None:
-            raise CapabilityMissing(capability)
+            raise MissingCapability(capability)
 
     async def _ask_now(self, question: Question) -> Mapping[str, Any]:
         if self.deadline is None:

@@ -14,14 +14,14 @@ from msgspec import Struct
 
 from auth.principal import Owner, Principal
 from config.errors import (
-    CapabilityMissing,
     FlorilegiumError,
     Forbidden,
     InvalidParams,
     MethodNotFound,
+    MissingCapability,
     NotFound,
     RateLimited,
-    ResourceMissing,
+    ResourceNotFound,
     Unauthenticated,
     Unavailable,
 )
@@ -41,7 +41,7 @@ SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
 SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
 COMPLETIONS_MAX = 100
 # What ends a tool call as a protocol error instead of an answer a model could mend.
-_NOT_THE_MODELS_FAULT = (Forbidden, Unauthenticated, CapabilityMissing)
+_NOT_THE_MODELS_FAULT = (Forbidden, Unauthenticated, MissingCapability)
 _LISTEN_KINDS = {
     "toolsListChanged": "tools",
     "resourcesListChanged": "resources",
@@ -283,7 +283,7 @@ class Dispatcher:
             raise InvalidParams(f"unknown tool {name!r}" if isinstance(name, str) else "name must be a string")
         if not self.profiles.permits(principal, tool.name):
             raise InvalidParams(f"tool {name!r} is outside the profile {principal.profile!r} that this key is bound to")
-        principal.require(tool.scope)
+        principal.require_scope(tool.scope)
         return tool
 
     async def _run(self, call: Call, name: str, work: Awaitable[T]) -> T:
@@ -314,7 +314,7 @@ class Dispatcher:
     async def _read_resource(self, call: Call, params: Mapping[str, Any]) -> Result:
         uri = _text(params, "uri")
         found = self.catalog.find_resource(uri) if self._has_resources(call) else None
-        if found is None or not call.context.principal.holds(found[0].scope):
+        if found is None or not call.context.principal.has_scope(found[0].scope):
             raise _absent_resource(uri, call.era)
         resource, variables = found
         try:
@@ -390,13 +390,13 @@ class Dispatcher:
     async def _prompt(self, call: Call, name: str) -> Prompt:
         has_any = self._has_resources(call)
         prompt = (self.catalog.prompts.get(name) or await self._own_prompt(call, name)) if has_any else None
-        if prompt is None or not call.context.principal.holds(prompt.scope):
+        if prompt is None or not call.context.principal.has_scope(prompt.scope):
             raise InvalidParams(f"unknown prompt {name!r}")
         return prompt
 
     async def _own_prompt(self, call: Call, name: str) -> Prompt | None:
         for listing in self.catalog.prompt_listings:
-            if call.context.principal.holds(listing.scope) and (prompt := await listing.find(call, name)):
+            if call.context.principal.has_scope(listing.scope) and (prompt := await listing.find(call, name)):
                 return prompt
         return None
 
@@ -423,7 +423,7 @@ class Dispatcher:
                 return next((a.complete for a in prompt.arguments if a.name == argument), None)
             case {"type": "ref/resource", "uri": str(uri)}:
                 template = self.catalog.templates.get(uri) if self._has_resources(call) else None
-                if template is None or not call.context.principal.holds(template.scope):
+                if template is None or not call.context.principal.has_scope(template.scope):
                     raise InvalidParams(f"unknown resource template {uri!r}")
                 return template.completers.get(argument)
         raise InvalidParams("ref must name a prompt (ref/prompt) or a resource template (ref/resource)")
@@ -472,7 +472,7 @@ def _as_listed(registered: Mapping[str, Any]) -> Iterator[_Entry]:
 
 
 def _absent_resource(uri: str, era: Era) -> FlorilegiumError:
-    kind = InvalidParams if era is Era.MODERN else ResourceMissing
+    kind = InvalidParams if era is Era.MODERN else ResourceNotFound
     return kind("resource not found", {"uri": uri})
 
 

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from aggregator.defaults import read_config
 from auth.context import RequestContext
-from config.errors import InvalidParams, InvalidRequest, VersionUnsupported
+from config.errors import InvalidParams, InvalidRequest, UnsupportedVersion
 from server.protocol.call import DEFAULT, LOG_LEVELS, Call, Client, Peer
 from server.protocol.messages import Request, RequestId
 from server.protocol.versions import MODERN_VERSIONS, Era
@@ -62,7 +62,7 @@ def check_version(version: Any) -> str:
     if not isinstance(version, str):
         raise InvalidParams(f"params._meta[{VERSION_KEY!r}] must be a string")
     if version not in MODERN_VERSIONS:
-        raise VersionUnsupported(version, MODERN_VERSIONS)
+        raise UnsupportedVersion(version, MODERN_VERSIONS)
     return version
 
 

@@ -16,7 +16,7 @@ from config.errors import (
     SourceTimeout,
     Unauthenticated,
     Unavailable,
-    whole_seconds,
+    retry_after_seconds,
 )
 from config.settings import Settings
 from server.operations import error_body
@@ -109,7 +109,7 @@ def refuse(settings: Settings, error: FlorilegiumError, envelope: Envelope = PLA
 
 
 def retry_after_s(error: RateLimited | Unavailable) -> int:
-    return whole_seconds(error.retry_after_s)
+    return retry_after_seconds(error.retry_after_s)
 
 
 def wait_s(error: FlorilegiumError) -> int | None:

@@ -87,7 +87,7 @@ async def admit(
     runtime.origins.check(headers.get(b"host"), headers.get(b"origin"))
     address = request.client.host if request.client else ""
     principal = await runtime.authenticator.authenticate(authorization, address=address)
-    principal.require(operation.scope)
+    principal.require_scope(operation.scope)
     if not any(runtime.dispatcher.profiles.permits(principal, tool) for tool in operation.tools):
         raise OutsideProfile(operation.id, principal.profile)
     runtime.limits.user.take(principal.user_id)

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from auth.authenticator import as_bearer
+from auth.authenticator import basic_to_bearer
 from config.errors import FlorilegiumError, Unauthenticated
 from config.settings import Settings
 from server.rest.errors import refusal_headers, refuse
@@ -76,7 +76,7 @@ class ItemPage:
             request,
             headers,
             self._operation,
-            authorization if wants_json else as_bearer(authorization),
+            authorization if wants_json else basic_to_bearer(authorization),
         )
         asked: PageRequest = await read_input(self._operation, request, headers, settings.body_max_bytes)
         given = asked.resolved() if wants_json else asked.resolved().for_a_person()

@@ -22,8 +22,8 @@ from config.errors import (
     TooLarge,
     Unauthenticated,
     Unavailable,
-    VersionUnsupported,
-    whole_seconds,
+    UnsupportedVersion,
+    retry_after_seconds,
 )
 from config.logging import current_request_id
 from server.protocol.call import Silence
@@ -314,7 +314,7 @@ class HttpDoor:
         if isinstance(error, Unauthenticated | Forbidden):
             headers.append((b"www-authenticate", challenge(self._settings, error).encode("latin-1")))
         if isinstance(error, RateLimited | Unavailable):
-            headers.append((b"retry-after", b"%d" % whole_seconds(error.retry_after_s)))
+            headers.append((b"retry-after", b"%d" % retry_after_seconds(error.retry_after_s)))
         await reply.finish(status, error_message(reply.request_id, error), headers)
 
 
@@ -397,7 +397,7 @@ def _is_modern(message: Message, version: str | None) -> bool:
 
 def _check_named_version(version: str | None, served: tuple[str, ...]) -> None:
     if version is not None and version not in served:
-        raise VersionUnsupported(version, ALL_VERSIONS)
+        raise UnsupportedVersion(version, ALL_VERSIONS)
 
 
 def _legacy_status(error: FlorilegiumError) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 from starlette.types import Send
 
-from config.errors import CapabilityMissing
+from config.errors import MissingCapability
 from server.protocol.call import question_capability
 from server.protocol.exchanges import Exchanges
 from server.protocol.messages import RequestId, encode
@@ -52,7 +52,7 @@ class Reply:
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """A client that takes no event stream cannot hear a question, whatever it declared."""
         if not self._can_stream:
-            raise CapabilityMissing(question_capability(method))
+            raise MissingCapability(question_capability(method))
         return await self._exchanges.ask(self._session_id, self._send_event, method, params)
 
     async def finish(self, status: int, message: Any, headers: list[tuple[bytes, bytes]] | None = None) -> None:

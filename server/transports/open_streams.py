@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from auth.authenticator import Authenticates
+from auth.authenticator import Authenticator
 from auth.principal import Principal
 from config.errors import Unauthenticated, Unavailable
 from config.paths import UserId
@@ -14,7 +14,7 @@ from config.paths import UserId
 class Presence:
     """Counts open streams and says, at every look, whether one may stay open."""
 
-    def __init__(self, authenticator: Authenticates, max_per_user: int, recheck_s: float) -> None:
+    def __init__(self, authenticator: Authenticator, max_per_user: int, recheck_s: float) -> None:
         self._authenticator = authenticator
         self._max_per_user = max_per_user
         self._recheck_s = recheck_s

@@ -7,7 +7,7 @@ check stands at their upgrade.
 from functools import lru_cache
 from urllib.parse import urlsplit
 
-from config.errors import OriginRefused
+from config.errors import OriginRejected
 from config.settings import Settings, is_loopback
 
 VERDICTS_MAX = 1024
@@ -30,7 +30,7 @@ class OriginGuard:
 
     def check(self, host: str | None, origin: str | None) -> None:
         if problem := self._problem(host, origin):
-            raise OriginRefused(problem)
+            raise OriginRejected(problem)
 
     def _find_problem(self, host: str | None, origin: str | None) -> str | None:
         if self._checks_host and not self._is_our_host(host or ""):

@@ -15,7 +15,7 @@ from loguru import logger
 from msgspec import Struct
 from starlette.types import Receive, Scope, Send
 
-from auth.authenticator import as_bearer
+from auth.authenticator import basic_to_bearer
 from auth.context import RequestContext, build_context
 from auth.principal import READ, Principal
 from config.errors import (
@@ -23,7 +23,7 @@ from config.errors import (
     Forbidden,
     InvalidRequest,
     NotFound,
-    OriginRefused,
+    OriginRejected,
     ProtocolError,
     RateLimited,
     TooLarge,
@@ -69,7 +69,7 @@ class WebSocketDoor:
         try:
             headers = Headers(scope["headers"])
             self._runtime.origins.check(headers.get(b"host"), headers.get(b"origin"))
-        except (OriginRefused, FlorilegiumError):
+        except (OriginRejected, FlorilegiumError):
             await send({"type": "websocket.close"})  # before the accept: the upgrade itself is answered with 403
             return
         await send({"type": "websocket.accept", "subprotocol": _subprotocol(scope)})
@@ -91,7 +91,7 @@ class WebSocketDoor:
             await self._runtime.authenticator.recheck(principal)
         else:
             address = scope["client"][0] if scope.get("client") else ""
-            sent = as_bearer(headers.get(AUTHORIZATION))
+            sent = basic_to_bearer(headers.get(AUTHORIZATION))
             principal = await self._runtime.authenticator.authenticate(sent, address=address)
         if not principal.scopes:
             raise Forbidden(READ)

@@ -1,6 +1,6 @@
-"""Tokens that must never be accepted, by name. Each is built from an issuer that the server under attack trusts.
+"""Tokens that must never be accepted, each with a name. They are built from an issuer that the server trusts.
 
-Where only a claim or a header is wrong, the signature is right: such a token fails for the reason in its name alone.
+A token with a wrong claim or header has a valid signature, so that it fails only for the reason in its name.
 """
 
 import base64
@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tests.auth.auth_fixture import ISSUER, NOW, PUBLIC_URL
 from tests.auth.issuers import (
     ABSENT,
     Issuer,
@@ -20,7 +21,6 @@ from tests.auth.issuers import (
     hs256,
     rs256,
 )
-from tests.auth.scene import ISSUER, NOW, PUBLIC_URL
 
 Attack = tuple[str, str]
 
@@ -31,16 +31,16 @@ ORDER_OF_P256 = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC6325
 
 
 def attacks(issuer: Issuer) -> list[Attack]:
-    """The whole corpus, as a stranger (or a careless client) of this issuer would send it."""
+    """Returns the whole corpus for an issuer."""
     kinds = (
         _no_algorithm,
         _other_algorithms,
         _confused_keys,
-        _foreign_keys,
+        _attacker_keys,
         _broken_signatures,
         _flipped_bits,
         _embedded_keys,
-        _refused_headers,
+        _rejected_headers,
         _hostile_kids,
         _wrong_times,
         _wrong_audiences,
@@ -53,7 +53,7 @@ def attacks(issuer: Issuer) -> list[Attack]:
         _wrong_json,
         _duplicate_names,
         _withdrawn_access,
-        _not_even_tokens,
+        _not_tokens,
     )
     return [attack for kind in kinds for attack in kind(issuer)]
 
@@ -67,7 +67,7 @@ def _no_algorithm(issuer: Issuer) -> Iterator[Attack]:
     for spelling in spellings:
         header = issuer.header(alg=spelling)
         yield f"alg {spelling!r} without a signature", compact(header, issuer.payload(), _unsigned)
-        yield f"alg {spelling!r} with a good signature", compact(header, issuer.payload(), issuer.sign)
+        yield f"alg {spelling!r} with a valid signature", compact(header, issuer.payload(), issuer.sign)
     escaped = issuer.header(alg="X").replace(b'"X"', rb'"\u006eone"')
     yield "alg none spelt with an escape", compact(escaped, issuer.payload(), _unsigned)
     for label, value in (("missing", ABSENT), ("null", None), ("a number", 0), ("a list", [issuer.algorithm])):
@@ -81,11 +81,11 @@ def _other_algorithms(issuer: Issuer) -> Iterator[Attack]:
     names += ["EdDSA", "Ed25519", "Ed448", "ES256K", "RSA-OAEP", "dir", "A256KW", issuer.algorithm.swapcase()]
     for name in names:
         if name != issuer.algorithm:
-            yield f"alg {name} over a good {issuer.algorithm} signature", issuer.token({"alg": name})
+            yield f"alg {name} over a valid {issuer.algorithm} signature", issuer.token({"alg": name})
 
 
 def _confused_keys(issuer: Issuer) -> Iterator[Attack]:
-    """The public key as shared secret: what a verifier does that lets the token choose the algorithm."""
+    """Public keys used as shared secrets, which succeed if the token can choose the algorithm."""
     victims = [issuer] if issuer.public else [rs256(), es256(), eddsa()]
     for victim in victims:
         for form, secret in victim.public.items():
@@ -96,13 +96,13 @@ def _confused_keys(issuer: Issuer) -> Iterator[Attack]:
             )
 
 
-def _foreign_keys(issuer: Issuer) -> Iterator[Attack]:
-    strangers = (hs256(b"another secret, and a long one at that"), rs256("stranger"), es256("stranger"))
-    for stranger in (*strangers, eddsa("stranger")):
-        for algorithm in sorted({issuer.algorithm, stranger.algorithm}):
+def _attacker_keys(issuer: Issuer) -> Iterator[Attack]:
+    attackers = (hs256(b"another secret, and a long one at that"), rs256("attacker"), es256("attacker"))
+    for attacker in (*attackers, eddsa("attacker")):
+        for algorithm in sorted({issuer.algorithm, attacker.algorithm}):
             yield (
-                f"alg {algorithm}, signed by a stranger's {stranger.algorithm} key",
-                compact(issuer.header(alg=algorithm), issuer.payload(), stranger.sign),
+                f"alg {algorithm}, signed by a attacker's {attacker.algorithm} key",
+                compact(issuer.header(alg=algorithm), issuer.payload(), attacker.sign),
             )
     weak = ("", "secret", "password", "changeme", "your-256-bit-secret", "florilegium", "jwt_secret")
     for secret in weak:
@@ -159,28 +159,28 @@ def _flipped_bits(issuer: Issuer) -> Iterator[Attack]:
 
 
 def _embedded_keys(issuer: Issuer) -> Iterator[Attack]:
-    strangers = (rs256("stranger"), es256("stranger"), eddsa("stranger"))
-    for stranger in strangers:
-        for kid in (issuer.name, stranger.name, ABSENT):
+    attackers = (rs256("attacker"), es256("attacker"), eddsa("attacker"))
+    for attacker in attackers:
+        for kid in (issuer.name, attacker.name, ABSENT):
             where = {
-                "jwk": dict(stranger.jwk),
+                "jwk": dict(attacker.jwk),
                 "jku": "https://evil.example.com/jwks.json",
                 "x5u": "https://evil.example.com/cert.pem",
-                "x5c": [b64(stranger.public["der"])],
+                "x5c": [b64(attacker.public["der"])],
             }
             for name, value in where.items():
-                header = issuer.header(alg=stranger.algorithm, kid=kid, **{name: value})
+                header = issuer.header(alg=attacker.algorithm, kid=kid, **{name: value})
                 known = "no kid" if kid is ABSENT else f"kid {kid}"
                 yield (
-                    f"{stranger.algorithm} key embedded by {name}, {known}",
-                    compact(header, issuer.payload(), stranger.sign),
+                    f"{attacker.algorithm} key embedded by {name}, {known}",
+                    compact(header, issuer.payload(), attacker.sign),
                 )
     oct_jwk = {"kty": "oct", "k": b64(b"mine"), "alg": "HS256"}
     header = issuer.header(alg="HS256", jwk=oct_jwk)
     yield "HS256 key embedded by jwk", compact(header, issuer.payload(), hmac_signer(b"mine"))
 
 
-def _refused_headers(issuer: Issuer) -> Iterator[Attack]:
+def _rejected_headers(issuer: Issuer) -> Iterator[Attack]:
     crits: tuple[Any, ...] = (["exp"], ["b64"], [], ["http://evil.example.com/x"], ["alg"], "exp", None, {}, [1])
     for crit in crits:
         yield f"crit {crit!r}", issuer.token({"crit": crit, "exp": NOW})
@@ -202,7 +202,7 @@ def _hostile_kids(issuer: Issuer) -> Iterator[Attack]:
         "a command": "key.pem|/bin/true",
         "a template": "{{7*7}}",
         "a prototype": "__proto__",
-        "another issuer's": "stranger",
+        "another issuer's": "attacker",
     }
     for label, kid in kids.items():
         for secret_label, secret in (("an empty", b""), ("the kid as", kid.encode())):
@@ -223,7 +223,7 @@ def _hostile_kids(issuer: Issuer) -> Iterator[Attack]:
         "true": True,
     }
     for label, value in malformed.items():
-        yield f"kid {label}, signature good", issuer.token({"kid": value})
+        yield f"kid {label}, valid signature", issuer.token({"kid": value})
 
 
 def _wrong_times(issuer: Issuer) -> Iterator[Attack]:
@@ -362,7 +362,7 @@ def _wrong_subjects(issuer: Issuer) -> Iterator[Attack]:
         "with a zero-width space": "alice\u200b",
         "a lone surrogate": "\ud800",
         "too long": "a" * 256,
-        "unknown": "nobody",
+        "unknown": "mallory",
         "in capitals": "ALICE",
         "with a space": "alice ",
         "a look-alike": "\u0430lice",
@@ -429,8 +429,8 @@ def _wrong_encodings(issuer: Issuer) -> Iterator[Attack]:
     yield "part of impossible length", f"{header}.{payload}.{signature[: len(signature) // 4 * 4]}A"
     yield "unused bits of the signature set", f"{header}.{payload}.{_with_unused_bits(signature)}"
     for name, text in (("UTF-16", "utf-16"), ("UTF-32", "utf-32"), ("UTF-8 with a mark", "utf-8-sig")):
-        yield f"header in {name}", compact(_recoded(issuer.header(), text), issuer.payload(), issuer.sign)
-        yield f"payload in {name}", compact(issuer.header(), _recoded(issuer.payload(), text), issuer.sign)
+        yield f"header in {name}", compact(_reencoded(issuer.header(), text), issuer.payload(), issuer.sign)
+        yield f"payload in {name}", compact(issuer.header(), _reencoded(issuer.payload(), text), issuer.sign)
     yield "header not UTF-8", compact(issuer.header(x="X").replace(b"X", b"\xff"), issuer.payload(), issuer.sign)
     yield "payload not UTF-8", compact(issuer.header(), issuer.payload(x="X").replace(b"X", b"\xc0\x80"), issuer.sign)
 
@@ -450,25 +450,38 @@ def _wrong_json(issuer: Issuer) -> Iterator[Attack]:
 
 
 def _duplicate_names(issuer: Issuer) -> Iterator[Attack]:
-    """The second value is the evil one, or the first: a reader that takes either must not be fooled."""
-    evil = {"sub": '"bob"', "exp": "9999999999", "aud": '"x"', "scope": '"admin"', "iss": '"x"', "jti": '"a","jti":"b"'}
-    for claim, value in evil.items():
+    """The malicious value is first or second, so that neither kind of lenient parser is fooled."""
+    malicious = {
+        "sub": '"bob"',
+        "exp": "9999999999",
+        "aud": '"x"',
+        "scope": '"admin"',
+        "iss": '"x"',
+        "jti": '"a","jti":"b"',
+    }
+    for claim, value in malicious.items():
         second = f'"{claim}":{value}'.encode()
         payload = issuer.payload(jti="original")
-        yield f"{claim} twice, evil second", compact(issuer.header(), payload[:-1] + b"," + second + b"}", issuer.sign)
-        yield f"{claim} twice, evil first", compact(issuer.header(), b"{" + second + b"," + payload[1:], issuer.sign)
+        yield (
+            f"{claim} twice, malicious second",
+            compact(issuer.header(), payload[:-1] + b"," + second + b"}", issuer.sign),
+        )
+        yield (
+            f"{claim} twice, malicious first",
+            compact(issuer.header(), b"{" + second + b"," + payload[1:], issuer.sign),
+        )
     nested = issuer.payload(x="X").replace(b'"X"', b'{"a":1,"a":2}')
     yield "a name twice in a nested object", compact(issuer.header(), nested, issuer.sign)
     for name, text in {"alg": '"none"', "typ": '"id+jwt"', "kid": '"x"'}.items():
         second = f'"{name}":{text}'.encode()
         header = issuer.header()[:-1] + b"," + second + b"}"
-        yield f"{name} twice in the header, evil second", compact(header, issuer.payload(), issuer.sign)
+        yield f"{name} twice in the header, malicious second", compact(header, issuer.payload(), issuer.sign)
         header = b"{" + second + b"," + issuer.header()[1:]
-        yield f"{name} twice in the header, evil first", compact(header, issuer.payload(), issuer.sign)
+        yield f"{name} twice in the header, malicious first", compact(header, issuer.payload(), issuer.sign)
 
 
 def _withdrawn_access(issuer: Issuer) -> Iterator[Attack]:
-    """These are good tokens; the registry of the test says otherwise."""
+    """Valid tokens whose user or token was withdrawn in the test's registry."""
     yield "revoked by jti", issuer.token(jti=REVOKED_JTI)
     yield "revoked by hash", issuer.token(**REVOKED_WITHOUT_JTI)
     yield "of a disabled user", issuer.token(sub="disabled")
@@ -477,8 +490,8 @@ def _withdrawn_access(issuer: Issuer) -> Iterator[Attack]:
     yield "without iat, of a user once disabled", issuer.token(sub="returned", iat=ABSENT)
 
 
-def _not_even_tokens(_issuer: Issuer) -> Iterator[Attack]:
-    yield "an API key nobody has", "flo_" + "A" * 43
+def _not_tokens(_issuer: Issuer) -> Iterator[Attack]:
+    yield "an unknown API key", "flo_" + "A" * 43
     yield "an API key too short", "flo_" + "A" * 42
     yield "an API key too long", "flo_" + "A" * 44
     yield "an API key of other characters", "flo_" + "!" * 43
@@ -498,11 +511,11 @@ def _unb64(text: str) -> bytes:
     return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
 
 
-def _recoded(data: bytes, encoding: str) -> bytes:
+def _reencoded(data: bytes, encoding: str) -> bytes:
     return data.decode().encode(encoding)
 
 
 def _with_unused_bits(part: str) -> str:
-    """The same bytes in another spelling: the last character's unused low bits set."""
+    """Encodes the same bytes differently, with unused low bits of the last character set."""
     alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
     return part[:-1] + alphabet[alphabet.index(part[-1]) | 1]

@@ -1,4 +1,4 @@
-"""A registry in an empty directory, on a clock that stands still."""
+"""Fixtures: a registry in an empty directory, with a manual clock."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from auth.registry import Registry
-from tests.auth.scene import FakeClock
+from tests.auth.auth_fixture import FakeClock
 
 
 @pytest.fixture

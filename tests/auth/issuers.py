@@ -1,4 +1,4 @@
-"""Issuers of tokens for tests: they sign whatever they are given, with raw keys and without a JWT library."""
+"""Token issuers for tests, which sign arbitrary headers and payloads with raw keys and without a JWT library."""
 
 import base64
 import hmac
@@ -13,13 +13,13 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from msgspec import Struct
 
-from tests.auth.scene import ISSUER, NOW, PUBLIC_URL, SECRET
+from tests.auth.auth_fixture import ISSUER, NOW, PUBLIC_URL, SECRET
 
 Signer = Callable[[bytes], bytes]
 
 
 class _Absent:
-    """The value of a header or claim that is to be left out."""
+    """The value of a header or claim that is omitted."""
 
 
 ABSENT = _Absent()
@@ -29,7 +29,7 @@ def b64(data: bytes) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
-def number64(value: int) -> str:
+def int_b64(value: int) -> str:
     return b64(value.to_bytes((value.bit_length() + 7) // 8, "big"))
 
 
@@ -43,7 +43,7 @@ def as_json(value: Mapping[str, Any]) -> bytes:
 
 
 class Issuer(Struct, frozen=True):
-    """One signing key and the tokens that carry it. `public` is what anybody can know of the key."""
+    """A signing key and its tokens. `public` contains the public key in several formats."""
 
     name: str
     algorithm: str
@@ -78,7 +78,7 @@ def hmac_signer(secret: bytes, digest: str = "sha256") -> Signer:
 
 
 def hs256(secret: bytes = SECRET.encode()) -> Issuer:
-    # A server with a secret is its own issuer, as long as no other is configured.
+    # A server with a secret is its own issuer unless another is configured.
     return Issuer("hs", "HS256", hmac_signer(secret), {}, {}, iss=PUBLIC_URL)
 
 
@@ -86,12 +86,12 @@ def hs256(secret: bytes = SECRET.encode()) -> Issuer:
 def rs256(name: str = "rs", bits: int = 2048) -> Issuer:
     private = rsa.generate_private_key(65537, bits)
     numbers = private.public_key().public_numbers()
-    jwk = {"kty": "RSA", "kid": name, "use": "sig", "n": number64(numbers.n), "e": number64(numbers.e)}
+    jwk = {"kty": "RSA", "kid": name, "use": "sig", "n": int_b64(numbers.n), "e": int_b64(numbers.e)}
     return Issuer(
         name,
         "RS256",
         lambda message: private.sign(message, padding.PKCS1v15(), SHA256()),
-        {**_public_forms(private.public_key(), jwk), "modulus": numbers.n.to_bytes(bits // 8, "big")},
+        {**_public_formats(private.public_key(), jwk), "modulus": numbers.n.to_bytes(bits // 8, "big")},
         jwk,
     )
 
@@ -107,7 +107,7 @@ def es256(name: str = "es") -> Issuer:
         r, s = decode_dss_signature(private.sign(message, ec.ECDSA(SHA256())))
         return r.to_bytes(32, "big") + s.to_bytes(32, "big")
 
-    return Issuer(name, "ES256", sign, _public_forms(private.public_key(), jwk), jwk)
+    return Issuer(name, "ES256", sign, _public_formats(private.public_key(), jwk), jwk)
 
 
 @cache
@@ -115,10 +115,10 @@ def eddsa(name: str = "ed") -> Issuer:
     private = ed25519.Ed25519PrivateKey.generate()
     raw = private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
     jwk = {"kty": "OKP", "crv": "Ed25519", "kid": name, "use": "sig", "alg": "EdDSA", "x": b64(raw)}
-    return Issuer(name, "EdDSA", private.sign, {**_public_forms(private.public_key(), jwk), "raw": raw}, jwk)
+    return Issuer(name, "EdDSA", private.sign, {**_public_formats(private.public_key(), jwk), "raw": raw}, jwk)
 
 
-def _public_forms(
+def _public_formats(
     key: rsa.RSAPublicKey | ec.EllipticCurvePublicKey | ed25519.Ed25519PublicKey, jwk: Mapping[str, Any]
 ) -> dict[str, bytes]:
     pem = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)

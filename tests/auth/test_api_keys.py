@@ -4,27 +4,27 @@ import hashlib
 
 import pytest
 
-from auth.api_keys import has_shape, hash_of, is_api_key, new_secret
+from auth.api_keys import generate_key, has_key_prefix, hash_key, is_well_formed
 
 
-def test_a_new_key_has_the_shape_and_is_never_repeated() -> None:
-    keys = {new_secret() for _ in range(100)}
+def test_generated_keys_are_well_formed_and_unique() -> None:
+    keys = {generate_key() for _ in range(100)}
 
     assert len(keys) == 100
-    assert all(has_shape(key) and is_api_key(key) and len(key) == 47 for key in keys)
+    assert all(is_well_formed(key) and has_key_prefix(key) and len(key) == 47 for key in keys)
 
 
 @pytest.mark.parametrize(
     "text",
     ["", "flo_", "flo_" + "A" * 42, "flo_" + "A" * 44, "flo_" + "A" * 42 + "=", "FLO_" + "A" * 43, " flo_" + "A" * 43],
 )
-def test_other_texts_do_not_have_the_shape(text: str) -> None:
-    assert not has_shape(text)
+def test_other_text_is_not_well_formed(text: str) -> None:
+    assert not is_well_formed(text)
 
 
-def test_a_newline_at_the_end_is_not_overlooked() -> None:
-    assert not has_shape(new_secret() + "\n")
+def test_trailing_newline_is_not_well_formed() -> None:
+    assert not is_well_formed(generate_key() + "\n")
 
 
-def test_the_hash_is_plain_sha256() -> None:
-    assert hash_of("flo_x") == hashlib.sha256(b"flo_x").digest()
+def test_hash_is_plain_sha256() -> None:
+    assert hash_key("flo_x") == hashlib.sha256(b"flo_x").digest()

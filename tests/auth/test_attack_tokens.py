@@ -1,4 +1,4 @@
-"""The attack corpus against three configured servers: nothing in it is accepted, and what should be accepted is."""
+"""Runs the attack corpus against configured servers: attacks are rejected and valid tokens are accepted."""
 
 import hashlib
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -7,33 +7,33 @@ from pathlib import Path
 
 import pytest
 
-from auth.authenticator import Authenticator
+from auth.authenticator import RegistryAuthenticator
 from auth.principal import Principal
 from auth.registry import Registry
 from config.errors import Unauthenticated
 from tests.auth.attack_tokens import AUDIENCE, REVOKED_JTI, REVOKED_WITHOUT_JTI, attacks
+from tests.auth.auth_fixture import ISSUER, NOW, SECRET, FakeClock, make_authenticator, make_settings, write
 from tests.auth.issuers import ABSENT, Issuer, eddsa, es256, hs256, jwks, rs256
-from tests.auth.scene import ISSUER, NOW, SECRET, FakeClock, make_authenticator, make_settings, write
 
 ISSUERS = (hs256, rs256, es256, eddsa)
-TOKENS_AT_LEAST = 150
-WHAT_A_STRANGER_LEARNS = {
+CORPUS_MIN_SIZE = 150
+ERROR_MESSAGES = {
     "token not accepted",
     "token expired",
-    "access was withdrawn",
+    "access withdrawn",
     "API key not accepted",
-    "the Authorization header is not accepted",
+    "Authorization header not accepted",
 }
 
 
-async def _jwks_of_the_issuer(url: str) -> bytes:
-    assert url == "https://id.example.com/keys"  # no token can send the fetch elsewhere
+async def _fetch_jwks(url: str) -> bytes:
+    assert url == "https://id.example.com/keys"  # no token can redirect the fetch
     return jwks(es256(), eddsa())
 
 
 @asynccontextmanager
-async def server_of(issuer: Issuer, directory: Path) -> AsyncIterator[Authenticator]:
-    """The server that trusts this issuer, with users in every state a token can find them in."""
+async def open_server(issuer: Issuer, directory: Path) -> AsyncIterator[RegistryAuthenticator]:
+    """A server that trusts this issuer, with a user in each possible state."""
     key_file = write(directory / "key.pem", rs256().public["pem"])
     keys = {
         "HS256": {"jwt_secret": SECRET},
@@ -45,7 +45,7 @@ async def server_of(issuer: Issuer, directory: Path) -> AsyncIterator[Authentica
     async with Registry.open(directory / "control.db", clock=clock) as registry:
         await _populate(registry, issuer)
         clock.now = NOW
-        yield make_authenticator(make_settings(**keys[issuer.algorithm]), registry, clock, _jwks_of_the_issuer)
+        yield make_authenticator(make_settings(**keys[issuer.algorithm]), registry, clock, _fetch_jwks)
 
 
 async def _populate(registry: Registry, issuer: Issuer) -> None:
@@ -59,7 +59,7 @@ async def _populate(registry: Registry, issuer: Issuer) -> None:
     await registry.revoke_token(hashlib.sha256(signing_input.encode()).hexdigest(), NOW + 600)
 
 
-async def answer_of(server: Authenticator, token: str) -> Principal | Unauthenticated:
+async def outcome_of(server: RegistryAuthenticator, token: str) -> Principal | Unauthenticated:
     try:
         return await server.authenticate(f"Bearer {token}")
     except Unauthenticated as error:
@@ -69,25 +69,25 @@ async def answer_of(server: Authenticator, token: str) -> Principal | Unauthenti
 @pytest.mark.parametrize("make_issuer", ISSUERS)
 async def test_no_attack_token_is_accepted(make_issuer: Callable[[], Issuer], tmp_path: Path) -> None:
     issuer = make_issuer()
-    async with server_of(issuer, tmp_path) as server:
-        answers = {name: await answer_of(server, token) for name, token in attacks(issuer)}
+    async with open_server(issuer, tmp_path) as server:
+        outcomes = {name: await outcome_of(server, token) for name, token in attacks(issuer)}
 
-    accepted = [name for name, answer in answers.items() if not isinstance(answer, Unauthenticated)]
+    accepted = [name for name, outcome in outcomes.items() if not isinstance(outcome, Unauthenticated)]
     assert accepted == []
-    refusals = [answer for answer in answers.values() if isinstance(answer, Unauthenticated)]
-    assert all(refusal.presented for refusal in refusals)
-    assert {refusal.message for refusal in refusals} <= WHAT_A_STRANGER_LEARNS
+    errors = [outcome for outcome in outcomes.values() if isinstance(outcome, Unauthenticated)]
+    assert all(error.presented for error in errors)
+    assert {error.message for error in errors} <= ERROR_MESSAGES
 
 
 @pytest.mark.parametrize("make_issuer", ISSUERS)
-def test_the_corpus_is_large_and_without_repetition(make_issuer: Callable[[], Issuer]) -> None:
+def test_corpus_is_large_and_has_no_duplicates(make_issuer: Callable[[], Issuer]) -> None:
     corpus = attacks(make_issuer())
 
     assert len(corpus) == len({name for name, _ in corpus}) == len({token for _, token in corpus})
-    assert len(corpus) >= TOKENS_AT_LEAST
+    assert len(corpus) >= CORPUS_MIN_SIZE
 
 
-GOOD: Mapping[str, Callable[[Issuer], str]] = {
+VALID_TOKENS: Mapping[str, Callable[[Issuer], str]] = {
     "plain": lambda issuer: issuer.token(),
     "of the second user": lambda issuer: issuer.token(sub="bob"),
     "with aud in a list": lambda issuer: issuer.token(aud=["account", AUDIENCE]),
@@ -100,22 +100,22 @@ GOOD: Mapping[str, Callable[[Issuer], str]] = {
     "not yet valid, within the leeway": lambda issuer: issuer.token(nbf=NOW + 30, iat=NOW + 30),
     "without iat": lambda issuer: issuer.token(iat=ABSENT),
     "without client_id": lambda issuer: issuer.token(client_id=ABSENT),
-    "with jti": lambda issuer: issuer.token(jti="a good one"),
-    "with claims of others": lambda issuer: issuer.token(realm_access={"roles": ["x"]}, email="a@example.com"),
+    "with jti": lambda issuer: issuer.token(jti="an unrevoked one"),
+    "with additional claims": lambda issuer: issuer.token(realm_access={"roles": ["x"]}, email="a@example.com"),
     "with jku": lambda issuer: issuer.token({"jku": "https://evil.example.com/keys"}),
     "with x5u": lambda issuer: issuer.token({"x5u": "https://evil.example.com/cert"}),
-    "with a stranger's jwk": lambda issuer: issuer.token({"jwk": dict(es256("stranger").jwk)}),
+    "with an attacker's jwk": lambda issuer: issuer.token({"jwk": dict(es256("attacker").jwk)}),
     "with x5c": lambda issuer: issuer.token({"x5c": ["AAAA"]}),
     "issued after the user was enabled": lambda issuer: issuer.token(sub="returned", iat=NOW),
 }
 
 
 @pytest.mark.parametrize("make_issuer", ISSUERS)
-@pytest.mark.parametrize("name", GOOD)
-async def test_good_token_is_accepted(name: str, make_issuer: Callable[[], Issuer], tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", VALID_TOKENS)
+async def test_valid_token_is_accepted(name: str, make_issuer: Callable[[], Issuer], tmp_path: Path) -> None:
     issuer = make_issuer()
-    async with server_of(issuer, tmp_path) as server:
-        principal = await server.authenticate(f"Bearer {GOOD[name](issuer)}")
+    async with open_server(issuer, tmp_path) as server:
+        principal = await server.authenticate(f"Bearer {VALID_TOKENS[name](issuer)}")
 
     assert principal.kind == "jwt"
     assert principal.scopes == {"knowledge:read", "knowledge:write"}

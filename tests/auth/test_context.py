@@ -1,4 +1,4 @@
-"""The request context: frozen, and leading to the principal's own files only."""
+"""The request context is immutable and contains only the principal's own paths."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ def principal(user_id: UserId) -> Principal:
     return Principal(user_id, "someone", ClientId("reader"), frozenset({READ}), "key", "k_1", epoch=2)
 
 
-def test_the_context_says_who_calls_and_where_their_files_are(tmp_path: Path) -> None:
+def test_context_contains_the_caller_and_the_database_paths(tmp_path: Path) -> None:
     root, alice = DataRoot(tmp_path), principal(new_user_id())
 
     context = build_context(alice, root, "request-1", SessionId("s_1"))
@@ -42,15 +42,15 @@ def test_two_data_roots_never_share_a_path(tmp_path: Path) -> None:
     assert here.db_paths != there.db_paths
 
 
-def test_the_context_cannot_be_changed(tmp_path: Path) -> None:
+def test_context_is_immutable(tmp_path: Path) -> None:
     context = build_context(principal(new_user_id()), DataRoot(tmp_path), "r")
 
     with pytest.raises(AttributeError):
-        context.user_id = new_user_id()  # type: ignore[misc]  # the claim is that it cannot be assigned
+        context.user_id = new_user_id()  # type: ignore[misc]  # assignment must fail
     with pytest.raises(TypeError):
-        context.config["user"] = "bob"  # type: ignore[index]  # likewise
+        context.config["user"] = "bob"  # type: ignore[index]  # as above
 
 
-def test_a_principal_without_a_real_user_id_gets_no_context(tmp_path: Path) -> None:
+def test_invalid_user_id_raises_not_found(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         build_context(principal(UserId("../../etc")), DataRoot(tmp_path), "r")

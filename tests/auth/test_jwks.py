@@ -1,4 +1,4 @@
-"""Keys behind a URL: how seldom it is asked, and what happens when it does not answer."""
+"""Keys from a JWKS URL: how often it is fetched, and what happens when it is unavailable."""
 
 import asyncio
 import http.server
@@ -11,14 +11,14 @@ import pytest
 
 from auth.jwks import RemoteKeys, UrlFetch
 from config.errors import Unavailable
+from tests.auth.auth_fixture import ISSUER, FakeClock, make_settings
 from tests.auth.issuers import eddsa, es256, jwks
-from tests.auth.scene import ISSUER, FakeClock, make_settings
 
 URL = "https://id.example.com/keys"
 
 
 class Provider:
-    """An identity provider whose answer and availability the test decides."""
+    """An identity provider whose response and availability are set by the test."""
 
     def __init__(self, body: bytes) -> None:
         self.body = body
@@ -36,14 +36,14 @@ class Provider:
         return self.body
 
 
-def remote(provider: Provider, clock: FakeClock, **changes: Any) -> RemoteKeys:
+def remote_keys(provider: Provider, clock: FakeClock, **changes: Any) -> RemoteKeys:
     settings = make_settings(jwt_jwks_url=URL, jwt_issuer=ISSUER, **changes)
     return RemoteKeys(settings, provider, clock)
 
 
-async def test_the_set_is_fetched_at_the_first_token_and_then_kept(clock: FakeClock) -> None:
+async def test_set_is_fetched_at_the_first_token_and_cached(clock: FakeClock) -> None:
     provider = Provider(jwks(es256(), eddsa()))
-    keys = remote(provider, clock)
+    keys = remote_keys(provider, clock)
     assert provider.fetches == 0
 
     for _ in range(10):
@@ -59,14 +59,14 @@ async def test_the_set_is_fetched_at_the_first_token_and_then_kept(clock: FakeCl
     assert provider.fetches == 2
 
 
-async def test_a_storm_of_unknown_kids_causes_one_fetch_per_interval(clock: FakeClock) -> None:
+async def test_many_unknown_kids_cause_one_fetch_per_interval(clock: FakeClock) -> None:
     provider = Provider(jwks(es256()))
-    keys = remote(provider, clock)
+    keys = remote_keys(provider, clock)
     assert await keys.find("ES256", "es")
     clock.advance(31)
 
-    found = await asyncio.gather(*[keys.find("ES256", f"unknown {n}") for n in range(200)])
-    assert found == [None] * 200
+    results = await asyncio.gather(*[keys.find("ES256", f"unknown {n}") for n in range(200)])
+    assert results == [None] * 200
     assert provider.fetches == 2
 
     for n in range(29):
@@ -78,27 +78,27 @@ async def test_a_storm_of_unknown_kids_causes_one_fetch_per_interval(clock: Fake
     assert provider.fetches == 3
 
 
-async def test_first_tokens_that_arrive_together_share_one_fetch(clock: FakeClock) -> None:
+async def test_concurrent_first_tokens_share_one_fetch(clock: FakeClock) -> None:
     provider = Provider(jwks(es256()))
     provider.gate.clear()
-    keys = remote(provider, clock)
-    waiting = [asyncio.create_task(keys.find("ES256", "es")) for _ in range(20)]
+    keys = remote_keys(provider, clock)
+    tasks = [asyncio.create_task(keys.find("ES256", "es")) for _ in range(20)]
     await asyncio.sleep(0)
-    waiting[0].cancel()
+    tasks[0].cancel()
     await asyncio.sleep(0)
 
     provider.gate.set()
-    found = await asyncio.gather(*waiting, return_exceptions=True)
+    results = await asyncio.gather(*tasks, return_exceptions=True)
 
-    assert isinstance(found[0], asyncio.CancelledError)
-    assert all(found[1:])
-    assert not any(isinstance(answer, BaseException) for answer in found[1:])
+    assert isinstance(results[0], asyncio.CancelledError)
+    assert all(results[1:])
+    assert not any(isinstance(result, BaseException) for result in results[1:])
     assert provider.fetches == 1
 
 
-async def test_a_new_key_is_found_at_once_and_raises_the_generation(clock: FakeClock) -> None:
+async def test_new_key_is_found_at_once_and_increases_the_generation(clock: FakeClock) -> None:
     provider = Provider(jwks(es256("old")))
-    keys = remote(provider, clock)
+    keys = remote_keys(provider, clock)
     assert await keys.find("ES256", "old")
     generation = keys.generation
     clock.advance(60)
@@ -112,9 +112,9 @@ async def test_a_new_key_is_found_at_once_and_raises_the_generation(clock: FakeC
     assert keys.generation == generation + 1
 
 
-async def test_a_withdrawn_key_is_gone_after_the_next_fetch(clock: FakeClock) -> None:
+async def test_withdrawn_key_is_gone_after_the_next_fetch(clock: FakeClock) -> None:
     provider = Provider(jwks(es256("old"), es256("new")))
-    keys = remote(provider, clock)
+    keys = remote_keys(provider, clock)
     assert await keys.find("ES256", "old")
     provider.body = jwks(es256("new"))
     clock.advance(600)
@@ -123,9 +123,9 @@ async def test_a_withdrawn_key_is_gone_after_the_next_fetch(clock: FakeClock) ->
     assert await keys.find("ES256", "new")
 
 
-async def test_an_unknown_kid_is_not_asked_for_again_until_two_intervals_later(clock: FakeClock) -> None:
+async def test_unknown_kid_causes_no_fetch_for_two_intervals(clock: FakeClock) -> None:
     provider = Provider(jwks(es256()))
-    keys = remote(provider, clock)
+    keys = remote_keys(provider, clock)
     await keys.find("ES256", "es")
     clock.advance(30)
     await keys.find("ES256", "withdrawn")
@@ -140,9 +140,9 @@ async def test_an_unknown_kid_is_not_asked_for_again_until_two_intervals_later(c
     assert provider.fetches == 3
 
 
-async def test_a_kid_met_while_fetching_is_not_allowed_is_asked_for_as_soon_as_it_is(clock: FakeClock) -> None:
+async def test_kid_seen_before_the_interval_ends_is_fetched_when_it_ends(clock: FakeClock) -> None:
     provider = Provider(jwks(es256()))
-    keys = remote(provider, clock)
+    keys = remote_keys(provider, clock)
     await keys.find("ES256", "es")
     provider.body = jwks(es256(), es256("new"))
     clock.advance(29)
@@ -152,9 +152,9 @@ async def test_a_kid_met_while_fetching_is_not_allowed_is_asked_for_as_soon_as_i
     assert await keys.find("ES256", "new")
 
 
-async def test_a_token_without_kid_never_causes_a_second_fetch(clock: FakeClock) -> None:
+async def test_token_without_kid_never_causes_a_second_fetch(clock: FakeClock) -> None:
     provider = Provider(jwks(es256("a"), es256("b")))
-    keys = remote(provider, clock)
+    keys = remote_keys(provider, clock)
     await keys.find("ES256", None)
     clock.advance(60)
 
@@ -162,16 +162,16 @@ async def test_a_token_without_kid_never_causes_a_second_fetch(clock: FakeClock)
     assert provider.fetches == 1
 
 
-async def test_while_the_provider_is_down_the_last_set_is_used_for_a_limited_time(clock: FakeClock) -> None:
+async def test_last_set_is_used_for_a_limited_time_while_the_provider_is_down(clock: FakeClock) -> None:
     provider = Provider(jwks(es256()))
-    keys = remote(provider, clock, jwks_stale_max_s=3600)
+    keys = remote_keys(provider, clock, jwks_stale_max_s=3600)
     await keys.find("ES256", "es")
     provider.is_down = True
 
     clock.advance(600 + 3599)
     assert await keys.find("ES256", "es")
     clock.advance(1)
-    with pytest.raises(Unavailable, match="cannot be fetched now"):
+    with pytest.raises(Unavailable, match="cannot be fetched"):
         await keys.find("ES256", "es")
 
     provider.is_down = False
@@ -179,15 +179,15 @@ async def test_while_the_provider_is_down_the_last_set_is_used_for_a_limited_tim
     assert await keys.find("ES256", "es")
 
 
-async def test_a_provider_that_is_down_is_asked_once_per_interval(clock: FakeClock) -> None:
+async def test_unavailable_provider_is_tried_once_per_interval(clock: FakeClock) -> None:
     provider = Provider(b"")
     provider.is_down = True
-    keys = remote(provider, clock)
+    keys = remote_keys(provider, clock)
     waits = []
     for _ in range(5):
-        with pytest.raises(Unavailable) as refused:
+        with pytest.raises(Unavailable) as raised:
             await keys.find("ES256", "es")
-        waits.append(refused.value.retry_after_s)
+        waits.append(raised.value.retry_after_s)
         clock.advance(1)
 
     assert provider.fetches == 1
@@ -195,9 +195,9 @@ async def test_a_provider_that_is_down_is_asked_once_per_interval(clock: FakeClo
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"{}", b'{"keys": {}}', b'{"keys": null}', b"\xff", b"1"])
-async def test_an_answer_that_is_no_set_leaves_the_last_one_in_use(clock: FakeClock, body: bytes) -> None:
+async def test_invalid_response_leaves_the_last_set_in_use(clock: FakeClock, body: bytes) -> None:
     provider = Provider(jwks(es256()))
-    keys = remote(provider, clock)
+    keys = remote_keys(provider, clock)
     await keys.find("ES256", "es")
     provider.body = body
     clock.advance(600)
@@ -206,9 +206,9 @@ async def test_an_answer_that_is_no_set_leaves_the_last_one_in_use(clock: FakeCl
     assert provider.fetches == 2
 
 
-async def test_an_empty_set_withdraws_all_keys(clock: FakeClock) -> None:
+async def test_empty_set_withdraws_all_keys(clock: FakeClock) -> None:
     provider = Provider(jwks(es256()))
-    keys = remote(provider, clock)
+    keys = remote_keys(provider, clock)
     await keys.find("ES256", "es")
     provider.body = b'{"keys": []}'
     clock.advance(600)
@@ -217,26 +217,26 @@ async def test_an_empty_set_withdraws_all_keys(clock: FakeClock) -> None:
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
-    """What an identity provider, a proxy or a stranger may answer; `asked` is shared by all requests."""
+    """Responds like an identity provider, a proxy or an attacker; `paths` is shared by all requests."""
 
-    asked: ClassVar[list[str]] = []
+    paths: ClassVar[list[str]] = []
     release: ClassVar[threading.Event] = threading.Event()
 
     def do_GET(self) -> None:
-        self.asked.append(self.path)
+        self.paths.append(self.path)
         match self.path:
             case "/keys":
-                self._answer(200, jwks(es256()))
+                self._respond(200, jwks(es256()))
             case "/moved":
-                self._answer(302, b"", location="/keys")
+                self._respond(302, b"", location="/keys")
             case "/huge":
-                self._answer(200, b" " * 100_000)
+                self._respond(200, b" " * 100_000)
             case "/silent":
                 self.release.wait(10)
             case _:
-                self._answer(500, b"{}")
+                self._respond(500, b"{}")
 
-    def _answer(self, status: int, body: bytes, location: str = "") -> None:
+    def _respond(self, status: int, body: bytes, location: str = "") -> None:
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
         if location:
@@ -245,12 +245,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_request(self, code: object = "-", size: object = "-") -> None:
-        """Quiet."""
+        """Disables the access log."""
 
 
 @pytest.fixture
 def provider_url() -> Iterator[str]:
-    _Handler.asked.clear()
+    _Handler.paths.clear()
     _Handler.release.clear()
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -263,35 +263,37 @@ def provider_url() -> Iterator[str]:
             thread.join()
 
 
-async def test_keys_are_fetched_over_real_http(provider_url: str, clock: FakeClock) -> None:
+async def test_keys_are_fetched_over_http(provider_url: str, clock: FakeClock) -> None:
     settings = make_settings(jwt_jwks_url=f"{provider_url}/keys", jwt_issuer=ISSUER)
     keys = RemoteKeys(settings, UrlFetch(5, 50_000), clock)
 
     assert await keys.find("ES256", "es")
-    assert _Handler.asked == ["/keys"]
+    assert _Handler.paths == ["/keys"]
 
 
 @pytest.mark.parametrize(
     ("path", "reason"), [("/moved", "302"), ("/huge", "larger than 50000 bytes"), ("/missing", "500")]
 )
-async def test_other_answers_are_refused_and_redirects_not_followed(provider_url: str, path: str, reason: str) -> None:
+async def test_redirects_large_responses_and_errors_raise_unavailable(
+    provider_url: str, path: str, reason: str
+) -> None:
     with pytest.raises(Unavailable, match=reason):
         await UrlFetch(5, 50_000)(provider_url + path)
-    assert _Handler.asked == [path]
+    assert _Handler.paths == [path]
 
 
-async def test_a_provider_that_says_nothing_is_given_up(provider_url: str) -> None:
+async def test_silent_provider_times_out(provider_url: str) -> None:
     with pytest.raises(Unavailable, match="TimeoutError"):
         await UrlFetch(0.1, 50_000)(f"{provider_url}/silent")
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/keys", "not a url"])
-async def test_an_address_that_cannot_be_reached_is_unavailable(url: str) -> None:
-    with pytest.raises(Unavailable, match="fetching it failed"):
+async def test_unreachable_address_raises_unavailable(url: str) -> None:
+    with pytest.raises(Unavailable, match="fetch failed"):
         await UrlFetch(5, 50_000)(url)
 
 
-async def test_files_are_not_read_by_url(tmp_path: Path) -> None:
+async def test_file_urls_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "keys").write_bytes(jwks(es256()))
 
     with pytest.raises(Unavailable, match="unknown url type: file"):

@@ -1,4 +1,4 @@
-"""WebSocket tickets: once, soon, and only for the one who bought them."""
+"""WebSocket tickets: single use, short lifetime, bound to one principal."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from auth.principal import READ, ClientId, Principal
 from auth.tickets import Tickets
 from config.errors import Unauthenticated, Unavailable
 from config.paths import new_user_id
-from tests.auth.scene import NOW, make_settings
+from tests.auth.auth_fixture import NOW, make_settings
 
 
 def principal(name: str) -> Principal:
@@ -16,20 +16,20 @@ def principal(name: str) -> Principal:
 ALICE, BOB = principal("alice"), principal("bob")
 
 
-def test_a_ticket_gives_its_buyer_back_once() -> None:
+def test_ticket_returns_its_principal_once() -> None:
     tickets = Tickets(make_settings())
-    of_alice, expires_in_s = tickets.issue(ALICE, NOW)
-    of_bob, _ = tickets.issue(BOB, NOW)
+    alice_ticket, expires_in_s = tickets.issue(ALICE, NOW)
+    bob_ticket, _ = tickets.issue(BOB, NOW)
 
     assert expires_in_s == 30
-    assert tickets.redeem(of_bob, NOW) == BOB
-    assert tickets.redeem(of_alice, NOW) == ALICE
-    with pytest.raises(Unauthenticated) as refused:
-        tickets.redeem(of_alice, NOW)
-    assert refused.value.presented
+    assert tickets.redeem(bob_ticket, NOW) == BOB
+    assert tickets.redeem(alice_ticket, NOW) == ALICE
+    with pytest.raises(Unauthenticated) as raised:
+        tickets.redeem(alice_ticket, NOW)
+    assert raised.value.presented
 
 
-def test_a_ticket_expires() -> None:
+def test_ticket_expires() -> None:
     tickets = Tickets(make_settings(ws_ticket_ttl_s=10))
     early, _ = tickets.issue(ALICE, NOW)
     late, _ = tickets.issue(ALICE, NOW + 5)
@@ -40,7 +40,7 @@ def test_a_ticket_expires() -> None:
 
 
 @pytest.mark.parametrize("text", ["", "x", "\ud800", "A" * 43, "A" * 100_000])
-def test_a_text_that_is_no_ticket_is_refused(text: str) -> None:
+def test_unknown_ticket_is_rejected(text: str) -> None:
     tickets = Tickets(make_settings())
     tickets.issue(ALICE, NOW)
 
@@ -48,7 +48,7 @@ def test_a_text_that_is_no_ticket_is_refused(text: str) -> None:
         tickets.redeem(text, NOW)
 
 
-def test_a_user_cannot_hoard_tickets_nor_crowd_out_another() -> None:
+def test_ticket_limit_applies_per_user() -> None:
     tickets = Tickets(make_settings(stream_max_per_user=2))
     first, _ = tickets.issue(ALICE, NOW)
     tickets.issue(ALICE, NOW)
@@ -60,7 +60,7 @@ def test_a_user_cannot_hoard_tickets_nor_crowd_out_another() -> None:
     tickets.issue(ALICE, NOW)
 
 
-def test_expired_tickets_make_room() -> None:
+def test_expired_tickets_free_capacity() -> None:
     tickets = Tickets(make_settings(stream_max_per_user=1, session_max=2, ws_ticket_ttl_s=10))
     tickets.issue(ALICE, NOW)
     tickets.issue(BOB, NOW)
@@ -71,7 +71,7 @@ def test_expired_tickets_make_room() -> None:
     tickets.issue(principal("carol"), NOW + 10)
 
 
-def test_the_ticket_itself_is_not_kept() -> None:
+def test_ticket_itself_is_not_kept() -> None:
     tickets = Tickets(make_settings())
     ticket, _ = tickets.issue(ALICE, NOW)
 

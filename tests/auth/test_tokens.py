@@ -1,4 +1,4 @@
-"""Claims of good tokens, and the tokens we mint ourselves. What must be refused is in test_attack_tokens."""
+"""Claims of valid tokens, and minted tokens. Tokens that must be rejected are in test_attack_tokens."""
 
 from typing import Any
 
@@ -7,24 +7,24 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from loguru import logger
 
+from auth.key_sources import load_signing_keys
 from auth.principal import ADMIN, READ, WRITE
-from auth.signing_keys import signing_keys
-from auth.tokens import Claims, JwtVerifier, mint
+from auth.tokens import Claims, JwtVerifier, mint_token
 from config.errors import ConfigurationError, InvalidParams, Unauthenticated
+from tests.auth.auth_fixture import NOW, PUBLIC_URL, SECRET, make_settings
 from tests.auth.issuers import ABSENT, b64, compact, eddsa, es256, hs256, jwks
-from tests.auth.scene import NOW, PUBLIC_URL, SECRET, make_settings
 
 ISSUER = hs256()
 
 
 def verifier(**changes: Any) -> JwtVerifier:
     settings = make_settings(jwt_secret=SECRET, **changes)
-    keys = signing_keys(settings)
+    keys = load_signing_keys(settings)
     assert keys
     return JwtVerifier(settings, keys)
 
 
-async def test_the_claims_of_a_token_are_read() -> None:
+async def test_claims_of_a_token_are_returned() -> None:
     claims = await verifier().verify(ISSUER.token(jti="1"), NOW)
 
     assert claims == Claims(
@@ -39,11 +39,13 @@ async def test_the_claims_of_a_token_are_read() -> None:
     assert claims.client_id == "reader"
 
 
-async def test_the_names_of_the_claims_are_settings() -> None:
-    judge = verifier(jwt_user_claim="oid", jwt_client_claim="appid", jwt_scope_claim="scp", jwt_audience="api://kb")
+async def test_claim_names_are_configurable() -> None:
+    jwt_verifier = verifier(
+        jwt_user_claim="oid", jwt_client_claim="appid", jwt_scope_claim="scp", jwt_audience="api://kb"
+    )
     token = ISSUER.token(oid="0f3b", appid="tool", scp=["admin"], aud="api://kb", scope="knowledge:read")
 
-    claims = await judge.verify(token, NOW)
+    claims = await jwt_verifier.verify(token, NOW)
 
     assert (claims.subject, claims.client_id) == ("0f3b", "tool")
     assert claims.scopes == {ADMIN}
@@ -57,7 +59,7 @@ async def test_the_names_of_the_claims_are_settings() -> None:
         ({"client_id": ABSENT}, "alice"),
     ],
 )
-async def test_the_client_is_named_by_its_claim_or_azp_or_the_user(claims: dict[str, Any], expected: str) -> None:
+async def test_client_comes_from_its_claim_or_azp_or_the_user(claims: dict[str, Any], expected: str) -> None:
     assert (await verifier().verify(ISSUER.token(**claims), NOW)).client_id == expected
 
 
@@ -72,13 +74,13 @@ async def test_the_client_is_named_by_its_claim_or_azp_or_the_user(claims: dict[
         (["openid", WRITE], {"openid", WRITE}),
     ],
 )
-async def test_default_scopes_are_for_tokens_that_do_not_speak_of_scopes(scope: Any, expected: set[str]) -> None:
-    judge = verifier(jwt_default_scopes=(READ,))
+async def test_default_scopes_apply_only_without_a_scope_claim(scope: Any, expected: set[str]) -> None:
+    jwt_verifier = verifier(jwt_default_scopes=(READ,))
 
-    assert (await judge.verify(ISSUER.token(scope=scope), NOW)).scopes == expected
+    assert (await jwt_verifier.verify(ISSUER.token(scope=scope), NOW)).scopes == expected
 
 
-async def test_a_token_without_jti_is_known_by_the_hash_of_what_was_signed() -> None:
+async def test_identity_without_jti_is_the_hash_of_the_signing_input() -> None:
     one, same, other = ISSUER.token(), ISSUER.token(), ISSUER.token(client_id="other")
     identities = [(await verifier().verify(token, NOW)).identity for token in (one, same, other)]
 
@@ -87,21 +89,21 @@ async def test_a_token_without_jti_is_known_by_the_hash_of_what_was_signed() -> 
 
 
 @pytest.mark.parametrize("leeway_s", [0, 30])
-async def test_a_token_expires_exactly_after_its_leeway(leeway_s: int) -> None:
-    judge, token = verifier(jwt_leeway_s=leeway_s), ISSUER.token(exp=NOW)
+async def test_token_expires_exactly_after_the_leeway(leeway_s: int) -> None:
+    jwt_verifier, token = verifier(jwt_leeway_s=leeway_s), ISSUER.token(exp=NOW)
 
-    assert (await judge.verify(token, NOW + leeway_s - 0.001)).expires_at == NOW + leeway_s
+    assert (await jwt_verifier.verify(token, NOW + leeway_s - 0.001)).expires_at == NOW + leeway_s
     with pytest.raises(Unauthenticated, match=r"^token expired$"):
-        await judge.verify(token, NOW + leeway_s)
+        await jwt_verifier.verify(token, NOW + leeway_s)
 
 
 @pytest.mark.parametrize("iss", [PUBLIC_URL[:-1], PUBLIC_URL + "/", PUBLIC_URL.upper(), "https://other.example.com"])
-async def test_the_issuer_is_compared_exactly(iss: str) -> None:
+async def test_issuer_is_compared_exactly(iss: str) -> None:
     with pytest.raises(Unauthenticated):
         await verifier().verify(ISSUER.token(iss=iss), NOW)
 
 
-async def test_an_algorithm_off_the_list_is_refused_before_any_key_is_looked_for() -> None:
+async def test_unaccepted_algorithm_is_rejected_before_keys_are_fetched() -> None:
     fetches = 0
 
     async def fetch(_url: str) -> bytes:
@@ -110,26 +112,26 @@ async def test_an_algorithm_off_the_list_is_refused_before_any_key_is_looked_for
         return jwks(es256(), eddsa())
 
     settings = make_settings(jwt_jwks_url="https://id/keys", jwt_issuer=es256().iss, jwt_algorithms=("EdDSA",))
-    keys = signing_keys(settings, fetch)
+    keys = load_signing_keys(settings, fetch)
     assert keys
-    judge = JwtVerifier(settings, keys)
+    jwt_verifier = JwtVerifier(settings, keys)
 
     with pytest.raises(Unauthenticated):
-        await judge.verify(es256().token(), NOW)
+        await jwt_verifier.verify(es256().token(), NOW)
     assert fetches == 0
-    assert (await judge.verify(eddsa().token(), NOW)).subject == "alice"
+    assert (await jwt_verifier.verify(eddsa().token(), NOW)).subject == "alice"
     assert fetches == 1
 
 
-async def test_token_types_are_a_setting() -> None:
-    judge = verifier(jwt_token_types=("application/AT+JWT",))
+async def test_token_types_are_configurable() -> None:
+    jwt_verifier = verifier(jwt_token_types=("application/AT+JWT",))
 
-    assert (await judge.verify(ISSUER.token({"typ": "at+jwt"}), NOW)).subject == "alice"
+    assert (await jwt_verifier.verify(ISSUER.token({"typ": "at+jwt"}), NOW)).subject == "alice"
     with pytest.raises(Unauthenticated):
-        await judge.verify(ISSUER.token({"typ": "JWT"}), NOW)
+        await jwt_verifier.verify(ISSUER.token({"typ": "JWT"}), NOW)
 
 
-async def test_the_length_limit_is_a_setting() -> None:
+async def test_length_limit_is_configurable() -> None:
     token = ISSUER.token(pad="x" * 1000)
 
     assert (await verifier(token_max_bytes=len(token)).verify(token, NOW)).subject == "alice"
@@ -137,7 +139,7 @@ async def test_the_length_limit_is_a_setting() -> None:
         await verifier(token_max_bytes=len(token) - 1).verify(token, NOW)
 
 
-async def test_the_log_learns_the_reason_and_never_the_token() -> None:
+async def test_log_contains_the_reason_but_not_the_token() -> None:
     token = ISSUER.token(aud="https://canary.example.com", sub="canary")
     lines: list[str] = []
     sink = logger.add(lines.append, level="DEBUG", format="{message}")
@@ -147,15 +149,15 @@ async def test_the_log_learns_the_reason_and_never_the_token() -> None:
     finally:
         logger.remove(sink)
 
-    assert lines == ["token refused: aud does not name this server\n"]
+    assert lines == ["token rejected: aud does not name this server\n"]
 
 
-# What anybody may send
+# Arbitrary input
 
 
 @given(st.text() | st.binary().map(lambda data: data.decode("latin-1")))
 @example("a.b.c")
-async def test_any_text_is_refused_and_nothing_else_happens(text: str) -> None:
+async def test_arbitrary_text_is_rejected(text: str) -> None:
     with pytest.raises(Unauthenticated):
         await verifier().verify(text, NOW)
 
@@ -172,27 +174,27 @@ NAMES = ("alg", "typ", "kid", "crit", "iss", "aud", "sub", "exp", "nbf", "iat", 
     st.dictionaries(st.sampled_from(NAMES), JSON, max_size=4),
     st.dictionaries(st.sampled_from(NAMES), JSON, max_size=4),
 )
-async def test_a_signed_token_of_any_content_gives_claims_or_a_refusal(
+async def test_signed_token_with_arbitrary_content_returns_claims_or_is_rejected(
     header: dict[str, Any], claims: dict[str, Any]
 ) -> None:
     token = compact(ISSUER.header(**header), ISSUER.payload(**claims), ISSUER.sign)
     try:
-        found = await verifier().verify(token, NOW)
+        result = await verifier().verify(token, NOW)
     except Unauthenticated:
         return
-    assert found.issuer == PUBLIC_URL
-    assert 0 < len(found.subject) <= 255
-    assert found.expires_at > NOW
+    assert result.issuer == PUBLIC_URL
+    assert 0 < len(result.subject) <= 255
+    assert result.expires_at > NOW
 
 
 # Minting
 
 
-async def test_a_minted_token_is_accepted_under_the_same_settings() -> None:
+async def test_minted_token_is_accepted_under_the_same_settings() -> None:
     settings = make_settings(jwt_secret=SECRET, jwt_user_claim="user", jwt_scope_claim="scp", jwt_client_claim="app")
-    keys = signing_keys(settings)
+    keys = load_signing_keys(settings)
     assert keys
-    token = mint(settings, "alice", [WRITE, READ], lifetime_s=60, now=NOW + 0.25, client_id="cli")
+    token = mint_token(settings, "alice", [WRITE, READ], lifetime_s=60, now=NOW + 0.25, client_id="cli")
 
     claims = await JwtVerifier(settings, keys).verify(token, NOW + 1)
 
@@ -201,17 +203,17 @@ async def test_a_minted_token_is_accepted_under_the_same_settings() -> None:
     assert (claims.issued_at, claims.expires_at) == (NOW + 0.25, NOW + 90.25)
 
 
-def test_two_minted_tokens_differ_and_say_what_they_are() -> None:
+def test_minted_tokens_are_unique_and_typed() -> None:
     settings = make_settings(jwt_secret=SECRET)
-    one, two = (mint(settings, "alice", [READ], lifetime_s=60, now=NOW, client_id="cli") for _ in range(2))
+    one, two = (mint_token(settings, "alice", [READ], lifetime_s=60, now=NOW, client_id="cli") for _ in range(2))
 
     assert one != two
     assert one.split(".")[0] == b64(b'{"alg":"HS256","typ":"at+jwt"}')
 
 
-def test_without_a_secret_nothing_can_be_minted() -> None:
+def test_minting_without_a_secret_raises_configuration_error() -> None:
     with pytest.raises(ConfigurationError, match="set jwt_secret"):
-        mint(make_settings(), "alice", [READ], lifetime_s=60, now=NOW, client_id="cli")
+        mint_token(make_settings(), "alice", [READ], lifetime_s=60, now=NOW, client_id="cli")
 
 
 @pytest.mark.parametrize(
@@ -227,8 +229,8 @@ def test_without_a_secret_nothing_can_be_minted() -> None:
         ({"lifetime_s": 1e12}, "lifetime_s"),
     ],
 )
-def test_a_token_that_would_be_refused_is_not_minted(changes: dict[str, Any], field: str) -> None:
+def test_minting_an_invalid_token_raises_invalid_params(changes: dict[str, Any], field: str) -> None:
     arguments = {"subject": "alice", "scopes": [READ], "lifetime_s": 60, "now": NOW, "client_id": "cli"}
 
-    with pytest.raises(InvalidParams, match=f"^{field}: got"):
-        mint(make_settings(jwt_secret=SECRET), **{**arguments, **changes})
+    with pytest.raises(InvalidParams, match=f"^{field}: expected"):
+        mint_token(make_settings(jwt_secret=SECRET), **{**arguments, **changes})

@@ -73,16 +73,16 @@ PROMISES: tuple[Promise, ...] = (
         id="tldw.security.context",
         says=("Each request has an immutable context of user, client and database paths, made from the credential."),
         tests=(
-            f"{_CONTEXT}test_the_context_says_who_calls_and_where_their_files_are",
-            f"{_CONTEXT}test_the_context_cannot_be_changed",
+            f"{_CONTEXT}test_context_contains_the_caller_and_the_database_paths",
+            f"{_CONTEXT}test_context_is_immutable",
         ),
     ),
     Promise(
         id="tldw.security.credentials",
         says="A JWT or an API key says who calls.",
         tests=(
-            f"{_AUTHENTICATOR}test_a_token_leads_to_the_user_of_its_subject",
-            f"{_AUTHENTICATOR}test_two_users_keys_lead_to_two_principals",
+            f"{_AUTHENTICATOR}test_token_returns_the_user_of_its_subject",
+            f"{_AUTHENTICATOR}test_keys_of_two_users_return_two_principals",
         ),
     ),
     Promise(
@@ -96,7 +96,7 @@ PROMISES: tuple[Promise, ...] = (
     Promise(
         id="tldw.security.single-user",
         says="In single-user mode there is one user, who needs no credential.",
-        tests=(f"{_AUTHENTICATOR}test_in_single_user_mode_a_caller_without_credential_is_the_local_user",),
+        tests=(f"{_AUTHENTICATOR}test_caller_without_credential_is_the_local_user_in_single_user_mode",),
     ),
     Promise(
         id="tldw.security.rates",

@@ -10,14 +10,14 @@ import pytest
 
 from auth.principal import READ, WRITE
 from config.errors import (
-    CapabilityMissing,
     FlorilegiumError,
     Forbidden,
     InvalidParams,
     MethodNotFound,
-    ResourceMissing,
+    MissingCapability,
+    ResourceNotFound,
     Unavailable,
-    VersionUnsupported,
+    UnsupportedVersion,
 )
 from server.protocol.call import Call, InputRequired, Question
 from server.protocol.catalog import PromptArgument, Tool, ToolResult
@@ -99,8 +99,8 @@ async def test_a_modern_tool_answer_is_decorated_but_not_cacheable(ada: Door) ->
         ({"capabilities": None}, InvalidParams),
         ({"capabilities": []}, InvalidParams),
         ({"version": 5}, InvalidParams),
-        ({"version": "2025-11-25"}, VersionUnsupported),
-        ({"version": "2030-01-01"}, VersionUnsupported),
+        ({"version": "2025-11-25"}, UnsupportedVersion),
+        ({"version": "2030-01-01"}, UnsupportedVersion),
         ({"log_level": "loud"}, InvalidParams),
         ({"log_level": ["info"]}, InvalidParams),
     ],
@@ -277,9 +277,9 @@ async def test_a_tool_beyond_the_scopes_is_forbidden_by_the_name_of_the_scope(sp
 async def test_a_resource_or_prompt_beyond_the_scopes_is_absent(specimens: Specimens) -> None:
     reader = Door(make_dispatcher(specimens.catalog), person("ada", (READ,)))
 
-    with pytest.raises(ResourceMissing) as hidden:
+    with pytest.raises(ResourceNotFound) as hidden:
         await reader.legacy("resources/read", {"uri": "test://rules"})
-    with pytest.raises(ResourceMissing) as absent:
+    with pytest.raises(ResourceNotFound) as absent:
         await reader.legacy("resources/read", {"uri": "test://ruleX"})
     assert hidden.value.message == absent.value.message
     with pytest.raises(InvalidParams, match="unknown prompt"):
@@ -335,7 +335,7 @@ async def test_a_template_is_read_with_its_variables_by_each_user_for_themselves
 
 @pytest.mark.parametrize("uri", ["test://nowhere", "test://lost/1", ""])
 async def test_an_absent_resource_has_the_code_of_its_era(ada: Door, uri: str) -> None:
-    with pytest.raises(ResourceMissing) as legacy:
+    with pytest.raises(ResourceNotFound) as legacy:
         await ada.legacy("resources/read", {"uri": uri})
     with pytest.raises(InvalidParams) as modern:
         await ada.modern("resources/read", {"uri": uri})
@@ -499,7 +499,7 @@ async def test_a_modern_question_ends_the_call_and_its_answer_completes_it(speci
 
 
 async def test_a_question_the_client_cannot_answer_is_not_asked(ada: Door) -> None:
-    with pytest.raises(CapabilityMissing) as missing:
+    with pytest.raises(MissingCapability) as missing:
         await ada.modern("tools/call", {"name": "ask_name"})
 
     assert missing.value.data == {"requiredCapabilities": {"elicitation": {}}}

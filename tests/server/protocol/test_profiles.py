@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from auth.principal import READ, SCOPES
-from config.errors import Forbidden, InvalidParams, NotFound, ResourceMissing
+from config.errors import Forbidden, InvalidParams, NotFound, ResourceNotFound
 from server.protocol.catalog import Catalog
 from server.protocol.profiles import Profile, Profiles, UnknownProfile
 from tests.server.protocol.stage import Door, Ear, OpenStreams, Recorder, make_dispatcher, make_session, person
@@ -118,7 +118,7 @@ async def test_a_caller_bound_to_few_tools_has_no_resources_and_no_prompts(speci
         (listed,) = (await bound.legacy(method)).values()
         assert listed == []
     for method in ("resources/read", "resources/subscribe"):
-        with pytest.raises(ResourceMissing):
+        with pytest.raises(ResourceNotFound):
             await bound.legacy(method, {"uri": "test://plain"})
     with pytest.raises(InvalidParams, match="unknown prompt"):
         await bound.legacy("prompts/get", {"name": "greet", "arguments": {"name": "Ben"}})

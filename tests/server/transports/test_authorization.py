@@ -16,8 +16,8 @@ import msgspec
 import pytest
 from websockets.exceptions import ConnectionClosed
 
-from auth.jws import sign
 from auth.principal import ADMIN, READ, SCOPES, WRITE
+from auth.signatures import sign
 from tests.live import JWT_SECRET, Live, live, make_settings
 from tests.server.clients import JSON_AND_EVENTS, Legacy, Modern, Socket, handshake, message
 from tests.server.specimens import Specimens

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from config.errors import OriginRefused
+from config.errors import OriginRejected
 from server.transports.origin import OriginGuard
 from tests.live import Live, live, make_settings
 from tests.server.clients import JSON_AND_EVENTS, Legacy, Socket, handshake
@@ -31,7 +31,7 @@ FOREIGN = (
 def _is_allowed(guard: OriginGuard, host: str | None, origin: str | None) -> bool:
     try:
         guard.check(host, origin)
-    except OriginRefused:
+    except OriginRejected:
         return False
     return True
 

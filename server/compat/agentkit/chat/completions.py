@@ -198,7 +198,7 @@ class _Completions:
         return await relay.answer(context.principal, asked.body, headers)
 
     async def extract(self, context: RequestContext, asked: Asked) -> Response:
-        context.principal.require(READ)
+        context.principal.require_scope(READ)
         question = last_said(asked.turns, "user")
         if not question.strip():
             raise InvalidParams("messages: got none of the role user with a text, expected one")

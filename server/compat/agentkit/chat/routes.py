@@ -114,7 +114,7 @@ class _Chat:
         self._upstream = Upstream.of(runtime.settings)
 
     async def answer(self, context: RequestContext, given: ChatRequest) -> ChatAnswer:
-        context.principal.require(READ)
+        context.principal.require_scope(READ)
         checked, asked_at = _checked(given, self._settings), datetime.now(UTC).isoformat()
         # What a model is to read, an agent reads.
         reader = context if self._upstream is None else replace(context, is_agent=True)

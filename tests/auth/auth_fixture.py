@@ -1,24 +1,24 @@
-"""What the identity tests share: a clock that stands still, settings, and an authenticator on a real registry."""
+"""Shared by the authentication tests: a manual clock, settings, and an authenticator with a real registry."""
 
 from pathlib import Path
 from typing import Any
 
-from auth.authenticator import Authenticator
-from auth.key_table import Fetch
-from auth.rate_limits import limits_of
+from auth.authenticator import RegistryAuthenticator
+from auth.key_sources import load_signing_keys
+from auth.rate_limits import RateLimits
 from auth.registry import Registry
-from auth.signing_keys import signing_keys
+from auth.signing_keys import JwksFetch
 from auth.tokens import JwtVerifier
 from config.settings import Settings, check
 
 NOW = 1_800_000_000.0
-SECRET = "an HS256 secret that is long enough for everybody"
+SECRET = "an HS256 secret of more than 32 bytes"
 ISSUER = "https://id.example.com/realms/main"
 PUBLIC_URL = "https://kb.example.com"
 
 
 class FakeClock:
-    """Time as the test decides it."""
+    """A clock that the test advances."""
 
     def __init__(self, now: float = NOW) -> None:
         self.now = now
@@ -31,20 +31,20 @@ class FakeClock:
 
 
 def make_settings(**changes: Any) -> Settings:
-    """Settings that pass their own check, with unlimited failures unless a test limits them."""
+    """Returns validated settings, with unlimited failures unless a test limits them."""
     settings = Settings(**{"public_url": PUBLIC_URL, "rate_failures_per_minute": 0, **changes})
     check(settings)
     return settings
 
 
 def make_authenticator(
-    settings: Settings, registry: Registry, clock: FakeClock, fetch: Fetch | None = None
-) -> Authenticator:
-    keys = signing_keys(settings, fetch, clock)
-    return Authenticator(
+    settings: Settings, registry: Registry, clock: FakeClock, fetch: JwksFetch | None = None
+) -> RegistryAuthenticator:
+    keys = load_signing_keys(settings, fetch, clock)
+    return RegistryAuthenticator(
         settings,
         registry,
-        limits_of(settings, clock).failures,
+        RateLimits.from_settings(settings, clock).failures,
         JwtVerifier(settings, keys) if keys else None,
         clock,
     )

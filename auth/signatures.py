@@ -1,7 +1,7 @@
-"""The one file that touches PyJWT and cryptography: keys from their formats, signatures checked and made.
+"""Parses keys, and verifies and creates signatures. The only module that imports PyJWT and cryptography.
 
-It judges signatures only; headers and claims are `auth.tokens`' business. Import it where a token is at hand,
-not before: these libraries take 0.2 s to load, and a local stdio server has no use for them.
+It handles signatures only; `auth.tokens` checks headers and claims. Import it inside functions that have a token: these
+libraries take 0.2 s to load, and a local stdio server does not need them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,15 +15,15 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from auth.key_table import SigningKey
+from auth.signing_keys import SigningKey
 from config.errors import ConfigurationError
 
-# RFC 7518 section 3.3 asks for 2048 bits; the upper bound keeps one verification under a few milliseconds.
+# RFC 7518 section 3.3 requires 2048 bits; the upper bound keeps one verification within a few milliseconds.
 _RSA_BITS = range(2048, 8193)
 
 _ALGORITHMS = {name: jwt.get_algorithm_by_name(name) for name in ("HS256", "RS256", "ES256", "EdDSA")}
 
-# The algorithm of each key type, and the members of a JWK that make its public key (RFC 7518, 6; RFC 8037, 2).
+# For each key type, its algorithm and the JWK members of its public key (RFC 7518 section 6, RFC 8037 section 2).
 _KEY_TYPES: Mapping[str, tuple[str, Sequence[str]]] = {
     "RSA": ("RS256", ("n", "e")),
     "EC": ("ES256", ("crv", "x", "y")),
@@ -31,8 +31,8 @@ _KEY_TYPES: Mapping[str, tuple[str, Sequence[str]]] = {
 }
 
 
-def is_signed(key: SigningKey, signing_input: bytes, signature: bytes) -> bool:
-    """Whether the signature is the key's, by the key's own algorithm: the token has no say in it."""
+def is_signed_by(key: SigningKey, signing_input: bytes, signature: bytes) -> bool:
+    """Verifies a signature with the key's own algorithm, whatever the token says."""
     return _ALGORITHMS[key.algorithm].verify(signing_input, key.key, signature)
 
 
@@ -45,13 +45,13 @@ def key_from_secret(secret: str) -> SigningKey:
         return SigningKey("HS256", None, _ALGORITHMS["HS256"].prepare_key(secret))
     except jwt.InvalidKeyError as error:  # PyJWT recognises a public key that was pasted as a secret
         raise ConfigurationError(
-            "jwt_secret looks like a key in PEM, DER or JWK form; expected a random text: "
-            "set jwt_key_file to use a public key"
+            "jwt_secret looks like a key in PEM, DER or JWK format; expected random text. "
+            "To use a public key, set jwt_key_file"
         ) from error
 
 
 def keys_from_file(content: bytes) -> Sequence[SigningKey]:
-    """The usable keys of a PEM, JWK or JWK set file."""
+    """Returns the usable keys of a PEM, JWK or JWK set file."""
     if content.lstrip().startswith(b"-----BEGIN"):
         key = _key_from_pem(content)
         return [key] if key else []
@@ -64,7 +64,7 @@ def keys_from_file(content: bytes) -> Sequence[SigningKey]:
 
 
 def keys_from_jwks(entries: Iterable[object]) -> Sequence[SigningKey]:
-    """The usable keys of a set; entries for other purposes, of other kinds or malformed are passed over."""
+    """Returns the usable keys of a JWK set, skipping malformed entries and entries of another type or purpose."""
     keys = (_key_from_jwk(entry) for entry in entries if isinstance(entry, dict))
     return [key for key in keys if key]
 
@@ -84,7 +84,7 @@ def _key_from_jwk(jwk: Mapping[str, Any]) -> SigningKey | None:
 
 
 def _is_for_verifying(jwk: Mapping[str, Any], algorithm: str) -> bool:
-    """RFC 7517 section 4. A set that publishes a private key has lost it: such a key is worth nothing."""
+    """Checks the members of RFC 7517 section 4. A published private key (`d`) is compromised and rejected."""
     operations = jwk.get("key_ops", ["verify"])
     return (
         jwk.get("use", "sig") == "sig"
@@ -106,7 +106,7 @@ def _key_from_pem(content: bytes) -> SigningKey | None:
 
 
 def _algorithm_of(key: object) -> str:
-    """The one algorithm a public key may verify; empty for a key we do not accept."""
+    """Returns the algorithm that a public key is accepted for, or an empty string if it is not accepted."""
     match key:
         case RSAPublicKey() if key.key_size in _RSA_BITS:
             return "RS256"

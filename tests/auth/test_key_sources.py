@@ -1,4 +1,4 @@
-"""Keys from a secret and from files, each for one algorithm only."""
+"""Signing keys from a secret and from files, each for one algorithm only."""
 
 import json
 from pathlib import Path
@@ -8,25 +8,25 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import dsa, ec, ed448, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 
-from auth.key_table import SigningKeys
-from auth.signing_keys import accepted_algorithms, signing_keys
+from auth.key_sources import accepted_algorithms, load_signing_keys
+from auth.signing_keys import SigningKeys
 from config.errors import ConfigurationError
+from tests.auth.auth_fixture import ISSUER, SECRET, make_settings, write
 from tests.auth.issuers import b64, eddsa, es256, jwks, rs256
-from tests.auth.scene import ISSUER, SECRET, make_settings, write
 
 
-def keys_of(path: Path, content: bytes, **changes: Any) -> SigningKeys:
-    keys = signing_keys(make_settings(jwt_key_file=write(path / "keys", content), jwt_issuer=ISSUER, **changes))
+def load_from_file(path: Path, content: bytes, **changes: Any) -> SigningKeys:
+    keys = load_signing_keys(make_settings(jwt_key_file=write(path / "keys", content), jwt_issuer=ISSUER, **changes))
     assert keys
     return keys
 
 
-def test_without_a_key_there_are_no_tokens() -> None:
-    assert signing_keys(make_settings()) is None
+def test_no_keys_are_loaded_without_configuration() -> None:
+    assert load_signing_keys(make_settings()) is None
 
 
-async def test_a_secret_is_for_hs256_alone_whatever_the_kid() -> None:
-    keys = signing_keys(make_settings(jwt_secret=SECRET))
+async def test_secret_is_for_hs256_only_and_any_kid() -> None:
+    keys = load_signing_keys(make_settings(jwt_secret=SECRET))
 
     assert keys
     assert await keys.find("HS256", None)
@@ -34,30 +34,30 @@ async def test_a_secret_is_for_hs256_alone_whatever_the_kid() -> None:
     assert await keys.find("RS256", None) is None
 
 
-@pytest.mark.parametrize("form", ["pem", "jwk"])
-def test_a_public_key_is_not_taken_for_a_secret(form: str) -> None:
+@pytest.mark.parametrize("encoding", ["pem", "jwk"])
+def test_public_key_as_secret_is_rejected(encoding: str) -> None:
     with pytest.raises(ConfigurationError, match=r"jwt_secret looks like a key .* set jwt_key_file"):
-        signing_keys(make_settings(jwt_secret=rs256().public[form].decode()))
+        load_signing_keys(make_settings(jwt_secret=rs256().public[encoding].decode()))
 
 
 @pytest.mark.parametrize("make_issuer", [rs256, es256, eddsa])
-@pytest.mark.parametrize("form", ["pem", "jwk"])
-async def test_a_key_file_is_for_the_algorithm_of_its_key_alone(make_issuer: Any, form: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("encoding", ["pem", "jwk"])
+async def test_key_file_is_for_the_algorithm_of_its_key_only(make_issuer: Any, encoding: str, tmp_path: Path) -> None:
     issuer = make_issuer()
-    keys = keys_of(tmp_path, issuer.public[form])
+    keys = load_from_file(tmp_path, issuer.public[encoding])
 
-    found = {algorithm for algorithm in ("HS256", "RS256", "ES256", "EdDSA") if await keys.find(algorithm, None)}
-    assert found == {issuer.algorithm}
+    algorithms = {algorithm for algorithm in ("HS256", "RS256", "ES256", "EdDSA") if await keys.find(algorithm, None)}
+    assert algorithms == {issuer.algorithm}
 
 
-async def test_a_pem_key_has_no_name_and_fits_every_kid(tmp_path: Path) -> None:
-    keys = keys_of(tmp_path, rs256().public["pem"])
+async def test_pem_key_has_no_kid_and_matches_every_kid(tmp_path: Path) -> None:
+    keys = load_from_file(tmp_path, rs256().public["pem"])
 
     assert await keys.find("RS256", "2026-01")
 
 
-async def test_a_set_is_searched_by_kid_and_algorithm(tmp_path: Path) -> None:
-    keys = keys_of(tmp_path, jwks(es256("a"), es256("b"), eddsa("b")))
+async def test_set_is_searched_by_kid_and_algorithm(tmp_path: Path) -> None:
+    keys = load_from_file(tmp_path, jwks(es256("a"), es256("b"), eddsa("b")))
     a, b = await keys.find("ES256", "a"), await keys.find("ES256", "b")
 
     assert a
@@ -65,18 +65,18 @@ async def test_a_set_is_searched_by_kid_and_algorithm(tmp_path: Path) -> None:
     assert a != b
     assert await keys.find("EdDSA", "a") is None
     assert await keys.find("ES256", "c") is None
-    assert await keys.find("ES256", None) is None  # two could be meant
+    assert await keys.find("ES256", None) is None  # ambiguous
     assert await keys.find("EdDSA", None) == await keys.find("EdDSA", "b")
 
 
-async def test_the_configured_algorithms_narrow_the_file(tmp_path: Path) -> None:
-    keys = keys_of(tmp_path, jwks(es256(), eddsa()), jwt_algorithms=("EdDSA",))
+async def test_configured_algorithms_restrict_the_file(tmp_path: Path) -> None:
+    keys = load_from_file(tmp_path, jwks(es256(), eddsa()), jwt_algorithms=("EdDSA",))
 
     assert await keys.find("EdDSA", "ed")
     assert await keys.find("ES256", "es") is None
 
 
-def test_the_default_list_never_mixes_secrets_and_public_keys() -> None:
+def test_default_algorithms_never_mix_secrets_and_public_keys() -> None:
     with_url = make_settings(jwt_jwks_url="https://id.example.com/keys", jwt_issuer=ISSUER)
 
     assert accepted_algorithms(make_settings(jwt_secret=SECRET)) == ("HS256",)
@@ -98,7 +98,7 @@ UNUSABLE = {
     "text": b"not a key",
     "a list": b"[]",
     "an empty set": b'{"keys": []}',
-    "a set that is no list": b'{"keys": {}}',
+    "a set that is not a list": b'{"keys": {}}',
     "a set of other things": b'{"keys": [1, "x", null, []]}',
     "RSA of 1024 bits": _pem(rsa.generate_private_key(65537, 1024)),
     "P-384": _pem(ec.generate_private_key(ec.SECP384R1())),
@@ -113,7 +113,7 @@ UNUSABLE_JWKS: dict[str, dict[str, Any]] = {
     "private": {**es256().jwk, "d": b64(b"x" * 32)},
     "for encryption": {**es256().jwk, "use": "enc"},
     "for other operations": {**es256().jwk, "key_ops": ["sign"]},
-    "with operations that are no list": {**es256().jwk, "key_ops": "verify"},
+    "with operations that are not a list": {**es256().jwk, "key_ops": "verify"},
     "for another algorithm": {**es256().jwk, "alg": "ES512"},
     "another curve": {**es256().jwk, "crv": "P-384"},
     "not on the curve": {**es256().jwk, "y": es256().jwk["x"]},
@@ -131,15 +131,15 @@ UNUSABLE_JWKS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", UNUSABLE)
-def test_a_file_without_a_usable_key_is_a_configuration_error(name: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="holds no usable public key"):
-        keys_of(tmp_path, UNUSABLE[name])
+def test_file_without_a_usable_key_raises_configuration_error(name: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="contains no usable public key"):
+        load_from_file(tmp_path, UNUSABLE[name])
 
 
 @pytest.mark.parametrize("name", UNUSABLE_JWKS)
-async def test_an_unusable_entry_of_a_set_is_passed_over(name: str, tmp_path: Path) -> None:
+async def test_unusable_entry_of_a_set_is_skipped(name: str, tmp_path: Path) -> None:
     good = eddsa("good")
-    keys = keys_of(tmp_path, json.dumps({"keys": [UNUSABLE_JWKS[name], dict(good.jwk)]}).encode())
+    keys = load_from_file(tmp_path, json.dumps({"keys": [UNUSABLE_JWKS[name], dict(good.jwk)]}).encode())
 
     assert await keys.find("EdDSA", None) == await keys.find("EdDSA", "good")
     assert await keys.find("ES256", None) is None
@@ -147,7 +147,7 @@ async def test_an_unusable_entry_of_a_set_is_passed_over(name: str, tmp_path: Pa
     assert await keys.find("HS256", None) is None
 
 
-def test_a_missing_file_is_a_configuration_error_that_names_it(tmp_path: Path) -> None:
+def test_missing_file_raises_configuration_error_with_its_path(tmp_path: Path) -> None:
     path = str(tmp_path / "missing.pem")
     with pytest.raises(ConfigurationError, match=r"missing\.pem' cannot be read: no such file"):
-        signing_keys(make_settings(jwt_key_file=path, jwt_issuer=ISSUER))
+        load_signing_keys(make_settings(jwt_key_file=path, jwt_issuer=ISSUER))

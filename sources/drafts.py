@@ -147,7 +147,7 @@ class ObservationDraft(Struct, frozen=True, kw_only=True):
 Outcome = Literal["new", "updated", "unchanged", "deleted", "refused"]
 
 
-class Put(Struct, frozen=True):
+class UpsertResult(Struct, frozen=True):
     """What became of a draft that came from elsewhere. It is "unchanged" where it is as it came the last time, whatever
     was done with the item here since; "deleted" where the item was deleted here, and stays so; "refused" with the
     `problem`, in a sentence."""
@@ -163,8 +163,8 @@ class Thread(Struct, frozen=True):
     messages: Sequence[MessageDraft] = ()
 
 
-class ThreadPut(Struct, frozen=True):
+class ThreadUpsertResult(Struct, frozen=True):
     """What became of a conversation and of each of its messages; of none, where the conversation was refused."""
 
-    conversation: Put
-    messages: Sequence[Put] = ()
+    conversation: UpsertResult
+    messages: Sequence[UpsertResult] = ()

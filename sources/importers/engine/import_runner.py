@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from config.errors import FlorilegiumError, SourceTimeout
 from config.settings import Settings
-from sources.drafts import MessageDraft, Outcome, Put, Thread
+from sources.drafts import MessageDraft, Outcome, Thread, UpsertResult
 from sources.importers.engine.imported_items import (
     KINDS,
     Arrival,
@@ -240,7 +240,7 @@ class Intake:
 
     async def _put(self, found: Found, kind: Kind, items: Sequence[Item]) -> None:
         try:
-            puts = await _put_many(self._library, kind, items)
+            puts = await _upsert_many(self._library, kind, items)
         except SourceTimeout:
             # A machine that is busy with something else: less at a time, until it is done within its deadline.
             if len(items) == 1:
@@ -256,7 +256,7 @@ class Intake:
                     self._count(found, "messages", message, put)
         self._meter.items += sum(map(_rows, items))
 
-    def _count(self, found: Found, kind: str, item: "Item | MessageDraft", put: Put) -> None:
+    def _count(self, found: Found, kind: str, item: "Item | MessageDraft", put: UpsertResult) -> None:
         if kind == "chats" and isinstance(item, ConversationArrival) and item.continues and put.outcome != "refused":
             return
         self._summary.counts(kind).add(put.outcome)
@@ -347,15 +347,17 @@ def _parts(messages: Sequence[MessageDraft], batching: Batching) -> Iterator[Seq
     yield messages[first:]
 
 
-async def _put_many(library: Library | None, kind: Kind, items: Sequence[Any]) -> Sequence[tuple[Put, Sequence[Put]]]:
+async def _upsert_many(
+    library: Library | None, kind: Kind, items: Sequence[Any]
+) -> Sequence[tuple[UpsertResult, Sequence[UpsertResult]]]:
     if library is None:
-        new = Put("new")
+        new = UpsertResult("new")
         return [(new, [new] * len(getattr(item, "messages", ()))) for item in items]
     if kind == "chats":
         threads = [Thread(item.draft, item.messages) for item in items]
-        return [(put.conversation, put.messages) for put in await library.chats.put_many(threads)]
+        return [(put.conversation, put.messages) for put in await library.chats.upsert_many(threads)]
     collection: Any = getattr(library, kind)
-    return [(put, ()) for put in await collection.put_many([item.draft for item in items])]
+    return [(put, ()) for put in await collection.upsert_many([item.draft for item in items])]
 
 
 def _known(digest: str, summary: Summary) -> Known:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams, SourceTimeout, TooLarge
 from config.settings import Settings
-from sources.drafts import ConversationDraft, MessageDraft, NoteDraft, Put
+from sources.drafts import ConversationDraft, MessageDraft, NoteDraft, UpsertResult
 from sources.importers.engine.discovery import find
 from sources.importers.engine.import_runner import Counts, Meter, Passed, Problem, Summary, limits_of, take_all
 from sources.importers.engine.imported_items import Arrival, Mark
@@ -199,10 +199,10 @@ class SlowNotes:
         self._notes = notes
         self._drafts_max = drafts_max
 
-    async def put_many(self, drafts: Sequence[NoteDraft]) -> Sequence[Put]:
+    async def upsert_many(self, drafts: Sequence[NoteDraft]) -> Sequence[UpsertResult]:
         if len(drafts) > self._drafts_max:
             raise SourceTimeout("notes", 10)
-        return await self._notes.put_many(drafts)
+        return await self._notes.upsert_many(drafts)
 
 
 class SlowLibrary:

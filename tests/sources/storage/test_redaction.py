@@ -24,7 +24,7 @@ FOR_PEOPLE = MessageDraft(
 )
 # What gives no message, and so stands for itself. A new method belongs here or into `_ForAgents`.
 GIVES_NO_MESSAGE = {
-    *("get", "get_by_session", "list", "ids", "last_number", "create", "put_many", "update"),
+    *("get", "get_by_session", "list", "ids", "last_number", "create", "upsert_many", "update"),
     *("delete", "delete_message", "purge"),
     *("namespaces", "create_namespace", "rename_namespace", "delete_namespace"),
 }

@@ -67,10 +67,10 @@ async def test_everything_is_listed_in_the_order_of_the_uuids(ada: Library, ben:
 
 async def test_what_an_item_was_elsewhere_is_kept_when_it_is_made_and_only_then(ada: Library) -> None:
     draft = NoteDraft(uuid="tea", title="Tea", kept=KEPT)
-    await ada.notes.put_many([draft])
+    await ada.notes.upsert_many([draft])
     made = await ada.notes.get("tea")
     assert (made.version, made.last_modified, made.client_id) == (7, KEPT.last_modified, "elsewhere")
-    await ada.notes.put_many([NoteDraft(uuid="tea", title="Coffee", kept=KEPT)])
+    await ada.notes.upsert_many([NoteDraft(uuid="tea", title="Coffee", kept=KEPT)])
     changed = await ada.notes.get("tea")
     assert (changed.version, changed.client_id) == (8, "desk")
     assert changed.last_modified > KEPT.last_modified
@@ -79,6 +79,6 @@ async def test_what_an_item_was_elsewhere_is_kept_when_it_is_made_and_only_then(
 async def test_a_conversation_names_its_character_by_the_uuid(ada: Library, ben: Library) -> None:
     character = await ada.characters.create(CharacterDraft(name="Ana", uuid="ana"))
     for library in (ada, ben):
-        await library.chats.put_many([Thread(ConversationDraft(uuid="talk", character="ana"))])
+        await library.chats.upsert_many([Thread(ConversationDraft(uuid="talk", character="ana"))])
     assert (await ada.chats.get("talk")).character_id == character.id
     assert (await ben.chats.get("talk")).character_id is None

@@ -13,9 +13,9 @@ from sources.drafts import (
     NoteDraft,
     ObservationDraft,
     PromptDraft,
-    Put,
     Thread,
-    ThreadPut,
+    ThreadUpsertResult,
+    UpsertResult,
 )
 from sources.records import Segment
 from sources.storage.contract import Library, ObservationFilter
@@ -27,36 +27,36 @@ FIRST = MessageDraft(uuid="m1", role="user", content="Which kettle?", created_at
 SECOND = MessageDraft(uuid="m2", role="assistant", content="The copper one.", created_at="2024-01-02T00:00:02Z")
 
 
-def outcomes(puts: Sequence[Put]) -> list[str]:
+def outcomes(puts: Sequence[UpsertResult]) -> list[str]:
     return [put.outcome for put in puts]
 
 
-def told(puts: Sequence[ThreadPut]) -> list[tuple[str, list[str]]]:
+def told(puts: Sequence[ThreadUpsertResult]) -> list[tuple[str, list[str]]]:
     return [(put.conversation.outcome, outcomes(put.messages)) for put in puts]
 
 
 async def test_a_draft_is_new_then_unchanged_then_updated(ada: Library, ben: Library) -> None:
     changed = replace(TEA, content="Steep for five minutes.")
-    assert outcomes(await ada.notes.put_many([TEA])) == ["new"]
+    assert outcomes(await ada.notes.upsert_many([TEA])) == ["new"]
     first = await ada.notes.get("note-1")
-    assert outcomes(await ada.notes.put_many([TEA])) == ["unchanged"]
+    assert outcomes(await ada.notes.upsert_many([TEA])) == ["unchanged"]
     assert await ada.notes.get("note-1") == first
-    assert outcomes(await ada.notes.put_many([changed])) == ["updated"]
+    assert outcomes(await ada.notes.upsert_many([changed])) == ["updated"]
 
     updated = await ada.notes.get("note-1")
     assert (updated.content, updated.version) == ("Steep for five minutes.", 2)
     assert (updated.created_at, first.last_modified) == ("2024-01-02T03:04:05.000Z", "2024-01-02T03:04:05.000Z")
     assert ids(await ada.notes.search(ask("five"))) == ["note-1"]
     assert ids(await ada.notes.search(ask("three"))) == []
-    assert outcomes(await ben.notes.put_many([TEA])) == ["new"]
+    assert outcomes(await ben.notes.upsert_many([TEA])) == ["new"]
 
 
 async def test_what_was_edited_here_stays_until_it_changes_there(ada: Library) -> None:
-    await ada.notes.put_many([TEA])
+    await ada.notes.upsert_many([TEA])
     await ada.notes.update("note-1", NoteDraft(content="My own words."))
-    assert outcomes(await ada.notes.put_many([TEA])) == ["unchanged"]
+    assert outcomes(await ada.notes.upsert_many([TEA])) == ["unchanged"]
     assert (await ada.notes.get("note-1")).content == "My own words."
-    assert outcomes(await ada.notes.put_many([replace(TEA, title="Tea, again")])) == ["updated"]
+    assert outcomes(await ada.notes.upsert_many([replace(TEA, title="Tea, again")])) == ["updated"]
     assert (await ada.notes.get("note-1")).content == "Steep for three minutes."
 
 
@@ -64,21 +64,21 @@ async def test_an_age_counts_once_and_never_again(ada: Library, ben: Library) ->
     touched = "2030-01-01T00:00:00Z"
     film = MediaDraft(uuid="f", title="Film", content="A long talk.", created_at="2024-01-02T00:00:00Z")
     brew = PromptDraft(uuid="p", name="Brew", created_at="2024-01-02T00:00:00Z")
-    await ada.notes.put_many([TEA])
-    await ada.media.put_many([film])
-    await ada.prompts.put_many([brew])
-    await ada.chats.put_many([Thread(TALK, [FIRST])])
+    await ada.notes.upsert_many([TEA])
+    await ada.media.upsert_many([film])
+    await ada.prompts.upsert_many([brew])
+    await ada.chats.upsert_many([Thread(TALK, [FIRST])])
     await ada.notes.update("note-1", NoteDraft(content="My own words."))
 
-    assert outcomes(await ada.notes.put_many([replace(TEA, created_at=touched)])) == ["unchanged"]
-    assert outcomes(await ada.media.put_many([replace(film, created_at=touched)])) == ["unchanged"]
-    assert outcomes(await ada.prompts.put_many([replace(brew, created_at=touched)])) == ["unchanged"]
+    assert outcomes(await ada.notes.upsert_many([replace(TEA, created_at=touched)])) == ["unchanged"]
+    assert outcomes(await ada.media.upsert_many([replace(film, created_at=touched)])) == ["unchanged"]
+    assert outcomes(await ada.prompts.upsert_many([replace(brew, created_at=touched)])) == ["unchanged"]
     again = Thread(replace(TALK, created_at=touched), [replace(FIRST, created_at=touched)])
-    assert told(await ada.chats.put_many([again])) == [("unchanged", ["unchanged"])]
+    assert told(await ada.chats.upsert_many([again])) == [("unchanged", ["unchanged"])]
     assert (await ada.notes.get("note-1")).content == "My own words."
-    assert outcomes(await ada.notes.put_many([replace(TEA, title="Tea, again", created_at=touched)])) == ["updated"]
+    assert outcomes(await ada.notes.upsert_many([replace(TEA, title="Tea, again", created_at=touched)])) == ["updated"]
     assert (await ada.notes.get("note-1")).created_at == "2024-01-02T03:04:05.000Z"
-    assert outcomes(await ben.notes.put_many([replace(TEA, created_at=touched)])) == ["new"]
+    assert outcomes(await ben.notes.upsert_many([replace(TEA, created_at=touched)])) == ["new"]
 
 
 # -- what an export of ours brings -------------------------------------------------------------------------------------
@@ -90,12 +90,12 @@ def kept(version: int, day: int, arrived: str | None = None) -> Kept:
 
 async def test_of_two_versions_of_one_item_the_higher_one_stays_or_comes(ada: Library, ben: Library) -> None:
     third = replace(TEA, content="Third.", kept=kept(3, 3))
-    assert outcomes(await ada.notes.put_many([third, third])) == ["new", "unchanged"]
-    assert outcomes(await ada.notes.put_many([replace(third, content="Second.", kept=kept(2, 9))])) == ["unchanged"]
+    assert outcomes(await ada.notes.upsert_many([third, third])) == ["new", "unchanged"]
+    assert outcomes(await ada.notes.upsert_many([replace(third, content="Second.", kept=kept(2, 9))])) == ["unchanged"]
     assert (await ada.notes.get("note-1")).content == "Third."
 
     fifth = replace(third, content="Fifth.", kept=kept(5, 5))
-    assert outcomes(await ada.notes.put_many([fifth, fifth, third])) == ["updated", "unchanged", "unchanged"]
+    assert outcomes(await ada.notes.upsert_many([fifth, fifth, third])) == ["updated", "unchanged", "unchanged"]
     note = await ada.notes.get("note-1")
     assert (note.content, note.version, note.last_modified, note.client_id) == (
         *("Fifth.", 5, "2025-01-05T00:00:00.000Z", "else"),
@@ -104,9 +104,9 @@ async def test_of_two_versions_of_one_item_the_higher_one_stays_or_comes(ada: Li
 
 
 async def test_of_one_version_that_was_changed_in_two_places_the_newer_one_stays_or_comes(ada: Library) -> None:
-    await ada.notes.put_many([replace(TEA, content="Here.", kept=kept(2, 4))])
+    await ada.notes.upsert_many([replace(TEA, content="Here.", kept=kept(2, 4))])
     older, newer = (replace(TEA, content=f"There, on day {day}.", kept=kept(2, day)) for day in (3, 5))
-    assert outcomes(await ada.notes.put_many([older, newer, newer])) == ["unchanged", "updated", "unchanged"]
+    assert outcomes(await ada.notes.upsert_many([older, newer, newer])) == ["unchanged", "updated", "unchanged"]
     note = await ada.notes.get("note-1")
     # Whoever read version 2 as it was here must not take this one for it.
     assert (note.content, note.version) == ("There, on day 5.", 3)
@@ -118,30 +118,33 @@ async def test_keys_in_another_order_are_the_same_object(ada: Library) -> None:
     held = await ada.notes.get("note-1")
     came = Kept(version=1, last_modified=held.last_modified, client_id=held.client_id)
     sorted_keys = replace(note, metadata={"a": {"b": 3, "y": 2}, "z": 1}, kept=came)
-    assert outcomes(await ada.notes.put_many([sorted_keys])) == ["unchanged"]
+    assert outcomes(await ada.notes.upsert_many([sorted_keys])) == ["unchanged"]
     assert await ada.notes.get("note-1") == held
 
 
 async def test_what_came_with_an_export_is_known_when_it_comes_from_where_it_was(ada: Library, ben: Library) -> None:
-    await ada.notes.put_many([TEA])
+    await ada.notes.upsert_many([TEA])
     exported = await ada.notes.get("note-1")
-    await ben.notes.put_many([replace(TEA, kept=kept(1, 1, exported.arrived))])
+    await ben.notes.upsert_many([replace(TEA, kept=kept(1, 1, exported.arrived))])
     await ben.notes.update("note-1", NoteDraft(content="Ben's own words."))
-    assert outcomes(await ben.notes.put_many([TEA])) == ["unchanged"]
+    assert outcomes(await ben.notes.upsert_many([TEA])) == ["unchanged"]
     assert (await ben.notes.get("note-1")).content == "Ben's own words."
-    assert outcomes(await ben.notes.put_many([replace(TEA, title="Tea, again")])) == ["updated"]
+    assert outcomes(await ben.notes.upsert_many([replace(TEA, title="Tea, again")])) == ["updated"]
 
 
 async def test_a_conversation_out_of_a_newer_export_is_as_old_as_it_was_there(ada: Library) -> None:
     first, second = replace(FIRST, kept=kept(1, 1)), replace(SECOND, kept=kept(1, 2))
-    await ada.chats.put_many([Thread(replace(TALK, kept=kept(1, 2)), [first, second])])
+    await ada.chats.upsert_many([Thread(replace(TALK, kept=kept(1, 2)), [first, second])])
     edited = replace(second, content="The steel one.", kept=kept(2, 7))
-    puts = await ada.chats.put_many([Thread(replace(TALK, kept=kept(1, 7)), [first, edited])])
+    puts = await ada.chats.upsert_many([Thread(replace(TALK, kept=kept(1, 7)), [first, edited])])
     assert told(puts) == [("updated", ["unchanged", "updated"])]
     assert (await ada.chats.get("talk-1")).last_modified == "2025-01-07T00:00:00.000Z"
     character = await ada.characters.create(CharacterDraft(name="Ana", uuid="ana"))
     named = Thread(replace(TALK, character="ana", kept=kept(2, 8)), [first])
-    assert told(await ada.chats.put_many([named, named])) == [("updated", ["unchanged"]), ("unchanged", ["unchanged"])]
+    assert told(await ada.chats.upsert_many([named, named])) == [
+        ("updated", ["unchanged"]),
+        ("unchanged", ["unchanged"]),
+    ]
     assert (await ada.chats.get("talk-1")).character_id == character.id
 
 
@@ -149,14 +152,14 @@ async def test_a_conversation_out_of_a_newer_export_is_as_old_as_it_was_there(ad
 
 
 async def test_what_was_deleted_here_stays_deleted(ada: Library) -> None:
-    await ada.notes.put_many([TEA])
+    await ada.notes.upsert_many([TEA])
     await ada.notes.delete("note-1")
-    assert outcomes(await ada.notes.put_many([TEA, replace(TEA, title="Other")])) == ["deleted", "deleted"]
+    assert outcomes(await ada.notes.upsert_many([TEA, replace(TEA, title="Other")])) == ["deleted", "deleted"]
     assert (await ada.notes.list(10, 0)).total == 0
 
 
 async def test_a_draft_that_is_refused_keeps_no_other_out(ada: Library) -> None:
-    puts = await ada.notes.put_many(
+    puts = await ada.notes.upsert_many(
         [NoteDraft(uuid="a", title="One"), NoteDraft(uuid="b", content="\0"), NoteDraft(title="no id"), TEA]
     )
     assert outcomes(puts) == ["new", "refused", "refused", "new"]
@@ -166,7 +169,7 @@ async def test_a_draft_that_is_refused_keeps_no_other_out(ada: Library) -> None:
 
 
 async def test_the_same_id_twice_in_a_batch_is_one_item(ada: Library) -> None:
-    puts = await ada.notes.put_many([TEA, TEA, replace(TEA, title="Later")])
+    puts = await ada.notes.upsert_many([TEA, TEA, replace(TEA, title="Later")])
     assert outcomes(puts) == ["new", "unchanged", "updated"]
     assert (await ada.notes.get("note-1")).title == "Later"
 
@@ -175,12 +178,12 @@ async def test_what_was_made_here_and_is_what_arrives_is_unchanged(ada: Library)
     made = await ada.notes.create(TEA)
     await ada.media.create(MediaDraft(uuid="film", title="Film", content="A long talk."))
     await ada.chats.create(TALK, [FIRST])
-    assert outcomes(await ada.notes.put_many([TEA])) == ["unchanged"]
+    assert outcomes(await ada.notes.upsert_many([TEA])) == ["unchanged"]
     assert replace(await ada.notes.get("note-1"), arrived=None) == made
     film = MediaDraft(uuid="film", title="Film", content="A long talk.")
-    assert outcomes(await ada.media.put_many([film])) == ["unchanged"]
-    assert outcomes(await ada.media.put_many([replace(film, content="A longer talk.")])) == ["updated"]
-    assert told(await ada.chats.put_many([Thread(TALK, [FIRST])])) == [("unchanged", ["unchanged"])]
+    assert outcomes(await ada.media.upsert_many([film])) == ["unchanged"]
+    assert outcomes(await ada.media.upsert_many([replace(film, content="A longer talk.")])) == ["updated"]
+    assert told(await ada.chats.upsert_many([Thread(TALK, [FIRST])])) == [("unchanged", ["unchanged"])]
 
 
 async def test_every_kind_is_put_and_found(ada: Library, ben: Library) -> None:
@@ -188,9 +191,9 @@ async def test_every_kind_is_put_and_found(ada: Library, ben: Library) -> None:
     cook = CharacterDraft(uuid="c", name="Cook", description="polishes the brass kettle")
     brew = PromptDraft(uuid="p", name="Brew", user_prompt="fill the brass kettle")
     for expected in (["new"], ["unchanged"]):
-        assert outcomes(await ada.media.put_many([film])) == expected
-        assert outcomes(await ada.characters.put_many([cook])) == expected
-        assert outcomes(await ada.prompts.put_many([brew])) == expected
+        assert outcomes(await ada.media.upsert_many([film])) == expected
+        assert outcomes(await ada.characters.upsert_many([cook])) == expected
+        assert outcomes(await ada.prompts.upsert_many([brew])) == expected
     for collection in (ada.media, ada.characters, ada.prompts):
         assert len((await collection.search(ask("kettle"))).hits) == 1
     for collection in (ben.media, ben.characters, ben.prompts):
@@ -199,20 +202,20 @@ async def test_every_kind_is_put_and_found(ada: Library, ben: Library) -> None:
 
 async def test_a_changed_observation_is_found_by_its_new_values_alone(ada: Library) -> None:
     draft = ObservationDraft(uuid="o", title="Leak", concepts=["water"])
-    await ada.observations.put_many([draft])
-    assert outcomes(await ada.observations.put_many([replace(draft, concepts=["steam"])])) == ["updated"]
+    await ada.observations.upsert_many([draft])
+    assert outcomes(await ada.observations.upsert_many([replace(draft, concepts=["steam"])])) == ["updated"]
     assert (await ada.observations.list(9, 0, ObservationFilter(concepts=("water",)))).total == 0
     assert (await ada.observations.list(9, 0, ObservationFilter(concepts=("steam",)))).total == 1
 
 
 async def test_messages_are_known_again_and_new_ones_follow(ada: Library, ben: Library) -> None:
     third = MessageDraft(uuid="m3", role="user", content="Thanks.", created_at="2024-01-03T00:00:00Z")
-    assert told(await ada.chats.put_many([Thread(TALK, [FIRST, SECOND])])) == [("new", ["new", "new"])]
-    assert told(await ada.chats.put_many([Thread(TALK, [FIRST, SECOND])])) == [
+    assert told(await ada.chats.upsert_many([Thread(TALK, [FIRST, SECOND])])) == [("new", ["new", "new"])]
+    assert told(await ada.chats.upsert_many([Thread(TALK, [FIRST, SECOND])])) == [
         ("unchanged", ["unchanged", "unchanged"])
     ]
     edited = replace(SECOND, content="The steel one.", is_canonical=False)
-    assert told(await ada.chats.put_many([Thread(TALK, [FIRST, third, edited])])) == [
+    assert told(await ada.chats.upsert_many([Thread(TALK, [FIRST, third, edited])])) == [
         ("updated", ["unchanged", "new", "updated"])
     ]
 
@@ -229,7 +232,7 @@ async def test_messages_are_known_again_and_new_ones_follow(ada: Library, ben: L
 
 async def test_a_conversation_is_as_new_as_its_newest_message(ada: Library) -> None:
     older = replace(TALK, last_modified="2024-01-01T00:00:00Z")
-    await ada.chats.put_many([Thread(older, [FIRST, SECOND])])
+    await ada.chats.upsert_many([Thread(older, [FIRST, SECOND])])
     assert (await ada.chats.get("talk-1")).last_modified == "2024-01-02T00:00:02.000Z"
 
 
@@ -242,11 +245,11 @@ async def test_an_older_state_of_a_conversation_changes_nothing_and_adds_its_mes
         replace(TALK, title="Old", last_modified="2024-02-01T00:00:00.000Z"),
         [replace(FIRST, content="Which pot?"), lost, replace(SECOND, is_canonical=False)],
     )
-    await ada.chats.put_many([newer])
-    assert told(await ada.chats.put_many([older])) == [("updated", ["unchanged", "new", "unchanged"])]
+    await ada.chats.upsert_many([newer])
+    assert told(await ada.chats.upsert_many([older])) == [("updated", ["unchanged", "new", "unchanged"])]
     # Again, together, in any order.
     for threads in ([newer, older], [older, newer]):
-        assert {put.conversation.outcome for put in await ada.chats.put_many(threads)} == {"unchanged"}
+        assert {put.conversation.outcome for put in await ada.chats.upsert_many(threads)} == {"unchanged"}
 
     assert (await ada.chats.get("talk-1")).title == "New"
     messages = (await ada.chats.messages("talk-1", 9, 0)).rows
@@ -256,41 +259,41 @@ async def test_an_older_state_of_a_conversation_changes_nothing_and_adds_its_mes
         ("m3", "The iron one.", False),
     ]
     newest = Thread(replace(TALK, title="New", last_modified="2024-02-03T00:00:00.000Z"), [FIRST, lost])
-    assert told(await ada.chats.put_many([newest, older])) == [
+    assert told(await ada.chats.upsert_many([newest, older])) == [
         ("updated", ["unchanged", "updated"]),
         ("unchanged", ["unchanged"] * 3),
     ]
     assert (await ada.chats.get_message("m3")).is_canonical
-    assert told(await ben.chats.put_many([older])) == [("new", ["new"] * 3)]
+    assert told(await ben.chats.upsert_many([older])) == [("new", ["new"] * 3)]
 
 
 async def test_what_was_done_here_makes_nothing_that_comes_older(ada: Library) -> None:
-    await ada.chats.put_many([Thread(replace(TALK, last_modified="2024-02-01T00:00:00.000Z"), [FIRST])])
+    await ada.chats.upsert_many([Thread(replace(TALK, last_modified="2024-02-01T00:00:00.000Z"), [FIRST])])
     await ada.chats.append("talk-1", [MessageDraft(content="Said here.", created_at="2024-06-01T00:00:00Z")])
     newer = replace(TALK, title="New", last_modified="2024-02-02T00:00:00.000Z")
-    assert told(await ada.chats.put_many([Thread(newer, [FIRST])])) == [("updated", ["unchanged"])]
+    assert told(await ada.chats.upsert_many([Thread(newer, [FIRST])])) == [("updated", ["unchanged"])]
     assert (await ada.chats.get("talk-1")).title == "New"
 
 
 async def test_a_conversation_in_parts_of_one_batch_is_one_conversation(ada: Library) -> None:
-    puts = await ada.chats.put_many([Thread(TALK, [FIRST]), Thread(TALK, [SECOND])])
+    puts = await ada.chats.upsert_many([Thread(TALK, [FIRST]), Thread(TALK, [SECOND])])
     assert told(puts) == [("new", ["new"]), ("updated", ["new"])]
     assert [one.position for one in (await ada.chats.messages("talk-1", 9, 0)).rows] == [0, 1]
 
 
 async def test_deleted_conversations_and_messages_stay_deleted(ada: Library) -> None:
     other = replace(TALK, uuid="talk-2")
-    await ada.chats.put_many([Thread(TALK, [FIRST, SECOND]), Thread(other)])
+    await ada.chats.upsert_many([Thread(TALK, [FIRST, SECOND]), Thread(other)])
     await ada.chats.delete_message("m1")
     await ada.chats.delete("talk-2")
-    puts = await ada.chats.put_many([Thread(TALK, [FIRST, SECOND]), Thread(other, [replace(FIRST, uuid="m9")])])
+    puts = await ada.chats.upsert_many([Thread(TALK, [FIRST, SECOND]), Thread(other, [replace(FIRST, uuid="m9")])])
     assert told(puts) == [("unchanged", ["deleted", "unchanged"]), ("deleted", ["deleted"])]
     assert [one.uuid for one in (await ada.chats.messages("talk-1", 9, 0)).rows] == ["m2"]
 
 
 async def test_a_message_of_another_conversation_is_refused_and_its_neighbours_come(ada: Library) -> None:
-    await ada.chats.put_many([Thread(TALK, [FIRST])])
-    [put] = await ada.chats.put_many([Thread(replace(TALK, uuid="talk-2"), [FIRST, SECOND])])
+    await ada.chats.upsert_many([Thread(TALK, [FIRST])])
+    [put] = await ada.chats.upsert_many([Thread(replace(TALK, uuid="talk-2"), [FIRST, SECOND])])
     assert outcomes(put.messages) == ["refused", "new"]
     assert "another conversation" in put.messages[0].problem
     assert [one.uuid for one in (await ada.chats.messages("talk-1", 9, 0)).rows] == ["m1"]
@@ -298,7 +301,7 @@ async def test_a_message_of_another_conversation_is_refused_and_its_neighbours_c
 
 async def test_a_refused_conversation_takes_its_messages_with_it(ada: Library) -> None:
     await ada.chats.create(ConversationDraft(session_id="s"))
-    [put] = await ada.chats.put_many([Thread(replace(TALK, session_id="s"), [FIRST])])
+    [put] = await ada.chats.upsert_many([Thread(replace(TALK, session_id="s"), [FIRST])])
     assert (put.conversation.outcome, put.messages) == ("refused", ())
     assert (await ada.chats.search(ask("kettle"))).hits == ()
 

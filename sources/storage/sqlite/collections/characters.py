@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sources.drafts import CharacterDraft, Put
+from sources.drafts import CharacterDraft, UpsertResult
 from sources.records import Character, Found, Hit, Page
 from sources.search.scoring import TITLE_AND_BODY
 from sources.storage.contract import Search
@@ -146,8 +146,8 @@ class SqliteCharacters(Collection[Character]):
     async def create_many(self, drafts: Sequence[CharacterDraft]) -> Sequence[Character]:
         return await self._create_many(drafts)
 
-    async def put_many(self, drafts: Sequence[CharacterDraft]) -> Sequence[Put]:
-        return await self._put_many(drafts)
+    async def upsert_many(self, drafts: Sequence[CharacterDraft]) -> Sequence[UpsertResult]:
+        return await self._upsert_many(drafts)
 
     async def update(self, character_id: int, draft: CharacterDraft, expected_version: int | None = None) -> Character:
         return await self._update(character_id, draft, expected_version)

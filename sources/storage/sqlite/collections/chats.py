@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from config.errors import Conflict
-from sources.drafts import ConversationDraft, MessageDraft, Thread, ThreadPut
+from sources.drafts import ConversationDraft, MessageDraft, Thread, ThreadUpsertResult
 from sources.records import (
     Conversation,
     ExactFound,
@@ -40,7 +40,7 @@ from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
 from sources.storage.sqlite.search.target import Filter, equal
 from sources.storage.sqlite.write import validation
 from sources.storage.sqlite.write.items import Key, Stamp
-from sources.storage.sqlite.write.thread_upsert import NEXT_NUMBER, NEXT_POSITION, ThreadPutting, with_sender
+from sources.storage.sqlite.write.thread_upsert import NEXT_NUMBER, NEXT_POSITION, ThreadUpserter, with_sender
 from sources.storage.sqlite.write.validation import is_storable
 
 T = TypeVar("T")
@@ -199,14 +199,14 @@ class SqliteChats(Collection[Conversation]):
 
         return await self._write(work)
 
-    async def put_many(self, threads: Sequence[Thread]) -> Sequence[ThreadPut]:
+    async def upsert_many(self, threads: Sequence[Thread]) -> Sequence[ThreadUpsertResult]:
         messages = [message for thread in threads for message in thread.messages]
         self._require_batch([*threads, *messages])
 
-        def work(connection: sqlite3.Connection, stamp: Stamp) -> Sequence[ThreadPut]:
-            conversations = self._putting(connection, [thread.draft for thread in threads], stamp)
-            putting = ThreadPutting(connection, conversations, messages, stamp, self._rules.limits)
-            return [putting.put(thread) for thread in threads]
+        def work(connection: sqlite3.Connection, stamp: Stamp) -> Sequence[ThreadUpsertResult]:
+            conversations = self._upserter(connection, [thread.draft for thread in threads], stamp)
+            upserter = ThreadUpserter(connection, conversations, messages, stamp, self._rules.limits)
+            return [upserter.put(thread) for thread in threads]
 
         return await self._write(work)
 

@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
-from sources.drafts import Put
+from sources.drafts import UpsertResult
 from sources.records import Found, Page, Row
 from sources.storage.contract import Search
 from sources.storage.sqlite.connection.connection import Work
@@ -15,7 +15,7 @@ from sources.storage.sqlite.search.fts_search import Ranking
 from sources.storage.sqlite.search.target import Target
 from sources.storage.sqlite.write.idempotency import KeyMemory, once
 from sources.storage.sqlite.write.items import Items, Key, Stamp
-from sources.storage.sqlite.write.upsert import Held, Putting, held_rows, uuid_of
+from sources.storage.sqlite.write.upsert import Held, Upserter, held_rows, uuid_of
 from sources.storage.sqlite.write.validation import Limits, SqlValue, count, name, refusal, time_of
 
 R = TypeVar("R", bound=Row)
@@ -117,16 +117,16 @@ class Collection(Generic[R]):
 
         return await self._write(work)
 
-    async def _put_many(self, drafts: Sequence[Struct]) -> Sequence[Put]:
+    async def _upsert_many(self, drafts: Sequence[Struct]) -> Sequence[UpsertResult]:
         self._require_batch(drafts)
 
-        def work(connection: sqlite3.Connection, stamp: Stamp) -> Sequence[Put]:
-            putting = self._putting(connection, drafts, stamp)
-            return [putting.put(draft) for draft in drafts]
+        def work(connection: sqlite3.Connection, stamp: Stamp) -> Sequence[UpsertResult]:
+            upserter = self._upserter(connection, drafts, stamp)
+            return [upserter.put(draft) for draft in drafts]
 
         return await self._write(work)
 
-    def _putting(self, connection: sqlite3.Connection, drafts: Sequence[Struct], stamp: Stamp) -> Putting:
+    def _upserter(self, connection: sqlite3.Connection, drafts: Sequence[Struct], stamp: Stamp) -> Upserter:
         def insert(draft: Struct, arrived: str | None) -> Held:
             return Held(self._insert(connection, draft, stamp, arrived=arrived), uuid_of(draft), arrived)
 
@@ -134,7 +134,7 @@ class Collection(Generic[R]):
             key = found.uuid if self.items.key == "uuid" else found.number
             self._change(connection, key, draft, None, stamp, arrived=arrived)
 
-        return Putting(
+        return Upserter(
             connection=connection,
             table=self.items.table,
             held=held_rows(connection, self.items.table, drafts),

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import UNSET, Struct
 
 from config.errors import NotFound
-from sources.drafts import MediaDraft, Put
+from sources.drafts import MediaDraft, UpsertResult
 from sources.records import Chunk, Found, Hit, MediaItem, Page, Segment
 from sources.search.scoring import TITLE_AND_BODY
 from sources.storage.contract import Search
@@ -205,8 +205,8 @@ class SqliteMedia(Collection[MediaItem]):
     async def create_many(self, drafts: Sequence[MediaDraft]) -> Sequence[MediaItem]:
         return await self._create_many(drafts)
 
-    async def put_many(self, drafts: Sequence[MediaDraft]) -> Sequence[Put]:
-        return await self._put_many(drafts)
+    async def upsert_many(self, drafts: Sequence[MediaDraft]) -> Sequence[UpsertResult]:
+        return await self._upsert_many(drafts)
 
     async def update(self, media_id: int, draft: MediaDraft, expected_version: int | None = None) -> MediaItem:
         return await self._update(media_id, draft, expected_version)

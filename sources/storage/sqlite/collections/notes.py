@@ -3,7 +3,7 @@
 import sqlite3
 from collections.abc import Sequence
 
-from sources.drafts import NoteDraft, Put
+from sources.drafts import NoteDraft, UpsertResult
 from sources.records import Found, Hit, Note, Page
 from sources.search.scoring import TITLE_AND_BODY
 from sources.storage.contract import Search
@@ -110,8 +110,8 @@ class SqliteNotes(Collection[Note]):
     async def create_many(self, drafts: Sequence[NoteDraft]) -> Sequence[Note]:
         return await self._create_many(drafts)
 
-    async def put_many(self, drafts: Sequence[NoteDraft]) -> Sequence[Put]:
-        return await self._put_many(drafts)
+    async def upsert_many(self, drafts: Sequence[NoteDraft]) -> Sequence[UpsertResult]:
+        return await self._upsert_many(drafts)
 
     async def update(
         self,

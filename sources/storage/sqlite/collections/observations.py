@@ -14,7 +14,7 @@ from uuid import uuid4
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from sources.drafts import ObservationDraft, Put
+from sources.drafts import ObservationDraft, UpsertResult
 from sources.query import ParsedQuery
 from sources.records import Found, Hit, Observation, Origin, Page
 from sources.search.scoring import TITLE_AND_BODY
@@ -196,8 +196,8 @@ class SqliteObservations(Collection[Observation]):
     ) -> Sequence[Observation]:
         return await self._create_many(drafts, idempotency_key)
 
-    async def put_many(self, drafts: Sequence[ObservationDraft]) -> Sequence[Put]:
-        return await self._put_many(drafts)
+    async def upsert_many(self, drafts: Sequence[ObservationDraft]) -> Sequence[UpsertResult]:
+        return await self._upsert_many(drafts)
 
     async def delete(self, observation_id: str, expected_version: int | None = None) -> None:
         await self._delete(observation_id, expected_version)

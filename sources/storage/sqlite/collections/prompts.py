@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from config.errors import NotFound
-from sources.drafts import PromptDraft, Put
+from sources.drafts import PromptDraft, UpsertResult
 from sources.records import Found, Hit, Page, Prompt, PromptArgument
 from sources.search.scoring import TITLE_AND_BODY
 from sources.storage.contract import Search
@@ -173,8 +173,8 @@ class SqlitePrompts(Collection[Prompt]):
             return self._insert(connection, draft, stamp)
         return self._change(connection, held.id, draft, expected_version, stamp)
 
-    async def put_many(self, drafts: Sequence[PromptDraft]) -> Sequence[Put]:
-        return await self._put_many(drafts)
+    async def upsert_many(self, drafts: Sequence[PromptDraft]) -> Sequence[UpsertResult]:
+        return await self._upsert_many(drafts)
 
     async def update(self, prompt_id: int, draft: PromptDraft, expected_version: int | None = None) -> Prompt:
         return await self._update(prompt_id, draft, expected_version)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from sources.drafts import MessageDraft, Put, Thread, ThreadPut
+from sources.drafts import MessageDraft, Thread, ThreadUpsertResult, UpsertResult
 from sources.storage.sqlite.collections.conversation_tables import DEFAULT_ROLE, MESSAGES
 from sources.storage.sqlite.search.target import json_list
 from sources.storage.sqlite.write.items import Stamp
@@ -15,7 +15,7 @@ from sources.storage.sqlite.write.upsert import (
     UNCHANGED,
     UPDATED,
     Held,
-    Putting,
+    Upserter,
     held_rows,
     is_older,
     summed,
@@ -47,13 +47,13 @@ def with_sender(draft: MessageDraft) -> MessageDraft:
     return draft
 
 
-class ThreadPutting:
+class ThreadUpserter:
     """Takes threads one after the other, within one transaction."""
 
     def __init__(
         self,
         connection: sqlite3.Connection,
-        conversations: Putting,
+        conversations: Upserter,
         messages: Sequence[MessageDraft],
         stamp: Stamp,
         limits: Limits,
@@ -65,7 +65,7 @@ class ThreadPutting:
         self._next_number: int = connection.execute(NEXT_NUMBER).fetchone()[0]
         self._next_position = 0
         self._conversation = 0
-        self._messages = Putting(
+        self._messages = Upserter(
             connection=connection,
             table="messages",
             held=held_rows(connection, "messages", messages, "r.conversation_id"),
@@ -75,27 +75,29 @@ class ThreadPutting:
             owner="r.conversation_id",
         )
 
-    def put(self, thread: Thread) -> ThreadPut:
+    def put(self, thread: Thread) -> ThreadUpsertResult:
         """A conversation that is older than it came before changes nothing of what is there; what it alone has said is
         put beside the path."""
         found = self._conversations.held.get(uuid) if isinstance(uuid := thread.draft.uuid, str) else None
         is_late = found is not None and not found.is_deleted and is_older(thread.draft, found)
         own = UNCHANGED if is_late else self._conversations.put(thread.draft)
         if own.outcome == "refused":
-            return ThreadPut(own)
+            return ThreadUpsertResult(own)
         if own.outcome == "deleted":
-            return ThreadPut(own, [DELETED] * len(thread.messages))
+            return ThreadUpsertResult(own, [DELETED] * len(thread.messages))
         self._conversation = self._conversations.held[uuid_of(thread.draft)].number
         self._next_position = self._connection.execute(NEXT_POSITION, (self._conversation,)).fetchone()[0]
         first = self._next_number
         puts = [self._put_message(draft, is_late=is_late) for draft in thread.messages]
         self._touch(first, [draft for draft, put in zip(thread.messages, puts, strict=True) if put == UPDATED])
-        return ThreadPut(summed(puts, own), puts)
+        return ThreadUpsertResult(summed(puts, own), puts)
 
-    def _put_message(self, draft: MessageDraft, *, is_late: bool) -> Put:
+    def _put_message(self, draft: MessageDraft, *, is_late: bool) -> UpsertResult:
         found = self._messages.held.get(draft.uuid) if isinstance(draft.uuid, str) else None
         if found is not None and found.owner != self._conversation:
-            return Put("refused", f"uuid: got {draft.uuid!r}, which is that of a message in another conversation")
+            return UpsertResult(
+                "refused", f"uuid: got {draft.uuid!r}, which is that of a message in another conversation"
+            )
         if not is_late:
             return self._messages.put(draft)
         if found is not None:

@@ -17,13 +17,18 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from config.errors import Conflict, InvalidParams
-from sources.drafts import ConversationDraft, Put
+from sources.drafts import ConversationDraft, UpsertResult
 from sources.storage.sqlite.search.target import json_list
 from sources.storage.sqlite.write.validation import is_storable
 
 # 64 bits tell two states of one item apart; two items are never compared by it.
 _DIGEST_BYTES = 8
-NEW, UPDATED, UNCHANGED, DELETED = Put("new"), Put("updated"), Put("unchanged"), Put("deleted")
+NEW, UPDATED, UNCHANGED, DELETED = (
+    UpsertResult("new"),
+    UpsertResult("updated"),
+    UpsertResult("unchanged"),
+    UpsertResult("deleted"),
+)
 
 
 class Held(Struct, frozen=True):
@@ -39,7 +44,7 @@ class Held(Struct, frozen=True):
     owner: int = 0
 
 
-class Putting(Struct, frozen=True):
+class Upserter(Struct, frozen=True):
     """How drafts of one table are taken. `insert` and `change` write a row and what is known of its draft, `is_same`
     says whether a row holds what a draft sets; they refuse a draft before they write. `held` are the rows that are
     there, by uuid; `owner` is the column with that of a row."""
@@ -52,13 +57,13 @@ class Putting(Struct, frozen=True):
     is_same: Callable[[Held, Any], bool]
     owner: str = "0"
 
-    def put(self, draft: Struct) -> Put:
+    def put(self, draft: Struct) -> UpsertResult:
         try:
             return self._put(draft, uuid_of(draft), _arrived(draft))
         except (InvalidParams, Conflict) as error:
-            return Put("refused", error.message)
+            return UpsertResult("refused", error.message)
 
-    def _put(self, draft: Struct, uuid: str, arrived: str | None) -> Put:
+    def _put(self, draft: Struct, uuid: str, arrived: str | None) -> UpsertResult:
         found = self.held.get(uuid)
         if found is None:
             self._hold(self.insert(draft, arrived), draft)
@@ -160,7 +165,7 @@ def _digest_of(draft: Any) -> str:
     return blake2b(encoded, digest_size=_DIGEST_BYTES).hexdigest()
 
 
-def summed(parts: Sequence[Put], own: Put) -> Put:
+def summed(parts: Sequence[UpsertResult], own: UpsertResult) -> UpsertResult:
     """A conversation is updated by what comes into it."""
     if own.outcome == "unchanged" and any(part.outcome in ("new", "updated") for part in parts):
         return UPDATED

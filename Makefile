@@ -1,8 +1,10 @@
-# Every target sets up what it needs: a virtual environment in .venv, from hashed locks, with pip or (if there) uv.
+# Every target installs what it needs into .venv, from hashed locks, with uv if it is installed and pip otherwise.
+# `make serve` installs what the server needs to run; the other targets add the development tools.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-STAMP := $(VENV)/.installed
+RUNTIME := $(VENV)/.runtime-installed
+DEVELOPMENT := $(VENV)/.development-installed
 ARGS ?=
 
 .PHONY: help serve test check format conformance bench-protocol bench-retrieval bench-quality bench-sources bench-tokens bench-search bench-import bench-messages docs lock clean
@@ -24,73 +26,67 @@ help:
 	@echo "make docs            write the generated pages of docs/"
 	@echo "make lock            pin the newest allowed versions (needs uv)"
 
-# Python 3.11 or newer is needed; the check says so before pip says something stranger.
-$(STAMP): requirements-dev.txt pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Florilegium needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
-	@if command -v uv >/dev/null 2>&1; then \
-	  uv venv --quiet --allow-existing --python $(PYTHON) $(VENV) && \
-	  uv pip install --quiet --python $(BIN)/python --require-hashes -r requirements-dev.txt && \
-	  uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e . ; \
-	else \
-	  $(PYTHON) -m venv $(VENV) && \
-	  $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt && \
-	  PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
-	    --no-build-isolation -e . ; \
-	fi
+$(RUNTIME): requirements.txt pyproject.toml
+	@$(PYTHON) .ci/install.py $(VENV) requirements.txt
 	@touch $@
 
-serve: $(STAMP)
+# The development lock contains the runtime lock.
+$(DEVELOPMENT): requirements-dev.txt pyproject.toml
+	@$(PYTHON) .ci/install.py $(VENV) requirements-dev.txt
+	@touch $@ $(RUNTIME)
+
+serve: $(RUNTIME)
 	@$(BIN)/florilegium serve --demo $(ARGS)
 
-test: $(STAMP)
+test: $(DEVELOPMENT)
 	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
-check: $(STAMP)
+check: $(DEVELOPMENT)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m tests.clients.node_tools pyright
 	$(BIN)/lint-imports --no-logo
 
-format: $(STAMP)
+format: $(DEVELOPMENT)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-conformance: $(STAMP)
+conformance: $(DEVELOPMENT)
 	$(BIN)/python -m tests.conformance.run $(ARGS)
 
-bench-protocol: $(STAMP)
+bench-protocol: $(DEVELOPMENT)
 	$(BIN)/python -m bench.protocol $(ARGS)
 
-bench-retrieval: $(STAMP)
+bench-retrieval: $(DEVELOPMENT)
 	$(BIN)/python -m bench.retrieval $(DATA) $(ARGS)
 
-bench-quality: $(STAMP)
+bench-quality: $(DEVELOPMENT)
 	$(BIN)/python -m bench.cross_source $(ARGS)
 
-bench-tokens: $(STAMP)
+bench-tokens: $(DEVELOPMENT)
 	$(BIN)/python -m bench.tokens $(ARGS)
 
-bench-sources: $(STAMP)
+bench-sources: $(DEVELOPMENT)
 	$(BIN)/python -m bench.sources $(ARGS)
 
-bench-search: $(STAMP)
+bench-search: $(DEVELOPMENT)
 	$(BIN)/python -m bench.search $(ARGS)
 
-bench-import: $(STAMP)
+bench-import: $(DEVELOPMENT)
 	$(BIN)/python -m bench.imports $(ARGS)
 
-bench-messages: $(STAMP)
+bench-messages: $(DEVELOPMENT)
 	$(BIN)/python -m bench.messages $(ARGS)
 
-docs: $(STAMP)
+docs: $(DEVELOPMENT)
 	$(BIN)/florilegium config docs > docs/settings.md
 	$(BIN)/python -m server.reference > docs/tools.md
 	$(BIN)/python -m tests.compatibility.page > docs/compatibility.md
 
 lock:
 	uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --upgrade \
-	  --custom-compile-command "make lock" pyproject.toml --extra fast --extra pdf -o requirements.txt
+	  --custom-compile-command "make lock" pyproject.toml --extra fast --extra pdf --group build -o requirements.txt
 	uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --upgrade \
 	  --custom-compile-command "make lock" pyproject.toml --extra fast --extra pdf --group dev -o requirements-dev.txt
 

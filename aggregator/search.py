@@ -19,6 +19,7 @@ from aggregator.ranking import Place, Ranking
 from aggregator.responses import Explanation, HitExplanation, KnowledgeAnswer, KnowledgeItem, SourceReport
 from auth.context import RequestContext
 from config.errors import SessionNotFound, StorageError, Unavailable
+from config.numbers import clamp
 from config.settings import Settings
 from sessions.state import SessionHandle, SessionState, SessionStates, handle_for
 from sources.items import ResultItem
@@ -163,11 +164,11 @@ class Aggregator:
             # Sources without an argument for it take the order from here.
             context=replace(context, config={**context.config, "order_by": order}),
             state=state,
-            limit=max(1, min(LIMIT_MAX, DEFAULT_LIMIT if asked.limit is None else asked.limit)),
-            offset=max(0, min(OFFSET_MAX, asked.offset)),
+            limit=clamp(DEFAULT_LIMIT if asked.limit is None else asked.limit, 1, LIMIT_MAX),
+            offset=clamp(asked.offset, 0, OFFSET_MAX),
             order=order,
             dedupe=asked.dedupe or habits.dedupe or settings.dedupe,
-            deadline_ms=max(1, min(settings.fanout_deadline_ms, deadline_ms)),
+            deadline_ms=clamp(deadline_ms, 1, settings.fanout_deadline_ms),
             room_bytes=min(settings.answer_default_bytes, most) if is_default else most,
         )
 

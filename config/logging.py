@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 import msgspec
 from loguru import logger
 
+from config.times import format_time
+
 if TYPE_CHECKING:
     from loguru import Message, Record
 
@@ -117,7 +119,7 @@ def log_request(verb: str, path: str, status: int, milliseconds: float) -> None:
     if _direct.write is None or path not in _PLAIN_PATHS:
         logger.info("{}", message)
         return
-    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    now = format_time(datetime.now(UTC))
     line = {"time": now, "level": "info", "message": message, "request_id": REQUEST_ID.get()}
     _direct.write(msgspec.json.encode(line).decode())
 
@@ -150,7 +152,7 @@ def _sink(write: Callable[[str], None], line_of: Callable[["Record", str], str])
 
 def _json_line(record: "Record", exception: str) -> str:
     line: dict[str, Any] = {
-        "time": record["time"].astimezone(UTC).isoformat(timespec="milliseconds"),
+        "time": format_time(record["time"]),
         "level": record["level"].name.lower(),
         "message": redact(record["message"]),
         "request_id": "",

@@ -19,6 +19,7 @@ from msgspec import Struct
 from auth.context import SessionId
 from auth.principal import Owner
 from config.errors import SessionNotFound
+from config.numbers import clamp
 from config.paths import UserId
 
 SessionHandle = NewType("SessionHandle", str)
@@ -125,8 +126,8 @@ class InProcessSessionStates:
         self._clock = clock
         self._user_max = min(limits.user_max, limits.total_max)
         # One full state must always fit, because a cache rejects an entry larger than itself.
-        self._seen_max = max(1, min(limits.seen_max, self._user_max // 2))
-        self._queries_max = max(1, min(limits.queries_max, self._user_max // 4))
+        self._seen_max = clamp(limits.seen_max, 1, self._user_max // 2)
+        self._queries_max = clamp(limits.queries_max, 1, self._user_max // 4)
         self._users: LRUCache[UserId, _UserCache] = LRUCache(limits.total_max, getsizeof=lambda cache: cache.currsize)
 
     @property

@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
+from config.numbers import clamp
 from sources.items import Anchor, GetResponse, Loc, Mode, Pages, ResultItem, uri_of
 from sources.library_source import LibrarySource, Wording
 from sources.preferences import preferences_of
@@ -115,7 +116,7 @@ class ChatsSource(LibrarySource):
         chat = await library.chats.get(identity)
         loc = reading.place
         plan = make_plan(reading.retrieval, preferences_of(context.config), self._settings, _usual_mode(reading, page))
-        size = max(1, min(self._settings.chat_page_max, PAGE_SIZE if page_size is None else page_size))
+        size = clamp(PAGE_SIZE if page_size is None else page_size, 1, self._settings.chat_page_max)
         meta = meta_of(self.name, chat, chat.id, chat.title, conversation_id=chat.id)
         if reading.cursor is not None:
             position = read_cursor(reading.cursor, meta.uri, chat.version)

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
+from config.numbers import clamp
 from sources.items import Anchor, GetResponse, Loc, ResultItem, uri_of
 from sources.library_source import LibrarySource, Wording
 from sources.preferences import preferences_of
@@ -175,7 +176,7 @@ class MediaSource(LibrarySource):
         """The chunk to read, and the character in the item's text to read it for."""
         if loc is not None and (chunk := await _chunk_of(library, item, loc)) is not None:
             offset = loc.approx_offset if loc.approx_offset is not None else chunk.start
-            return chunk, Anchored(max(chunk.start, min(offset, item.length_chars)), "loc")
+            return chunk, Anchored(clamp(offset, chunk.start, item.length_chars), "loc")
         if query and (found := await self._best_chunk(library, item, query)) is not None:
             return found, Anchored(found.start + (locate(highlighter, found.text) or 0), "query")
         return await _chunk_number(library, item, 0), Anchored(0, "beginning")
@@ -208,7 +209,7 @@ class MediaSource(LibrarySource):
         """As much as the budget pays for. What characters weigh shows once they are written, so the page is written
         again, with less room each time, until it fits."""
         limit, scale = self._settings.get_max_tokens, Scale()
-        budget = scale.budget(limit if asked.max_tokens is None else max(1, min(limit, asked.max_tokens)))
+        budget = scale.budget(limit if asked.max_tokens is None else clamp(asked.max_tokens, 1, limit))
         timestamps, room = _has_timestamps(asked), max(_TRANSCRIPT_MIN_CHARS, scale.most_chars(budget))
         while True:
             page = render(segments, asked.format, timestamps=timestamps, room=room, start=start)
@@ -250,7 +251,7 @@ async def _chunk_of(library: Library, item: MediaItem, loc: Loc) -> Chunk | None
     if loc.chunk_index is not None:
         return await _chunk_number(library, item, loc.chunk_index)
     if loc.approx_offset is not None:
-        return await library.media.chunk_at(item.id, max(0, min(loc.approx_offset, item.length_chars)))
+        return await library.media.chunk_at(item.id, clamp(loc.approx_offset, 0, item.length_chars))
     milliseconds = loc.start_ms if loc.start_ms is not None else _milliseconds("loc.seconds", loc.seconds)
     return await _chunk_at_time(library, item, milliseconds) if milliseconds is not None else None
 

@@ -1,11 +1,12 @@
 """How commands print: tables for people, JSON for programs, and times that both can read."""
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import click
 import msgspec
+
+from config.times import format_time_seconds
 
 
 def print_json(value: Any) -> None:
@@ -29,6 +30,4 @@ def counted(count: int, things: str) -> str:
 
 def instant(seconds: float | None) -> str | None:
     """Seconds since 1970 as ISO 8601 in UTC, to the second."""
-    if seconds is None:
-        return None
-    return datetime.fromtimestamp(int(seconds), UTC).isoformat().replace("+00:00", "Z")
+    return None if seconds is None else format_time_seconds(seconds)

@@ -2,13 +2,14 @@
 there and was deleted, is left alone; other items are never looked at."""
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 from uuid import NAMESPACE_URL, uuid5
 
 from msgspec import UNSET, Struct
 from msgspec.structs import asdict
 
 from config.errors import Conflict
+from config.times import format_time
 from sources.demo.collection import Character, Chat, Collection, Media, Note, Prompt, read_collection
 from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
 from sources.records import Chunk
@@ -70,7 +71,7 @@ def _note(told: Note) -> NoteDraft:
         content=told.text.strip(),
         tags=told.tags,
         uuid=demo_uuid("notes", told.key),
-        created_at=_moment(told.on),
+        created_at=format_time(told.on),
     )
 
 
@@ -85,7 +86,7 @@ def _media(told: Media) -> MediaDraft:
         chunks=list(_chunks(told)) if told.transcript else UNSET,
         tags=told.tags,
         uuid=demo_uuid("media", told.key),
-        created_at=_moment(told.on),
+        created_at=format_time(told.on),
     )
 
 
@@ -113,7 +114,7 @@ def _conversation(told: Chat) -> ConversationDraft:
         title=told.title,
         tags=told.tags,
         uuid=demo_uuid("chats", told.key),
-        created_at=_moment(told.on),
+        created_at=format_time(told.on),
     )
 
 
@@ -124,7 +125,7 @@ def _messages(told: Chat) -> list[MessageDraft]:
             role="assistant" if sender == _ASSISTANT else "user",
             content=words,
             uuid=demo_uuid("chats", f"{told.key}/{place}"),
-            created_at=_moment(told.on + place * _BETWEEN_MESSAGES),
+            created_at=format_time(told.on + place * _BETWEEN_MESSAGES),
         )
         for place, (sender, words) in enumerate(told.messages)
     ]
@@ -132,7 +133,7 @@ def _messages(told: Chat) -> list[MessageDraft]:
 
 def _character(told: Character) -> CharacterDraft:
     fields = {name: value for name, value in asdict(told).items() if name not in ("key", "on")}
-    return CharacterDraft(**fields, uuid=demo_uuid("characters", told.key), created_at=_moment(told.on))
+    return CharacterDraft(**fields, uuid=demo_uuid("characters", told.key), created_at=format_time(told.on))
 
 
 def _prompt(told: Prompt) -> PromptDraft:
@@ -145,13 +146,9 @@ def _prompt(told: Prompt) -> PromptDraft:
         arguments=told.arguments,
         tags=told.tags,
         uuid=demo_uuid("prompts", told.key),
-        created_at=_moment(told.on),
+        created_at=format_time(told.on),
     )
 
 
 def demo_uuid(source: str, key: str) -> str:
     return str(uuid5(NAMESPACE_URL, f"florilegium-demo/{source}/{key}"))
-
-
-def _moment(on: datetime) -> str:
-    return on.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,11 +1,11 @@
 """Query text into a `ParsedQuery`. Nothing that can be typed raises, and nothing means the whole library: what has no
 word in it is no expression. Whatever was not read as it stands is told in `read_as`."""
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
 
+from config.text import replace_unstorable
 from sources.query.expression import AllOf, AnyOf, Expression, Phrase, Title, Without, Word
 from sources.query.filters import FilterReader, Filters
 from sources.query.grammar import Branch, Leaf, Negation, Titled, Tree, grow, is_explicit
@@ -37,8 +37,6 @@ class ParsedQuery(Struct, frozen=True):
 
 
 _DEFAULT_LIMITS = QueryLimits()
-# NUL and half surrogate pairs reach no engine: one ends a C string, the other cannot be encoded.
-_UNSPEAKABLE = re.compile("[\0\ud800-\udfff]")
 # What may stand after a word and says nothing about it.
 _PAUSES = ".,;!?"
 _NO_FILTERS = Filters()
@@ -93,7 +91,7 @@ def _cut(text: str, reading: Reading) -> str:
     limit = reading.limits.max_chars
     if len(text) > limit:
         reading.note_cut(f"only the first {limit} characters were read")
-    return _UNSPEAKABLE.sub(" ", text[:limit])
+    return replace_unstorable(text[:limit], " ")
 
 
 class _Lowering:

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from config.numbers import clamp
 from config.settings import Settings
 from sources.items import Mode, RetrievalOptions
 from sources.preferences import Preferences
@@ -62,31 +63,31 @@ def make_plan(
     usual = settings.get_max_tokens if mode == "full" else settings.get_default_tokens
     scale = Scale(chars_per_token(given.chars_per_token, preferred))
     per_token = scale.chars_per_token or CHARS_PER_TOKEN
-    size = _clamp(given.chunk_size_tokens or settings.get_chunk_tokens, CHUNK_TOKENS_MIN, CHUNK_TOKENS_MAX)
+    size = clamp(given.chunk_size_tokens or settings.get_chunk_tokens, CHUNK_TOKENS_MIN, CHUNK_TOKENS_MAX)
     overlap = _first(given.chunk_overlap_tokens, settings.get_chunk_overlap_tokens) or 0
     window = _first(given.sibling_window, preferred.sibling_window, settings.get_sibling_window) or 0
     return Plan(
         mode=mode,
         snippet_length=snippet_length(given.snippet_length, preferred, settings),
-        max_tokens=_clamp(usual if asked is None else asked, 1, settings.get_max_tokens),
+        max_tokens=clamp(usual if asked is None else asked, 1, settings.get_max_tokens),
         scale=scale,
         chunk_chars=int(size * per_token),
-        overlap_chars=int(_clamp(overlap, 0, size // 2) * per_token),
-        window=_clamp(window, 0, WINDOW_MAX),
+        overlap_chars=int(clamp(overlap, 0, size // 2) * per_token),
+        window=clamp(window, 0, WINDOW_MAX),
         prefer_prechunked=given.prefer_prechunked is not False,
     )
 
 
 def snippet_length(given: int | None, preferred: Preferences, settings: Settings) -> int:
     wanted = _first(given, preferred.snippet_length)
-    return _clamp(settings.search_snippet_chars if wanted is None else wanted, 1, SNIPPET_MAX_CHARS)
+    return clamp(settings.search_snippet_chars if wanted is None else wanted, 1, SNIPPET_MAX_CHARS)
 
 
 def chars_per_token(given: float | None, preferred: Preferences) -> float | None:
     """None where nobody says: then tokens are estimated by what the text is made of."""
     wanted = given if given is not None else preferred.chars_per_token
     # A comparison with NaN is false, so it would pass any clamp.
-    return None if wanted is None or math.isnan(wanted) else _clamp(wanted, 1.0, CHARS_PER_TOKEN_MAX)
+    return None if wanted is None or math.isnan(wanted) else clamp(wanted, 1.0, CHARS_PER_TOKEN_MAX)
 
 
 def _step(mode: Mode, *, has_budget: bool) -> Step:
@@ -97,10 +98,6 @@ def _step(mode: Mode, *, has_budget: bool) -> Step:
 
 def _first(*values: int | None) -> int | None:
     return next((value for value in values if value is not None), None)
-
-
-def _clamp(value: N, low: N, high: N) -> N:
-    return max(low, min(high, value))
 
 
 class Passage(Struct, frozen=True):

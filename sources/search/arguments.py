@@ -12,7 +12,9 @@ from msgspec import UNSET, Meta, Struct
 
 from auth.context import RequestContext
 from config.errors import InvalidParams
+from config.numbers import clamp
 from config.settings import Settings
+from config.times import format_time, parse_time
 from sources.items import TAGS_MAX, Loc, ResultItem, short_title
 from sources.preferences import Preferences, preferences_of
 from sources.query import Filters, ParsedQuery, QueryLimits, Term, parse
@@ -97,7 +99,7 @@ def read_question(
 ) -> Question:
     preferred = preferences_of(context.config)
     narrowing = narrowing or Narrowing()
-    offset = max(0, min(OFFSET_MAX, asked.offset))
+    offset = clamp(asked.offset, 0, OFFSET_MAX)
     obstacle = _obstacle(source, narrowing, query.filters) or _contradiction(narrowing, query.filters)
     search = None if obstacle else _search(asked.limit, offset, query, narrowing, preferred, settings)
     return Question(
@@ -122,7 +124,7 @@ def _search(
     named = query.filters
     return Search(
         query=query,
-        limit=max(1, min(LIMIT_MAX, limit)),
+        limit=clamp(limit, 1, LIMIT_MAX),
         offset=offset,
         order=narrowing.order or preferred.order_by or "relevance",
         scoring=settings.search_scoring,
@@ -250,18 +252,17 @@ def moment(argument: str, text: str | None, *, is_end: bool = False) -> str | No
         if len(text) == len("2026-11-15"):
             day = date.fromisoformat(text)
             return _last_moment_before(day + timedelta(days=1)) if is_end else _first_moment(day)
-        found = datetime.fromisoformat(text)
-        found = found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+        found = parse_time(text)
     except (ValueError, OverflowError) as error:
         raise InvalidParams(
             f"{argument}: got {text[:40]!r}, expected an ISO 8601 date such as 2026-11-15 or time such as "
             "2026-11-15T08:30:00Z"
         ) from error
-    return _written(found)
+    return format_time(found)
 
 
 def _first_moment(day: date | None) -> str | None:
-    return _written(datetime.combine(day, time.min, UTC)) if day is not None else None
+    return format_time(datetime.combine(day, time.min, UTC)) if day is not None else None
 
 
 def _last_moment_before(day: date | None) -> str | None:
@@ -269,8 +270,4 @@ def _last_moment_before(day: date | None) -> str | None:
         return None
     midnight = datetime.combine(day, time.min, UTC)
     # The first day of the calendar has no moment before it; nothing is that old either.
-    return _written(midnight - timedelta(milliseconds=1) if day > date.min else midnight)
-
-
-def _written(found: datetime) -> str:
-    return found.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return format_time(midnight - timedelta(milliseconds=1) if day > date.min else midnight)

@@ -7,6 +7,7 @@ from itertools import islice
 
 from msgspec import Struct
 
+from config.numbers import clamp
 from sources.query import Term
 from sources.search.term_matchers import Match, needles_of, places, view_of
 from sources.text.chunking import cut_after, cut_before
@@ -65,7 +66,7 @@ class Highlighter:
 
     def snippet(self, text: str, length: int = 300) -> Snippet:
         """At most `length` characters (held to 1..1000), ellipses included, around the densest match."""
-        length = min(max(1, length), LENGTH_MAX)
+        length = clamp(length, 1, LENGTH_MAX)
         region = self._region(text)
         matches = self._matches(region.line)
         if not matches and region.start:
@@ -171,7 +172,7 @@ class _Region:
         start, end = span
         room = max(0, length - 2)  # an ellipsis on both sides
         margin = max(0, room - end + start) // 2
-        first = max(0, min(start - margin, size - room))
+        first = clamp(start - margin, 0, size - room)
         if first:
             first = _word_start(line, first, start)
         elif not self.start:

@@ -7,6 +7,8 @@ from unicodedata import category, combining
 
 from msgspec import Struct
 
+from config.numbers import clamp
+
 
 class Chunk(Struct, frozen=True):
     """The characters from `start` up to `end` of the text it was made from."""
@@ -23,7 +25,7 @@ def chunk(text: str, size_chars: int, overlap_chars: int) -> list[Chunk]:
     half a chunk is ever repeated, so that the number of chunks stays in proportion to the text.
     """
     size = max(1, size_chars)
-    cutter = _Cutter(text, size, min(max(0, overlap_chars), size // 2))
+    cutter = _Cutter(text, size, clamp(overlap_chars, 0, size // 2))
     return [Chunk(index, start, end) for index, (start, end) in enumerate(cutter.spans())]
 
 

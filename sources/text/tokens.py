@@ -11,6 +11,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from config.numbers import clamp
+
 _TOKEN = 60
 # By character, for what a Latin-1 text holds. They were fitted to o200k_base, so that 600 characters of prose, code,
 # JSON, ids or numbers never have more tokens than they weigh; English then weighs a third more than it has. Ids and
@@ -119,7 +121,7 @@ class Scale(Struct, frozen=True):
     def fitting(self, text: str, room: int, start: int = 0) -> int:
         """How many characters fit, from `start` on. No more is looked at than fits, however long the text."""
         if self.chars_per_token is not None:
-            return max(0, min(room, len(text) - start))
+            return clamp(room, 0, len(text) - start)
         end = start
         while end < len(text):
             step = text[end : end + _STEP_CHARS]

@@ -11,7 +11,9 @@ from msgspec import Struct
 
 from auth.context import RequestContext
 from config.errors import Conflict, InvalidParams, NotFound, SourceTimeout, Unavailable
+from config.numbers import clamp
 from config.settings import Settings
+from config.times import format_time_microseconds
 from server.compat.agentchatbus.agents import Agent, Agents, Clock, ReplyTokens
 from server.compat.agentchatbus.errors import AgentRefused, OutOfStep, SeqMismatch
 from server.compat.agentchatbus.requests import (
@@ -38,7 +40,6 @@ from server.compat.agentchatbus.threads import (
     find_message_rows,
     thread_shape,
 )
-from server.compat.agentkit.conversations import within
 from server.rest.errors import Unprocessable, told_as
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.records import Message
@@ -94,7 +95,7 @@ class Bus:
         )
 
     async def threads(self, context: RequestContext, given: ThreadsRequest) -> Threads:
-        limit = within(given.limit, 1, self._settings.conversation_page_max)
+        limit = clamp(given.limit, 1, self._settings.conversation_page_max)
         async with self._libraries.library(context) as library:
             page = await library.chats.list(limit, given.offset, namespace=NAMESPACE)
         threads = tuple(thread_shape(conversation) for conversation in page.rows)
@@ -124,7 +125,7 @@ class Bus:
         return self._step(context, given.thread_id, current)
 
     async def messages(self, context: RequestContext, given: MessagesRequest) -> tuple[BusMessage, ...]:
-        limit = within(given.limit, 1, self._settings.chat_page_max)
+        limit = clamp(given.limit, 1, self._settings.chat_page_max)
         async with self._libraries.library(context) as library:
             offset = await _offset_after(library.chats, given.thread_id, given.after_seq)
             page = await library.chats.messages(given.thread_id, limit, offset)
@@ -267,7 +268,7 @@ async def _require_parent(chats: Chats, given: PostRequest) -> None:
 
 
 def _time(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")
+    return format_time_microseconds(datetime.fromtimestamp(seconds, UTC))
 
 
 def _fields_of(value: Struct) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from config.numbers import clamp
 from config.settings import Settings
 from sources.importers.formats.conversation_archive.shapes import zoned
 from sources.records import Conversation, ExactFound, ExactHit, Message
@@ -96,7 +97,7 @@ def exact_search(query: str, thread_id: str | None, limit: int, settings: Settin
     return ExactSearch(
         expression=query[: settings.query_max_chars],
         conversation_id=thread_id or None,
-        limit=min(max(limit, 1), settings.conversation_found_max),
+        limit=clamp(limit, 1, settings.conversation_found_max),
         deadline_ms=settings.search_deadline_ms,
     )
 

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from auth.context import RequestContext
 from auth.principal import WRITE
 from config.errors import InvalidParams
+from config.numbers import clamp
 from server.compat.agentkit.errors import CONVERSATION_ENVELOPE
 from server.compat.agentkit.exporting import Exporter, line_max_bytes
 from server.rest.errors import Unprocessable
@@ -133,8 +134,8 @@ def exporter_for(runtime: Runtime, context: RequestContext) -> Exporter:
 
 def _list(runtime: Runtime) -> Operation:
     async def run(context: RequestContext, given: ListRequest) -> ConversationList:
-        limit = within(given.limit, 1, runtime.settings.conversation_page_max)
-        offset = within(given.offset, 0, _COUNT_MAX)
+        limit = clamp(given.limit, 1, runtime.settings.conversation_page_max)
+        offset = clamp(given.offset, 0, _COUNT_MAX)
         async with runtime.libraries.library(context) as library:
             page = await library.chats.list(limit, offset, namespace=given.namespace or None, search=given.search)
         rows = tuple(summary_shape(conversation) for conversation in page.rows)
@@ -155,7 +156,7 @@ def _list(runtime: Runtime) -> Operation:
 
 def _find(runtime: Runtime) -> Operation:
     async def run(context: RequestContext, given: FindRequest) -> MessagesFound:
-        limit = within(given.limit, 1, runtime.settings.conversation_found_max)
+        limit = clamp(given.limit, 1, runtime.settings.conversation_found_max)
         search = MessageSearch(
             text=given.query or None,
             in_titles=False,
@@ -194,8 +195,8 @@ def _read(runtime: Runtime) -> Operation:
 
     async def run(context: RequestContext, given: DetailRequest) -> ConversationDetail:
         most = settings.conversation_messages_max
-        limit = most if given.messages_limit is None else within(given.messages_limit, 1, most)
-        offset = within(given.messages_offset, 0, _COUNT_MAX)
+        limit = most if given.messages_limit is None else clamp(given.messages_limit, 1, most)
+        offset = clamp(given.messages_offset, 0, _COUNT_MAX)
         async with runtime.libraries.library(context) as library:
             conversation = await library.chats.get(given.conversation_id)
             pages = _pages(library.chats, conversation, offset, settings.chat_page_max)
@@ -318,7 +319,3 @@ def _export(runtime: Runtime) -> Operation:
         query=frozenset(("format",)),
         refusals=frozenset((404,)),
     )
-
-
-def within(value: int, lowest: int, highest: int) -> int:
-    return min(max(value, lowest), highest)

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from config.errors import FlorilegiumError, NotFound
 from config.logging import current_request_id
+from config.times import format_time_microseconds
 from server.rest.errors import Envelope, Fault, Unprocessable, faults_of, wait_s
 
 _CODES = {
@@ -56,7 +57,7 @@ def _write(error: FlorilegiumError, path: str) -> Mapping[str, Any]:
         code=_CODES.get(error.status) or HTTPStatus(error.status).name,
         message=message,
         details=RefusalDetails(error.status, path),
-        timestamp=datetime.now(UTC).isoformat(timespec="microseconds"),
+        timestamp=format_time_microseconds(datetime.now(UTC)),
         retry_after=wait_s(error),
     )
     detail = faults_of(error) if isinstance(error, Unprocessable) else message

@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 
 from config.errors import Conflict, NotFound
+from config.times import parse_time
 from server.compat.agentkit.alignment import Held, Meeting, align
 from server.compat.agentkit.chat.completion_stream import Completion
 from server.compat.agentkit.chat.turns import Turn, fingerprint_of, first_said
@@ -114,7 +115,7 @@ class Recorder:
             return bool(key == kept)
         if "cut" in answer.metadata:
             return True
-        return self._now() - datetime.fromisoformat(answer.last_modified) <= self._retry
+        return self._now() - parse_time(answer.last_modified) <= self._retry
 
     async def _replace(self, chats: Chats, talk: Talk, answer: Message) -> None:
         """The answer that the client has now is the one that counts; one that broke off replaces none that did not."""

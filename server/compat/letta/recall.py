@@ -9,6 +9,8 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 
 from config.errors import InvalidParams
+from config.numbers import clamp
+from config.times import format_time, parse_time
 from sources.records import FoundMessage, Message
 
 ROLES = ("user", "assistant", "tool")
@@ -57,7 +59,7 @@ def read_limit(value: Any, highest: int) -> int:
         limit = int(value)
     except (TypeError, ValueError, OverflowError):
         limit = DEFAULT_LIMIT
-    return min(max(limit, 1), highest)
+    return clamp(limit, 1, highest)
 
 
 def read_roles(given: Sequence[str] | str | None) -> tuple[str, ...]:
@@ -86,9 +88,7 @@ def _read_moment(field: str, text: str | None, of_day: time) -> str | None:
     if not given:
         return None
     try:
-        moment = _day(given, of_day) or datetime.fromisoformat(given)
-        zoned = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
-        return zoned.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return format_time(_day(given, of_day) or parse_time(given))
     except (ValueError, OverflowError) as error:
         raise Unreadable(
             f"Invalid {field} format: {given[:_QUOTED_CHARS]}. Use ISO 8601 format (YYYY-MM-DD or YYYY-MM-DDTHH:MM)"
@@ -143,7 +143,7 @@ def as_letta(hits: Sequence[FoundMessage], shown_chars: int, note: str | None, n
 
 
 def _letta_result(message: Message, shown_chars: int, now: datetime) -> LettaResult:
-    moment = datetime.fromisoformat(message.created_at) if message.created_at else None
+    moment = parse_time(message.created_at) if message.created_at else None
     return LettaResult(
         timestamp=moment.isoformat() if moment else None,
         time_ago=_ago((now - moment).total_seconds()) if moment else None,

@@ -6,7 +6,6 @@ Nothing is read that is larger than a limit, and a pipe or a device is never ope
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from hashlib import file_digest
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,9 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from config.errors import InvalidParams, TooLarge
+from config.times import format_timestamp
 from sources.importers.engine.importer import Limits
-from sources.importers.engine.times import moment_of, written
+from sources.importers.engine.times import moment_of
 
 # The longest form of a character in UTF-8.
 _BYTES_PER_CHAR = 4
@@ -135,7 +135,7 @@ def changed_at(path: Path, limits: Limits) -> str | UnsetType:
     """When a file was last changed, in the one ISO form: for items that say nothing of their age."""
     if not limits.has_place:
         return UNSET
-    return written(datetime.fromtimestamp(path.stat().st_mtime, UTC))
+    return format_timestamp(path.stat().st_mtime)
 
 
 def date_of(text: Any) -> str | None:

@@ -13,6 +13,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from config.errors import FlorilegiumError, SourceTimeout
+from config.numbers import clamp
 from config.settings import Settings
 from sources.drafts import MessageDraft, Outcome, Thread, UpsertResult
 from sources.importers.engine.imported_items import (
@@ -410,7 +411,7 @@ def limits_of(settings: Settings) -> Limits:
 
 def batching_of(settings: Settings) -> Batching:
     # A conversation that begins in a batch that is nearly full makes it at most twice as long.
-    rows = max(1, min(settings.import_batch_items, settings.batch_max_items // 2))
+    rows = clamp(settings.import_batch_items, 1, settings.batch_max_items // 2)
     return Batching(rows=rows, chars=settings.import_batch_chars, problems_max=settings.import_problems_max)
 
 

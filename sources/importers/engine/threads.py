@@ -3,13 +3,13 @@
 First comes the path that its reader sees, then what was said beside it, in the order in which it leaves the path.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
+from config.text import UNSTORABLE, replace_unstorable
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.engine.imported_items import Broken, ConversationArrival, Skipped
 from sources.importers.engine.importer import Limits
@@ -17,7 +17,6 @@ from sources.importers.engine.importer import Limits
 # Messages of one arrival: a conversation may be longer than what is written at once.
 _ARRIVAL_MESSAGES = 500
 _TITLE_CHARS = 1_000
-_UNKEEPABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 class Tree:
@@ -120,7 +119,7 @@ def require_text(text: str, limits: Limits) -> None:
     """InvalidParams where a text cannot be kept."""
     if len(text) > limits.item_max_chars:
         raise InvalidParams(f"got {len(text)} characters, expected at most {limits.item_max_chars}")
-    found = None if _is_plain(text) else _UNKEEPABLE.search(text)
+    found = None if _is_plain(text) else UNSTORABLE.search(text)
     if found:
         raise InvalidParams(f"got a NUL or half of a surrogate pair at character {found.start()}, expected text")
 
@@ -131,7 +130,7 @@ def line_of(value: object) -> str:
     if not isinstance(value, str):
         return ""
     line = value[:_TITLE_CHARS].strip()
-    return line if _is_plain(line) else _UNKEEPABLE.sub("\ufffd", line)
+    return line if _is_plain(line) else replace_unstorable(line)
 
 
 def _is_plain(text: str) -> bool:

@@ -2,7 +2,8 @@
 than none at all."""
 
 import math
-from datetime import UTC, datetime
+
+from config.times import format_time, format_timestamp, parse_time
 
 # The year 5138 in seconds, and 1973 in milliseconds: nothing that is imported is so new, or so old.
 _MILLISECONDS_FROM = 1e11
@@ -23,23 +24,17 @@ def moment_of(value: object) -> str | None:
         return _of_text(value)
 
 
-def written(moment: datetime) -> str:
-    """A time without a zone is UTC."""
-    moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
 def _of_number(number: float) -> str | None:
     if not math.isfinite(number) or number <= 0:
         return None
     try:
-        return written(datetime.fromtimestamp(number / 1000 if number >= _MILLISECONDS_FROM else number, UTC))
+        return format_timestamp(number / 1000 if number >= _MILLISECONDS_FROM else number)
     except (ValueError, OverflowError, OSError):
         return None
 
 
 def _of_text(text: str) -> str | None:
     try:
-        return written(datetime.fromisoformat(text.strip()))
+        return format_time(parse_time(text.strip()))
     except (ValueError, OverflowError):
         return None

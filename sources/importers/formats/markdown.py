@@ -16,6 +16,7 @@ from typing import Any
 from msgspec import UNSET, Struct, UnsetType
 
 from config.errors import InvalidParams, TooLarge
+from config.times import format_time
 from sources.drafts import NoteDraft
 from sources.importers.engine.archives import Archive, is_zip, open_archive
 from sources.importers.engine.file_probe import files_in
@@ -36,7 +37,6 @@ from sources.importers.engine.files import (
 from sources.importers.engine.front_matter import lower_keys, split_front_matter, text_of, words_of
 from sources.importers.engine.imported_items import Arrival, Broken, Mark, NoteArrival, Skipped, stable_uuid
 from sources.importers.engine.importer import Importer, Limits, Progress, Sight
-from sources.importers.engine.times import written
 
 _SUFFIXES = (".md", ".markdown", ".mdown", ".mkd")
 _VAULT = ".obsidian"
@@ -162,7 +162,7 @@ def _written_at(archive: Archive, name: str, path: Path, vault: str | None, limi
         name=_readable(name).rpartition("/")[2],
         place=place,
         key=place or alone,
-        changed_at=UNSET if changed is None else written(changed),
+        changed_at=UNSET if changed is None else format_time(changed),
     )
 
 

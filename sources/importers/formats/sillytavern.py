@@ -11,6 +11,7 @@ from typing import IO, Any
 from msgspec import UNSET, Struct
 
 from config.errors import InvalidParams
+from config.times import format_time
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.engine.exports import counted
 from sources.importers.engine.files import plain_name
@@ -18,7 +19,7 @@ from sources.importers.engine.imported_items import Arrival, Broken, Mark, Skipp
 from sources.importers.engine.importer import Importer, Limits, Progress, Sight
 from sources.importers.engine.json_stream import decode, require_depth
 from sources.importers.engine.threads import LeftOut, arrivals_of, line_of, require_text
-from sources.importers.engine.times import moment_of, written
+from sources.importers.engine.times import moment_of
 
 _NAME = "sillytavern"
 _PROGRAM = "SillyTavern System"
@@ -223,11 +224,11 @@ def _moment(value: Any) -> str | None:
         if words and words[1].lower() in _MONTHS:
             hour = int(words[4]) % 12 + (12 if words[6].lower() == "p" else 0)
             month = _MONTHS.index(words[1].lower()) + 1
-            return written(datetime(int(words[3]), month, int(words[2]), hour, int(words[5]), tzinfo=UTC))
+            return format_time(datetime(int(words[3]), month, int(words[2]), hour, int(words[5]), tzinfo=UTC))
         if hours:
             *numbers, thousandths = (int(part or 0) for part in hours.groups())
             year, month, day, hour, minute, second = numbers
-            return written(datetime(year, month, day, hour, minute, second, thousandths * 1000, tzinfo=UTC))
+            return format_time(datetime(year, month, day, hour, minute, second, thousandths * 1000, tzinfo=UTC))
     except ValueError:
         return None
     return moment_of(value)

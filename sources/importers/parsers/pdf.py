@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from config.errors import InvalidParams
+from config.text import replace_unstorable
 from sources.importers.engine.importer import Limits
-from sources.importers.parsers.prose import Parsed, Prose, cleaned
+from sources.importers.parsers.prose import Parsed, Prose
 
 _DATE_DIGITS = 14
 # The longest works have some ten thousand; an empty page takes a few bytes and forty microseconds.
@@ -81,7 +82,7 @@ def _said(document: Any, key: str) -> str:
         value: str = document.get_metadata_value(key)
     except UnicodeDecodeError:
         return ""
-    return cleaned(" ".join(value.split()))[:1_000]
+    return replace_unstorable(" ".join(value.split()))[:1_000]
 
 
 def _iso(written: str) -> str:

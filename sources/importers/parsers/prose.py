@@ -1,15 +1,13 @@
 """The text of a document as it is put together, paragraph by paragraph, and what the document says of itself."""
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
 
 from config.errors import TooLarge
+from config.text import replace_unstorable
 
-# No database, JSON text or terminal can carry these; fonts of many a PDF lead to them.
-_UNKEEPABLE = re.compile("[\0\ud800-\udfff]")
 _BYTES_PER_CHAR = 4
 
 
@@ -72,16 +70,12 @@ class Prose:
 
     def finished(self) -> str:
         self.end_paragraph()
-        return cleaned("\n\n".join(self._paragraphs))
+        return replace_unstorable("\n\n".join(self._paragraphs))
 
     def _take(self, chars: int) -> None:
         self._left_chars -= chars
         if self._left_chars < 0:
             raise TooLarge("the text of the document", self._max_chars * _BYTES_PER_CHAR)
-
-
-def cleaned(text: str) -> str:
-    return _UNKEEPABLE.sub("\ufffd", text)
 
 
 def _squeezed(text: str) -> str:

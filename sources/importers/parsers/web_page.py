@@ -12,9 +12,10 @@ from typing import Any
 from lxml import etree
 
 from config.errors import InvalidParams
+from config.text import replace_unstorable
 from sources.importers.engine.files import decoded, read_bytes
 from sources.importers.engine.importer import Limits
-from sources.importers.parsers.prose import Parsed, Prose, cleaned
+from sources.importers.parsers.prose import Parsed, Prose
 
 _HIDDEN = frozenset(["script", "style", "template", "svg", "noscript", "iframe", "object", "select"])
 # Everything else is part of a line, what no list of ours knows too.
@@ -51,7 +52,7 @@ def parse_page(path: Path, limits: Limits) -> Parsed:
     page = read_page(page_text(read_bytes(path, limits.line_max_bytes)), Prose(limits.item_max_chars))
     return Parsed(
         text=page.prose.finished(),
-        title=cleaned(page.title),
+        title=replace_unstorable(page.title),
         author=page.said(_AUTHORS),
         created=page.said(_DATES),
         url=page.url if page.url.startswith(("https://", "http://")) else "",
@@ -105,7 +106,7 @@ class Page:
 
     def said(self, names: Sequence[str]) -> str:
         """The first of these that the page says of itself."""
-        return next((cleaned(self._said[name]) for name in names if self._said.get(name)), "")
+        return next((replace_unstorable(self._said[name]) for name in names if self._said.get(name)), "")
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
         self._depth += 1

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from server.compat.agentkit.chat.turns import Turn, TurnLimits, keepable, read_turn
+from config.text import replace_unstorable
+from server.compat.agentkit.chat.turns import Turn, TurnLimits, read_turn
 
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 _DONE = b"[DONE]"
@@ -165,12 +166,14 @@ def _objects(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def _name(value: Any) -> str | None:
-    return keepable(value)[:_NAME_MAX_CHARS] if isinstance(value, str) and value else None
+    return replace_unstorable(value)[:_NAME_MAX_CHARS] if isinstance(value, str) and value else None
 
 
 def _numbers(value: Any) -> dict[str, Any]:
     """Counts of tokens; of what stands deeper, nothing."""
     if not isinstance(value, dict):
         return {}
-    counts = ((keepable(str(name))[:_NAME_MAX_CHARS], count) for name, count in value.items() if type(count) is int)
+    counts = (
+        (replace_unstorable(str(name))[:_NAME_MAX_CHARS], count) for name, count in value.items() if type(count) is int
+    )
     return dict(list(counts)[:_NUMBERS_MAX])

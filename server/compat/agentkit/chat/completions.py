@@ -18,12 +18,14 @@ from auth.context import RequestContext
 from auth.principal import READ, WRITE
 from config.errors import FlorilegiumError, InvalidParams
 from config.settings import Settings
+from config.text import replace_unstorable
+from config.times import format_time
 from server.compat.agentkit.chat.completion_stream import Completion
 from server.compat.agentkit.chat.errors import CompletionRefusal, problem_body
 from server.compat.agentkit.chat.extractive import completion_body, completion_events, extractive_completion
 from server.compat.agentkit.chat.passages import EXTRACTIVE, Passages
 from server.compat.agentkit.chat.relay import Relay, RelayLimits, relayed_reply
-from server.compat.agentkit.chat.turns import Turn, TurnLimits, keepable, last_said, read_turns
+from server.compat.agentkit.chat.turns import Turn, TurnLimits, last_said, read_turns
 from server.compat.agentkit.chat.upstream import Upstream
 from server.compat.agentkit.chat.wording import citations
 from server.compat.agentkit.recorder import Recorder, Talk, find_conversation
@@ -240,14 +242,14 @@ def read_request(body: bytes, given: CompletionHeaders, limits: TurnLimits) -> A
         is_stream=request.get("stream") is True,
         name=_name(given, request.get("metadata")),
         idempotency_key=_printable(given.idempotency_key),
-        asked_at=datetime.now(UTC).isoformat(),
+        asked_at=format_time(datetime.now(UTC)),
     )
 
 
 def _name(given: CompletionHeaders, metadata: Any) -> str | None:
     told = metadata if isinstance(metadata, dict) else {}
     named = (given.conversation_id, given.session_id, told.get("conversation_id"), told.get("session_id"))
-    return next((keepable(name)[:_NAME_MAX_CHARS] for name in named if isinstance(name, str) and name), None)
+    return next((replace_unstorable(name)[:_NAME_MAX_CHARS] for name in named if isinstance(name, str) and name), None)
 
 
 def _printable(key: str | None) -> str | None:

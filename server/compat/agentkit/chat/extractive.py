@@ -6,16 +6,17 @@ from uuid import uuid4
 
 import msgspec
 
+from config.text import replace_unstorable
 from server.compat.agentkit.chat.completion_stream import Completion
 from server.compat.agentkit.chat.passages import EXTRACTIVE, Gathered
-from server.compat.agentkit.chat.turns import Turn, keepable
+from server.compat.agentkit.chat.turns import Turn
 from server.compat.agentkit.chat.wording import citations, extract
 
 _CHARS_PER_TOKEN = 4
 
 
 def extractive_completion(gathered: Gathered, question: str) -> Completion:
-    answer = keepable(extract(gathered.passages))
+    answer = replace_unstorable(extract(gathered.passages))
     return Completion(
         turn=Turn(role="assistant", content=answer),
         model=EXTRACTIVE,

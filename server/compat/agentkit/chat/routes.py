@@ -18,11 +18,12 @@ from auth.context import RequestContext
 from auth.principal import READ, WRITE
 from config.errors import Conflict, FlorilegiumError, InvalidParams, NotFound
 from config.settings import Settings
+from config.text import replace_unstorable
+from config.times import format_time
 from server.compat.agentkit.chat.completion_stream import Completion
 from server.compat.agentkit.chat.completions import CHAT_TOOLS, SEARCH_TOOL, passages_of, turn_deadline_ms, turn_limits
 from server.compat.agentkit.chat.extractive import extractive_completion
 from server.compat.agentkit.chat.passages import EXTRACTIVE, Gathered
-from server.compat.agentkit.chat.turns import keepable
 from server.compat.agentkit.chat.upstream import Upstream
 from server.compat.agentkit.chat.upstream_question import Question, ask_upstream
 from server.compat.agentkit.chat.wording import NO_READER, NO_WEB, TextFile, citations, passages_text, summary
@@ -115,7 +116,7 @@ class _Chat:
 
     async def answer(self, context: RequestContext, given: ChatRequest) -> ChatAnswer:
         context.principal.require_scope(READ)
-        checked, asked_at = _checked(given, self._settings), datetime.now(UTC).isoformat()
+        checked, asked_at = _checked(given, self._settings), format_time(datetime.now(UTC))
         # What a model is to read, an agent reads.
         reader = context if self._upstream is None else replace(context, is_agent=True)
         gathered = await self._passages.gather(reader, given.message, await self._conversation_id(context, given))
@@ -156,7 +157,7 @@ class _Chat:
 async def _append(chats: Chats, given: ChatRequest, drafts: Sequence[MessageDraft]) -> str:
     """To the conversation of the session, which its first message begins. Two first ones may come at once."""
     draft = ConversationDraft(
-        title=title_from(keepable(given.message)), namespace=given.namespace, session_id=given.session_id
+        title=title_from(replace_unstorable(given.message)), namespace=given.namespace, session_id=given.session_id
     )
     with suppress(NotFound):
         return await _continue(chats, given.session_id, drafts)
@@ -178,7 +179,7 @@ def _drafts(
     given = checked.given
     asked = MessageDraft(
         role="user",
-        content=keepable(given.message),
+        content=replace_unstorable(given.message),
         attachments=[_attachment(file, text) for file, text in zip(given.files, checked.files, strict=True)],
         metadata=_VIA,
         created_at=asked_at,
@@ -195,7 +196,7 @@ def _drafts(
 
 
 def _attachment(file: FormFile, text: TextFile) -> dict[str, Any]:
-    told = {"filename": text.name, "media_type": keepable(file.media_type), "size_bytes": len(file.content)}
+    told = {"filename": text.name, "media_type": replace_unstorable(file.media_type), "size_bytes": len(file.content)}
     return told | ({"is_shortened": True} if text.is_shortened else {})
 
 
@@ -262,7 +263,7 @@ def _earlier(number: int, turn: Any) -> Mapping[str, str]:
 
 
 def _text(file: FormFile, max_chars: int) -> TextFile:
-    name = keepable(file.filename)[:200]
+    name = replace_unstorable(file.filename)[:200]
     try:
         text = file.content.decode("utf-8-sig")
     except UnicodeDecodeError:

@@ -2,13 +2,13 @@
 the record, never refused. It judges nothing that an upstream will judge.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from config.text import replace_unstorable
 from sources.records import Message
 
 _ROLES = {
@@ -19,7 +19,6 @@ _ROLES = {
     "tool": "tool",
     "function": "tool",
 }
-_UNKEEPABLE = re.compile("[\x00\ud800-\udfff]")
 _PLACE_MAX_CHARS = 500
 
 
@@ -82,13 +81,13 @@ def read_turn(message: Mapping[str, Any], limits: TurnLimits) -> Turn | None:
     if role is None:
         return None
     said = text_of(message.get("content")) or _text(message.get("refusal"))
-    content = keepable(said)
+    content = replace_unstorable(said)
     return Turn(
         role=role,
         content=content[: limits.content_max_chars],
-        name=keepable(_text(message.get("name")))[:_PLACE_MAX_CHARS],
+        name=replace_unstorable(_text(message.get("name")))[:_PLACE_MAX_CHARS],
         calls=_calls(message, limits.metadata_max_bytes),
-        answers=keepable(_text(message.get("tool_call_id")))[:_PLACE_MAX_CHARS],
+        answers=replace_unstorable(_text(message.get("tool_call_id")))[:_PLACE_MAX_CHARS],
         attachments=_attachments(message.get("content")),
         is_shortened=len(content) > limits.content_max_chars,
     )
@@ -101,11 +100,6 @@ def text_of(content: Any) -> str:
     parts = content if isinstance(content, list) else []
     texts = [part.get("text") or part.get("refusal") for part in parts if isinstance(part, dict)]
     return "\n".join(text for text in texts if isinstance(text, str))
-
-
-def keepable(text: str) -> str:
-    """Without what no database can carry: NUL characters and halves of surrogate pairs."""
-    return _UNKEEPABLE.sub("\ufffd", text)
 
 
 def last_said(turns: Sequence[Turn], role: str) -> str:
@@ -139,7 +133,7 @@ def _calls(message: Mapping[str, Any], limit_bytes: int) -> tuple[Mapping[str, A
 def _named_only(call: Mapping[str, Any]) -> dict[str, Any]:
     function = call.get("function")
     name = _text(function.get("name")) if isinstance(function, dict) else ""
-    return {"id": keepable(_text(call.get("id")))[:100], "function": {"name": keepable(name)[:100]}}
+    return {"id": replace_unstorable(_text(call.get("id")))[:100], "function": {"name": replace_unstorable(name)[:100]}}
 
 
 def _attachments(content: Any) -> tuple[Mapping[str, Any], ...]:
@@ -152,9 +146,9 @@ def _attachments(content: Any) -> tuple[Mapping[str, Any], ...]:
 
 
 def _attachment(part: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    told: dict[str, Any] = {"type": keepable(kind)[:100]}
+    told: dict[str, Any] = {"type": replace_unstorable(kind)[:100]}
     held = part.get(kind)
     url = _text(held.get("url")) if isinstance(held, dict) else _text(held)
     if url.startswith("data:"):
-        return told | {"media_type": keepable(url[5:105].partition(";")[0]), "chars": len(url)}
-    return told | ({"url": keepable(url[:_PLACE_MAX_CHARS])} if url else {})
+        return told | {"media_type": replace_unstorable(url[5:105].partition(";")[0]), "chars": len(url)}
+    return told | ({"url": replace_unstorable(url[:_PLACE_MAX_CHARS])} if url else {})

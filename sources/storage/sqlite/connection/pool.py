@@ -11,6 +11,7 @@ from types import TracebackType
 
 from auth.context import RequestContext
 from config.errors import Unavailable
+from config.numbers import clamp
 from config.paths import DataRoot, UserId
 from config.settings import Settings
 from sources.storage.sqlite.collections.collection import Rules
@@ -135,4 +136,4 @@ def _affordable_users() -> int:
         soft = wanted
     if soft == resource.RLIM_INFINITY:
         return _OPEN_USERS
-    return max(1, min(_OPEN_USERS, (soft - _DESCRIPTORS_RESERVED) // _DESCRIPTORS_PER_USER))
+    return clamp((soft - _DESCRIPTORS_RESERVED) // _DESCRIPTORS_PER_USER, 1, _OPEN_USERS)

@@ -6,7 +6,6 @@ and halves of surrogate pairs.
 
 import re
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 from unicodedata import normalize
 
@@ -14,12 +13,14 @@ import msgspec
 from msgspec import Struct
 
 from config.errors import InvalidParams
+from config.numbers import clamp
 from config.settings import Settings
+from config.text import UNSTORABLE
+from config.times import format_time, format_timestamp, parse_time
 
 SqlValue = str | int | float | None
 Cleaner = Callable[["Limits", str, Any], SqlValue]
 
-_UNKEEPABLE = re.compile("[\x00\ud800-\udfff]")
 _INTEGER_END = 1 << 63
 COUNT_MAX = 1 << 62
 _UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}\Z")
@@ -86,15 +87,13 @@ def uuid(_limits: Limits, field: str, value: Any) -> str:
 def time(_limits: Limits, field: str, value: Any) -> str:
     """Any ISO 8601 time, in the one form that sorts as text; without a zone it is UTC."""
     try:
-        moment = datetime.fromisoformat(value)
-        moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+        return format_time(parse_time(value))
     except (TypeError, ValueError, OverflowError):
         raise refusal(field, _shown(value), "a time such as 2026-11-15T08:30:00Z") from None
-    return _written(moment)
 
 
 def time_of(clock_s: float) -> str:
-    return _written(datetime.fromtimestamp(clock_s, UTC))
+    return format_timestamp(clock_s)
 
 
 def json(limits: Limits, field: str, value: Any) -> str:
@@ -131,12 +130,12 @@ def is_storable(value: str | int) -> bool:
     """Whether a row could hold this value; what no row can hold, none has, and SQLite need not be asked."""
     if isinstance(value, int):
         return abs(value) < _INTEGER_END
-    return not _UNKEEPABLE.search(value)
+    return not UNSTORABLE.search(value)
 
 
 def count(value: int) -> int:
     """A number of rows or characters to take or to skip, within what SQLite can count."""
-    return min(max(value, 0), COUNT_MAX)
+    return clamp(value, 0, COUNT_MAX)
 
 
 def fold_tag(tag: str) -> str:
@@ -156,14 +155,10 @@ def _keepable(field: str, value: str) -> str:
     # Most texts are ASCII, which Python knows without looking at them.
     if value.isascii() and "\0" not in value:
         return value
-    found = _UNKEEPABLE.search(value)
+    found = UNSTORABLE.search(value)
     if found:
         raise refusal(field, f"U+{ord(found[0]):04X} at character {found.start()}", "text without NUL and surrogates")
     return value
-
-
-def _written(moment: datetime) -> str:
-    return moment.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
 def _shown(value: Any) -> str:

@@ -1,0 +1,33 @@
+"""Times as text. The stored form is UTC with milliseconds, `2026-11-15T08:30:00.000Z`, and sorts as text."""
+
+from datetime import UTC, datetime
+
+
+def as_utc(time: datetime) -> datetime:
+    """Converts to UTC; a time without an offset is taken as UTC."""
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+
+
+def format_time(time: datetime) -> str:
+    """Returns the stored form, `2026-11-15T08:30:00.000Z`; a time without an offset is taken as UTC."""
+    return as_utc(time).replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+
+
+def format_timestamp(seconds: float) -> str:
+    """Returns the stored form of seconds since 1970."""
+    return format_time(datetime.fromtimestamp(seconds, UTC))
+
+
+def format_time_seconds(seconds: float) -> str:
+    """Returns seconds since 1970 without fractions, `2026-11-15T08:30:00Z`."""
+    return datetime.fromtimestamp(int(seconds), UTC).replace(tzinfo=None).isoformat() + "Z"
+
+
+def format_time_microseconds(time: datetime) -> str:
+    """Returns the form of AgentKit and AgentChatBus, `2026-11-15T08:30:00.000000+00:00`."""
+    return as_utc(time).isoformat(timespec="microseconds")
+
+
+def parse_time(text: str) -> datetime:
+    """Parses an ISO 8601 time; without an offset it is taken as UTC. Raises ValueError or OverflowError."""
+    return as_utc(datetime.fromisoformat(text))

@@ -13,7 +13,7 @@ from sources.preferences import preferences_of
 from sources.reading.documents import Document, document_of, read_document
 from sources.reading.responses import meta_of
 from sources.reading.retrieval import make_plan
-from sources.records import Character, Hit, Page
+from sources.records import Character, Hit, ListPage
 from sources.search.arguments import (
     Narrowing,
     Question,
@@ -113,7 +113,7 @@ class CharactersSource(LibrarySource):
         meta = meta_of(self.name, character, character.id, character.name, cost_tokens)
         return read_document(document, meta, plan, reading, self._settings)
 
-    async def entries(self, context: RequestContext, library: Library, limit: int, offset: int) -> Page[Entry]:
+    async def entries(self, context: RequestContext, library: Library, limit: int, offset: int) -> ListPage[Entry]:
         return entry_page(self.name, await library.characters.list(limit, offset), lambda character: character.name)
 
 

@@ -16,7 +16,7 @@ from sources.reading.cursors import Position, read_cursor
 from sources.reading.documents import Anchored, read_snippet
 from sources.reading.responses import compose, content_room, meta_of
 from sources.reading.retrieval import Passage, Plan, Room, make_plan, take_around, take_forward
-from sources.records import Conversation, Hit, Message, Page
+from sources.records import Conversation, Hit, ListPage, Message
 from sources.search.arguments import (
     Narrowing,
     Question,
@@ -101,7 +101,7 @@ class ChatsSource(LibrarySource):
     async def _run_get(self, context: RequestContext, library: Library, asked: ChatsGet) -> GetResponse:
         return await self._read(context, library, asked.conversation_id, asked, asked.page, asked.page_size)
 
-    async def entries(self, context: RequestContext, library: Library, limit: int, offset: int) -> Page[Entry]:
+    async def entries(self, context: RequestContext, library: Library, limit: int, offset: int) -> ListPage[Entry]:
         return entry_page(self.name, await library.chats.list(limit, offset), lambda chat: chat.title)
 
     async def _read(
@@ -233,7 +233,7 @@ def _compose_run(
 
 
 def _passage(message: Message) -> Passage:
-    text = f"{message.sender or message.role}{message.beside}: {message.content}"
+    text = f"{message.sender or message.role}{message.branch_label}: {message.content}"
     return Passage(message.position, text, None, _about(message))
 
 

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType
 
-from sources.records import Chunk, Origin, PromptArgument, Segment
+from sources.records import MediaChunk, Origin, SavedPromptArgument, Segment
 
 
-class Kept(Struct, frozen=True, kw_only=True):
+class Bookkeeping(Struct, frozen=True, kw_only=True):
     """What an export of ours tells of an item beside what is in it. It counts when the item is created, and where it is
     of a higher version than what is here. `arrived` is that of the row."""
 
@@ -28,7 +28,7 @@ class NoteDraft(Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, Any] | UnsetType = UNSET
     uuid: str | UnsetType = UNSET
     created_at: str | UnsetType = UNSET
-    kept: Kept | UnsetType = UNSET
+    bookkeeping: Bookkeeping | UnsetType = UNSET
 
 
 class ConversationDraft(Struct, frozen=True, kw_only=True):
@@ -46,7 +46,7 @@ class ConversationDraft(Struct, frozen=True, kw_only=True):
     uuid: str | UnsetType = UNSET
     created_at: str | UnsetType = UNSET
     last_modified: str | UnsetType = UNSET
-    kept: Kept | UnsetType = UNSET
+    bookkeeping: Bookkeeping | UnsetType = UNSET
 
 
 class MessageDraft(Struct, frozen=True, kw_only=True):
@@ -62,7 +62,7 @@ class MessageDraft(Struct, frozen=True, kw_only=True):
     is_canonical: bool | UnsetType = UNSET
     uuid: str | UnsetType = UNSET
     created_at: str | UnsetType = UNSET
-    kept: Kept | UnsetType = UNSET
+    bookkeeping: Bookkeeping | UnsetType = UNSET
 
 
 class CharacterDraft(Struct, frozen=True, kw_only=True):
@@ -85,7 +85,7 @@ class CharacterDraft(Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, Any] | UnsetType = UNSET
     uuid: str | UnsetType = UNSET
     created_at: str | UnsetType = UNSET
-    kept: Kept | UnsetType = UNSET
+    bookkeeping: Bookkeeping | UnsetType = UNSET
 
 
 class PromptDraft(Struct, frozen=True, kw_only=True):
@@ -94,12 +94,12 @@ class PromptDraft(Struct, frozen=True, kw_only=True):
     details: str | UnsetType = UNSET
     system_prompt: str | UnsetType = UNSET
     user_prompt: str | UnsetType = UNSET
-    arguments: Sequence[PromptArgument] | UnsetType = UNSET
+    arguments: Sequence[SavedPromptArgument] | UnsetType = UNSET
     tags: Sequence[str] | UnsetType = UNSET
     metadata: Mapping[str, Any] | UnsetType = UNSET
     uuid: str | UnsetType = UNSET
     created_at: str | UnsetType = UNSET
-    kept: Kept | UnsetType = UNSET
+    bookkeeping: Bookkeeping | UnsetType = UNSET
 
 
 class MediaDraft(Struct, frozen=True, kw_only=True):
@@ -111,13 +111,13 @@ class MediaDraft(Struct, frozen=True, kw_only=True):
     url: str | UnsetType = UNSET
     author: str | UnsetType = UNSET
     content: str | UnsetType = UNSET
-    chunks: Sequence[Chunk] | UnsetType = UNSET
+    chunks: Sequence[MediaChunk] | UnsetType = UNSET
     segments: Sequence[Segment] | UnsetType = UNSET
     tags: Sequence[str] | UnsetType = UNSET
     metadata: Mapping[str, Any] | UnsetType = UNSET
     uuid: str | UnsetType = UNSET
     created_at: str | UnsetType = UNSET
-    kept: Kept | UnsetType = UNSET
+    bookkeeping: Bookkeeping | UnsetType = UNSET
 
 
 class ObservationDraft(Struct, frozen=True, kw_only=True):
@@ -141,10 +141,10 @@ class ObservationDraft(Struct, frozen=True, kw_only=True):
     metadata: Mapping[str, Any] | UnsetType = UNSET
     uuid: str | UnsetType = UNSET
     created_at: str | UnsetType = UNSET
-    kept: Kept | UnsetType = UNSET
+    bookkeeping: Bookkeeping | UnsetType = UNSET
 
 
-Outcome = Literal["new", "updated", "unchanged", "deleted", "refused"]
+UpsertOutcome = Literal["new", "updated", "unchanged", "deleted", "refused"]
 
 
 class UpsertResult(Struct, frozen=True):
@@ -152,11 +152,11 @@ class UpsertResult(Struct, frozen=True):
     was done with the item here since; "deleted" where the item was deleted here, and stays so; "refused" with the
     `problem`, in a sentence."""
 
-    outcome: Outcome
+    outcome: UpsertOutcome
     problem: str = ""
 
 
-class Thread(Struct, frozen=True):
+class ThreadDraft(Struct, frozen=True):
     """A conversation from elsewhere, with all its messages or those that follow the ones that came before."""
 
     draft: ConversationDraft

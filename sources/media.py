@@ -18,7 +18,7 @@ from sources.reading.cursors import START, Position, read_cursor, write_cursor
 from sources.reading.documents import Anchored, chunk_passages, passage_at, read_on, read_passages, read_snippet
 from sources.reading.responses import content_room, meta_of
 from sources.reading.retrieval import Passage, Plan, make_plan
-from sources.records import Chunk, Hit, MediaItem, Page, Segment
+from sources.records import Hit, ListPage, MediaChunk, MediaItem, Segment
 from sources.search.arguments import (
     Narrowing,
     Question,
@@ -172,7 +172,7 @@ class MediaSource(LibrarySource):
 
     async def _anchor(
         self, library: Library, item: MediaItem, loc: Loc | None, query: str | None, highlighter: Highlighter
-    ) -> tuple[Chunk, Anchored]:
+    ) -> tuple[MediaChunk, Anchored]:
         """The chunk to read, and the character in the item's text to read it for."""
         if loc is not None and (chunk := await _chunk_of(library, item, loc)) is not None:
             offset = loc.approx_offset if loc.approx_offset is not None else chunk.start
@@ -181,7 +181,7 @@ class MediaSource(LibrarySource):
             return found, Anchored(found.start + (locate(highlighter, found.text) or 0), "query")
         return await _chunk_number(library, item, 0), Anchored(0, "beginning")
 
-    async def _best_chunk(self, library: Library, item: MediaItem, query: str) -> Chunk | None:
+    async def _best_chunk(self, library: Library, item: MediaItem, query: str) -> MediaChunk | None:
         parsed = read_query(query, self._settings)
         if parsed.expression is None:
             return None
@@ -218,7 +218,7 @@ class MediaSource(LibrarySource):
                 return page
             room = max(_TRANSCRIPT_MIN_CHARS, int(room * min(0.97, budget / weight)))
 
-    async def entries(self, context: RequestContext, library: Library, limit: int, offset: int) -> Page[Entry]:
+    async def entries(self, context: RequestContext, library: Library, limit: int, offset: int) -> ListPage[Entry]:
         return entry_page(self.name, await library.media.list(limit, offset), lambda item: item.title)
 
 
@@ -244,7 +244,7 @@ async def _read_fresh_chunks(
     return read_passages(passages, passage_at(passages, at.offset), item.length_chars, meta, plan, at)
 
 
-async def _chunk_of(library: Library, item: MediaItem, loc: Loc) -> Chunk | None:
+async def _chunk_of(library: Library, item: MediaItem, loc: Loc) -> MediaChunk | None:
     """The chunk that a loc means: by uuid, index, offset or time, whichever it names first."""
     if loc.chunk_uuid is not None:
         return await library.media.chunk_by_uuid(item.id, loc.chunk_uuid)
@@ -256,14 +256,14 @@ async def _chunk_of(library: Library, item: MediaItem, loc: Loc) -> Chunk | None
     return await _chunk_at_time(library, item, milliseconds) if milliseconds is not None else None
 
 
-async def _chunk_number(library: Library, item: MediaItem, index: int) -> Chunk:
+async def _chunk_number(library: Library, item: MediaItem, index: int) -> MediaChunk:
     found = await library.media.chunks(item.id, index, 1) if index >= 0 else ()
     if not found:
         raise InvalidParams(f"loc.chunk_index: got {index}, expected 0 to {item.chunk_count - 1}")
     return found[0]
 
 
-async def _chunk_at_time(library: Library, item: MediaItem, milliseconds: int) -> Chunk:
+async def _chunk_at_time(library: Library, item: MediaItem, milliseconds: int) -> MediaChunk:
     """The last chunk that begins by then. Chunks of a transcript are in the order of their times, so a dozen looks
     find one among thousands."""
     if not item.has_transcript:
@@ -276,7 +276,7 @@ async def _chunk_at_time(library: Library, item: MediaItem, milliseconds: int) -
     return await _chunk_number(library, item, low)
 
 
-def _passage(chunk: Chunk) -> Passage:
+def _passage(chunk: MediaChunk) -> Passage:
     """An importer's chunk need not be a piece of the text; then it stands alone."""
     about: dict[str, Any] = {"chunk_index": chunk.index}
     if chunk.start_ms is not None:

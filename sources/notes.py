@@ -11,7 +11,7 @@ from sources.preferences import preferences_of
 from sources.reading.documents import Document, read_document
 from sources.reading.responses import meta_of
 from sources.reading.retrieval import make_plan
-from sources.records import Hit, Page
+from sources.records import Hit, ListPage
 from sources.search.arguments import (
     Narrowing,
     Question,
@@ -67,7 +67,7 @@ class NotesSource(LibrarySource):
         meta = meta_of(self.name, note, note.id, note.title, plan.scale.estimate_tokens(note.content))
         return read_document(Document(note.content), meta, plan, reading, self._settings)
 
-    async def entries(self, context: RequestContext, library: Library, limit: int, offset: int) -> Page[Entry]:
+    async def entries(self, context: RequestContext, library: Library, limit: int, offset: int) -> ListPage[Entry]:
         return entry_page(self.name, await library.notes.list(limit, offset), lambda note: note.title)
 
 

@@ -12,7 +12,7 @@ from sources.preferences import preferences_of
 from sources.reading.documents import Document, document_of, read_document
 from sources.reading.responses import meta_of
 from sources.reading.retrieval import make_plan
-from sources.records import Hit, Page, Prompt
+from sources.records import Hit, ListPage, SavedPrompt
 from sources.search.arguments import (
     Narrowing,
     Question,
@@ -70,11 +70,11 @@ class PromptsSource(LibrarySource):
         meta = meta_of(self.name, prompt, prompt.id, prompt.name, plan.scale.estimate_tokens(document.text))
         return read_document(document, meta, plan, reading, self._settings)
 
-    async def entries(self, context: RequestContext, library: Library, limit: int, offset: int) -> Page[Entry]:
+    async def entries(self, context: RequestContext, library: Library, limit: int, offset: int) -> ListPage[Entry]:
         return entry_page(self.name, await library.prompts.list(limit, offset), lambda prompt: prompt.name)
 
 
-async def find_prompt(library: Library, identity: str | int) -> Prompt:
+async def find_prompt(library: Library, identity: str | int) -> SavedPrompt:
     """By its number, or by its name, which may be a number too."""
     number = number_of(identity)
     if number is not None:
@@ -86,7 +86,7 @@ async def find_prompt(library: Library, identity: str | int) -> Prompt:
     return await library.prompts.get_by_name(str(identity))
 
 
-def prompt_document(prompt: Prompt) -> Document:
+def prompt_document(prompt: SavedPrompt) -> Document:
     fields = (
         ("details", prompt.details),
         ("system_prompt", prompt.system_prompt),

@@ -15,7 +15,7 @@ Origin = Literal["client", "derived", "imported"]
 T = TypeVar("T")
 
 
-class Row(Struct, frozen=True, kw_only=True):
+class Record(Struct, frozen=True, kw_only=True):
     """What every row has. `version` rises with each change; a deleted row is hidden everywhere until it is purged.
     `arrived` is of what came from elsewhere: by it the same is known when it comes again."""
 
@@ -30,7 +30,7 @@ class Row(Struct, frozen=True, kw_only=True):
     arrived: str | None = None
 
 
-class Note(Row, frozen=True, kw_only=True):
+class Note(Record, frozen=True, kw_only=True):
     title: str
     content: str
 
@@ -39,7 +39,7 @@ class Note(Row, frozen=True, kw_only=True):
         return self.uuid
 
 
-class Conversation(Row, frozen=True, kw_only=True):
+class Conversation(Record, frozen=True, kw_only=True):
     title: str
     namespace: str
     session_id: str
@@ -53,10 +53,10 @@ class Conversation(Row, frozen=True, kw_only=True):
 
 # What stands after the speaker of a message that is on no path, wherever a conversation is read as text: an answer that
 # was regenerated, what was said before an edit, a task that ran beside a session.
-BESIDE_THE_PATH = " (beside the path)"
+ALTERNATE_BRANCH_LABEL = " (alternate branch)"
 
 
-class Message(Row, frozen=True, kw_only=True):
+class Message(Record, frozen=True, kw_only=True):
     """`position` counts from 0 in its conversation, `number` from 1 in the whole library: it rises with every message
     that is written, and none is given twice. `is_canonical` marks the branch a reader follows."""
 
@@ -82,9 +82,9 @@ class Message(Row, frozen=True, kw_only=True):
         return bool(self.metadata) and is_human_only(self.metadata)
 
     @property
-    def beside(self) -> str:
+    def branch_label(self) -> str:
         """The words for a message that is not on the path; nothing for one that is."""
-        return "" if self.is_canonical else BESIDE_THE_PATH
+        return "" if self.is_canonical else ALTERNATE_BRANCH_LABEL
 
 
 class Namespace(Struct, frozen=True):
@@ -94,18 +94,18 @@ class Namespace(Struct, frozen=True):
     conversations: int
 
 
-class FoundMessage(Struct, frozen=True, kw_only=True):
+class MessageHit(Struct, frozen=True, kw_only=True):
     """A message, with the title of the conversation it stands in."""
 
     message: Message
     title: str
 
 
-class FoundMessages(Struct, frozen=True):
+class MessageHits(Struct, frozen=True):
     """`is_complete` is false where older messages were not looked at: no more of them in the time there was, or their
     index is still being made. What is given is right all the same, and is the newest."""
 
-    hits: tuple[FoundMessage, ...]
+    hits: tuple[MessageHit, ...]
     is_complete: bool
 
 
@@ -119,7 +119,7 @@ class ExactHit(Struct, frozen=True, kw_only=True):
     rank: float
 
 
-class ExactFound(Struct, frozen=True, kw_only=True):
+class ExactHits(Struct, frozen=True, kw_only=True):
     """Best first; newest first, and no rank is known, where so many messages match that they were not ranked.
 
     `read_as` is set where the expression was not one, and says what was searched for instead; `is_complete` is false as
@@ -132,7 +132,7 @@ class ExactFound(Struct, frozen=True, kw_only=True):
     is_complete: bool = True
 
 
-class Observation(Row, frozen=True, kw_only=True):
+class Observation(Record, frozen=True, kw_only=True):
     """What was learned in a session: short statements with their evidence. `conversation_id`, `line_start` and
     `line_end` (from 1, both included) say where it was read, if it was."""
 
@@ -156,7 +156,7 @@ class Observation(Row, frozen=True, kw_only=True):
         return self.uuid
 
 
-class Character(Row, frozen=True, kw_only=True):
+class Character(Record, frozen=True, kw_only=True):
     """All fields of a character card, version 3; `card` keeps what has no column, unknown fields too."""
 
     id: int
@@ -177,13 +177,13 @@ class Character(Row, frozen=True, kw_only=True):
     card: Mapping[str, Any] = {}
 
 
-class PromptArgument(Struct, frozen=True, kw_only=True):
+class SavedPromptArgument(Struct, frozen=True, kw_only=True):
     name: str
     description: str = ""
     required: bool = False
 
 
-class Prompt(Row, frozen=True, kw_only=True):
+class SavedPrompt(Record, frozen=True, kw_only=True):
     """`tags` are its keywords."""
 
     id: int
@@ -192,10 +192,10 @@ class Prompt(Row, frozen=True, kw_only=True):
     details: str = ""
     system_prompt: str = ""
     user_prompt: str = ""
-    arguments: tuple[PromptArgument, ...] = ()
+    arguments: tuple[SavedPromptArgument, ...] = ()
 
 
-class MediaItem(Row, frozen=True, kw_only=True):
+class MediaItem(Record, frozen=True, kw_only=True):
     """Without its text, which may be megabytes; `length_chars` tells how much there is."""
 
     id: int
@@ -208,7 +208,7 @@ class MediaItem(Row, frozen=True, kw_only=True):
     has_transcript: bool = False
 
 
-class Chunk(Struct, frozen=True, kw_only=True):
+class MediaChunk(Struct, frozen=True, kw_only=True):
     """A passage of a media item: characters `start` to `end` of its text; times where it was spoken."""
 
     index: int
@@ -242,7 +242,6 @@ class Hit(Struct, frozen=True, kw_only=True):
     title: str
     text: str
     score: float
-    holds_all_terms: bool
     created_at: str
     last_modified: str
     version: int
@@ -265,7 +264,7 @@ class Hit(Struct, frozen=True, kw_only=True):
     bm25: float | None = None
 
 
-class Found(Struct, frozen=True):
+class HitPage(Struct, frozen=True):
     """A page of hits. `total` is exact or absent, never a guess."""
 
     hits: tuple[Hit, ...]
@@ -273,7 +272,7 @@ class Found(Struct, frozen=True):
     total: int | None
 
 
-class Page(Struct, Generic[T], frozen=True):
+class ListPage(Struct, Generic[T], frozen=True):
     rows: tuple[T, ...]
     total: int
 

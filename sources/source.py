@@ -15,7 +15,7 @@ from auth.context import RequestContext
 from config.errors import InvalidParams
 from sources.items import GetResponse, Loc, ResultItem, RetrievalOptions, SearchResponse, short_title, uri_of
 from sources.query import Term
-from sources.records import Page
+from sources.records import ListPage
 from sources.storage.contract import Library
 
 
@@ -65,12 +65,12 @@ T = TypeVar("T", bound=Listed)
 _DIGITS_MAX = 19
 
 
-def entry_page(source: str, page: Page[T], title: Callable[[T], str]) -> Page[Entry]:
+def entry_page(source: str, page: ListPage[T], title: Callable[[T], str]) -> ListPage[Entry]:
     entries = (
         Entry(id=row.id, uri=uri_of(source, row.id), title=short_title(title(row)), last_modified=row.last_modified)
         for row in page.rows
     )
-    return Page(tuple(entries), page.total)
+    return ListPage(tuple(entries), page.total)
 
 
 def number_of(identity: str | int) -> int | None:
@@ -188,6 +188,6 @@ class Source(Protocol):
         """One item, as much of it as `reading` asks for. Raises NotFound for what is absent or another's."""
         ...
 
-    async def entries(self, context: RequestContext, library: Library, limit: int, offset: int) -> Page[Entry]:
+    async def entries(self, context: RequestContext, library: Library, limit: int, offset: int) -> ListPage[Entry]:
         """The caller's items, newest first, for lists."""
         ...

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from server.tools.compact import Permalinks, title_of
 from sources.items import GetResponse, ResultItem
-from sources.records import BESIDE_THE_PATH
+from sources.records import ALTERNATE_BRANCH_LABEL
 
 STYLE_PATH = "/static/page.css"
 # Content comes from anywhere. If escaping ever failed, nothing of it could run, load or be sent elsewhere.
@@ -98,7 +98,7 @@ def _label_of(told: Attachment) -> str:
 
 def _speaker(told: Attachment) -> str:
     speaker = str(told.get("sender") or told.get("role") or told.get("speaker") or "")
-    return speaker if told.get("is_canonical", True) else f"{speaker}{BESIDE_THE_PATH}"
+    return speaker if told.get("is_canonical", True) else f"{speaker}{ALTERNATE_BRANCH_LABEL}"
 
 
 def _without_sender(text: str, told: Attachment) -> str:

@@ -13,8 +13,7 @@ from auth.principal import READ
 from config.errors import InvalidParams, NotFound
 from server.protocol.call import Call
 from server.protocol.catalog import Completer, Prompt, PromptArgument, PromptResult
-from sources.records import Character, Page
-from sources.records import Prompt as StoredPrompt
+from sources.records import Character, ListPage, SavedPrompt
 from sources.storage.contract import Libraries, Library
 from sources.text.templates import arguments_of, fill, joined
 
@@ -32,7 +31,7 @@ class Shelf(Protocol[R_co]):
     """A collection whose items have numbers."""
 
     async def get(self, number: int, /) -> R_co: ...
-    async def list(self, limit: int, offset: int) -> "Page[Any]": ...
+    async def list(self, limit: int, offset: int) -> "ListPage[Any]": ...
 
 
 class OwnPrompts(Generic[R]):
@@ -68,7 +67,7 @@ class OwnPrompts(Generic[R]):
             return None
 
 
-def saved_prompts(libraries: Libraries, max_chars: int) -> OwnPrompts[StoredPrompt]:
+def saved_prompts(libraries: Libraries, max_chars: int) -> OwnPrompts[SavedPrompt]:
     return OwnPrompts("prompt", libraries, lambda library: library.prompts, lambda row: saved_prompt(row, max_chars))
 
 
@@ -78,7 +77,7 @@ def characters(libraries: Libraries, max_chars: int) -> OwnPrompts[Character]:
     )
 
 
-def saved_prompt(stored: StoredPrompt, max_chars: int) -> Prompt:
+def saved_prompt(stored: SavedPrompt, max_chars: int) -> Prompt:
     """Its system part, then its user part, with the arguments it declares or its placeholders name."""
 
     async def get(call: Call, given: Mapping[str, str]) -> PromptResult:

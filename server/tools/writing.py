@@ -16,7 +16,7 @@ from server.protocol.catalog import Catalog, Hints, Tool
 from server.protocol.changes import Change
 from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
 from sources.items import uri_of
-from sources.records import Character, Conversation, MediaItem, Message, Note, Prompt, PromptArgument, Role
+from sources.records import Character, Conversation, MediaItem, Message, Note, Role, SavedPrompt, SavedPromptArgument
 from sources.storage.contract import Libraries, Library
 
 # Repeated without a key, it would add another one.
@@ -85,7 +85,7 @@ class PromptsSave(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     user_prompt: Annotated[str | None, Meta(description="{{argument}} stands for what is filled in.")] = None
     details: Annotated[str | None, Meta(description="What it is for.")] = None
     author: Annotated[str | None, Meta(description="Who wrote it.")] = None
-    arguments: Annotated[tuple[PromptArgument, ...] | None, Meta(description="To be filled in.")] = None
+    arguments: Annotated[tuple[SavedPromptArgument, ...] | None, Meta(description="To be filled in.")] = None
     tags: _NewTags = None
     expected_version: Annotated[int | None, Meta(description="The version you have read; 0 if it must be new.")] = None
     idempotency_key: _Key = None
@@ -256,7 +256,7 @@ async def _add_text(library: Library, asked: MediaAddText, _settings: Settings) 
 # -- tags --------------------------------------------------------------------------------------------------------------
 
 
-_Item = Note | MediaItem | Conversation | Character | Prompt
+_Item = Note | MediaItem | Conversation | Character | SavedPrompt
 
 
 class _Tagged(Struct, frozen=True):
@@ -328,7 +328,7 @@ def _written(source: str, item: _Item) -> Written:
     return Written(
         uri=uri_of(source, item.id),
         id=item.id,
-        title=item.name if isinstance(item, Character | Prompt) else item.title,
+        title=item.name if isinstance(item, Character | SavedPrompt) else item.title,
         version=item.version,
         tags=item.tags,
         last_modified=item.last_modified,

@@ -10,7 +10,7 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
-from sources.records import PromptArgument, Segment
+from sources.records import SavedPromptArgument, Segment
 
 _FOLDER = Path(__file__).parent
 _LINE = re.compile(r"(\d\d):(\d\d) ([^:]+): (.+)")
@@ -109,7 +109,7 @@ class Prompt(_Told, frozen=True, kw_only=True):
     details: str
     system: str
     user: str
-    arguments: tuple[PromptArgument, ...]
+    arguments: tuple[SavedPromptArgument, ...]
 
 
 class Collection(Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from config.errors import Conflict
 from config.times import format_time
 from sources.demo.collection import Character, Chat, Collection, Media, Note, Prompt, read_collection
 from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
-from sources.records import Chunk
+from sources.records import MediaChunk
 from sources.storage.contract import Library
 
 _ASSISTANT = "Assistant"
@@ -90,13 +90,13 @@ def _media(told: Media) -> MediaDraft:
     )
 
 
-def _chunks(told: Media) -> Iterator[Chunk]:
+def _chunks(told: Media) -> Iterator[MediaChunk]:
     """The passages of a transcript where they stand in its text, which is its lines one below the other."""
     start = 0
     for index, lines in enumerate(told.passages):
         text = "\n".join(line.text for line in lines)
         speakers = {line.speaker for line in lines}
-        yield Chunk(
+        yield MediaChunk(
             index=index,
             uuid=demo_uuid("media", f"{told.key}/{index}"),
             text=text,

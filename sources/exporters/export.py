@@ -16,10 +16,10 @@ import msgspec
 from config.errors import Conflict, NotFound, StorageError
 from sources.exporters import lines, pages
 from sources.exporters.lines import FILES, FORMAT, FORMAT_VERSION, MANIFEST, Line, Manifest
-from sources.records import Conversation, MediaItem, Row
+from sources.records import Conversation, MediaItem, Record
 from sources.storage.contract import Library
 
-R = TypeVar("R", bound=Row)
+R = TypeVar("R", bound=Record)
 
 # Rows held in memory at once.
 _PAGE_ROWS = 50

@@ -12,9 +12,9 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from sources.drafts import (
+    Bookkeeping,
     CharacterDraft,
     ConversationDraft,
-    Kept,
     MediaDraft,
     MessageDraft,
     NoteDraft,
@@ -23,16 +23,16 @@ from sources.drafts import (
 )
 from sources.records import (
     Character,
-    Chunk,
     Conversation,
+    MediaChunk,
     MediaItem,
     Message,
     Note,
     Observation,
     Origin,
-    Prompt,
-    PromptArgument,
-    Row,
+    Record,
+    SavedPrompt,
+    SavedPromptArgument,
     Segment,
 )
 
@@ -58,9 +58,11 @@ class Line(Struct, frozen=True, kw_only=True, tag_field="kind"):
     arrived: str | UnsetType = UNSET
 
     @property
-    def kept(self) -> Kept:
+    def bookkeeping(self) -> Bookkeeping:
         arrived = None if self.arrived is UNSET else self.arrived
-        return Kept(version=self.version, last_modified=self.last_modified, client_id=self.client_id, arrived=arrived)
+        return Bookkeeping(
+            version=self.version, last_modified=self.last_modified, client_id=self.client_id, arrived=arrived
+        )
 
 
 class NoteLine(Line, frozen=True, kw_only=True, tag="note"):
@@ -112,7 +114,7 @@ class PromptLine(Line, frozen=True, kw_only=True, tag="prompt"):
     details: str
     system_prompt: str
     user_prompt: str
-    arguments: tuple[PromptArgument, ...]
+    arguments: tuple[SavedPromptArgument, ...]
 
 
 class ChunkPart(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -194,7 +196,7 @@ def character_line(character: Character) -> CharacterLine:
     return _line(CharacterLine, character)
 
 
-def prompt_line(prompt: Prompt) -> PromptLine:
+def prompt_line(prompt: SavedPrompt) -> PromptLine:
     return _line(PromptLine, prompt)
 
 
@@ -202,7 +204,7 @@ def observation_line(observation: Observation) -> ObservationLine:
     return _line(ObservationLine, observation)
 
 
-def media_line(item: MediaItem, content: str, segments: Sequence[Segment], chunks: Sequence[Chunk]) -> MediaLine:
+def media_line(item: MediaItem, content: str, segments: Sequence[Segment], chunks: Sequence[MediaChunk]) -> MediaLine:
     return _line(
         MediaLine,
         item,
@@ -212,13 +214,13 @@ def media_line(item: MediaItem, content: str, segments: Sequence[Segment], chunk
     )
 
 
-def _line(kind: type[L], row: Row, **given: Any) -> L:
+def _line(kind: type[L], row: Record, **given: Any) -> L:
     given |= {"arrived": row.arrived or UNSET}
     names = (name for name in kind.__struct_fields__ if name not in given)
     return kind(**{name: getattr(row, name) for name in names}, **given)
 
 
-def _part(chunk: Chunk, content: str) -> ChunkPart:
+def _part(chunk: MediaChunk, content: str) -> ChunkPart:
     return ChunkPart(
         uuid=chunk.uuid,
         start=chunk.start,
@@ -238,7 +240,7 @@ def note_draft(line: NoteLine) -> NoteDraft:
 
 
 def conversation_draft(line: ConversationLine) -> ConversationDraft:
-    """When it was last changed is among what is kept."""
+    """`last_modified` is part of the bookkeeping."""
     character: dict[str, Any] = {"character": UNSET, "character_id": None} if line.character is None else {}
     return _draft(ConversationDraft, line, **character, last_modified=UNSET)
 
@@ -272,8 +274,8 @@ def _draft(kind: type[D], line: Line, **given: Any) -> D:
     return kind(**{name: getattr(line, name) for name in names if hasattr(line, name)}, **given)
 
 
-def _chunk(number: int, part: ChunkPart, content: str) -> Chunk:
-    return Chunk(
+def _chunk(number: int, part: ChunkPart, content: str) -> MediaChunk:
+    return MediaChunk(
         index=number,
         uuid=part.uuid,
         text=content[max(0, part.start) : max(0, part.end)] if part.text is UNSET else part.text,

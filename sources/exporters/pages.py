@@ -8,7 +8,7 @@ from unicodedata import normalize
 import msgspec
 
 from sources.reading.documents import document_of
-from sources.records import Character, Conversation, MediaItem, Message, Note, Observation, Prompt, Row
+from sources.records import Character, Conversation, MediaItem, Message, Note, Observation, Record, SavedPrompt
 
 _NAME_CHARS = 60
 _NO_NAME = re.compile(r"[\W_]+")
@@ -41,7 +41,7 @@ def character_page(character: Character) -> Iterator[str]:
     yield from _fields(character, character.name, _CHARACTER_FIELDS)
 
 
-def prompt_page(prompt: Prompt) -> Iterator[str]:
+def prompt_page(prompt: SavedPrompt) -> Iterator[str]:
     yield head(prompt, prompt.name)
     yield from _fields(prompt, prompt.name, _PROMPT_FIELDS)
 
@@ -62,10 +62,10 @@ def conversation_head(chat: Conversation) -> str:
 
 
 def message_section(message: Message) -> str:
-    return f"\n## {message.sender}, {message.created_at}{message.beside}\n\n{message.content}\n"
+    return f"\n## {message.sender}, {message.created_at}{message.branch_label}\n\n{message.content}\n"
 
 
-def head(row: Row, title: str, **more: str) -> str:
+def head(row: Record, title: str, **more: str) -> str:
     """Front matter: each value as JSON, which is YAML too."""
     told: Mapping[str, object] = {
         "title": title,
@@ -79,5 +79,5 @@ def head(row: Row, title: str, **more: str) -> str:
     return "".join(("---\n", *lines, "---\n\n"))
 
 
-def _fields(row: Row, title: str, names: Iterable[str]) -> Iterator[str]:
+def _fields(row: Record, title: str, names: Iterable[str]) -> Iterator[str]:
     yield document_of("name", title, [(name, getattr(row, name)) for name in names]).text + "\n"

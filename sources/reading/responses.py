@@ -9,7 +9,7 @@ from config.errors import InvalidParams
 from sources.items import TAGS_MAX, Anchor, GetResponse, Pages, ResultItem, short_title, uri_of
 from sources.reading.cursors import Position, write_cursor
 from sources.reading.retrieval import Plan, Room, Taken
-from sources.records import Row
+from sources.records import Record
 
 # The least share of a budget that is left to the content. What describes an item takes some 150 tokens; a budget
 # below that would otherwise buy an answer without any content.
@@ -19,7 +19,7 @@ _FARTHEST = Position(_WIDEST_NUMBER, _WIDEST_NUMBER)
 
 
 def meta_of(
-    source: str, row: Row, identity: str | int, title: str, cost_tokens: int | UnsetType = UNSET, **particular: Any
+    source: str, row: Record, identity: str | int, title: str, cost_tokens: int | UnsetType = UNSET, **particular: Any
 ) -> ResultItem:
     """What describes an item that was asked for by its id: the best match there is, so its score is 1."""
     return ResultItem(

@@ -19,7 +19,7 @@ from sources.items import TAGS_MAX, Loc, ResultItem, short_title
 from sources.preferences import Preferences, preferences_of
 from sources.query import Filters, ParsedQuery, QueryLimits, Term, parse
 from sources.reading.retrieval import chars_per_token, snippet_length
-from sources.records import Found, Hit
+from sources.records import Hit, HitPage
 from sources.search.snippets import Highlighter, Snippet
 from sources.source import Match, Matches
 from sources.storage.contract import Order, Scoring, Search
@@ -44,7 +44,7 @@ class SearchArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 class Searchable(Protocol):
     """A collection of a library."""
 
-    async def search(self, search: Search) -> Found: ...
+    async def search(self, search: Search) -> HitPage: ...
 
 
 class Narrowing(Struct, frozen=True, kw_only=True):
@@ -175,7 +175,7 @@ async def find_matches(
     item: Callable[[Hit, Question, Highlighter], ResultItem],
 ) -> Matches:
     """One page. What is particular to a source's hits is said by `uri` and `item`."""
-    found = Found((), has_more=False, total=0)
+    found = HitPage((), has_more=False, total=0)
     if question.search is not None:
         found = await collection.search(question.search)
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from sources.drafts import MessageDraft
-from sources.records import ExactFound, Found, FoundMessages, Hit, Message, Page
+from sources.records import ExactHits, Hit, HitPage, ListPage, Message, MessageHits
 from sources.storage.contract import Chats, ExactSearch, MessageSearch, Search
 
 # Clients of the message bus know it by these words.
@@ -29,16 +29,16 @@ class _ForAgents:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._chats, name)
 
-    async def search(self, search: Search) -> Found:
+    async def search(self, search: Search) -> HitPage:
         found = await self._chats.search(search)
         return replace(found, hits=tuple(_hit(hit) if hit.is_human_only else hit for hit in found.hits))
 
-    async def messages_with(self, search: MessageSearch) -> FoundMessages:
+    async def messages_with(self, search: MessageSearch) -> MessageHits:
         found = await self._chats.messages_with(search)
         hits = [replace(hit, message=_message(hit.message)) if hit.message.is_human_only else hit for hit in found.hits]
         return replace(found, hits=tuple(hits))
 
-    async def match_messages(self, search: ExactSearch) -> ExactFound:
+    async def match_messages(self, search: ExactSearch) -> ExactHits:
         found = await self._chats.match_messages(search)
         hits = [
             replace(hit, message=_message(hit.message), snippet=HIDDEN) if hit.message.is_human_only else hit
@@ -49,7 +49,7 @@ class _ForAgents:
     async def get_message(self, message_id: str) -> Message:
         return _message(await self._chats.get_message(message_id))
 
-    async def messages(self, conversation_id: str, limit: int, offset: int) -> Page[Message]:
+    async def messages(self, conversation_id: str, limit: int, offset: int) -> ListPage[Message]:
         page = await self._chats.messages(conversation_id, limit, offset)
         return replace(page, rows=tuple(map(_message, page.rows)))
 

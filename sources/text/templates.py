@@ -7,12 +7,12 @@ import re
 from collections.abc import Iterable, Mapping
 
 from config.errors import InvalidParams
-from sources.records import Prompt, PromptArgument
+from sources.records import SavedPrompt, SavedPromptArgument
 
 _PLACEHOLDER = re.compile(r"\{\{\s*([^\W\d]\w{0,63})\s*\}\}|\{([^\W\d]\w{0,63})\}")
 
 
-def arguments_of(prompt: Prompt) -> tuple[PromptArgument, ...]:
+def arguments_of(prompt: SavedPrompt) -> tuple[SavedPromptArgument, ...]:
     """The arguments a prompt declares; else those its placeholders name. A doubled brace is meant as a placeholder and
     has to be filled; a single one may be part of the text."""
     if prompt.arguments:
@@ -21,7 +21,7 @@ def arguments_of(prompt: Prompt) -> tuple[PromptArgument, ...]:
     for found in _PLACEHOLDER.finditer(f"{prompt.system_prompt}\n{prompt.user_prompt}"):
         name = found[1] or found[2]
         required[name] = required.get(name, False) or found[1] is not None
-    return tuple(PromptArgument(name=name, required=needed) for name, needed in required.items())
+    return tuple(SavedPromptArgument(name=name, required=needed) for name, needed in required.items())
 
 
 def fill(text: str, values: Mapping[str, str], max_chars: int) -> str:

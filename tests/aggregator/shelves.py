@@ -18,7 +18,7 @@ from config.settings import Settings
 from sessions.state import InProcessSessionStates, SessionStateLimits
 from sources.items import GetResponse, ResultItem, SearchResponse
 from sources.query import ParsedQuery
-from sources.records import Page
+from sources.records import ListPage
 from sources.search.arguments import SearchArguments
 from sources.source import Entry, Matches, Reading, SourceResource, SourceTool, as_matches
 from sources.storage.contract import (
@@ -102,8 +102,8 @@ class Shelf:
     ) -> GetResponse:
         raise NotImplementedError
 
-    async def entries(self, context: RequestContext, library: Library, limit: int, offset: int) -> Page[Entry]:
-        return Page((), 0)
+    async def entries(self, context: RequestContext, library: Library, limit: int, offset: int) -> ListPage[Entry]:
+        return ListPage((), 0)
 
 
 class FailingShelf(Shelf):

@@ -314,8 +314,8 @@ async def test_what_is_beside_the_path_says_so_wherever_the_chat_is_read(ada: Re
     message = around["meta"]["message_id"]
     [resource] = (await ada.ask("resources/read", uri=f"chats://{chat}/{message}"))["contents"]
 
-    marked = "Guide (beside the path): Use a xylophone."
+    marked = "Guide (alternate branch): Use a xylophone."
     assert whole["content"] == f"Ana: Threads?\n\nGuide: Use gather.\n\n{marked}"
     assert around["content"].endswith(marked)
     assert resource["text"] == marked
-    assert "beside the path" not in (await ben.read("chats", bens))["content"]
+    assert "alternate branch" not in (await ben.read("chats", bens))["content"]

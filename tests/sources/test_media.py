@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from bench.tokens_counting import count_tokens
-from sources.records import Chunk, Segment
+from sources.records import MediaChunk, Segment
 from sources.text.tokens import json_text
 from tests.sources.multilingual import SCRIPTS
 from tests.sources.reading_room import Reader
@@ -186,7 +186,7 @@ async def test_fresh_chunks_are_cut_where_stored_ones_are_not_wanted(ada: Reader
 
 
 async def test_imported_chunks_that_are_no_pieces_of_the_text_are_read_all_the_same(ada: Reader) -> None:
-    chunks = [Chunk(index=n, uuid="", text=f"Summary {n} of topic{n}.", start=0, end=0) for n in range(4)]
+    chunks = [MediaChunk(index=n, uuid="", text=f"Summary {n} of topic{n}.", start=0, end=0) for n in range(4)]
     media = await ada.media("Digest", TEXT, chunks=chunks)
     options = {"mode": "chunk_with_siblings", "max_tokens": 1000, "sibling_window": 1}
 

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from config.errors import NotFound
 from sources.items import GetResponse, ResultItem, SearchResponse
-from sources.records import Page
+from sources.records import ListPage
 from sources.source import Entry, SourceResource, SourceTool, as_matches
 
 REPORTS = {"monday": "Rain in the morning.", "tuesday": "Sun all day."}
@@ -81,7 +81,7 @@ class Weather:
 
     async def entries(self, context, library, limit, offset):
         days = [Entry(id=day, uri=f"weather://{day}", title=day, last_modified=None) for day in REPORTS]
-        return Page(tuple(days[offset:offset + limit]), len(days))
+        return ListPage(tuple(days[offset:offset + limit]), len(days))
 
     async def stations(self, context, library, variables):
         return f"for {context.principal.user_name}"

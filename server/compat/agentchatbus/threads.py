@@ -10,7 +10,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from config.numbers import clamp
 from config.settings import Settings
 from sources.importers.formats.conversation_archive.shapes import zoned
-from sources.records import Conversation, ExactFound, ExactHit, Message
+from sources.records import Conversation, ExactHit, ExactHits, Message
 from sources.storage.contract import Chats, ExactSearch
 
 # The namespace of conversations that were begun on the bus.
@@ -118,12 +118,12 @@ async def find_message_rows(
     return FoundMessageRows(results=rows, total=len(rows), query=query, **_remarks(found, query, settings))
 
 
-def _remarks(found: ExactFound, query: str, settings: Settings) -> dict[str, Any]:
+def _remarks(found: ExactHits, query: str, settings: Settings) -> dict[str, Any]:
     notes = "; ".join(_notes(found, query, settings.query_max_chars))
     return {"read_as": found.read_as or UNSET, "note": notes or UNSET}
 
 
-def _notes(found: ExactFound, query: str, query_max_chars: int) -> Iterator[str]:
+def _notes(found: ExactHits, query: str, query_max_chars: int) -> Iterator[str]:
     if len(query) > query_max_chars:
         yield f"only the first {query_max_chars} characters of the query were read"
     if not found.is_ranked:

@@ -29,7 +29,7 @@ def _text_head(conversation: Conversation) -> str:
 
 def _text_turn(message: Message) -> str:
     model = f"  (Model: {message.model})\n" if message.model else ""
-    return f"\n{message.role.upper()}{message.beside}: {message.content}\n{model}"
+    return f"\n{message.role.upper()}{message.branch_label}: {message.content}\n{model}"
 
 
 def _markdown_head(conversation: Conversation) -> str:
@@ -42,7 +42,7 @@ def _markdown_head(conversation: Conversation) -> str:
 def _markdown_turn(message: Message) -> str:
     speaker = "👤 User" if message.role == "user" else "🤖 Assistant"
     model = f"*Model: {message.model}*\n" if message.model else ""
-    return f"\n### {speaker}{message.beside}\n{model}\n{message.content}\n"
+    return f"\n### {speaker}{message.branch_label}\n{model}\n{message.content}\n"
 
 
 TRANSCRIPTS: dict[TranscriptFormat, Transcript] = {

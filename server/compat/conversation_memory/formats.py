@@ -131,7 +131,7 @@ def _exchange(said: Sequence[Said]) -> str:
 
 
 def _label(said: Said) -> str:
-    return _LABELS.get(said.role, said.role or "Unknown") + said.beside
+    return _LABELS.get(said.role, said.role or "Unknown") + said.branch_label
 
 
 def _text(said: Said) -> str:

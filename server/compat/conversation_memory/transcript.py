@@ -9,7 +9,7 @@ from server.compat.conversation_memory import errors
 from server.compat.conversation_memory.archive import find_conversation, project_of
 from server.compat.conversation_memory.errors import refuse
 from sources.reading.exchanges import Lines, Placed, has_kept_lines, lines_of, place
-from sources.records import BESIDE_THE_PATH, Conversation, Message
+from sources.records import ALTERNATE_BRANCH_LABEL, Conversation, Message
 from sources.storage.contract import Chats
 from sources.text.boundaries import word_border
 from sources.text.sentences import shorten
@@ -17,7 +17,7 @@ from sources.text.tokens import Scale
 
 _NAME_MAX_CHARS = 120
 # The most that stands around a message in an answer, and after all of them; it is paid for too.
-_LABEL = f"## Exchange 1000\n\n**Assistant{BESIDE_THE_PATH}:**"
+_LABEL = f"## Exchange 1000\n\n**Assistant{ALTERNATE_BRANCH_LABEL}:**"
 _FRAME = f"\n\n---\n\n{_LABEL}\n*[1000000 more characters at line 1000000 do not fit]*"
 _CLOSING = "\n\n---\n\n*The conversation goes on. Read on with startLine 1000000.*\n# Lines: 1000000-1000000"
 
@@ -30,13 +30,13 @@ class Budget(Struct, frozen=True):
 
 
 class Said(Struct, frozen=True):
-    """A message as far as it is shown; `left_out_chars` of it did not fit. `beside` says that it is not on the path."""
+    """The shown part of a message; `left_out_chars` did not fit. `branch_label` marks an alternate branch."""
 
     role: str
     lines: Lines
     text: str
     left_out_chars: int = 0
-    beside: str = ""
+    branch_label: str = ""
 
 
 class Transcript(Struct, frozen=True, kw_only=True):
@@ -126,4 +126,4 @@ class _Excerpt:
 
 def _said(placed: Placed, text: str) -> Said:
     message = placed.message
-    return Said(message.role, placed.lines, text, len(message.content) - len(text), message.beside)
+    return Said(message.role, placed.lines, text, len(message.content) - len(text), message.branch_label)

@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct, UnsetType
 from config.errors import InvalidParams
 from config.numbers import clamp
 from config.times import format_time, parse_time
-from sources.records import FoundMessage, Message
+from sources.records import Message, MessageHit
 
 ROLES = ("user", "assistant", "tool")
 DEFAULT_LIMIT = 50
@@ -124,19 +124,19 @@ def _is_own(tool: str, own_tools: Collection[str]) -> bool:
 # What is answered
 
 
-def as_text(hits: Sequence[FoundMessage], shown_chars: int, note: str | None) -> str:
+def as_text(hits: Sequence[MessageHit], shown_chars: int, note: str | None) -> str:
     blocks = [_block(hit, shown_chars) for hit in hits] or [NOTHING_FOUND]
     return SEPARATOR.join([*blocks, f"({note})"] if note else blocks)
 
 
-def _block(hit: FoundMessage, shown_chars: int) -> str:
+def _block(hit: MessageHit, shown_chars: int) -> str:
     message = hit.message
     title = hit.title.strip() or message.conversation_id[:_TITLE_CHARS]
     minute = message.created_at[:16].replace("T", " ") or _NO_TIME
     return f"[{minute}] {message.role or _NO_ROLE} (conv: {title})\n{_content(message, shown_chars)}"
 
 
-def as_letta(hits: Sequence[FoundMessage], shown_chars: int, note: str | None, now: datetime) -> LettaAnswer:
+def as_letta(hits: Sequence[MessageHit], shown_chars: int, note: str | None, now: datetime) -> LettaAnswer:
     results = tuple(_letta_result(hit.message, shown_chars, now) for hit in hits)
     said = f"Showing {len(results)} results:" if results else "No results found."
     return LettaAnswer(message=said, results=results, note=note or UNSET)

@@ -26,7 +26,7 @@ from server.compat.letta.recall import (
 from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Tool, ToolResult
 from server.protocol.schema import input_schema
-from sources.records import FoundMessages
+from sources.records import MessageHits
 from sources.storage.contract import Chats, Libraries, MessageSearch
 
 _UNSEEN = "older messages were not looked at; narrow the search by dates or words, or ask again"
@@ -105,7 +105,7 @@ def _search(given: ConversationSearch, settings: Settings) -> MessageSearch:
     )
 
 
-async def _find(chats: Chats, search: MessageSearch, own_tools: Collection[str], examined_max: int) -> FoundMessages:
+async def _find(chats: Chats, search: MessageSearch, own_tools: Collection[str], examined_max: int) -> MessageHits:
     """The newest that are part of what was said. Where others stand before them, it is looked deeper."""
     depth = search.limit
     while True:
@@ -114,11 +114,11 @@ async def _find(chats: Chats, search: MessageSearch, own_tools: Collection[str],
         is_exhausted = len(found.hits) < depth
         if len(hits) >= search.limit or is_exhausted or depth >= examined_max:
             is_complete = found.is_complete and (len(hits) >= search.limit or is_exhausted)
-            return FoundMessages(hits[: search.limit], is_complete)
+            return MessageHits(hits[: search.limit], is_complete)
         depth = min(depth * _DEEPER, max(examined_max, search.limit))
 
 
-def _answer(given: ConversationSearch, found: FoundMessages, settings: Settings, now: Now) -> ToolResult:
+def _answer(given: ConversationSearch, found: MessageHits, settings: Settings, now: Now) -> ToolResult:
     note = None if found.is_complete else _UNSEEN
     if given.format == "text":
         return _text(as_text(found.hits, settings.conversation_shown_chars, note))

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from config.errors import FlorilegiumError, SourceTimeout
 from config.numbers import clamp
 from config.settings import Settings
-from sources.drafts import MessageDraft, Outcome, Thread, UpsertResult
+from sources.drafts import MessageDraft, ThreadDraft, UpsertOutcome, UpsertResult
 from sources.importers.engine.imported_items import (
     KINDS,
     Arrival,
@@ -37,7 +37,7 @@ from sources.importers.engine.importer import Found, Limits
 from sources.importers.engine.known_files import Known, bookmark_of, digest_of, find_known, remember
 from sources.storage.contract import Library
 
-OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+OUTCOMES: tuple[UpsertOutcome, ...] = get_args(UpsertOutcome)
 _SHOWN_CHARS = 80
 
 
@@ -77,7 +77,7 @@ class Counts(Struct):
     def total(self) -> int:
         return self.new + self.updated + self.unchanged + self.deleted + self.refused
 
-    def add(self, outcome: Outcome, count: int = 1) -> None:
+    def add(self, outcome: UpsertOutcome, count: int = 1) -> None:
         setattr(self, outcome, getattr(self, outcome) + count)
 
 
@@ -355,7 +355,7 @@ async def _upsert_many(
         new = UpsertResult("new")
         return [(new, [new] * len(getattr(item, "messages", ()))) for item in items]
     if kind == "chats":
-        threads = [Thread(item.draft, item.messages) for item in items]
+        threads = [ThreadDraft(item.draft, item.messages) for item in items]
         return [(put.conversation, put.messages) for put in await library.chats.upsert_many(threads)]
     collection: Any = getattr(library, kind)
     return [(put, ()) for put in await collection.upsert_many([item.draft for item in items])]

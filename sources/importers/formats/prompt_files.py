@@ -28,7 +28,7 @@ from sources.importers.engine.files import (
 from sources.importers.engine.front_matter import lower_keys, read_yaml, split_front_matter, text_of, words_of
 from sources.importers.engine.imported_items import Arrival, Broken, Mark, PromptArrival, Skipped, stable_uuid
 from sources.importers.engine.importer import Importer, Limits, Progress, Sight
-from sources.records import PromptArgument
+from sources.records import SavedPromptArgument
 
 _NAME = ("name", "title", "act", "prompt_name")
 _SYSTEM = ("system", "system_prompt", "system_message", "instructions")
@@ -243,7 +243,7 @@ def _keywords(value: Any) -> list[str]:
     return words_of(value)
 
 
-def _arguments(value: Any) -> tuple[PromptArgument, ...]:
+def _arguments(value: Any) -> tuple[SavedPromptArgument, ...]:
     """Names, or maps with a name; or a map of names to what they mean."""
     if isinstance(value, Mapping):
         value = [{"name": name, "description": meaning} for name, meaning in value.items()]
@@ -252,12 +252,12 @@ def _arguments(value: Any) -> tuple[PromptArgument, ...]:
     return tuple(one for one in made if one.name)
 
 
-def _argument(value: str | Mapping[str, Any]) -> PromptArgument:
+def _argument(value: str | Mapping[str, Any]) -> SavedPromptArgument:
     if isinstance(value, str):
-        return PromptArgument(name=value.strip())
+        return SavedPromptArgument(name=value.strip())
     own = lower_keys(value)
     is_required = own.get("required") is True or str(own.get("required")).lower() == "true"
-    return PromptArgument(
+    return SavedPromptArgument(
         name=text_of(own.get("name")), description=text_of(own.get("description")), required=is_required
     )
 

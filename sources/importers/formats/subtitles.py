@@ -26,7 +26,7 @@ from sources.importers.engine.files import (
 )
 from sources.importers.engine.imported_items import Arrival, Broken, Mark, MediaArrival, stable_uuid
 from sources.importers.engine.importer import Importer, Limits, Progress, Sight
-from sources.records import Chunk, Segment
+from sources.records import MediaChunk, Segment
 from sources.text.cues import gather
 
 # About half a minute of speech.
@@ -110,10 +110,10 @@ def _media(path: Path, found: _Transcript, limits: Limits) -> MediaDraft:
     )
 
 
-def _chunks(segments: Sequence[Segment], key: str) -> Iterator[Chunk]:
+def _chunks(segments: Sequence[Segment], key: str) -> Iterator[MediaChunk]:
     for index, run in enumerate(gather(segments, _CHUNK_CHARS)):
         text = run.text
-        yield Chunk(
+        yield MediaChunk(
             index=index,
             uuid=stable_uuid("subtitles", "chunks", f"{key}/{index}"),
             text=text,

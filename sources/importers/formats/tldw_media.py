@@ -17,7 +17,7 @@ from sources.importers.engine.threads import line_of, require_text
 from sources.importers.engine.times import moment_of
 from sources.importers.formats.chatgpt_content import objects
 from sources.importers.formats.tldw_rows import NAME, about, is_live
-from sources.records import Chunk, Segment
+from sources.records import MediaChunk, Segment
 
 MEDIA = Table(
     "Media",
@@ -140,7 +140,7 @@ def _is_said(content: str, spoken: str) -> bool:
 # -- chunks ------------------------------------------------------------------------------------------------------------
 
 
-def _chunks(rows: Rows, row: Row, content: str) -> Sequence[Chunk]:
+def _chunks(rows: Rows, row: Row, content: str) -> Sequence[MediaChunk]:
     """Those that were stored, where together they are the whole text as it is now; a text may have been cut in several
     ways. Else none, and it is cut anew."""
     found = [chunk for chunk in rows.where(_CHUNKS, "media_id", row["id"]) if is_live(chunk)]
@@ -151,7 +151,7 @@ def _chunks(rows: Rows, row: Row, content: str) -> Sequence[Chunk]:
     return next((chunks for chunks in placed if chunks and _is_whole(chunks, content)), ())
 
 
-def _placed(way: Sequence[Row], content: str, media_uuid: str) -> Iterator[Chunk]:
+def _placed(way: Sequence[Row], content: str, media_uuid: str) -> Iterator[MediaChunk]:
     """What does not stand in the text where it says, or anywhere after the one before, is left out."""
     after = 0
     for index, chunk in enumerate(way):
@@ -162,10 +162,10 @@ def _placed(way: Sequence[Row], content: str, media_uuid: str) -> Iterator[Chunk
         if text.strip() and start >= 0:
             after = start + 1
             uuid = known_uuid(chunk["uuid"], stable_uuid(NAME, "chunks", f"{media_uuid}/{index}"))
-            yield Chunk(index=index, uuid=uuid, text=text, start=start, end=start + len(text))
+            yield MediaChunk(index=index, uuid=uuid, text=text, start=start, end=start + len(text))
 
 
-def _is_whole(chunks: Sequence[Chunk], content: str) -> bool:
+def _is_whole(chunks: Sequence[MediaChunk], content: str) -> bool:
     """Nothing but white space stands between them: what is in no chunk would never be found."""
     end = 0
     for chunk in chunks:

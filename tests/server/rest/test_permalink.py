@@ -124,7 +124,7 @@ async def test_a_page_tells_an_answer_that_was_thrown_away_from_what_was_said(de
 
     page = (await desk.get(f"/items/chats/{chat}")).body.decode()
 
-    assert re.search(r">Guide \(beside the path\) · [^<]+</a></p>\n<div class=\"text\">Use a xylophone.</div>", page)
+    assert re.search(r">Guide \(alternate branch\) · [^<]+</a></p>\n<div class=\"text\">Use a xylophone.</div>", page)
     assert re.search(r">Ana · [^<]+</a></p>\n<div class=\"text\">Threads\?</div>", page)
 
 

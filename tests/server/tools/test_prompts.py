@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from config.errors import InvalidParams
-from sources.records import PromptArgument
+from sources.records import SavedPromptArgument
 from tests.sources.reading_room import Reader, Room, open_room
 
 
@@ -67,7 +67,7 @@ async def test_a_required_argument_is_asked_for_by_name(ada: Reader) -> None:
 
 
 async def test_declared_arguments_are_the_only_ones(ada: Reader) -> None:
-    arguments = [PromptArgument(name="topic", description="About what.", required=True)]
+    arguments = [SavedPromptArgument(name="topic", description="About what.", required=True)]
     await ada.prompt("Essay", "On {topic}, with {{braces}}.", arguments=arguments)
 
     (listed,) = (await ada.ask("prompts/list"))["prompts"]

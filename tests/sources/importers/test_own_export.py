@@ -27,7 +27,7 @@ from sources.importers.engine.import_runner import Counts, Meter, Summary, limit
 from sources.importers.engine.imported_items import Broken, ConversationArrival
 from sources.importers.formats.own_export import IMPORTER
 from sources.importers.registry import importers
-from sources.records import Chunk, PromptArgument, Segment
+from sources.records import MediaChunk, SavedPromptArgument, Segment
 from sources.storage.contract import Library
 from tests.sources.importers.test_sillytavern import LINES, jsonl
 from tests.sources.storage.desk import Desk, ask, open_sqlite, total_items
@@ -69,7 +69,7 @@ async def fill(library: Library) -> None:
     await library.chats.update(chat.id, ConversationDraft(title="Lisbon"))
     await library.chats.create(ConversationDraft(title="Nothing said"))
     await library.prompts.create(
-        PromptDraft(name="Review", user_prompt="{{diff}}", arguments=[PromptArgument(name="diff", required=True)])
+        PromptDraft(name="Review", user_prompt="{{diff}}", arguments=[SavedPromptArgument(name="diff", required=True)])
     )
     await _fill_media(library)
     await library.observations.create(
@@ -81,7 +81,7 @@ async def fill(library: Library) -> None:
 
 
 async def _fill_media(library: Library) -> None:
-    chunk = Chunk(index=0, uuid="other-text", text="not in the text", start=0, end=3, speaker="Ana")
+    chunk = MediaChunk(index=0, uuid="other-text", text="not in the text", start=0, end=3, speaker="Ana")
     await library.media.create(MediaDraft(title="Long", content="Clocks drift. " * 400, url="https://example.org/a"))
     await library.media.create(MediaDraft(title="Chunked", content="abc def", chunks=[chunk], author="Ana"))
     segments = [Segment(start_ms=n * 1000, end_ms=n * 1000 + 900, text=f"line {n}", speaker="Ana") for n in range(3)]

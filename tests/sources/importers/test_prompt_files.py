@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from config.errors import InvalidParams, TooLarge
 from sources.importers.engine.imported_items import Broken, PromptArrival, Skipped
 from sources.importers.formats.prompt_files import IMPORTER
-from sources.records import PromptArgument
+from sources.records import SavedPromptArgument
 from tests.sources.importers.single_files import damaged, draft, read, reader_of, short_id, survive, write
 
 MARKDOWN = """---
@@ -71,8 +71,8 @@ def test_markdown_has_its_fields_above_and_its_parts_under_headings(tmp_path: Pa
     assert (prompt.system_prompt, prompt.user_prompt) == ("You review code.", "Review {{diff}}.")
     assert prompt.tags == ("code review", "python")
     assert prompt.arguments == (
-        PromptArgument(name="diff", description="What changed", required=True),
-        PromptArgument(name="tone"),
+        SavedPromptArgument(name="diff", description="What changed", required=True),
+        SavedPromptArgument(name="tone"),
     )
     assert prompt.metadata == {"model": "large"}
 

@@ -12,7 +12,7 @@ from auth.principal import SCOPES, ClientId, Principal
 from config.paths import DataRoot, UserId
 from config.settings import Settings
 from sources.query import parse
-from sources.records import Found
+from sources.records import HitPage
 from sources.storage.contract import Libraries, Library, Search
 from sources.storage.sqlite import SqliteLibraries
 
@@ -69,11 +69,11 @@ def ask(text: str, limit: int = 10, offset: int = 0, **narrowing: Any) -> Search
     return Search(query=parse(text), limit=limit, offset=offset, deadline_ms=10_000, **narrowing)
 
 
-def ids(found: Found) -> list[str | int]:
+def ids(found: HitPage) -> list[str | int]:
     return [hit.id for hit in found.hits]
 
 
-def titles(found: Found) -> list[str]:
+def titles(found: HitPage) -> list[str]:
     return [hit.title for hit in found.hits]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 from msgspec import Struct
 
 from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, NoteDraft, PromptDraft
-from sources.records import Row
+from sources.records import Record
 from sources.storage.contract import Library
 
 
@@ -20,7 +20,7 @@ class Kind(Struct, frozen=True):
     def collection(self, library: Library) -> Any:
         return getattr(library, self.name)
 
-    def title_of(self, item: Row) -> str:
+    def title_of(self, item: Record) -> str:
         title: str = getattr(item, self.title)
         return title
 

@@ -4,7 +4,7 @@ import pytest
 
 from config.errors import InvalidParams, NotFound
 from sources.drafts import CharacterDraft, PromptDraft
-from sources.records import PromptArgument
+from sources.records import SavedPromptArgument
 from sources.storage.contract import Library
 from tests.sources.storage.desk import ask, ids
 
@@ -58,7 +58,10 @@ async def test_a_character_that_says_nothing_is_found_by_its_name(ada: Library) 
 
 
 async def test_a_prompt_keeps_its_arguments(ada: Library) -> None:
-    arguments = (PromptArgument(name="text", description="what to sum up", required=True), PromptArgument(name="n"))
+    arguments = (
+        SavedPromptArgument(name="text", description="what to sum up", required=True),
+        SavedPromptArgument(name="n"),
+    )
     made = await ada.prompts.create(PromptDraft(name="Sum up", arguments=arguments, user_prompt="{{text}}", author="A"))
     assert (made.arguments, made.user_prompt, made.author) == (arguments, "{{text}}", "A")
     assert await ada.prompts.get(made.id) == made

@@ -7,12 +7,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sources.drafts import ConversationDraft, MessageDraft
-from sources.records import ExactFound
+from sources.records import ExactHits
 from sources.storage.contract import ExactSearch, Library
 from tests.sources.storage.desk import OpenDesk
 
 
-async def matched(library: Library, expression: str, limit: int = 50, **narrowing: Any) -> ExactFound:
+async def matched(library: Library, expression: str, limit: int = 50, **narrowing: Any) -> ExactHits:
     search = ExactSearch(expression=expression, limit=limit, deadline_ms=10_000, **narrowing)
     return await library.chats.match_messages(search)
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from config.errors import InvalidParams, NotFound
 from sources.drafts import MediaDraft
-from sources.records import Chunk, Segment
+from sources.records import MediaChunk, Segment
 from sources.storage.contract import Library
 from sources.text.cues import gather
 from tests.sources.storage.desk import OpenDesk, ask, ids
@@ -86,8 +86,8 @@ async def test_within_an_item_every_passage_is_a_hit(ada: Library) -> None:
 
 async def test_given_chunks_are_kept_as_they_are(ada: Library) -> None:
     chunks = [
-        Chunk(index=5, uuid="c-1", text="First page", start=0, end=10, start_ms=0, end_ms=900, speaker="Ana"),
-        Chunk(index=9, uuid="", text="Second page", start=11, end=22),
+        MediaChunk(index=5, uuid="c-1", text="First page", start=0, end=10, start_ms=0, end_ms=900, speaker="Ana"),
+        MediaChunk(index=9, uuid="", text="Second page", start=11, end=22),
     ]
     item = await ada.media.create(MediaDraft(content="First page Second page", chunks=chunks))
     first, second = await ada.media.chunks(item.id, 0, 10)
@@ -97,7 +97,7 @@ async def test_given_chunks_are_kept_as_they_are(ada: Library) -> None:
 
 
 async def test_chunks_without_a_text_make_the_text(ada: Library) -> None:
-    chunks = [Chunk(index=0, uuid="", text=text, start=0, end=0) for text in ("one", "two")]
+    chunks = [MediaChunk(index=0, uuid="", text=text, start=0, end=0) for text in ("one", "two")]
     item = await ada.media.create(MediaDraft(chunks=chunks))
     assert await ada.media.content(item.id) == "one\ntwo"
     assert [(chunk.start, chunk.end) for chunk in await ada.media.chunks(item.id, 0, 10)] == [(0, 3), (4, 7)]
@@ -209,9 +209,9 @@ async def test_types_are_counted_and_searched_in_any_case(ada: Library, ben: Lib
 @pytest.mark.parametrize(
     "draft",
     [
-        MediaDraft(chunks=[Chunk(index=0, uuid="", text="x", start=5, end=1)]),
-        MediaDraft(chunks=[Chunk(index=0, uuid="a b", text="x", start=0, end=1)]),
-        MediaDraft(chunks=[Chunk(index=0, uuid="", text="\0", start=0, end=1)]),
+        MediaDraft(chunks=[MediaChunk(index=0, uuid="", text="x", start=5, end=1)]),
+        MediaDraft(chunks=[MediaChunk(index=0, uuid="a b", text="x", start=0, end=1)]),
+        MediaDraft(chunks=[MediaChunk(index=0, uuid="", text="\0", start=0, end=1)]),
         MediaDraft(segments=[Segment(start_ms=5, end_ms=1, text="x")]),
         MediaDraft(segments=[Segment(start_ms=-1, end_ms=1, text="x")]),
         MediaDraft(segments=[Segment(start_ms=0, end_ms=2**70, text="x")]),

@@ -3,10 +3,10 @@
 import pytest
 
 from config.errors import Conflict, InvalidParams, NotFound
-from sources.drafts import CharacterDraft, ConversationDraft, Kept, NoteDraft, PromptDraft, Thread
+from sources.drafts import Bookkeeping, CharacterDraft, ConversationDraft, NoteDraft, PromptDraft, ThreadDraft
 from sources.storage.contract import Library
 
-KEPT = Kept(version=7, last_modified="2020-05-06T07:08:09.000Z", client_id="elsewhere")
+EXPORTED = Bookkeeping(version=7, last_modified="2020-05-06T07:08:09.000Z", client_id="elsewhere")
 
 
 async def test_an_update_under_a_key_is_made_once(ada: Library, ben: Library) -> None:
@@ -66,19 +66,19 @@ async def test_everything_is_listed_in_the_order_of_the_uuids(ada: Library, ben:
 
 
 async def test_what_an_item_was_elsewhere_is_kept_when_it_is_made_and_only_then(ada: Library) -> None:
-    draft = NoteDraft(uuid="tea", title="Tea", kept=KEPT)
+    draft = NoteDraft(uuid="tea", title="Tea", bookkeeping=EXPORTED)
     await ada.notes.upsert_many([draft])
     made = await ada.notes.get("tea")
-    assert (made.version, made.last_modified, made.client_id) == (7, KEPT.last_modified, "elsewhere")
-    await ada.notes.upsert_many([NoteDraft(uuid="tea", title="Coffee", kept=KEPT)])
+    assert (made.version, made.last_modified, made.client_id) == (7, EXPORTED.last_modified, "elsewhere")
+    await ada.notes.upsert_many([NoteDraft(uuid="tea", title="Coffee", bookkeeping=EXPORTED)])
     changed = await ada.notes.get("tea")
     assert (changed.version, changed.client_id) == (8, "desk")
-    assert changed.last_modified > KEPT.last_modified
+    assert changed.last_modified > EXPORTED.last_modified
 
 
 async def test_a_conversation_names_its_character_by_the_uuid(ada: Library, ben: Library) -> None:
     character = await ada.characters.create(CharacterDraft(name="Ana", uuid="ana"))
     for library in (ada, ben):
-        await library.chats.upsert_many([Thread(ConversationDraft(uuid="talk", character="ana"))])
+        await library.chats.upsert_many([ThreadDraft(ConversationDraft(uuid="talk", character="ana"))])
     assert (await ada.chats.get("talk")).character_id == character.id
     assert (await ben.chats.get("talk")).character_id is None

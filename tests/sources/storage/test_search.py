@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from config.errors import SourceTimeout
 from sources.drafts import ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
 from sources.query import parse
-from sources.records import Found, Hit
+from sources.records import Hit, HitPage
 from sources.storage.contract import Corpus, Library, Search
 from tests.sources.storage.desk import Desk, ask, ids
 from tests.sources.storage.kinds import KINDS, Kind
@@ -40,9 +40,9 @@ def identity(hit: Hit) -> tuple[Any, ...]:
     return hit.id, hit.message_id, hit.chunk_index
 
 
-async def pages(search: Any, query: Search, sizes: list[int]) -> list[Found]:
+async def pages(search: Any, query: Search, sizes: list[int]) -> list[HitPage]:
     """Page after page, as a caller would go on, of the sizes given in turn."""
-    found: list[Found] = []
+    found: list[HitPage] = []
     offset = 0
     while not found or found[-1].has_more:
         size = sizes[len(found) % len(sizes)]

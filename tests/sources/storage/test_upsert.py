@@ -5,15 +5,15 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from sources.drafts import (
+    Bookkeeping,
     CharacterDraft,
     ConversationDraft,
-    Kept,
     MediaDraft,
     MessageDraft,
     NoteDraft,
     ObservationDraft,
     PromptDraft,
-    Thread,
+    ThreadDraft,
     ThreadUpsertResult,
     UpsertResult,
 )
@@ -67,13 +67,13 @@ async def test_an_age_counts_once_and_never_again(ada: Library, ben: Library) ->
     await ada.notes.upsert_many([TEA])
     await ada.media.upsert_many([film])
     await ada.prompts.upsert_many([brew])
-    await ada.chats.upsert_many([Thread(TALK, [FIRST])])
+    await ada.chats.upsert_many([ThreadDraft(TALK, [FIRST])])
     await ada.notes.update("note-1", NoteDraft(content="My own words."))
 
     assert outcomes(await ada.notes.upsert_many([replace(TEA, created_at=touched)])) == ["unchanged"]
     assert outcomes(await ada.media.upsert_many([replace(film, created_at=touched)])) == ["unchanged"]
     assert outcomes(await ada.prompts.upsert_many([replace(brew, created_at=touched)])) == ["unchanged"]
-    again = Thread(replace(TALK, created_at=touched), [replace(FIRST, created_at=touched)])
+    again = ThreadDraft(replace(TALK, created_at=touched), [replace(FIRST, created_at=touched)])
     assert told(await ada.chats.upsert_many([again])) == [("unchanged", ["unchanged"])]
     assert (await ada.notes.get("note-1")).content == "My own words."
     assert outcomes(await ada.notes.upsert_many([replace(TEA, title="Tea, again", created_at=touched)])) == ["updated"]
@@ -84,17 +84,21 @@ async def test_an_age_counts_once_and_never_again(ada: Library, ben: Library) ->
 # -- what an export of ours brings -------------------------------------------------------------------------------------
 
 
-def kept(version: int, day: int, arrived: str | None = None) -> Kept:
-    return Kept(version=version, last_modified=f"2025-01-{day:02}T00:00:00.000Z", client_id="else", arrived=arrived)
+def exported(version: int, day: int, arrived: str | None = None) -> Bookkeeping:
+    return Bookkeeping(
+        version=version, last_modified=f"2025-01-{day:02}T00:00:00.000Z", client_id="else", arrived=arrived
+    )
 
 
 async def test_of_two_versions_of_one_item_the_higher_one_stays_or_comes(ada: Library, ben: Library) -> None:
-    third = replace(TEA, content="Third.", kept=kept(3, 3))
+    third = replace(TEA, content="Third.", bookkeeping=exported(3, 3))
     assert outcomes(await ada.notes.upsert_many([third, third])) == ["new", "unchanged"]
-    assert outcomes(await ada.notes.upsert_many([replace(third, content="Second.", kept=kept(2, 9))])) == ["unchanged"]
+    assert outcomes(await ada.notes.upsert_many([replace(third, content="Second.", bookkeeping=exported(2, 9))])) == [
+        "unchanged"
+    ]
     assert (await ada.notes.get("note-1")).content == "Third."
 
-    fifth = replace(third, content="Fifth.", kept=kept(5, 5))
+    fifth = replace(third, content="Fifth.", bookkeeping=exported(5, 5))
     assert outcomes(await ada.notes.upsert_many([fifth, fifth, third])) == ["updated", "unchanged", "unchanged"]
     note = await ada.notes.get("note-1")
     assert (note.content, note.version, note.last_modified, note.client_id) == (
@@ -104,8 +108,8 @@ async def test_of_two_versions_of_one_item_the_higher_one_stays_or_comes(ada: Li
 
 
 async def test_of_one_version_that_was_changed_in_two_places_the_newer_one_stays_or_comes(ada: Library) -> None:
-    await ada.notes.upsert_many([replace(TEA, content="Here.", kept=kept(2, 4))])
-    older, newer = (replace(TEA, content=f"There, on day {day}.", kept=kept(2, day)) for day in (3, 5))
+    await ada.notes.upsert_many([replace(TEA, content="Here.", bookkeeping=exported(2, 4))])
+    older, newer = (replace(TEA, content=f"There, on day {day}.", bookkeeping=exported(2, day)) for day in (3, 5))
     assert outcomes(await ada.notes.upsert_many([older, newer, newer])) == ["unchanged", "updated", "unchanged"]
     note = await ada.notes.get("note-1")
     # Whoever read version 2 as it was here must not take this one for it.
@@ -116,16 +120,16 @@ async def test_keys_in_another_order_are_the_same_object(ada: Library) -> None:
     note = replace(TEA, metadata={"z": 1, "a": {"y": 2, "b": 3}})
     await ada.notes.create(note)
     held = await ada.notes.get("note-1")
-    came = Kept(version=1, last_modified=held.last_modified, client_id=held.client_id)
-    sorted_keys = replace(note, metadata={"a": {"b": 3, "y": 2}, "z": 1}, kept=came)
+    came = Bookkeeping(version=1, last_modified=held.last_modified, client_id=held.client_id)
+    sorted_keys = replace(note, metadata={"a": {"b": 3, "y": 2}, "z": 1}, bookkeeping=came)
     assert outcomes(await ada.notes.upsert_many([sorted_keys])) == ["unchanged"]
     assert await ada.notes.get("note-1") == held
 
 
 async def test_what_came_with_an_export_is_known_when_it_comes_from_where_it_was(ada: Library, ben: Library) -> None:
     await ada.notes.upsert_many([TEA])
-    exported = await ada.notes.get("note-1")
-    await ben.notes.upsert_many([replace(TEA, kept=kept(1, 1, exported.arrived))])
+    note = await ada.notes.get("note-1")
+    await ben.notes.upsert_many([replace(TEA, bookkeeping=exported(1, 1, note.arrived))])
     await ben.notes.update("note-1", NoteDraft(content="Ben's own words."))
     assert outcomes(await ben.notes.upsert_many([TEA])) == ["unchanged"]
     assert (await ben.notes.get("note-1")).content == "Ben's own words."
@@ -133,14 +137,14 @@ async def test_what_came_with_an_export_is_known_when_it_comes_from_where_it_was
 
 
 async def test_a_conversation_out_of_a_newer_export_is_as_old_as_it_was_there(ada: Library) -> None:
-    first, second = replace(FIRST, kept=kept(1, 1)), replace(SECOND, kept=kept(1, 2))
-    await ada.chats.upsert_many([Thread(replace(TALK, kept=kept(1, 2)), [first, second])])
-    edited = replace(second, content="The steel one.", kept=kept(2, 7))
-    puts = await ada.chats.upsert_many([Thread(replace(TALK, kept=kept(1, 7)), [first, edited])])
+    first, second = replace(FIRST, bookkeeping=exported(1, 1)), replace(SECOND, bookkeeping=exported(1, 2))
+    await ada.chats.upsert_many([ThreadDraft(replace(TALK, bookkeeping=exported(1, 2)), [first, second])])
+    edited = replace(second, content="The steel one.", bookkeeping=exported(2, 7))
+    puts = await ada.chats.upsert_many([ThreadDraft(replace(TALK, bookkeeping=exported(1, 7)), [first, edited])])
     assert told(puts) == [("updated", ["unchanged", "updated"])]
     assert (await ada.chats.get("talk-1")).last_modified == "2025-01-07T00:00:00.000Z"
     character = await ada.characters.create(CharacterDraft(name="Ana", uuid="ana"))
-    named = Thread(replace(TALK, character="ana", kept=kept(2, 8)), [first])
+    named = ThreadDraft(replace(TALK, character="ana", bookkeeping=exported(2, 8)), [first])
     assert told(await ada.chats.upsert_many([named, named])) == [
         ("updated", ["unchanged"]),
         ("unchanged", ["unchanged"]),
@@ -183,7 +187,7 @@ async def test_what_was_made_here_and_is_what_arrives_is_unchanged(ada: Library)
     film = MediaDraft(uuid="film", title="Film", content="A long talk.")
     assert outcomes(await ada.media.upsert_many([film])) == ["unchanged"]
     assert outcomes(await ada.media.upsert_many([replace(film, content="A longer talk.")])) == ["updated"]
-    assert told(await ada.chats.upsert_many([Thread(TALK, [FIRST])])) == [("unchanged", ["unchanged"])]
+    assert told(await ada.chats.upsert_many([ThreadDraft(TALK, [FIRST])])) == [("unchanged", ["unchanged"])]
 
 
 async def test_every_kind_is_put_and_found(ada: Library, ben: Library) -> None:
@@ -210,12 +214,12 @@ async def test_a_changed_observation_is_found_by_its_new_values_alone(ada: Libra
 
 async def test_messages_are_known_again_and_new_ones_follow(ada: Library, ben: Library) -> None:
     third = MessageDraft(uuid="m3", role="user", content="Thanks.", created_at="2024-01-03T00:00:00Z")
-    assert told(await ada.chats.upsert_many([Thread(TALK, [FIRST, SECOND])])) == [("new", ["new", "new"])]
-    assert told(await ada.chats.upsert_many([Thread(TALK, [FIRST, SECOND])])) == [
+    assert told(await ada.chats.upsert_many([ThreadDraft(TALK, [FIRST, SECOND])])) == [("new", ["new", "new"])]
+    assert told(await ada.chats.upsert_many([ThreadDraft(TALK, [FIRST, SECOND])])) == [
         ("unchanged", ["unchanged", "unchanged"])
     ]
     edited = replace(SECOND, content="The steel one.", is_canonical=False)
-    assert told(await ada.chats.upsert_many([Thread(TALK, [FIRST, third, edited])])) == [
+    assert told(await ada.chats.upsert_many([ThreadDraft(TALK, [FIRST, third, edited])])) == [
         ("updated", ["unchanged", "new", "updated"])
     ]
 
@@ -232,16 +236,16 @@ async def test_messages_are_known_again_and_new_ones_follow(ada: Library, ben: L
 
 async def test_a_conversation_is_as_new_as_its_newest_message(ada: Library) -> None:
     older = replace(TALK, last_modified="2024-01-01T00:00:00Z")
-    await ada.chats.upsert_many([Thread(older, [FIRST, SECOND])])
+    await ada.chats.upsert_many([ThreadDraft(older, [FIRST, SECOND])])
     assert (await ada.chats.get("talk-1")).last_modified == "2024-01-02T00:00:02.000Z"
 
 
 async def test_an_older_state_of_a_conversation_changes_nothing_and_adds_its_messages_beside_the_path(
     ada: Library, ben: Library
 ) -> None:
-    newer = Thread(replace(TALK, title="New", last_modified="2024-02-02T00:00:00.000Z"), [FIRST, SECOND])
+    newer = ThreadDraft(replace(TALK, title="New", last_modified="2024-02-02T00:00:00.000Z"), [FIRST, SECOND])
     lost = replace(SECOND, uuid="m3", content="The iron one.", parent_id="m1", is_canonical=True)
-    older = Thread(
+    older = ThreadDraft(
         replace(TALK, title="Old", last_modified="2024-02-01T00:00:00.000Z"),
         [replace(FIRST, content="Which pot?"), lost, replace(SECOND, is_canonical=False)],
     )
@@ -258,7 +262,7 @@ async def test_an_older_state_of_a_conversation_changes_nothing_and_adds_its_mes
         ("m2", "The copper one.", True),
         ("m3", "The iron one.", False),
     ]
-    newest = Thread(replace(TALK, title="New", last_modified="2024-02-03T00:00:00.000Z"), [FIRST, lost])
+    newest = ThreadDraft(replace(TALK, title="New", last_modified="2024-02-03T00:00:00.000Z"), [FIRST, lost])
     assert told(await ada.chats.upsert_many([newest, older])) == [
         ("updated", ["unchanged", "updated"]),
         ("unchanged", ["unchanged"] * 3),
@@ -268,32 +272,34 @@ async def test_an_older_state_of_a_conversation_changes_nothing_and_adds_its_mes
 
 
 async def test_what_was_done_here_makes_nothing_that_comes_older(ada: Library) -> None:
-    await ada.chats.upsert_many([Thread(replace(TALK, last_modified="2024-02-01T00:00:00.000Z"), [FIRST])])
+    await ada.chats.upsert_many([ThreadDraft(replace(TALK, last_modified="2024-02-01T00:00:00.000Z"), [FIRST])])
     await ada.chats.append("talk-1", [MessageDraft(content="Said here.", created_at="2024-06-01T00:00:00Z")])
     newer = replace(TALK, title="New", last_modified="2024-02-02T00:00:00.000Z")
-    assert told(await ada.chats.upsert_many([Thread(newer, [FIRST])])) == [("updated", ["unchanged"])]
+    assert told(await ada.chats.upsert_many([ThreadDraft(newer, [FIRST])])) == [("updated", ["unchanged"])]
     assert (await ada.chats.get("talk-1")).title == "New"
 
 
 async def test_a_conversation_in_parts_of_one_batch_is_one_conversation(ada: Library) -> None:
-    puts = await ada.chats.upsert_many([Thread(TALK, [FIRST]), Thread(TALK, [SECOND])])
+    puts = await ada.chats.upsert_many([ThreadDraft(TALK, [FIRST]), ThreadDraft(TALK, [SECOND])])
     assert told(puts) == [("new", ["new"]), ("updated", ["new"])]
     assert [one.position for one in (await ada.chats.messages("talk-1", 9, 0)).rows] == [0, 1]
 
 
 async def test_deleted_conversations_and_messages_stay_deleted(ada: Library) -> None:
     other = replace(TALK, uuid="talk-2")
-    await ada.chats.upsert_many([Thread(TALK, [FIRST, SECOND]), Thread(other)])
+    await ada.chats.upsert_many([ThreadDraft(TALK, [FIRST, SECOND]), ThreadDraft(other)])
     await ada.chats.delete_message("m1")
     await ada.chats.delete("talk-2")
-    puts = await ada.chats.upsert_many([Thread(TALK, [FIRST, SECOND]), Thread(other, [replace(FIRST, uuid="m9")])])
+    puts = await ada.chats.upsert_many(
+        [ThreadDraft(TALK, [FIRST, SECOND]), ThreadDraft(other, [replace(FIRST, uuid="m9")])]
+    )
     assert told(puts) == [("unchanged", ["deleted", "unchanged"]), ("deleted", ["deleted"])]
     assert [one.uuid for one in (await ada.chats.messages("talk-1", 9, 0)).rows] == ["m2"]
 
 
 async def test_a_message_of_another_conversation_is_refused_and_its_neighbours_come(ada: Library) -> None:
-    await ada.chats.upsert_many([Thread(TALK, [FIRST])])
-    [put] = await ada.chats.upsert_many([Thread(replace(TALK, uuid="talk-2"), [FIRST, SECOND])])
+    await ada.chats.upsert_many([ThreadDraft(TALK, [FIRST])])
+    [put] = await ada.chats.upsert_many([ThreadDraft(replace(TALK, uuid="talk-2"), [FIRST, SECOND])])
     assert outcomes(put.messages) == ["refused", "new"]
     assert "another conversation" in put.messages[0].problem
     assert [one.uuid for one in (await ada.chats.messages("talk-1", 9, 0)).rows] == ["m1"]
@@ -301,7 +307,7 @@ async def test_a_message_of_another_conversation_is_refused_and_its_neighbours_c
 
 async def test_a_refused_conversation_takes_its_messages_with_it(ada: Library) -> None:
     await ada.chats.create(ConversationDraft(session_id="s"))
-    [put] = await ada.chats.upsert_many([Thread(replace(TALK, session_id="s"), [FIRST])])
+    [put] = await ada.chats.upsert_many([ThreadDraft(replace(TALK, session_id="s"), [FIRST])])
     assert (put.conversation.outcome, put.messages) == ("refused", ())
     assert (await ada.chats.search(ask("kettle"))).hits == ()
 

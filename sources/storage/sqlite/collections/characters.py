@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sources.drafts import CharacterDraft, UpsertResult
-from sources.records import Character, Found, Hit, Page
+from sources.records import Character, Hit, HitPage, ListPage
 from sources.search.scoring import TITLE_AND_BODY
 from sources.storage.contract import Search
 from sources.storage.sqlite.collections.collection import Collection
@@ -98,7 +98,6 @@ def _hit(found: Candidate, _search: Search, counter: Counter) -> Hit:
         title=name,
         text=text,
         score=found.score,
-        holds_all_terms=found.holds_all,
         bm25=found.bm25,
         created_at=created_at,
         last_modified=last_modified,
@@ -128,13 +127,13 @@ class SqliteCharacters(Collection[Character]):
     source = "characters"
     items = CHARACTERS
 
-    async def search(self, search: Search) -> Found:
+    async def search(self, search: Search) -> HitPage:
         return await self._search(TARGET, search)
 
     async def get(self, character_id: int) -> Character:
         return await self._get(character_id)
 
-    async def list(self, limit: int, offset: int) -> Page[Character]:
+    async def list(self, limit: int, offset: int) -> ListPage[Character]:
         return await self._list(limit, offset)
 
     async def list_after(self, uuid: str, limit: int) -> Sequence[Character]:

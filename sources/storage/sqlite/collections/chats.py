@@ -11,17 +11,17 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from config.errors import Conflict
-from sources.drafts import ConversationDraft, MessageDraft, Thread, ThreadUpsertResult
+from sources.drafts import ConversationDraft, MessageDraft, ThreadDraft, ThreadUpsertResult
 from sources.records import (
     Conversation,
-    ExactFound,
     ExactHit,
-    Found,
-    FoundMessage,
-    FoundMessages,
+    ExactHits,
+    HitPage,
+    ListPage,
     Message,
+    MessageHit,
+    MessageHits,
     Namespace,
-    Page,
 )
 from sources.storage.contract import ExactSearch, MessageSearch, Search
 from sources.storage.sqlite.collections.collection import Collection, Rules
@@ -65,27 +65,27 @@ class SqliteChats(Collection[Conversation]):
 
         return await super()._write(followed, more_ms)
 
-    async def search(self, search: Search) -> Found:
+    async def search(self, search: Search) -> HitPage:
         return await self._search(TARGET, search)
 
-    async def messages_with(self, search: MessageSearch) -> FoundMessages:
+    async def messages_with(self, search: MessageSearch) -> MessageHits:
         """Where more messages would have to be looked through than may be, an index is made for the next time."""
 
-        def work(connection: sqlite3.Connection) -> FoundMessages:
+        def work(connection: sqlite3.Connection) -> MessageHits:
             found = substring.find(connection, search, self._rules.scanned_rows_max)
             told = MESSAGES.numbered_beside(connection, found.numbers, _TITLE)
-            hits = [FoundMessage(message=message, title=title) for message, title in told]
-            return FoundMessages(tuple(hits), found.is_complete)
+            hits = [MessageHit(message=message, title=title) for message, title in told]
+            return MessageHits(tuple(hits), found.is_complete)
 
         found = await self._read(work, search.deadline_ms)
         if not found.is_complete:
             self._maker.start(SUBSTRING_INDEX)
         return found
 
-    async def match_messages(self, search: ExactSearch) -> ExactFound:
+    async def match_messages(self, search: ExactSearch) -> ExactHits:
         """The first call makes the index; in a large library it finds the newest messages before it finds all."""
 
-        def work(connection: sqlite3.Connection) -> ExactFound | None:
+        def work(connection: sqlite3.Connection) -> ExactHits | None:
             progress = EXACT_INDEX.progress(connection)
             if progress is None:
                 return None
@@ -97,7 +97,7 @@ class SqliteChats(Collection[Conversation]):
             self._maker.start(EXACT_INDEX, self._rules.scanned_rows_max)
             if await self._maker.wait(EXACT_INDEX, search.deadline_ms / 1000):
                 found = await self._read(work, search.deadline_ms)
-        return found or ExactFound(hits=(), is_complete=False)
+        return found or ExactHits(hits=(), is_complete=False)
 
     async def get(self, conversation_id: str) -> Conversation:
         return await self._get(conversation_id)
@@ -111,20 +111,20 @@ class SqliteChats(Collection[Conversation]):
 
     async def list(
         self, limit: int, offset: int, *, namespace: str | None = None, search: str | None = None
-    ) -> Page[Conversation]:
+    ) -> ListPage[Conversation]:
         if not is_storable(namespace or "") or not is_storable(search or ""):
-            return Page((), 0)
+            return ListPage((), 0)
         narrowing = equal("namespace", namespace)
         condition = f"TRUE{narrowing.sql}"
 
-        def work(connection: sqlite3.Connection) -> Page[Conversation]:
+        def work(connection: sqlite3.Connection) -> ListPage[Conversation]:
             if not search:
                 return self.items.page(connection, limit, offset, condition, narrowing.parameters)
             holding = narrowing & _holding(search.casefold())
             numbers = _newest(connection, holding)
             start = validation.count(offset)
             shown = numbers[start : start + validation.count(limit)]
-            return Page(tuple(self.items.numbered(connection, shown)), len(numbers))
+            return ListPage(tuple(self.items.numbered(connection, shown)), len(numbers))
 
         return await self._read(work)
 
@@ -147,13 +147,13 @@ class SqliteChats(Collection[Conversation]):
     async def delete_namespace(self, name: str) -> int:
         return await self._write(lambda connection, stamp: delete_namespace(connection, name, stamp))
 
-    async def messages(self, conversation_id: str, limit: int, offset: int) -> Page[Message]:
-        def work(connection: sqlite3.Connection) -> Page[Message]:
+    async def messages(self, conversation_id: str, limit: int, offset: int) -> ListPage[Message]:
+        def work(connection: sqlite3.Connection) -> ListPage[Message]:
             conversation = self.items.get(connection, conversation_id)
             number = self.items.number(connection, conversation_id)
             parameters = (number, validation.count(limit), validation.count(offset))
             rows = MESSAGES.select(connection, "conversation_id = ? ORDER BY position LIMIT ? OFFSET ?", parameters)
-            return Page(tuple(rows), conversation.message_count)
+            return ListPage(tuple(rows), conversation.message_count)
 
         return await self._read(work)
 
@@ -199,7 +199,7 @@ class SqliteChats(Collection[Conversation]):
 
         return await self._write(work)
 
-    async def upsert_many(self, threads: Sequence[Thread]) -> Sequence[ThreadUpsertResult]:
+    async def upsert_many(self, threads: Sequence[ThreadDraft]) -> Sequence[ThreadUpsertResult]:
         messages = [message for thread in threads for message in thread.messages]
         self._require_batch([*threads, *messages])
 
@@ -392,13 +392,13 @@ def _with_character(connection: sqlite3.Connection, draft: ConversationDraft) ->
 _TITLE = "c.title"
 
 
-def _exact_found(connection: sqlite3.Connection, matches: Matches, *, is_complete: bool) -> ExactFound:
+def _exact_found(connection: sqlite3.Connection, matches: Matches, *, is_complete: bool) -> ExactHits:
     told = MESSAGES.numbered_beside(connection, [match.number for match in matches.found], _TITLE)
     hits = [
         ExactHit(message=message, title=title, snippet=match.snippet, rank=match.rank)
         for match, (message, title) in zip(matches.found, told, strict=True)
     ]
-    return ExactFound(hits=tuple(hits), read_as=matches.read_as, is_ranked=matches.is_ranked, is_complete=is_complete)
+    return ExactHits(hits=tuple(hits), read_as=matches.read_as, is_ranked=matches.is_ranked, is_complete=is_complete)
 
 
 # SQLite compares no longer ones, and no id is as long.

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 from msgspec import Struct
 
 from sources.drafts import UpsertResult
-from sources.records import Found, Page, Row
+from sources.records import HitPage, ListPage, Record
 from sources.storage.contract import Search
 from sources.storage.sqlite.connection.connection import Work
 from sources.storage.sqlite.connection.database import Database
@@ -18,7 +18,7 @@ from sources.storage.sqlite.write.items import Items, Key, Stamp
 from sources.storage.sqlite.write.upsert import Held, Upserter, held_rows, uuid_of
 from sources.storage.sqlite.write.validation import Limits, SqlValue, count, name, refusal, time_of
 
-R = TypeVar("R", bound=Row)
+R = TypeVar("R", bound=Record)
 T = TypeVar("T")
 
 
@@ -52,7 +52,7 @@ class Collection(Generic[R]):
             self.source, self.items.index, lambda connection: work(connection, stamp), more_ms
         )
 
-    async def _search(self, target: Target, search: Search) -> Found:
+    async def _search(self, target: Target, search: Search) -> HitPage:
         limit = self._rules.ranked_rows_max
         statistics = self._database.statistics
         return await self._read(
@@ -83,7 +83,7 @@ class Collection(Generic[R]):
     async def _get(self, key: Key) -> R:
         return await self._read(lambda connection: self.items.get(connection, key))
 
-    async def _list(self, limit: int, offset: int) -> Page[R]:
+    async def _list(self, limit: int, offset: int) -> ListPage[R]:
         return await self._read(lambda connection: self.items.page(connection, limit, offset))
 
     async def _list_after(self, uuid: str, limit: int) -> Sequence[R]:

@@ -169,7 +169,6 @@ def _hit(found: Candidate, _search: Search, _counter: Counter) -> Hit:
         title=title,
         text=text,
         score=found.score,
-        holds_all_terms=found.holds_all,
         bm25=found.bm25,
         created_at=created_at,
         last_modified=last_modified,

@@ -10,7 +10,7 @@ from msgspec import UNSET, Struct
 
 from config.errors import NotFound
 from sources.drafts import MediaDraft, UpsertResult
-from sources.records import Chunk, Found, Hit, MediaItem, Page, Segment
+from sources.records import Hit, HitPage, ListPage, MediaChunk, MediaItem, Segment
 from sources.search.scoring import TITLE_AND_BODY
 from sources.storage.contract import Search
 from sources.storage.sqlite.collections.collection import Collection
@@ -97,7 +97,6 @@ def _hit(found: Candidate, _search: Search, _counter: Counter) -> Hit:
         title=title,
         text=text or title,
         score=found.score,
-        holds_all_terms=found.holds_all,
         bm25=found.bm25,
         created_at=created_at,
         last_modified=last_modified,
@@ -136,7 +135,7 @@ class SqliteMedia(Collection[MediaItem]):
     source = "media"
     items = MEDIA
 
-    async def search(self, search: Search) -> Found:
+    async def search(self, search: Search) -> HitPage:
         return await self._search(TARGET, search)
 
     async def get(self, media_id: int) -> MediaItem:
@@ -145,7 +144,7 @@ class SqliteMedia(Collection[MediaItem]):
     async def get_by_uuid(self, uuid: str) -> MediaItem:
         return await self._read(lambda connection: self.items.get_by_uuid(connection, uuid))
 
-    async def list(self, limit: int, offset: int) -> Page[MediaItem]:
+    async def list(self, limit: int, offset: int) -> ListPage[MediaItem]:
         return await self._list(limit, offset)
 
     async def content(self, media_id: int, start: int = 0, length: int | None = None) -> str:
@@ -160,11 +159,11 @@ class SqliteMedia(Collection[MediaItem]):
 
         return await self._read(work)
 
-    async def chunks(self, media_id: int, first: int, count: int) -> Sequence[Chunk]:
+    async def chunks(self, media_id: int, first: int, count: int) -> Sequence[MediaChunk]:
         first = min(validation.count(first), CHUNKS_MAX)
         last = min(first + validation.count(count), CHUNKS_MAX)
 
-        def work(connection: sqlite3.Connection) -> Sequence[Chunk]:
+        def work(connection: sqlite3.Connection) -> Sequence[MediaChunk]:
             self.items.get(connection, media_id)
             base = media_id << CHUNK_BITS
             rows = connection.execute(f"{_CHUNKS} ORDER BY id", (base + first, base + last))
@@ -172,10 +171,10 @@ class SqliteMedia(Collection[MediaItem]):
 
         return await self._read(work)
 
-    async def chunk_by_uuid(self, media_id: int, uuid: str) -> Chunk:
+    async def chunk_by_uuid(self, media_id: int, uuid: str) -> MediaChunk:
         return await self._read(lambda connection: self._one_chunk(connection, media_id, _CHUNK_BY_UUID, uuid))
 
-    async def chunk_at(self, media_id: int, offset: int) -> Chunk:
+    async def chunk_at(self, media_id: int, offset: int) -> MediaChunk:
         return await self._read(lambda connection: self._one_chunk(connection, media_id, _CHUNK_AT, offset))
 
     async def segments(self, media_id: int, from_ms: int | None = None, to_ms: int | None = None) -> Sequence[Segment]:
@@ -265,7 +264,7 @@ class SqliteMedia(Collection[MediaItem]):
         title, held_hash, has_transcript = row.fetchone()
         return body is None or (held_hash, has_transcript) == (content_hash(title, body.content), bool(body.segments))
 
-    def _one_chunk(self, connection: sqlite3.Connection, media_id: int, sql: str, wanted: str | int) -> Chunk:
+    def _one_chunk(self, connection: sqlite3.Connection, media_id: int, sql: str, wanted: str | int) -> MediaChunk:
         self.items.get(connection, media_id)
         base = media_id << CHUNK_BITS
         parameters = (base, base + CHUNKS_MAX, wanted)
@@ -317,8 +316,8 @@ def _remove_body(connection: sqlite3.Connection, number: int) -> None:
     connection.execute("DELETE FROM texts WHERE id = ?", (number,))
 
 
-def _chunk(row: Sequence[Any]) -> Chunk:
+def _chunk(row: Sequence[Any]) -> MediaChunk:
     index, uuid, text, start, end, start_ms, end_ms, speaker = row
-    return Chunk(
+    return MediaChunk(
         index=index, uuid=uuid, text=text, start=start, end=end, start_ms=start_ms, end_ms=end_ms, speaker=speaker
     )

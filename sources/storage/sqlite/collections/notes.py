@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Sequence
 
 from sources.drafts import NoteDraft, UpsertResult
-from sources.records import Found, Hit, Note, Page
+from sources.records import Hit, HitPage, ListPage, Note
 from sources.search.scoring import TITLE_AND_BODY
 from sources.storage.contract import Search
 from sources.storage.sqlite.collections.collection import Collection
@@ -63,7 +63,6 @@ def _hit(found: Candidate, _search: Search, _counter: Counter) -> Hit:
         title=title,
         text=content or title,
         score=found.score,
-        holds_all_terms=found.holds_all,
         bm25=found.bm25,
         created_at=created_at,
         last_modified=last_modified,
@@ -92,13 +91,13 @@ class SqliteNotes(Collection[Note]):
     source = "notes"
     items = NOTES
 
-    async def search(self, search: Search) -> Found:
+    async def search(self, search: Search) -> HitPage:
         return await self._search(TARGET, search)
 
     async def get(self, note_id: str) -> Note:
         return await self._get(note_id)
 
-    async def list(self, limit: int, offset: int) -> Page[Note]:
+    async def list(self, limit: int, offset: int) -> ListPage[Note]:
         return await self._list(limit, offset)
 
     async def list_after(self, uuid: str, limit: int) -> Sequence[Note]:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from sources.drafts import ObservationDraft, UpsertResult
 from sources.query import ParsedQuery
-from sources.records import Found, Hit, Observation, Origin, Page
+from sources.records import Hit, HitPage, ListPage, Observation, Origin
 from sources.search.scoring import TITLE_AND_BODY
 from sources.storage.contract import EVERY_OBSERVATION, Corpus, ObservationFilter, Search
 from sources.storage.sqlite.collections.collection import Collection
@@ -115,7 +115,6 @@ def _hit(found: Candidate, _search: Search, _counter: Counter) -> Hit:
         title=title,
         text=text or title,
         score=found.score,
-        holds_all_terms=found.holds_all,
         bm25=found.bm25,
         created_at=created_at,
         last_modified=last_modified,
@@ -148,13 +147,13 @@ class SqliteObservations(Collection[Observation]):
     source = "observations"
     items = OBSERVATIONS
 
-    async def search(self, search: Search, narrowing: ObservationFilter = EVERY_OBSERVATION) -> Found:
+    async def search(self, search: Search, narrowing: ObservationFilter = EVERY_OBSERVATION) -> HitPage:
         narrowed = _narrowed(narrowing, "r.id", "r.created_at")
         if search.query.expression is None or narrowed is None:
-            return Found((), has_more=False, total=0)
+            return HitPage((), has_more=False, total=0)
         target = replace(TARGET, filter=lambda asked: _filter(asked) & narrowed)
 
-        def work(connection: JobConnection) -> Found:
+        def work(connection: JobConnection) -> HitPage:
             weighed = replace(search, corpus=self._corpus(connection, search.query, search.corpus))
             statistics, ranked_rows_max = self._database.statistics, self._rules.ranked_rows_max
             return Ranking(connection, target, weighed, statistics, ranked_rows_max).find()
@@ -176,10 +175,10 @@ class SqliteObservations(Collection[Observation]):
 
     async def list(
         self, limit: int, offset: int, narrowing: ObservationFilter = EVERY_OBSERVATION
-    ) -> Page[Observation]:
+    ) -> ListPage[Observation]:
         narrowed = _narrowed(narrowing, "id", "created_at")
         if narrowed is None:
-            return Page((), 0)
+            return ListPage((), 0)
         condition = " AND ".join(("TRUE", *narrowed.conditions))
         return await self._read(
             lambda connection: self.items.page(connection, limit, offset, condition, narrowed.parameters, "created_at")

@@ -10,7 +10,7 @@ import msgspec
 
 from config.errors import NotFound
 from sources.drafts import PromptDraft, UpsertResult
-from sources.records import Found, Hit, Page, Prompt, PromptArgument
+from sources.records import Hit, HitPage, ListPage, SavedPrompt, SavedPromptArgument
 from sources.search.scoring import TITLE_AND_BODY
 from sources.storage.contract import Search
 from sources.storage.sqlite.collections.collection import Collection
@@ -22,12 +22,14 @@ from sources.storage.sqlite.write import validation
 from sources.storage.sqlite.write.items import Column, Derived, Items, Stamp, form_of, read_texts
 from sources.text.segmentation import fold
 
-_read_arguments: Callable[[Any], tuple[PromptArgument, ...]] = msgspec.json.Decoder(tuple[PromptArgument, ...]).decode
+_read_arguments: Callable[[Any], tuple[SavedPromptArgument, ...]] = msgspec.json.Decoder(
+    tuple[SavedPromptArgument, ...]
+).decode
 
 PROMPTS = Items(
     table="prompts",
     kind="prompt",
-    record=Prompt,
+    record=SavedPrompt,
     key="id",
     columns=(
         Column("name", validation.name, is_required=True),
@@ -93,7 +95,6 @@ def _hit(found: Candidate, search: Search, counter: Counter) -> Hit:
         title=name,
         text=text,
         score=found.score,
-        holds_all_terms=found.holds_all,
         bm25=found.bm25,
         created_at=created_at,
         last_modified=last_modified,
@@ -121,38 +122,38 @@ TARGET = Target(
 _BY_NAME = "name = ?1 COLLATE NOCASE ORDER BY name = ?1 DESC, last_modified DESC, id DESC LIMIT 1"
 
 
-class SqlitePrompts(Collection[Prompt]):
+class SqlitePrompts(Collection[SavedPrompt]):
     source = "prompts"
     items = PROMPTS
 
-    async def search(self, search: Search) -> Found:
+    async def search(self, search: Search) -> HitPage:
         return await self._search(TARGET, search)
 
-    async def get(self, prompt_id: int) -> Prompt:
+    async def get(self, prompt_id: int) -> SavedPrompt:
         return await self._get(prompt_id)
 
-    async def get_by_name(self, name: str) -> Prompt:
+    async def get_by_name(self, name: str) -> SavedPrompt:
         """In any case, if not as it is written; of several, the one changed last."""
         return await self._read(lambda connection: self.items.first(connection, _BY_NAME, name))
 
-    async def list(self, limit: int, offset: int) -> Page[Prompt]:
+    async def list(self, limit: int, offset: int) -> ListPage[SavedPrompt]:
         return await self._list(limit, offset)
 
-    async def list_after(self, uuid: str, limit: int) -> Sequence[Prompt]:
+    async def list_after(self, uuid: str, limit: int) -> Sequence[SavedPrompt]:
         return await self._list_after(uuid, limit)
 
-    async def create(self, draft: PromptDraft, *, idempotency_key: str | None = None) -> Prompt:
+    async def create(self, draft: PromptDraft, *, idempotency_key: str | None = None) -> SavedPrompt:
         return await self._create(draft, idempotency_key)
 
-    async def create_many(self, drafts: Sequence[PromptDraft]) -> Sequence[Prompt]:
+    async def create_many(self, drafts: Sequence[PromptDraft]) -> Sequence[SavedPrompt]:
         return await self._create_many(drafts)
 
     async def save(
         self, draft: PromptDraft, expected_version: int | None = None, *, idempotency_key: str | None = None
-    ) -> Prompt:
+    ) -> SavedPrompt:
         name = validation.name(self._rules.limits, "name", draft.name)
 
-        def work(connection: sqlite3.Connection, stamp: Stamp) -> Prompt:
+        def work(connection: sqlite3.Connection, stamp: Stamp) -> SavedPrompt:
             def make() -> Sequence[str]:
                 number = self._save(connection, name, draft, expected_version, stamp)
                 return [self.items.made(connection, number).uuid]
@@ -176,7 +177,7 @@ class SqlitePrompts(Collection[Prompt]):
     async def upsert_many(self, drafts: Sequence[PromptDraft]) -> Sequence[UpsertResult]:
         return await self._upsert_many(drafts)
 
-    async def update(self, prompt_id: int, draft: PromptDraft, expected_version: int | None = None) -> Prompt:
+    async def update(self, prompt_id: int, draft: PromptDraft, expected_version: int | None = None) -> SavedPrompt:
         return await self._update(prompt_id, draft, expected_version)
 
     async def delete(self, prompt_id: int, expected_version: int | None = None) -> None:

@@ -14,7 +14,7 @@ from operator import or_
 from msgspec.json import Decoder
 
 from sources.query import Expression, Term
-from sources.records import Found, Hit
+from sources.records import Hit, HitPage
 from sources.search.scoring import Scorer, TermStatistics, scale_to_range, term_weights, title_share
 from sources.storage.contract import Search
 from sources.storage.sqlite.connection.connection import JobConnection
@@ -57,10 +57,10 @@ class Ranking:
         self._item_bits = 0 if search.within is not None else target.item_bits
         self._counter = Counter(search.query.terms)
 
-    def find(self) -> Found:
+    def find(self) -> HitPage:
         expression = self._search.query.expression
         if expression is None:
-            return self._list() if is_filtered(self._search) else Found((), has_more=False, total=0)
+            return self._list() if is_filtered(self._search) else HitPage((), has_more=False, total=0)
         self._statistics.refresh(self._connection)
         frequencies = [self._count(self._match(term.word)) for term in self._search.query.terms]
         planner = Planner(self._match, self._count, self._ranked_rows_max)
@@ -193,14 +193,14 @@ class Ranking:
 
     # The page
 
-    def _page(self, shown: Sequence[Candidate], has_more: bool, everything: Band, matches: int) -> Found:
+    def _page(self, shown: Sequence[Candidate], has_more: bool, everything: Band, matches: int) -> HitPage:
         """`everything` are all matches, of which there are `matches` entries at most."""
         total = self._search.offset + len(shown) if not has_more and (shown or not self._search.offset) else None
         if self._item_bits and shown:
             total = self._count_entries(shown, everything, matches, total)
         elif total is None and matches <= self._ranked_rows_max:
             total = self._size(everything)
-        return Found(self._hits(shown), has_more=has_more, total=total)
+        return HitPage(self._hits(shown), has_more=has_more, total=total)
 
     def _count_entries(
         self, shown: Sequence[Candidate], everything: Band, matches: int, total: int | None
@@ -228,7 +228,7 @@ class Ranking:
     def _hits(self, shown: Sequence[Candidate]) -> tuple[Hit, ...]:
         return tuple(self._target.hit(candidate, self._search, self._counter) for candidate in shown)
 
-    def _list(self) -> Found:
+    def _list(self) -> HitPage:
         """What passes the filter, newest first."""
         listed = self._target.listed(self._search) + self._filter.sql
         parameters = self._filter.parameters
@@ -236,7 +236,7 @@ class Ranking:
         rows = self._connection.execute(page, (*parameters, self._search.limit, self._search.offset))
         shown = self._fetch([number for number, _ in rows])
         total: int = self._connection.execute(f"SELECT count(*) FROM ({listed})", parameters).fetchone()[0]
-        return Found(self._hits(shown), has_more=self._search.offset + len(shown) < total, total=total)
+        return HitPage(self._hits(shown), has_more=self._search.offset + len(shown) < total, total=total)
 
 
 @lru_cache(maxsize=4096)

@@ -13,8 +13,8 @@ import msgspec
 from msgspec import UNSET, Struct
 
 from config.errors import Conflict, NotFound
-from sources.drafts import Kept
-from sources.records import Page, Row
+from sources.drafts import Bookkeeping
+from sources.records import ListPage, Record
 from sources.storage.sqlite.index.text_index import TextIndex, index_form
 from sources.storage.sqlite.search.target import json_list
 from sources.storage.sqlite.write.validation import (
@@ -33,7 +33,7 @@ from sources.storage.sqlite.write.validation import (
     uuid,
 )
 
-R = TypeVar("R", bound=Row)
+R = TypeVar("R", bound=Record)
 Values = dict[str, SqlValue]
 Key = str | int
 
@@ -191,12 +191,12 @@ class Items(Generic[R]):
         condition: str = "TRUE",
         parameters: Sequence[SqlValue] = (),
         age: str = "last_modified",
-    ) -> Page[R]:
+    ) -> ListPage[R]:
         """Of the live items under a condition, newest first."""
         newest = f"{self.live} AND {condition} ORDER BY {age} DESC, {self.table}.id DESC LIMIT ? OFFSET ?"
         rows = connection.execute(newest, (*parameters, count(limit), count(offset))).fetchall()
         total = connection.execute(f"SELECT count(*) {self._where} AND {condition}", parameters).fetchone()[0]
-        return Page(tuple(self.record(row) for row in rows), total)
+        return ListPage(tuple(self.record(row) for row in rows), total)
 
     def numbered(self, connection: sqlite3.Connection, numbers: Sequence[int]) -> list[R]:
         """The items with these numbers, in the order of the numbers."""
@@ -345,8 +345,8 @@ class Items(Generic[R]):
 
 def _kept(draft: Struct, limits: Limits) -> Values:
     """What an item that comes out of an export of ours was before."""
-    kept = getattr(draft, "kept", UNSET)
-    if not isinstance(kept, Kept):
+    kept = getattr(draft, "bookkeeping", UNSET)
+    if not isinstance(kept, Bookkeeping):
         return {}
     if not 1 <= kept.version <= VERSION_MAX:
         raise refusal("version", str(kept.version), f"1 to {VERSION_MAX}")

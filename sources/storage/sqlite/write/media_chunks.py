@@ -7,7 +7,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from sources.drafts import MediaDraft
-from sources.records import Chunk, Segment
+from sources.records import MediaChunk, Segment
 from sources.storage.sqlite.write.validation import Limits, is_storable, line_or_none, refusal, text, uuid
 from sources.text.chunking import Chunk as Span
 from sources.text.chunking import chunk
@@ -18,7 +18,7 @@ class Body(Struct, frozen=True):
     """A text with its chunks, of which there is always one at least, and its timed lines, if it was spoken."""
 
     content: str
-    chunks: tuple[Chunk, ...]
+    chunks: tuple[MediaChunk, ...]
     segments: tuple[Segment, ...]
 
 
@@ -40,22 +40,22 @@ def body_of(draft: MediaDraft, limits: Limits) -> Body | None:
     return Body(content, chunks, segments)
 
 
-def _cut(content: str, segments: Sequence[Segment], limits: Limits) -> tuple[Chunk, ...]:
+def _cut(content: str, segments: Sequence[Segment], limits: Limits) -> tuple[MediaChunk, ...]:
     if segments:
         return _numbered([one for run in gather(segments, limits.chunk_size_chars) for one in _spoken(run, limits)])
     spans = [(cut.start, cut.end) for cut in chunk(content, limits.chunk_size_chars, limits.chunk_overlap_chars)]
     return tuple(
-        Chunk(index=index, uuid=str(uuid4()), text=content[start:end], start=start, end=end)
+        MediaChunk(index=index, uuid=str(uuid4()), text=content[start:end], start=start, end=end)
         for index, (start, end) in enumerate(spans or [(0, 0)])
     )
 
 
-def _spoken(run: CueRun, limits: Limits) -> Iterator[Chunk]:
+def _spoken(run: CueRun, limits: Limits) -> Iterator[MediaChunk]:
     """One chunk; only a line that is longer than one is cut, into pieces that all have its time."""
     text, size = run.text, limits.chunk_size_chars
     cuts = chunk(text, size, limits.chunk_overlap_chars) if len(text) > size else [Span(0, 0, len(text))]
     for cut in cuts:
-        yield Chunk(
+        yield MediaChunk(
             index=0,
             uuid=str(uuid4()),
             text=text[cut.start : cut.end],
@@ -67,7 +67,7 @@ def _spoken(run: CueRun, limits: Limits) -> Iterator[Chunk]:
         )
 
 
-def _placed(chunks: Sequence[Chunk]) -> tuple[Chunk, ...]:
+def _placed(chunks: Sequence[MediaChunk]) -> tuple[MediaChunk, ...]:
     """Chunks that came without their text stand in it one after the other."""
     placed, start = [], 0
     for one in chunks:
@@ -76,11 +76,11 @@ def _placed(chunks: Sequence[Chunk]) -> tuple[Chunk, ...]:
     return tuple(placed)
 
 
-def _numbered(chunks: Sequence[Chunk]) -> tuple[Chunk, ...]:
+def _numbered(chunks: Sequence[MediaChunk]) -> tuple[MediaChunk, ...]:
     return tuple(replace(one, index=index) for index, one in enumerate(chunks))
 
 
-def _clean_chunk(limits: Limits, one: Chunk) -> Chunk:
+def _clean_chunk(limits: Limits, one: MediaChunk) -> MediaChunk:
     if not 0 <= one.start <= one.end or not is_storable(one.end):
         raise refusal("chunks", f"characters {one.start} to {one.end}", "0 <= start <= end")
     _require_times("chunks", one.start_ms, one.end_ms)

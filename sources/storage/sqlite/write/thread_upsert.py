@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from sources.drafts import MessageDraft, Thread, ThreadUpsertResult, UpsertResult
+from sources.drafts import MessageDraft, ThreadDraft, ThreadUpsertResult, UpsertResult
 from sources.storage.sqlite.collections.conversation_tables import DEFAULT_ROLE, MESSAGES
 from sources.storage.sqlite.search.target import json_list
 from sources.storage.sqlite.write.items import Stamp
@@ -75,7 +75,7 @@ class ThreadUpserter:
             owner="r.conversation_id",
         )
 
-    def put(self, thread: Thread) -> ThreadUpsertResult:
+    def put(self, thread: ThreadDraft) -> ThreadUpsertResult:
         """A conversation that is older than it came before changes nothing of what is there; what it alone has said is
         put beside the path."""
         found = self._conversations.held.get(uuid) if isinstance(uuid := thread.draft.uuid, str) else None

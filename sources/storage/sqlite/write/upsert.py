@@ -79,7 +79,7 @@ class Upserter(Struct, frozen=True):
         return UPDATED
 
     def _is_known(self, found: Held, draft: Any, arrived: str | None) -> bool:
-        if draft.kept is not UNSET:
+        if draft.bookkeeping is not UNSET:
             return self._is_no_newer(found, draft)
         if found.arrived == arrived:
             return True
@@ -93,14 +93,14 @@ class Upserter(Struct, frozen=True):
     def _is_no_newer(self, found: Held, draft: Any) -> bool:
         """Of two states of one item the versions tell which is newer; of one version that was changed in two places,
         the times."""
-        kept = draft.kept
+        kept = draft.bookkeeping
         if (kept.version, kept.last_modified) < (found.version, found.last_modified):
             return True
         return bool(kept.version == found.version) and self.is_same(found, draft)
 
     def _hold(self, written: Held, draft: Any) -> None:
         """Only of what an export of ours brings the version is asked for again, within the same batch."""
-        if draft.kept is UNSET:
+        if draft.bookkeeping is UNSET:
             self.held[written.uuid] = written
         else:
             self.held.update(held_rows(self.connection, self.table, [draft], self.owner))
@@ -137,8 +137,8 @@ def is_older(draft: Struct, found: Held) -> bool:
 def _arrived(draft: Any) -> str | None:
     """What is known of a draft when it comes again: its digest and, where it tells, when it was changed there. What an
     export of ours brings is known as it was in the library that was exported."""
-    if draft.kept is not UNSET:
-        kept: str | None = draft.kept.arrived
+    if draft.bookkeeping is not UNSET:
+        kept: str | None = draft.bookkeeping.arrived
         return kept
     return f"{_digest_of(draft)} {_moment(draft)}".rstrip()
 

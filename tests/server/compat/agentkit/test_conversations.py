@@ -350,8 +350,8 @@ async def test_a_message_says_whether_it_is_on_the_path_and_what_it_answers(desk
 @pytest.mark.parametrize(
     ("form", "spoken"),
     [
-        ("txt", "ASSISTANT: Use gather.\n\nASSISTANT (beside the path): Use a xylophone.\n"),
-        ("md", "### 🤖 Assistant\n\nUse gather.\n\n### 🤖 Assistant (beside the path)\n\nUse a xylophone.\n"),
+        ("txt", "ASSISTANT: Use gather.\n\nASSISTANT (alternate branch): Use a xylophone.\n"),
+        ("md", "### 🤖 Assistant\n\nUse gather.\n\n### 🤖 Assistant (alternate branch)\n\nUse a xylophone.\n"),
     ],
 )
 async def test_an_export_for_people_marks_what_is_beside_the_path(

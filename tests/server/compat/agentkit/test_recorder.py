@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from server.compat.agentkit.chat.completion_stream import Completion
 from server.compat.agentkit.chat.turns import Turn, TurnLimits, read_turns
 from server.compat.agentkit.recorder import Recorder, Talk
-from sources.records import Message, Page
+from sources.records import ListPage, Message
 from sources.storage.contract import Chats
 from tests.sources.storage.desk import Clock, Desk, open_sqlite
 
@@ -70,7 +70,7 @@ class Crowd:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._chats, name)
 
-    async def messages(self, conversation_id: str, limit: int, offset: int) -> Page[Message]:
+    async def messages(self, conversation_id: str, limit: int, offset: int) -> ListPage[Message]:
         page = await self._chats.messages(conversation_id, limit, offset)
         if not self._has_read:
             self._has_read = True

@@ -505,7 +505,7 @@ async def test_an_answer_that_was_thrown_away_is_not_read_as_said(ada: Remembere
 
     text = await ada.text("memory_read", path=f"chats://{chat.id}")
 
-    assert text.endswith("**Assistant:**\nUse JWT.\n\n**Assistant (beside the path):**\nUse a xylophone.")
+    assert text.endswith("**Assistant:**\nUse JWT.\n\n**Assistant (alternate branch):**\nUse a xylophone.")
 
 
 async def test_a_range_of_lines_is_read_alone(ada: Rememberer) -> None:

@@ -22,13 +22,13 @@ from server.compat.letta.recall import (
     read_roles,
     read_start,
 )
-from sources.records import FoundMessage, Message
+from sources.records import Message, MessageHit
 
 TOOLS = {"conversation_search", "knowledge_search", "search", "msg_search"}
 STORED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
-def said(content: str, title: str = "Python help", **more: Any) -> FoundMessage:
+def said(content: str, title: str = "Python help", **more: Any) -> MessageHit:
     usual: dict[str, Any] = {
         "uuid": "41f0",
         "created_at": "2025-02-10T14:30:59.000Z",
@@ -41,7 +41,7 @@ def said(content: str, title: str = "Python help", **more: Any) -> FoundMessage:
         "role": "user",
         "sender": "Ana",
     }
-    return FoundMessage(message=Message(**{**usual, "content": content, **more}), title=title)
+    return MessageHit(message=Message(**{**usual, "content": content, **more}), title=title)
 
 
 # -- what is asked
@@ -186,7 +186,7 @@ def test_a_long_message_is_cut(length: int, shown: str) -> None:
 
 
 @pytest.mark.parametrize("hits", [[], [said("one")]])
-def test_a_list_that_is_not_all_there_is_says_so_in_a_last_block(hits: list[FoundMessage]) -> None:
+def test_a_list_that_is_not_all_there_is_says_so_in_a_last_block(hits: list[MessageHit]) -> None:
     blocks = as_text(hits, 2000, "older messages were not looked at").split(SEPARATOR)
 
     assert blocks[-1] == "(older messages were not looked at)"

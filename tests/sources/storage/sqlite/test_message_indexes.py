@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from sources.drafts import ConversationDraft, MessageDraft
-from sources.records import FoundMessages
+from sources.records import MessageHits
 from sources.storage.contract import ExactSearch, Library, MessageSearch
 from sources.storage.sqlite.connection.library import SqliteLibrary
 from sources.storage.sqlite.index.message_index import MessageIndex, Progress
@@ -63,7 +63,7 @@ async def test_a_large_library_gets_one_when_looking_through_it_was_not_enough(t
         await say(ada, 100)
         assert len((await ada.chats.messages_with(seeking("tea", limit=20))).hits) == 20
         assert progress(desk, SUBSTRING_INDEX) is None
-        assert await ada.chats.messages_with(seeking("oldest")) == FoundMessages((), is_complete=False)
+        assert await ada.chats.messages_with(seeking("oldest")) == MessageHits((), is_complete=False)
         await finish(ada, SUBSTRING_INDEX)
         found = await ada.chats.messages_with(seeking("oldest"))
         assert ([hit.message.content for hit in found.hits], found.is_complete) == (["the oldest"], True)

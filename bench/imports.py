@@ -30,9 +30,9 @@ from bench.reading_desk import user_id_of
 from config.paths import DataRoot
 from config.settings import Settings
 from sources.drafts import ConversationDraft, MessageDraft, NoteDraft
-from sources.importers.engine.import_runner import Meter, take_all
-from sources.importers.engine.imported_items import Arrival, ConversationArrival, Mark, NoteArrival
-from sources.importers.engine.importer import Found, Importer, Limits, Progress
+from sources.importers.engine.import_runner import ImportProgress, run_import
+from sources.importers.engine.imported_items import ImportedConversation, ImportedNote, ImportEvent, ReadPosition
+from sources.importers.engine.importer import DiscoveredFile, Importer, ImportLimits, ProgressCallback
 from sources.storage.sqlite import SqliteLibraries
 from sources.storage.sqlite.index.text_index import TextIndex, drain
 from sources.storage.sqlite.schema.chacha import CHACHA, CHATS_INDEX, NOTES_INDEX
@@ -137,20 +137,24 @@ def _message(prose: Prose, chat: int, place: int) -> MessageDraft:
     )
 
 
-def read_notes(path: Path, _limits: Limits, progress: Progress, _mark: Mark | None) -> Iterator[Arrival]:
+def read_notes(
+    path: Path, _limits: ImportLimits, progress: ProgressCallback, _mark: ReadPosition | None
+) -> Iterator[ImportEvent]:
     decoder = msgspec.json.Decoder(NoteDraft)
     for line in _lines(path, progress):
-        yield NoteArrival(decoder.decode(line))
+        yield ImportedNote(decoder.decode(line))
 
 
-def read_chats(path: Path, _limits: Limits, progress: Progress, _mark: Mark | None) -> Iterator[Arrival]:
+def read_chats(
+    path: Path, _limits: ImportLimits, progress: ProgressCallback, _mark: ReadPosition | None
+) -> Iterator[ImportEvent]:
     decoder = msgspec.json.Decoder(ChatLine)
     for line in _lines(path, progress):
         read = decoder.decode(line)
-        yield ConversationArrival(read.chat, read.messages)
+        yield ImportedConversation(read.chat, read.messages)
 
 
-def _lines(path: Path, progress: Progress) -> Iterator[bytes]:
+def _lines(path: Path, progress: ProgressCallback) -> Iterator[bytes]:
     done = 0
     with path.open("rb") as file:
         for line in file:
@@ -166,20 +170,20 @@ READERS = {"notes": read_notes, "messages": read_chats}
 
 
 def import_file(kind: Kind, file: Path, root: Path) -> Run:
-    importer = Importer(name="bench", title="", recognises=lambda _: 1.0, read=READERS[kind.name])
+    importer = Importer(name="bench", title="", recognizes=lambda _: 1.0, read=READERS[kind.name])
     begun, cpu = time.monotonic(), time.process_time()
-    rows = asyncio.run(_import(kind, Found(file, file.name, importer, file.stat().st_size), root))
+    rows = asyncio.run(_import(kind, DiscoveredFile(file, file.name, importer, file.stat().st_size), root))
     return Run(rows, time.process_time() - cpu, time.monotonic() - begun, _peak_bytes())
 
 
-async def _import(kind: Kind, found: Found, root: Path) -> int:
+async def _import(kind: Kind, found: DiscoveredFile, root: Path) -> int:
     data_root = DataRoot(root)
     data_root.prepare()
     owner = Principal(user_id_of(OWNER), OWNER, ClientId("bench"), frozenset(SCOPES), "local", "bench")
     libraries = SqliteLibraries(data_root, SETTINGS)
     try:
         async with libraries.library(build_context(owner, data_root, "bench")) as library:
-            summary = await take_all(library, [found], SETTINGS, Meter())
+            summary = await run_import(library, [found], SETTINGS, ImportProgress())
     finally:
         await libraries.close()
     counts = summary.kinds[kind.counted]

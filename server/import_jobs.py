@@ -23,8 +23,8 @@ from config.errors import DiskFull, FlorilegiumError, NotFound, StorageError, Un
 from config.paths import DataRoot, UserId
 from config.settings import Settings
 from sources.importers.engine.discovery import find
-from sources.importers.engine.import_runner import Finding, Meter, Summary, limits_of, take_all
-from sources.importers.engine.importer import Found, Importer
+from sources.importers.engine.import_runner import DiscoveryResult, ImportProgress, ImportSummary, limits_of, run_import
+from sources.importers.engine.importer import DiscoveredFile, Importer
 from sources.storage.contract import Libraries
 
 State = Literal["running", "done", "cancelled", "failed"]
@@ -46,7 +46,7 @@ class ImportJob(Struct, frozen=True, kw_only=True):
     bytes_read: int
     bytes_total: int
     items: int
-    summary: Summary | None = None
+    summary: ImportSummary | None = None
     problem: str = ""
 
 
@@ -55,9 +55,9 @@ class _Job:
         self.id = secrets.token_hex(8)
         self.owner = owner
         self.name = name
-        self.meter = Meter()
+        self.meter = ImportProgress()
         self.state: State = "running"
-        self.summary: Summary | None = None
+        self.summary: ImportSummary | None = None
         self.problem = ""
         self.work: asyncio.Task[None] | None = None
 
@@ -153,17 +153,17 @@ class ImportJobs:
 
     async def _import(
         self, job: _Job, context: RequestContext, path: Path, format_name: str | None, is_rehearsal: bool
-    ) -> Summary:
+    ) -> ImportSummary:
         found = await asyncio.to_thread(self._find, path, format_name)
         if is_rehearsal:
-            return await take_all(None, found, self._settings, job.meter)
+            return await run_import(None, found, self._settings, job.meter)
         async with self._libraries.library(context) as library:
-            return await take_all(library, found, self._settings, job.meter)
+            return await run_import(library, found, self._settings, job.meter)
 
-    def _find(self, path: Path, format_name: str | None) -> Sequence[Finding]:
+    def _find(self, path: Path, format_name: str | None) -> Sequence[DiscoveryResult]:
         found = find([path], limits_of(self._settings), self._offered(), format_name)
         # Where it lies says nothing of it: the next upload of the same file lies elsewhere.
-        return [replace(one, has_place=False) if isinstance(one, Found) else one for one in found]
+        return [replace(one, has_place=False) if isinstance(one, DiscoveredFile) else one for one in found]
 
     # The files, and how many there may be
 
@@ -223,7 +223,7 @@ def safe_name(name: str) -> str:
     return last.strip() or "upload"
 
 
-def _sentence(summary: Summary) -> str:
+def _sentence(summary: ImportSummary) -> str:
     """Why nothing came: the first problem speaks for all."""
     first = next(iter(summary.problems), None)
     return "nothing could be read" if first is None else ": ".join(filter(None, (first.place, first.problem)))

@@ -15,7 +15,14 @@ from server.cli.options import Given, SettingsCommand, json_option, setting_opti
 from server.cli.output import print_json
 from server.cli.paint import dim, harmless, say
 from sources.importers.engine.discovery import find
-from sources.importers.engine.import_runner import OUTCOMES, Finding, Meter, Summary, limits_of, take_all
+from sources.importers.engine.import_runner import (
+    OUTCOMES,
+    DiscoveryResult,
+    ImportProgress,
+    ImportSummary,
+    limits_of,
+    run_import,
+)
 from sources.importers.registry import importers
 
 _ASKED_FOR = OUTCOMES[:3]
@@ -46,7 +53,7 @@ def import_(
 
     Exit codes: 0 all is in, 1 something could not be read, 2 nothing could, 130 interrupted.
     """
-    settings, meter = given.load().settings, Meter()
+    settings, meter = given.load().settings, ImportProgress()
     try:
         founds = list(find(paths, limits_of(settings), importers(), format_name))
         summary = asyncio.run(_import(settings, founds, user, meter, is_rehearsal=dry_run, reads_again=again))
@@ -62,33 +69,39 @@ def import_(
 
 
 async def _import(
-    settings: Settings, founds: list[Finding], user: str | None, meter: Meter, *, is_rehearsal: bool, reads_again: bool
-) -> Summary:
+    settings: Settings,
+    founds: list[DiscoveryResult],
+    user: str | None,
+    meter: ImportProgress,
+    *,
+    is_rehearsal: bool,
+    reads_again: bool,
+) -> ImportSummary:
     if is_rehearsal:
         async with shown(meter):
-            return await take_all(None, founds, settings, meter)
+            return await run_import(None, founds, settings, meter)
     async with (
         open_local(settings, user, creates=True) as local,
         local.libraries.library(local.context) as library,
         shown(meter),
     ):
-        return await take_all(library, founds, settings, meter, reads_again=reads_again)
+        return await run_import(library, founds, settings, meter, reads_again=reads_again)
 
 
-def farewell(meter: Meter, *, is_rehearsal: bool) -> str:
+def farewell(meter: ImportProgress, *, is_rehearsal: bool) -> str:
     """What somebody who interrupts an import wants to know. What is being written at that moment comes in as well."""
     if is_rehearsal:
         return "interrupted: this was a rehearsal, and nothing was written"
     return f"interrupted: {meter.items:,} items or more are in, and stay; the same command goes on from there"
 
 
-def exit_code(summary: Summary) -> int:
+def exit_code(summary: ImportSummary) -> int:
     if summary.is_in_vain:
         return 2
     return 1 if summary.missing else 0
 
 
-def report(summary: Summary, *, is_rehearsal: bool) -> Iterator[str]:
+def report(summary: ImportSummary, *, is_rehearsal: bool) -> Iterator[str]:
     """The summary for a person: a table of what came, what was left out and why, what went wrong and where."""
     yield from _table(summary)
     for reason, count in sorted(summary.skipped.items()):
@@ -105,7 +118,7 @@ def report(summary: Summary, *, is_rehearsal: bool) -> Iterator[str]:
         yield "this was a rehearsal: nothing was written"
 
 
-def _table(summary: Summary) -> Iterator[str]:
+def _table(summary: ImportSummary) -> Iterator[str]:
     """Columns for what did not happen are left out, unless they are those that everybody asks for."""
     kinds = sorted(summary.kinds.items())
     shown = [name for name in OUTCOMES if name in _ASKED_FOR or any(getattr(counts, name) for _, counts in kinds)]

@@ -13,7 +13,7 @@ import click
 
 from server.cli.output import counted
 from server.cli.paint import clock, dim, harmless, say, terminal_columns, wants_colour
-from sources.importers.engine.import_runner import Meter
+from sources.importers.engine.import_runner import ImportProgress
 
 _BAR_CELLS = 24
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -26,7 +26,7 @@ _UNITS = ("B", "KB", "MB", "GB", "TB")
 
 
 @asynccontextmanager
-async def shown(meter: Meter, *, is_terminal: bool | None = None) -> AsyncIterator[None]:
+async def shown(meter: ImportProgress, *, is_terminal: bool | None = None) -> AsyncIterator[None]:
     """On stderr: what a command prints for programs stays alone on stdout."""
     begun = time.monotonic()
     drawing = asyncio.create_task(_draw(meter, begun) if _reads_terminal(is_terminal) else _say(meter))
@@ -41,12 +41,12 @@ async def shown(meter: Meter, *, is_terminal: bool | None = None) -> AsyncIterat
                 say(dim(_ending(meter, time.monotonic() - begun)), err=True)
 
 
-def line(meter: Meter, elapsed_s: float, columns: int) -> str:
+def line(meter: ImportProgress, elapsed_s: float, columns: int) -> str:
     """One line that fits, the least important last: it is the file that is cut."""
     return "".join(text for text, _ in _parts(meter, elapsed_s, columns))
 
 
-def _parts(meter: Meter, elapsed_s: float, columns: int) -> list[tuple[str, dict[str, Any]]]:
+def _parts(meter: ImportProgress, elapsed_s: float, columns: int) -> list[tuple[str, dict[str, Any]]]:
     """The line in pieces, each with its colours. Where there is room for less than all, no piece is painted."""
     done = min(1.0, meter.bytes_read / meter.bytes_total) if meter.bytes_total else 0.0
     full, rest = _bar(done)
@@ -83,7 +83,7 @@ def _rate(items: int, elapsed_s: float) -> str:
     return f"{items / elapsed_s if elapsed_s > 0 else 0:,.0f}/s"
 
 
-def _ending(meter: Meter, elapsed_s: float) -> str:
+def _ending(meter: ImportProgress, elapsed_s: float) -> str:
     """What is left of the line when all is done."""
     items, rate = counted(meter.items, "items"), _rate(meter.items, elapsed_s)
     return f"{size(meter.bytes_read)}, {items} in {clock(elapsed_s)} ({rate})"
@@ -99,7 +99,7 @@ def size(count: int) -> str:
     return f"{amount:.1f} {unit}" if unit not in ("B", "KB") else f"{amount:.0f} {unit}"
 
 
-async def _draw(meter: Meter, begun: float) -> None:
+async def _draw(meter: ImportProgress, begun: float) -> None:
     while True:
         parts = _parts(meter, time.monotonic() - begun, terminal_columns(_STDERR))
         # What erases the line steers the terminal, whatever is thought of colours there.
@@ -108,7 +108,7 @@ async def _draw(meter: Meter, begun: float) -> None:
         await asyncio.sleep(_DRAWN_EVERY_S)
 
 
-async def _say(meter: Meter) -> None:
+async def _say(meter: ImportProgress) -> None:
     while True:
         await asyncio.sleep(_SAID_EVERY_S)
         read = f"{size(meter.bytes_read)} of {size(meter.bytes_total)}"

@@ -8,7 +8,7 @@ from functools import cache
 from importlib import import_module
 
 from config.errors import InvalidParams
-from sources.importers.engine.importer import Importer, Sight
+from sources.importers.engine.importer import FileProbe, Importer
 
 # Of two that are equally sure of a file, the one that stands first reads it.
 FORMATS: tuple[str, ...] = (
@@ -36,7 +36,7 @@ def importers() -> tuple[Importer, ...]:
     return tuple(_load(name) for name in FORMATS)
 
 
-def importer_named(name: str, offered: Sequence[Importer]) -> Importer:
+def importer_by_name(name: str, offered: Sequence[Importer]) -> Importer:
     """The one that `--format` asks for."""
     for importer in offered:
         if importer.name == name:
@@ -45,9 +45,9 @@ def importer_named(name: str, offered: Sequence[Importer]) -> Importer:
     raise InvalidParams(f"format: got {name[:60]!r}, expected one of {known}")
 
 
-def recognise(sight: Sight, offered: Sequence[Importer]) -> Importer | None:
+def select_importer(probe: FileProbe, offered: Sequence[Importer]) -> Importer | None:
     """The importer that is surest that a file or folder is its own; none where nobody knows it."""
-    sure = [(importer.recognises(sight), importer) for importer in offered]
+    sure = [(importer.recognizes(probe), importer) for importer in offered]
     certainty, surest = max(sure, key=lambda one: one[0], default=(0.0, None))
     return surest if certainty > 0 else None
 

@@ -16,7 +16,7 @@ from server.rest.operation import Operation, Upload, Uploaded
 from server.rest.streams import stream
 from server.runtime import Runtime
 from sources.importers.formats.conversation_archive.archive import ArchiveLimits, ArchiveReader
-from sources.importers.formats.conversation_archive.drafts import Imported, import_archive
+from sources.importers.formats.conversation_archive.drafts import ArchiveImportResult, import_archive
 
 ZIP = "application/zip"
 _DISPOSITION = {"Content-Disposition": 'attachment; filename="conversations.zip"'}
@@ -60,7 +60,7 @@ def _export(runtime: Runtime) -> Operation:
 def _import(runtime: Runtime) -> Operation:
     settings, busy = runtime.settings, set[UserId]()
 
-    async def run(context: RequestContext, uploaded: Uploaded) -> Imported:
+    async def run(context: RequestContext, uploaded: Uploaded) -> ArchiveImportResult:
         if context.user_id in busy:
             raise Unavailable("an import of this user is at work", _RETRY_AFTER_S)
         busy.add(context.user_id)
@@ -81,7 +81,7 @@ def _import(runtime: Runtime) -> Operation:
             "as they are; repeated, an import that was broken off goes on."
         ),
         input=ImportRequest,
-        answer=Imported,
+        answer=ArchiveImportResult,
         run=run,
         tools=WRITING_TOOLS,
         scope=WRITE,

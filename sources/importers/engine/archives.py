@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from config.errors import InvalidParams, TooLarge
-from sources.importers.engine.importer import Limits, Progress
+from sources.importers.engine.importer import ImportLimits, ProgressCallback
 
 # Of an entry in the directory of a zip: 46 bytes and its name, with room for what other programs add.
 _DIRECTORY_ENTRY_BYTES = 512
@@ -33,7 +33,7 @@ _BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplemente
 class Archive:
     """The files of a zip, in the order of its directory; folders are not among them."""
 
-    def __init__(self, opened: zipfile.ZipFile, limits: Limits) -> None:
+    def __init__(self, opened: zipfile.ZipFile, limits: ImportLimits) -> None:
         self._zip = opened
         self.limits = limits
         self._unpacked_bytes = 0
@@ -92,7 +92,7 @@ class Archive:
 
 
 @contextmanager
-def open_archive(path: Path, limits: Limits, progress: Progress | None = None) -> Iterator[Archive]:
+def open_archive(path: Path, limits: ImportLimits, progress: ProgressCallback | None = None) -> Iterator[Archive]:
     """The zip in a file; `progress` is told how much of it was read."""
     directory_bytes = max(_DIRECTORY_MIN_BYTES, limits.entries_max * _DIRECTORY_ENTRY_BYTES)
     with path.open("rb") as file:
@@ -168,7 +168,7 @@ class _Bounded:
     def __init__(self, file: IO[bytes], max_bytes: int) -> None:
         self._file = file
         self._max_bytes = max_bytes
-        self.progress: Progress | None = None
+        self.progress: ProgressCallback | None = None
 
     def read(self, size: int = -1) -> bytes:
         if size > self._max_bytes:

@@ -7,7 +7,7 @@ from config.errors import InvalidParams, TooLarge
 from sources.importers.engine.archives import is_zip, open_archive
 from sources.importers.engine.databases import is_database, require_readable
 from sources.importers.engine.files import is_text, read_bytes
-from sources.importers.engine.importer import Limits, Sight
+from sources.importers.engine.importer import FileProbe, ImportLimits
 from sources.importers.engine.png_texts import SIGNATURE, require_whole
 
 _ARCHIVES = (".zip", ".docx", ".pptx", ".epub", ".charx")
@@ -21,36 +21,36 @@ _TEXTS = (
 )
 
 
-def damage_of(sight: Sight, limits: Limits) -> str | None:
+def damage_of(probe: FileProbe, limits: ImportLimits) -> str | None:
     """A sentence; none where the file is whole, as far as anybody here can tell."""
     try:
-        _require_whole(sight, sight.path.suffix.lower(), limits)
+        _require_whole(probe, probe.path.suffix.lower(), limits)
     except InvalidParams as error:
         return error.message
     except TooLarge as error:
         # A picture or a value that is too large for a look is not broken for that; an archive is refused.
-        return error.message if is_zip(sight.head) else None
+        return error.message if is_zip(probe.head) else None
     except OSError as error:
         return f"it cannot be read: {error.strerror or 'the disk failed'}"
     return None
 
 
-def _require_whole(sight: Sight, suffix: str, limits: Limits) -> None:
-    if is_zip(sight.head) or suffix in _ARCHIVES:
-        with open_archive(sight.path, limits):
+def _require_whole(probe: FileProbe, suffix: str, limits: ImportLimits) -> None:
+    if is_zip(probe.head) or suffix in _ARCHIVES:
+        with open_archive(probe.path, limits):
             pass
-    elif sight.head.startswith(SIGNATURE) or suffix in _PICTURES:
-        require_whole(sight.path)
-    elif is_database(sight):
-        require_readable(sight.path)
+    elif probe.head.startswith(SIGNATURE) or suffix in _PICTURES:
+        require_whole(probe.path)
+    elif is_database(probe):
+        require_readable(probe.path)
     elif suffix in _VALUES:
-        _require_json(read_bytes(sight.path, limits.line_max_bytes))
+        _require_json(read_bytes(probe.path, limits.line_max_bytes))
     elif suffix == _LINES:
-        _require_lines(sight.head)
+        _require_lines(probe.head)
     elif suffix == _PAGES:
         # A PDF is recognised by its mark alone.
         raise InvalidParams("the document: got something else, expected a PDF")
-    elif suffix in _TEXTS and not is_text(sight.head):
+    elif suffix in _TEXTS and not is_text(probe.head):
         raise InvalidParams("the file: got a NUL character, expected text")
 
 

@@ -14,7 +14,7 @@ from msgspec import Struct
 from config.errors import InvalidParams
 from sources.importers.engine.databases import columns_of
 from sources.importers.engine.files import few_tags, json_value, own_uuid
-from sources.importers.engine.importer import Limits, Progress
+from sources.importers.engine.importer import ImportLimits, ProgressCallback
 from sources.importers.engine.threads import line_of
 
 Row = Mapping[str, Any]
@@ -41,7 +41,7 @@ class Links(Struct, frozen=True):
 class Rows:
     """One file, in which the tables were found."""
 
-    def __init__(self, connection: sqlite3.Connection, limits: Limits) -> None:
+    def __init__(self, connection: sqlite3.Connection, limits: ImportLimits) -> None:
         self._connection = connection
         self._columns: dict[str, frozenset[str]] = {}
         self.limits = limits
@@ -122,7 +122,7 @@ class Rows:
 class Pace:
     """How far the rows have come, told in bytes of their file."""
 
-    def __init__(self, progress: Progress, size_bytes: int, rows: int) -> None:
+    def __init__(self, progress: ProgressCallback, size_bytes: int, rows: int) -> None:
         self._progress = progress
         self._size_bytes = size_bytes
         self._rows = rows
@@ -145,7 +145,7 @@ def address_of(value: Any) -> str:
     return value if isinstance(value, str) and line_of(value) == value else ""
 
 
-def json_of(value: Any, limits: Limits) -> Any:
+def json_of(value: Any, limits: ImportLimits) -> Any:
     """A value that is kept as JSON; nothing where it is none."""
     try:
         return json_value(value.encode("utf-8", "replace"), limits.depth_max) if isinstance(value, str) else None

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from config.errors import InvalidParams
 from sources.importers.engine.files import plain_name
-from sources.importers.engine.importer import Limits, Sight
+from sources.importers.engine.importer import FileProbe, ImportLimits
 
 _MAGIC = b"SQLite format 3\0"
 # Steps of SQLite's machine: to read a byte takes less than one, and a schema can be made that loops for ever.
@@ -25,12 +25,12 @@ _SAFETY = (
 )
 
 
-def is_database(sight: Sight) -> bool:
-    return sight.head.startswith(_MAGIC)
+def is_database(probe: FileProbe) -> bool:
+    return probe.head.startswith(_MAGIC)
 
 
 @contextmanager
-def open_database(path: Path, limits: Limits) -> Iterator[sqlite3.Connection]:
+def open_database(path: Path, limits: ImportLimits) -> Iterator[sqlite3.Connection]:
     """Whole and checked. Whatever SQLite cannot do with it raises InvalidParams."""
     _require_closed(path)
     with _opened(path, limits.line_max_bytes) as connection:

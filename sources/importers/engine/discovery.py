@@ -7,11 +7,11 @@ from pathlib import Path
 
 from config.errors import FlorilegiumError
 from sources.importers.engine.damage import damage_of
-from sources.importers.engine.file_probe import files_in, look
+from sources.importers.engine.file_probe import files_in, probe_file
 from sources.importers.engine.files import plain_name
-from sources.importers.engine.import_runner import Finding, Passed, Problem
-from sources.importers.engine.importer import Found, Importer, Limits, Sight
-from sources.importers.registry import importer_named, recognise
+from sources.importers.engine.import_runner import DiscoveryResult, IgnoredFiles, ImportProblem
+from sources.importers.engine.importer import DiscoveredFile, FileProbe, Importer, ImportLimits
+from sources.importers.registry import importer_by_name, select_importer
 
 _UNKNOWN = "got a format that nobody here reads, expected one of those in docs/import.md"
 _NO_ENDING = "no ending"
@@ -21,34 +21,34 @@ _ENDING_MAX_CHARS = 12
 
 
 def find(
-    paths: Sequence[Path], limits: Limits, offered: Sequence[Importer], format_name: str | None = None
-) -> Iterator[Finding]:
+    paths: Sequence[Path], limits: ImportLimits, offered: Sequence[Importer], format_name: str | None = None
+) -> Iterator[DiscoveryResult]:
     """A folder is read as a whole where an importer knows it as one, else file by file: those that somebody knows.
     A file that was named, with the format that was named, is read without a question."""
-    asked = importer_named(format_name, offered) if format_name else None
+    asked = importer_by_name(format_name, offered) if format_name else None
     for path in paths:
         try:
-            sight = look(path, limits)
+            probe = probe_file(path, limits)
         except FlorilegiumError as error:
-            yield Problem(path.name or str(path), "", error.message)
+            yield ImportProblem(path.name or str(path), "", error.message)
             continue
-        if sight.is_folder:
-            yield from _in_folder(sight, limits, offered if asked is None else (asked,))
+        if probe.is_folder:
+            yield from _in_folder(probe, limits, offered if asked is None else (asked,))
         else:
-            yield _file(sight, asked or recognise(sight, offered), limits)
+            yield _file(probe, asked or select_importer(probe, offered), limits)
 
 
-def _file(sight: Sight, importer: Importer | None, limits: Limits) -> Found | Problem:
+def _file(probe: FileProbe, importer: Importer | None, limits: ImportLimits) -> DiscoveredFile | ImportProblem:
     if importer is None:
-        return Problem(sight.path.name, "", damage_of(sight, limits) or _UNKNOWN)
-    return Found(sight.path, sight.path.name, importer, _size(sight.path))
+        return ImportProblem(probe.path.name, "", damage_of(probe, limits) or _UNKNOWN)
+    return DiscoveredFile(probe.path, probe.path.name, importer, _size(probe.path))
 
 
-def _in_folder(sight: Sight, limits: Limits, offered: Sequence[Importer]) -> Iterator[Finding]:
-    folder = sight.path
-    reader = recognise(sight, offered)
+def _in_folder(probe: FileProbe, limits: ImportLimits, offered: Sequence[Importer]) -> Iterator[DiscoveryResult]:
+    folder = probe.path
+    reader = select_importer(probe, offered)
     if reader is not None:
-        yield Found(folder, folder.name or str(folder), reader, sum(map(_size, files_in(folder))))
+        yield DiscoveredFile(folder, folder.name or str(folder), reader, sum(map(_size, files_in(folder))))
         yield from _beside(folder, reader)
         return
     suffixes = tuple({suffix for importer in offered for suffix in importer.suffixes})
@@ -64,20 +64,22 @@ def _in_folder(sight: Sight, limits: Limits, offered: Sequence[Importer]) -> Ite
     yield from _left_out(endings, f"of {kind}")
 
 
-def _known_file(path: Path, name: str, limits: Limits, offered: Sequence[Importer]) -> Found | Problem | None:
+def _known_file(
+    path: Path, name: str, limits: ImportLimits, offered: Sequence[Importer]
+) -> DiscoveredFile | ImportProblem | None:
     """What nobody knows is no mistake here, for a folder holds many things; what is broken is."""
     try:
-        sight = look(path, limits)
+        probe = probe_file(path, limits)
     except FlorilegiumError as error:
-        return Problem(name, "", error.message)
-    importer = recognise(sight, offered)
+        return ImportProblem(name, "", error.message)
+    importer = select_importer(probe, offered)
     if importer is not None:
-        return Found(path, name, importer, _size(path))
-    damage = damage_of(sight, limits)
-    return None if damage is None else Problem(name, "", damage)
+        return DiscoveredFile(path, name, importer, _size(path))
+    damage = damage_of(probe, limits)
+    return None if damage is None else ImportProblem(name, "", damage)
 
 
-def _beside(folder: Path, reader: Importer) -> Iterator[Passed]:
+def _beside(folder: Path, reader: Importer) -> Iterator[IgnoredFiles]:
     """What lies in a folder with an export that is read as a whole, and is no part of it."""
     if reader.reads_of_folder is None:
         return
@@ -86,12 +88,12 @@ def _beside(folder: Path, reader: Importer) -> Iterator[Passed]:
     yield from _left_out(endings, f"of the folder that {reader.name} does not read")
 
 
-def _left_out(endings: Counter[str], which: str) -> Iterator[Passed]:
+def _left_out(endings: Counter[str], which: str) -> Iterator[IgnoredFiles]:
     count = endings.total()
     if count:
         shown = [ending for ending, _ in endings.most_common(_ENDINGS_SHOWN)]
         told = ", ".join(shown + ["…"] * (len(endings) > len(shown)))
-        yield Passed(f"{'file' if count == 1 else 'files'} {which} ({told})", count)
+        yield IgnoredFiles(f"{'file' if count == 1 else 'files'} {which} ({told})", count)
 
 
 def _ending(path: Path) -> str:

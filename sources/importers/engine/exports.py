@@ -9,12 +9,12 @@ from config.errors import InvalidParams, TooLarge
 from sources.importers.engine.archives import Archive, is_zip, open_archive
 from sources.importers.engine.file_probe import files_in
 from sources.importers.engine.files import plain_name
-from sources.importers.engine.importer import Limits, Progress, Sight
+from sources.importers.engine.importer import FileProbe, ImportLimits, ProgressCallback
 from sources.importers.engine.json_stream import Element, elements
 
 # Enough of a file to see what it is, and of an archive to see what is in it.
 _PEEK_BYTES = 1 << 16
-_PEEK_LIMITS = Limits(
+_PEEK_LIMITS = ImportLimits(
     file_max_bytes=1 << 40,
     unpacked_max_bytes=1 << 20,
     unpacked_ratio_max=200,
@@ -27,7 +27,9 @@ _PEEK_LIMITS = Limits(
 Wanted = Callable[[str], bool]
 
 
-def export_elements(path: Path, limits: Limits, progress: Progress, is_wanted: Wanted) -> Iterator[tuple[str, Element]]:
+def export_elements(
+    path: Path, limits: ImportLimits, progress: ProgressCallback, is_wanted: Wanted
+) -> Iterator[tuple[str, Element]]:
     """The objects in those files of an export whose names are wanted, with the file's name; of a single file, which may
     be called anything, all, without a name: it is that of the export. A damaged file of an archive is an element with a
     problem."""
@@ -47,15 +49,15 @@ def place_of(file: str, element: str) -> str:
     return f"{file}, {element}" if file else element
 
 
-def beginning(sight: Sight, is_wanted: Wanted) -> bytes:
+def beginning(probe: FileProbe, is_wanted: Wanted) -> bytes:
     """How a file begins, or the first of those that are wanted in an archive; nothing where there is none."""
-    if not is_zip(sight.head):
-        return sight.head
-    name = next((name for name in sorted(sight.names) if is_wanted(name)), None)
+    if not is_zip(probe.head):
+        return probe.head
+    name = next((name for name in sorted(probe.names) if is_wanted(name)), None)
     if name is None:
         return b""
     try:
-        with open_archive(sight.path, _PEEK_LIMITS) as archive, archive.open(name) as file:
+        with open_archive(probe.path, _PEEK_LIMITS) as archive, archive.open(name) as file:
             return file.read(_PEEK_BYTES)
     except (InvalidParams, TooLarge, OSError):
         return b""
@@ -75,7 +77,7 @@ def base_name(name: str) -> str:
     return PurePosixPath(name).name.lower()
 
 
-def _in_archive(archive: Archive, limits: Limits, is_wanted: Wanted) -> Iterator[tuple[str, Element]]:
+def _in_archive(archive: Archive, limits: ImportLimits, is_wanted: Wanted) -> Iterator[tuple[str, Element]]:
     for name in _required(name for name in archive.names if is_wanted(name)):
         try:
             with archive.open(name) as file:
@@ -85,7 +87,9 @@ def _in_archive(archive: Archive, limits: Limits, is_wanted: Wanted) -> Iterator
             yield name, Element(0, problem=error.message)
 
 
-def _in_folder(folder: Path, limits: Limits, progress: Progress, is_wanted: Wanted) -> Iterator[tuple[str, Element]]:
+def _in_folder(
+    folder: Path, limits: ImportLimits, progress: ProgressCallback, is_wanted: Wanted
+) -> Iterator[tuple[str, Element]]:
     before = 0
     # Links are not followed: an export has none.
     files = {file.relative_to(folder).as_posix(): file for file in files_in(folder) if not file.is_symlink()}
@@ -111,13 +115,13 @@ def _is_archive(path: Path) -> bool:
         return is_zip(file.read(4))
 
 
-def counted(file: IO[bytes], limits: Limits, progress: Progress, before: int = 0) -> IO[bytes]:
+def counted(file: IO[bytes], limits: ImportLimits, progress: ProgressCallback, before: int = 0) -> IO[bytes]:
     """A file as it is read, within its limit, and told. `before` is what was read of others."""
     return io.BufferedReader(_Counted(file, limits, progress, before), 1 << 16)
 
 
 class _Counted(io.RawIOBase):
-    def __init__(self, file: IO[bytes], limits: Limits, progress: Progress, before: int) -> None:
+    def __init__(self, file: IO[bytes], limits: ImportLimits, progress: ProgressCallback, before: int) -> None:
         super().__init__()
         self._file = file
         self._max_bytes = limits.file_max_bytes

@@ -7,18 +7,18 @@ from pathlib import Path
 
 from config.errors import InvalidParams, NotFound, TooLarge
 from sources.importers.engine.archives import is_zip, open_archive
-from sources.importers.engine.importer import Limits, Sight
+from sources.importers.engine.importer import FileProbe, ImportLimits
 
 HEAD_BYTES = 1 << 16
 # Names that are shown to importers: every export names what it is in one of its first files.
 _NAMES_MAX = 10_000
 
 
-def look(path: Path, limits: Limits) -> Sight:
+def probe_file(path: Path, limits: ImportLimits) -> FileProbe:
     """`NotFound` where nothing is; a zip that cannot be read has no names."""
     try:
         if path.is_dir():
-            return Sight(path, is_folder=True, names=tuple(islice(_names(path), _NAMES_MAX)))
+            return FileProbe(path, is_folder=True, names=tuple(islice(_names(path), _NAMES_MAX)))
         size = path.stat().st_size
         with path.open("rb") as file:
             head = file.read(HEAD_BYTES)
@@ -28,7 +28,7 @@ def look(path: Path, limits: Limits) -> Sight:
         raise InvalidParams(f"{path.name}: it cannot be read: {_cause(error)}") from error
     if size > limits.file_max_bytes:
         raise TooLarge(path.name, limits.file_max_bytes)
-    return Sight(path, is_folder=False, head=head, names=_entries(path, limits) if is_zip(head) else ())
+    return FileProbe(path, is_folder=False, head=head, names=_entries(path, limits) if is_zip(head) else ())
 
 
 def files_in(folder: Path) -> Iterator[Path]:
@@ -52,7 +52,7 @@ def _names(folder: Path) -> Iterator[str]:
     return (entry.name for entry in sorted(os.scandir(folder), key=lambda entry: entry.name) if not entry.is_symlink())
 
 
-def _entries(path: Path, limits: Limits) -> tuple[str, ...]:
+def _entries(path: Path, limits: ImportLimits) -> tuple[str, ...]:
     try:
         with open_archive(path, limits) as archive:
             return archive.names[:_NAMES_MAX]

@@ -15,7 +15,7 @@ from msgspec import UNSET, UnsetType
 
 from config.errors import InvalidParams, TooLarge
 from config.times import format_timestamp
-from sources.importers.engine.importer import Limits
+from sources.importers.engine.importer import ImportLimits
 from sources.importers.engine.times import moment_of
 
 # The longest form of a character in UTF-8.
@@ -41,12 +41,12 @@ def read_bytes(path: Path, max_bytes: int) -> bytes:
     return data
 
 
-def read_text(path: Path, limits: Limits) -> str:
+def read_text(path: Path, limits: ImportLimits) -> str:
     """The text of one item."""
     return decoded(read_bytes(path, text_max_bytes(limits)))
 
 
-def text_max_bytes(limits: Limits) -> int:
+def text_max_bytes(limits: ImportLimits) -> int:
     return limits.item_max_chars * _BYTES_PER_CHAR
 
 
@@ -67,7 +67,7 @@ def is_text(head: bytes) -> bool:
     return head.startswith((b"\xff\xfe", b"\xfe\xff")) or b"\0" not in head
 
 
-def read_json(path: Path, limits: Limits) -> Any:
+def read_json(path: Path, limits: ImportLimits) -> Any:
     """A JSON file whole, as one value."""
     return json_value(read_bytes(path, limits.line_max_bytes), limits.depth_max)
 
@@ -113,7 +113,7 @@ def plain_name(name: str) -> str:
     return os.fsencode(name).decode("utf-8", "backslashreplace")
 
 
-def key_of(path: Path, limits: Limits) -> str:
+def key_of(path: Path, limits: ImportLimits) -> str:
     """What a file that stands alone is known by the next time: where it lies. A name alone is not enough, because many
     folders have a `readme`. It goes into an id by its digest only, so nobody learns the place. One that has no place is
     known by what is in it: better a second item than one that took the place of another."""
@@ -131,7 +131,7 @@ def size_of(path: Path) -> int:
         return 0
 
 
-def changed_at(path: Path, limits: Limits) -> str | UnsetType:
+def changed_at(path: Path, limits: ImportLimits) -> str | UnsetType:
     """When a file was last changed, in the one ISO form: for items that say nothing of their age."""
     if not limits.has_place:
         return UNSET

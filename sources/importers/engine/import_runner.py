@@ -18,22 +18,22 @@ from config.settings import Settings
 from sources.drafts import MessageDraft, ThreadDraft, UpsertOutcome, UpsertResult
 from sources.importers.engine.imported_items import (
     KINDS,
-    Arrival,
-    Broken,
-    CharacterArrival,
-    ConversationArrival,
-    Earlier,
-    Item,
+    Checkpoint,
+    FailedItem,
+    ImportedCharacter,
+    ImportedConversation,
+    ImportedItem,
+    ImportedMedia,
+    ImportedNote,
+    ImportedObservation,
+    ImportedPrompt,
+    ImportEvent,
     Kind,
-    Mark,
-    MediaArrival,
-    NoteArrival,
-    ObservationArrival,
-    PromptArrival,
-    Reached,
-    Skipped,
+    PreviouslyImported,
+    ReadPosition,
+    SkippedItem,
 )
-from sources.importers.engine.importer import Found, Limits
+from sources.importers.engine.importer import DiscoveredFile, ImportLimits
 from sources.importers.engine.known_files import Known, bookmark_of, digest_of, find_known, remember
 from sources.storage.contract import Library
 
@@ -41,7 +41,7 @@ OUTCOMES: tuple[UpsertOutcome, ...] = get_args(UpsertOutcome)
 _SHOWN_CHARS = 80
 
 
-class Batching(Struct, frozen=True):
+class BatchLimits(Struct, frozen=True):
     """How much is written in one transaction, and how many problems are told in full; all are counted."""
 
     rows: int
@@ -49,7 +49,7 @@ class Batching(Struct, frozen=True):
     problems_max: int
 
 
-class Problem(Struct, frozen=True):
+class ImportProblem(Struct, frozen=True):
     """Something that did not come, and where it stands."""
 
     file: str
@@ -57,14 +57,14 @@ class Problem(Struct, frozen=True):
     problem: str
 
 
-class Passed(Struct, frozen=True):
+class IgnoredFiles(Struct, frozen=True):
     """Files that were left out on purpose before anybody read them; `reason` follows their number."""
 
     reason: str
     count: int
 
 
-class Counts(Struct):
+class OutcomeCounts(Struct):
     """What became of the items of one kind. Those that were deleted here stay so."""
 
     new: int = 0
@@ -81,16 +81,16 @@ class Counts(Struct):
         setattr(self, outcome, getattr(self, outcome) + count)
 
 
-class Summary(Struct, kw_only=True):
+class ImportSummary(Struct, kw_only=True):
     """What became of everything. Messages are counted beside the chats they stand in. `broken` counts the problems of
     items, `unread` the files that could not be read, or not to their end."""
 
     files: int = 0
     unread: int = 0
     broken: int = 0
-    kinds: dict[str, Counts] = {}
+    kinds: dict[str, OutcomeCounts] = {}
     skipped: dict[str, int] = {}
-    problems: list[Problem] = []
+    problems: list[ImportProblem] = []
 
     @property
     def missing(self) -> int:
@@ -103,13 +103,13 @@ class Summary(Struct, kw_only=True):
             return not self.files
         return all(counts.total == counts.refused for counts in self.kinds.values())
 
-    def counts(self, kind: str) -> Counts:
-        return self.kinds.setdefault(kind, Counts())
+    def counts(self, kind: str) -> OutcomeCounts:
+        return self.kinds.setdefault(kind, OutcomeCounts())
 
     def skip(self, reason: str, count: int = 1) -> None:
         self.skipped[reason] = self.skipped.get(reason, 0) + count
 
-    def add(self, other: "Summary") -> None:
+    def add(self, other: "ImportSummary") -> None:
         self.files += other.files
         self.unread += other.unread
         self.broken += other.broken
@@ -122,10 +122,10 @@ class Summary(Struct, kw_only=True):
 
 
 # What a search for files comes to.
-Finding = Found | Problem | Passed
+DiscoveryResult = DiscoveredFile | ImportProblem | IgnoredFiles
 
 
-class Meter(Struct):
+class ImportProgress(Struct):
     """How far an import has come, for whoever wants to look."""
 
     bytes_total: int = 0
@@ -134,33 +134,33 @@ class Meter(Struct):
     file: str = ""
 
 
-class Intake:
+class ImportRunner:
     """Into one library; without one (a rehearsal) everything is read and nothing is written, and all that could come
     counts as new."""
 
     def __init__(
         self,
         library: Library | None,
-        limits: Limits,
-        batching: Batching,
-        meter: Meter,
+        limits: ImportLimits,
+        batching: BatchLimits,
+        meter: ImportProgress,
         *,
         reads_again: bool,
     ) -> None:
-        self.total = Summary()
+        self.total = ImportSummary()
         self._library = library
         self._reads_again = reads_again
         self._limits = limits
         self._batching = batching
         self._meter = meter
         # Of the file that is being taken.
-        self._summary = Summary()
+        self._summary = ImportSummary()
 
-    async def take(self, found: Found) -> None:
+    async def take(self, found: DiscoveredFile) -> None:
         """One file; nothing of it, where it is known to have come whole."""
         self._meter.file = found.name
         before = self._meter.bytes_read
-        self._summary = Summary(files=1)
+        self._summary = ImportSummary(files=1)
         bookmarks = None if self._library is None or self._reads_again else self._library.bookmarks
         digest = None if bookmarks is None else await digest_of(found, self._limits.file_max_bytes)
         if bookmarks is None or digest is None:
@@ -183,7 +183,7 @@ class Intake:
             self._summary.counts(kind).add("unchanged", count)
             self._meter.items += count
 
-    async def _read(self, found: Found, before: int) -> None:
+    async def _read(self, found: DiscoveredFile, before: int) -> None:
         """The next batch is read while the last one is written."""
         limits = replace(self._limits, has_place=found.has_place)
         reading = _Reading(found, limits, self._batching, await self._mark(found), _Moved(self._meter, before))
@@ -199,29 +199,29 @@ class Intake:
             reading.close()
         if batch.failure:
             self._summary.unread += 1
-            self._tell(Problem(found.name, "", batch.failure))
+            self._tell(ImportProblem(found.name, "", batch.failure))
 
-    def miss(self, problem: Problem) -> None:
+    def miss(self, problem: ImportProblem) -> None:
         """A file that was looked for in vain."""
-        self._summary = Summary(unread=1)
+        self._summary = ImportSummary(unread=1)
         self._tell(problem)
         self.total.add(self._summary)
 
-    def leave_out(self, passed: Passed) -> None:
+    def leave_out(self, passed: IgnoredFiles) -> None:
         self.total.skip(passed.reason, passed.count)
 
-    def _tell(self, problem: Problem) -> None:
+    def _tell(self, problem: ImportProblem) -> None:
         if len(self.total.problems) + len(self._summary.problems) < self._batching.problems_max:
             self._summary.problems.append(problem)
 
-    async def _mark(self, found: Found) -> Mark | None:
+    async def _mark(self, found: DiscoveredFile) -> ReadPosition | None:
         """How far a file that grows was read before."""
         if self._library is None or not found.has_place or found.importer.edition:
             return None
         kept = await self._library.bookmarks.get(bookmark_of(found))
-        return None if kept is None else msgspec.json.decode(kept, type=Mark)
+        return None if kept is None else msgspec.json.decode(kept, type=ReadPosition)
 
-    async def _write(self, found: Found, batch: "Batch") -> None:
+    async def _write(self, found: DiscoveredFile, batch: "Batch") -> None:
         for one in batch.asides:
             self._note(found, one)
         for kind, items in batch.items.items():
@@ -229,17 +229,17 @@ class Intake:
         if batch.mark is not None and self._library is not None and found.has_place:
             await self._library.bookmarks.put(bookmark_of(found), msgspec.json.encode(batch.mark).decode())
 
-    def _note(self, found: Found, one: Skipped | Broken | Earlier) -> None:
+    def _note(self, found: DiscoveredFile, one: SkippedItem | FailedItem | PreviouslyImported) -> None:
         match one:
-            case Skipped(reason):
+            case SkippedItem(reason):
                 self._summary.skip(reason)
-            case Earlier(kinds):
+            case PreviouslyImported(kinds):
                 self._count_unread(kinds)
-            case Broken(place, problem):
+            case FailedItem(place, problem):
                 self._summary.broken += 1
-                self._tell(Problem(found.name, place[:_SHOWN_CHARS], problem))
+                self._tell(ImportProblem(found.name, place[:_SHOWN_CHARS], problem))
 
-    async def _put(self, found: Found, kind: Kind, items: Sequence[Item]) -> None:
+    async def _put(self, found: DiscoveredFile, kind: Kind, items: Sequence[ImportedItem]) -> None:
         try:
             puts = await _upsert_many(self._library, kind, items)
         except SourceTimeout:
@@ -252,24 +252,24 @@ class Intake:
             return
         for item, (own, parts) in zip(items, puts, strict=True):
             self._count(found, kind, item, own)
-            if isinstance(item, ConversationArrival):
+            if isinstance(item, ImportedConversation):
                 for message, put in zip(item.messages, parts, strict=False):
                     self._count(found, "messages", message, put)
         self._meter.items += sum(map(_rows, items))
 
-    def _count(self, found: Found, kind: str, item: "Item | MessageDraft", put: UpsertResult) -> None:
-        if kind == "chats" and isinstance(item, ConversationArrival) and item.continues and put.outcome != "refused":
+    def _count(self, found: DiscoveredFile, kind: str, item: "ImportedItem | MessageDraft", put: UpsertResult) -> None:
+        if kind == "chats" and isinstance(item, ImportedConversation) and item.continues and put.outcome != "refused":
             return
         self._summary.counts(kind).add(put.outcome)
         if put.outcome == "refused":
             self._summary.broken += 1
-            self._tell(Problem(found.name, _place(kind, item), put.problem))
+            self._tell(ImportProblem(found.name, _place(kind, item), put.problem))
 
 
 class _Moved:
     """Told by a reader how far it has come in its file; it may look back, but a meter does not run backwards."""
 
-    def __init__(self, meter: Meter, before: int) -> None:
+    def __init__(self, meter: ImportProgress, before: int) -> None:
         self._meter = meter
         self._before = before
 
@@ -280,9 +280,9 @@ class _Moved:
 class Batch(Struct):
     """What is written at once. `failure` says why a file could not be read on."""
 
-    items: dict[Kind, list[Item]] = {}
-    asides: list[Skipped | Broken | Earlier] = []
-    mark: Mark | None = None
+    items: dict[Kind, list[ImportedItem]] = {}
+    asides: list[SkippedItem | FailedItem | PreviouslyImported] = []
+    mark: ReadPosition | None = None
     is_last: bool = False
     failure: str = ""
 
@@ -290,7 +290,14 @@ class Batch(Struct):
 class _Reading:
     """A file that is being read, on whichever thread asks for its next batch."""
 
-    def __init__(self, found: Found, limits: Limits, batching: Batching, mark: Mark | None, moved: _Moved) -> None:
+    def __init__(
+        self,
+        found: DiscoveredFile,
+        limits: ImportLimits,
+        batching: BatchLimits,
+        mark: ReadPosition | None,
+        moved: _Moved,
+    ) -> None:
         self._batching = batching
         self._arrivals = _pieces(found.importer.read(found.path, limits, moved, mark), batching)
 
@@ -299,10 +306,10 @@ class _Reading:
         try:
             for arrival in self._arrivals:
                 match arrival:
-                    case Skipped() | Broken() | Earlier():
+                    case SkippedItem() | FailedItem() | PreviouslyImported():
                         batch.asides.append(arrival)
                         rows += 1
-                    case Reached(mark):
+                    case Checkpoint(mark):
                         batch.mark = mark
                     case _:
                         batch.items.setdefault(KINDS[type(arrival)], []).append(arrival)
@@ -322,23 +329,23 @@ class _Reading:
         self._arrivals.close()
 
 
-def _pieces(arrivals: Iterator[Arrival], batching: Batching) -> Generator[Arrival, None, None]:
+def _pieces(arrivals: Iterator[ImportEvent], batching: BatchLimits) -> Generator[ImportEvent, None, None]:
     """A conversation that is more than one transaction should write comes in several."""
     try:
         for arrival in arrivals:
-            if not isinstance(arrival, ConversationArrival) or not arrival.messages:
+            if not isinstance(arrival, ImportedConversation) or not arrival.messages:
                 yield arrival
                 continue
             continues = arrival.continues
             for part in _parts(arrival.messages, batching):
-                yield ConversationArrival(arrival.draft, part, continues)
+                yield ImportedConversation(arrival.draft, part, continues)
                 continues = True
     finally:
         if isinstance(arrivals, Generator):
             arrivals.close()
 
 
-def _parts(messages: Sequence[MessageDraft], batching: Batching) -> Iterator[Sequence[MessageDraft]]:
+def _parts(messages: Sequence[MessageDraft], batching: BatchLimits) -> Iterator[Sequence[MessageDraft]]:
     first, chars = 0, 0
     for place, message in enumerate(messages):
         chars += _length(message.content)
@@ -361,24 +368,24 @@ async def _upsert_many(
     return [(put, ()) for put in await collection.upsert_many([item.draft for item in items])]
 
 
-def _known(digest: str, summary: Summary) -> Known:
+def _known(digest: str, summary: ImportSummary) -> Known:
     return Known(digest, {kind: counts.total for kind, counts in summary.kinds.items()}, summary.skipped)
 
 
-def _rows(item: Item) -> int:
-    return 1 + len(item.messages) if isinstance(item, ConversationArrival) else 1
+def _rows(item: ImportedItem) -> int:
+    return 1 + len(item.messages) if isinstance(item, ImportedConversation) else 1
 
 
-def _chars(item: Item) -> int:
+def _chars(item: ImportedItem) -> int:
     match item:
-        case ConversationArrival(_, messages):
+        case ImportedConversation(_, messages):
             return sum(_length(message.content) for message in messages)
-        case NoteArrival(draft):
+        case ImportedNote(draft):
             return _length(draft.content)
-        case MediaArrival(draft):
+        case ImportedMedia(draft):
             lines = () if draft.segments is UNSET else draft.segments
             return _length(draft.content) + sum(len(line.text) for line in lines)
-        case CharacterArrival() | PromptArrival() | ObservationArrival():
+        case ImportedCharacter() | ImportedPrompt() | ImportedObservation():
             return sum(len(value) for value in msgspec.structs.astuple(item.draft) if isinstance(value, str))
 
 
@@ -386,7 +393,7 @@ def _length(text: Any) -> int:
     return len(text) if isinstance(text, str) else 0
 
 
-def _place(kind: str, item: "Item | MessageDraft") -> str:
+def _place(kind: str, item: "ImportedItem | MessageDraft") -> str:
     """What the item calls itself, and its id."""
     draft = item if isinstance(item, MessageDraft) else item.draft
     called = getattr(draft, "title", UNSET) or getattr(draft, "name", UNSET)
@@ -394,8 +401,8 @@ def _place(kind: str, item: "Item | MessageDraft") -> str:
     return f"{kind}: {shown}({str(draft.uuid)[:_SHOWN_CHARS]})"
 
 
-def limits_of(settings: Settings) -> Limits:
-    return Limits(
+def limits_of(settings: Settings) -> ImportLimits:
+    return ImportLimits(
         file_max_bytes=settings.import_max_bytes,
         unpacked_max_bytes=settings.import_unpacked_max_bytes,
         unpacked_ratio_max=settings.import_unpacked_ratio_max,
@@ -409,30 +416,30 @@ def limits_of(settings: Settings) -> Limits:
     )
 
 
-def batching_of(settings: Settings) -> Batching:
+def batching_of(settings: Settings) -> BatchLimits:
     # A conversation that begins in a batch that is nearly full makes it at most twice as long.
     rows = clamp(settings.import_batch_items, 1, settings.batch_max_items // 2)
-    return Batching(rows=rows, chars=settings.import_batch_chars, problems_max=settings.import_problems_max)
+    return BatchLimits(rows=rows, chars=settings.import_batch_chars, problems_max=settings.import_problems_max)
 
 
-async def take_all(
+async def run_import(
     library: Library | None,
-    founds: Sequence[Finding],
+    founds: Sequence[DiscoveryResult],
     settings: Settings,
-    meter: Meter,
+    meter: ImportProgress,
     *,
     reads_again: bool = True,
-) -> Summary:
+) -> ImportSummary:
     """Everything that was found, file after file: also files that came before and are the same, or not. A file that
     cannot be read keeps no other from being read; a library that cannot be written ends it."""
-    intake = Intake(library, limits_of(settings), batching_of(settings), meter, reads_again=reads_again)
-    meter.bytes_total = sum(found.size_bytes for found in founds if isinstance(found, Found))
+    intake = ImportRunner(library, limits_of(settings), batching_of(settings), meter, reads_again=reads_again)
+    meter.bytes_total = sum(found.size_bytes for found in founds if isinstance(found, DiscoveredFile))
     for found in founds:
         match found:
-            case Problem():
+            case ImportProblem():
                 intake.miss(found)
-            case Passed():
+            case IgnoredFiles():
                 intake.leave_out(found)
-            case Found():
+            case DiscoveredFile():
                 await intake.take(found)
     return intake.total

@@ -30,11 +30,11 @@ def stable_uuid(importer: str, kind: str, key: str) -> str:
     return str(uuid5(_NAMESPACE, f"{importer}\0{kind}\0{key}"))
 
 
-class NoteArrival(Struct, frozen=True):
+class ImportedNote(Struct, frozen=True):
     draft: NoteDraft
 
 
-class ConversationArrival(Struct, frozen=True):
+class ImportedConversation(Struct, frozen=True):
     """Messages in their order. A long conversation may come in several arrivals: those after the first have
     `continues`, and their messages follow the ones before."""
 
@@ -43,36 +43,36 @@ class ConversationArrival(Struct, frozen=True):
     continues: bool = False
 
 
-class MediaArrival(Struct, frozen=True):
+class ImportedMedia(Struct, frozen=True):
     draft: MediaDraft
 
 
-class CharacterArrival(Struct, frozen=True):
+class ImportedCharacter(Struct, frozen=True):
     draft: CharacterDraft
 
 
-class PromptArrival(Struct, frozen=True):
+class ImportedPrompt(Struct, frozen=True):
     draft: PromptDraft
 
 
-class ObservationArrival(Struct, frozen=True):
+class ImportedObservation(Struct, frozen=True):
     draft: ObservationDraft
 
 
-class Skipped(Struct, frozen=True):
+class SkippedItem(Struct, frozen=True):
     """Left out on purpose: a row that was deleted, an empty conversation. `reason` is counted, so it names no item."""
 
     reason: str
 
 
-class Broken(Struct, frozen=True):
+class FailedItem(Struct, frozen=True):
     """An item that could not be read; the rest goes on. `place` says where in the file: a line, an entry, an index."""
 
     place: str
     problem: str
 
 
-class Mark(Struct, frozen=True):
+class ReadPosition(Struct, frozen=True):
     """How far a file that grows at its end was read: its first bytes by their digest, which say that it is still the
     same file, and the offset and number of the first line that was not read. `before` counts what stands before it."""
 
@@ -82,26 +82,28 @@ class Mark(Struct, frozen=True):
     before: Mapping[str, int] = {}
 
 
-class Reached(Struct, frozen=True):
+class Checkpoint(Struct, frozen=True):
     """All that stands before the mark has arrived."""
 
-    mark: Mark
+    mark: ReadPosition
 
 
-class Earlier(Struct, frozen=True):
+class PreviouslyImported(Struct, frozen=True):
     """What stands before the mark from which a file is read on, by kind: it came before, and is not read again."""
 
     kinds: Mapping[str, int]
 
 
-Item = NoteArrival | ConversationArrival | MediaArrival | CharacterArrival | PromptArrival | ObservationArrival
-Arrival = Item | Skipped | Broken | Reached | Earlier
+ImportedItem = (
+    ImportedNote | ImportedConversation | ImportedMedia | ImportedCharacter | ImportedPrompt | ImportedObservation
+)
+ImportEvent = ImportedItem | SkippedItem | FailedItem | Checkpoint | PreviouslyImported
 
 KINDS: dict[type[Struct], Kind] = {
-    NoteArrival: "notes",
-    ConversationArrival: "chats",
-    MediaArrival: "media",
-    CharacterArrival: "characters",
-    PromptArrival: "prompts",
-    ObservationArrival: "observations",
+    ImportedNote: "notes",
+    ImportedConversation: "chats",
+    ImportedMedia: "media",
+    ImportedCharacter: "characters",
+    ImportedPrompt: "prompts",
+    ImportedObservation: "observations",
 }

@@ -9,10 +9,10 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from sources.importers.engine.imported_items import Arrival, Mark
+from sources.importers.engine.imported_items import ImportEvent, ReadPosition
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class ImportLimits(Struct, frozen=True, kw_only=True):
     """What is read of a file before it is refused, from the settings. Sizes are of unpacked bytes."""
 
     file_max_bytes: int
@@ -30,7 +30,7 @@ class Limits(Struct, frozen=True, kw_only=True):
     has_place: bool = True
 
 
-class Sight(Struct, frozen=True):
+class FileProbe(Struct, frozen=True):
     """A file or folder as it looks before it is read: what a format is recognised by. For a zip, `names` are those of
     its entries; for a folder, of the files directly in it; `head` is how a file begins."""
 
@@ -40,7 +40,7 @@ class Sight(Struct, frozen=True):
     names: tuple[str, ...] = ()
 
 
-class Progress(Protocol):
+class ProgressCallback(Protocol):
     """Told how far a reader has come, in bytes of the file as it lies on the disk."""
 
     def __call__(self, bytes_read: int, /) -> None: ...
@@ -53,8 +53,8 @@ class Importer(Struct, frozen=True, kw_only=True):
 
     name: str
     title: str
-    recognises: Callable[[Sight], float]
-    read: Callable[[Path, Limits, Progress, Mark | None], Iterator[Arrival]]
+    recognizes: Callable[[FileProbe], float]
+    read: Callable[[Path, ImportLimits, ProgressCallback, ReadPosition | None], Iterator[ImportEvent]]
     # Of files that are found in a folder, those that this format may read, as lower-case suffixes.
     suffixes: tuple[str, ...] = ()
     # Of a folder that it reads as a whole, the files that it reads, by their place in it: the others are counted. One
@@ -65,7 +65,7 @@ class Importer(Struct, frozen=True, kw_only=True):
     edition: int = 0
 
 
-class Found(Struct, frozen=True):
+class DiscoveredFile(Struct, frozen=True):
     """A file, or a folder that is read as one, and who reads it. `name` is what the summary calls it. Without a place
     of its own it is read from its beginning: it could not be known again."""
 

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from config.errors import InvalidParams
-from sources.importers.engine.importer import Limits
+from sources.importers.engine.importer import ImportLimits
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ class Element(Struct, frozen=True):
     problem: str = ""
 
 
-def elements(file: IO[bytes], limits: Limits) -> Iterator[Element]:
+def elements(file: IO[bytes], limits: ImportLimits) -> Iterator[Element]:
     """Of a list of objects, or of objects one after the other. A file that is neither raises InvalidParams; what is
     wrong further on is an element with a problem."""
     first = _first_block(file)
@@ -72,7 +72,7 @@ def decode(data: bytes | msgspec.Raw, shape: type[T]) -> T:
         raise InvalidParams("got something that is not JSON, expected an object") from error
 
 
-def require_depth(data: bytes, limits: Limits) -> None:
+def require_depth(data: bytes, limits: ImportLimits) -> None:
     """Of one object that came on a line of its own."""
     borders = _Borders(_NO_BASE, limits.depth_max)
     for block in _blocks(b"", io.BytesIO(data)):
@@ -185,7 +185,7 @@ class _Borders:
 class _Splitter:
     """Puts objects together out of blocks. One that is too large is followed to its end, and not kept."""
 
-    def __init__(self, base: int, limits: Limits) -> None:
+    def __init__(self, base: int, limits: ImportLimits) -> None:
         self._base = base
         self._limits = limits
         self._borders = _Borders(base, base + limits.depth_max)
@@ -265,5 +265,5 @@ class _Splitter:
         return Element(self._number, problem=problem)
 
 
-def _too_deep(limits: Limits) -> str:
+def _too_deep(limits: ImportLimits) -> str:
     return f"got values nested deeper than {limits.depth_max}, expected fewer"

@@ -7,7 +7,7 @@ from hashlib import blake2b, file_digest, sha256
 import msgspec
 from msgspec import Struct
 
-from sources.importers.engine.importer import Found
+from sources.importers.engine.importer import DiscoveredFile
 from sources.storage.contract import Bookmarks
 
 
@@ -19,19 +19,19 @@ class Known(Struct, frozen=True):
     skipped: dict[str, int]
 
 
-def bookmark_of(found: Found) -> str:
+def bookmark_of(found: DiscoveredFile) -> str:
     """By its place, which the library need not know."""
     return sha256(found.importer.name.encode() + b"\0" + os.fsencode(found.path.resolve())).hexdigest()
 
 
-async def digest_of(found: Found, max_bytes: int) -> str | None:
+async def digest_of(found: DiscoveredFile, max_bytes: int) -> str | None:
     """With the edition of who reads it. There is none of a folder, nor of what will be refused when it is read."""
     if not found.importer.edition or not found.has_place or found.size_bytes > max_bytes:
         return None
     return await asyncio.to_thread(_digest, found)
 
 
-def _digest(found: Found) -> str | None:
+def _digest(found: DiscoveredFile) -> str | None:
     try:
         with found.path.open("rb") as file:
             return f"{found.importer.edition} {file_digest(file, blake2b).hexdigest()}"
@@ -39,11 +39,11 @@ def _digest(found: Found) -> str | None:
         return None
 
 
-async def find_known(bookmarks: Bookmarks, found: Found, digest: str) -> Known | None:
+async def find_known(bookmarks: Bookmarks, found: DiscoveredFile, digest: str) -> Known | None:
     kept = await bookmarks.get(bookmark_of(found))
     known = None if kept is None else msgspec.json.decode(kept, type=Known)
     return known if known is not None and known.digest == digest else None
 
 
-async def remember(bookmarks: Bookmarks, found: Found, known: Known) -> None:
+async def remember(bookmarks: Bookmarks, found: DiscoveredFile, known: Known) -> None:
     await bookmarks.put(bookmark_of(found), msgspec.json.encode(known).decode())

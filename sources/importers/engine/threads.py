@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from config.errors import InvalidParams
 from config.text import UNSTORABLE, replace_unstorable
 from sources.drafts import ConversationDraft, MessageDraft
-from sources.importers.engine.imported_items import Broken, ConversationArrival, Skipped
-from sources.importers.engine.importer import Limits
+from sources.importers.engine.imported_items import FailedItem, ImportedConversation, SkippedItem
+from sources.importers.engine.importer import ImportLimits
 
 # Messages of one arrival: a conversation may be longer than what is written at once.
 _ARRIVAL_MESSAGES = 500
@@ -87,8 +87,8 @@ def threaded(
 
 
 def arrivals_of(
-    draft: ConversationDraft, stream: Iterable[MessageDraft | Skipped | Broken]
-) -> Iterator[ConversationArrival | Skipped | Broken]:
+    draft: ConversationDraft, stream: Iterable[MessageDraft | SkippedItem | FailedItem]
+) -> Iterator[ImportedConversation | SkippedItem | FailedItem]:
     """A conversation with its messages, some at a time, and what is told in between. One of no messages is left out."""
     said: list[MessageDraft] = []
     continues = False
@@ -98,16 +98,16 @@ def arrivals_of(
             continue
         said.append(one)
         if len(said) == _ARRIVAL_MESSAGES:
-            yield ConversationArrival(draft, tuple(said), continues)
+            yield ImportedConversation(draft, tuple(said), continues)
             continues = True
             said.clear()
     if said:
-        yield ConversationArrival(draft, tuple(said), continues)
+        yield ImportedConversation(draft, tuple(said), continues)
     elif not continues:
-        yield Skipped("a conversation without messages")
+        yield SkippedItem("a conversation without messages")
 
 
-class LeftOut(Exception):
+class SkipMessage(Exception):
     """A message that says nothing to anyone; `reason` is counted."""
 
     def __init__(self, reason: str) -> None:
@@ -115,7 +115,7 @@ class LeftOut(Exception):
         self.reason = reason
 
 
-def require_text(text: str, limits: Limits) -> None:
+def require_text(text: str, limits: ImportLimits) -> None:
     """InvalidParams where a text cannot be kept."""
     if len(text) > limits.item_max_chars:
         raise InvalidParams(f"got {len(text)} characters, expected at most {limits.item_max_chars}")

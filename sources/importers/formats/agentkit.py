@@ -16,8 +16,8 @@ from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.engine.database_rows import Pace, Row, Rows, Table, json_of, shown, text_of
 from sources.importers.engine.databases import columns_in, is_database, open_database
 from sources.importers.engine.files import size_of
-from sources.importers.engine.imported_items import Arrival, Broken, Mark, Skipped
-from sources.importers.engine.importer import Importer, Limits, Progress, Sight
+from sources.importers.engine.imported_items import FailedItem, ImportEvent, ReadPosition, SkippedItem
+from sources.importers.engine.importer import FileProbe, Importer, ImportLimits, ProgressCallback
 from sources.importers.engine.threads import arrivals_of, line_of, require_text
 from sources.importers.engine.times import moment_of
 from sources.importers.formats.conversation_archive.drafts import RESERVED_IDS
@@ -31,17 +31,19 @@ _MESSAGES = Table(
     ("model", "tool_used", "attachments", "citations"),
 )
 _TABLES = (_CONVERSATIONS, _MESSAGES)
-_EMPTY = Skipped("a conversation without messages")
+_EMPTY = SkippedItem("a conversation without messages")
 
 
-def _recognises(sight: Sight) -> float:
-    if sight.is_folder or not is_database(sight):
+def _recognizes(probe: FileProbe) -> float:
+    if probe.is_folder or not is_database(probe):
         return 0.0
-    found = columns_in(sight.path, *(table.name for table in _TABLES))
+    found = columns_in(probe.path, *(table.name for table in _TABLES))
     return 0.9 if all(found[table.name] >= set(table.needed) for table in _TABLES) else 0.0
 
 
-def _read(path: Path, limits: Limits, progress: Progress, _mark: Mark | None) -> Iterator[Arrival]:
+def _read(
+    path: Path, limits: ImportLimits, progress: ProgressCallback, _mark: ReadPosition | None
+) -> Iterator[ImportEvent]:
     with open_database(path, limits) as connection:
         rows = Rows(connection, limits)
         if not all(map(rows.has, _TABLES)):
@@ -57,16 +59,16 @@ def _read(path: Path, limits: Limits, progress: Progress, _mark: Mark | None) ->
         pace.finish()
 
 
-def _strays(places: Iterable[int], pace: Pace) -> Iterator[Skipped]:
+def _strays(places: Iterable[int], pace: Pace) -> Iterator[SkippedItem]:
     for _ in places:
-        yield Skipped("a message of a deleted conversation")
+        yield SkippedItem("a message of a deleted conversation")
         pace.step()
 
 
-def _conversation(rows: Rows, owner: Row, places: Iterable[int], pace: Pace) -> Iterator[Arrival]:
+def _conversation(rows: Rows, owner: Row, places: Iterable[int], pace: Pace) -> Iterator[ImportEvent]:
     key = owner["id"]
     if not isinstance(key, str) or key in RESERVED_IDS:
-        yield Broken(f"conversation {shown(key)}", f"id: got {shown(key)!r}, expected one that can be an address")
+        yield FailedItem(f"conversation {shown(key)}", f"id: got {shown(key)!r}, expected one that can be an address")
         return
     metadata = json_of(owner["metadata"], rows.limits)
     draft = ConversationDraft(
@@ -81,12 +83,12 @@ def _conversation(rows: Rows, owner: Row, places: Iterable[int], pace: Pace) -> 
     yield from arrivals_of(draft, _messages(rows, places, pace))
 
 
-def _messages(rows: Rows, places: Iterable[int], pace: Pace) -> Iterator[MessageDraft | Broken]:
+def _messages(rows: Rows, places: Iterable[int], pace: Pace) -> Iterator[MessageDraft | FailedItem]:
     for place in places:
         try:
             yield _message(rows, rows.at(_MESSAGES, place))
         except InvalidParams as error:
-            yield Broken(f"{_MESSAGES.name}, row {place}", error.message)
+            yield FailedItem(f"{_MESSAGES.name}, row {place}", error.message)
         pace.step()
 
 
@@ -117,7 +119,7 @@ def _objects(rows: Rows, value: Any) -> tuple[Mapping[str, Any], ...]:
 IMPORTER = Importer(
     name="agentkit",
     title="AgentKit database",
-    recognises=_recognises,
+    recognizes=_recognizes,
     read=_read,
     suffixes=(".db", ".sqlite", ".sqlite3"),
 )

@@ -18,8 +18,8 @@ from sources.drafts import CharacterDraft
 from sources.importers.engine.archives import is_zip, open_archive
 from sources.importers.engine.files import few_tags, json_value, key_of, read_bytes, short_title, size_of
 from sources.importers.engine.front_matter import words_of
-from sources.importers.engine.imported_items import Arrival, CharacterArrival, Mark, stable_uuid
-from sources.importers.engine.importer import Importer, Limits, Progress, Sight
+from sources.importers.engine.imported_items import ImportedCharacter, ImportEvent, ReadPosition, stable_uuid
+from sources.importers.engine.importer import FileProbe, Importer, ImportLimits, ProgressCallback
 from sources.importers.engine.png_texts import SIGNATURE, keywords, text_of
 from sources.importers.engine.times import moment_of
 
@@ -45,29 +45,31 @@ _LINES = ("creator", "character_version", "nickname")
 _GREETINGS = ("alternate_greetings", "group_only_greetings")
 
 
-def _recognises(sight: Sight) -> float:
-    if sight.is_folder:
+def _recognizes(probe: FileProbe) -> float:
+    if probe.is_folder:
         return 0.0
-    if sight.head.startswith(SIGNATURE):
-        return 1.0 if any(word in _KEYWORDS for word in keywords(sight.path)) else 0.0
-    if is_zip(sight.head):
+    if probe.head.startswith(SIGNATURE):
+        return 1.0 if any(word in _KEYWORDS for word in keywords(probe.path)) else 0.0
+    if is_zip(probe.head):
         # One whose list of files cannot be read is a damaged card, if it is called one, and is told as that.
-        is_damaged = not sight.names and sight.path.suffix.lower() == ".charx"
-        return 0.9 if _CARD_IN_CHARX in sight.names or is_damaged else 0.0
-    if not sight.head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        is_damaged = not probe.names and probe.path.suffix.lower() == ".charx"
+        return 0.9 if _CARD_IN_CHARX in probe.names or is_damaged else 0.0
+    if not probe.head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
         return 0.0
-    if _SPEC.search(sight.head):
+    if _SPEC.search(probe.head):
         return 1.0
-    return 0.7 if b'"first_mes"' in sight.head and b'"name"' in sight.head else 0.0
+    return 0.7 if b'"first_mes"' in probe.head and b'"name"' in probe.head else 0.0
 
 
-def _read(path: Path, limits: Limits, progress: Progress, _mark: Mark | None) -> Iterator[Arrival]:
+def _read(
+    path: Path, limits: ImportLimits, progress: ProgressCallback, _mark: ReadPosition | None
+) -> Iterator[ImportEvent]:
     value = json_value(_json_in(path, limits), limits.depth_max)
-    yield CharacterArrival(_character(value, key_of(path, limits)))
+    yield ImportedCharacter(_character(value, key_of(path, limits)))
     progress(size_of(path))
 
 
-def _json_in(path: Path, limits: Limits) -> bytes:
+def _json_in(path: Path, limits: ImportLimits) -> bytes:
     with path.open("rb") as file:
         head = file.read(len(SIGNATURE))
     if head == SIGNATURE:
@@ -78,7 +80,7 @@ def _json_in(path: Path, limits: Limits) -> bytes:
     return read_bytes(path, limits.line_max_bytes)
 
 
-def _json_in_png(path: Path, limits: Limits) -> bytes:
+def _json_in_png(path: Path, limits: ImportLimits) -> bytes:
     for keyword in _KEYWORDS:
         text = text_of(path, keyword, limits.line_max_bytes)
         if text is not None:
@@ -144,7 +146,7 @@ def _is_held(field: str, part: Any) -> bool:
 IMPORTER = Importer(
     name="character_cards",
     title="Character cards (JSON, PNG, charx)",
-    recognises=_recognises,
+    recognizes=_recognizes,
     read=_read,
     suffixes=(".json", ".png", ".apng", ".charx"),
 )

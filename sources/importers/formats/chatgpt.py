@@ -14,10 +14,10 @@ from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.engine.exports import base_name, beginning, export_elements, is_json, place_of, stands_in
 from sources.importers.engine.files import own_uuid
-from sources.importers.engine.imported_items import Arrival, Broken, Mark, Skipped, stable_uuid
-from sources.importers.engine.importer import Importer, Limits, Progress, Sight
+from sources.importers.engine.imported_items import FailedItem, ImportEvent, ReadPosition, SkippedItem, stable_uuid
+from sources.importers.engine.importer import FileProbe, Importer, ImportLimits, ProgressCallback
 from sources.importers.engine.json_stream import Element, decode
-from sources.importers.engine.threads import LeftOut, Tree, arrivals_of, line_of, require_text, threaded
+from sources.importers.engine.threads import SkipMessage, Tree, arrivals_of, line_of, require_text, threaded
 from sources.importers.engine.times import moment_of
 from sources.importers.formats.chatgpt_content import content_text, objects, texts
 
@@ -91,13 +91,13 @@ def conversation_uuid(key: str) -> str:
     return own_uuid(key) or stable_uuid(_NAME, "conversation", key)
 
 
-def _recognises(sight: Sight) -> float:
-    names = {base_name(name) for name in sight.names}
+def _recognizes(probe: FileProbe) -> float:
+    names = {base_name(name) for name in probe.names}
     if any(map(_is_wanted, names)) and names & _COMPANIONS:
         return 0.95
-    if sight.is_folder:
+    if probe.is_folder:
         return 0.0
-    head = beginning(sight, _is_wanted)
+    head = beginning(probe, _is_wanted)
     return 0.9 if is_json(head) and b'"mapping"' in head and b'"chat_messages"' not in head else 0.0
 
 
@@ -105,13 +105,15 @@ def _is_wanted(name: str) -> bool:
     return fnmatchcase(base_name(name), "conversations*.json")
 
 
-def _read(path: Path, limits: Limits, progress: Progress, _mark: Mark | None) -> Iterator[Arrival]:
+def _read(
+    path: Path, limits: ImportLimits, progress: ProgressCallback, _mark: ReadPosition | None
+) -> Iterator[ImportEvent]:
     for file, element in export_elements(path, limits, progress, _is_wanted):
         place = place_of(file, f"chat {element.number}")
         try:
             yield from _conversation(_decoded(element), place, limits)
         except InvalidParams as error:
-            yield Broken(place, error.message)
+            yield FailedItem(place, error.message)
 
 
 def _decoded(element: Element) -> _Conversation:
@@ -120,7 +122,7 @@ def _decoded(element: Element) -> _Conversation:
     return decode(element.data, _Conversation)
 
 
-def _conversation(found: _Conversation, place: str, limits: Limits) -> Iterator[Arrival]:
+def _conversation(found: _Conversation, place: str, limits: ImportLimits) -> Iterator[ImportEvent]:
     nodes: dict[str, _Node] = {}
     messages: dict[str, _Message] = {}
     drafts: dict[str, MessageDraft] = {}
@@ -130,10 +132,10 @@ def _conversation(found: _Conversation, place: str, limits: Limits) -> Iterator[
             if not _is_null(nodes[key].message):
                 messages[key] = decode(nodes[key].message, _Message)
                 drafts[key] = _draft(messages[key], found.default_model_slug, limits)
-        except LeftOut as left_out:
-            yield Skipped(left_out.reason)
+        except SkipMessage as left_out:
+            yield SkippedItem(left_out.reason)
         except InvalidParams as error:
-            yield Broken(f"{place}, message {key[:40]}", error.message)
+            yield FailedItem(f"{place}, message {key[:40]}", error.message)
             nodes.setdefault(key, _Node())
     tree = Tree(_parents(nodes))
     created_at = moment_of(found.create_time) or UNSET
@@ -207,7 +209,7 @@ def _rank(message: _Message) -> tuple[float, str]:
 # -- messages ----------------------------------------------------------------------------------------------------------
 
 
-def _draft(message: _Message, default_model: Any, limits: Limits) -> MessageDraft:
+def _draft(message: _Message, default_model: Any, limits: ImportLimits) -> MessageDraft:
     author, about = message.author or _Author(), message.metadata or _About()
     content = message.content if isinstance(message.content, dict) else {"parts": [message.content]}
     kind = line_of(content.get("content_type")) or "text"
@@ -215,10 +217,10 @@ def _draft(message: _Message, default_model: Any, limits: Limits) -> MessageDraf
     role = role if role in _ROLES else "tool"
     reason = _hidden(role, kind, about)
     if reason:
-        raise LeftOut(reason)
+        raise SkipMessage(reason)
     text = content_text(content)
     if not text.strip():
-        raise LeftOut(EMPTY)
+        raise SkipMessage(EMPTY)
     require_text(text, limits)
     return MessageDraft(
         role=role,
@@ -291,7 +293,7 @@ def _short(value: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
 IMPORTER = Importer(
     name=_NAME,
     title="ChatGPT export",
-    recognises=_recognises,
+    recognizes=_recognizes,
     read=_read,
     suffixes=(".zip", ".json"),
     reads_of_folder=lambda name: stands_in(name, _is_wanted),

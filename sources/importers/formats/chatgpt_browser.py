@@ -13,10 +13,10 @@ from msgspec import UNSET, Struct
 from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.engine.databases import columns_in, columns_of, is_database, open_database
-from sources.importers.engine.imported_items import Arrival, Broken, Mark, Skipped
-from sources.importers.engine.importer import Importer, Limits, Progress, Sight
+from sources.importers.engine.imported_items import FailedItem, ImportEvent, ReadPosition, SkippedItem
+from sources.importers.engine.importer import FileProbe, Importer, ImportLimits, ProgressCallback
 from sources.importers.engine.json_stream import decode, require_depth
-from sources.importers.engine.threads import LeftOut, Tree, arrivals_of, line_of, require_text, threaded
+from sources.importers.engine.threads import SkipMessage, Tree, arrivals_of, line_of, require_text, threaded
 from sources.importers.engine.times import moment_of
 from sources.importers.formats.chatgpt import EMPTY, SYSTEM, conversation_uuid, message_uuid
 from sources.importers.formats.chatgpt_content import parts_text
@@ -43,10 +43,10 @@ _WITHOUT_MESSAGES = """
 _MODEL_OF = "SELECT model_slug FROM message_metadata WHERE message_id = ?"
 
 
-def _recognises(sight: Sight) -> float:
-    if sight.is_folder or not is_database(sight):
+def _recognizes(probe: FileProbe) -> float:
+    if probe.is_folder or not is_database(probe):
         return 0.0
-    found = columns_in(sight.path, "conversations", "messages")
+    found = columns_in(probe.path, "conversations", "messages")
     return 0.9 if _form_of(found["conversations"], found["messages"]) else 0.0
 
 
@@ -57,7 +57,9 @@ def _form_of(conversations: frozenset[str], messages: frozenset[str]) -> str | N
     return next((column for column in ("parent_id", "position") if column in messages), None)
 
 
-def _read(path: Path, limits: Limits, progress: Progress, _mark: Mark | None) -> Iterator[Arrival]:
+def _read(
+    path: Path, limits: ImportLimits, progress: ProgressCallback, _mark: ReadPosition | None
+) -> Iterator[ImportEvent]:
     with open_database(path, limits) as connection:
         form = _form_of(columns_of(connection, "conversations"), columns_of(connection, "messages"))
         if form is None:
@@ -90,7 +92,7 @@ class _Thread(Struct):
 class _Reader:
     """One file. `form` is the column that puts messages in order."""
 
-    def __init__(self, connection: sqlite3.Connection, form: str, limits: Limits) -> None:
+    def __init__(self, connection: sqlite3.Connection, form: str, limits: ImportLimits) -> None:
         self._connection = connection
         self._form = form
         self._limits = limits
@@ -105,21 +107,21 @@ class _Reader:
         for key, places in groupby(rows, key=lambda row: row[0]):
             yield key, [place for _, place in places]
 
-    def silent(self) -> Iterator[Skipped]:
+    def silent(self) -> Iterator[SkippedItem]:
         (count,) = self._connection.execute(_WITHOUT_MESSAGES).fetchone()
-        yield from (Skipped("a conversation without messages") for _ in range(count))
+        yield from (SkippedItem("a conversation without messages") for _ in range(count))
 
-    def conversation(self, key: Any, places: Sequence[int]) -> Iterator[Arrival]:
+    def conversation(self, key: Any, places: Sequence[int]) -> Iterator[ImportEvent]:
         found = self._connection.execute(_CONVERSATION_WITH, (key,)).fetchone()
         if found is None or not isinstance(key, str):
-            yield from (Skipped("a message without its conversation") for _ in places)
+            yield from (SkippedItem("a message without its conversation") for _ in places)
             return
         draft = _conversation_draft(key, *found)
         thread = _Thread()
         try:
             yield from self._messages(places, thread, f"conversation {key[:40]}")
         except InvalidParams as error:
-            yield Broken(f"conversation {key[:40]}", error.message)
+            yield FailedItem(f"conversation {key[:40]}", error.message)
             return
         tree = Tree(thread.parents)
         # What the reader saw is not kept here; the viewer shows what leads to the newest message, as is done now.
@@ -130,7 +132,9 @@ class _Reader:
         )
         yield from arrivals_of(draft, said)
 
-    def _messages(self, places: Sequence[int], thread: "_Thread", conversation: str) -> Iterator[Skipped | Broken]:
+    def _messages(
+        self, places: Sequence[int], thread: "_Thread", conversation: str
+    ) -> Iterator[SkippedItem | FailedItem]:
         """Puts them into the thread, and tells those that it leaves out."""
         chars, before = 0, None
         for place in places:
@@ -142,17 +146,17 @@ class _Reader:
                 raise InvalidParams(f"got more than {self._limits.line_max_bytes} characters, expected fewer")
             try:
                 thread.drafts[row.key] = self._draft(row)
-            except LeftOut as left_out:
-                yield Skipped(left_out.reason)
+            except SkipMessage as left_out:
+                yield SkippedItem(left_out.reason)
             except InvalidParams as error:
-                yield Broken(f"{conversation}, message {row.key[:40]}", error.message)
+                yield FailedItem(f"{conversation}, message {row.key[:40]}", error.message)
 
     def _draft(self, row: _Row) -> MessageDraft:
         if row.role == "system":
-            raise LeftOut(SYSTEM)
+            raise SkipMessage(SYSTEM)
         text = _plain(row.content, self._limits)
         if not text.strip():
-            raise LeftOut(EMPTY)
+            raise SkipMessage(EMPTY)
         require_text(text, self._limits)
         role = row.role if row.role in _ROLES else "tool"
         return MessageDraft(
@@ -184,7 +188,7 @@ def _conversation_draft(key: str, title: Any, begun: Any, changed: Any) -> Conve
     )
 
 
-def _plain(content: str, limits: Limits) -> str:
+def _plain(content: str, limits: ImportLimits) -> str:
     """The viewer keeps the parts of a message as a JSON list; versions of it kept the text."""
     if not content.startswith("["):
         return content
@@ -200,7 +204,7 @@ def _plain(content: str, limits: Limits) -> str:
 IMPORTER = Importer(
     name=_NAME,
     title="chatGPT-browser database",
-    recognises=_recognises,
+    recognizes=_recognizes,
     read=_read,
     suffixes=(".db", ".sqlite", ".sqlite3"),
 )

@@ -14,15 +14,15 @@ from sources.drafts import ConversationDraft, MessageDraft, NoteDraft, PromptDra
 from sources.importers.engine.exports import base_name, beginning, export_elements, is_json, place_of, stands_in
 from sources.importers.engine.files import few_tags, own_uuid
 from sources.importers.engine.imported_items import (
-    Arrival,
-    Broken,
-    Mark,
-    NoteArrival,
-    PromptArrival,
-    Skipped,
+    FailedItem,
+    ImportedNote,
+    ImportedPrompt,
+    ImportEvent,
+    ReadPosition,
+    SkippedItem,
     stable_uuid,
 )
-from sources.importers.engine.importer import Importer, Limits, Progress, Sight
+from sources.importers.engine.importer import FileProbe, Importer, ImportLimits, ProgressCallback
 from sources.importers.engine.json_stream import Element, decode
 from sources.importers.engine.threads import Tree, arrivals_of, line_of, require_text, threaded
 from sources.importers.engine.times import moment_of
@@ -80,13 +80,13 @@ class _Kind(Struct, frozen=True):
     prompt_template: Raw | UnsetType = UNSET
 
 
-def _recognises(sight: Sight) -> float:
-    names = {base_name(name) for name in sight.names}
+def _recognizes(probe: FileProbe) -> float:
+    names = {base_name(name) for name in probe.names}
     if "conversations.json" in names and "users.json" in names:
         return 0.95
-    if sight.is_folder:
+    if probe.is_folder:
         return 0.0
-    head = beginning(sight, _is_wanted)
+    head = beginning(probe, _is_wanted)
     if not is_json(head):
         return 0.0
     if b'"chat_messages"' in head:
@@ -102,16 +102,18 @@ def _is_wanted(name: str) -> bool:
     )
 
 
-def _read(path: Path, limits: Limits, progress: Progress, _mark: Mark | None) -> Iterator[Arrival]:
+def _read(
+    path: Path, limits: ImportLimits, progress: ProgressCallback, _mark: ReadPosition | None
+) -> Iterator[ImportEvent]:
     for file, element in export_elements(path, limits, progress, _is_wanted):
         place = place_of(file, f"item {element.number}")
         try:
             yield from _arrivals(element, place, limits)
         except InvalidParams as error:
-            yield Broken(place, error.message)
+            yield FailedItem(place, error.message)
 
 
-def _arrivals(element: Element, place: str, limits: Limits) -> Iterator[Arrival]:
+def _arrivals(element: Element, place: str, limits: ImportLimits) -> Iterator[ImportEvent]:
     if element.problem:
         raise InvalidParams(element.problem)
     kind = decode(element.data, _Kind)
@@ -135,7 +137,7 @@ class _Turn(Struct, frozen=True):
     keys: Sequence[str]
 
 
-def _conversation(found: _Conversation, place: str, limits: Limits) -> Iterator[Arrival]:
+def _conversation(found: _Conversation, place: str, limits: ImportLimits) -> Iterator[ImportEvent]:
     turns: dict[str, _Turn] = {}
     drafts: dict[str, MessageDraft] = {}
     last: str | None = None
@@ -146,10 +148,10 @@ def _conversation(found: _Conversation, place: str, limits: Limits) -> Iterator[
             last = key
             drafts |= _drafts(turn, limits)
         except InvalidParams as error:
-            yield Broken(f"{place}, message {number}", error.message)
+            yield FailedItem(f"{place}, message {number}", error.message)
             continue
         if not turn.pieces:
-            yield Skipped("an empty message")
+            yield SkippedItem("an empty message")
     created_at = moment_of(found.created_at) or UNSET
     uuid = own_uuid(found.uuid) or stable_uuid(_NAME, "conversation", line_of(found.uuid) or f"{found.created_at}")
     tree = Tree(_parents(turns))
@@ -180,7 +182,7 @@ def _parents(turns: Mapping[str, _Turn]) -> Mapping[str, str | None]:
     return parents
 
 
-def _drafts(turn: _Turn, limits: Limits) -> Mapping[str, MessageDraft]:
+def _drafts(turn: _Turn, limits: ImportLimits) -> Mapping[str, MessageDraft]:
     role = _ROLES.get(line_of(turn.message.sender).lower(), "tool")
     drafts = {key: _draft(piece, role, turn.message) for key, piece in zip(turn.keys, turn.pieces, strict=False)}
     for piece in turn.pieces:
@@ -227,26 +229,26 @@ def _conversation_draft(found: _Conversation, uuid: str, created_at: str | Unset
 # -- projects ----------------------------------------------------------------------------------------------------------
 
 
-def _project(found: _Project, place: str, limits: Limits) -> Iterator[Arrival]:
+def _project(found: _Project, place: str, limits: ImportLimits) -> Iterator[ImportEvent]:
     name = line_of(found.name)
     key = line_of(found.uuid) or name
     instructions = found.prompt_template if isinstance(found.prompt_template, str) else ""
     if not instructions.strip() and not found.docs:
-        yield Skipped("a project without documents and instructions")
+        yield SkippedItem("a project without documents and instructions")
     if instructions.strip():
         yield _instructions(found, name, key, limits)
     for number, raw in enumerate(found.docs or (), 1):
         try:
             yield _document(decode(raw, _Document), name, f"{key}\0{number}", limits)
         except InvalidParams as error:
-            yield Broken(f"{place}, document {number}", error.message)
+            yield FailedItem(f"{place}, document {number}", error.message)
 
 
-def _instructions(found: _Project, name: str, key: str, limits: Limits) -> PromptArrival:
+def _instructions(found: _Project, name: str, key: str, limits: ImportLimits) -> ImportedPrompt:
     details = found.description if isinstance(found.description, str) else ""
     require_text(found.prompt_template, limits)
     require_text(details, limits)
-    return PromptArrival(
+    return ImportedPrompt(
         PromptDraft(
             uuid=own_uuid(key) or stable_uuid(_NAME, "prompt", key),
             name=name or "Claude project",
@@ -258,12 +260,12 @@ def _instructions(found: _Project, name: str, key: str, limits: Limits) -> Promp
     )
 
 
-def _document(found: _Document, project: str, key: str, limits: Limits) -> Arrival:
+def _document(found: _Document, project: str, key: str, limits: ImportLimits) -> ImportEvent:
     content = found.content if isinstance(found.content, str) else ""
     if not content.strip():
-        return Skipped("an empty document")
+        return SkippedItem("an empty document")
     require_text(content, limits)
-    return NoteArrival(
+    return ImportedNote(
         NoteDraft(
             uuid=own_uuid(found.uuid) or stable_uuid(_NAME, "document", key),
             title=line_of(found.filename),
@@ -278,7 +280,7 @@ def _document(found: _Document, project: str, key: str, limits: Limits) -> Arriv
 IMPORTER = Importer(
     name=_NAME,
     title="Claude.ai export",
-    recognises=_recognises,
+    recognizes=_recognizes,
     read=_read,
     suffixes=(".zip", ".json"),
     reads_of_folder=lambda name: stands_in(name, _is_wanted),

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from sources.importers.engine.files import own_uuid
-from sources.importers.engine.imported_items import Arrival, Mark
-from sources.importers.engine.importer import Importer, Limits, Progress, Sight
+from sources.importers.engine.imported_items import ImportEvent, ReadPosition
+from sources.importers.engine.importer import FileProbe, Importer, ImportLimits, ProgressCallback
 from sources.importers.engine.json_stream import decode, require_depth
-from sources.importers.engine.threads import LeftOut, line_of
+from sources.importers.engine.threads import SkipMessage, line_of
 from sources.importers.engine.times import moment_of
 from sources.importers.formats.agent_sessions.sessions import Dialect, Opening, read_session, session_name
 from sources.importers.formats.agent_sessions.turns import Call, Result, Turn
@@ -51,14 +51,16 @@ class _Line(Struct, frozen=True):
     leafUuid: Any = None  # noqa: N815
 
 
-def _recognises(sight: Sight) -> float:
-    head = sight.head.lstrip()
-    if sight.is_folder or not head.startswith(b"{") or b'"sessionId"' not in head:
+def _recognizes(probe: FileProbe) -> float:
+    head = probe.head.lstrip()
+    if probe.is_folder or not head.startswith(b"{") or b'"sessionId"' not in head:
         return 0.0
     return 0.95 if any(mark in head for mark in _MARKS) else 0.0
 
 
-def _read(path: Path, limits: Limits, progress: Progress, mark: Mark | None) -> Iterator[Arrival]:
+def _read(
+    path: Path, limits: ImportLimits, progress: ProgressCallback, mark: ReadPosition | None
+) -> Iterator[ImportEvent]:
     return read_session(Dialect(_NAME, _turns_in(_is_agent(path)), _identify), path, limits, progress, mark)
 
 
@@ -69,7 +71,7 @@ def _is_agent(path: Path) -> bool:
     return path.stem.startswith("agent-")
 
 
-def _identify(path: Path, head: Sequence[bytes], limits: Limits) -> Opening:
+def _identify(path: Path, head: Sequence[bytes], limits: ImportLimits) -> Opening:
     """A file goes by its own name: a session that was resumed begins with lines of the older one."""
     lines = [line for data in head if (line := _known(data, limits)) is not None]
     first = next((line for line in lines if line.sessionId), _Line())
@@ -93,14 +95,14 @@ def _identify(path: Path, head: Sequence[bytes], limits: Limits) -> Opening:
     )
 
 
-def _known(data: bytes, limits: Limits) -> _Line | None:
+def _known(data: bytes, limits: ImportLimits) -> _Line | None:
     try:
         return _decoded(data, limits)
     except InvalidParams:
         return None
 
 
-def _decoded(data: bytes, limits: Limits) -> _Line:
+def _decoded(data: bytes, limits: ImportLimits) -> _Line:
     require_depth(data, limits)
     return decode(data, _Line)
 
@@ -111,7 +113,7 @@ def _decoded(data: bytes, limits: Limits) -> _Line:
 def _turns_in(is_agent: bool) -> Any:
     """In the file of a subagent all is beside the session; in the session's own, what a task did in older versions."""
 
-    def turns(data: bytes, number: int, limits: Limits) -> Sequence[Turn]:
+    def turns(data: bytes, number: int, limits: ImportLimits) -> Sequence[Turn]:
         line = _decoded(data, limits)
         return tuple(_turns(line, number, is_aside=bool(line.isSidechain) and not is_agent))
 
@@ -128,7 +130,7 @@ def _turns(line: _Line, number: int, *, is_aside: bool) -> Iterator[Turn]:
         yield Turn(role="system", key=key, text=text, time=time, is_summary=True, about=about)
         return
     if line.type not in ("user", "assistant") or line.isMeta or not isinstance(line.message, Mapping):
-        raise LeftOut(_NOTE)
+        raise SkipMessage(_NOTE)
     found = _Blocks(line.message.get("content"))
     if line.isCompactSummary:
         about = {"kind": "summary"}
@@ -142,7 +144,7 @@ def _turns(line: _Line, number: int, *, is_aside: bool) -> Iterator[Turn]:
 def _assistant(message: Mapping[str, Any], found: "_Blocks", turn: Turn) -> Iterator[Turn]:
     """One answer may stand on several lines, a block on each."""
     if not found.text.strip() and not found.calls:
-        raise LeftOut(_SILENT)
+        raise SkipMessage(_SILENT)
     yield replace(
         turn,
         text=found.text,
@@ -155,9 +157,9 @@ def _assistant(message: Mapping[str, Any], found: "_Blocks", turn: Turn) -> Iter
 def _user(found: "_Blocks", turn: Turn) -> Iterator[Turn]:
     """What tools answered comes as if a user had said it."""
     if not found.text.strip() and not found.results:
-        raise LeftOut(_SILENT)
+        raise SkipMessage(_SILENT)
     if found.text.lstrip().startswith(_SCREEN):
-        raise LeftOut(_NOTE)
+        raise SkipMessage(_NOTE)
     if found.results:
         key = f"{turn.key} results" if found.text.strip() else turn.key
         yield replace(turn, role="tool", key=key, results=found.results)
@@ -209,7 +211,7 @@ def _result(block: Mapping[str, Any]) -> Result:
 IMPORTER = Importer(
     name=_NAME,
     title="Claude Code sessions (JSONL)",
-    recognises=_recognises,
+    recognizes=_recognizes,
     read=_read,
     suffixes=(".jsonl",),
 )

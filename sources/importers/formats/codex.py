@@ -12,10 +12,10 @@ from msgspec import Struct
 
 from config.errors import InvalidParams
 from sources.importers.engine.files import json_value
-from sources.importers.engine.imported_items import Arrival, Mark
-from sources.importers.engine.importer import Importer, Limits, Progress, Sight
+from sources.importers.engine.imported_items import ImportEvent, ReadPosition
+from sources.importers.engine.importer import FileProbe, Importer, ImportLimits, ProgressCallback
 from sources.importers.engine.json_stream import decode, require_depth
-from sources.importers.engine.threads import LeftOut, line_of
+from sources.importers.engine.threads import SkipMessage, line_of
 from sources.importers.engine.times import moment_of
 from sources.importers.formats.agent_sessions.sessions import Dialect, Opening, read_session, session_name
 from sources.importers.formats.agent_sessions.turns import Call, Result, Turn
@@ -41,21 +41,23 @@ class _Line(Struct, frozen=True):
     payload: Any = None
 
 
-def _recognises(sight: Sight) -> float:
-    head = sight.head.lstrip()
-    if sight.is_folder or not head.startswith(b"{") or b'"payload"' not in head:
+def _recognizes(probe: FileProbe) -> float:
+    head = probe.head.lstrip()
+    if probe.is_folder or not head.startswith(b"{") or b'"payload"' not in head:
         return 0.0
     return 0.95 if b'"session_meta"' in head else 0.0
 
 
-def _read(path: Path, limits: Limits, progress: Progress, mark: Mark | None) -> Iterator[Arrival]:
+def _read(
+    path: Path, limits: ImportLimits, progress: ProgressCallback, mark: ReadPosition | None
+) -> Iterator[ImportEvent]:
     return read_session(Dialect(_NAME, _turns, _identify), path, limits, progress, mark)
 
 
 # -- whose session it is -----------------------------------------------------------------------------------------------
 
 
-def _identify(_path: Path, head: Sequence[bytes], limits: Limits) -> Opening:
+def _identify(_path: Path, head: Sequence[bytes], limits: ImportLimits) -> Opening:
     lines = [line for data in head if (line := _known(data, limits)) is not None]
     meta: Mapping[str, Any] = next((line.payload for line in lines if line.type == "session_meta"), {})
     git = next(objects([meta.get("git")]), {})
@@ -67,32 +69,32 @@ def _identify(_path: Path, head: Sequence[bytes], limits: Limits) -> Opening:
     )
 
 
-def _known(data: bytes, limits: Limits) -> _Line | None:
+def _known(data: bytes, limits: ImportLimits) -> _Line | None:
     try:
         return _decoded(data, limits)
-    except (InvalidParams, LeftOut):
+    except (InvalidParams, SkipMessage):
         return None
 
 
-def _decoded(data: bytes, limits: Limits) -> _Line:
+def _decoded(data: bytes, limits: ImportLimits) -> _Line:
     require_depth(data, limits)
     line = decode(data, _Line)
     if not isinstance(line.payload, Mapping):
-        raise LeftOut(_NOTE)
+        raise SkipMessage(_NOTE)
     return line
 
 
 # -- lines -------------------------------------------------------------------------------------------------------------
 
 
-def _turns(data: bytes, number: int, limits: Limits) -> Sequence[Turn]:
+def _turns(data: bytes, number: int, limits: ImportLimits) -> Sequence[Turn]:
     line = _decoded(data, limits)
     key, time, payload = f"line {number}", moment_of(line.timestamp), line.payload
     if line.type == "compacted" and line_of(payload.get("message")):
         about = {"kind": "summary"}
         return [Turn(role="system", key=key, time=time, text=payload["message"], is_summary=True, about=about)]
     if line.type != "response_item":
-        raise LeftOut(_NOTE)
+        raise SkipMessage(_NOTE)
     kind = payload.get("type")
     if kind == "message":
         return [_message(payload, key, time)]
@@ -100,7 +102,7 @@ def _turns(data: bytes, number: int, limits: Limits) -> Sequence[Turn]:
         return [Turn(role="assistant", key=key, time=time, calls=(_call(payload, limits),))]
     if kind in _RESULTS:
         return [Turn(role="tool", key=key, time=time, results=(_result(payload, limits),))]
-    raise LeftOut(_NOTE)
+    raise SkipMessage(_NOTE)
 
 
 def _message(payload: Mapping[str, Any], key: str, time: str | None) -> Turn:
@@ -108,9 +110,9 @@ def _message(payload: Mapping[str, Any], key: str, time: str | None) -> Turn:
     parts = [part.get("text") or _placeholder(part) for part in objects(payload.get("content"))]
     text = "\n\n".join(part for part in parts if isinstance(part, str) and part)
     if role not in _ROLES or text.lstrip().startswith(_CONTEXT):
-        raise LeftOut(_NOTE)
+        raise SkipMessage(_NOTE)
     if not text.strip():
-        raise LeftOut(_SILENT)
+        raise SkipMessage(_SILENT)
     return Turn(role=str(role), key=key, time=time, text=text)
 
 
@@ -118,7 +120,7 @@ def _placeholder(part: Mapping[str, Any]) -> str:
     return "[image]" if part.get("type") == "input_image" else ""
 
 
-def _call(payload: Mapping[str, Any], limits: Limits) -> Call:
+def _call(payload: Mapping[str, Any], limits: ImportLimits) -> Call:
     key = line_of(payload.get("call_id")) or line_of(payload.get("id"))
     if payload.get("type") == "custom_tool_call":
         given: Any = {"input": payload.get("input")}
@@ -149,7 +151,7 @@ def _script(command: Any) -> str:
     return words[2] if len(words) == 3 and words[1] in _SCRIPT_FLAGS else shlex.join(words)
 
 
-def _result(payload: Mapping[str, Any], limits: Limits) -> Result:
+def _result(payload: Mapping[str, Any], limits: ImportLimits) -> Result:
     """A text, or an object with one, which may be JSON of both."""
     output = payload.get("output")
     inner = _json(output, limits) if isinstance(output, str) and output.lstrip().startswith("{") else output
@@ -167,7 +169,7 @@ def _is_error(about: Mapping[str, Any], text: str) -> bool:
     return about.get("success") is False or bool(code) or (written is not None and int(written[1]) != 0)
 
 
-def _json(value: Any, limits: Limits) -> Any:
+def _json(value: Any, limits: ImportLimits) -> Any:
     try:
         return json_value(value.encode("utf-8", "replace"), limits.depth_max) if isinstance(value, str) else None
     except InvalidParams:
@@ -177,7 +179,7 @@ def _json(value: Any, limits: Limits) -> Any:
 IMPORTER = Importer(
     name=_NAME,
     title="Codex sessions (JSONL)",
-    recognises=_recognises,
+    recognizes=_recognizes,
     read=_read,
     suffixes=(".jsonl",),
 )

@@ -16,8 +16,15 @@ from sources.importers.engine.database_rows import Pace, Row, Rows, Table, json_
 from sources.importers.engine.databases import columns_in, is_database, open_database
 from sources.importers.engine.files import few_tags, size_of
 from sources.importers.engine.ids import archived_id, observation_id
-from sources.importers.engine.imported_items import Arrival, Broken, Mark, ObservationArrival, Skipped, stable_uuid
-from sources.importers.engine.importer import Importer, Limits, Progress, Sight
+from sources.importers.engine.imported_items import (
+    FailedItem,
+    ImportedObservation,
+    ImportEvent,
+    ReadPosition,
+    SkippedItem,
+    stable_uuid,
+)
+from sources.importers.engine.importer import FileProbe, Importer, ImportLimits, ProgressCallback
 from sources.importers.engine.threads import arrivals_of, line_of, require_text
 from sources.importers.engine.times import moment_of
 from sources.importers.formats.agent_sessions.turns import Call, Result, Turn, content_of
@@ -45,14 +52,16 @@ _TABLES = (_OBSERVATIONS, _SUMMARIES, _EXCHANGES)
 _TITLE_CHARS = 120
 
 
-def _recognises(sight: Sight) -> float:
-    if sight.is_folder or not is_database(sight):
+def _recognizes(probe: FileProbe) -> float:
+    if probe.is_folder or not is_database(probe):
         return 0.0
-    found = columns_in(sight.path, _OBSERVATIONS.name, _EXCHANGES.name)
+    found = columns_in(probe.path, _OBSERVATIONS.name, _EXCHANGES.name)
     return 0.9 if any(found[table.name] >= set(table.needed) for table in (_OBSERVATIONS, _EXCHANGES)) else 0.0
 
 
-def _read(path: Path, limits: Limits, progress: Progress, _mark: Mark | None) -> Iterator[Arrival]:
+def _read(
+    path: Path, limits: ImportLimits, progress: ProgressCallback, _mark: ReadPosition | None
+) -> Iterator[ImportEvent]:
     with open_database(path, limits) as connection:
         rows = Rows(connection, limits)
         if not (rows.has(_OBSERVATIONS) or rows.has(_EXCHANGES)):
@@ -94,33 +103,33 @@ def _archived(path: Any, start: Any, end: Any) -> _Archived | None:
     return _Archived(str(path), start, end) if are_lines else None
 
 
-def _each(rows: Rows, table: Table, files: Mapping[Any, _Archived], pace: Pace) -> Iterator[Arrival]:
+def _each(rows: Rows, table: Table, files: Mapping[Any, _Archived], pace: Pace) -> Iterator[ImportEvent]:
     read = _observation if table is _OBSERVATIONS else _summary
     for place in rows.places(table) if rows.has(table) else ():
         try:
             arrival = read(rows, place)
-            yield _placed(arrival, files) if isinstance(arrival, ObservationArrival) else arrival
+            yield _placed(arrival, files) if isinstance(arrival, ImportedObservation) else arrival
         except InvalidParams as error:
-            yield Broken(f"{table.name}, row {place}", error.message)
+            yield FailedItem(f"{table.name}, row {place}", error.message)
         pace.step()
 
 
-def _placed(arrival: ObservationArrival, files: Mapping[Any, _Archived]) -> ObservationArrival:
+def _placed(arrival: ImportedObservation, files: Mapping[Any, _Archived]) -> ImportedObservation:
     """With the conversation it was learned in. The database says in which session, and no more closely."""
     archived = files.get(arrival.draft.session_id)
     if archived is None:
         return arrival
     place = {"line_start": archived.line_start, "line_end": archived.line_end}
-    return ObservationArrival(replace(arrival.draft, conversation_id=archived_id(archived.path), **place))
+    return ImportedObservation(replace(arrival.draft, conversation_id=archived_id(archived.path), **place))
 
 
-def _observation(rows: Rows, place: int) -> Arrival:
+def _observation(rows: Rows, place: int) -> ImportEvent:
     row = rows.at(_OBSERVATIONS, place)
     title = line_of(row["title"])
     if not title:
-        return Skipped("an observation without a title")
+        return SkippedItem("an observation without a title")
     require_text(text_of(row["narrative"]), rows.limits)
-    return ObservationArrival(
+    return ImportedObservation(
         ObservationDraft(
             uuid=observation_id("imported", str(row["id"])),
             type=line_of(row["type"]) or "general",
@@ -140,15 +149,15 @@ def _observation(rows: Rows, place: int) -> Arrival:
     )
 
 
-def _summary(rows: Rows, place: int) -> Arrival:
+def _summary(rows: Rows, place: int) -> ImportEvent:
     """Its parts under their own names, word for word."""
     row = rows.at(_SUMMARIES, place)
     said = {part: text for part in _PARTS if (text := text_of(row[part]).strip())}
     if not said:
-        return Skipped("a summary without text")
+        return SkippedItem("a summary without text")
     narrative = "\n\n".join(f"{part.replace('_', ' ')}: {text}" for part, text in said.items())
     require_text(narrative, rows.limits)
-    return ObservationArrival(
+    return ImportedObservation(
         ObservationDraft(
             uuid=observation_id("imported", "summary", str(row["id"])),
             type="summary",
@@ -170,10 +179,10 @@ def _list(rows: Rows, value: Any) -> tuple[str, ...]:
 # -- exchanges ---------------------------------------------------------------------------------------------------------
 
 
-def _conversations(rows: Rows, pace: Pace) -> Iterator[Arrival]:
+def _conversations(rows: Rows, pace: Pace) -> Iterator[ImportEvent]:
     """Exchanges of one file were one conversation."""
     for key, found in groupby(rows.grouped(_EXCHANGES, ("archive_path", "line_start")), key=lambda one: one[0]):
-        problems: list[Broken] = []
+        problems: list[FailedItem] = []
         exchanges = _exchanges(rows, (place for _, place in found), problems, pace)
         first = next(exchanges, None)
         if first is not None:
@@ -182,12 +191,12 @@ def _conversations(rows: Rows, pace: Pace) -> Iterator[Arrival]:
         yield from problems
 
 
-def _exchanges(rows: Rows, places: Iterable[int], problems: list[Broken], pace: Pace) -> Iterator[Row]:
+def _exchanges(rows: Rows, places: Iterable[int], problems: list[FailedItem], pace: Pace) -> Iterator[Row]:
     for place in places:
         try:
             yield rows.at(_EXCHANGES, place)
         except InvalidParams as error:
-            problems.append(Broken(f"{_EXCHANGES.name}, row {place}", error.message))
+            problems.append(FailedItem(f"{_EXCHANGES.name}, row {place}", error.message))
         pace.step()
 
 
@@ -207,7 +216,7 @@ def _conversation(key: str, first: Row) -> ConversationDraft:
     )
 
 
-def _messages(rows: Rows, row: Row, problems: list[Broken]) -> Iterator[MessageDraft]:
+def _messages(rows: Rows, row: Row, problems: list[FailedItem]) -> Iterator[MessageDraft]:
     """What was asked, the tools that were called, and what was answered."""
     try:
         for turn in _turns(rows, row):
@@ -216,7 +225,7 @@ def _messages(rows: Rows, row: Row, problems: list[Broken]) -> Iterator[MessageD
             if content:
                 yield _message(row, turn, content)
     except InvalidParams as error:
-        problems.append(Broken(f"exchange {line_of(str(row['id']))[:60]}", error.message))
+        problems.append(FailedItem(f"exchange {line_of(str(row['id']))[:60]}", error.message))
 
 
 def _turns(rows: Rows, row: Row) -> Iterator[Turn]:
@@ -255,7 +264,7 @@ def _lines(row: Row) -> dict[str, int]:
 IMPORTER = Importer(
     name=_NAME,
     title="conversation-memory database",
-    recognises=_recognises,
+    recognizes=_recognizes,
     read=_read,
     suffixes=(".db", ".sqlite", ".sqlite3"),
 )

@@ -13,8 +13,14 @@ from config.errors import InvalidParams
 from sources.importers.engine.archives import Archive, is_zip, open_archive
 from sources.importers.engine.exports import beginning, counted
 from sources.importers.engine.files import plain_name
-from sources.importers.engine.imported_items import Arrival, Broken, ConversationArrival, Mark, Skipped
-from sources.importers.engine.importer import Importer, Limits, Progress, Sight
+from sources.importers.engine.imported_items import (
+    FailedItem,
+    ImportedConversation,
+    ImportEvent,
+    ReadPosition,
+    SkippedItem,
+)
+from sources.importers.engine.importer import FileProbe, Importer, ImportLimits, ProgressCallback
 from sources.importers.formats.conversation_archive.archive import (
     FORMAT,
     MANIFEST,
@@ -37,12 +43,12 @@ _DEFAULT_NAMESPACE = "default"
 _MARKS = tuple(re.compile(mark) for mark in (rb'"session_id"\s*:', rb'"namespace"\s*:\s*"', rb'"messages"\s*:\s*\['))
 
 
-def _recognises(sight: Sight) -> float:
-    if sight.is_folder:
+def _recognizes(probe: FileProbe) -> float:
+    if probe.is_folder:
         return 0.0
-    if MANIFEST in sight.names and FORMAT.encode() in beginning(sight, lambda name: name == MANIFEST):
+    if MANIFEST in probe.names and FORMAT.encode() in beginning(probe, lambda name: name == MANIFEST):
         return 1.0
-    head = beginning(sight, is_conversation_file)
+    head = beginning(probe, is_conversation_file)
     return (
         0.9
         if head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{" and all(mark.search(head) for mark in _MARKS)
@@ -50,7 +56,9 @@ def _recognises(sight: Sight) -> float:
     )
 
 
-def _read(path: Path, limits: Limits, progress: Progress, _mark: Mark | None) -> Iterator[Arrival]:
+def _read(
+    path: Path, limits: ImportLimits, progress: ProgressCallback, _mark: ReadPosition | None
+) -> Iterator[ImportEvent]:
     files = ConversationFiles(_archive_limits(limits), _ARRIVAL_MESSAGES)
     with path.open("rb") as file:
         if not is_zip(file.read(4)):
@@ -61,7 +69,7 @@ def _read(path: Path, limits: Limits, progress: Progress, _mark: Mark | None) ->
         yield from _in_archive(archive, files)
 
 
-def _in_archive(archive: Archive, files: ConversationFiles) -> Iterator[Arrival]:
+def _in_archive(archive: Archive, files: ConversationFiles) -> Iterator[ImportEvent]:
     named = frozenset[str]()
     if MANIFEST in archive.names:
         named = frozenset(read_manifest(archive.read(MANIFEST, MANIFEST_MAX_BYTES)).namespaces)
@@ -69,34 +77,36 @@ def _in_archive(archive: Archive, files: ConversationFiles) -> Iterator[Arrival]
     for name in archive.names:
         if name != MANIFEST:
             for arrival in _in_entry(archive, name, files):
-                if isinstance(arrival, ConversationArrival):
+                if isinstance(arrival, ImportedConversation):
                     met.add(str(arrival.draft.namespace))
                 yield arrival
-    yield from (Skipped("a namespace without a conversation") for _ in named - met)
+    yield from (SkippedItem("a namespace without a conversation") for _ in named - met)
 
 
-def _in_entry(archive: Archive, name: str, files: ConversationFiles) -> Iterator[Arrival]:
+def _in_entry(archive: Archive, name: str, files: ConversationFiles) -> Iterator[ImportEvent]:
     if not is_conversation_file(name):
-        yield Skipped("a file of the archive that is no conversation")
+        yield SkippedItem("a file of the archive that is no conversation")
         return
     try:
         yield from _arrivals(files.parts(name, partial(archive.open, name)))
     except InvalidParams as error:
-        yield Broken(name, error.message)
+        yield FailedItem(name, error.message)
 
 
-def _arrivals(parts: Iterator[Part]) -> Iterator[Arrival]:
+def _arrivals(parts: Iterator[Part]) -> Iterator[ImportEvent]:
     for part in parts:
         if not isinstance(part, Passage):
-            yield Broken(part.entry, part.reason)
+            yield FailedItem(part.entry, part.reason)
         elif part.conversation.id not in RESERVED_IDS:
             messages = tuple(map(message_draft, part.messages))
-            yield ConversationArrival(conversation_draft(part.conversation), messages, continues=part.first > 0)
+            yield ImportedConversation(conversation_draft(part.conversation), messages, continues=part.first > 0)
         elif part.first == 0:
-            yield Broken(part.entry, f"id: got {part.conversation.id!r}, expected another: it is part of an address")
+            yield FailedItem(
+                part.entry, f"id: got {part.conversation.id!r}, expected another: it is part of an address"
+            )
 
 
-def _archive_limits(limits: Limits) -> ArchiveLimits:
+def _archive_limits(limits: ImportLimits) -> ArchiveLimits:
     return ArchiveLimits(
         max_files=limits.entries_max,
         unpacked_max_bytes=limits.unpacked_max_bytes,
@@ -108,7 +118,7 @@ def _archive_limits(limits: Limits) -> ArchiveLimits:
 IMPORTER = Importer(
     name="conversations",
     title="The conversations API: its zip, or the JSON of one conversation",
-    recognises=_recognises,
+    recognizes=_recognizes,
     read=_read,
     suffixes=(".zip", ".json"),
     edition=1,

@@ -12,7 +12,7 @@ from msgspec import UNSET
 from config.errors import InvalidParams
 from sources.drafts import MediaDraft
 from sources.importers.engine.archives import is_zip
-from sources.importers.engine.file_probe import look
+from sources.importers.engine.file_probe import probe_file
 from sources.importers.engine.files import (
     changed_at,
     date_of,
@@ -25,8 +25,8 @@ from sources.importers.engine.files import (
     size_of,
 )
 from sources.importers.engine.front_matter import words_of
-from sources.importers.engine.imported_items import Arrival, Mark, MediaArrival, Skipped, stable_uuid
-from sources.importers.engine.importer import Importer, Limits, Progress, Sight
+from sources.importers.engine.imported_items import ImportedMedia, ImportEvent, ReadPosition, SkippedItem, stable_uuid
+from sources.importers.engine.importer import FileProbe, Importer, ImportLimits, ProgressCallback
 from sources.importers.parsers.confined import Kind, parse_confined
 from sources.importers.parsers.prose import Parsed
 
@@ -43,47 +43,49 @@ _PAGE = re.compile(rb"<!doctype\s+html|<html[\s>]|<head[\s>]|<body[\s>]", re.IGN
 _HEAD_BYTES = 1024
 
 
-def _recognises(sight: Sight) -> float:
-    if sight.is_folder:
+def _recognizes(probe: FileProbe) -> float:
+    if probe.is_folder:
         return 0.0
-    kind = _kind(sight)
+    kind = _kind(probe)
     if kind == "html":
-        return 0.8 if sight.path.suffix.lower() in _PAGE_SUFFIXES else 0.3
+        return 0.8 if probe.path.suffix.lower() in _PAGE_SUFFIXES else 0.3
     if kind is not None:
         return 0.95
-    return 0.2 if sight.path.suffix.lower() in _TEXT_SUFFIXES and is_text(sight.head) else 0.0
+    return 0.2 if probe.path.suffix.lower() in _TEXT_SUFFIXES and is_text(probe.head) else 0.0
 
 
-def _kind(sight: Sight) -> Kind | None:
+def _kind(probe: FileProbe) -> Kind | None:
     """By content; none is plain text, or not a document."""
     # Some programs write a line before it (PDF 1.7, annex H, note 13).
-    if b"%PDF-" in sight.head[:_HEAD_BYTES]:
+    if b"%PDF-" in probe.head[:_HEAD_BYTES]:
         return "pdf"
-    if is_zip(sight.head):
-        by_content: Kind | None = next((kind for part, kind in _PARTS.items() if part in sight.names), None)
+    if is_zip(probe.head):
+        by_content: Kind | None = next((kind for part, kind in _PARTS.items() if part in probe.names), None)
         # One whose list of files cannot be read is a damaged document, if it is called one, and is told as that.
-        return by_content if sight.names else _BY_SUFFIX.get(sight.path.suffix.lower())
+        return by_content if probe.names else _BY_SUFFIX.get(probe.path.suffix.lower())
     # In UTF-16, every other byte of a tag is 0.
-    is_page = is_text(sight.head) and _PAGE.search(sight.head[:_HEAD_BYTES].replace(b"\0", b""))
+    is_page = is_text(probe.head) and _PAGE.search(probe.head[:_HEAD_BYTES].replace(b"\0", b""))
     return "html" if is_page else None
 
 
-def _read(path: Path, limits: Limits, progress: Progress, _mark: Mark | None) -> Iterator[Arrival]:
-    sight = look(path, limits)
-    kind = _kind(sight)
-    if kind is None and is_zip(sight.head):
+def _read(
+    path: Path, limits: ImportLimits, progress: ProgressCallback, _mark: ReadPosition | None
+) -> Iterator[ImportEvent]:
+    probe = probe_file(path, limits)
+    kind = _kind(probe)
+    if kind is None and is_zip(probe.head):
         raise InvalidParams(f"{plain_name(path.name)}: got an archive of something else, expected docx, pptx or epub")
     parsed = Parsed(text=read_text(path, limits).strip()) if kind is None else parse_confined(path, kind, limits)
     # A scanned page is a picture.
     yield (
-        MediaArrival(_media(path, kind or "text", parsed, limits))
+        ImportedMedia(_media(path, kind or "text", parsed, limits))
         if parsed.text
-        else Skipped("a document without text")
+        else SkippedItem("a document without text")
     )
     progress(size_of(path))
 
 
-def _media(path: Path, media_type: str, parsed: Parsed, limits: Limits) -> MediaDraft:
+def _media(path: Path, media_type: str, parsed: Parsed, limits: ImportLimits) -> MediaDraft:
     return MediaDraft(
         title=short_title(parsed.title) or short_title(plain_name(path.stem)),
         media_type=media_type,
@@ -100,7 +102,7 @@ def _media(path: Path, media_type: str, parsed: Parsed, limits: Limits) -> Media
 IMPORTER = Importer(
     name="documents",
     title="Documents (txt, html, pdf, epub, docx, pptx)",
-    recognises=_recognises,
+    recognizes=_recognizes,
     read=_read,
     suffixes=(*_TEXT_SUFFIXES, *_PAGE_SUFFIXES, ".pdf", ".epub", ".docx", ".pptx"),
     edition=2,

@@ -35,13 +35,20 @@ from sources.importers.engine.files import (
     text_max_bytes,
 )
 from sources.importers.engine.front_matter import lower_keys, split_front_matter, text_of, words_of
-from sources.importers.engine.imported_items import Arrival, Broken, Mark, NoteArrival, Skipped, stable_uuid
-from sources.importers.engine.importer import Importer, Limits, Progress, Sight
+from sources.importers.engine.imported_items import (
+    FailedItem,
+    ImportedNote,
+    ImportEvent,
+    ReadPosition,
+    SkippedItem,
+    stable_uuid,
+)
+from sources.importers.engine.importer import FileProbe, Importer, ImportLimits, ProgressCallback
 
 _SUFFIXES = (".md", ".markdown", ".mdown", ".mkd")
 _VAULT = ".obsidian"
 _SETTINGS = re.compile(r"(?:^|[/\\])(\.obsidian[/\\])")
-_NO_NOTE = Skipped("a file of the vault that is no note")
+_NO_NOTE = SkippedItem("a file of the vault that is no note")
 _CREATED = ("created", "created_at", "date", "date_created", "creation_date")
 _LINKS_MAX = 1_000
 _FOUND_MAX = 10_000
@@ -54,15 +61,17 @@ _TAG = re.compile(r"(?<![^\s(,;>])#([\w/-]*[^\W\d_][\w/-]*|[\w/-]*[_/-][\w/-]*)"
 _LINK = re.compile(r"!?\[\[([^\[\]\n]{1,500})\]\]")
 
 
-def _recognises(sight: Sight) -> float:
-    if sight.is_folder:
-        return 1.0 if _VAULT in sight.names else 0.0
-    if is_zip(sight.head):
-        return _likeness(sight.names)
-    return 0.5 if sight.path.suffix.lower() in _SUFFIXES and is_text(sight.head) else 0.0
+def _recognizes(probe: FileProbe) -> float:
+    if probe.is_folder:
+        return 1.0 if _VAULT in probe.names else 0.0
+    if is_zip(probe.head):
+        return _likeness(probe.names)
+    return 0.5 if probe.path.suffix.lower() in _SUFFIXES and is_text(probe.head) else 0.0
 
 
-def _read(path: Path, limits: Limits, progress: Progress, _mark: Mark | None) -> Iterator[Arrival]:
+def _read(
+    path: Path, limits: ImportLimits, progress: ProgressCallback, _mark: ReadPosition | None
+) -> Iterator[ImportEvent]:
     if path.is_dir():
         yield from _in_folder(path, limits, progress)
     elif _is_archive(path):
@@ -70,7 +79,7 @@ def _read(path: Path, limits: Limits, progress: Progress, _mark: Mark | None) ->
             yield from _in_archive(archive, path, limits)
     else:
         place = _place_in_vault(path) if limits.has_place else None
-        yield NoteArrival(_note(_written_in(path, place, limits), limits))
+        yield ImportedNote(_note(_written_in(path, place, limits), limits))
         progress(size_of(path))
 
 
@@ -98,7 +107,7 @@ class _Written(Struct, frozen=True):
 # -- in a folder -------------------------------------------------------------------------------------------------------
 
 
-def _in_folder(folder: Path, limits: Limits, progress: Progress) -> Iterator[Arrival]:
+def _in_folder(folder: Path, limits: ImportLimits, progress: ProgressCallback) -> Iterator[ImportEvent]:
     read_bytes = 0
     for file in files_in(folder):
         yield _arrival(file, plain_name(file.relative_to(folder).as_posix()), limits)
@@ -106,18 +115,18 @@ def _in_folder(folder: Path, limits: Limits, progress: Progress) -> Iterator[Arr
         progress(read_bytes)
 
 
-def _arrival(file: Path, place: str, limits: Limits) -> Arrival:
+def _arrival(file: Path, place: str, limits: ImportLimits) -> ImportEvent:
     if not _is_note(file.name):
         return _NO_NOTE
     try:
-        return NoteArrival(_note(_written_in(file, place, limits), limits))
+        return ImportedNote(_note(_written_in(file, place, limits), limits))
     except (InvalidParams, TooLarge) as error:
-        return Broken(place, error.message)
+        return FailedItem(place, error.message)
     except OSError as error:
-        return Broken(place, f"it cannot be read: {error.strerror or 'the disk failed'}")
+        return FailedItem(place, f"it cannot be read: {error.strerror or 'the disk failed'}")
 
 
-def _written_in(path: Path, place: str | None, limits: Limits) -> _Written:
+def _written_in(path: Path, place: str | None, limits: ImportLimits) -> _Written:
     text = read_text(path, limits)
     key = place or key_of(path, limits)
     return _Written(text, plain_name(path.name), place, key, changed_at(path, limits))
@@ -133,7 +142,7 @@ def _place_in_vault(path: Path) -> str | None:
 # -- in a zip ----------------------------------------------------------------------------------------------------------
 
 
-def _in_archive(archive: Archive, path: Path, limits: Limits) -> Iterator[Arrival]:
+def _in_archive(archive: Archive, path: Path, limits: ImportLimits) -> Iterator[ImportEvent]:
     vault = _vault_in(archive.names)
     for name in archive.names:
         if not _is_visible(name):
@@ -142,15 +151,15 @@ def _in_archive(archive: Archive, path: Path, limits: Limits) -> Iterator[Arriva
         if not _is_note(name):
             yield _NO_NOTE
         elif archive.size(name) > text_max_bytes(limits):
-            yield Broken(shown, TooLarge("the note", text_max_bytes(limits)).message)
+            yield FailedItem(shown, TooLarge("the note", text_max_bytes(limits)).message)
         else:
             try:
-                yield NoteArrival(_note(_written_at(archive, name, path, vault, limits), limits))
+                yield ImportedNote(_note(_written_at(archive, name, path, vault, limits), limits))
             except InvalidParams as error:
-                yield Broken(shown, error.message)
+                yield FailedItem(shown, error.message)
 
 
-def _written_at(archive: Archive, name: str, path: Path, vault: str | None, limits: Limits) -> _Written:
+def _written_at(archive: Archive, name: str, path: Path, vault: str | None, limits: ImportLimits) -> _Written:
     """The path in the vault, so that it is the same note as in the folder. What is in no vault is known by where the
     archive lies and by its name there; in one that lies nowhere, by its bytes, as if it had been sent alone."""
     data = archive.read(name, text_max_bytes(limits))
@@ -200,7 +209,7 @@ def _is_note(name: str) -> bool:
     return PurePosixPath(name).suffix.lower() in _SUFFIXES
 
 
-def _note(found: _Written, limits: Limits) -> NoteDraft:
+def _note(found: _Written, limits: ImportLimits) -> NoteDraft:
     front, body = split_front_matter(found.text, limits.depth_max)
     own = lower_keys(front)
     outside_code = _CODE.sub(" ", body)
@@ -255,7 +264,7 @@ def _target(link: str) -> str:
 IMPORTER = Importer(
     name="markdown",
     title="Markdown notes, Obsidian vault (a folder, or a zip of it)",
-    recognises=_recognises,
+    recognizes=_recognizes,
     read=_read,
     suffixes=(*_SUFFIXES, ".zip"),
 )

@@ -24,18 +24,18 @@ from sources.exporters.lines import (
 )
 from sources.importers.engine.exports import base_name, export_elements, place_of
 from sources.importers.engine.imported_items import (
-    Arrival,
-    Broken,
-    CharacterArrival,
-    ConversationArrival,
-    Item,
-    Mark,
-    MediaArrival,
-    NoteArrival,
-    ObservationArrival,
-    PromptArrival,
+    FailedItem,
+    ImportedCharacter,
+    ImportedConversation,
+    ImportedItem,
+    ImportedMedia,
+    ImportedNote,
+    ImportedObservation,
+    ImportedPrompt,
+    ImportEvent,
+    ReadPosition,
 )
-from sources.importers.engine.importer import Importer, Limits, Progress, Sight
+from sources.importers.engine.importer import FileProbe, Importer, ImportLimits, ProgressCallback
 from sources.importers.engine.json_stream import decode
 
 # Of a JSON text, for one character of an item's; a media item has its text twice where its chunks are of another text.
@@ -45,8 +45,8 @@ _SHAPE: type[AnyLine] = AnyLine  # type: ignore[assignment] # a union is no clas
 _ARRIVAL_MESSAGES = 500
 
 
-def _recognises(sight: Sight) -> float:
-    names = {base_name(name) for name in sight.names}
+def _recognizes(probe: FileProbe) -> float:
+    names = {base_name(name) for name in probe.names}
     return 1.0 if MANIFEST in names and names & set(FILES) else 0.0
 
 
@@ -54,7 +54,9 @@ def _is_wanted(name: str) -> bool:
     return base_name(name) in FILES
 
 
-def _read(path: Path, limits: Limits, progress: Progress, _mark: Mark | None) -> Iterator[Arrival]:
+def _read(
+    path: Path, limits: ImportLimits, progress: ProgressCallback, _mark: ReadPosition | None
+) -> Iterator[ImportEvent]:
     """An item as large as an item may be is one line, so the limit on lines follows from that on items."""
     room = max(limits.line_max_bytes, limits.item_max_chars * _LINE_BYTES_PER_CHAR)
     found = export_elements(path, replace(limits, line_max_bytes=room), progress, _is_wanted)
@@ -66,26 +68,26 @@ def _read(path: Path, limits: Limits, progress: Progress, _mark: Mark | None) ->
                 raise InvalidParams(element.problem)
             yield from _arrivals(decode(element.data, _SHAPE), talk)
         except InvalidParams as error:
-            yield Broken(place, error.message)
+            yield FailedItem(place, error.message)
     yield from talk.end()
 
 
-def _arrivals(line: AnyLine, talk: "_Talk") -> Iterator[Item]:
+def _arrivals(line: AnyLine, talk: "_Talk") -> Iterator[ImportedItem]:
     match line:
         case MessageLine():
             yield from talk.add(line)
         case ConversationLine():
             yield from talk.begin(line)
         case NoteLine():
-            yield NoteArrival(lines.note_draft(line))
+            yield ImportedNote(lines.note_draft(line))
         case MediaLine():
-            yield MediaArrival(lines.media_draft(line))
+            yield ImportedMedia(lines.media_draft(line))
         case CharacterLine():
-            yield CharacterArrival(lines.character_draft(line))
+            yield ImportedCharacter(lines.character_draft(line))
         case PromptLine():
-            yield PromptArrival(lines.prompt_draft(line))
+            yield ImportedPrompt(lines.prompt_draft(line))
         case ObservationLine():
-            yield ObservationArrival(lines.observation_draft(line))
+            yield ImportedObservation(lines.observation_draft(line))
 
 
 class _Talk:
@@ -96,11 +98,11 @@ class _Talk:
         self._messages: list[MessageDraft] = []
         self._continues = False
 
-    def begin(self, line: ConversationLine) -> Iterator[ConversationArrival]:
+    def begin(self, line: ConversationLine) -> Iterator[ImportedConversation]:
         yield from self.end()
         self._draft, self._messages, self._continues = lines.conversation_draft(line), [], False
 
-    def add(self, line: MessageLine) -> Iterator[ConversationArrival]:
+    def add(self, line: MessageLine) -> Iterator[ImportedConversation]:
         """A message whose conversation could not be read belongs to no other."""
         if self._draft is None or self._draft.uuid != line.conversation_id:
             raise InvalidParams("got a message without its conversation, expected that above it")
@@ -109,19 +111,19 @@ class _Talk:
             yield self._arrival(self._draft)
             self._messages, self._continues = [], True
 
-    def end(self) -> Iterator[ConversationArrival]:
+    def end(self) -> Iterator[ImportedConversation]:
         if self._draft is not None and (self._messages or not self._continues):
             yield self._arrival(self._draft)
         self._draft = None
 
-    def _arrival(self, draft: ConversationDraft) -> ConversationArrival:
-        return ConversationArrival(draft, tuple(self._messages), self._continues)
+    def _arrival(self, draft: ConversationDraft) -> ImportedConversation:
+        return ImportedConversation(draft, tuple(self._messages), self._continues)
 
 
 IMPORTER = Importer(
     name="own_export",
     title="Our own export (a folder, or a zip of it)",
-    recognises=_recognises,
+    recognizes=_recognizes,
     read=_read,
     edition=1,
 )

@@ -26,8 +26,15 @@ from sources.importers.engine.files import (
     short_title,
 )
 from sources.importers.engine.front_matter import lower_keys, read_yaml, split_front_matter, text_of, words_of
-from sources.importers.engine.imported_items import Arrival, Broken, Mark, PromptArrival, Skipped, stable_uuid
-from sources.importers.engine.importer import Importer, Limits, Progress, Sight
+from sources.importers.engine.imported_items import (
+    FailedItem,
+    ImportedPrompt,
+    ImportEvent,
+    ReadPosition,
+    SkippedItem,
+    stable_uuid,
+)
+from sources.importers.engine.importer import FileProbe, Importer, ImportLimits, ProgressCallback
 from sources.records import SavedPromptArgument
 
 _NAME = ("name", "title", "act", "prompt_name")
@@ -56,9 +63,9 @@ _DEPTH_SEEN = 20
 Row = tuple[str, Any]
 
 
-def _recognises(sight: Sight) -> float:
-    told = _RECOGNISES.get(sight.path.suffix.lower())
-    return told(sight.head) if told is not None and not sight.is_folder and is_text(sight.head) else 0.0
+def _recognizes(probe: FileProbe) -> float:
+    told = _RECOGNISES.get(probe.path.suffix.lower())
+    return told(probe.head) if told is not None and not probe.is_folder and is_text(probe.head) else 0.0
 
 
 def _looks_like_markdown(head: bytes) -> float:
@@ -108,7 +115,9 @@ _RECOGNISES: Mapping[str, Callable[[bytes], float]] = {
 }
 
 
-def _read(path: Path, limits: Limits, progress: Progress, _mark: Mark | None) -> Iterator[Arrival]:
+def _read(
+    path: Path, limits: ImportLimits, progress: ProgressCallback, _mark: ReadPosition | None
+) -> Iterator[ImportEvent]:
     data = read_bytes(path, limits.line_max_bytes)
     keys = _Keys(key_of(path, limits) if limits.has_place else None)
     for where, row in _rows(path, data, limits):
@@ -116,7 +125,7 @@ def _read(path: Path, limits: Limits, progress: Progress, _mark: Mark | None) ->
     progress(len(data))
 
 
-def _rows(path: Path, data: bytes, limits: Limits) -> Iterator[Row]:
+def _rows(path: Path, data: bytes, limits: ImportLimits) -> Iterator[Row]:
     match path.suffix.lower():
         case ".json":
             return _listed(json_value(data, limits.depth_max))
@@ -194,19 +203,19 @@ def _introduction(text: str) -> dict[str, str]:
     return {"title": heading[1].strip(), "details": (text[: heading.start()] + text[heading.end() :]).strip()}
 
 
-def _arrival(where: str, row: Any, fallback: str, keys: "_Keys") -> Arrival:
+def _arrival(where: str, row: Any, fallback: str, keys: "_Keys") -> ImportEvent:
     if not isinstance(row, Mapping):
-        return Broken(where, f"got {repr(row)[:80]}, expected a prompt with a name and a text")
+        return FailedItem(where, f"got {repr(row)[:80]}, expected a prompt with a name and a text")
     own = lower_keys(row)
     system, user = _first(own, _SYSTEM), _first(own, _USER)
     if not system and not user:
-        return Skipped("a prompt without a text")
+        return SkippedItem("a prompt without a text")
     name = short_title(_first(own, _NAME) or (fallback if where == "the file" else ""))
     if not name:
-        return Broken(where, "name: got nothing, expected what the prompt is called")
+        return FailedItem(where, "name: got nothing, expected what the prompt is called")
     # A prompt that stands alone in its file may get a better name and is still the same.
     known_by = "" if where == "the file" else name
-    return PromptArrival(_draft(own, name, system, user, keys.of(known_by, (name, system, user))))
+    return ImportedPrompt(_draft(own, name, system, user, keys.of(known_by, (name, system, user))))
 
 
 def _draft(own: Mapping[str, Any], name: str, system: str, user: str, key: str) -> PromptDraft:
@@ -279,7 +288,7 @@ class _Keys:
 IMPORTER = Importer(
     name="prompt_files",
     title="Prompt files (markdown, YAML, JSON, CSV)",
-    recognises=_recognises,
+    recognizes=_recognizes,
     read=_read,
     suffixes=tuple(_RECOGNISES),
 )

@@ -15,10 +15,10 @@ from config.times import format_time
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.engine.exports import counted
 from sources.importers.engine.files import plain_name
-from sources.importers.engine.imported_items import Arrival, Broken, Mark, Skipped, stable_uuid
-from sources.importers.engine.importer import Importer, Limits, Progress, Sight
+from sources.importers.engine.imported_items import FailedItem, ImportEvent, ReadPosition, SkippedItem, stable_uuid
+from sources.importers.engine.importer import FileProbe, Importer, ImportLimits, ProgressCallback
 from sources.importers.engine.json_stream import decode, require_depth
-from sources.importers.engine.threads import LeftOut, arrivals_of, line_of, require_text
+from sources.importers.engine.threads import SkipMessage, arrivals_of, line_of, require_text
 from sources.importers.engine.times import moment_of
 
 _NAME = "sillytavern"
@@ -56,23 +56,25 @@ class _Turn(Struct, frozen=True):
     choice: int
 
 
-def _recognises(sight: Sight) -> float:
-    head, *_ = sight.head.removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)
-    if sight.is_folder or not head.startswith(b"{"):
+def _recognizes(probe: FileProbe) -> float:
+    head, *_ = probe.head.removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)
+    if probe.is_folder or not head.startswith(b"{"):
         return 0.0
     if b'"user_name"' in head and b'"character_name"' in head:
         return 0.95
     return 0.85 if b'"mes"' in head and b'"is_user"' in head else 0.0
 
 
-def _read(path: Path, limits: Limits, progress: Progress, _mark: Mark | None) -> Iterator[Arrival]:
+def _read(
+    path: Path, limits: ImportLimits, progress: ProgressCallback, _mark: ReadPosition | None
+) -> Iterator[ImportEvent]:
     chat = _chat_draft(_first_line(path, limits), plain_name(path.stem))
     yield from arrivals_of(chat, _messages(path, limits, progress, chat))
 
 
 def _messages(
-    path: Path, limits: Limits, progress: Progress, chat: ConversationDraft
-) -> Iterator[MessageDraft | Skipped | Broken]:
+    path: Path, limits: ImportLimits, progress: ProgressCallback, chat: ConversationDraft
+) -> Iterator[MessageDraft | SkippedItem | FailedItem]:
     """The file is gone through twice, so that no more than a line of it is held: once for what was said, and once for
     what might have been."""
     thread = _Thread(chat)
@@ -98,7 +100,7 @@ class _Thread:
         self._before, self._time = str(draft.uuid), draft.created_at
         return draft
 
-    def others(self, turn: _Turn, limits: Limits) -> Iterator[MessageDraft | Broken]:
+    def others(self, turn: _Turn, limits: ImportLimits) -> Iterator[MessageDraft | FailedItem]:
         for swipe, text in enumerate(turn.texts):
             if swipe == turn.choice or not text.strip():
                 continue
@@ -106,7 +108,7 @@ class _Thread:
                 require_text(text, limits)
                 yield self._draft(turn, swipe, is_canonical=False)
             except InvalidParams as error:
-                yield Broken(f"line {turn.number}, swipe {swipe + 1}", error.message)
+                yield FailedItem(f"line {turn.number}, swipe {swipe + 1}", error.message)
 
     def _draft(self, turn: _Turn, swipe: int, *, is_canonical: bool) -> MessageDraft:
         line, info = turn.line, _swipe_info(turn.line, swipe)
@@ -130,7 +132,7 @@ class _Thread:
 # -- lines -------------------------------------------------------------------------------------------------------------
 
 
-def _first_line(path: Path, limits: Limits) -> _Line:
+def _first_line(path: Path, limits: ImportLimits) -> _Line:
     with path.open("rb") as file:
         for _, data in _lines(file, limits):
             if data is not None:
@@ -152,11 +154,11 @@ def _chat_draft(head: _Line, stem: str) -> ConversationDraft:
     )
 
 
-def _turns(path: Path, limits: Limits, progress: Progress) -> Iterator[_Turn | Skipped | Broken]:
+def _turns(path: Path, limits: ImportLimits, progress: ProgressCallback) -> Iterator[_Turn | SkippedItem | FailedItem]:
     with path.open("rb") as file:
         for number, data in _lines(counted(file, limits, progress), limits):
             if data is None:
-                yield Broken(f"line {number}", f"got more than {limits.line_max_bytes} bytes, expected fewer")
+                yield FailedItem(f"line {number}", f"got more than {limits.line_max_bytes} bytes, expected fewer")
                 continue
             try:
                 line = _decoded(data, limits)
@@ -164,20 +166,20 @@ def _turns(path: Path, limits: Limits, progress: Progress) -> Iterator[_Turn | S
                     yield _turn(number, line, limits)
                 elif number > 1:
                     raise InvalidParams("got no mes, expected a message")
-            except LeftOut as left_out:
-                yield Skipped(left_out.reason)
+            except SkipMessage as left_out:
+                yield SkippedItem(left_out.reason)
             except InvalidParams as error:
-                yield Broken(f"line {number}", error.message)
+                yield FailedItem(f"line {number}", error.message)
 
 
-def _turn(number: int, line: _Line, limits: Limits) -> _Turn:
+def _turn(number: int, line: _Line, limits: ImportLimits) -> _Turn:
     # Chub writes an object in which the text stands.
     said = _field(line.mes, "message") if isinstance(line.mes, dict) else line.mes
     text = said if isinstance(said, str) else ""
     if line.is_system is True and line.name == _PROGRAM:
-        raise LeftOut("a message of the program")
+        raise SkipMessage("a message of the program")
     if not text.strip():
-        raise LeftOut("an empty message")
+        raise SkipMessage("an empty message")
     require_text(text, limits)
     swipes = [swipe if isinstance(swipe, str) else "" for swipe in line.swipes] if isinstance(line.swipes, list) else []
     choice = line.swipe_id if type(line.swipe_id) is int and 0 <= line.swipe_id < len(swipes) else 0
@@ -185,12 +187,12 @@ def _turn(number: int, line: _Line, limits: Limits) -> _Turn:
     return _Turn(number, line, (*swipes[:choice], text, *swipes[choice + 1 :]), choice)
 
 
-def _decoded(data: bytes, limits: Limits) -> _Line:
+def _decoded(data: bytes, limits: ImportLimits) -> _Line:
     require_depth(data, limits)
     return decode(data, _Line)
 
 
-def _lines(file: IO[bytes], limits: Limits) -> Iterator[tuple[int, bytes | None]]:
+def _lines(file: IO[bytes], limits: ImportLimits) -> Iterator[tuple[int, bytes | None]]:
     """From 1; nothing for one that is too long. Empty ones are counted, and not given."""
     number = 0
     while line := file.readline(limits.line_max_bytes + 1):
@@ -234,4 +236,4 @@ def _moment(value: Any) -> str | None:
     return moment_of(value)
 
 
-IMPORTER = Importer(name=_NAME, title="SillyTavern chat", recognises=_recognises, read=_read, suffixes=(".jsonl",))
+IMPORTER = Importer(name=_NAME, title="SillyTavern chat", recognizes=_recognizes, read=_read, suffixes=(".jsonl",))

@@ -24,8 +24,8 @@ from sources.importers.engine.files import (
     short_title,
     size_of,
 )
-from sources.importers.engine.imported_items import Arrival, Broken, Mark, MediaArrival, stable_uuid
-from sources.importers.engine.importer import Importer, Limits, Progress, Sight
+from sources.importers.engine.imported_items import FailedItem, ImportedMedia, ImportEvent, ReadPosition, stable_uuid
+from sources.importers.engine.importer import FileProbe, Importer, ImportLimits, ProgressCallback
 from sources.records import MediaChunk, Segment
 from sources.text.cues import gather
 
@@ -47,14 +47,14 @@ _LANGUAGE = re.compile(r"(.+)\.([a-z]{2,3}(?:-[A-Za-z]{2,4})?)")
 
 class _Transcript(Struct, frozen=True):
     segments: Sequence[Segment]
-    broken: Sequence[Broken] = ()
+    broken: Sequence[FailedItem] = ()
     language: str = ""
 
 
-def _recognises(sight: Sight) -> float:
-    if sight.is_folder or not is_text(sight.head):
+def _recognizes(probe: FileProbe) -> float:
+    if probe.is_folder or not is_text(probe.head):
         return 0.0
-    head = sight.head.removeprefix(b"\xef\xbb\xbf").lstrip()
+    head = probe.head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if head.startswith(b"WEBVTT"):
         return 1.0
     if head.startswith((b"{", b"[")):
@@ -71,16 +71,18 @@ def _looks_like_json(head: bytes) -> float:
     return 0.7 if has_times and (b'"segments"' in head or head.startswith(b"[")) else 0.0
 
 
-def _read(path: Path, limits: Limits, progress: Progress, _mark: Mark | None) -> Iterator[Arrival]:
+def _read(
+    path: Path, limits: ImportLimits, progress: ProgressCallback, _mark: ReadPosition | None
+) -> Iterator[ImportEvent]:
     found = _transcript(path, limits)
     yield from found.broken
     if not found.segments:
         raise InvalidParams(f"{plain_name(path.name)}: got no timed line, expected subtitles or a transcript")
-    yield MediaArrival(_media(path, found, limits))
+    yield ImportedMedia(_media(path, found, limits))
     progress(size_of(path))
 
 
-def _transcript(path: Path, limits: Limits) -> _Transcript:
+def _transcript(path: Path, limits: ImportLimits) -> _Transcript:
     with path.open("rb") as file:
         head = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
     if head.startswith((b"{", b"[")):
@@ -94,7 +96,7 @@ def _transcript(path: Path, limits: Limits) -> _Transcript:
     return _Transcript(segments, language=header[1] if header else "")
 
 
-def _media(path: Path, found: _Transcript, limits: Limits) -> MediaDraft:
+def _media(path: Path, found: _Transcript, limits: ImportLimits) -> MediaDraft:
     stem = plain_name(path.stem)
     named = _LANGUAGE.fullmatch(stem)
     language = found.language or (named[2] if named else "")
@@ -201,7 +203,7 @@ def _gathered(found: Iterable[Segment | None]) -> _Transcript:
     segments, broken = [], []
     for number, segment in enumerate(found, 1):
         if segment is None:
-            broken.append(Broken(f"line {number} of the transcript", "got no start, end and text, expected them"))
+            broken.append(FailedItem(f"line {number} of the transcript", "got no start, end and text, expected them"))
         elif segment.text:
             segments.append(segment)
     return _Transcript(segments, broken)
@@ -254,7 +256,7 @@ def _short(value: Any) -> str:
 IMPORTER = Importer(
     name="subtitles",
     title="Subtitles and transcripts (srt, vtt, Whisper JSON, YouTube json3)",
-    recognises=_recognises,
+    recognizes=_recognizes,
     read=_read,
     suffixes=(".srt", ".vtt", ".json", ".json3"),
 )

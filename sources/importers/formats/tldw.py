@@ -14,8 +14,15 @@ from sources.drafts import PromptDraft
 from sources.importers.engine.database_rows import Links, Pace, Rows, Table, json_of, known_uuid, text_of
 from sources.importers.engine.databases import columns_in, is_database, open_database
 from sources.importers.engine.files import size_of
-from sources.importers.engine.imported_items import Arrival, Broken, Mark, PromptArrival, Skipped, stable_uuid
-from sources.importers.engine.importer import Importer, Limits, Progress, Sight
+from sources.importers.engine.imported_items import (
+    FailedItem,
+    ImportedPrompt,
+    ImportEvent,
+    ReadPosition,
+    SkippedItem,
+    stable_uuid,
+)
+from sources.importers.engine.importer import FileProbe, Importer, ImportLimits, ProgressCallback
 from sources.importers.engine.threads import line_of, require_text
 from sources.importers.engine.times import moment_of
 from sources.importers.formats.tldw_chats import (
@@ -45,14 +52,16 @@ _PROMPT_KEYWORDS = Links("PromptKeywordLinks", "prompt_id", "PromptKeywordsTable
 _FILES = ((NOTES, CHARACTERS, CONVERSATIONS, MESSAGES), (MEDIA,), (_PROMPTS,))
 
 
-def _recognises(sight: Sight) -> float:
-    if sight.is_folder or not is_database(sight):
+def _recognizes(probe: FileProbe) -> float:
+    if probe.is_folder or not is_database(probe):
         return 0.0
-    found = columns_in(sight.path, *(table.name for file in _FILES for table in file))
+    found = columns_in(probe.path, *(table.name for file in _FILES for table in file))
     return 0.95 if any(all(found[table.name] >= set(table.needed) for table in file) for file in _FILES) else 0.0
 
 
-def _read(path: Path, limits: Limits, progress: Progress, _mark: Mark | None) -> Iterator[Arrival]:
+def _read(
+    path: Path, limits: ImportLimits, progress: ProgressCallback, _mark: ReadPosition | None
+) -> Iterator[ImportEvent]:
     with open_database(path, limits) as connection:
         rows = Rows(connection, limits)
         tables = next((file for file in _FILES if all(map(rows.has, file))), None)
@@ -67,25 +76,25 @@ def _read(path: Path, limits: Limits, progress: Progress, _mark: Mark | None) ->
         pace.finish()
 
 
-def _each(rows: Rows, table: Table, pace: Pace) -> Iterator[Arrival]:
+def _each(rows: Rows, table: Table, pace: Pace) -> Iterator[ImportEvent]:
     for place in rows.places(table):
         try:
             yield from _READERS[table](rows, place)
         except InvalidParams as error:
-            yield Broken(f"{table.name}, row {place}", error.message)
+            yield FailedItem(f"{table.name}, row {place}", error.message)
         pace.step()
 
 
-def _prompt(rows: Rows, place: int) -> Iterator[Arrival]:
+def _prompt(rows: Rows, place: int) -> Iterator[ImportEvent]:
     row = rows.at(_PROMPTS, place)
     if not is_live(row):
-        yield Skipped("a deleted prompt")
+        yield SkippedItem("a deleted prompt")
         return
     details, system, user = (text_of(row[field]) for field in ("details", "system_prompt", "user_prompt"))
     for text in (details, system, user):
         require_text(text, rows.limits)
     definition = json_of(row["prompt_definition_json"], rows.limits)
-    yield PromptArrival(
+    yield ImportedPrompt(
         PromptDraft(
             uuid=known_uuid(row["uuid"], stable_uuid(NAME, "prompts", line_of(row["name"]))),
             name=line_of(row["name"]),
@@ -101,7 +110,7 @@ def _prompt(rows: Rows, place: int) -> Iterator[Arrival]:
     )
 
 
-_READERS: Mapping[Table, Callable[[Rows, int], Iterator[Arrival]]] = {
+_READERS: Mapping[Table, Callable[[Rows, int], Iterator[ImportEvent]]] = {
     NOTES: note,
     CHARACTERS: character,
     CONVERSATIONS: conversation,
@@ -112,7 +121,7 @@ _READERS: Mapping[Table, Callable[[Rows, int], Iterator[Arrival]]] = {
 IMPORTER = Importer(
     name=NAME,
     title="tldw databases (ChaChaNotes, Media, prompts)",
-    recognises=_recognises,
+    recognizes=_recognizes,
     read=_read,
     suffixes=(".db", ".sqlite", ".sqlite3"),
 )

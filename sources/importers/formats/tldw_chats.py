@@ -12,7 +12,14 @@ from config.errors import InvalidParams
 from sources.drafts import CharacterDraft, ConversationDraft, MessageDraft, NoteDraft
 from sources.importers.engine.database_rows import Links, Row, Rows, Table, aside, json_of, known_uuid, shown, text_of
 from sources.importers.engine.files import few_tags
-from sources.importers.engine.imported_items import Arrival, Broken, CharacterArrival, NoteArrival, Skipped, stable_uuid
+from sources.importers.engine.imported_items import (
+    FailedItem,
+    ImportedCharacter,
+    ImportedNote,
+    ImportEvent,
+    SkippedItem,
+    stable_uuid,
+)
 from sources.importers.engine.threads import Tree, arrivals_of, line_of, require_text, threaded
 from sources.importers.engine.times import moment_of
 from sources.importers.formats.chatgpt_content import texts
@@ -53,14 +60,14 @@ _CARD_TEXTS = (
 _ROLES = {"user": "user", "human": "user", "you": "user", "assistant": "assistant", "system": "system", "tool": "tool"}
 
 
-def note(rows: Rows, place: int) -> Iterator[Arrival]:
+def note(rows: Rows, place: int) -> Iterator[ImportEvent]:
     row = rows.at(NOTES, place)
     if not is_live(row):
-        yield Skipped("a deleted note")
+        yield SkippedItem("a deleted note")
         return
     content = text_of(row["content"])
     require_text(content, rows.limits)
-    yield NoteArrival(
+    yield ImportedNote(
         NoteDraft(
             uuid=_uuid("notes", row["id"]),
             title=line_of(row["title"]),
@@ -72,16 +79,16 @@ def note(rows: Rows, place: int) -> Iterator[Arrival]:
     )
 
 
-def character(rows: Rows, place: int) -> Iterator[Arrival]:
+def character(rows: Rows, place: int) -> Iterator[ImportEvent]:
     row = rows.at(CHARACTERS, place)
     if not is_live(row):
-        yield Skipped("a deleted character")
+        yield SkippedItem("a deleted character")
         return
     said: dict[str, Any] = {field: text_of(row[field]) for field in _CARD_TEXTS}
     for text in said.values():
         require_text(text, rows.limits)
     extensions = json_of(row["extensions"], rows.limits)
-    yield CharacterArrival(
+    yield ImportedCharacter(
         CharacterDraft(
             uuid=_character_uuid(row),
             name=line_of(row["name"]),
@@ -107,12 +114,12 @@ class _Said(Struct, frozen=True):
     row: Row
 
 
-def conversation(rows: Rows, place: int) -> Iterator[Arrival]:
+def conversation(rows: Rows, place: int) -> Iterator[ImportEvent]:
     row = rows.at(CONVERSATIONS, place)
     messages = rows.places_of(MESSAGES, "conversation_id", row["id"])
     if not is_live(row):
-        yield Skipped("a deleted conversation")
-        yield from (Skipped("a message of a deleted conversation") for _ in messages)
+        yield SkippedItem("a deleted conversation")
+        yield from (SkippedItem("a message of a deleted conversation") for _ in messages)
         return
     draft = _conversation_draft(rows, row)
     found = sorted((_said(rows, one) for one in messages), key=lambda one: (one.time, one.place))
@@ -125,9 +132,9 @@ def conversation(rows: Rows, place: int) -> Iterator[Arrival]:
     yield from arrivals_of(draft, said)
 
 
-def strays(rows: Rows) -> Iterator[Arrival]:
+def strays(rows: Rows) -> Iterator[ImportEvent]:
     count = rows.strays(MESSAGES, "conversation_id", CONVERSATIONS)
-    yield from (Skipped("a message without its conversation") for _ in range(count))
+    yield from (SkippedItem("a message without its conversation") for _ in range(count))
 
 
 def _conversation_draft(rows: Rows, row: Row) -> ConversationDraft:
@@ -169,20 +176,20 @@ def _parents(found: Sequence[_Said]) -> dict[str, str | None]:
     return parents
 
 
-def _live(rows: Rows, found: Sequence[_Said], drafts: dict[str, MessageDraft], where: str) -> Iterator[Arrival]:
+def _live(rows: Rows, found: Sequence[_Said], drafts: dict[str, MessageDraft], where: str) -> Iterator[ImportEvent]:
     """Puts those that are live into `drafts`, and tells of the others."""
     chars = 0
     for one in found:
         if not is_live(one.row):
-            yield Skipped("a deleted message")
+            yield SkippedItem("a deleted message")
             continue
         try:
             draft = _message_draft(rows, one)
         except InvalidParams as error:
-            yield Broken(f"{where}, message {shown(one.key)}", error.message)
+            yield FailedItem(f"{where}, message {shown(one.key)}", error.message)
             continue
         if draft is None:
-            yield Skipped("an empty message")
+            yield SkippedItem("an empty message")
             continue
         chars += len(str(draft.content))
         if chars > rows.limits.line_max_bytes:

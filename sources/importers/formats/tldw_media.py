@@ -12,7 +12,7 @@ from msgspec import UNSET, Struct
 
 from sources.drafts import MediaDraft
 from sources.importers.engine.database_rows import Links, Row, Rows, Table, address_of, json_of, known_uuid, text_of
-from sources.importers.engine.imported_items import Arrival, MediaArrival, Skipped, stable_uuid
+from sources.importers.engine.imported_items import ImportedMedia, ImportEvent, SkippedItem, stable_uuid
 from sources.importers.engine.threads import line_of, require_text
 from sources.importers.engine.times import moment_of
 from sources.importers.formats.chatgpt_content import objects
@@ -57,13 +57,13 @@ class _Transcript(Struct, frozen=True):
     segments: Sequence[Segment] = ()
 
 
-def media(rows: Rows, place: int) -> Iterator[Arrival]:
+def media(rows: Rows, place: int) -> Iterator[ImportEvent]:
     row = rows.at(MEDIA, place)
     if not is_live(row):
-        yield Skipped("a deleted media item")
+        yield SkippedItem("a deleted media item")
         return
     if row["is_trash"]:
-        yield Skipped("a media item in the trash")
+        yield SkippedItem("a media item in the trash")
         return
     content = text_of(row["content"])
     transcript = _transcript(rows, row)
@@ -110,17 +110,17 @@ def _beside(draft: MediaDraft) -> MediaDraft:
     )
 
 
-def _with_text(rows: Rows, row: Row, draft: MediaDraft, content: str) -> MediaArrival:
+def _with_text(rows: Rows, row: Row, draft: MediaDraft, content: str) -> ImportedMedia:
     require_text(content, rows.limits)
     chunks = _chunks(rows, row, content)
-    return MediaArrival(_filled(draft, content=content, chunks=chunks) if chunks else _filled(draft, content=content))
+    return ImportedMedia(_filled(draft, content=content, chunks=chunks) if chunks else _filled(draft, content=content))
 
 
-def _with_transcript(rows: Rows, draft: MediaDraft, transcript: _Transcript) -> MediaArrival:
+def _with_transcript(rows: Rows, draft: MediaDraft, transcript: _Transcript) -> ImportedMedia:
     require_text(transcript.text, rows.limits)
     if transcript.segments:
-        return MediaArrival(_filled(draft, segments=transcript.segments))
-    return MediaArrival(_filled(draft, content=transcript.text))
+        return ImportedMedia(_filled(draft, segments=transcript.segments))
+    return ImportedMedia(_filled(draft, content=transcript.text))
 
 
 def _filled(draft: MediaDraft, **body: Any) -> MediaDraft:

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from config.errors import FlorilegiumError
-from sources.importers.engine.importer import Limits
+from sources.importers.engine.importer import ImportLimits
 from sources.importers.parsers.confined import OUT_OF_MEMORY
 from sources.importers.parsers.prose import Parsed, Refused
 
@@ -25,7 +25,7 @@ _PARSERS = {
 }
 
 
-def _parse(kind: str, path: Path, limits: Limits) -> Parsed | Refused:
+def _parse(kind: str, path: Path, limits: ImportLimits) -> Parsed | Refused:
     module, function = _PARSERS[kind]
     try:
         parsed: Parsed = getattr(import_module(f"sources.importers.parsers.{module}"), function)(path, limits)
@@ -36,7 +36,7 @@ def _parse(kind: str, path: Path, limits: Limits) -> Parsed | Refused:
     return parsed
 
 
-def _confine(limits: Limits) -> None:
+def _confine(limits: ImportLimits) -> None:
     """Not every system has every limit; the deadline of the one who waits holds in any case."""
     # A second more than the soft limit, whose signal ends the process already.
     _limit(resource.RLIMIT_CPU, limits.parser_cpu_s, limits.parser_cpu_s + 1)
@@ -52,7 +52,7 @@ def _limit(what: int, soft: int, hard: int) -> None:
 
 
 def _main(kind: str, path: str, limits: str) -> None:
-    told = msgspec.json.decode(limits, type=Limits)
+    told = msgspec.json.decode(limits, type=ImportLimits)
     _confine(told)
     try:
         answer = msgspec.json.encode(_parse(kind, Path(path), told))

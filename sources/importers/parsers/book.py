@@ -7,7 +7,7 @@ from urllib.parse import unquote
 
 from config.errors import InvalidParams
 from sources.importers.engine.archives import Archive, open_archive
-from sources.importers.engine.importer import Limits
+from sources.importers.engine.importer import ImportLimits
 from sources.importers.parsers.markup import Gathered, attribute, read_markup
 from sources.importers.parsers.prose import Parsed, Prose
 from sources.importers.parsers.web_page import page_text, read_page
@@ -18,7 +18,7 @@ _PAGES = ("application/xhtml+xml", "text/html", "application/x-dtbook+xml")
 _SAID = frozenset(["title", "creator", "date", "language", "publisher", "identifier", "subject", "description"])
 
 
-def parse_book(path: Path, limits: Limits) -> Parsed:
+def parse_book(path: Path, limits: ImportLimits) -> Parsed:
     with open_archive(path, limits) as archive:
         package = _Package(archive, _package_name(archive))
         chapters = package.chapters()

@@ -12,7 +12,7 @@ from typing import Literal
 import msgspec
 
 from config.errors import InvalidParams
-from sources.importers.engine.importer import Limits
+from sources.importers.engine.importer import ImportLimits
 from sources.importers.parsers.prose import Parsed, Refused
 
 Kind = Literal["html", "pdf", "epub", "docx", "pptx"]
@@ -22,7 +22,7 @@ _ROOT = Path(__file__).resolve().parents[3]
 _MODULE = "sources.importers.parsers"
 
 
-def parse_confined(path: Path, kind: Kind, limits: Limits) -> Parsed:
+def parse_confined(path: Path, kind: Kind, limits: ImportLimits) -> Parsed:
     command = [sys.executable, "-P", "-m", _MODULE, kind, str(path.resolve()), msgspec.json.encode(limits).decode()]
     try:
         done = subprocess.run(  # noqa: S603 - our own module, and arguments that no shell reads
@@ -42,7 +42,7 @@ def parse_confined(path: Path, kind: Kind, limits: Limits) -> Parsed:
     return _answer(done, limits)
 
 
-def _answer(done: "subprocess.CompletedProcess[bytes]", limits: Limits) -> Parsed:
+def _answer(done: "subprocess.CompletedProcess[bytes]", limits: ImportLimits) -> Parsed:
     if done.returncode:
         raise InvalidParams(
             f"the document: got one that {_end(done.returncode, limits)}, expected one that can be read"
@@ -53,7 +53,7 @@ def _answer(done: "subprocess.CompletedProcess[bytes]", limits: Limits) -> Parse
     return answer
 
 
-def _end(code: int, limits: Limits) -> str:
+def _end(code: int, limits: ImportLimits) -> str:
     if code in (-SIGXCPU, -SIGKILL):
         return f"takes more than {limits.parser_cpu_s} s of processor time"
     if code == OUT_OF_MEMORY:

@@ -9,7 +9,7 @@ from pathlib import Path
 from posixpath import dirname, join, normpath
 
 from sources.importers.engine.archives import Archive, open_archive
-from sources.importers.engine.importer import Limits
+from sources.importers.engine.importer import ImportLimits
 from sources.importers.parsers.markup import Gathered, attribute, read_markup
 from sources.importers.parsers.prose import Parsed, Prose
 
@@ -20,7 +20,7 @@ _SLIDE = re.compile(r"ppt/slides/slide(\d{1,6})\.xml")
 _NOTES_OF_WORD = ("word/footnotes.xml", "word/endnotes.xml")
 
 
-def parse_word(path: Path, limits: Limits) -> Parsed:
+def parse_word(path: Path, limits: ImportLimits) -> Parsed:
     with open_archive(path, limits) as archive:
         prose = Prose(limits.item_max_chars)
         for name in ("word/document.xml", *(name for name in _NOTES_OF_WORD if name in archive)):
@@ -28,7 +28,7 @@ def parse_word(path: Path, limits: Limits) -> Parsed:
         return _parsed(archive, prose, {})
 
 
-def parse_slides(path: Path, limits: Limits) -> Parsed:
+def parse_slides(path: Path, limits: ImportLimits) -> Parsed:
     with open_archive(path, limits) as archive:
         prose = Prose(limits.item_max_chars)
         slides = _slides(archive)

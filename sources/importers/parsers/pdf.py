@@ -7,7 +7,7 @@ from typing import Any
 
 from config.errors import InvalidParams
 from config.text import replace_unstorable
-from sources.importers.engine.importer import Limits
+from sources.importers.engine.importer import ImportLimits
 from sources.importers.parsers.prose import Parsed, Prose
 
 _DATE_DIGITS = 14
@@ -19,7 +19,7 @@ _EVERYWHERE = (-1e7, -1e7, 1e7, 1e7)
 _HYPHEN = re.compile("\x02(.?)", re.DOTALL)
 
 
-def parse_pdf(path: Path, limits: Limits) -> Parsed:
+def parse_pdf(path: Path, limits: ImportLimits) -> Parsed:
     try:
         import pypdfium2  # type: ignore[import-untyped]  # noqa: PLC0415 - an extra, and heavy; it has no types
     except ModuleNotFoundError as error:
@@ -46,7 +46,7 @@ def _problem(code: int | None) -> str:
             return "a damaged one"
 
 
-def _read(document: Any, limits: Limits) -> Parsed:
+def _read(document: Any, limits: ImportLimits) -> Parsed:
     if len(document) > _PAGES_MAX:
         raise InvalidParams(f"the PDF: got {len(document)} pages, expected at most {_PAGES_MAX}")
     prose = Prose(limits.item_max_chars)

@@ -14,7 +14,7 @@ from lxml import etree
 from config.errors import InvalidParams
 from config.text import replace_unstorable
 from sources.importers.engine.files import decoded, read_bytes
-from sources.importers.engine.importer import Limits
+from sources.importers.engine.importer import ImportLimits
 from sources.importers.parsers.prose import Parsed, Prose
 
 _HIDDEN = frozenset(["script", "style", "template", "svg", "noscript", "iframe", "object", "select"])
@@ -48,7 +48,7 @@ _META_MAX = 200
 _META_MAX_CHARS = 1_000
 
 
-def parse_page(path: Path, limits: Limits) -> Parsed:
+def parse_page(path: Path, limits: ImportLimits) -> Parsed:
     page = read_page(page_text(read_bytes(path, limits.line_max_bytes)), Prose(limits.item_max_chars))
     return Parsed(
         text=page.prose.finished(),

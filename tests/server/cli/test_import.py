@@ -12,7 +12,7 @@ import pytest
 
 from server.cli.import_ import exit_code, farewell, report
 from server.cli.meter import line, size
-from sources.importers.engine.import_runner import Counts, Meter, Problem, Summary
+from sources.importers.engine.import_runner import ImportProblem, ImportProgress, ImportSummary, OutcomeCounts
 from tests.server.cli.program import EXECUTABLE, Program
 
 
@@ -93,7 +93,9 @@ def test_a_terminal_sees_a_bar_and_a_program_does_not(program: Program) -> None:
 
 @pytest.mark.parametrize("columns", [20, 60, 80, 100, 200])
 def test_the_bar_fits_its_line_and_says_what_is_left(columns: int) -> None:
-    meter = Meter(bytes_total=1_000_000_000, bytes_read=250_000_000, items=30_000, file="a\x1b[31m\nlong name.zip" * 9)
+    meter = ImportProgress(
+        bytes_total=1_000_000_000, bytes_read=250_000_000, items=30_000, file="a\x1b[31m\nlong name.zip" * 9
+    )
     drawn = line(meter, 60.0, columns)
     assert len(drawn) < columns
     assert "\x1b" not in drawn
@@ -114,17 +116,17 @@ def test_the_bar_fits_its_line_and_says_what_is_left(columns: int) -> None:
     ],
 )
 def test_the_bar_moves_by_eighths_of_a_cell(read: int, bar: str) -> None:
-    assert line(Meter(bytes_total=1_000, bytes_read=read), 1.0, 100).partition(" ")[0] == bar
+    assert line(ImportProgress(bytes_total=1_000, bytes_read=read), 1.0, 100).partition(" ")[0] == bar
 
 
 def test_a_wide_name_takes_two_cells_a_character() -> None:
-    meter = Meter(bytes_total=1_000, bytes_read=500, file="聊天记录" * 30)
+    meter = ImportProgress(bytes_total=1_000, bytes_read=500, file="聊天记录" * 30)
     drawn = line(meter, 1.0, 120)
     assert 117 <= len(drawn) + sum(map(drawn.count, "聊天记录")) < 120
 
 
 def test_a_bar_without_a_beginning_promises_nothing() -> None:
-    assert "0%  0 B of 0 B  0 items  0/s  --:-- left" in line(Meter(), 0.0, 100)
+    assert "0%  0 B of 0 B  0 items  0/s  --:-- left" in line(ImportProgress(), 0.0, 100)
 
 
 @pytest.mark.parametrize(
@@ -136,12 +138,12 @@ def test_sizes_are_told_as_files_are_listed(count: int, told: str) -> None:
 
 
 def test_the_report_is_harmless_and_counts_what_it_does_not_tell() -> None:
-    summary = Summary(
+    summary = ImportSummary(
         files=1,
         broken=3,
-        kinds={"notes": Counts(new=1_234, deleted=1)},
+        kinds={"notes": OutcomeCounts(new=1_234, deleted=1)},
         skipped={"empty": 2},
-        problems=[Problem("a.zip", "entry 3", "got \x1b]0;evil\x07")],
+        problems=[ImportProblem("a.zip", "entry 3", "got \x1b]0;evil\x07")],
     )
     told = list(report(summary, is_rehearsal=False))
     assert told[0].split() == ["new", "updated", "unchanged", "deleted"]
@@ -152,9 +154,9 @@ def test_the_report_is_harmless_and_counts_what_it_does_not_tell() -> None:
 
 
 def test_exit_codes_of_summaries() -> None:
-    assert exit_code(Summary()) == 2
-    assert exit_code(Summary(files=1)) == 0
-    assert exit_code(Summary(files=1, broken=1, kinds={"notes": Counts(refused=1)})) == 2
+    assert exit_code(ImportSummary()) == 2
+    assert exit_code(ImportSummary(files=1)) == 0
+    assert exit_code(ImportSummary(files=1, broken=1, kinds={"notes": OutcomeCounts(refused=1)})) == 2
 
 
 def test_a_folder_tells_what_is_broken_in_it_and_counts_what_is_of_no_format(program: Program) -> None:
@@ -208,4 +210,4 @@ def interrupted(program: Program, *arguments: str) -> tuple[str, int]:
 
 
 def test_an_interrupted_rehearsal_wrote_nothing() -> None:
-    assert farewell(Meter(items=5), is_rehearsal=True).endswith("nothing was written")
+    assert farewell(ImportProgress(items=5), is_rehearsal=True).endswith("nothing was written")

@@ -17,9 +17,9 @@ from config.errors import NotFound, Unavailable
 from config.settings import Settings
 from server.import_jobs import ImportJob, ImportJobs, open_jobs, safe_name
 from sources.drafts import NoteDraft
-from sources.importers.engine.import_runner import Counts
-from sources.importers.engine.imported_items import Arrival, Mark, NoteArrival
-from sources.importers.engine.importer import Importer, Limits, Progress
+from sources.importers.engine.import_runner import OutcomeCounts
+from sources.importers.engine.imported_items import ImportedNote, ImportEvent, ReadPosition
+from sources.importers.engine.importer import Importer, ImportLimits, ProgressCallback
 from tests.server.rest.scene import open_desk
 from tests.sources.importers.lines import LINES, Line, write_lines
 from tests.sources.storage.desk import Desk as Shelves
@@ -51,18 +51,20 @@ class Held:
 
     def __init__(self) -> None:
         self.go = threading.Event()
-        self.importer = Importer(name="held", title="", recognises=lambda _: 1.0, read=self.read)
+        self.importer = Importer(name="held", title="", recognizes=lambda _: 1.0, read=self.read)
 
-    def read(self, path: Path, limits: Limits, progress: Progress, mark: Mark | None) -> Iterator[Arrival]:
+    def read(
+        self, path: Path, limits: ImportLimits, progress: ProgressCallback, mark: ReadPosition | None
+    ) -> Iterator[ImportEvent]:
         for number in range(6):
-            yield NoteArrival(NoteDraft(uuid=f"n{number}"))
+            yield ImportedNote(NoteDraft(uuid=f"n{number}"))
         assert self.go.wait(30)
-        yield NoteArrival(NoteDraft(uuid="last"))
+        yield ImportedNote(NoteDraft(uuid="last"))
 
 
 async def test_a_job_takes_the_file_in_and_says_what_became_of_it(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path / "data") as shelves, jobs_at(shelves) as jobs:
-        for expected in (Counts(new=5), Counts(unchanged=5)):
+        for expected in (OutcomeCounts(new=5), OutcomeCounts(unchanged=5)):
             started = await jobs.start(
                 shelves.context("ada"), lines(tmp_path, *range(5)), "a.lines", None, is_rehearsal=False
             )

@@ -11,29 +11,29 @@ from hypothesis import strategies as st
 from config.errors import InvalidParams, TooLarge
 from config.settings import Settings
 from sources.drafts import MessageDraft
-from sources.importers.engine.file_probe import look
+from sources.importers.engine.file_probe import probe_file
 from sources.importers.engine.import_runner import limits_of
-from sources.importers.engine.imported_items import Arrival, Broken, ConversationArrival, Skipped
-from sources.importers.engine.importer import Importer, Limits
+from sources.importers.engine.imported_items import FailedItem, ImportedConversation, ImportEvent, SkippedItem
+from sources.importers.engine.importer import Importer, ImportLimits
 
 LIMITS = limits_of(Settings())
 
 
-def read(importer: Importer, path: Path, limits: Limits = LIMITS) -> list[Arrival]:
+def read(importer: Importer, path: Path, limits: ImportLimits = LIMITS) -> list[ImportEvent]:
     return list(importer.read(path, limits, lambda _: None, None))
 
 
-def read_or_refuse(importer: Importer, path: Path, limits: Limits = LIMITS) -> list[Arrival]:
+def read_or_refuse(importer: Importer, path: Path, limits: ImportLimits = LIMITS) -> list[ImportEvent]:
     """What a damaged file may do: be read as far as it goes, or be refused."""
-    importer.recognises(look(path, limits))
+    importer.recognizes(probe_file(path, limits))
     try:
         return read(importer, path, limits)
     except (InvalidParams, TooLarge) as error:
-        return [Broken("the file", error.message)]
+        return [FailedItem("the file", error.message)]
 
 
 def certainty(importer: Importer, path: Path) -> float:
-    return importer.recognises(look(path, LIMITS))
+    return importer.recognizes(probe_file(path, LIMITS))
 
 
 def json_file(path: Path, value: Any) -> Path:
@@ -48,25 +48,25 @@ def zip_file(path: Path, files: Mapping[str, Any]) -> Path:
     return path
 
 
-def chats(arrivals: list[Arrival]) -> list[ConversationArrival]:
-    return [one for one in arrivals if isinstance(one, ConversationArrival)]
+def chats(arrivals: list[ImportEvent]) -> list[ImportedConversation]:
+    return [one for one in arrivals if isinstance(one, ImportedConversation)]
 
 
-def said(arrivals: list[Arrival]) -> list[MessageDraft]:
+def said(arrivals: list[ImportEvent]) -> list[MessageDraft]:
     """All messages of all conversations."""
     return [message for chat in chats(arrivals) for message in chat.messages]
 
 
-def texts(arrivals: list[Arrival]) -> list[Any]:
+def texts(arrivals: list[ImportEvent]) -> list[Any]:
     return [message.content for message in said(arrivals)]
 
 
-def skipped(arrivals: list[Arrival]) -> list[str]:
-    return [one.reason for one in arrivals if isinstance(one, Skipped)]
+def skipped(arrivals: list[ImportEvent]) -> list[str]:
+    return [one.reason for one in arrivals if isinstance(one, SkippedItem)]
 
 
-def broken(arrivals: list[Arrival]) -> list[tuple[str, str]]:
-    return [(one.place, one.problem) for one in arrivals if isinstance(one, Broken)]
+def broken(arrivals: list[ImportEvent]) -> list[tuple[str, str]]:
+    return [(one.place, one.problem) for one in arrivals if isinstance(one, FailedItem)]
 
 
 def damaged(data: bytes) -> st.SearchStrategy[bytes]:

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from config.settings import Settings
 from sources.drafts import ConversationDraft, MessageDraft, NoteDraft
-from sources.importers.engine.import_runner import Meter, Summary, take_all
-from sources.importers.engine.imported_items import Arrival, Mark
-from sources.importers.engine.importer import Found, Importer, Limits, Progress
+from sources.importers.engine.import_runner import ImportProgress, ImportSummary, run_import
+from sources.importers.engine.imported_items import ImportEvent, ReadPosition
+from sources.importers.engine.importer import DiscoveredFile, Importer, ImportLimits, ProgressCallback
 from tests.sources.importers.lines import LINES, Line, write_lines
 from tests.sources.storage.desk import Clock, open_sqlite
 
@@ -45,14 +45,14 @@ def _lines(notes: int, messages: int, word: str) -> Iterator[Line]:
         yield Line(chat=ConversationDraft(uuid=f"c{number}", title=f"Chat {number}", created_at=_AT), messages=drafts)
 
 
-async def import_file(root: Path, file: Path, importer: Importer = LINES) -> list[Summary]:
+async def import_file(root: Path, file: Path, importer: Importer = LINES) -> list[ImportSummary]:
     """For both owners, one after the other."""
     summaries = []
     async with open_sqlite(root, Clock()) as desk:
         for owner in OWNERS:
             async with desk.library(owner) as library:
-                found = Found(file, file.name, importer, file.stat().st_size)
-                summaries.append(await take_all(library, [found], SETTINGS, Meter()))
+                found = DiscoveredFile(file, file.name, importer, file.stat().st_size)
+                summaries.append(await run_import(library, [found], SETTINGS, ImportProgress()))
     return summaries
 
 
@@ -73,12 +73,14 @@ def import_until_killed(root: Path, file: Path, tellings: int) -> int:
 
 
 def _telling(writing: int) -> Importer:
-    def read(path: Path, limits: Limits, progress: Progress, mark: Mark | None) -> Iterator[Arrival]:
+    def read(
+        path: Path, limits: ImportLimits, progress: ProgressCallback, mark: ReadPosition | None
+    ) -> Iterator[ImportEvent]:
         for arrival in LINES.read(path, limits, progress, mark):
             os.write(writing, b".")
             yield arrival
 
-    return Importer(name="lines", title="", recognises=LINES.recognises, read=read)
+    return Importer(name="lines", title="", recognizes=LINES.recognizes, read=read)
 
 
 def main(root: Path, rounds: int) -> None:

@@ -10,15 +10,15 @@ from msgspec import Struct
 from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft, NoteDraft
 from sources.importers.engine.imported_items import (
-    Arrival,
-    Broken,
-    ConversationArrival,
-    Mark,
-    NoteArrival,
-    Reached,
-    Skipped,
+    Checkpoint,
+    FailedItem,
+    ImportedConversation,
+    ImportedNote,
+    ImportEvent,
+    ReadPosition,
+    SkippedItem,
 )
-from sources.importers.engine.importer import Importer, Limits, Progress, Sight
+from sources.importers.engine.importer import FileProbe, Importer, ImportLimits, ProgressCallback
 
 HEADER = b"arrivals"
 _MARKED_EVERY = 10
@@ -39,11 +39,13 @@ def write_lines(path: Path, *lines: Line) -> Path:
     return path
 
 
-def recognises(sight: Sight) -> float:
-    return 1.0 if sight.head.startswith(HEADER) else 0.0
+def recognizes(probe: FileProbe) -> float:
+    return 1.0 if probe.head.startswith(HEADER) else 0.0
 
 
-def read(path: Path, limits: Limits, progress: Progress, mark: Mark | None) -> Iterator[Arrival]:
+def read(
+    path: Path, limits: ImportLimits, progress: ProgressCallback, mark: ReadPosition | None
+) -> Iterator[ImportEvent]:
     with path.open("rb") as file:
         digest = sha256(file.readline()).hexdigest()
         if mark is not None and mark.digest == digest:
@@ -54,24 +56,24 @@ def read(path: Path, limits: Limits, progress: Progress, mark: Mark | None) -> I
             yield from _arrivals(line, number)
             number += 1
             if number % _MARKED_EVERY == 0:
-                yield Reached(Mark(digest, file.tell(), number))
-        yield Reached(Mark(digest, file.tell(), number))
+                yield Checkpoint(ReadPosition(digest, file.tell(), number))
+        yield Checkpoint(ReadPosition(digest, file.tell(), number))
 
 
-def _arrivals(line: bytes, number: int) -> Iterator[Arrival]:
+def _arrivals(line: bytes, number: int) -> Iterator[ImportEvent]:
     try:
         read = msgspec.json.decode(line, type=Line)
     except msgspec.MsgspecError as error:
-        yield Broken(f"line {number}", f"got something else: {error}")
+        yield FailedItem(f"line {number}", f"got something else: {error}")
         return
     if read.end:
         raise InvalidParams(read.end)
     if read.skip:
-        yield Skipped(read.skip)
+        yield SkippedItem(read.skip)
     if read.note is not None:
-        yield NoteArrival(read.note)
+        yield ImportedNote(read.note)
     if read.chat is not None:
-        yield ConversationArrival(read.chat, read.messages, read.continues)
+        yield ImportedConversation(read.chat, read.messages, read.continues)
 
 
-LINES = Importer(name="lines", title="Lines of a test", recognises=recognises, read=read, suffixes=(".lines",))
+LINES = Importer(name="lines", title="Lines of a test", recognizes=recognizes, read=read, suffixes=(".lines",))

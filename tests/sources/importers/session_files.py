@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from sources.drafts import ObservationDraft
-from sources.importers.engine.imported_items import Arrival, Mark, ObservationArrival, Reached
-from sources.importers.engine.importer import Importer, Limits
+from sources.importers.engine.imported_items import Checkpoint, ImportedObservation, ImportEvent, ReadPosition
+from sources.importers.engine.importer import Importer, ImportLimits
 from tests.sources.importers.chat_reading import LIMITS
 
 Line = Mapping[str, Any]
@@ -25,15 +25,17 @@ def encoded(*lines: Line | bytes) -> bytes:
     return b"".join(line if isinstance(line, bytes) else msgspec.json.encode(line) + b"\n" for line in lines)
 
 
-def read_from(importer: Importer, path: Path, mark: Mark | None, limits: Limits = LIMITS) -> list[Arrival]:
+def read_from(
+    importer: Importer, path: Path, mark: ReadPosition | None, limits: ImportLimits = LIMITS
+) -> list[ImportEvent]:
     return list(importer.read(path, limits, lambda _: None, mark))
 
 
-def reached(arrivals: list[Arrival]) -> Mark | None:
+def reached(arrivals: list[ImportEvent]) -> ReadPosition | None:
     """The last mark."""
-    marks = [one.mark for one in arrivals if isinstance(one, Reached)]
+    marks = [one.mark for one in arrivals if isinstance(one, Checkpoint)]
     return marks[-1] if marks else None
 
 
-def observed(arrivals: list[Arrival]) -> list[ObservationDraft]:
-    return [one.draft for one in arrivals if isinstance(one, ObservationArrival)]
+def observed(arrivals: list[ImportEvent]) -> list[ObservationDraft]:
+    return [one.draft for one in arrivals if isinstance(one, ImportedObservation)]

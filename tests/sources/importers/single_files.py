@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams, TooLarge
 from config.settings import Settings
-from sources.importers.engine.file_probe import look
+from sources.importers.engine.file_probe import probe_file
 from sources.importers.engine.import_runner import limits_of
-from sources.importers.engine.imported_items import Arrival
+from sources.importers.engine.imported_items import ImportEvent
 from sources.importers.engine.importer import Importer
 from sources.importers.formats import character_cards, documents, markdown, prompt_files, subtitles
-from sources.importers.registry import recognise
+from sources.importers.registry import select_importer
 
 LIMITS = limits_of(Settings())
 OFFERED: tuple[Importer, ...] = tuple(
@@ -35,7 +35,7 @@ def short_id(value: object) -> str | None:
     return f"{len(value)} bytes" if isinstance(value, bytes) and len(value) > 60 else None
 
 
-def read(importer: Importer, path: Path, **limits: Any) -> list[Arrival]:
+def read(importer: Importer, path: Path, **limits: Any) -> list[ImportEvent]:
     return list(importer.read(path, replace(LIMITS, **limits), lambda bytes_read: None, None))
 
 
@@ -47,7 +47,7 @@ def draft(importer: Importer, path: Path, **limits: Any) -> Any:
 
 def reader_of(path: Path) -> str | None:
     """The name of the importer that would read a file."""
-    found = recognise(look(path, LIMITS), OFFERED)
+    found = select_importer(probe_file(path, LIMITS), OFFERED)
     return None if found is None else found.name
 
 
@@ -55,7 +55,7 @@ def survive(importer: Importer, name: str, data: bytes) -> None:
     """Looks at a file and reads it: it may be refused, and that is all that may happen."""
     with TemporaryDirectory() as folder:
         path = write(Path(folder, name), data)
-        importer.recognises(look(path, LIMITS))
+        importer.recognizes(probe_file(path, LIMITS))
         with suppress(InvalidParams, TooLarge):
             read(importer, path)
 

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 
 from config.errors import InvalidParams
-from sources.importers.engine.file_probe import look
-from sources.importers.engine.import_runner import Counts
+from sources.importers.engine.file_probe import probe_file
+from sources.importers.engine.import_runner import OutcomeCounts
 from sources.importers.formats.agentkit import IMPORTER
-from sources.importers.registry import importers, recognise
+from sources.importers.registry import importers, select_importer
 from tests.sources.importers.chat_reading import (
     LIMITS,
     broken,
@@ -91,8 +91,8 @@ async def test_the_database_and_the_exported_json_are_the_same_conversation(tmp_
         async with desk.library("ada") as ada, desk.library("ben") as ben:
             kept = (await ada.chats.messages("k1", 10, 0)).rows
             assert await total_items(ben) == 0
-    assert first.kinds == {"chats": Counts(new=1), "messages": Counts(new=2)}
-    assert again.kinds == {"chats": Counts(unchanged=1), "messages": Counts(unchanged=2)}
+    assert first.kinds == {"chats": OutcomeCounts(new=1), "messages": OutcomeCounts(new=2)}
+    assert again.kinds == {"chats": OutcomeCounts(unchanged=1), "messages": OutcomeCounts(unchanged=2)}
     assert third.kinds["messages"].new == 1
     assert [one.content for one in kept] == ["Parsnip soup?", "With cumin.", "And pepper?"]
 
@@ -106,10 +106,10 @@ def test_a_row_that_cannot_be_kept_is_told_and_the_rest_comes(tmp_path: Path) ->
 
 def test_it_is_known_by_its_columns_and_not_by_its_name(tmp_path: Path) -> None:
     path = database(tmp_path / "anything.sqlite")
-    assert recognise(look(path, LIMITS), importers()) is IMPORTER
+    assert select_importer(probe_file(path, LIMITS), importers()) is IMPORTER
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("ALTER TABLE conversations DROP COLUMN namespace")
-    assert recognise(look(path, LIMITS), importers()) is None
+    assert select_importer(probe_file(path, LIMITS), importers()) is None
     with pytest.raises(InvalidParams, match="expected those of AgentKit"):
         read(IMPORTER, path)
 

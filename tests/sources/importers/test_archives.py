@@ -15,8 +15,8 @@ from config.errors import InvalidParams, TooLarge
 from config.settings import Settings
 from sources.importers.engine.archives import is_zip, open_archive
 from sources.importers.engine.discovery import find
-from sources.importers.engine.file_probe import look
-from sources.importers.engine.import_runner import Problem, limits_of
+from sources.importers.engine.file_probe import probe_file
+from sources.importers.engine.import_runner import ImportProblem, limits_of
 from sources.importers.registry import importers
 
 LIMITS = limits_of(Settings())
@@ -43,7 +43,7 @@ def test_files_are_read_in_their_order_and_progress_is_told(tmp_path: Path) -> N
             assert file.read() == b"[2]" * 100_000
         assert archive.size("two.json") == 300_000
     assert 0 < max(moved) <= path.stat().st_size
-    assert look(path, LIMITS).names == ("b/one.json", "two.json")
+    assert probe_file(path, LIMITS).names == ("b/one.json", "two.json")
 
 
 @pytest.mark.parametrize("name", ["../up.json", "a/../../b", "/etc/passwd", "..\\up", "C:\\x", "a/.."])
@@ -51,9 +51,9 @@ def test_an_archive_with_a_name_that_leads_out_is_refused(tmp_path: Path, name: 
     path = packed(tmp_path / "a.zip", {"fine.json": b"1", name: b"2"})
     with pytest.raises(InvalidParams, match="expected names inside of it"), open_archive(path, LIMITS):
         pass
-    assert look(path, LIMITS).names == ()
+    assert probe_file(path, LIMITS).names == ()
     [problem] = find([path], LIMITS, importers())
-    assert isinstance(problem, Problem)
+    assert isinstance(problem, ImportProblem)
     assert "expected names inside of it" in problem.problem
 
 
@@ -124,7 +124,7 @@ def test_damaged_zips_are_refused_with_a_sentence_or_read(
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
     path = tmp_path_factory.getbasetemp() / "damaged.zip"
     path.write_bytes(bytes(whole[: data.draw(st.integers(0, len(whole)))]))
-    look(path, LIMITS)
+    probe_file(path, LIMITS)
     with suppress(InvalidParams, TooLarge), open_archive(path, LIMITS) as archive:
         for name in archive.names:
             archive.read(name, 1 << 20)

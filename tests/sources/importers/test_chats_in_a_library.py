@@ -9,9 +9,9 @@ import pytest
 
 from config.settings import Settings
 from sources.importers.engine.discovery import find
-from sources.importers.engine.file_probe import look
-from sources.importers.engine.import_runner import Counts, Meter, Summary, limits_of, take_all
-from sources.importers.registry import importers, recognise
+from sources.importers.engine.file_probe import probe_file
+from sources.importers.engine.import_runner import ImportProgress, ImportSummary, OutcomeCounts, limits_of, run_import
+from sources.importers.registry import importers, select_importer
 from tests.sources.importers import test_chatgpt, test_chatgpt_browser, test_claude_ai, test_sillytavern
 from tests.sources.importers.chat_reading import LIMITS, broken, chats, json_file, read, zip_file
 from tests.sources.storage.desk import Desk, ask, open_sqlite, total_items
@@ -37,14 +37,14 @@ def sillytavern(folder: Path) -> Path:
     return test_sillytavern.jsonl(folder / "chat.jsonl", *test_sillytavern.LINES, answer)
 
 
-async def take(desk: Desk, owner: str, path: Path) -> Summary:
+async def take(desk: Desk, owner: str, path: Path) -> ImportSummary:
     founds = list(find([path], limits_of(SETTINGS), importers()))
     async with desk.library(owner) as library:
-        return await take_all(library, founds, SETTINGS, Meter())
+        return await run_import(library, founds, SETTINGS, ImportProgress())
 
 
-def total(counts: Counts) -> Counts:
-    return Counts(unchanged=counts.total)
+def total(counts: OutcomeCounts) -> OutcomeCounts:
+    return OutcomeCounts(unchanged=counts.total)
 
 
 @pytest.mark.parametrize("sample", [chatgpt, claude_ai, chatgpt_browser, sillytavern])
@@ -56,7 +56,7 @@ async def test_chats_are_found_and_a_second_import_changes_nothing(tmp_path: Pat
             found = await ada.chats.search(ask("80 degrees"))
             assert await total_items(ben) == 0
     assert (first.broken, first.unread, first.problems) == (0, 0, [])
-    assert all(counts == Counts(new=counts.total) for counts in first.kinds.values())
+    assert all(counts == OutcomeCounts(new=counts.total) for counts in first.kinds.values())
     assert second.kinds == {kind: total(counts) for kind, counts in first.kinds.items()}
     assert "80 degrees." in found.hits[0].text
 
@@ -65,7 +65,7 @@ async def test_chats_are_found_and_a_second_import_changes_nothing(tmp_path: Pat
 def test_a_name_that_is_no_text_does_no_harm(tmp_path: Path, sample: Any) -> None:
     path = sample(tmp_path)
     strange = path.rename(os.fsdecode(os.fsencode(tmp_path) + b"/\xff" + os.fsencode(path.suffix)))
-    importer = recognise(look(strange, LIMITS), importers())
+    importer = select_importer(probe_file(strange, LIMITS), importers())
     assert importer is not None
     assert importer.name == sample.__name__
     arrivals = read(importer, strange)
@@ -84,7 +84,7 @@ async def test_a_newer_export_adds_what_is_new_and_moves_the_path(tmp_path: Path
         summary = await take(desk, "ada", json_file(tmp_path / "newer.json", [newer]))
         async with desk.library("ada") as ada:
             stored = (await ada.chats.messages(test_chatgpt.CHAT, 20, 0)).rows
-    assert summary.kinds["messages"] == Counts(new=1, updated=5, unchanged=1)
+    assert summary.kinds["messages"] == OutcomeCounts(new=1, updated=5, unchanged=1)
     assert [one.content for one in stored if one.is_canonical] == ["Green tea?", "80 degrees.", "And white tea?"]
     by_id = {one.uuid: one for one in stored}
     assert by_id[str(stored[-1].parent_id)].content == "80 degrees."
@@ -126,7 +126,7 @@ async def test_an_older_export_of_claude_changes_nothing(tmp_path: Path) -> None
         async with desk.library("ada") as ada, desk.library("ben") as ben:
             assert [chat.title for chat in (await ada.chats.list(9, 0)).rows] == ["New"]
             assert await total_items(ben) == 0
-    assert summary.kinds == {"chats": Counts(unchanged=1), "messages": Counts(unchanged=1)}
+    assert summary.kinds == {"chats": OutcomeCounts(unchanged=1), "messages": OutcomeCounts(unchanged=1)}
 
 
 async def test_a_problem_names_the_folder_the_file_and_the_place_each_once(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
-from sources.importers.engine.imported_items import NoteArrival, PromptArrival
+from sources.importers.engine.imported_items import ImportedNote, ImportedPrompt
 from sources.importers.formats.claude_ai import IMPORTER
 from tests.sources.importers.chat_reading import (
     LIMITS,
@@ -188,8 +188,8 @@ def test_empty_messages_and_conversations_are_left_out(tmp_path: Path) -> None:
 def test_projects_become_a_prompt_and_notes(tmp_path: Path) -> None:
     path = json_file(tmp_path / "projects.json", [PROJECT, {"uuid": "x", "name": "Bare", "docs": []}])
     prompt, note, *rest = read(IMPORTER, path)
-    assert isinstance(prompt, PromptArrival)
-    assert isinstance(note, NoteArrival)
+    assert isinstance(prompt, ImportedPrompt)
+    assert isinstance(note, ImportedNote)
     assert (prompt.draft.uuid, prompt.draft.name) == (PROJECT["uuid"], "Bakery")
     assert (prompt.draft.system_prompt, prompt.draft.details) == ("You are a baker.", "All about bread")
     assert prompt.draft.created_at == "2025-01-02T03:04:05.000Z"
@@ -216,9 +216,9 @@ def test_a_zip_is_read_whole_in_both_of_its_forms(tmp_path: Path) -> None:
         arrivals = read(IMPORTER, path)
         assert certainty(IMPORTER, path) == 0.95
         assert [type(one).__name__ for one in arrivals if not skipped([one])] == [
-            "ConversationArrival",
-            "PromptArrival",
-            "NoteArrival",
+            "ImportedConversation",
+            "ImportedPrompt",
+            "ImportedNote",
         ]
 
 

@@ -15,7 +15,7 @@ from config.errors import InvalidParams
 from config.settings import Settings
 from server.compat.conversation_memory.archive import find_conversation
 from sources.importers.engine.discovery import find
-from sources.importers.engine.import_runner import Counts, Meter, Summary, limits_of, take_all
+from sources.importers.engine.import_runner import ImportProgress, ImportSummary, OutcomeCounts, limits_of, run_import
 from sources.importers.formats.claude_code import IMPORTER
 from tests.sources.importers.chat_reading import (
     LIMITS,
@@ -298,8 +298,8 @@ async def test_a_session_that_grew_is_found_and_read_by_its_lines_in_its_owners_
             chat = await find_conversation(ada.chats, f"kettle/{SESSION}.jsonl")
             found = await ada.observations.search(ask("lid commit"))
             assert await total_items(ben) == 0
-    assert first.kinds["messages"] == Counts(new=8)
-    assert second.kinds["messages"] == Counts(new=10, unchanged=8)
+    assert first.kinds["messages"] == OutcomeCounts(new=8)
+    assert second.kinds["messages"] == OutcomeCounts(new=10, unchanged=8)
     assert (first.broken, second.broken, chat.message_count) == (0, 0, 18)
     assert found.hits
 
@@ -316,21 +316,25 @@ async def test_what_came_before_counts_as_unchanged_though_it_is_not_read_again(
         fourth = await _take(desk, path)
         async with desk.library("ben") as ben:
             assert await total_items(ben) == 0
-    assert first.kinds == {"chats": Counts(new=1), "messages": Counts(new=21), "observations": Counts(new=8)}
-    assert second.kinds == {
-        "chats": Counts(unchanged=1),
-        "messages": Counts(unchanged=21),
-        "observations": Counts(unchanged=8),
+    assert first.kinds == {
+        "chats": OutcomeCounts(new=1),
+        "messages": OutcomeCounts(new=21),
+        "observations": OutcomeCounts(new=8),
     }
-    assert third.kinds["messages"] == Counts(new=1, unchanged=21)
-    assert fourth.kinds["messages"] == Counts(unchanged=22)
-    assert third.kinds["observations"] == fourth.kinds["observations"] == Counts(unchanged=8)
+    assert second.kinds == {
+        "chats": OutcomeCounts(unchanged=1),
+        "messages": OutcomeCounts(unchanged=21),
+        "observations": OutcomeCounts(unchanged=8),
+    }
+    assert third.kinds["messages"] == OutcomeCounts(new=1, unchanged=21)
+    assert fourth.kinds["messages"] == OutcomeCounts(unchanged=22)
+    assert third.kinds["observations"] == fourth.kinds["observations"] == OutcomeCounts(unchanged=8)
 
 
-async def _take(desk: Desk, path: Path) -> Summary:
+async def _take(desk: Desk, path: Path) -> ImportSummary:
     async with desk.library("ada") as library:
         founds = list(find([path], limits_of(Settings()), [IMPORTER]))
-        return await take_all(library, founds, Settings(), Meter())
+        return await run_import(library, founds, Settings(), ImportProgress())
 
 
 # -- hostile -----------------------------------------------------------------------------------------------------------

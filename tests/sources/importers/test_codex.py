@@ -13,7 +13,7 @@ from msgspec import UNSET
 from config.errors import InvalidParams
 from config.settings import Settings
 from sources.importers.engine.discovery import find
-from sources.importers.engine.import_runner import Counts, Meter, limits_of, take_all
+from sources.importers.engine.import_runner import ImportProgress, OutcomeCounts, limits_of, run_import
 from sources.importers.formats.codex import IMPORTER
 from tests.sources.importers.chat_reading import (
     broken,
@@ -173,11 +173,14 @@ async def test_a_second_import_changes_nothing_and_nobody_else_sees_it(tmp_path:
     path = session(tmp_path)
     async with open_sqlite(tmp_path / "data") as desk, desk.library("ada") as ada, desk.library("ben") as ben:
         founds = list(find([path], limits_of(Settings()), [IMPORTER]))
-        first = await take_all(ada, founds, Settings(), Meter())
-        second = await take_all(ada, founds, Settings(), Meter())
+        first = await run_import(ada, founds, Settings(), ImportProgress())
+        second = await run_import(ada, founds, Settings(), ImportProgress())
         assert await total_items(ben) == 0
-    assert (first.kinds["messages"], first.kinds["observations"]) == (Counts(new=8), Counts(new=3))
-    assert (second.kinds["messages"], second.kinds["observations"]) == (Counts(unchanged=8), Counts(unchanged=3))
+    assert (first.kinds["messages"], first.kinds["observations"]) == (OutcomeCounts(new=8), OutcomeCounts(new=3))
+    assert (second.kinds["messages"], second.kinds["observations"]) == (
+        OutcomeCounts(unchanged=8),
+        OutcomeCounts(unchanged=3),
+    )
 
 
 def test_what_cannot_be_read_is_told_and_the_rest_comes(tmp_path: Path) -> None:

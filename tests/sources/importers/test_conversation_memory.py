@@ -17,7 +17,7 @@ from server.compat.conversation_memory.archive import find_conversation
 from sources.drafts import ObservationDraft
 from sources.importers.engine.discovery import find
 from sources.importers.engine.ids import observation_id
-from sources.importers.engine.import_runner import Counts, Meter, limits_of, take_all
+from sources.importers.engine.import_runner import ImportProgress, OutcomeCounts, limits_of, run_import
 from sources.importers.formats.conversation_memory import IMPORTER
 from tests.sources.importers.chat_reading import broken, certainty, chats, read, said, skipped, texts
 from tests.sources.importers.session_files import observed
@@ -181,7 +181,7 @@ async def test_the_path_that_the_plugin_printed_reads_the_conversation_of_its_ow
     path = "/home/ada/.archive/kettle/s1.jsonl"
     async with open_sqlite(tmp_path / "data") as desk, desk.library("ada") as ada, desk.library("ben") as ben:
         founds = list(find([memory(tmp_path)], limits_of(Settings()), [IMPORTER]))
-        await take_all(ada, founds, Settings(), Meter())
+        await run_import(ada, founds, Settings(), ImportProgress())
         [hit] = (await ada.observations.search(ask("seal"))).hits
         [learned] = await ada.observations.get_many([str(hit.id)])
 
@@ -197,12 +197,15 @@ async def test_a_second_import_changes_nothing_and_nobody_else_sees_it(tmp_path:
     path = memory(tmp_path)
     async with open_sqlite(tmp_path / "data") as desk, desk.library("ada") as ada, desk.library("ben") as ben:
         founds = list(find([path], limits_of(Settings()), [IMPORTER]))
-        first = await take_all(ada, founds, Settings(), Meter())
-        second = await take_all(ada, founds, Settings(), Meter())
+        first = await run_import(ada, founds, Settings(), ImportProgress())
+        second = await run_import(ada, founds, Settings(), ImportProgress())
         found = await ada.observations.search(ask("seal"))
         assert await total_items(ben) == 0
-    assert (first.kinds["messages"], first.kinds["observations"]) == (Counts(new=5), Counts(new=2))
-    assert (second.kinds["messages"], second.kinds["observations"]) == (Counts(unchanged=5), Counts(unchanged=2))
+    assert (first.kinds["messages"], first.kinds["observations"]) == (OutcomeCounts(new=5), OutcomeCounts(new=2))
+    assert (second.kinds["messages"], second.kinds["observations"]) == (
+        OutcomeCounts(unchanged=5),
+        OutcomeCounts(unchanged=2),
+    )
     assert [hit.title for hit in found.hits] == ["The lid leaked"]
 
 

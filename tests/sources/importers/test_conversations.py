@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from config.settings import Settings
 from server.compat.agentkit.exporting import Exporter, line_max_bytes
 from sources.drafts import ConversationDraft, MessageDraft
-from sources.importers.engine.file_probe import look
-from sources.importers.engine.import_runner import Counts
+from sources.importers.engine.file_probe import probe_file
+from sources.importers.engine.import_runner import OutcomeCounts
 from sources.importers.formats.conversations import IMPORTER
-from sources.importers.registry import importers, recognise
+from sources.importers.registry import importers, select_importer
 from tests.sources.importers.chat_reading import (
     LIMITS,
     broken,
@@ -68,8 +68,8 @@ async def test_our_own_zip_comes_in_whole_and_gives_the_same_bytes_again(tmp_pat
 
         own, theirs = await take(desk, "ada", path), await take(desk, "ben", path)
 
-        assert own.kinds == {"chats": Counts(unchanged=3), "messages": Counts(unchanged=10)}
-        assert theirs.kinds == {"chats": Counts(new=3), "messages": Counts(new=10)}
+        assert own.kinds == {"chats": OutcomeCounts(unchanged=3), "messages": OutcomeCounts(unchanged=10)}
+        assert theirs.kinds == {"chats": OutcomeCounts(new=3), "messages": OutcomeCounts(new=10)}
         assert (await archive_of(desk, "ben"), await archive_of(desk, "ada")) == (archive, archive)
         async with desk.library("cyd") as cyd:
             assert await total_items(cyd) == 0
@@ -85,8 +85,8 @@ async def test_what_agentkit_exported_comes_in_alone_or_zipped(tmp_path: Path, i
         async with desk.library("ada") as ada, desk.library("ben") as ben:
             kept = await ada.chats.get("k1")
             assert await total_items(ben) == 0
-    assert first.kinds == {"chats": Counts(new=1), "messages": Counts(new=2)}
-    assert second.kinds == {"chats": Counts(new=1, unchanged=1), "messages": Counts(new=2, unchanged=2)}
+    assert first.kinds == {"chats": OutcomeCounts(new=1), "messages": OutcomeCounts(new=2)}
+    assert second.kinds == {"chats": OutcomeCounts(new=1, unchanged=1), "messages": OutcomeCounts(new=2, unchanged=2)}
     assert (kept.title, kept.namespace, kept.session_id) == ("Parsnip soup", "work", "s-k1")
     assert kept.created_at == "2025-10-09T19:37:47.783Z"
 
@@ -125,7 +125,7 @@ def test_a_long_conversation_comes_in_parts(tmp_path: Path) -> None:
     [{"messages": []}, {"session_id": "s", "messages": [{"role": "user"}]}, [conversation()], {"mapping": {}}],
 )
 def test_other_json_is_left_to_others(tmp_path: Path, value: Any) -> None:
-    importer = recognise(look(json_file(tmp_path / "a.json", value), LIMITS), importers())
+    importer = select_importer(probe_file(json_file(tmp_path / "a.json", value), LIMITS), importers())
     assert importer is not IMPORTER
 
 

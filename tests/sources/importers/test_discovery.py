@@ -7,8 +7,16 @@ import pytest
 
 from config.settings import Settings
 from sources.importers.engine.discovery import find
-from sources.importers.engine.import_runner import Finding, Meter, Passed, Problem, Summary, limits_of, take_all
-from sources.importers.engine.importer import Found
+from sources.importers.engine.import_runner import (
+    DiscoveryResult,
+    IgnoredFiles,
+    ImportProblem,
+    ImportProgress,
+    ImportSummary,
+    limits_of,
+    run_import,
+)
+from sources.importers.engine.importer import DiscoveredFile
 from sources.importers.registry import importers
 from tests.sources.importers.chat_reading import zip_file
 from tests.sources.importers.single_files import write
@@ -25,17 +33,17 @@ def chunk(kind: bytes, data: bytes = b"") -> bytes:
 PICTURE = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", bytes(13)) + chunk(b"IDAT", b"pixels") + chunk(b"IEND")
 
 
-def found_in(*paths: Path, format_name: str | None = None) -> list[Finding]:
+def found_in(*paths: Path, format_name: str | None = None) -> list[DiscoveryResult]:
     return list(find(paths, limits_of(SETTINGS), importers(), format_name))
 
 
 def told_in(folder: Path) -> dict[str, str]:
-    return {one.file: one.problem for one in found_in(folder) if isinstance(one, Problem)}
+    return {one.file: one.problem for one in found_in(folder) if isinstance(one, ImportProblem)}
 
 
-async def rehearsed(*paths: Path, settings: Settings = SETTINGS) -> Summary:
+async def rehearsed(*paths: Path, settings: Settings = SETTINGS) -> ImportSummary:
     founds = list(find(paths, limits_of(settings), importers()))
-    return await take_all(None, founds, settings, Meter())
+    return await run_import(None, founds, settings, ImportProgress())
 
 
 def whole_zip(path: Path) -> bytes:
@@ -74,7 +82,7 @@ def test_a_file_that_is_not_what_it_calls_itself_is_told(tmp_path: Path, name: s
     path = write(tmp_path / "folder" / "sub" / name, content)
     assert cause in told_in(tmp_path / "folder")[f"folder/sub/{name}"]
     [alone] = found_in(path)
-    assert isinstance(alone, Problem)
+    assert isinstance(alone, ImportProblem)
 
 
 async def test_files_of_no_format_are_counted_by_their_endings(tmp_path: Path) -> None:
@@ -86,22 +94,24 @@ async def test_files_of_no_format_are_counted_by_their_endings(tmp_path: Path) -
     write(folder / ".git" / "objects" / "aa.zip", b"broken")
     zip_file(folder / "photos.zip", {"a.jpg": b"\0"})
 
-    assert found_in(folder) == [Passed("files of no known format (.mp3, no ending, .db, .json, .png, .zip, …)", 9)]
+    assert found_in(folder) == [
+        IgnoredFiles("files of no known format (.mp3, no ending, .db, .json, .png, .zip, …)", 9)
+    ]
     summary = await rehearsed(folder)
     assert (summary.files, summary.missing, list(summary.skipped.values())) == (0, 0, [9])
 
 
 def test_one_file_is_counted_as_one(tmp_path: Path) -> None:
     write(tmp_path / "folder" / "a.mp3", b"\0")
-    assert found_in(tmp_path / "folder") == [Passed("file of no known format (.mp3)", 1)]
+    assert found_in(tmp_path / "folder") == [IgnoredFiles("file of no known format (.mp3)", 1)]
 
 
 def test_with_a_format_asked_for_the_others_are_counted_as_others(tmp_path: Path) -> None:
     write(tmp_path / "folder" / "Tea.md", "# Tea")
     write(tmp_path / "folder" / "odd.pdf", b"garbage")
     note, others = found_in(tmp_path / "folder", format_name="markdown")
-    assert isinstance(note, Found)
-    assert others == Passed("file of another format than markdown (.pdf)", 1)
+    assert isinstance(note, DiscoveredFile)
+    assert others == IgnoredFiles("file of another format than markdown (.pdf)", 1)
 
 
 async def test_of_very_many_broken_files_some_are_told_and_all_are_counted(tmp_path: Path) -> None:

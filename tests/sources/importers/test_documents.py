@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from config.errors import InvalidParams, TooLarge
-from sources.importers.engine.imported_items import Skipped
-from sources.importers.engine.importer import Limits
+from sources.importers.engine.imported_items import SkippedItem
+from sources.importers.engine.importer import ImportLimits
 from sources.importers.formats.documents import IMPORTER
 from sources.importers.parsers.book import parse_book
 from sources.importers.parsers.confined import Kind, parse_confined
@@ -50,7 +50,7 @@ SAMPLES = {
 LOCK = f"/Encrypt << /Filter /Standard /V 1 /R 2 /P -4 /O <{'00' * 32}> /U <{'00' * 32}> >> /ID [<00> <00>]"
 # 400 KB of what a parser that looks for an end again and again takes seconds for.
 UNENDED = ("<!--", "<a ", "<a b='", "</", "<?x ", "<![CDATA[", "<script>", "<title>", "&", "&#x", "<table>", "<a b='&")
-PARSERS: dict[str, Callable[[Path, Limits], Parsed]] = {
+PARSERS: dict[str, Callable[[Path, ImportLimits], Parsed]] = {
     "a.html": parse_page,
     "a.docx": parse_word,
     "a.pptx": parse_slides,
@@ -174,7 +174,7 @@ def test_a_printed_pdf_is_read_as_it_was_meant(tmp_path: Path) -> None:
 
 
 def test_a_document_without_text_is_left_out(tmp_path: Path) -> None:
-    assert read(IMPORTER, write(tmp_path / "scan.pdf", pdf(""))) == [Skipped("a document without text")]
+    assert read(IMPORTER, write(tmp_path / "scan.pdf", pdf(""))) == [SkippedItem("a document without text")]
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,17 @@ from config.errors import InvalidParams, SourceTimeout, TooLarge
 from config.settings import Settings
 from sources.drafts import ConversationDraft, MessageDraft, NoteDraft, UpsertResult
 from sources.importers.engine.discovery import find
-from sources.importers.engine.import_runner import Counts, Meter, Passed, Problem, Summary, limits_of, take_all
-from sources.importers.engine.imported_items import Arrival, Mark
-from sources.importers.engine.importer import Found, Importer, Limits, Progress
+from sources.importers.engine.import_runner import (
+    IgnoredFiles,
+    ImportProblem,
+    ImportProgress,
+    ImportSummary,
+    OutcomeCounts,
+    limits_of,
+    run_import,
+)
+from sources.importers.engine.imported_items import ImportEvent, ReadPosition
+from sources.importers.engine.importer import DiscoveredFile, Importer, ImportLimits, ProgressCallback
 from sources.storage.contract import Library, Notes
 from tests.sources.importers.lines import HEADER, LINES, Line, write_lines
 from tests.sources.storage.desk import Desk, ask, open_sqlite, total_items
@@ -31,10 +39,10 @@ def chat(number: int, messages: int) -> Line:
     return Line(chat=ConversationDraft(uuid=f"c{number}", title=f"Chat {number}"), messages=drafts)
 
 
-async def take(desk: Desk, *paths: Path, owner: str = "ada", settings: Settings = SMALL) -> Summary:
+async def take(desk: Desk, *paths: Path, owner: str = "ada", settings: Settings = SMALL) -> ImportSummary:
     founds = list(find(paths, limits_of(settings), [LINES]))
     async with desk.library(owner) as library:
-        return await take_all(library, founds, settings, Meter())
+        return await run_import(library, founds, settings, ImportProgress())
 
 
 async def test_everything_is_taken_once_and_the_next_time_nothing_changes(tmp_path: Path) -> None:
@@ -48,10 +56,14 @@ async def test_everything_is_taken_once_and_the_next_time_nothing_changes(tmp_pa
             stored = (await ada.chats.messages("c1", 20, 0)).rows
             assert await total_items(ben) == 0
 
-    assert first.kinds == {"notes": Counts(new=10), "chats": Counts(new=1), "messages": Counts(new=8)}
+    assert first.kinds == {
+        "notes": OutcomeCounts(new=10),
+        "chats": OutcomeCounts(new=1),
+        "messages": OutcomeCounts(new=8),
+    }
     assert (first.files, first.skipped, first.broken, first.unread) == (1, {"empty": 2}, 0, 0)
-    assert second.kinds["notes"] == Counts(updated=1, unchanged=9)
-    assert second.kinds["messages"] == Counts(new=1, unchanged=8)
+    assert second.kinds["notes"] == OutcomeCounts(updated=1, unchanged=9)
+    assert second.kinds["messages"] == OutcomeCounts(new=1, unchanged=8)
     assert [hit.id for hit in found.hits] == ["n9"]
     assert [(one.position, one.content) for one in stored] == [(place, f"kettle {place}") for place in range(9)]
 
@@ -63,7 +75,7 @@ async def test_what_is_broken_is_told_with_its_place_and_the_rest_comes(tmp_path
     settings = Settings(item_max_chars=1_000)
     async with open_sqlite(tmp_path / "data", item_max_chars=1_000) as desk:
         summary = await take(desk, file, settings=settings)
-    assert summary.kinds == {"notes": Counts(new=2, refused=1)}
+    assert summary.kinds == {"notes": OutcomeCounts(new=2, refused=1)}
     assert summary.broken == 2
     assert [(one.file, one.place) for one in summary.problems] == [
         ("a.lines", "line 4"),
@@ -77,7 +89,7 @@ async def test_a_file_that_fails_half_way_keeps_what_came_and_the_next_file_is_r
     whole = write_lines(tmp_path / "b.lines", *notes(10))
     async with open_sqlite(tmp_path / "data") as desk:
         summary = await take(desk, half, tmp_path / "absent.lines", whole)
-    assert summary.kinds == {"notes": Counts(new=6)}
+    assert summary.kinds == {"notes": OutcomeCounts(new=6)}
     assert (summary.files, summary.unread) == (2, 2)
     assert [(one.file, one.problem) for one in summary.problems] == [
         ("a.lines", "it ends here"),
@@ -92,15 +104,19 @@ async def test_a_file_that_grew_is_read_from_where_it_ended(tmp_path: Path) -> N
         write_lines(file, *notes(1, 2, 3))
         grown = await take(desk, file)
         other = await take(desk, file, owner="ben")
-    assert grown.kinds == {"notes": Counts(new=1)}
-    assert other.kinds == {"notes": Counts(new=3)}
+    assert grown.kinds == {"notes": OutcomeCounts(new=1)}
+    assert other.kinds == {"notes": OutcomeCounts(new=3)}
 
 
 async def test_a_rehearsal_reads_everything_and_writes_nothing(tmp_path: Path) -> None:
     file = write_lines(tmp_path / "a.lines", *notes(1, 2), chat(1, 3))
-    meter = Meter()
-    summary = await take_all(None, list(find([file], limits_of(SMALL), [LINES])), SMALL, meter)
-    assert summary.kinds == {"notes": Counts(new=2), "chats": Counts(new=1), "messages": Counts(new=3)}
+    meter = ImportProgress()
+    summary = await run_import(None, list(find([file], limits_of(SMALL), [LINES])), SMALL, meter)
+    assert summary.kinds == {
+        "notes": OutcomeCounts(new=2),
+        "chats": OutcomeCounts(new=1),
+        "messages": OutcomeCounts(new=3),
+    }
     assert (meter.items, meter.bytes_read, meter.bytes_total) == (6, file.stat().st_size, file.stat().st_size)
 
 
@@ -109,16 +125,18 @@ async def test_an_import_that_is_cancelled_leaves_whole_batches_and_the_next_com
     reached = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    def read(path: Path, limits: Limits, progress: Progress, mark: Mark | None) -> Iterator[Arrival]:
+    def read(
+        path: Path, limits: ImportLimits, progress: ProgressCallback, mark: ReadPosition | None
+    ) -> Iterator[ImportEvent]:
         for place, arrival in enumerate(LINES.read(path, limits, progress, mark)):
             if place == 20:
                 loop.call_soon_threadsafe(reached.set)
             yield arrival
 
-    slow = Importer(name="lines", title="", recognises=LINES.recognises, read=read)
+    slow = Importer(name="lines", title="", recognizes=LINES.recognizes, read=read)
     async with open_sqlite(tmp_path / "data") as desk, desk.library("ada") as ada:
-        found = Found(file, "a.lines", slow, 1)
-        importing = asyncio.create_task(take_all(ada, [found], SMALL, Meter()))
+        found = DiscoveredFile(file, "a.lines", slow, 1)
+        importing = asyncio.create_task(run_import(ada, [found], SMALL, ImportProgress()))
         await reached.wait()
         importing.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -152,19 +170,19 @@ def test_a_folder_is_searched_for_what_somebody_reads_and_links_lead_nowhere_els
     (folder / "near.lines").symlink_to(folder / "sub" / "a.lines")
     (folder / "circle").symlink_to(folder)
     found = list(find([folder], limits_of(SMALL), [LINES]))
-    assert [one.name for one in found if isinstance(one, Found)] == ["in/near.lines", "in/sub/a.lines"]
-    assert found[2:] == [Passed("files of another format than lines (.lines, .png)", 2)]
+    assert [one.name for one in found if isinstance(one, DiscoveredFile)] == ["in/near.lines", "in/sub/a.lines"]
+    assert found[2:] == [IgnoredFiles("files of another format than lines (.lines, .png)", 2)]
 
 
 def test_the_surest_importer_reads_and_a_named_one_is_not_asked(tmp_path: Path) -> None:
     file = write_lines(tmp_path / "a.lines", *notes(1))
-    unsure = Importer(name="unsure", title="", recognises=lambda _: 0.5, read=LINES.read)
+    unsure = Importer(name="unsure", title="", recognizes=lambda _: 0.5, read=LINES.read)
     for offered in ([unsure, LINES], [LINES, unsure]):
         [found] = find([file], limits_of(SMALL), offered)
-        assert isinstance(found, Found)
+        assert isinstance(found, DiscoveredFile)
         assert found.importer.name == "lines"
     [asked] = find([file], limits_of(SMALL), [LINES, unsure], "unsure")
-    assert isinstance(asked, Found)
+    assert isinstance(asked, DiscoveredFile)
     assert asked.importer.name == "unsure"
     with pytest.raises(InvalidParams, match="format: got 'pdf', expected one of lines, unsure"):
         list(find([file], limits_of(SMALL), [LINES, unsure], "pdf"))
@@ -176,8 +194,8 @@ def test_a_file_that_nobody_knows_or_that_is_too_large_is_told(tmp_path: Path) -
     large.write_bytes(HEADER + b"x" * 2_000)
     limits = limits_of(Settings(import_max_bytes=1_024))
     problems = list(find([unknown, large], limits, [LINES]))
-    assert [one.file for one in problems if isinstance(one, Problem)] == ["a.bin", "b.lines"]
-    assert isinstance(problems[1], Problem)
+    assert [one.file for one in problems if isinstance(one, ImportProblem)] == ["a.bin", "b.lines"]
+    assert isinstance(problems[1], ImportProblem)
     assert problems[1].problem == TooLarge("b.lines", 1_024).message
 
 
@@ -188,7 +206,7 @@ async def test_a_long_conversation_is_written_in_parts_and_counted_once(tmp_path
         summary = await take(desk, file, settings=Settings(**limit))
         async with desk.library("ada") as ada:
             stored = (await ada.chats.messages("c1", 200, 0)).rows
-    assert summary.kinds == {"chats": Counts(new=2), "messages": Counts(new=100)}
+    assert summary.kinds == {"chats": OutcomeCounts(new=2), "messages": OutcomeCounts(new=100)}
     assert [one.position for one in stored] == list(range(100))
 
 
@@ -219,14 +237,14 @@ async def test_a_library_that_is_slow_is_given_less_at_a_time(tmp_path: Path) ->
     founds = list(find([file], limits_of(Settings()), [LINES]))
     async with open_sqlite(tmp_path / "data") as desk, desk.library("ada") as ada:
         slow: Any = SlowLibrary(ada, 3)
-        summary = await take_all(slow, founds, Settings(), Meter())
+        summary = await run_import(slow, founds, Settings(), ImportProgress())
         stuck: Any = SlowLibrary(ada, 0)
         with pytest.raises(SourceTimeout):
-            await take_all(
+            await run_import(
                 stuck,
-                [replace(found, has_place=False) for found in founds if isinstance(found, Found)],
+                [replace(found, has_place=False) for found in founds if isinstance(found, DiscoveredFile)],
                 Settings(),
-                Meter(),
+                ImportProgress(),
             )
         assert (await ada.notes.list(0, 0)).total == 20
-    assert summary.kinds == {"notes": Counts(new=20)}
+    assert summary.kinds == {"notes": OutcomeCounts(new=20)}

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from config.settings import Settings
 from sources.drafts import NoteDraft
 from sources.importers.engine.discovery import find
-from sources.importers.engine.import_runner import Counts, Meter, Summary, limits_of, take_all
-from sources.importers.engine.imported_items import Arrival, Mark, Reached
-from sources.importers.engine.importer import Importer, Limits, Progress
+from sources.importers.engine.import_runner import ImportProgress, ImportSummary, OutcomeCounts, limits_of, run_import
+from sources.importers.engine.imported_items import Checkpoint, ImportEvent, ReadPosition
+from sources.importers.engine.importer import Importer, ImportLimits, ProgressCallback
 from sources.importers.registry import importers
 from tests.sources.importers.lines import LINES, Line, write_lines
 from tests.sources.storage.desk import Desk, open_sqlite
@@ -26,13 +26,15 @@ class Reader:
     def __init__(self) -> None:
         self.read_files: list[str] = []
         self.importer = Importer(
-            name="lines", title="", recognises=LINES.recognises, read=self._read, suffixes=LINES.suffixes, edition=1
+            name="lines", title="", recognizes=LINES.recognizes, read=self._read, suffixes=LINES.suffixes, edition=1
         )
 
-    def _read(self, path: Path, limits: Limits, progress: Progress, mark: Mark | None) -> Iterator[Arrival]:
+    def _read(
+        self, path: Path, limits: ImportLimits, progress: ProgressCallback, mark: ReadPosition | None
+    ) -> Iterator[ImportEvent]:
         assert mark is None
         self.read_files.append(path.name)
-        return (one for one in LINES.read(path, limits, progress, None) if not isinstance(one, Reached))
+        return (one for one in LINES.read(path, limits, progress, None) if not isinstance(one, Checkpoint))
 
 
 @pytest.fixture
@@ -51,23 +53,23 @@ async def take(
     owner: str = "ada",
     *,
     reads_again: bool = False,
-    meter: Meter | None = None,
-) -> Summary:
+    meter: ImportProgress | None = None,
+) -> ImportSummary:
     founds = list(find([path], limits_of(SETTINGS), [importer]))
     async with desk.library(owner) as library:
-        return await take_all(library, founds, SETTINGS, meter or Meter(), reads_again=reads_again)
+        return await run_import(library, founds, SETTINGS, meter or ImportProgress(), reads_again=reads_again)
 
 
 async def test_a_file_that_is_the_same_is_counted_and_not_read(tmp_path: Path, reader: Reader) -> None:
     file = write_lines(tmp_path / "a.lines", *notes(1, 2), Line(skip="empty"))
-    meter = Meter()
+    meter = ImportProgress()
     async with open_sqlite(tmp_path / "data") as desk:
         await take(desk, reader.importer, file)
         os.utime(file, (1, 1))
         again = await take(desk, reader.importer, file, meter=meter)
 
     assert reader.read_files == ["a.lines"]
-    assert again == Summary(files=1, kinds={"notes": Counts(unchanged=2)}, skipped={"empty": 1})
+    assert again == ImportSummary(files=1, kinds={"notes": OutcomeCounts(unchanged=2)}, skipped={"empty": 1})
     assert (meter.items, meter.bytes_read) == (2, file.stat().st_size)
 
 
@@ -79,8 +81,8 @@ async def test_what_is_new_in_a_file_comes(tmp_path: Path, reader: Reader) -> No
         changed = await take(desk, reader.importer, file)
         known = await take(desk, reader.importer, file)
 
-    assert changed.kinds == {"notes": Counts(new=1, unchanged=1)}
-    assert known.kinds == {"notes": Counts(unchanged=2)}
+    assert changed.kinds == {"notes": OutcomeCounts(new=1, unchanged=1)}
+    assert known.kinds == {"notes": OutcomeCounts(unchanged=2)}
     assert len(reader.read_files) == 2
 
 
@@ -93,8 +95,8 @@ async def test_a_file_is_read_again_when_asked_for(tmp_path: Path, reader: Reade
         kept_out = await take(desk, reader.importer, file)
         brought_back = await take(desk, reader.importer, file, reads_again=True)
 
-    assert kept_out.kinds == {"notes": Counts(unchanged=1)}
-    assert brought_back.kinds == {"notes": Counts(new=1)}
+    assert kept_out.kinds == {"notes": OutcomeCounts(unchanged=1)}
+    assert brought_back.kinds == {"notes": OutcomeCounts(new=1)}
 
 
 async def test_a_copy_elsewhere_another_edition_and_another_user_read_it_again(tmp_path: Path, reader: Reader) -> None:
@@ -107,7 +109,7 @@ async def test_a_copy_elsewhere_another_edition_and_another_user_read_it_again(t
         other = await take(desk, reader.importer, file, "ben")
 
     assert reader.read_files == ["a.lines", "b.lines", "a.lines", "a.lines"]
-    assert other.kinds == {"notes": Counts(new=1)}
+    assert other.kinds == {"notes": OutcomeCounts(new=1)}
 
 
 @pytest.mark.parametrize("line", [Line(note=NoteDraft(uuid="n2", title="\0")), Line(end="it ends here")])

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.errors import InvalidParams, TooLarge
-from sources.importers.engine.file_probe import look
-from sources.importers.engine.imported_items import Arrival, Broken, NoteArrival, Skipped
+from sources.importers.engine.file_probe import probe_file
+from sources.importers.engine.imported_items import FailedItem, ImportedNote, ImportEvent, SkippedItem
 from sources.importers.formats.markdown import IMPORTER
 from tests.sources.importers.chat_reading import zip_file
 from tests.sources.importers.single_files import LIMITS, damaged, draft, read, reader_of, survive, write
@@ -120,12 +120,12 @@ def test_a_vault_gives_its_notes_by_their_places_and_nothing_else(tmp_path: Path
 
     found = read(IMPORTER, vault)
 
-    notes = [one.draft for one in found if isinstance(one, NoteArrival)]
+    notes = [one.draft for one in found if isinstance(one, ImportedNote)]
     assert [note.metadata for note in notes] == [{"path": "b.md"}, {"path": "sub/a.MD"}, {"path": "sub/b.md"}]
     assert len({note.uuid for note in notes}) == 3
-    assert [one for one in found if not isinstance(one, NoteArrival)] == [
-        Broken("broken.md", "the file: got a NUL character, expected text"),
-        Skipped("a file of the vault that is no note"),
+    assert [one for one in found if not isinstance(one, ImportedNote)] == [
+        FailedItem("broken.md", "the file: got a NUL character, expected text"),
+        SkippedItem("a file of the vault that is no note"),
     ]
     assert read(IMPORTER, vault) == found
 
@@ -154,7 +154,7 @@ def test_vaults_and_markdown_files_are_recognised(tmp_path: Path) -> None:
 
     assert reader_of(tmp_path / "vault") == reader_of(plain) == "markdown"
     assert reader_of(plain.parent) is None
-    assert IMPORTER.recognises(look(write(tmp_path / "b.md", b"\0\1"), LIMITS)) == 0
+    assert IMPORTER.recognizes(probe_file(write(tmp_path / "b.md", b"\0\1"), LIMITS)) == 0
 
 
 @pytest.mark.parametrize(
@@ -219,13 +219,15 @@ def test_a_zipped_vault_gives_the_notes_that_its_folder_gives(tmp_path: Path, pr
 
     assert known(from_zip) == known(from_folder)
     assert len(known(from_zip)) == 2
-    assert [one for one in from_zip if isinstance(one, Skipped)] == [Skipped("a file of the vault that is no note")]
+    assert [one for one in from_zip if isinstance(one, SkippedItem)] == [
+        SkippedItem("a file of the vault that is no note")
+    ]
     assert reader_of(path) == "markdown"
 
 
-def known(arrivals: list[Arrival]) -> dict[str, object]:
+def known(arrivals: list[ImportEvent]) -> dict[str, object]:
     """All but when a note was made: a zip names no zone."""
-    drafts = [one.draft for one in arrivals if isinstance(one, NoteArrival)]
+    drafts = [one.draft for one in arrivals if isinstance(one, ImportedNote)]
     return {str(draft.uuid): (draft.title, draft.content, draft.tags, draft.metadata) for draft in drafts}
 
 
@@ -254,8 +256,8 @@ def test_a_note_in_a_zip_is_as_old_as_the_zip_says_and_called_as_its_file(tmp_pa
 def test_a_broken_note_of_a_zip_is_told_and_the_others_come(tmp_path: Path) -> None:
     path = zip_file(tmp_path / "a.zip", {"a.md": b"\0", "b.md": b"# B", "c.md": b"x" * 500})
     found = read(IMPORTER, path, item_max_chars=100)
-    assert [one.draft.title for one in found if isinstance(one, NoteArrival)] == ["B"]
-    assert [one.place for one in found if isinstance(one, Broken)] == ["a.md", "c.md"]
+    assert [one.draft.title for one in found if isinstance(one, ImportedNote)] == ["B"]
+    assert [one.place for one in found if isinstance(one, FailedItem)] == ["a.md", "c.md"]
 
 
 @pytest.mark.parametrize("name", ["../out.md", "/etc/out.md", "a/../../out.md"])

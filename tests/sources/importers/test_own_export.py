@@ -23,8 +23,8 @@ from sources.drafts import (
 )
 from sources.exporters.export import export_library
 from sources.importers.engine.discovery import find
-from sources.importers.engine.import_runner import Counts, Meter, Summary, limits_of, take_all
-from sources.importers.engine.imported_items import Broken, ConversationArrival
+from sources.importers.engine.import_runner import ImportProgress, ImportSummary, OutcomeCounts, limits_of, run_import
+from sources.importers.engine.imported_items import FailedItem, ImportedConversation
 from sources.importers.formats.own_export import IMPORTER
 from sources.importers.registry import importers
 from sources.records import MediaChunk, SavedPromptArgument, Segment
@@ -97,10 +97,10 @@ async def _delete_one_of_each(library: Library) -> None:
     await library.observations.delete((await library.observations.create(ObservationDraft(title="forgotten"))).id)
 
 
-async def take(desk: Desk, path: Path, owner: str) -> Summary:
+async def take(desk: Desk, path: Path, owner: str) -> ImportSummary:
     founds = list(find([path], LIMITS, importers()))
     async with desk.library(owner) as library:
-        return await take_all(library, founds, Settings(import_batch_items=2), Meter())
+        return await run_import(library, founds, Settings(import_batch_items=2), ImportProgress())
 
 
 async def export(desk: Desk, owner: str, folder: Path) -> dict[str, bytes]:
@@ -122,7 +122,7 @@ async def test_an_export_comes_back_byte_for_byte_out_of_an_empty_library(tmp_pa
             assert await total_items(cyd) == 0
 
     assert second == first
-    assert (summary.broken, summary.unread, summary.kinds["messages"]) == (0, 0, Counts(new=2))
+    assert (summary.broken, summary.unread, summary.kinds["messages"]) == (0, 0, OutcomeCounts(new=2))
     assert {kind: counts.unchanged for kind, counts in again.kinds.items()} == {
         "notes": 2,
         "media": 3,
@@ -156,7 +156,9 @@ async def test_an_export_that_comes_back_where_it_was_made_changes_nothing_and_u
             assert await total_items(ben) == 0
 
     assert after == before
-    assert all(counts == Counts(unchanged=counts.total) for counts in (*summary.kinds.values(), *again.kinds.values()))
+    assert all(
+        counts == OutcomeCounts(unchanged=counts.total) for counts in (*summary.kinds.values(), *again.kinds.values())
+    )
 
 
 async def test_what_came_from_elsewhere_is_known_as_that_in_the_next_library(tmp_path: Path) -> None:
@@ -180,7 +182,7 @@ async def test_what_came_from_elsewhere_is_known_as_that_in_the_next_library(tmp
     assert second == first
     kinds = [counts for summary in summaries for counts in summary.kinds.values()]
     assert len(kinds) == 4
-    assert all(counts == Counts(unchanged=counts.total) for counts in kinds)
+    assert all(counts == OutcomeCounts(unchanged=counts.total) for counts in kinds)
 
 
 async def test_what_was_deleted_is_in_no_file_and_every_field_is(tmp_path: Path) -> None:
@@ -213,7 +215,7 @@ async def test_a_long_conversation_comes_whole_though_some_of_it_was_deleted(tmp
         first = await export(desk, "ada", tmp_path / "first")
         summary = await take(desk, tmp_path / "first", "ben")
 
-        assert summary.kinds["messages"] == Counts(new=1_197)
+        assert summary.kinds["messages"] == OutcomeCounts(new=1_197)
         assert await export(desk, "ben", tmp_path / "second") == first
 
 
@@ -285,8 +287,8 @@ def test_messages_of_a_conversation_that_cannot_be_read_come_into_no_other(sampl
 
     arrivals = read(damaged)
 
-    [chat] = [one for one in arrivals if isinstance(one, ConversationArrival)]
-    broken = [one for one in arrivals if isinstance(one, Broken)]
+    [chat] = [one for one in arrivals if isinstance(one, ImportedConversation)]
+    broken = [one for one in arrivals if isinstance(one, FailedItem)]
     assert (chat.draft.uuid, chat.messages) == ("c0", ())
     assert [one.place for one in broken] == [f"chats.jsonl, line {n}" for n in (2, 3, 4, 5)]
     assert "without its conversation" in broken[-1].problem
@@ -295,7 +297,7 @@ def test_messages_of_a_conversation_that_cannot_be_read_come_into_no_other(sampl
 def test_a_file_that_is_none_of_ours_keeps_no_other_from_being_read(sample: Path, tmp_path: Path) -> None:
     arrivals = read(copied(sample, tmp_path / "out", "chats.jsonl", b""))
 
-    assert [type(one).__name__ for one in arrivals] == ["Broken", "NoteArrival"]
+    assert [type(one).__name__ for one in arrivals] == ["FailedItem", "ImportedNote"]
 
 
 @pytest.mark.parametrize(
@@ -314,8 +316,8 @@ def test_a_hostile_line_is_told_and_the_rest_is_read(sample: Path, tmp_path: Pat
 
     arrivals = read(copied(sample, tmp_path / "out", "notes.jsonl", whole + line + b"\n"))
 
-    assert any(isinstance(one, Broken) for one in arrivals)
-    assert sum(type(one).__name__ == "NoteArrival" for one in arrivals) == 1
+    assert any(isinstance(one, FailedItem) for one in arrivals)
+    assert sum(type(one).__name__ == "ImportedNote" for one in arrivals) == 1
 
 
 async def test_a_version_that_cannot_be_is_refused(sample: Path, tmp_path: Path) -> None:
@@ -323,7 +325,7 @@ async def test_a_version_that_cannot_be_is_refused(sample: Path, tmp_path: Path)
     async with open_sqlite(tmp_path / "data") as desk:
         summary = await take(desk, copied(sample, tmp_path / "out", "notes.jsonl", data), "ben")
 
-    assert summary.kinds["notes"] == Counts(refused=1)
+    assert summary.kinds["notes"] == OutcomeCounts(refused=1)
     assert "version: got 0, expected 1 to" in summary.problems[0].problem
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.errors import InvalidParams, TooLarge
-from sources.importers.engine.imported_items import Broken, PromptArrival, Skipped
+from sources.importers.engine.imported_items import FailedItem, ImportedPrompt, SkippedItem
 from sources.importers.formats.prompt_files import IMPORTER
 from sources.records import SavedPromptArgument
 from tests.sources.importers.single_files import damaged, draft, read, reader_of, short_id, survive, write
@@ -61,7 +61,7 @@ SAMPLES = {"a.md": MARKDOWN.encode(), "a.yaml": YAML.encode(), "a.json": JSON.en
 
 
 def drafts(path: Path) -> list[Any]:
-    return [one.draft for one in read(IMPORTER, path) if isinstance(one, PromptArrival)]
+    return [one.draft for one in read(IMPORTER, path) if isinstance(one, ImportedPrompt)]
 
 
 def test_markdown_has_its_fields_above_and_its_parts_under_headings(tmp_path: Path) -> None:
@@ -143,14 +143,14 @@ def test_what_is_broken_is_told_with_its_place(tmp_path: Path) -> None:
     table = f'name,user\nA,"{"x" * 200_000}"\nB,u\n'
 
     assert read(IMPORTER, write(tmp_path / "a.json", json.dumps(listed)))[:3] == [
-        Broken("prompt 1", "got 7, expected a prompt with a name and a text"),
-        Broken("prompt 2", "name: got nothing, expected what the prompt is called"),
-        Skipped("a prompt without a text"),
+        FailedItem("prompt 1", "got 7, expected a prompt with a name and a text"),
+        FailedItem("prompt 2", "name: got nothing, expected what the prompt is called"),
+        SkippedItem("a prompt without a text"),
     ]
     long, after = read(IMPORTER, write(tmp_path / "a.csv", table))
-    assert isinstance(long, Broken)
+    assert isinstance(long, FailedItem)
     assert long.place == "line 2"
-    assert isinstance(after, PromptArrival)
+    assert isinstance(after, ImportedPrompt)
 
 
 def test_prompts_keep_their_ids_when_the_file_changes(tmp_path: Path) -> None:

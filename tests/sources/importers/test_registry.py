@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sources.importers import formats
-from sources.importers.engine.importer import Importer, Sight
+from sources.importers.engine.importer import FileProbe, Importer
 from sources.importers.registry import FORMATS, importers
 
 _FOLDER = Path(formats.__file__).parent
@@ -30,5 +30,5 @@ def test_every_format_is_told_in_the_manual(importer: Importer) -> None:
 )
 def test_no_importer_stumbles_over_what_is_not_its_own(importer: Importer, head: bytes) -> None:
     for is_folder in (False, True):
-        sight = Sight(Path("odd"), is_folder=is_folder, head=head, names=("", "..", "a.json"))
-        assert 0.0 <= importer.recognises(sight) <= 1.0
+        probe = FileProbe(Path("odd"), is_folder=is_folder, head=head, names=("", "..", "a.json"))
+        assert 0.0 <= importer.recognizes(probe) <= 1.0

@@ -13,7 +13,7 @@ from config.errors import InvalidParams
 from config.settings import Settings
 from sources.drafts import NoteDraft
 from sources.importers.engine.discovery import find
-from sources.importers.engine.import_runner import Counts, Meter, Summary, limits_of, take_all
+from sources.importers.engine.import_runner import ImportProgress, ImportSummary, OutcomeCounts, limits_of, run_import
 from sources.importers.engine.importer import Importer
 from tests.sources.importers import test_character_cards, test_markdown, test_prompt_files, test_subtitles
 from tests.sources.importers.office_files import PAGE, book, pdf, slides, word
@@ -48,11 +48,11 @@ SAMPLES = {
 }
 
 
-async def take(desk: Desk, owner: str, *paths: Path) -> Summary:
+async def take(desk: Desk, owner: str, *paths: Path) -> ImportSummary:
     settings = Settings()
     async with desk.library(owner) as library:
         founds = list(find(paths, limits_of(settings), OFFERED))
-        return await take_all(library, founds, settings, Meter())
+        return await run_import(library, founds, settings, ImportProgress())
 
 
 async def test_files_that_are_only_touched_leave_what_was_edited_here_alone(tmp_path: Path) -> None:
@@ -75,8 +75,8 @@ async def test_files_that_are_only_touched_leave_what_was_edited_here_alone(tmp_
             assert await ada.notes.get(str(hit.id)) == edited
             assert await total_items(ben) == 0
 
-    assert all(counts == Counts(unchanged=counts.total) for counts in touched.kinds.values())
-    assert copied.kinds == {"notes": Counts(unchanged=1)}
+    assert all(counts == OutcomeCounts(unchanged=counts.total) for counts in touched.kinds.values())
+    assert copied.kinds == {"notes": OutcomeCounts(unchanged=1)}
 
 
 async def test_a_folder_of_many_formats_comes_in_once(tmp_path: Path) -> None:
@@ -101,8 +101,8 @@ async def test_a_folder_of_many_formats_comes_in_once(tmp_path: Path) -> None:
     }
     assert (first.broken, first.unread, first.problems) == (0, 0, [])
     assert first.skipped == {"files of no known format (.json, .png)": 2}
-    assert all(counts == Counts(unchanged=counts.total) for counts in second.kinds.values())
-    assert third.kinds["notes"] == Counts(updated=1, unchanged=1)
+    assert all(counts == OutcomeCounts(unchanged=counts.total) for counts in second.kinds.values())
+    assert third.kinds["notes"] == OutcomeCounts(updated=1, unchanged=1)
     assert titles(notes) == ["plain"]
     assert {hit.media_type for hit in media.hits} >= {"html", "docx", "epub", "pdf"}
     assert [hit.start_ms for hit in spoken if hit.title == "talk"] == [1_000]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.errors import InvalidParams, TooLarge
-from sources.importers.engine.imported_items import Broken, MediaArrival
+from sources.importers.engine.imported_items import FailedItem, ImportedMedia
 from sources.importers.formats.subtitles import IMPORTER
 from sources.records import Segment
 from tests.sources.importers.single_files import damaged, draft, read, reader_of, short_id, survive, write
@@ -172,8 +172,8 @@ def test_a_line_without_a_time_is_told_and_the_others_come(tmp_path: Path) -> No
     *broken, media = read(IMPORTER, write(tmp_path / "a.json", json.dumps(said)))
 
     problem = "got no start, end and text, expected them"
-    assert broken == [Broken(f"line {number} of the transcript", problem) for number in (2, 3, 4, 5)]
-    assert isinstance(media, MediaArrival)
+    assert broken == [FailedItem(f"line {number} of the transcript", problem) for number in (2, 3, 4, 5)]
+    assert isinstance(media, ImportedMedia)
     assert media.draft.segments == [line(1_000, 1_000, "a")]
 
 

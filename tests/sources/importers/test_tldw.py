@@ -17,8 +17,8 @@ from config.errors import InvalidParams
 from config.settings import Settings
 from sources.drafts import CharacterDraft, MediaDraft, NoteDraft, PromptDraft
 from sources.importers.engine.discovery import find
-from sources.importers.engine.import_runner import Counts, Meter, Summary, limits_of, take_all
-from sources.importers.engine.imported_items import CharacterArrival, MediaArrival, NoteArrival, PromptArrival
+from sources.importers.engine.import_runner import ImportProgress, ImportSummary, OutcomeCounts, limits_of, run_import
+from sources.importers.engine.imported_items import ImportedCharacter, ImportedMedia, ImportedNote, ImportedPrompt
 from sources.importers.formats.tldw import IMPORTER
 from sources.records import Segment
 from tests.sources.importers.chat_reading import (
@@ -112,7 +112,7 @@ def media(path: Path, item: dict[str, Any], newer: bool = False, **tables: list[
 
 
 def one_media(path: Path) -> MediaDraft:
-    (found,) = drafts(read(IMPORTER, path), MediaArrival)
+    (found,) = drafts(read(IMPORTER, path), ImportedMedia)
     assert isinstance(found, MediaDraft)
     return found
 
@@ -121,7 +121,7 @@ def one_media(path: Path) -> MediaDraft:
 
 
 def test_notes_come_with_their_ids_their_times_and_their_live_keywords(tmp_path: Path) -> None:
-    assert drafts(read(IMPORTER, chacha(tmp_path)), NoteArrival) == [
+    assert drafts(read(IMPORTER, chacha(tmp_path)), ImportedNote) == [
         NoteDraft(
             uuid=N1,
             title="Zebra",
@@ -134,7 +134,7 @@ def test_notes_come_with_their_ids_their_times_and_their_live_keywords(tmp_path:
 
 
 def test_characters_come_with_all_their_fields_and_without_their_picture(tmp_path: Path) -> None:
-    (found,) = drafts(read(IMPORTER, chacha(tmp_path)), CharacterArrival)
+    (found,) = drafts(read(IMPORTER, chacha(tmp_path)), ImportedCharacter)
     assert isinstance(found.uuid, str)
     assert found == CharacterDraft(
         uuid=found.uuid,
@@ -160,7 +160,7 @@ def test_characters_come_with_all_their_fields_and_without_their_picture(tmp_pat
 def test_a_renamed_character_keeps_its_id_and_one_of_another_file_has_another(tmp_path: Path) -> None:
     def uuid(**changes: Any) -> str:
         row = CHACHA_ROWS["character_cards"][0] | changes
-        (found,) = drafts(read(IMPORTER, chacha(tmp_path, {"character_cards": [row]})), CharacterArrival)
+        (found,) = drafts(read(IMPORTER, chacha(tmp_path, {"character_cards": [row]})), ImportedCharacter)
         return str(found.uuid)
 
     assert uuid() == uuid(name="Leader")
@@ -170,7 +170,7 @@ def test_a_renamed_character_keeps_its_id_and_one_of_another_file_has_another(tm
 def test_messages_come_in_the_order_of_their_times_however_these_are_written(tmp_path: Path) -> None:
     arrivals = read(IMPORTER, chacha(tmp_path))
     (chat,) = chats(arrivals)
-    (guide,) = drafts(arrivals, CharacterArrival)
+    (guide,) = drafts(arrivals, ImportedCharacter)
     assert chat.draft.character == guide.uuid
     assert (chat.draft.uuid, chat.draft.title, chat.draft.tags) == (C1, "Zebra talk", ("work",))
     assert chat.draft.metadata == {"imported_from": "tldw", "character": "Guide", "rating": 4}
@@ -233,7 +233,7 @@ def test_what_newer_versions_keep_comes_too(tmp_path: Path) -> None:
         "message_metadata": [{"message_id": M1, "tool_calls_json": '[{"name": "look"}]'}],
     }
     arrivals = read(IMPORTER, chacha(tmp_path, rows, newer=True))
-    (note,) = drafts(arrivals, NoteArrival)
+    (note,) = drafts(arrivals, ImportedNote)
     (chat,) = chats(arrivals)
     assert note.metadata == {"imported_from": "tldw", "conversation": C1, "message": M1}
     assert chat.draft.metadata == {
@@ -333,7 +333,7 @@ def test_a_transcript_of_any_form_has_its_times(tmp_path: Path, stored: str) -> 
 
 def test_a_transcript_that_says_something_else_than_the_text_is_an_item_beside_it(tmp_path: Path) -> None:
     path = media(tmp_path, {"content": "A summary in other terms"}, Transcripts=[_transcript("hello world good bye")])
-    text, transcript = drafts(read(IMPORTER, path), MediaArrival)
+    text, transcript = drafts(read(IMPORTER, path), ImportedMedia)
     assert (text.uuid, text.content) == (U1, "A summary in other terms")
     assert (transcript.title, transcript.media_type, transcript.content) == (
         "Talk",
@@ -389,7 +389,7 @@ PROMPT_ROWS: Content = {
 
 def test_prompts_come_with_their_keywords(tmp_path: Path) -> None:
     arrivals = read(IMPORTER, database(tmp_path / "p.sqlite", PROMPTS, PROMPT_ROWS))
-    assert drafts(arrivals, PromptArrival) == [
+    assert drafts(arrivals, ImportedPrompt) == [
         PromptDraft(
             uuid=U1,
             name="Sum up",
@@ -408,10 +408,10 @@ def test_prompts_come_with_their_keywords(tmp_path: Path) -> None:
 # -- the whole way -----------------------------------------------------------------------------------------------------
 
 
-async def take(desk: Desk, *paths: Path) -> Summary:
+async def take(desk: Desk, *paths: Path) -> ImportSummary:
     founds = list(find(paths, limits_of(Settings()), [IMPORTER]))
     async with desk.library("ada") as library:
-        return await take_all(library, founds, Settings(), Meter())
+        return await run_import(library, founds, Settings(), ImportProgress())
 
 
 async def test_all_live_rows_are_found_no_deleted_one_is_and_the_second_time_nothing_changes(tmp_path: Path) -> None:
@@ -439,7 +439,7 @@ async def test_all_live_rows_are_found_no_deleted_one_is_and_the_second_time_not
     assert [first.kinds[kind].new for kind in kinds] == [1, 1, 2, 1, 1, 1]
     assert (first.broken, first.unread, first.files) == (0, 0, 3)
     assert [second.kinds[kind].unchanged for kind in kinds] == [1, 1, 2, 1, 1, 1]
-    assert third.kinds["notes"] == Counts(updated=1)
+    assert third.kinds["notes"] == OutcomeCounts(updated=1)
     assert [hit.id for hit in note.hits] == [N1]
     assert len(film.hits) == 1
     assert [hit.id for hit in guide.hits] == [talk.character_id]
@@ -497,7 +497,7 @@ def test_a_row_that_is_too_large_is_one_broken_row(tmp_path: Path) -> None:
     arrivals = read(IMPORTER, chacha(tmp_path, {"notes": notes}), small)
     assert [place for place, _ in broken(arrivals)] == ["notes, row 1", "notes, row 2", "notes, row 3"]
     assert "expected less" in broken(arrivals)[0][1]
-    assert [one.title for one in drafts(arrivals, NoteArrival)] == ["fine"]
+    assert [one.title for one in drafts(arrivals, ImportedNote)] == ["fine"]
 
 
 def test_values_of_other_types_harm_nothing(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import IO
 
 from msgspec import Struct
 
-from sources.importers.engine.importer import Limits
+from sources.importers.engine.importer import ImportLimits
 
 _BLOCK_BYTES = 1 << 16
 
@@ -22,7 +22,7 @@ class Line(Struct, frozen=True):
     problem: str = ""
 
 
-def lines_of(file: IO[bytes], offset: int, number: int, limits: Limits) -> Iterator[Line]:
+def lines_of(file: IO[bytes], offset: int, number: int, limits: ImportLimits) -> Iterator[Line]:
     """From an offset, at which the line with that number begins. Empty lines count, and are left out."""
     file.seek(offset)
     while data := file.readline(limits.line_max_bytes + 1):

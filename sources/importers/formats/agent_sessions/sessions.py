@@ -19,18 +19,18 @@ from sources.drafts import ConversationDraft, MessageDraft, ObservationDraft
 from sources.importers.engine.files import own_uuid, short_title
 from sources.importers.engine.ids import observation_id
 from sources.importers.engine.imported_items import (
-    Arrival,
-    Broken,
-    ConversationArrival,
-    Earlier,
-    Mark,
-    ObservationArrival,
-    Reached,
-    Skipped,
+    Checkpoint,
+    FailedItem,
+    ImportedConversation,
+    ImportedObservation,
+    ImportEvent,
+    PreviouslyImported,
+    ReadPosition,
+    SkippedItem,
     stable_uuid,
 )
-from sources.importers.engine.importer import Limits, Progress
-from sources.importers.engine.threads import LeftOut, line_of, require_text
+from sources.importers.engine.importer import ImportLimits, ProgressCallback
+from sources.importers.engine.threads import SkipMessage, line_of, require_text
 from sources.importers.formats.agent_sessions.lines import Line, lines_of
 from sources.importers.formats.agent_sessions.observations import AgentSession, SessionTurn, ToolCall, derive
 from sources.importers.formats.agent_sessions.turns import Call, Result, Turn, content_of, merged, named
@@ -71,18 +71,18 @@ class Dialect(Struct, frozen=True):
     which session a file holds, from its first lines."""
 
     name: str
-    turns: Callable[[bytes, int, Limits], Sequence[Turn]]
-    identify: Callable[[Path, Sequence[bytes], Limits], Opening]
+    turns: Callable[[bytes, int, ImportLimits], Sequence[Turn]]
+    identify: Callable[[Path, Sequence[bytes], ImportLimits], Opening]
 
 
 def read_session(
-    dialect: Dialect, path: Path, limits: Limits, progress: Progress, mark: Mark | None
-) -> Iterator[Arrival]:
+    dialect: Dialect, path: Path, limits: ImportLimits, progress: ProgressCallback, mark: ReadPosition | None
+) -> Iterator[ImportEvent]:
     with path.open("rb") as file:
         opening = _opening(dialect, path, file, limits)
         begin = _begin(file, mark)
         if begin.before:
-            yield Earlier(begin.before)
+            yield PreviouslyImported(begin.before)
         reading = _Reading(dialect, opening, limits, begin)
         for line in lines_of(file, begin.offset, begin.line, limits):
             yield from reading.take(line, file)
@@ -90,7 +90,7 @@ def read_session(
         yield from reading.finish(file)
 
 
-def _opening(dialect: Dialect, path: Path, file: IO[bytes], limits: Limits) -> Opening:
+def _opening(dialect: Dialect, path: Path, file: IO[bytes], limits: ImportLimits) -> Opening:
     head = file.read(_OPENING_BYTES).splitlines()[:_OPENING_LINES]
     opening = dialect.identify(path, head, limits)
     if not opening.session_id:
@@ -99,11 +99,11 @@ def _opening(dialect: Dialect, path: Path, file: IO[bytes], limits: Limits) -> O
     return replace(opening, title=title)
 
 
-def _asked(dialect: Dialect, line: bytes, limits: Limits) -> str:
+def _asked(dialect: Dialect, line: bytes, limits: ImportLimits) -> str:
     """The first sentence of what a user says on a line."""
     try:
         turns = dialect.turns(line, 0, limits)
-    except (LeftOut, InvalidParams):
+    except (SkipMessage, InvalidParams):
         return ""
     return next((line_of(first_sentence(turn.text, _TITLE_CHARS)) for turn in turns if turn.begins), "")
 
@@ -111,10 +111,10 @@ def _asked(dialect: Dialect, line: bytes, limits: Limits) -> str:
 # -- where the last reading ended --------------------------------------------------------------------------------------
 
 
-def _begin(file: IO[bytes], mark: Mark | None) -> Mark:
+def _begin(file: IO[bytes], mark: ReadPosition | None) -> ReadPosition:
     """Of a file that is another one now, its beginning."""
     if mark is None or mark.offset < 0 or _digest(file, mark.offset) != mark.digest:
-        return Mark("", 0, 1)
+        return ReadPosition("", 0, 1)
     return mark
 
 
@@ -140,7 +140,7 @@ class _Placed(Struct, frozen=True):
 class _Reading:
     """One session as it is read from a mark, or from its beginning."""
 
-    def __init__(self, dialect: Dialect, opening: Opening, limits: Limits, begin: Mark) -> None:
+    def __init__(self, dialect: Dialect, opening: Opening, limits: ImportLimits, begin: ReadPosition) -> None:
         self._limits = limits
         self._name = dialect.name
         self._turns = dialect.turns
@@ -155,40 +155,40 @@ class _Reading:
         self._tools: dict[str, str] = {}
         self._messages: list[MessageDraft] = []
         self._observations: list[ObservationDraft] = []
-        self._mark_at: Mark | None = None
+        self._mark_at: ReadPosition | None = None
         self._has_messages = False
 
-    def take(self, line: Line, file: IO[bytes]) -> Iterator[Arrival]:
+    def take(self, line: Line, file: IO[bytes]) -> Iterator[ImportEvent]:
         place = f"line {line.number}"
         if line.problem:
-            yield Broken(place, line.problem)
+            yield FailedItem(place, line.problem)
             return
         try:
             turns = self._turns(line.data, line.number, self._limits)
-        except LeftOut as left_out:
-            yield Skipped(left_out.reason)
+        except SkipMessage as left_out:
+            yield SkippedItem(left_out.reason)
             return
         except InvalidParams as error:
             # The program is still writing: the line is whole the next time.
             if not line.is_last:
-                yield Broken(place, error.message)
+                yield FailedItem(place, error.message)
             return
         for turn in turns:
             try:
                 require_text(content_of(turn), self._limits)
             except InvalidParams as error:
-                yield Broken(place, error.message)
+                yield FailedItem(place, error.message)
                 continue
             yield from self._add(turn, line, file)
 
-    def finish(self, file: IO[bytes]) -> Iterator[Arrival]:
+    def finish(self, file: IO[bytes]) -> Iterator[ImportEvent]:
         self._settle()
         self._end_exchange()
         yield from self._emit(file)
         if self._is_new and not self._has_messages:
-            yield Skipped("a session without messages")
+            yield SkippedItem("a session without messages")
 
-    def _add(self, turn: Turn, line: Line, file: IO[bytes]) -> Iterator[Arrival]:
+    def _add(self, turn: Turn, line: Line, file: IO[bytes]) -> Iterator[ImportEvent]:
         if turn.begins:
             self._settle()
             self._end_exchange()
@@ -205,10 +205,10 @@ class _Reading:
         if len(self._messages) >= 2 * _ARRIVAL_MESSAGES:
             yield from self._emit_messages()
 
-    def _mark(self, line: Line) -> Mark:
+    def _mark(self, line: Line) -> ReadPosition:
         """At the beginning of a line, whose first message, if it has several, will be read again."""
         again = Counter(messages=int(self._last_line == line.number))
-        return Mark("", line.start, line.number, self._count - again)
+        return ReadPosition("", line.start, line.number, self._count - again)
 
     def _dated(self, turn: Turn) -> Turn:
         """What has no time, as a summary, has that of the turn before it in its exchange, or of the session's begin.
@@ -244,16 +244,16 @@ class _Reading:
         self._exchange.clear()
         self._tools.clear()
 
-    def _emit(self, file: IO[bytes]) -> Iterator[Arrival]:
+    def _emit(self, file: IO[bytes]) -> Iterator[ImportEvent]:
         yield from self._emit_messages()
-        yield from map(ObservationArrival, self._observations)
+        yield from map(ImportedObservation, self._observations)
         self._observations.clear()
         if self._mark_at is not None:
-            yield Reached(replace(self._mark_at, digest=_digest(file, self._mark_at.offset)))
+            yield Checkpoint(replace(self._mark_at, digest=_digest(file, self._mark_at.offset)))
 
-    def _emit_messages(self) -> Iterator[Arrival]:
+    def _emit_messages(self) -> Iterator[ImportEvent]:
         if self._messages:
-            yield ConversationArrival(self._conversation, tuple(self._messages), continues=self._has_messages)
+            yield ImportedConversation(self._conversation, tuple(self._messages), continues=self._has_messages)
             self._has_messages = True
             self._messages.clear()
 

@@ -25,14 +25,14 @@ from sources.storage.contract import Chats
 RESERVED_IDS = frozenset(("search", "export", "import"))
 
 
-class ImportProblem(Struct, frozen=True):
+class ArchiveProblem(Struct, frozen=True):
     """A conversation of an archive that was not taken, or not to its end."""
 
     entry: str
     message: str
 
 
-class Imported(Struct, frozen=True, kw_only=True):
+class ArchiveImportResult(Struct, frozen=True, kw_only=True):
     """What became of an archive. `kept` are conversations that were there before; of many problems the first are told,
     and all are counted."""
 
@@ -42,7 +42,7 @@ class Imported(Struct, frozen=True, kw_only=True):
     failed: int
     messages: int
     namespaces: int
-    problems: tuple[ImportProblem, ...]
+    problems: tuple[ArchiveProblem, ...]
 
 
 class _Tally(Struct):
@@ -54,7 +54,7 @@ class _Tally(Struct):
     namespaces: int = 0
 
 
-async def import_archive(chats: Chats, reader: ArchiveReader, problems_max: int) -> Imported:
+async def import_archive(chats: Chats, reader: ArchiveReader, problems_max: int) -> ArchiveImportResult:
     """The zip is read on other threads: unpacking takes its time."""
     manifest = await asyncio.to_thread(reader.manifest)
     intake = _Intake(chats, problems_max)
@@ -84,10 +84,10 @@ class _Intake:
         self._problems_max = problems_max
         self._stored = _Stored()
         self._tally = _Tally()
-        self._problems: list[ImportProblem] = []
+        self._problems: list[ArchiveProblem] = []
 
-    def result(self) -> Imported:
-        return Imported(**asdict(self._tally), problems=tuple(self._problems))
+    def result(self) -> ArchiveImportResult:
+        return ArchiveImportResult(**asdict(self._tally), problems=tuple(self._problems))
 
     async def take(self, part: Part) -> None:
         if not isinstance(part, Passage):
@@ -172,7 +172,7 @@ class _Intake:
         self._stored.is_open = False
         self._tally.failed += 1
         if len(self._problems) < self._problems_max:
-            self._problems.append(ImportProblem(entry, message))
+            self._problems.append(ArchiveProblem(entry, message))
 
 
 def conversation_draft(archived: ArchivedConversation) -> ConversationDraft:

@@ -5,16 +5,16 @@ from pathlib import Path
 from aggregator.responses import KnowledgeAnswer
 from aggregator.search import KnowledgeSearch
 from server.lifespan import build_knowledge
-from tests.sources.reading_room import Room, open_room
+from tests.sources.source_fixture import SourceFixture, open_source_fixture
 
 FILLER = "Nothing of note was written down on the days that followed. " * 12
 TEXT = f"The harbour was full of grain. {FILLER} The harbour was full of silver."
 
 
-async def ask(room: Room, *queries: str, user: str = "ada") -> KnowledgeAnswer:
+async def ask(fixture: SourceFixture, *queries: str, user: str = "ada") -> KnowledgeAnswer:
     """The answer to the last query of a session that asked the others before."""
-    reader = {"ada": room.ada, "ben": room.ben}[user]
-    aggregator = build_knowledge(room.settings, room.libraries).aggregator
+    reader = {"ada": fixture.ada, "ben": fixture.ben}[user]
+    aggregator = build_knowledge(fixture.settings, fixture.libraries).aggregator
     answers: list[KnowledgeAnswer] = []
     for query in queries:
         session = answers[-1].session if answers else None
@@ -24,12 +24,12 @@ async def ask(room: Room, *queries: str, user: str = "ada") -> KnowledgeAnswer:
 
 
 async def test_a_snippet_leans_toward_what_the_session_asked_before(tmp_path: Path) -> None:
-    async with open_room(tmp_path) as room:
-        await room.ada.note("Log", TEXT)
+    async with open_source_fixture(tmp_path) as fixture:
+        await fixture.ada.add_note("Log", TEXT)
 
-        first = await ask(room, "harbour")
-        about_silver = await ask(room, "silver mines", "harbour")
-        about_grain = await ask(room, "grain", "harbour")
+        first = await ask(fixture, "harbour")
+        about_silver = await ask(fixture, "silver mines", "harbour")
+        about_grain = await ask(fixture, "grain", "harbour")
 
     assert first.explain
     assert first.explain.topic == ()
@@ -40,32 +40,32 @@ async def test_a_snippet_leans_toward_what_the_session_asked_before(tmp_path: Pa
 
 
 async def test_the_topic_changes_no_score_and_no_order(tmp_path: Path) -> None:
-    async with open_room(tmp_path) as room:
-        await room.ada.note("Log", TEXT)
-        await room.ada.note("Silver", "Silver in the harbour.")
+    async with open_source_fixture(tmp_path) as fixture:
+        await fixture.ada.add_note("Log", TEXT)
+        await fixture.ada.add_note("Silver", "Silver in the harbour.")
 
-        plain, leaning = await ask(room, "harbour"), await ask(room, "silver mines", "harbour")
+        plain, leaning = await ask(fixture, "harbour"), await ask(fixture, "silver mines", "harbour")
 
     assert [(hit.uri, hit.score) for hit in plain.results] == [(hit.uri, hit.score) for hit in leaning.results]
 
 
 async def test_the_same_session_answers_the_same_twice(tmp_path: Path) -> None:
-    async with open_room(tmp_path) as room:
-        await room.ada.note("Log", TEXT)
+    async with open_source_fixture(tmp_path) as fixture:
+        await fixture.ada.add_note("Log", TEXT)
 
-        answers = [await ask(room, "silver mines", "harbour") for _ in range(2)]
+        answers = [await ask(fixture, "silver mines", "harbour") for _ in range(2)]
 
     assert answers[0].results == answers[1].results
 
 
 async def test_the_topic_is_that_of_the_last_three_queries_and_of_no_other_user(tmp_path: Path) -> None:
-    async with open_room(tmp_path) as room:
-        await room.ada.note("Log", TEXT)
-        await room.ben.note("Log", TEXT)
-        await ask(room, "silver", "harbour")
+    async with open_source_fixture(tmp_path) as fixture:
+        await fixture.ada.add_note("Log", TEXT)
+        await fixture.ben.add_note("Log", TEXT)
+        await ask(fixture, "silver", "harbour")
 
-        late = await ask(room, "silver", "one", "two", "three", "harbour")
-        bens = await ask(room, "harbour", user="ben")
+        late = await ask(fixture, "silver", "one", "two", "three", "harbour")
+        bens = await ask(fixture, "harbour", user="ben")
 
     assert late.explain
     assert late.explain.topic == ("three", "two", "one")
@@ -74,10 +74,10 @@ async def test_the_topic_is_that_of_the_last_three_queries_and_of_no_other_user(
 
 
 async def test_an_explained_hit_tells_the_engines_own_rank(tmp_path: Path) -> None:
-    async with open_room(tmp_path) as room:
-        await room.ada.note("Log", TEXT)
+    async with open_source_fixture(tmp_path) as fixture:
+        await fixture.ada.add_note("Log", TEXT)
 
-        [hit] = (await ask(room, "harbour")).results
+        [hit] = (await ask(fixture, "harbour")).results
 
     assert hit.explain
     assert hit.explain.bm25 is None or hit.explain.bm25 < 0

@@ -14,7 +14,7 @@ from sources.drafts import MessageDraft
 from sources.records import Segment
 from tests.server.rest.scene import Desk
 from tests.server.wire import Answer
-from tests.sources.reading_room import Reader
+from tests.sources.source_fixture import LibraryUser
 
 WORD = "galleon"
 CHAT = "6f1c1d5e-0000-4000-8000-00000000abcd"
@@ -199,18 +199,18 @@ async def send(desk: Desk, asked: Asked, known: Mapping[str, Any], who: str) -> 
     return await desk.ask(asked.method, filled(asked.path, known), who, headers, body)
 
 
-async def settle(desk: Desk, ada: Reader) -> dict[str, Any]:
+async def settle(desk: Desk, ada: LibraryUser) -> dict[str, Any]:
     """Ada's library, with something in every corner of it; and what of it can be named."""
     segments = [Segment(start_ms=n * 1000, end_ms=n * 1000 + 999, text=f"{WORD} {n}") for n in range(3)]
     said = MessageDraft(role="user", sender="Ana", content=f"a {WORD} under sail", uuid=MESSAGE, created_at=MOMENT)
     known = {
-        "note": await ada.note(f"The {WORD}", f"A {WORD} under sail.", uuid=NOTE),
-        "spare_note": await ada.note(f"Another {WORD}", f"A {WORD} to be forgotten."),
-        "media": await ada.media(f"The {WORD}", segments=segments),
-        "chat": await ada.chat(f"The {WORD}", said, uuid=CHAT, session_id=SESSION, namespace=SPACE),
-        "thread": await ada.chat(f"The {WORD}", f"a {WORD} in a thread", uuid=THREAD, namespace=NAMESPACE),
-        "character": await ada.character(f"A {WORD} in characters", f"A {WORD} that speaks."),
-        "prompt": await ada.prompt(f"A {WORD} in prompts", f"Describe a {WORD}."),
+        "note": await ada.add_note(f"The {WORD}", f"A {WORD} under sail.", uuid=NOTE),
+        "spare_note": await ada.add_note(f"Another {WORD}", f"A {WORD} to be forgotten."),
+        "media": await ada.add_media(f"The {WORD}", segments=segments),
+        "chat": await ada.add_chat(f"The {WORD}", said, uuid=CHAT, session_id=SESSION, namespace=SPACE),
+        "thread": await ada.add_chat(f"The {WORD}", f"a {WORD} in a thread", uuid=THREAD, namespace=NAMESPACE),
+        "character": await ada.add_character(f"A {WORD} in characters", f"A {WORD} that speaks."),
+        "prompt": await ada.add_prompt(f"A {WORD} in prompts", f"Describe a {WORD}."),
         "message": MESSAGE,
         "space": SPACE,
         "handle": (await ada.call("knowledge_search", query=WORD))["session"],
@@ -245,8 +245,8 @@ async def _at_the_bus(desk: Desk) -> dict[str, Any]:
     }
 
 
-async def settle_beside(ben: Reader) -> None:
+async def settle_beside(ben: LibraryUser) -> None:
     """Ben's library, without Ada's word: what is counted and listed for him is his own."""
     said = MessageDraft(role="user", sender="Ben", content="a harbour at dawn", uuid=OWN_MESSAGE, created_at=MOMENT)
-    await ben.note("Harbour", "A harbour at dawn.")
-    await ben.chat("Harbour", said, uuid=OWN_CHAT, created_at=MOMENT, last_modified=MOMENT)
+    await ben.add_note("Harbour", "A harbour at dawn.")
+    await ben.add_chat("Harbour", said, uuid=OWN_CHAT, created_at=MOMENT, last_modified=MOMENT)

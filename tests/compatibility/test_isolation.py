@@ -133,7 +133,7 @@ async def test_a_tool_answers_as_if_nobody_else_had_anything(
 ) -> None:
     async def act(world: World, who: str) -> bytes:
         reader = await world.desk.reader(who)
-        return msgspec.json.encode(await reader.ask("tools/call", name=name, arguments=filled(given, world.known)))
+        return msgspec.json.encode(await reader.request("tools/call", name=name, arguments=filled(given, world.known)))
 
     own = await own_answer(shared, act)
 

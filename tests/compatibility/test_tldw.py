@@ -8,17 +8,19 @@ import pytest
 from tests.server.clients import JSON_AND_EVENTS, handshake, message
 from tests.server.rest.scene import Desk
 from tests.server.wire import Answer
-from tests.sources.reading_room import Reader
+from tests.sources.source_fixture import LibraryUser
 
 
 async def post(desk: Desk, path: str, body: Any, **headers: str) -> Answer:
     return await desk.ask("POST", path, "ada", {**JSON_AND_EVENTS, **headers}, msgspec.json.encode(body))
 
 
-async def test_a_search_over_all_sources_answers_twenty_hits_unless_told_otherwise(ada: Reader, ben: Reader) -> None:
+async def test_a_search_over_all_sources_answers_twenty_hits_unless_told_otherwise(
+    ada: LibraryUser, ben: LibraryUser
+) -> None:
     for number in range(30):
-        await ada.note(f"Voyage {number}", f"galleon {number}")
-        await ben.note(f"Voyage {number}", f"galleon {number}")
+        await ada.add_note(f"Voyage {number}", f"galleon {number}")
+        await ben.add_note(f"Voyage {number}", f"galleon {number}")
 
     answer = await ada.call("knowledge_search", query="galleon", snippet_length=20)
 
@@ -37,8 +39,8 @@ async def test_a_session_is_named_in_the_header_and_nowhere_else(desk: Desk, par
     assert elsewhere.status == 400
 
 
-async def test_a_message_among_the_attachments_names_its_place_and_not_its_text(ada: Reader) -> None:
-    chat = await ada.chat("Harbour", "Where is the galleon?", "Under sail.")
+async def test_a_message_among_the_attachments_names_its_place_and_not_its_text(ada: LibraryUser) -> None:
+    chat = await ada.add_chat("Harbour", "Where is the galleon?", "Under sail.")
 
     answer = await ada.read("chats", chat, retrieval={"mode": "full"})
 
@@ -48,8 +50,8 @@ async def test_a_message_among_the_attachments_names_its_place_and_not_its_text(
     assert "galleon" not in str(answer["attachments"])
 
 
-async def test_what_is_added_to_an_answer_is_left_out_where_it_says_nothing(ada: Reader) -> None:
-    note = await ada.note("Voyage", "A galleon.")
+async def test_what_is_added_to_an_answer_is_left_out_where_it_says_nothing(ada: LibraryUser) -> None:
+    note = await ada.add_note("Voyage", "A galleon.")
 
     plain = await ada.call("notes_search", query="galleon")
     told = await ada.call("notes_search", query='"galleon')

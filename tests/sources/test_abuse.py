@@ -6,7 +6,7 @@ import unicodedata
 import pytest
 
 from tests.sources.abuse import LIBRARY, SCRIPTS, abuse
-from tests.sources.reading_room import SOURCES, Reader
+from tests.sources.source_fixture import SOURCES, LibraryUser
 
 every_source = pytest.mark.parametrize("source", SOURCES)
 
@@ -25,10 +25,10 @@ def shares_a_word(query: str, text: str) -> bool:
 
 
 @every_source
-async def test_no_abuse_fails_or_finds_what_is_unrelated(ada: Reader, ben: Reader, source: str) -> None:
+async def test_no_abuse_fails_or_finds_what_is_unrelated(ada: LibraryUser, ben: LibraryUser, source: str) -> None:
     for text in LIBRARY:
-        await ada.item(source, "Item", text)
-        await ben.item(source, "Item", f"{text} vvv www xxx yyy")
+        await ada.add_item(source, "Item", text)
+        await ben.add_item(source, "Item", f"{text} vvv www xxx yyy")
 
     for query in abuse():
         answer = await ada.call(f"{source}_search", query=query, limit=100)
@@ -39,8 +39,8 @@ async def test_no_abuse_fails_or_finds_what_is_unrelated(ada: Reader, ben: Reade
 
 
 @every_source
-async def test_no_abuse_breaks_a_get(ada: Reader, source: str) -> None:
-    identity = await ada.item(source, "Item", "A quiet harbour. " * 200)
+async def test_no_abuse_breaks_a_get(ada: LibraryUser, source: str) -> None:
+    identity = await ada.add_item(source, "Item", "A quiet harbour. " * 200)
 
     for query in abuse():
         answer = await ada.read(source, identity, query=query, retrieval={"mode": "chunk", "max_tokens": 400})
@@ -49,8 +49,8 @@ async def test_no_abuse_breaks_a_get(ada: Reader, source: str) -> None:
 
 @every_source
 @pytest.mark.parametrize("script", SCRIPTS)
-async def test_every_script_is_found_by_its_own_word(ada: Reader, source: str, script: str) -> None:
+async def test_every_script_is_found_by_its_own_word(ada: LibraryUser, source: str, script: str) -> None:
     text, word = SCRIPTS[script]
-    identity = await ada.item(source, "Item", text)
+    identity = await ada.add_item(source, "Item", text)
 
-    assert [hit["id"] for hit in await ada.found(f"{source}_search", word)] == [identity]
+    assert [hit["id"] for hit in await ada.search(f"{source}_search", word)] == [identity]

@@ -4,19 +4,19 @@ from typing import Any
 
 import pytest
 
-from tests.sources.reading_room import Reader
+from tests.sources.source_fixture import LibraryUser
 
 
-async def wizards(reader: Reader) -> dict[str, int]:
+async def wizards(reader: LibraryUser) -> dict[str, int]:
     return {
-        "merlin": await reader.character("Merlin", "An old wizard of Britain.", ["fantasy", "mentor"]),
-        "gandalf": await reader.character("Gandalf", "A grey wanderer.", ["fantasy", "mentor", "tolkien"]),
-        "holmes": await reader.character("Sherlock Holmes", "A detective with mentor manners.", ["crime"]),
+        "merlin": await reader.add_character("Merlin", "An old wizard of Britain.", ["fantasy", "mentor"]),
+        "gandalf": await reader.add_character("Gandalf", "A grey wanderer.", ["fantasy", "mentor", "tolkien"]),
+        "holmes": await reader.add_character("Sherlock Holmes", "A detective with mentor manners.", ["crime"]),
     }
 
 
 @pytest.mark.parametrize("query", [["fantasy", "mentor"], "fantasy, mentor", "fantasy,mentor,", ["Fantasy", "MENTOR"]])
-async def test_a_list_or_commas_mean_tags(ada: Reader, ben: Reader, query: Any) -> None:
+async def test_a_list_or_commas_mean_tags(ada: LibraryUser, ben: LibraryUser, query: Any) -> None:
     mine = await wizards(ada)
     await wizards(ben)
 
@@ -26,21 +26,21 @@ async def test_a_list_or_commas_mean_tags(ada: Reader, ben: Reader, query: Any) 
     assert answer["read_as"].startswith("tags: ")
 
 
-async def test_words_are_searched_for_as_words(ada: Reader) -> None:
+async def test_words_are_searched_for_as_words(ada: LibraryUser) -> None:
     mine = await wizards(ada)
 
-    assert [hit["id"] for hit in await ada.found("characters_search", "detective")] == [mine["holmes"]]
+    assert [hit["id"] for hit in await ada.search("characters_search", "detective")] == [mine["holmes"]]
 
 
-async def test_a_comma_in_a_sentence_is_a_comma(ada: Reader) -> None:
+async def test_a_comma_in_a_sentence_is_a_comma(ada: LibraryUser) -> None:
     mine = await wizards(ada)
 
-    hits = await ada.found("characters_search", "old, wise wizard")
+    hits = await ada.search("characters_search", "old, wise wizard")
 
     assert hits[0]["id"] == mine["merlin"]
 
 
-async def test_a_list_that_names_no_tags_is_read_as_words_and_says_so(ada: Reader) -> None:
+async def test_a_list_that_names_no_tags_is_read_as_words_and_says_so(ada: LibraryUser) -> None:
     mine = await wizards(ada)
 
     answer = await ada.call("characters_search", query=["grey", "wanderer"])
@@ -49,8 +49,8 @@ async def test_a_list_that_names_no_tags_is_read_as_words_and_says_so(ada: Reade
     assert answer["read_as"] == "words: grey wanderer; no character has all these tags"
 
 
-async def test_pages_of_a_search_by_tags_hold_every_character_once(ada: Reader) -> None:
-    expected = [await ada.character(f"Knight {n}", tags=["round table", "brave"]) for n in range(9)]
+async def test_pages_of_a_search_by_tags_hold_every_character_once(ada: LibraryUser) -> None:
+    expected = [await ada.add_character(f"Knight {n}", tags=["round table", "brave"]) for n in range(9)]
     seen: list[int] = []
     offset: int | None = 0
 
@@ -63,23 +63,23 @@ async def test_pages_of_a_search_by_tags_hold_every_character_once(ada: Reader) 
 
 
 @pytest.mark.parametrize("query", [[], [""], [" , "], "", ",,"])
-async def test_a_query_that_names_nothing_finds_nothing(ada: Reader, query: Any) -> None:
+async def test_a_query_that_names_nothing_finds_nothing(ada: LibraryUser, query: Any) -> None:
     await wizards(ada)
 
-    assert await ada.found("characters_search", query) == []
+    assert await ada.search("characters_search", query) == []
 
 
-async def test_the_loc_of_a_character_names_field_and_offset(ada: Reader) -> None:
-    await ada.character("Merlin", "A wizard.", scenario="He lives in a cave of crystal.")
+async def test_the_loc_of_a_character_names_field_and_offset(ada: LibraryUser) -> None:
+    await ada.add_character("Merlin", "A wizard.", scenario="He lives in a cave of crystal.")
 
-    (hit,) = await ada.found("characters_search", "crystal")
+    (hit,) = await ada.search("characters_search", "crystal")
 
     assert hit["loc"]["field"] == "scenario"
     assert hit["loc"]["approx_offset"] >= 0
 
 
-async def test_a_character_is_read_whole_under_headings(ada: Reader) -> None:
-    merlin = await ada.character(
+async def test_a_character_is_read_whole_under_headings(ada: LibraryUser) -> None:
+    merlin = await ada.add_character(
         "Merlin", "A wizard.", ["fantasy"], personality="Grumpy.", alternate_greetings=["Hm?", "You again."]
     )
 
@@ -92,18 +92,18 @@ async def test_a_character_is_read_whole_under_headings(ada: Reader) -> None:
     )
 
 
-async def test_a_field_is_an_anchor(ada: Reader) -> None:
-    merlin = await ada.character("Merlin", "A wizard. " * 400, scenario="A cave of crystal. " * 400)
+async def test_a_field_is_an_anchor(ada: LibraryUser) -> None:
+    merlin = await ada.add_character("Merlin", "A wizard. " * 400, scenario="A cave of crystal. " * 400)
 
     answer = await ada.read("characters", merlin, loc={"field": "scenario"}, retrieval={"mode": "snippet"})
 
     assert answer["content"].startswith("A cave of crystal.")
 
 
-async def test_a_field_the_character_does_not_have_is_refused_with_those_it_has(ada: Reader) -> None:
-    merlin = await ada.character("Merlin", "A wizard.")
+async def test_a_field_the_character_does_not_have_is_refused_with_those_it_has(ada: LibraryUser) -> None:
+    merlin = await ada.add_character("Merlin", "A wizard.")
 
-    sentence = await ada.refusal(
+    sentence = await ada.call_error(
         "characters_get", character_id=merlin, loc={"field": "scenario"}, retrieval={"mode": "chunk"}
     )
 
@@ -111,14 +111,14 @@ async def test_a_field_the_character_does_not_have_is_refused_with_those_it_has(
 
 
 @pytest.mark.parametrize("identity", ["3", 3.0])
-async def test_a_number_may_be_sent_as_a_model_sends_it(ada: Reader, identity: Any) -> None:
+async def test_a_number_may_be_sent_as_a_model_sends_it(ada: LibraryUser, identity: Any) -> None:
     for name in ("Merlin", "Gandalf", "Morgana"):
-        await ada.character(name)
+        await ada.add_character(name)
 
     assert (await ada.read("characters", identity))["meta"]["title"] == "Morgana"
 
 
-async def test_an_id_that_is_no_number_is_refused(ada: Reader) -> None:
-    sentence = await ada.refusal("characters_get", character_id="Merlin")
+async def test_an_id_that_is_no_number_is_refused(ada: LibraryUser) -> None:
+    sentence = await ada.call_error("characters_get", character_id="Merlin")
 
     assert sentence.startswith("argument 'character_id': got `str`, expected `int`")

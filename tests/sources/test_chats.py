@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from sources.drafts import MessageDraft
-from tests.sources.reading_room import Reader, Room, open_room
+from tests.sources.source_fixture import LibraryUser, SourceFixture, open_source_fixture
 
 
-async def long_chat(reader: Reader, count: int = 120) -> str:
-    return await reader.chat("Journey", *(f"Turn {n} is about topic{n}." for n in range(count)))
+async def long_chat(reader: LibraryUser, count: int = 120) -> str:
+    return await reader.add_chat("Journey", *(f"Turn {n} is about topic{n}." for n in range(count)))
 
 
 def indexes(answer: dict[str, Any]) -> list[int]:
@@ -19,11 +19,11 @@ def indexes(answer: dict[str, Any]) -> list[int]:
 # -- search -----------------------------------------------------------------------------------------------------
 
 
-async def test_a_hit_is_a_message_with_its_conversation_sender_and_place(ada: Reader, ben: Reader) -> None:
+async def test_a_hit_is_a_message_with_its_conversation_sender_and_place(ada: LibraryUser, ben: LibraryUser) -> None:
     chat = await long_chat(ada)
     await long_chat(ben)
 
-    (hit, *_) = await ada.found("chats_search", "topic41")
+    (hit, *_) = await ada.search("chats_search", "topic41")
 
     assert (hit["id"], hit["conversation_id"], hit["sender"]) == (chat, chat, "Guide")
     assert hit["loc"] == {"message_id": hit["message_id"], "message_index": 41}
@@ -31,70 +31,70 @@ async def test_a_hit_is_a_message_with_its_conversation_sender_and_place(ada: Re
     assert hit["snippet"] == "Turn 41 is about topic41."
 
 
-async def test_a_title_hit_shows_the_title_with_the_first_message(ada: Reader) -> None:
-    chat = await ada.chat("Galleons of Spain", "Where did they sail?", "Everywhere.")
+async def test_a_title_hit_shows_the_title_with_the_first_message(ada: LibraryUser) -> None:
+    chat = await ada.add_chat("Galleons of Spain", "Where did they sail?", "Everywhere.")
 
-    (hit,) = await ada.found("chats_search", "galleons", by="title")
+    (hit,) = await ada.search("chats_search", "galleons", by="title")
 
     assert hit["snippet"] == "Galleons of Spain: Where did they sail?"
     assert (hit["message_id"], hit["uri"]) == (None, f"chats://{chat}")
 
 
 @pytest.mark.parametrize(("by", "titles"), [("both", ["A", "galleon"]), ("title", ["galleon"]), ("message", ["A"])])
-async def test_by_chooses_between_titles_and_messages(ada: Reader, by: str, titles: list[str]) -> None:
-    await ada.chat("A", "A galleon.")
-    await ada.chat("galleon", "Something else.")
+async def test_by_chooses_between_titles_and_messages(ada: LibraryUser, by: str, titles: list[str]) -> None:
+    await ada.add_chat("A", "A galleon.")
+    await ada.add_chat("galleon", "Something else.")
 
-    hits = await ada.found("chats_search", "galleon", by=by)
+    hits = await ada.search("chats_search", "galleon", by=by)
 
     assert sorted({hit["title"] for hit in hits}) == titles
 
 
-async def test_the_default_is_both(ada: Reader) -> None:
-    await ada.chat("A", "A galleon.")
-    await ada.chat("galleon", "Something else.")
+async def test_the_default_is_both(ada: LibraryUser) -> None:
+    await ada.add_chat("A", "A galleon.")
+    await ada.add_chat("galleon", "Something else.")
 
-    assert await ada.found("chats_search", "galleon") == await ada.found("chats_search", "galleon", by="both")
+    assert await ada.search("chats_search", "galleon") == await ada.search("chats_search", "galleon", by="both")
 
 
-async def test_a_word_may_have_been_said_just_before_and_a_phrase_is_said_in_the_hit_itself(ada: Reader) -> None:
-    await ada.chat("A", "Where is the zeppelin graveyard?", "Nowhere.")
+async def test_a_word_may_have_been_said_just_before_and_a_phrase_is_said_in_the_hit_itself(ada: LibraryUser) -> None:
+    await ada.add_chat("A", "Where is the zeppelin graveyard?", "Nowhere.")
 
-    words = await ada.found("chats_search", "zeppelin graveyard")
-    phrase = await ada.found("chats_search", '"zeppelin graveyard"')
+    words = await ada.search("chats_search", "zeppelin graveyard")
+    phrase = await ada.search("chats_search", '"zeppelin graveyard"')
 
     assert [hit["snippet"] for hit in words] == ["Where is the zeppelin graveyard?", "Nowhere."]
     assert [hit["snippet"] for hit in phrase] == ["Where is the zeppelin graveyard?"]
 
 
-async def test_a_sender_limits_the_hits(ada: Reader) -> None:
-    await ada.chat("A", "A galleon, says Ana.", "A galleon, says the guide.")
+async def test_a_sender_limits_the_hits(ada: LibraryUser) -> None:
+    await ada.add_chat("A", "A galleon, says Ana.", "A galleon, says the guide.")
 
-    by_argument = await ada.found("chats_search", "galleon", sender="guide")
-    by_query = await ada.found("chats_search", "galleon sender:Guide")
+    by_argument = await ada.search("chats_search", "galleon", sender="guide")
+    by_query = await ada.search("chats_search", "galleon sender:Guide")
 
     assert [hit["sender"] for hit in by_argument] == [hit["sender"] for hit in by_query] == ["Guide"]
 
 
-async def test_a_character_limits_the_hits_to_its_chats(ada: Reader) -> None:
-    merlin = await ada.character("Merlin")
-    chat = await ada.chat("With Merlin", "A galleon.", character_id=merlin)
-    await ada.chat("Alone", "A galleon.")
+async def test_a_character_limits_the_hits_to_its_chats(ada: LibraryUser) -> None:
+    merlin = await ada.add_character("Merlin")
+    chat = await ada.add_chat("With Merlin", "A galleon.", character_id=merlin)
+    await ada.add_chat("Alone", "A galleon.")
 
-    hits = await ada.found("chats_search", "galleon", character_id=merlin)
+    hits = await ada.search("chats_search", "galleon", character_id=merlin)
 
     assert {hit["conversation_id"] for hit in hits} == {chat}
 
 
 @pytest.mark.parametrize("number", [0, -1, 10**30, 2**63])
-async def test_a_character_that_is_not_there_has_no_chats(ada: Reader, number: int) -> None:
-    await ada.chat("Alone", "A galleon.")
+async def test_a_character_that_is_not_there_has_no_chats(ada: LibraryUser, number: int) -> None:
+    await ada.add_chat("Alone", "A galleon.")
 
-    assert await ada.found("chats_search", "galleon", character_id=number) == []
+    assert await ada.search("chats_search", "galleon", character_id=number) == []
 
 
-async def test_an_unknown_value_of_by_is_refused(ada: Reader) -> None:
-    sentence = await ada.refusal("chats_search", query="x", by="sender")
+async def test_an_unknown_value_of_by_is_refused(ada: LibraryUser) -> None:
+    sentence = await ada.call_error("chats_search", query="x", by="sender")
 
     assert sentence == "argument 'by': got 'sender', expected one of both, message, title"
 
@@ -102,7 +102,7 @@ async def test_an_unknown_value_of_by_is_refused(ada: Reader) -> None:
 # -- get --------------------------------------------------------------------------------------------------------
 
 
-async def test_a_conversation_is_read_in_pages_of_50(ada: Reader) -> None:
+async def test_a_conversation_is_read_in_pages_of_50(ada: LibraryUser) -> None:
     chat = await long_chat(ada)
 
     answer = await ada.read("chats", chat)
@@ -112,7 +112,7 @@ async def test_a_conversation_is_read_in_pages_of_50(ada: Reader) -> None:
     assert answer["content"].startswith("Ana: Turn 0 is about topic0.\n\nGuide: Turn 1 ")
 
 
-async def test_pages_hold_every_message_once(ada: Reader) -> None:
+async def test_pages_hold_every_message_once(ada: LibraryUser) -> None:
     chat = await long_chat(ada)
     read: list[int] = []
 
@@ -125,7 +125,7 @@ async def test_pages_hold_every_message_once(ada: Reader) -> None:
 
 
 @pytest.mark.parametrize(("asked", "taken"), [(0, 1), (-4, 1), (10_000, 120)])
-async def test_a_page_size_is_moved_into_1_to_200(ada: Reader, asked: int, taken: int) -> None:
+async def test_a_page_size_is_moved_into_1_to_200(ada: LibraryUser, asked: int, taken: int) -> None:
     chat = await long_chat(ada)
 
     answer = await ada.read("chats", chat, page_size=asked)
@@ -134,7 +134,7 @@ async def test_a_page_size_is_moved_into_1_to_200(ada: Reader, asked: int, taken
     assert 1 <= answer["pages"]["page_size"] <= 200
 
 
-async def test_a_page_after_the_last_is_empty(ada: Reader) -> None:
+async def test_a_page_after_the_last_is_empty(ada: LibraryUser) -> None:
     chat = await long_chat(ada, 3)
 
     answer = await ada.read("chats", chat, page=9)
@@ -142,7 +142,7 @@ async def test_a_page_after_the_last_is_empty(ada: Reader) -> None:
     assert (answer["content"], answer["attachments"], answer["next_cursor"]) == ("", None, None)
 
 
-async def test_the_cursor_of_a_page_reads_on_after_it(ada: Reader) -> None:
+async def test_the_cursor_of_a_page_reads_on_after_it(ada: LibraryUser) -> None:
     chat = await long_chat(ada)
     answer = await ada.read("chats", chat)
     read = indexes(answer)
@@ -154,7 +154,7 @@ async def test_the_cursor_of_a_page_reads_on_after_it(ada: Reader) -> None:
     assert read == list(range(120))
 
 
-async def test_a_page_too_large_for_its_budget_ends_early_says_so_and_goes_on(ada: Reader) -> None:
+async def test_a_page_too_large_for_its_budget_ends_early_says_so_and_goes_on(ada: LibraryUser) -> None:
     chat = await long_chat(ada)
     answer = await ada.read("chats", chat, retrieval={"mode": "full", "max_tokens": 700})
     assert answer["truncated"] is True
@@ -168,9 +168,9 @@ async def test_a_page_too_large_for_its_budget_ends_early_says_so_and_goes_on(ad
     assert read == list(range(120))
 
 
-async def test_a_message_in_loc_is_read_with_its_neighbours(ada: Reader) -> None:
+async def test_a_message_in_loc_is_read_with_its_neighbours(ada: LibraryUser) -> None:
     chat = await long_chat(ada)
-    hits = await ada.found("chats_search", "topic41", by="message")
+    hits = await ada.search("chats_search", "topic41", by="message")
     options = {"mode": "chunk_with_siblings", "sibling_window": 2, "max_tokens": 3000}
 
     answer = await ada.read("chats", chat, loc=hits[0]["loc"], retrieval=options)
@@ -181,7 +181,7 @@ async def test_a_message_in_loc_is_read_with_its_neighbours(ada: Reader) -> None
     assert answer["content"][slice(*places[2])] == "Guide: Turn 41 is about topic41."
 
 
-async def test_turns_are_taken_while_the_budget_lasts(ada: Reader) -> None:
+async def test_turns_are_taken_while_the_budget_lasts(ada: LibraryUser) -> None:
     chat = await long_chat(ada)
     options = {"mode": "chunk_with_siblings", "sibling_window": 50}
 
@@ -197,13 +197,13 @@ async def test_turns_are_taken_while_the_budget_lasts(ada: Reader) -> None:
     assert counts[0] < counts[1] < counts[2]
 
 
-async def test_a_place_without_retrieval_is_read_with_its_neighbours(ada: Reader) -> None:
+async def test_a_place_without_retrieval_is_read_with_its_neighbours(ada: LibraryUser) -> None:
     chat = await long_chat(ada)
 
     assert indexes(await ada.read("chats", chat, loc={"message_index": 60})) == [58, 59, 60, 61, 62]
 
 
-async def test_a_query_finds_the_message_to_read(ada: Reader) -> None:
+async def test_a_query_finds_the_message_to_read(ada: LibraryUser) -> None:
     chat = await long_chat(ada)
 
     answer = await ada.read("chats", chat, query="topic77", retrieval={"mode": "chunk"})
@@ -211,7 +211,7 @@ async def test_a_query_finds_the_message_to_read(ada: Reader) -> None:
     assert (answer["anchor"], indexes(answer)) == ("query", [77])
 
 
-async def test_reading_goes_on_after_the_neighbours(ada: Reader) -> None:
+async def test_reading_goes_on_after_the_neighbours(ada: LibraryUser) -> None:
     chat = await long_chat(ada)
     around = await ada.read("chats", chat, loc={"message_index": 60})
 
@@ -220,23 +220,23 @@ async def test_reading_goes_on_after_the_neighbours(ada: Reader) -> None:
     assert indexes(answer) == [63, 64, 65]
 
 
-async def test_the_end_of_a_conversation_has_no_cursor(ada: Reader) -> None:
+async def test_the_end_of_a_conversation_has_no_cursor(ada: LibraryUser) -> None:
     chat = await long_chat(ada)
 
     assert (await ada.read("chats", chat, loc={"message_index": 119}))["next_cursor"] is None
     assert (await ada.read("chats", chat, page=3))["next_cursor"] is None
 
 
-async def test_an_empty_conversation_is_read_in_every_mode(ada: Reader) -> None:
-    chat = await ada.chat("Empty")
+async def test_an_empty_conversation_is_read_in_every_mode(ada: LibraryUser) -> None:
+    chat = await ada.add_chat("Empty")
 
     for mode in ("snippet", "chunk", "chunk_with_siblings", "full"):
         assert (await ada.read("chats", chat, retrieval={"mode": mode}))["content"] == ""
 
 
-async def test_a_deleted_message_leaves_its_neighbours_readable(ada: Reader) -> None:
+async def test_a_deleted_message_leaves_its_neighbours_readable(ada: LibraryUser) -> None:
     chat = await long_chat(ada, 10)
-    (hit, *_) = await ada.found("chats_search", "topic5", by="message")
+    (hit, *_) = await ada.search("chats_search", "topic5", by="message")
     async with ada.libraries.library(ada.context) as library:
         await library.chats.delete_message(hit["message_id"])
 
@@ -247,47 +247,47 @@ async def test_a_deleted_message_leaves_its_neighbours_readable(ada: Reader) -> 
     assert 6 in indexes(around)
 
 
-async def test_attachments_tell_what_else_a_message_has(ada: Reader) -> None:
+async def test_attachments_tell_what_else_a_message_has(ada: LibraryUser) -> None:
     message = MessageDraft(
         role="assistant", sender="Guide", content="Look.", model="m-1", citations=[{"url": "https://example.org"}]
     )
-    chat = await ada.chat("Sources", message)
+    chat = await ada.add_chat("Sources", message)
 
     (entry,) = (await ada.read("chats", chat))["attachments"]
 
     assert (entry["role"], entry["model"], entry["citations"]) == ("assistant", "m-1", [{"url": "https://example.org"}])
 
 
-async def test_large_attachments_are_named_and_left_out(ada: Reader) -> None:
-    chat = await ada.chat("Image", MessageDraft(content="See.", attachments=[{"data": "x" * 5000}]))
+async def test_large_attachments_are_named_and_left_out(ada: LibraryUser) -> None:
+    chat = await ada.add_chat("Image", MessageDraft(content="See.", attachments=[{"data": "x" * 5000}]))
 
     (entry,) = (await ada.read("chats", chat))["attachments"]
 
     assert entry["attachments"] == "1 left out, too large"
 
 
-async def test_a_negative_message_index_is_refused(ada: Reader) -> None:
+async def test_a_negative_message_index_is_refused(ada: LibraryUser) -> None:
     chat = await long_chat(ada, 3)
 
-    sentence = await ada.refusal("chats_get", conversation_id=chat, loc={"message_index": -2})
+    sentence = await ada.call_error("chats_get", conversation_id=chat, loc={"message_index": -2})
 
     assert sentence == "loc.message_index: got -2, expected 0 or more"
 
 
 async def test_the_largest_page_is_a_setting(tmp_path: Any) -> None:
-    async with open_room(tmp_path, chat_page_max=7) as room:
-        chat = await long_chat(room.ada, 20)
+    async with open_source_fixture(tmp_path, chat_page_max=7) as fixture:
+        chat = await long_chat(fixture.ada, 20)
 
-        answer = await room.ada.read("chats", chat, page_size=50)
+        answer = await fixture.ada.read("chats", chat, page_size=50)
 
     assert len(indexes(answer)) == 7
 
 
-async def test_a_message_is_a_resource(room: Room) -> None:
-    await long_chat(room.ada, 3)
-    (hit, *_) = await room.ada.found("chats_search", "topic1", by="message")
+async def test_a_message_is_a_resource(fixture: SourceFixture) -> None:
+    await long_chat(fixture.ada, 3)
+    (hit, *_) = await fixture.ada.search("chats_search", "topic1", by="message")
 
-    (content,) = (await room.ada.ask("resources/read", uri=hit["uri"]))["contents"]
+    (content,) = (await fixture.ada.request("resources/read", uri=hit["uri"]))["contents"]
 
     assert content["text"] == "Guide: Turn 1 is about topic1."
 
@@ -295,24 +295,24 @@ async def test_a_message_is_a_resource(room: Room) -> None:
 # -- branches ---------------------------------------------------------------------------------------------------
 
 
-async def regenerated(reader: Reader) -> str:
+async def regenerated(reader: LibraryUser) -> str:
     """A chat whose first answer was thrown away for the second."""
     turns = [
         MessageDraft(role="user", sender="Ana", content="Threads?"),
         MessageDraft(role="assistant", sender="Guide", content="Use gather."),
         MessageDraft(role="assistant", sender="Guide", content="Use a xylophone.", is_canonical=False),
     ]
-    return await reader.chat("Asyncio", *turns)
+    return await reader.add_chat("Asyncio", *turns)
 
 
-async def test_what_is_beside_the_path_says_so_wherever_the_chat_is_read(ada: Reader, ben: Reader) -> None:
+async def test_what_is_beside_the_path_says_so_wherever_the_chat_is_read(ada: LibraryUser, ben: LibraryUser) -> None:
     chat = await regenerated(ada)
-    bens = await ben.chat("Asyncio", "Threads?", "Use a xylophone.")
+    bens = await ben.add_chat("Asyncio", "Threads?", "Use a xylophone.")
 
     whole = await ada.read("chats", chat)
     around = await ada.read("chats", chat, loc={"message_index": 2})
     message = around["meta"]["message_id"]
-    [resource] = (await ada.ask("resources/read", uri=f"chats://{chat}/{message}"))["contents"]
+    [resource] = (await ada.request("resources/read", uri=f"chats://{chat}/{message}"))["contents"]
 
     marked = "Guide (alternate branch): Use a xylophone."
     assert whole["content"] == f"Ana: Threads?\n\nGuide: Use gather.\n\n{marked}"

@@ -7,12 +7,12 @@ from sources.demo import demo_uuid, fill, fill_once
 from sources.demo.collection import Media, read_collection
 from sources.demo.shelving import Filled
 from sources.storage.contract import Library
-from tests.sources.reading_room import SOURCES, Reader
+from tests.sources.source_fixture import SOURCES, LibraryUser
 
 REPAIR = demo_uuid("notes", "dome-repair")
 
 
-async def put(reader: Reader) -> Filled:
+async def put(reader: LibraryUser) -> Filled:
     async with reader.libraries.library(reader.context) as library:
         return await fill(library)
 
@@ -55,7 +55,7 @@ def test_a_transcript_line_without_a_time_is_our_mistake() -> None:
         ).segments
 
 
-async def test_filling_twice_changes_nothing(ada: Reader) -> None:
+async def test_filling_twice_changes_nothing(ada: LibraryUser) -> None:
     async with ada.libraries.library(ada.context) as library:
         first = await fill(library)
         before = await state(library)
@@ -66,16 +66,16 @@ async def test_filling_twice_changes_nothing(ada: Reader) -> None:
         assert await state(library) == before
 
 
-async def test_other_items_and_other_users_are_left_alone(ada: Reader, ben: Reader) -> None:
-    own = await ada.note("My dome", "It turns.")
+async def test_other_items_and_other_users_are_left_alone(ada: LibraryUser, ben: LibraryUser) -> None:
+    own = await ada.add_note("My dome", "It turns.")
     await put(ada)
 
     assert (await ada.call("notes_get", note_id=own))["meta"]["version"] == 1
-    assert await ben.found("notes_search", "dome") == []
-    assert "not found" in await ben.refusal("notes_get", note_id=REPAIR)
+    assert await ben.search("notes_search", "dome") == []
+    assert "not found" in await ben.call_error("notes_get", note_id=REPAIR)
 
 
-async def test_an_item_that_was_deleted_or_changed_stays_so(ada: Reader) -> None:
+async def test_an_item_that_was_deleted_or_changed_stays_so(ada: LibraryUser) -> None:
     async with ada.libraries.library(ada.context) as library:
         await fill(library)
         await library.notes.delete(REPAIR)
@@ -88,7 +88,7 @@ async def test_an_item_that_was_deleted_or_changed_stays_so(ada: Reader) -> None
         assert (await library.notes.get(log)).content.endswith("It stuck once more.")
 
 
-async def test_what_an_interrupted_filling_left_out_is_added(ada: Reader) -> None:
+async def test_what_an_interrupted_filling_left_out_is_added(ada: LibraryUser) -> None:
     async with ada.libraries.library(ada.context) as library:
         await fill(library)
         await library.notes.purge(REPAIR)
@@ -98,7 +98,7 @@ async def test_what_an_interrupted_filling_left_out_is_added(ada: Reader) -> Non
         assert (await library.notes.get(REPAIR)).title.startswith("Dome repaired")
 
 
-async def test_a_reader_in_a_hurry_fills_an_empty_library_and_no_other(ada: Reader) -> None:
+async def test_a_reader_in_a_hurry_fills_an_empty_library_and_no_other(ada: LibraryUser) -> None:
     async with ada.libraries.library(ada.context) as library:
         await fill_once(library)
         await library.notes.purge(REPAIR)
@@ -107,10 +107,10 @@ async def test_a_reader_in_a_hurry_fills_an_empty_library_and_no_other(ada: Read
         assert (await library.notes.list(1, 0)).total == len(read_collection().notes) - 1
 
 
-async def test_a_recording_is_found_at_the_minute_in_which_it_is_said(ada: Reader) -> None:
+async def test_a_recording_is_found_at_the_minute_in_which_it_is_said(ada: LibraryUser) -> None:
     await put(ada)
 
-    [hit] = await ada.found("media_search", '"dark frames" median', media_types=["audio"])
+    [hit] = await ada.search("media_search", '"dark frames" median', media_types=["audio"])
 
     assert 240 <= hit["loc"]["seconds"] <= 280
     read = await ada.call("media_get", media_id=hit["id"], loc=hit["loc"], retrieval={"mode": "chunk"})

@@ -8,7 +8,7 @@ import pytest
 from bench.tokens_counting import count_tokens
 from sources.text.tokens import json_text
 from tests.sources.multilingual import SCRIPTS
-from tests.sources.reading_room import ID_ARGUMENT, SOURCES, Reader, open_room
+from tests.sources.source_fixture import ID_ARGUMENT, SOURCES, LibraryUser, open_source_fixture
 
 SEED_FIELDS = [
     "id",
@@ -45,8 +45,8 @@ def chars_of(answer: dict[str, Any]) -> int:
 
 
 @every_source
-async def test_a_hit_has_every_field_of_the_seed_null_where_there_is_nothing(ada: Reader, source: str) -> None:
-    identity = await ada.item(source, "Voyage", "A galleon under full sail.")
+async def test_a_hit_has_every_field_of_the_seed_null_where_there_is_nothing(ada: LibraryUser, source: str) -> None:
+    identity = await ada.add_item(source, "Voyage", "A galleon under full sail.")
 
     answer = await ada.call(f"{source}_search", query="galleon")
 
@@ -60,20 +60,20 @@ async def test_a_hit_has_every_field_of_the_seed_null_where_there_is_nothing(ada
 
 
 @every_source
-async def test_highlights_are_the_places_of_the_words_in_the_snippet(ada: Reader, source: str) -> None:
-    await ada.item(source, "Voyage", "A galleon under full sail.")
+async def test_highlights_are_the_places_of_the_words_in_the_snippet(ada: LibraryUser, source: str) -> None:
+    await ada.add_item(source, "Voyage", "A galleon under full sail.")
 
-    (hit,) = await ada.found(f"{source}_search", "galleon")
+    (hit,) = await ada.search(f"{source}_search", "galleon")
 
     assert [hit["snippet"][start:end] for start, end in hit["highlights"]] == ["galleon"]
 
 
 @every_source
-async def test_each_reader_finds_their_own_items_only(ada: Reader, ben: Reader, source: str) -> None:
-    mine = await ada.item(source, "Voyage", "A galleon of Ada's.")
-    await ben.item(source, "Voyage", "A galleon of Ben's.")
+async def test_each_reader_finds_their_own_items_only(ada: LibraryUser, ben: LibraryUser, source: str) -> None:
+    mine = await ada.add_item(source, "Voyage", "A galleon of Ada's.")
+    await ben.add_item(source, "Voyage", "A galleon of Ben's.")
 
-    hits = await ada.found(f"{source}_search", "galleon")
+    hits = await ada.search(f"{source}_search", "galleon")
 
     assert [hit["id"] for hit in hits] == [mine]
     assert "Ben" not in hits[0]["snippet"]
@@ -82,10 +82,10 @@ async def test_each_reader_finds_their_own_items_only(ada: Reader, ben: Reader, 
 @every_source
 @pytest.mark.parametrize(("given", "taken"), [({}, 10), ({"limit": 0}, 1), ({"limit": -5}, 1), ({"limit": 999}, 100)])
 async def test_a_limit_is_10_and_is_moved_into_1_to_100(
-    ada: Reader, source: str, given: dict[str, int], taken: int
+    ada: LibraryUser, source: str, given: dict[str, int], taken: int
 ) -> None:
     for number in range(101):
-        await ada.item(source, f"Voyage {number}", "A galleon.")
+        await ada.add_item(source, f"Voyage {number}", "A galleon.")
 
     answer = await ada.call(f"{source}_search", query="galleon", **given)
 
@@ -97,38 +97,40 @@ async def test_a_limit_is_10_and_is_moved_into_1_to_100(
 @every_source
 @pytest.mark.parametrize(("given", "most"), [({}, 300), ({"snippet_length": 40}, 40), ({"snippet_length": 0}, 1)])
 async def test_a_snippet_is_300_characters_at_most_unless_asked_otherwise(
-    ada: Reader, source: str, given: dict[str, int], most: int
+    ada: LibraryUser, source: str, given: dict[str, int], most: int
 ) -> None:
-    await ada.item(source, "Voyage", f"{LONG} galleon {LONG}")
+    await ada.add_item(source, "Voyage", f"{LONG} galleon {LONG}")
 
-    (hit,) = await ada.found(f"{source}_search", "galleon", **given)
+    (hit,) = await ada.search(f"{source}_search", "galleon", **given)
 
     assert most * 0.5 <= len(hit["snippet"]) <= most
 
 
 @every_source
-async def test_a_snippet_is_never_longer_than_1000_characters(ada: Reader, source: str) -> None:
-    await ada.item(source, "Voyage", f"{LONG} galleon {LONG}")
+async def test_a_snippet_is_never_longer_than_1000_characters(ada: LibraryUser, source: str) -> None:
+    await ada.add_item(source, "Voyage", f"{LONG} galleon {LONG}")
 
-    (hit,) = await ada.found(f"{source}_search", "galleon", snippet_length=10**9)
+    (hit,) = await ada.search(f"{source}_search", "galleon", snippet_length=10**9)
 
     assert len(hit["snippet"]) <= 1000
 
 
 @every_source
-async def test_a_snippet_is_one_line_of_plain_text_around_the_match(ada: Reader, source: str) -> None:
-    await ada.item(source, "Voyage", "before " * 200 + "\n\n\tgalleon \n under\tsail " + "after " * 200)
+async def test_a_snippet_is_one_line_of_plain_text_around_the_match(ada: LibraryUser, source: str) -> None:
+    await ada.add_item(source, "Voyage", "before " * 200 + "\n\n\tgalleon \n under\tsail " + "after " * 200)
 
-    (hit,) = await ada.found(f"{source}_search", "galleon", snippet_length=60)
+    (hit,) = await ada.search(f"{source}_search", "galleon", snippet_length=60)
 
     assert "galleon under sail" in hit["snippet"]
 
 
 @every_source
 @pytest.mark.parametrize("limit", [1, 3, 7])
-async def test_paging_visits_every_hit_exactly_once(ada: Reader, ben: Reader, source: str, limit: int) -> None:
-    mine = [await ada.item(source, f"Voyage {n}", "galleon " * (n % 4 + 1) + f"and topic{n}") for n in range(23)]
-    await ben.item(source, "Voyage", "galleon")
+async def test_paging_visits_every_hit_exactly_once(
+    ada: LibraryUser, ben: LibraryUser, source: str, limit: int
+) -> None:
+    mine = [await ada.add_item(source, f"Voyage {n}", "galleon " * (n % 4 + 1) + f"and topic{n}") for n in range(23)]
+    await ben.add_item(source, "Voyage", "galleon")
     seen: list[Any] = []
     offset: int | None = 0
 
@@ -142,24 +144,24 @@ async def test_paging_visits_every_hit_exactly_once(ada: Reader, ben: Reader, so
 
 
 @every_source
-async def test_a_hit_has_the_same_score_on_every_page(ada: Reader, source: str) -> None:
+async def test_a_hit_has_the_same_score_on_every_page(ada: LibraryUser, source: str) -> None:
     for n in range(12):
-        await ada.item(source, f"Voyage {n}", "galleon " * (n % 4 + 1) + f"and topic{n}")
+        await ada.add_item(source, f"Voyage {n}", "galleon " * (n % 4 + 1) + f"and topic{n}")
 
-    together = await ada.found(f"{source}_search", "galleon topic3", limit=12)
+    together = await ada.search(f"{source}_search", "galleon topic3", limit=12)
     singly = [
         hit
         for offset in range(12)
-        for hit in await ada.found(f"{source}_search", "galleon topic3", limit=1, offset=offset)
+        for hit in await ada.search(f"{source}_search", "galleon topic3", limit=1, offset=offset)
     ]
 
     assert [(hit["id"], hit["score"]) for hit in singly] == [(hit["id"], hit["score"]) for hit in together]
 
 
 @every_source
-async def test_total_estimated_is_the_number_of_hits_or_null(ada: Reader, source: str) -> None:
+async def test_total_estimated_is_the_number_of_hits_or_null(ada: LibraryUser, source: str) -> None:
     for n in range(7):
-        await ada.item(source, f"Voyage {n}", "galleon")
+        await ada.add_item(source, f"Voyage {n}", "galleon")
 
     answer = await ada.call(f"{source}_search", query="galleon", limit=2)
 
@@ -167,8 +169,8 @@ async def test_total_estimated_is_the_number_of_hits_or_null(ada: Reader, source
 
 
 @every_source
-async def test_a_query_without_a_word_finds_nothing_and_says_so(ada: Reader, source: str) -> None:
-    await ada.item(source, "Voyage", "A galleon.")
+async def test_a_query_without_a_word_finds_nothing_and_says_so(ada: LibraryUser, source: str) -> None:
+    await ada.add_item(source, "Voyage", "A galleon.")
 
     answer = await ada.call(f"{source}_search", query="  ?!  ")
 
@@ -177,61 +179,63 @@ async def test_a_query_without_a_word_finds_nothing_and_says_so(ada: Reader, sou
 
 
 @every_source
-async def test_a_query_for_another_source_finds_nothing_and_says_why(ada: Reader, source: str) -> None:
-    await ada.item(source, "Voyage", "A galleon.")
+async def test_a_query_for_another_source_finds_nothing_and_says_why(ada: LibraryUser, source: str) -> None:
+    await ada.add_item(source, "Voyage", "A galleon.")
     other = "notes" if source != "notes" else "media"
 
     answer = await ada.call(f"{source}_search", query=f"galleon source:{other}")
 
     assert answer["results"] == []
     assert f"source:{other}" in answer["read_as"]
-    assert await ada.found(f"{source}_search", f"galleon source:{source}")
+    assert await ada.search(f"{source}_search", f"galleon source:{source}")
 
 
 @every_source
-async def test_a_tag_in_the_query_limits_the_hits(ada: Reader, source: str) -> None:
-    tagged = await ada.item(source, "Voyage", "A galleon.", tags=["harbour"])
-    await ada.item(source, "Voyage", "A galleon.")
+async def test_a_tag_in_the_query_limits_the_hits(ada: LibraryUser, source: str) -> None:
+    tagged = await ada.add_item(source, "Voyage", "A galleon.", tags=["harbour"])
+    await ada.add_item(source, "Voyage", "A galleon.")
 
-    assert [hit["id"] for hit in await ada.found(f"{source}_search", "galleon tag:harbour")] == [tagged]
-
-
-@every_source
-async def test_a_tag_alone_lists_what_has_it(ada: Reader, source: str) -> None:
-    tagged = await ada.item(source, "Voyage", "A galleon.", tags=["harbour"])
-    await ada.item(source, "Voyage", "A galleon.")
-
-    assert [hit["id"] for hit in await ada.found(f"{source}_search", "tag:harbour")] == [tagged]
+    assert [hit["id"] for hit in await ada.search(f"{source}_search", "galleon tag:harbour")] == [tagged]
 
 
 @every_source
-async def test_the_request_config_sets_the_snippet_length_and_an_argument_beats_it(ada: Reader, source: str) -> None:
-    await ada.item(source, "Voyage", f"{LONG} galleon {LONG}")
-    terse = ada.preferring(snippet_length=50)
+async def test_a_tag_alone_lists_what_has_it(ada: LibraryUser, source: str) -> None:
+    tagged = await ada.add_item(source, "Voyage", "A galleon.", tags=["harbour"])
+    await ada.add_item(source, "Voyage", "A galleon.")
 
-    (short,) = await terse.found(f"{source}_search", "galleon")
-    (longer,) = await terse.found(f"{source}_search", "galleon", snippet_length=120)
+    assert [hit["id"] for hit in await ada.search(f"{source}_search", "tag:harbour")] == [tagged]
+
+
+@every_source
+async def test_the_request_config_sets_the_snippet_length_and_an_argument_beats_it(
+    ada: LibraryUser, source: str
+) -> None:
+    await ada.add_item(source, "Voyage", f"{LONG} galleon {LONG}")
+    terse = ada.with_config(snippet_length=50)
+
+    (short,) = await terse.search(f"{source}_search", "galleon")
+    (longer,) = await terse.search(f"{source}_search", "galleon", snippet_length=120)
 
     assert len(short["snippet"]) <= 50 < len(longer["snippet"]) <= 120
 
 
 @every_source
-async def test_an_unknown_argument_is_refused_with_the_known_ones(ada: Reader, source: str) -> None:
-    sentence = await ada.refusal(f"{source}_search", query="galleon", user_id="ben")
+async def test_an_unknown_argument_is_refused_with_the_known_ones(ada: LibraryUser, source: str) -> None:
+    sentence = await ada.call_error(f"{source}_search", query="galleon", user_id="ben")
 
     assert "'user_id' is unknown" in sentence
     assert "query" in sentence
 
 
 async def test_min_max_scores_run_from_1_to_0_over_the_hits(tmp_path: Any) -> None:
-    async with open_room(tmp_path, search_scoring="minmax") as room:
+    async with open_source_fixture(tmp_path, search_scoring="minmax") as fixture:
         for n in range(5):
-            await room.ada.note(f"Voyage {n}", "galleon " * (n + 1) + "sail " * 20)
-            await room.ada.note(f"Other {n}", "Something else.")
-            await room.ada.note(f"Fleet {n}", "mast " * 20)
+            await fixture.ada.add_note(f"Voyage {n}", "galleon " * (n + 1) + "sail " * 20)
+            await fixture.ada.add_note(f"Other {n}", "Something else.")
+            await fixture.ada.add_note(f"Fleet {n}", "mast " * 20)
 
-        one_word = [hit["score"] for hit in await room.ada.found("notes_search", "galleon")]
-        two_words = [hit["score"] for hit in await room.ada.found("notes_search", "galleon mast")]
+        one_word = [hit["score"] for hit in await fixture.ada.search("notes_search", "galleon")]
+        two_words = [hit["score"] for hit in await fixture.ada.search("notes_search", "galleon mast")]
 
     for scores in (one_word, two_words):
         assert scores[0] == pytest.approx(1.0, abs=1e-3)
@@ -241,10 +245,10 @@ async def test_min_max_scores_run_from_1_to_0_over_the_hits(tmp_path: Any) -> No
 
 
 async def test_a_lone_hit_has_the_min_max_score_1(tmp_path: Any) -> None:
-    async with open_room(tmp_path, search_scoring="minmax") as room:
-        await room.ada.note("Voyage", "galleon")
+    async with open_source_fixture(tmp_path, search_scoring="minmax") as fixture:
+        await fixture.ada.add_note("Voyage", "galleon")
 
-        (hit,) = await room.ada.found("notes_search", "galleon")
+        (hit,) = await fixture.ada.search("notes_search", "galleon")
 
     assert hit["score"] == 1.0
 
@@ -253,8 +257,8 @@ async def test_a_lone_hit_has_the_min_max_score_1(tmp_path: Any) -> None:
 
 
 @every_source
-async def test_a_get_answers_meta_content_and_attachments(ada: Reader, source: str) -> None:
-    identity = await ada.item(source, "Voyage", "A galleon under full sail.")
+async def test_a_get_answers_meta_content_and_attachments(ada: LibraryUser, source: str) -> None:
+    identity = await ada.add_item(source, "Voyage", "A galleon under full sail.")
 
     answer = await ada.read(source, identity)
 
@@ -266,8 +270,8 @@ async def test_a_get_answers_meta_content_and_attachments(ada: Reader, source: s
 
 @every_source
 @pytest.mark.parametrize("mode", ["snippet", "chunk", "chunk_with_siblings", "full", "auto"])
-async def test_every_mode_works_and_says_which_it_was(ada: Reader, source: str, mode: str) -> None:
-    identity = await ada.item(source, "Voyage", LONG)
+async def test_every_mode_works_and_says_which_it_was(ada: LibraryUser, source: str, mode: str) -> None:
+    identity = await ada.add_item(source, "Voyage", LONG)
 
     answer = await ada.read(source, identity, query="topic77", retrieval={"mode": mode})
 
@@ -279,8 +283,8 @@ async def test_every_mode_works_and_says_which_it_was(ada: Reader, source: str, 
 
 
 @every_source
-async def test_auto_with_a_budget_takes_siblings(ada: Reader, source: str) -> None:
-    identity = await ada.item(source, "Voyage", LONG)
+async def test_auto_with_a_budget_takes_siblings(ada: LibraryUser, source: str) -> None:
+    identity = await ada.add_item(source, "Voyage", LONG)
 
     answer = await ada.read(source, identity, retrieval={"mode": "auto", "max_tokens": 500})
 
@@ -290,8 +294,8 @@ async def test_auto_with_a_budget_takes_siblings(ada: Reader, source: str) -> No
 @every_source
 @pytest.mark.parametrize("mode", ["snippet", "chunk", "chunk_with_siblings", "full", "auto"])
 @pytest.mark.parametrize("budget", [60, 150, 200, 500, 2000])
-async def test_no_answer_is_larger_than_its_budget(ada: Reader, source: str, mode: str, budget: int) -> None:
-    identity = await ada.item(source, "Voyage", LONG)
+async def test_no_answer_is_larger_than_its_budget(ada: LibraryUser, source: str, mode: str, budget: int) -> None:
+    identity = await ada.add_item(source, "Voyage", LONG)
 
     answer = await ada.read(source, identity, query="topic60", retrieval={"mode": mode, "max_tokens": budget})
 
@@ -303,10 +307,10 @@ async def test_no_answer_is_larger_than_its_budget(ada: Reader, source: str, mod
 
 @every_source
 @pytest.mark.parametrize("mode", ["snippet", "chunk", "chunk_with_siblings", "full"])
-async def test_a_budget_holds_in_tokens_of_every_script(ada: Reader, source: str, mode: str) -> None:
+async def test_a_budget_holds_in_tokens_of_every_script(ada: LibraryUser, source: str, mode: str) -> None:
     options = {"mode": mode, "max_tokens": 700, "snippet_length": 1000}
     for script, text in SCRIPTS.items():
-        identity = await ada.item(source, text[:80], text * 40)
+        identity = await ada.add_item(source, text[:80], text * 40)
 
         answer = await ada.read(source, identity, retrieval=options)
 
@@ -315,11 +319,11 @@ async def test_a_budget_holds_in_tokens_of_every_script(ada: Reader, source: str
 
 
 @every_source
-async def test_what_an_item_costs_is_what_reading_all_of_it_takes(ada: Reader, source: str) -> None:
+async def test_what_an_item_costs_is_what_reading_all_of_it_takes(ada: LibraryUser, source: str) -> None:
     text = SCRIPTS["Greek"] * 20 + " galleon"
-    identity = await ada.item(source, "Voyage", text)
+    identity = await ada.add_item(source, "Voyage", text)
 
-    (hit,) = await ada.found(f"{source}_search", "galleon")
+    (hit,) = await ada.search(f"{source}_search", "galleon")
     whole = await ada.read(source, identity, retrieval={"mode": "full"})
 
     assert 1 <= hit["cost_tokens"] / count_tokens(text) < 2
@@ -327,8 +331,8 @@ async def test_what_an_item_costs_is_what_reading_all_of_it_takes(ada: Reader, s
 
 
 @every_source
-async def test_an_oversized_first_chunk_is_cut_told_and_can_be_read_on(ada: Reader, source: str) -> None:
-    identity = await ada.item(source, "Voyage", LONG)
+async def test_an_oversized_first_chunk_is_cut_told_and_can_be_read_on(ada: LibraryUser, source: str) -> None:
+    identity = await ada.add_item(source, "Voyage", LONG)
 
     answer = await ada.read(source, identity, retrieval={"mode": "chunk", "max_tokens": 240, "chunk_size_tokens": 2000})
 
@@ -339,9 +343,11 @@ async def test_an_oversized_first_chunk_is_cut_told_and_can_be_read_on(ada: Read
 
 
 @every_source
-async def test_full_is_paged_by_cursor_and_says_everything_once(ada: Reader, ben: Reader, source: str) -> None:
-    identity = await ada.item(source, "Voyage", LONG)
-    await ben.item(source, "Voyage", "Ben's own.")
+async def test_full_is_paged_by_cursor_and_says_everything_once(
+    ada: LibraryUser, ben: LibraryUser, source: str
+) -> None:
+    identity = await ada.add_item(source, "Voyage", LONG)
+    await ben.add_item(source, "Voyage", "Ben's own.")
     answer = await ada.read(source, identity, retrieval={"mode": "full", "max_tokens": 400})
     text = answer["content"]
 
@@ -355,8 +361,8 @@ async def test_full_is_paged_by_cursor_and_says_everything_once(ada: Reader, ben
 
 
 @every_source
-async def test_siblings_do_not_repeat_what_chunks_share(ada: Reader, source: str) -> None:
-    identity = await ada.item(source, "Voyage", LONG)
+async def test_siblings_do_not_repeat_what_chunks_share(ada: LibraryUser, source: str) -> None:
+    identity = await ada.add_item(source, "Voyage", LONG)
     options = {
         "mode": "chunk_with_siblings",
         "max_tokens": 3000,
@@ -375,28 +381,28 @@ async def test_siblings_do_not_repeat_what_chunks_share(ada: Reader, source: str
 
 @every_source
 @pytest.mark.parametrize("cursor", ["", "x", "AAAA", "é", "gA", "Zm9v" * 50])
-async def test_a_cursor_that_is_not_ours_is_refused_in_a_sentence(ada: Reader, source: str, cursor: str) -> None:
-    identity = await ada.item(source, "Voyage", LONG)
+async def test_a_cursor_that_is_not_ours_is_refused_in_a_sentence(ada: LibraryUser, source: str, cursor: str) -> None:
+    identity = await ada.add_item(source, "Voyage", LONG)
 
-    sentence = await ada.refusal(f"{source}_get", **{ID_ARGUMENT[source]: identity}, cursor=cursor)
+    sentence = await ada.call_error(f"{source}_get", **{ID_ARGUMENT[source]: identity}, cursor=cursor)
 
     assert sentence == "cursor: got one that is not ours, expected next_cursor of an earlier answer"
 
 
 @every_source
-async def test_a_loc_that_is_no_loc_is_refused_in_a_sentence(ada: Reader, source: str) -> None:
-    identity = await ada.item(source, "Voyage", LONG)
+async def test_a_loc_that_is_no_loc_is_refused_in_a_sentence(ada: LibraryUser, source: str) -> None:
+    identity = await ada.add_item(source, "Voyage", LONG)
 
-    sentence = await ada.refusal(f"{source}_get", **{ID_ARGUMENT[source]: identity}, loc={"chapter": 7})
+    sentence = await ada.call_error(f"{source}_get", **{ID_ARGUMENT[source]: identity}, loc={"chapter": 7})
 
     assert sentence.startswith("loc: ")
     assert "expected the loc of a search result" in sentence
 
 
 @every_source
-async def test_the_loc_of_a_hit_leads_to_the_passage_that_was_found(ada: Reader, source: str) -> None:
-    identity = await ada.item(source, "Voyage", LONG)
-    (hit,) = await ada.found(f"{source}_search", "topic93")
+async def test_the_loc_of_a_hit_leads_to_the_passage_that_was_found(ada: LibraryUser, source: str) -> None:
+    identity = await ada.add_item(source, "Voyage", LONG)
+    (hit,) = await ada.search(f"{source}_search", "topic93")
 
     answer = await ada.read(source, identity, loc=hit["loc"], retrieval={"mode": "chunk", "max_tokens": 700})
     short = await ada.read(source, identity, loc=hit["loc"], query="topic93", retrieval={"mode": "snippet"})
@@ -407,9 +413,9 @@ async def test_the_loc_of_a_hit_leads_to_the_passage_that_was_found(ada: Reader,
 
 
 @every_source
-async def test_the_request_config_sets_the_budget(ada: Reader, source: str) -> None:
-    identity = await ada.item(source, "Voyage", LONG)
-    frugal = ada.preferring(max_tokens=600, chars_per_token=2)
+async def test_the_request_config_sets_the_budget(ada: LibraryUser, source: str) -> None:
+    identity = await ada.add_item(source, "Voyage", LONG)
+    frugal = ada.with_config(max_tokens=600, chars_per_token=2)
 
     answer = await frugal.read(source, identity, retrieval={"mode": "full"})
 
@@ -418,8 +424,8 @@ async def test_the_request_config_sets_the_budget(ada: Reader, source: str) -> N
 
 @every_source
 @pytest.mark.parametrize("number", [10**30, -(10**30), 2**63, 0, -1])
-async def test_no_number_is_too_large_or_too_small_to_be_answered(ada: Reader, source: str, number: int) -> None:
-    identity = await ada.item(source, "Voyage", LONG)
+async def test_no_number_is_too_large_or_too_small_to_be_answered(ada: LibraryUser, source: str, number: int) -> None:
+    identity = await ada.add_item(source, "Voyage", LONG)
     options = dict.fromkeys(["snippet_length", "chunk_size_tokens", "chunk_overlap_tokens", "sibling_window"], number)
     found = {"limit": number, "offset": number, "snippet_length": number}
 

@@ -8,7 +8,7 @@ from bench.tokens_counting import count_tokens
 from sources.records import MediaChunk, Segment
 from sources.text.tokens import json_text
 from tests.sources.multilingual import SCRIPTS
-from tests.sources.reading_room import Reader
+from tests.sources.source_fixture import LibraryUser
 
 TEXT = " ".join(f"Sentence {n} tells of topic{n} at some length, so that chunks come about." for n in range(200))
 TALK = [
@@ -17,20 +17,20 @@ TALK = [
 ]
 
 
-async def test_media_are_limited_to_their_types(ada: Reader, ben: Reader) -> None:
-    film = await ada.media("Film", "A galleon.", media_type="video")
-    await ada.media("Paper", "A galleon.", media_type="pdf")
-    await ben.media("Film", "A galleon.", media_type="video")
+async def test_media_are_limited_to_their_types(ada: LibraryUser, ben: LibraryUser) -> None:
+    film = await ada.add_media("Film", "A galleon.", media_type="video")
+    await ada.add_media("Paper", "A galleon.", media_type="pdf")
+    await ben.add_media("Film", "A galleon.", media_type="video")
 
-    by_argument = await ada.found("media_search", "galleon", media_types=["VIDEO", "audio"])
-    by_query = await ada.found("media_search", "galleon type:video")
+    by_argument = await ada.search("media_search", "galleon", media_types=["VIDEO", "audio"])
+    by_query = await ada.search("media_search", "galleon type:video")
 
     assert [hit["id"] for hit in by_argument] == [hit["id"] for hit in by_query] == [film]
     assert by_argument[0]["media_type"] == "video"
 
 
-async def test_types_that_contradict_each_other_find_nothing_and_say_why(ada: Reader) -> None:
-    await ada.media("Film", "A galleon.", media_type="video")
+async def test_types_that_contradict_each_other_find_nothing_and_say_why(ada: LibraryUser) -> None:
+    await ada.add_media("Film", "A galleon.", media_type="video")
 
     answer = await ada.call("media_search", query="galleon type:pdf", media_types=["video"])
 
@@ -50,9 +50,11 @@ async def test_types_that_contradict_each_other_find_nothing_and_say_why(ada: Re
         ({"query": "galleon after:2026-03-01", "date_from": "2026-04-01"}, ["april"]),
     ],
 )
-async def test_dates_are_whole_days_and_both_included(ada: Reader, arguments: dict[str, str], found: list[str]) -> None:
+async def test_dates_are_whole_days_and_both_included(
+    ada: LibraryUser, arguments: dict[str, str], found: list[str]
+) -> None:
     for name, month in (("february", 2), ("march", 3), ("april", 4)):
-        await ada.media(name, "A galleon.", created_at=f"2026-0{month}-01T12:00:00.000Z")
+        await ada.add_media(name, "A galleon.", created_at=f"2026-0{month}-01T12:00:00.000Z")
 
     answer = await ada.call("media_search", **{"query": "galleon", **arguments})
 
@@ -60,27 +62,27 @@ async def test_dates_are_whole_days_and_both_included(ada: Reader, arguments: di
 
 
 @pytest.mark.parametrize("bad", ["yesterday", "2026-13-01", "01.02.2026", "", "2026-02-30T10:00"])
-async def test_a_bad_date_is_refused_with_the_format(ada: Reader, bad: str) -> None:
-    sentence = await ada.refusal("media_search", query="x", date_to=bad)
+async def test_a_bad_date_is_refused_with_the_format(ada: LibraryUser, bad: str) -> None:
+    sentence = await ada.call_error("media_search", query="x", date_to=bad)
 
     assert sentence.startswith(f"date_to: got {bad!r}, expected an ISO 8601 date such as 2026-11-15")
 
 
-async def test_recent_media_come_first_when_asked(ada: Reader) -> None:
+async def test_recent_media_come_first_when_asked(ada: LibraryUser) -> None:
     for year in (2024, 2026, 2025):
-        await ada.media(str(year), "galleon " * (2027 - year), created_at=f"{year}-01-01T00:00:00.000Z")
+        await ada.add_media(str(year), "galleon " * (2027 - year), created_at=f"{year}-01-01T00:00:00.000Z")
 
-    by_argument = await ada.found("media_search", "galleon", order_by="recent")
-    by_config = await ada.preferring(order_by="recent").found("media_search", "galleon")
+    by_argument = await ada.search("media_search", "galleon", order_by="recent")
+    by_config = await ada.with_config(order_by="recent").search("media_search", "galleon")
 
     assert [hit["title"] for hit in by_argument] == ["2026", "2025", "2024"]
     assert by_config == by_argument
 
 
-async def test_a_hit_is_the_best_chunk_of_its_item_and_names_it(ada: Reader) -> None:
-    media = await ada.media("Talk", TEXT)
+async def test_a_hit_is_the_best_chunk_of_its_item_and_names_it(ada: LibraryUser) -> None:
+    media = await ada.add_media("Talk", TEXT)
 
-    (hit,) = await ada.found("media_search", "topic150 chunks")
+    (hit,) = await ada.search("media_search", "topic150 chunks")
 
     assert list(hit["loc"])[:3] == ["media_id", "chunk_index", "chunk_uuid"]
     assert hit["loc"]["media_id"] == media
@@ -89,18 +91,18 @@ async def test_a_hit_is_the_best_chunk_of_its_item_and_names_it(ada: Reader) -> 
     assert "topic150 " in answer["content"]
 
 
-async def test_a_spoken_hit_tells_the_second(ada: Reader) -> None:
-    await ada.media("Talk", segments=TALK)
+async def test_a_spoken_hit_tells_the_second(ada: LibraryUser) -> None:
+    await ada.add_media("Talk", segments=TALK)
 
-    (hit,) = await ada.found("media_search", "topic100")
+    (hit,) = await ada.search("media_search", "topic100")
 
     assert 0 <= 500 - hit["loc"]["seconds"] < 30
     assert hit["loc"]["start_ms"] == hit["loc"]["seconds"] * 1000
 
 
 @pytest.mark.parametrize("form", ["number", "text", "uuid"])
-async def test_media_are_read_by_number_text_or_uuid(ada: Reader, form: str) -> None:
-    media = await ada.media("Talk", TEXT)
+async def test_media_are_read_by_number_text_or_uuid(ada: LibraryUser, form: str) -> None:
+    media = await ada.add_media("Talk", TEXT)
     async with ada.libraries.library(ada.context) as library:
         names: dict[str, Any] = {"number": media, "text": str(media), "uuid": (await library.media.get(media)).uuid}
 
@@ -108,8 +110,8 @@ async def test_media_are_read_by_number_text_or_uuid(ada: Reader, form: str) -> 
 
 
 @pytest.mark.parametrize("by", ["chunk_index", "chunk_uuid", "approx_offset"])
-async def test_a_chunk_is_chosen_by_what_the_loc_names(ada: Reader, by: str) -> None:
-    media = await ada.media("Talk", TEXT)
+async def test_a_chunk_is_chosen_by_what_the_loc_names(ada: LibraryUser, by: str) -> None:
+    media = await ada.add_media("Talk", TEXT)
     async with ada.libraries.library(ada.context) as library:
         chunk = (await library.media.chunks(media, 3, 1))[0]
     loc = {"chunk_index": 3, "chunk_uuid": chunk.uuid, "approx_offset": (chunk.start + chunk.end) // 2}
@@ -122,8 +124,8 @@ async def test_a_chunk_is_chosen_by_what_the_loc_names(ada: Reader, by: str) -> 
 
 
 @pytest.mark.parametrize("loc", [{"seconds": 601.5}, {"start_ms": 601_500}])
-async def test_a_moment_is_a_loc(ada: Reader, loc: dict[str, float]) -> None:
-    media = await ada.media("Talk", segments=TALK)
+async def test_a_moment_is_a_loc(ada: LibraryUser, loc: dict[str, float]) -> None:
+    media = await ada.add_media("Talk", segments=TALK)
 
     answer = await ada.read("media", media, loc=loc, retrieval={"mode": "chunk"})
 
@@ -132,23 +134,23 @@ async def test_a_moment_is_a_loc(ada: Reader, loc: dict[str, float]) -> None:
     assert "Line 120 " in answer["content"]
 
 
-async def test_a_moment_in_an_item_without_transcript_is_refused(ada: Reader) -> None:
-    media = await ada.media("Paper", TEXT)
+async def test_a_moment_in_an_item_without_transcript_is_refused(ada: LibraryUser) -> None:
+    media = await ada.add_media("Paper", TEXT)
 
-    assert "no transcript" in await ada.refusal("media_get", media_id=media, loc={"seconds": 5})
+    assert "no transcript" in await ada.call_error("media_get", media_id=media, loc={"seconds": 5})
 
 
 @pytest.mark.parametrize("index", [-1, 99_999])
-async def test_a_chunk_that_is_not_there_is_refused_with_the_range(ada: Reader, index: int) -> None:
-    media = await ada.media("Paper", "One chunk.")
+async def test_a_chunk_that_is_not_there_is_refused_with_the_range(ada: LibraryUser, index: int) -> None:
+    media = await ada.add_media("Paper", "One chunk.")
 
-    sentence = await ada.refusal("media_get", media_id=media, loc={"chunk_index": index})
+    sentence = await ada.call_error("media_get", media_id=media, loc={"chunk_index": index})
 
     assert sentence == f"loc.chunk_index: got {index}, expected 0 to 0"
 
 
-async def test_siblings_are_the_neighbouring_stored_chunks(ada: Reader) -> None:
-    media = await ada.media("Talk", TEXT)
+async def test_siblings_are_the_neighbouring_stored_chunks(ada: LibraryUser) -> None:
+    media = await ada.add_media("Talk", TEXT)
     options = {"mode": "chunk_with_siblings", "sibling_window": 1, "max_tokens": 5000}
 
     answer = await ada.read("media", media, loc={"chunk_index": 3}, retrieval=options)
@@ -157,8 +159,8 @@ async def test_siblings_are_the_neighbouring_stored_chunks(ada: Reader) -> None:
     assert answer["content"] in TEXT
 
 
-async def test_siblings_stop_at_the_budget(ada: Reader) -> None:
-    media = await ada.media("Talk", TEXT)
+async def test_siblings_stop_at_the_budget(ada: LibraryUser) -> None:
+    media = await ada.add_media("Talk", TEXT)
     options = {"mode": "chunk_with_siblings", "sibling_window": 50}
 
     sizes = [
@@ -174,8 +176,8 @@ async def test_siblings_stop_at_the_budget(ada: Reader) -> None:
     assert sizes[0] < sizes[-1]
 
 
-async def test_fresh_chunks_are_cut_where_stored_ones_are_not_wanted(ada: Reader) -> None:
-    media = await ada.media("Talk", TEXT)
+async def test_fresh_chunks_are_cut_where_stored_ones_are_not_wanted(ada: LibraryUser) -> None:
+    media = await ada.add_media("Talk", TEXT)
     options = {"mode": "chunk", "prefer_prechunked": False, "chunk_size_tokens": 32, "chunk_overlap_tokens": 0}
 
     answer = await ada.read("media", media, query="topic77", retrieval=options)
@@ -185,9 +187,9 @@ async def test_fresh_chunks_are_cut_where_stored_ones_are_not_wanted(ada: Reader
     assert answer["content"] in TEXT
 
 
-async def test_imported_chunks_that_are_no_pieces_of_the_text_are_read_all_the_same(ada: Reader) -> None:
+async def test_imported_chunks_that_are_no_pieces_of_the_text_are_read_all_the_same(ada: LibraryUser) -> None:
     chunks = [MediaChunk(index=n, uuid="", text=f"Summary {n} of topic{n}.", start=0, end=0) for n in range(4)]
-    media = await ada.media("Digest", TEXT, chunks=chunks)
+    media = await ada.add_media("Digest", TEXT, chunks=chunks)
     options = {"mode": "chunk_with_siblings", "max_tokens": 1000, "sibling_window": 1}
 
     answer = await ada.read("media", media, loc={"chunk_index": 1}, retrieval=options)
@@ -196,8 +198,8 @@ async def test_imported_chunks_that_are_no_pieces_of_the_text_are_read_all_the_s
     assert answer["next_cursor"] is None
 
 
-async def test_the_full_text_read_page_by_page_is_the_text(ada: Reader) -> None:
-    media = await ada.media("Talk", TEXT)
+async def test_the_full_text_read_page_by_page_is_the_text(ada: LibraryUser) -> None:
+    media = await ada.add_media("Talk", TEXT)
     answer = await ada.read("media", media, retrieval={"mode": "full", "max_tokens": 700})
     text = answer["content"]
 
@@ -221,15 +223,15 @@ async def test_the_full_text_read_page_by_page_is_the_text(ada: Reader) -> None:
     ],
 )
 async def test_a_transcript_comes_in_the_form_that_is_asked_for(
-    ada: Reader, arguments: dict[str, Any], beginning: str
+    ada: LibraryUser, arguments: dict[str, Any], beginning: str
 ) -> None:
-    media = await ada.media("Talk", segments=TALK)
+    media = await ada.add_media("Talk", segments=TALK)
 
     assert (await ada.call("media_transcript", media_id=media, **arguments))["content"].startswith(beginning)
 
 
-async def test_a_transcript_as_json_is_an_object(ada: Reader) -> None:
-    media = await ada.media("Talk", segments=TALK[:1])
+async def test_a_transcript_as_json_is_an_object(ada: LibraryUser) -> None:
+    media = await ada.add_media("Talk", segments=TALK[:1])
 
     answer = await ada.call("media_transcript", media_id=media, format="json")
 
@@ -239,16 +241,16 @@ async def test_a_transcript_as_json_is_an_object(ada: Reader) -> None:
     }
 
 
-async def test_a_window_of_a_transcript_holds_what_is_spoken_in_it(ada: Reader) -> None:
-    media = await ada.media("Talk", segments=TALK)
+async def test_a_window_of_a_transcript_holds_what_is_spoken_in_it(ada: LibraryUser) -> None:
+    media = await ada.add_media("Talk", segments=TALK)
 
     answer = await ada.call("media_transcript", media_id=media, from_seconds=12, to_seconds=20)
 
     assert [line.split()[2] for line in answer["content"].splitlines()] == ["2", "3", "4"]
 
 
-async def test_a_long_transcript_is_read_page_by_page(ada: Reader) -> None:
-    media = await ada.media("Talk", segments=TALK)
+async def test_a_long_transcript_is_read_page_by_page(ada: LibraryUser) -> None:
+    media = await ada.add_media("Talk", segments=TALK)
     pages, cursor = list[str](), None
 
     while True:
@@ -263,10 +265,10 @@ async def test_a_long_transcript_is_read_page_by_page(ada: Reader) -> None:
 
 
 @pytest.mark.parametrize("form", ["text", "srt", "vtt", "json"])
-async def test_a_page_of_a_transcript_has_no_more_tokens_than_its_budget(ada: Reader, form: str) -> None:
+async def test_a_page_of_a_transcript_has_no_more_tokens_than_its_budget(ada: LibraryUser, form: str) -> None:
     for script, text in SCRIPTS.items():
         spoken = [Segment(start_ms=n * 5_000, end_ms=n * 5_000 + 4_999, text=text, speaker="Ada") for n in range(60)]
-        media = await ada.media(script, segments=spoken)
+        media = await ada.add_media(script, segments=spoken)
 
         page = await ada.call("media_transcript", media_id=media, format=form, include_timestamps=True, max_tokens=600)
 
@@ -274,31 +276,31 @@ async def test_a_page_of_a_transcript_has_no_more_tokens_than_its_budget(ada: Re
         assert page["next_cursor"] is not None
 
 
-async def test_a_cursor_of_another_window_is_refused(ada: Reader) -> None:
-    media = await ada.media("Talk", segments=TALK)
+async def test_a_cursor_of_another_window_is_refused(ada: LibraryUser) -> None:
+    media = await ada.add_media("Talk", segments=TALK)
     page = await ada.call("media_transcript", media_id=media, max_tokens=100)
 
-    sentence = await ada.refusal("media_transcript", media_id=media, from_seconds=60, cursor=page["next_cursor"])
+    sentence = await ada.call_error("media_transcript", media_id=media, from_seconds=60, cursor=page["next_cursor"])
 
     assert "another item" in sentence
 
 
-async def test_media_without_a_transcript_say_so(ada: Reader) -> None:
-    media = await ada.media("Paper", TEXT)
+async def test_media_without_a_transcript_say_so(ada: LibraryUser) -> None:
+    media = await ada.add_media("Paper", TEXT)
 
-    assert await ada.refusal("media_transcript", media_id=media) == f"transcript of media '{media}' not found"
+    assert await ada.call_error("media_transcript", media_id=media) == f"transcript of media '{media}' not found"
 
 
-async def test_a_transcript_form_that_consists_of_times_cannot_do_without(ada: Reader) -> None:
-    media = await ada.media("Talk", segments=TALK)
+async def test_a_transcript_form_that_consists_of_times_cannot_do_without(ada: LibraryUser) -> None:
+    media = await ada.add_media("Talk", segments=TALK)
 
-    sentence = await ada.refusal("media_transcript", media_id=media, format="srt", include_timestamps=False)
+    sentence = await ada.call_error("media_transcript", media_id=media, format="srt", include_timestamps=False)
 
     assert sentence.startswith("include_timestamps: got false, expected true or none")
 
 
 @pytest.mark.parametrize("seconds", [-1, float("-inf")])
-async def test_a_time_before_the_beginning_is_refused(ada: Reader, seconds: float) -> None:
-    media = await ada.media("Talk", segments=TALK)
+async def test_a_time_before_the_beginning_is_refused(ada: LibraryUser, seconds: float) -> None:
+    media = await ada.add_media("Talk", segments=TALK)
 
-    assert "from_seconds: got" in await ada.refusal("media_transcript", media_id=media, from_seconds=seconds)
+    assert "from_seconds: got" in await ada.call_error("media_transcript", media_id=media, from_seconds=seconds)

@@ -10,7 +10,7 @@ from loguru import logger
 
 from config.settings import Settings
 from sources.registry import load_sources
-from tests.sources.reading_room import SOURCES, open_room
+from tests.sources.source_fixture import SOURCES, open_source_fixture
 
 WEATHER = '''
 """A source that a third party wrote."""
@@ -125,13 +125,16 @@ def test_our_five_sources_come_first_and_in_order() -> None:
 async def test_a_sixth_source_is_found_in_tools_resources_and_completion(shelf: Path, tmp_path: Path) -> None:
     install(shelf, "weather_for_florilegium", WEATHER, "weather_for_florilegium:Weather")
 
-    async with open_room(tmp_path / "data") as room:
-        tools = [tool["name"] for tool in (await room.ada.ask("tools/list"))["tools"]]
-        (hit,) = await room.ada.found("weather_search", "rain")
-        listed = [entry["uri"] for entry in (await room.ada.ask("resources/list"))["resources"]]
-        (report,) = (await room.ada.ask("resources/read", uri="weather://tuesday"))["contents"]
-        texts = [(await r.ask("resources/read", uri="weather://stations"))["contents"] for r in (room.ada, room.ben)]
-        completed = await room.ada.ask(
+    async with open_source_fixture(tmp_path / "data") as fixture:
+        tools = [tool["name"] for tool in (await fixture.ada.request("tools/list"))["tools"]]
+        (hit,) = await fixture.ada.search("weather_search", "rain")
+        listed = [entry["uri"] for entry in (await fixture.ada.request("resources/list"))["resources"]]
+        (report,) = (await fixture.ada.request("resources/read", uri="weather://tuesday"))["contents"]
+        texts = [
+            (await r.request("resources/read", uri="weather://stations"))["contents"]
+            for r in (fixture.ada, fixture.ben)
+        ]
+        completed = await fixture.ada.request(
             "completion/complete",
             ref={"type": "ref/resource", "uri": "weather://{id}"},
             argument={"name": "id", "value": "mon"},

@@ -18,7 +18,7 @@ from server.metrics import Metrics
 from tests.live import Live, make_settings
 from tests.server.in_process import ask
 from tests.server.wire import Answer
-from tests.sources.reading_room import Reader
+from tests.sources.source_fixture import LibraryUser
 
 JSON = {"Content-Type": "application/json"}
 
@@ -29,12 +29,12 @@ class Desk(Struct, frozen=True):
     up: Live
     app: ASGIApp
 
-    async def reader(self, name: str) -> Reader:
+    async def reader(self, name: str) -> LibraryUser:
         """That user with a library to fill, at the storage: what is filled is not what is tested."""
         user = await self.up.user(name)
         principal = Principal(user.id, name, ClientId("test"), frozenset(SCOPES), "local", "test")
         context = build_context(principal, self.up.runtime.data_root, "request")
-        return Reader(name, self.up.runtime.dispatcher, self.up.runtime.libraries, context)
+        return LibraryUser(name, self.up.runtime.dispatcher, self.up.runtime.libraries, context)
 
     async def get(self, path: str, who: str | None = "ada", **headers: str) -> Answer:
         return await self.ask("GET", path, who, headers)

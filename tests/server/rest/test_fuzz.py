@@ -18,7 +18,7 @@ from tests.server.near_valid import JSON
 from tests.server.rest.scene import JSON as JSON_BODY
 from tests.server.rest.scene import Desk, open_desk
 from tests.server.wire import Answer
-from tests.sources.reading_room import SOURCES
+from tests.sources.source_fixture import SOURCES
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -38,9 +38,11 @@ async def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fuzz
     unlimited = {"rate_user_per_minute": 0, "rate_tool_per_minute": 0, "rate_failures_per_minute": 0}
     async with open_desk(tmp_path_factory.mktemp("fuzz"), **unlimited) as desk:
         ada = await desk.reader("ada")
-        ids = {source: await ada.item(source, f"A {source}", f"a galleon under sail in {source}") for source in SOURCES}
+        ids = {
+            source: await ada.add_item(source, f"A {source}", f"a galleon under sail in {source}") for source in SOURCES
+        }
         timed = [Segment(start_ms=n * 1000, end_ms=n * 1000 + 900, text=f"galleon {n}") for n in range(50)]
-        ids["media"] = await ada.media("Timed", segments=timed)
+        ids["media"] = await ada.add_media("Timed", segments=timed)
         document = (await desk.get("/openapi.json", None)).json()
         session = (await desk.search({"query": "galleon"})).json()["session"]
         yield Fuzzed(desk, document, {"ids": ids, "session": session})

@@ -22,7 +22,7 @@ from server.rest.reference_page import reference_page
 from tests.server.in_process import ask
 from tests.server.rest.scene import JSON, Desk, open_desk
 from tests.server.wire import Answer
-from tests.sources.reading_room import Reader
+from tests.sources.source_fixture import LibraryUser
 
 ENTRANCES: tuple[tuple[str, str, dict[str, str], bytes], ...] = (
     ("POST", "/api/v1/search", JSON, b'{"query": "x"}'),
@@ -90,7 +90,7 @@ async def test_a_credential_that_is_sent_twice_is_refused(desk: Desk) -> None:
 async def test_alone_at_a_loopback_address_nobody_needs_a_credential(tmp_path: Path) -> None:
     async with open_desk(tmp_path, jwt_secret="") as desk:
         reader = await desk.reader(desk.up.runtime.settings.single_user_name)
-        note = await reader.note("Voyage", "a galleon under sail")
+        note = await reader.add_note("Voyage", "a galleon under sail")
 
         assert [hit["id"] for hit in (await desk.search({"query": "galleon"}, None)).json()["results"]] == [note]
         assert (await desk.get(f"/api/v1/items/notes/{note}", None)).status == 200
@@ -120,9 +120,9 @@ async def test_a_tool_and_its_operation_draw_on_one_rate(tmp_path: Path) -> None
     [("compact", True, True), ("research", False, True), ("memory", False, False), ("full", True, True)],
 )
 async def test_a_key_bound_to_a_profile_opens_what_the_tools_of_the_profile_tell(
-    desk: Desk, ada: Reader, profile: str, may_search: bool, may_read: bool
+    desk: Desk, ada: LibraryUser, profile: str, may_search: bool, may_read: bool
 ) -> None:
-    note = await ada.note("Voyage", "a galleon under sail")
+    note = await ada.add_note("Voyage", "a galleon under sail")
     user = await desk.up.user("ada")
     _, key = await desk.up.runtime.registry.create_key(user.id, "k", SCOPES, profile=profile)
     credential = {"Authorization": f"Bearer {key}"}
@@ -171,9 +171,9 @@ async def test_a_body_that_cannot_be_read_is_told_field_got_and_expected(desk: D
     ],
 )
 async def test_a_query_that_cannot_be_read_is_told_field_got_and_expected(
-    desk: Desk, ada: Reader, query: str, told: str
+    desk: Desk, ada: LibraryUser, query: str, told: str
 ) -> None:
-    answer = await desk.get(f"/api/v1/items/notes/{await ada.note('Voyage', 'a galleon')}?{query}")
+    answer = await desk.get(f"/api/v1/items/notes/{await ada.add_note('Voyage', 'a galleon')}?{query}")
 
     assert answer.status == 400
     assert told in sentence(answer)
@@ -238,8 +238,8 @@ async def test_answers_and_refusals_are_kept_by_no_cache_and_carry_the_id_of_the
         assert answer.header("x-request-id") == "mine"
 
 
-async def test_the_config_of_a_request_is_obeyed_and_a_bad_one_refused(desk: Desk, ada: Reader) -> None:
-    note = await ada.note("Voyage", "a galleon under sail " * 30)
+async def test_the_config_of_a_request_is_obeyed_and_a_bad_one_refused(desk: Desk, ada: LibraryUser) -> None:
+    note = await ada.add_note("Voyage", "a galleon under sail " * 30)
     config = base64.b64encode(b'{"snippet_length": 20}').decode()
 
     in_header = await desk.get(f"/api/v1/items/notes/{note}", mcp_config=config)

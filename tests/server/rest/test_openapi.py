@@ -13,7 +13,7 @@ from server.rest.routes import rest_operations
 from server.version import VERSION
 from tests.server.rest.markup import Markup
 from tests.server.rest.scene import JSON, Desk, open_desk
-from tests.sources.reading_room import SOURCES, Reader
+from tests.sources.source_fixture import SOURCES, LibraryUser
 
 # What OpenAPI 3.1 asks of a document, as far as ours goes: written after the specification's own schema (sections
 # 4.8.1 to 4.8.27). A schema object is a JSON Schema of the dialect 2020-12.
@@ -197,10 +197,10 @@ async def test_inputs_are_inline_flat_and_described_as_tool_servers_need_them(de
         assert [name for name, schema in inputs.items() if not schema.get("description")] == []
 
 
-async def test_a_client_that_takes_operations_for_tools_searches_and_reads(desk: Desk, ada: Reader) -> None:
+async def test_a_client_that_takes_operations_for_tools_searches_and_reads(desk: Desk, ada: LibraryUser) -> None:
     """It knows nothing but the document, as Open WebUI does: values by the place that is described, and all in the
     body where there is one."""
-    await ada.note("Voyage", "a galleon under sail")
+    await ada.add_note("Voyage", "a galleon under sail")
     described = operations_of(await document_of(desk))
 
     async def use(tool: str, **values: Any) -> Any:

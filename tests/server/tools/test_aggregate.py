@@ -17,51 +17,51 @@ from sources.drafts import NoteDraft
 from tests.live import Live, live, make_settings
 from tests.server.clients import Legacy, Modern, Socket, text_of
 from tests.server.protocol.stage import make_dispatcher
-from tests.sources.reading_room import SOURCES, Reader, open_room
+from tests.sources.source_fixture import SOURCES, LibraryUser, open_source_fixture
 from tests.sources.test_every_source import SEED_FIELDS
 
 LONG = "The galleon left the harbour before dawn, and the harbour master wrote it down in his ledger. "
 
 
 @pytest.fixture
-async def readers(tmp_path: Path) -> AsyncIterator[tuple[Reader, Reader]]:
+async def readers(tmp_path: Path) -> AsyncIterator[tuple[LibraryUser, LibraryUser]]:
     """Ada and Ben before the tools over all sources and nothing else."""
-    async with open_room(tmp_path) as room:
+    async with open_source_fixture(tmp_path) as fixture:
         catalog = Catalog()
-        add_aggregate(catalog, build_knowledge(room.settings, room.libraries), room.settings)
+        add_aggregate(catalog, build_knowledge(fixture.settings, fixture.libraries), fixture.settings)
         dispatcher = make_dispatcher(catalog)
-        ada, ben = (msgspec.structs.replace(reader, dispatcher=dispatcher) for reader in (room.ada, room.ben))
+        ada, ben = (msgspec.structs.replace(reader, dispatcher=dispatcher) for reader in (fixture.ada, fixture.ben))
         yield ada, ben
 
 
 @pytest.fixture
-def ada(readers: tuple[Reader, Reader]) -> Reader:
+def ada(readers: tuple[LibraryUser, LibraryUser]) -> LibraryUser:
     return readers[0]
 
 
 @pytest.fixture
-def ben(readers: tuple[Reader, Reader]) -> Reader:
+def ben(readers: tuple[LibraryUser, LibraryUser]) -> LibraryUser:
     return readers[1]
 
 
-async def one_of_each(reader: Reader, text: str = "A galleon.") -> dict[str, str | int]:
-    return {source: await reader.item(source, f"Voyage in {source}", f"{text} {source}") for source in SOURCES}
+async def one_of_each(reader: LibraryUser, text: str = "A galleon.") -> dict[str, str | int]:
+    return {source: await reader.add_item(source, f"Voyage in {source}", f"{text} {source}") for source in SOURCES}
 
 
-def connected(reader: Reader, session: str) -> Reader:
+def connected(reader: LibraryUser, session: str) -> LibraryUser:
     """The same user on a connection that is a session."""
     context = msgspec.structs.replace(reader.context, session=SessionId(session))
     return msgspec.structs.replace(reader, context=context)
 
 
-async def listed(reader: Reader) -> dict[str, Any]:
-    return {tool["name"]: tool for tool in (await reader.ask("tools/list"))["tools"]}
+async def listed(reader: LibraryUser) -> dict[str, Any]:
+    return {tool["name"]: tool for tool in (await reader.request("tools/list"))["tools"]}
 
 
 # -- search -----------------------------------------------------------------------------------------------------------
 
 
-async def test_one_search_finds_a_hit_in_every_source(ada: Reader) -> None:
+async def test_one_search_finds_a_hit_in_every_source(ada: LibraryUser) -> None:
     await one_of_each(ada)
 
     answer = await ada.call("knowledge_search", query="galleon")
@@ -71,76 +71,76 @@ async def test_one_search_finds_a_hit_in_every_source(ada: Reader) -> None:
     assert (answer["has_more"], answer["total_estimated"]) == (False, len(answer["results"]))
 
 
-async def test_a_hit_has_every_field_of_the_seed_and_its_cost(ada: Reader) -> None:
+async def test_a_hit_has_every_field_of_the_seed_and_its_cost(ada: LibraryUser) -> None:
     await one_of_each(ada)
 
-    for hit in await ada.found("knowledge_search", "galleon"):
+    for hit in await ada.search("knowledge_search", "galleon"):
         assert list(hit)[: len(SEED_FIELDS)] == SEED_FIELDS
         assert hit["cost_tokens"] > 0
 
 
-async def test_nobody_finds_what_is_anothers(ada: Reader, ben: Reader) -> None:
+async def test_nobody_finds_what_is_anothers(ada: LibraryUser, ben: LibraryUser) -> None:
     await one_of_each(ada)
 
-    assert await ben.found("knowledge_search", "galleon") == []
+    assert await ben.search("knowledge_search", "galleon") == []
 
 
-async def test_a_hit_has_the_score_that_its_source_gives_it(ada: Reader, tmp_path: Path) -> None:
+async def test_a_hit_has_the_score_that_its_source_gives_it(ada: LibraryUser, tmp_path: Path) -> None:
     """The words are weighed by the whole library in both, so the numbers are the same."""
     await one_of_each(ada)
-    await ada.note("Galleon", "A galleon, and the harbour.")
-    together = {hit["uri"]: hit["score"] for hit in await ada.found("knowledge_search", "galleon harbour")}
-    alone = {hit["uri"]: hit["score"] for hit in await ada.found("knowledge_search", "galleon harbour source:notes")}
+    await ada.add_note("Galleon", "A galleon, and the harbour.")
+    together = {hit["uri"]: hit["score"] for hit in await ada.search("knowledge_search", "galleon harbour")}
+    alone = {hit["uri"]: hit["score"] for hit in await ada.search("knowledge_search", "galleon harbour source:notes")}
 
     assert alone
     assert alone == {uri: score for uri, score in together.items() if uri.startswith("notes")}
 
 
-async def test_the_right_source_comes_first_though_others_have_hits(ada: Reader) -> None:
-    await ada.media("Weather report", f"{'Rain and wind again today. ' * 40} The harbour is closed.")
-    await ada.prompt("Summarize", "Summarize the report about the harbour in three words.")
-    right = await ada.note("Harbour ledger", "The harbour ledger of the galleon: what was paid, and by whom.")
+async def test_the_right_source_comes_first_though_others_have_hits(ada: LibraryUser) -> None:
+    await ada.add_media("Weather report", f"{'Rain and wind again today. ' * 40} The harbour is closed.")
+    await ada.add_prompt("Summarize", "Summarize the report about the harbour in three words.")
+    right = await ada.add_note("Harbour ledger", "The harbour ledger of the galleon: what was paid, and by whom.")
 
-    hits = await ada.found("knowledge_search", "harbour ledger galleon")
+    hits = await ada.search("knowledge_search", "harbour ledger galleon")
 
     assert hits[0]["uri"] == f"notes://{right}"
     assert hits[0]["score"] > 2 * hits[1]["score"]
 
 
-async def test_the_newest_come_first_over_all_sources_when_asked(ada: Reader) -> None:
+async def test_the_newest_come_first_over_all_sources_when_asked(ada: LibraryUser) -> None:
     for number, source in enumerate((*SOURCES, *reversed(SOURCES))):
-        await ada.item(source, "Voyage", f"A galleon, number {number}.")
+        await ada.add_item(source, "Voyage", f"A galleon, number {number}.")
 
-    dates = [hit["last_modified"] for hit in await ada.found("knowledge_search", "galleon", order_by="recent")]
+    dates = [hit["last_modified"] for hit in await ada.search("knowledge_search", "galleon", order_by="recent")]
 
     assert len(dates) >= 10
     assert dates == sorted(dates, reverse=True)
 
 
-async def test_one_chat_does_not_fill_the_page(ada: Reader) -> None:
-    await ada.chat("Ships", *(f"galleon number {number}" for number in range(30)))
-    note = await ada.note("Shopping", f"{'Bread and butter. ' * 60} A galleon.")
+async def test_one_chat_does_not_fill_the_page(ada: LibraryUser) -> None:
+    await ada.add_chat("Ships", *(f"galleon number {number}" for number in range(30)))
+    note = await ada.add_note("Shopping", f"{'Bread and butter. ' * 60} A galleon.")
 
-    hits = await ada.found("knowledge_search", "galleon", limit=10)
+    hits = await ada.search("knowledge_search", "galleon", limit=10)
 
     assert f"notes://{note}" in [hit["uri"] for hit in hits]
 
 
-async def test_the_same_text_saved_twice_is_one_hit_that_names_both(ada: Reader) -> None:
-    await ada.note("Voyage", LONG)
-    await ada.note("Voyage", LONG)
+async def test_the_same_text_saved_twice_is_one_hit_that_names_both(ada: LibraryUser) -> None:
+    await ada.add_note("Voyage", LONG)
+    await ada.add_note("Voyage", LONG)
 
-    (hit,) = await ada.found("knowledge_search", "galleon")
+    (hit,) = await ada.search("knowledge_search", "galleon")
 
     assert len({hit["uri"], *hit["also_in"]}) == 2
 
 
 @pytest.mark.parametrize("limit", [3, 7])
-async def test_pages_over_a_real_library_are_all_hits_each_once(ada: Reader, limit: int) -> None:
+async def test_pages_over_a_real_library_are_all_hits_each_once(ada: LibraryUser, limit: int) -> None:
     for number in range(12):
-        await ada.note(f"Note {number}", f"A galleon of {'oak ' * number}.")
-        await ada.media(f"Film {number}", f"{number} galleons and a galleon. {LONG * number}")
-    await ada.chat("Ships", *(f"galleon number {number}" for number in range(12)))
+        await ada.add_note(f"Note {number}", f"A galleon of {'oak ' * number}.")
+        await ada.add_media(f"Film {number}", f"{number} galleons and a galleon. {LONG * number}")
+    await ada.add_chat("Ships", *(f"galleon number {number}" for number in range(12)))
     told: list[str] = []
     offset: int | None = 0
 
@@ -152,11 +152,11 @@ async def test_pages_over_a_real_library_are_all_hits_each_once(ada: Reader, lim
     assert len(told) == len(set(told)) == 36
 
 
-async def test_a_default_answer_stays_under_8_kb(ada: Reader) -> None:
+async def test_a_default_answer_stays_under_8_kb(ada: LibraryUser) -> None:
     for number in range(40):
-        await ada.note(f"Ledger of voyage number {number}", f"{number}: {LONG * 5}", ["ships", "harbour"])
+        await ada.add_note(f"Ledger of voyage number {number}", f"{number}: {LONG * 5}", ["ships", "harbour"])
 
-    result = await ada.ask("tools/call", name="knowledge_search", arguments={"query": "galleon harbour"})
+    result = await ada.request("tools/call", name="knowledge_search", arguments={"query": "galleon harbour"})
     answer = result["structuredContent"]
 
     assert len(text_of(result).encode()) <= 8_192
@@ -166,26 +166,26 @@ async def test_a_default_answer_stays_under_8_kb(ada: Reader) -> None:
 
 
 async def test_who_names_a_limit_gets_as_many_hits_up_to_the_hard_cap(tmp_path: Path) -> None:
-    async with open_room(tmp_path, answer_max_bytes=20_000) as room:
+    async with open_source_fixture(tmp_path, answer_max_bytes=20_000) as fixture:
         catalog = Catalog()
-        add_aggregate(catalog, build_knowledge(room.settings, room.libraries), room.settings)
-        ada = msgspec.structs.replace(room.ada, dispatcher=make_dispatcher(catalog))
+        add_aggregate(catalog, build_knowledge(fixture.settings, fixture.libraries), fixture.settings)
+        ada = msgspec.structs.replace(fixture.ada, dispatcher=make_dispatcher(catalog))
         for number in range(60):
-            await ada.note(f"Voyage {number}", f"{number}: {LONG * 5}")
+            await ada.add_note(f"Voyage {number}", f"{number}: {LONG * 5}")
 
         twenty = await ada.call("knowledge_search", query="galleon", limit=20)
-        sixty = await ada.ask("tools/call", name="knowledge_search", arguments={"query": "galleon", "limit": 60})
+        sixty = await ada.request("tools/call", name="knowledge_search", arguments={"query": "galleon", "limit": 60})
 
         assert (len(twenty["results"]), twenty["cut"]) == (20, False)
         assert len(text_of(sixty).encode()) <= 20_000
         assert sixty["structuredContent"]["cut"]
 
 
-async def test_a_filter_is_for_its_source(ada: Reader) -> None:
+async def test_a_filter_is_for_its_source(ada: LibraryUser) -> None:
     await one_of_each(ada)
-    video = await ada.media("Film", "A galleon film.", media_type="video")
+    video = await ada.add_media("Film", "A galleon film.", media_type="video")
 
-    hits = await ada.found(
+    hits = await ada.search(
         "knowledge_search", "galleon", sources=["media", "notes"], filters={"media": {"media_types": ["video"]}}
     )
 
@@ -209,12 +209,12 @@ async def test_a_filter_is_for_its_source(ada: Reader) -> None:
     ],
 )
 async def test_a_mistake_is_answered_with_a_sentence_to_correct_it_by(
-    ada: Reader, arguments: dict[str, Any], sentence: str
+    ada: LibraryUser, arguments: dict[str, Any], sentence: str
 ) -> None:
-    assert sentence in await ada.refusal("knowledge_search", query="galleon", **arguments)
+    assert sentence in await ada.call_error("knowledge_search", query="galleon", **arguments)
 
 
-async def test_a_query_that_a_source_cannot_answer_says_so_for_that_source(ada: Reader) -> None:
+async def test_a_query_that_a_source_cannot_answer_says_so_for_that_source(ada: LibraryUser) -> None:
     await one_of_each(ada)
 
     answer = await ada.call("knowledge_search", query="galleon sender:Ana")
@@ -224,14 +224,14 @@ async def test_a_query_that_a_source_cannot_answer_says_so_for_that_source(ada: 
     assert "read_as" not in answer
 
 
-async def test_how_the_query_was_read_is_told_once(ada: Reader) -> None:
+async def test_how_the_query_was_read_is_told_once(ada: LibraryUser) -> None:
     answer = await ada.call("knowledge_search", query='"galleon')
 
     assert "quotation mark" in answer["read_as"]
     assert all("read_as" not in report for report in answer["sources"].values())
 
 
-async def test_an_explained_answer_says_what_made_the_order(ada: Reader) -> None:
+async def test_an_explained_answer_says_what_made_the_order(ada: LibraryUser) -> None:
     await one_of_each(ada)
 
     answer = await ada.call("knowledge_search", query="galleon wreck", explain=True)
@@ -248,9 +248,9 @@ async def test_an_explained_answer_says_what_made_the_order(ada: Reader) -> None
 
 @pytest.mark.parametrize("mode", ["snippet", "chunk", "chunk_with_siblings", "full", "auto"])
 @pytest.mark.parametrize("source", SOURCES)
-async def test_every_hit_can_be_read_by_its_uri_in_every_mode(ada: Reader, source: str, mode: str) -> None:
-    await ada.item(source, "Voyage", LONG * 20)
-    (hit,) = [hit for hit in await ada.found("knowledge_search", "galleon ledger") if hit["snippet"] != "Voyage"]
+async def test_every_hit_can_be_read_by_its_uri_in_every_mode(ada: LibraryUser, source: str, mode: str) -> None:
+    await ada.add_item(source, "Voyage", LONG * 20)
+    (hit,) = [hit for hit in await ada.search("knowledge_search", "galleon ledger") if hit["snippet"] != "Voyage"]
 
     read = await ada.call("knowledge_get", uri=hit["uri"], query="ledger", retrieval={"mode": mode, "max_tokens": 400})
 
@@ -260,17 +260,17 @@ async def test_every_hit_can_be_read_by_its_uri_in_every_mode(ada: Reader, sourc
 
 
 @pytest.mark.parametrize("source", SOURCES)
-async def test_source_and_id_are_as_good_as_a_uri(ada: Reader, source: str) -> None:
-    identity = await ada.item(source, "Voyage", "A galleon.")
-    (hit, *_) = await ada.found("knowledge_search", "galleon")
+async def test_source_and_id_are_as_good_as_a_uri(ada: LibraryUser, source: str) -> None:
+    identity = await ada.add_item(source, "Voyage", "A galleon.")
+    (hit, *_) = await ada.search("knowledge_search", "galleon")
 
     assert "A galleon" in (await ada.call("knowledge_get", source=source, id=identity))["content"]
     assert hit["id"] == identity
 
 
-async def test_the_uri_of_a_message_reads_that_message(ada: Reader) -> None:
-    await ada.chat("Ships", "A sloop.", "A galleon.", "A brig.")
-    hit = (await ada.found("knowledge_search", "galleon"))[0]
+async def test_the_uri_of_a_message_reads_that_message(ada: LibraryUser) -> None:
+    await ada.add_chat("Ships", "A sloop.", "A galleon.", "A brig.")
+    hit = (await ada.search("knowledge_search", "galleon"))[0]
 
     read = await ada.call("knowledge_get", uri=hit["uri"], retrieval={"mode": "chunk"})
 
@@ -278,14 +278,14 @@ async def test_the_uri_of_a_message_reads_that_message(ada: Reader) -> None:
 
 
 @pytest.mark.parametrize("source", SOURCES)
-async def test_anothers_item_and_an_absent_one_are_not_found(ada: Reader, ben: Reader, source: str) -> None:
-    await ada.item(source, "Other", "A sloop.")
-    identity = await ada.item(source, "Voyage", "A galleon.")
+async def test_anothers_item_and_an_absent_one_are_not_found(ada: LibraryUser, ben: LibraryUser, source: str) -> None:
+    await ada.add_item(source, "Other", "A sloop.")
+    identity = await ada.add_item(source, "Voyage", "A galleon.")
 
-    foreign = await ben.refusal("knowledge_get", uri=f"{source}://{identity}")
+    foreign = await ben.call_error("knowledge_get", uri=f"{source}://{identity}")
 
     assert "not found" in foreign
-    assert foreign == await ben.refusal("knowledge_get", source=source, id=identity)
+    assert foreign == await ben.call_error("knowledge_get", source=source, id=identity)
 
 
 @pytest.mark.parametrize(
@@ -301,14 +301,14 @@ async def test_anothers_item_and_an_absent_one_are_not_found(ada: Reader, ben: R
         ({"uri": "notes://1", "session": "unknown"}, "session not found"),
     ],
 )
-async def test_a_wrong_address_is_refused(ada: Reader, arguments: dict[str, Any], sentence: str) -> None:
-    assert sentence in await ada.refusal("knowledge_get", **arguments)
+async def test_a_wrong_address_is_refused(ada: LibraryUser, arguments: dict[str, Any], sentence: str) -> None:
+    assert sentence in await ada.call_error("knowledge_get", **arguments)
 
 
 # -- sessions ---------------------------------------------------------------------------------------------------------
 
 
-async def test_a_handle_carries_a_session_from_call_to_call(ada: Reader) -> None:
+async def test_a_handle_carries_a_session_from_call_to_call(ada: LibraryUser) -> None:
     await one_of_each(ada)
     first = await ada.call("knowledge_search", query="galleon", limit=3)
 
@@ -319,7 +319,7 @@ async def test_a_handle_carries_a_session_from_call_to_call(ada: Reader) -> None
     assert not {hit["uri"] for hit in first["results"]} & {hit["uri"] for hit in second["results"]}
 
 
-async def test_a_connection_is_a_session_without_being_named(ada: Reader) -> None:
+async def test_a_connection_is_a_session_without_being_named(ada: LibraryUser) -> None:
     await one_of_each(ada)
     on_socket = connected(ada, "socket")
     await on_socket.call("knowledge_search", query="galleon")
@@ -328,23 +328,23 @@ async def test_a_connection_is_a_session_without_being_named(ada: Reader) -> Non
     assert not (await connected(ada, "another").call("knowledge_search", query="galleon"))["exhausted"]
 
 
-async def test_an_item_that_was_changed_comes_again(ada: Reader) -> None:
-    note = await ada.note("Voyage", "A galleon.")
-    await ada.note("Harbour", "A galleon and a harbour.")
+async def test_an_item_that_was_changed_comes_again(ada: LibraryUser) -> None:
+    note = await ada.add_note("Voyage", "A galleon.")
+    await ada.add_note("Harbour", "A galleon and a harbour.")
     session = (await ada.call("knowledge_search", query="galleon"))["session"]
     async with ada.libraries.library(ada.context) as library:
         await library.notes.update(note, NoteDraft(content="A galleon, repaired."))
 
-    (hit,) = await ada.found("knowledge_search", "galleon", session=session)
+    (hit,) = await ada.search("knowledge_search", "galleon", session=session)
 
     assert hit["uri"] == f"notes://{note}"
 
 
-async def test_a_sessions_defaults_hold_for_search_and_get(ada: Reader) -> None:
-    note = await ada.note("Voyage", LONG * 20)
+async def test_a_sessions_defaults_hold_for_search_and_get(ada: LibraryUser) -> None:
+    note = await ada.add_note("Voyage", LONG * 20)
     state = await ada.call("session_configure", snippet_length=40, order_by="recent")
 
-    (hit,) = await ada.found("knowledge_search", "galleon", session=state["session"])
+    (hit,) = await ada.search("knowledge_search", "galleon", session=state["session"])
     read = await ada.call("knowledge_get", uri=f"notes://{note}", session=state["session"])
 
     assert state["defaults"] == {"snippet_length": 40, "order_by": "recent"}
@@ -352,8 +352,8 @@ async def test_a_sessions_defaults_hold_for_search_and_get(ada: Reader) -> None:
     assert len(read["content"]) <= 40
 
 
-async def test_defaults_are_added_to_and_a_reset_ends_them(ada: Reader) -> None:
-    await ada.note("Voyage", "A galleon.")
+async def test_defaults_are_added_to_and_a_reset_ends_them(ada: LibraryUser) -> None:
+    await ada.add_note("Voyage", "A galleon.")
     session = (await ada.call("session_configure", snippet_length=40))["session"]
     added = await ada.call("session_configure", session=session, dedupe="demote")
     await ada.call("knowledge_search", query="galleon", session=session)
@@ -365,7 +365,7 @@ async def test_defaults_are_added_to_and_a_reset_ends_them(ada: Reader) -> None:
     assert not (await ada.call("knowledge_search", query="galleon", session=session))["exhausted"]
 
 
-async def test_a_session_is_its_users_alone(ada: Reader, ben: Reader) -> None:
+async def test_a_session_is_its_users_alone(ada: LibraryUser, ben: LibraryUser) -> None:
     session = (await ada.call("session_configure", snippet_length=40))["session"]
 
     for tool, arguments in (
@@ -374,18 +374,18 @@ async def test_a_session_is_its_users_alone(ada: Reader, ben: Reader) -> None:
         ("session_configure", {"snippet_length": 9}),
         ("session_reset", {}),
     ):
-        assert await ben.refusal(tool, session=session, **arguments) == "session not found"
+        assert await ben.call_error(tool, session=session, **arguments) == "session not found"
 
 
-async def test_a_reset_without_a_session_says_what_is_missing(ada: Reader) -> None:
-    assert "session: got nothing, expected the session of an earlier answer" in await ada.refusal("session_reset")
+async def test_a_reset_without_a_session_says_what_is_missing(ada: LibraryUser) -> None:
+    assert "session: got nothing, expected the session of an earlier answer" in await ada.call_error("session_reset")
     assert (await connected(ada, "socket").call("session_reset"))["forgotten"] == 0
 
 
 # -- the list ---------------------------------------------------------------------------------------------------------
 
 
-async def test_the_tools_over_all_sources_are_listed_in_their_order(ada: Reader) -> None:
+async def test_the_tools_over_all_sources_are_listed_in_their_order(ada: LibraryUser) -> None:
     tools = await listed(ada)
 
     assert list(tools) == [
@@ -402,7 +402,7 @@ async def test_the_tools_over_all_sources_are_listed_in_their_order(ada: Reader)
     ]
 
 
-async def test_the_filters_of_every_source_are_named_in_the_schema(ada: Reader) -> None:
+async def test_the_filters_of_every_source_are_named_in_the_schema(ada: LibraryUser) -> None:
     filters = (await listed(ada))["knowledge_search"]["inputSchema"]["properties"]["filters"]
 
     assert filters["description"] == (
@@ -411,7 +411,7 @@ async def test_the_filters_of_every_source_are_named_in_the_schema(ada: Reader) 
     )
 
 
-async def test_answers_keep_to_the_listed_output_schema(ada: Reader) -> None:
+async def test_answers_keep_to_the_listed_output_schema(ada: LibraryUser) -> None:
     await one_of_each(ada)
     schemas = {name: tool.get("outputSchema") for name, tool in (await listed(ada)).items()}
 

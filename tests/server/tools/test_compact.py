@@ -13,7 +13,7 @@ from server.protocol.catalog import Catalog
 from server.tools.aggregate import add_aggregate
 from tests.server.clients import text_of
 from tests.server.protocol.stage import make_dispatcher
-from tests.sources.reading_room import SOURCES, Reader, open_room
+from tests.sources.source_fixture import SOURCES, LibraryUser, open_source_fixture
 
 PUBLIC_URL = "https://kb.example.com"
 FIELDS = ["id", "title", "text", "url", "metadata"]
@@ -21,32 +21,32 @@ LONG = "The galleon left the harbour before dawn, and the harbour master wrote i
 
 
 @pytest.fixture
-async def readers(tmp_path: Path) -> AsyncIterator[list[Reader]]:
+async def readers(tmp_path: Path) -> AsyncIterator[list[LibraryUser]]:
     """Ada and Ben before the tools over all sources of a server with an address."""
-    async with open_room(tmp_path, public_url=PUBLIC_URL) as room:
+    async with open_source_fixture(tmp_path, public_url=PUBLIC_URL) as fixture:
         catalog = Catalog()
-        add_aggregate(catalog, build_knowledge(room.settings, room.libraries), room.settings)
+        add_aggregate(catalog, build_knowledge(fixture.settings, fixture.libraries), fixture.settings)
         dispatcher = make_dispatcher(catalog)
-        yield [msgspec.structs.replace(reader, dispatcher=dispatcher) for reader in (room.ada, room.ben)]
+        yield [msgspec.structs.replace(reader, dispatcher=dispatcher) for reader in (fixture.ada, fixture.ben)]
 
 
 @pytest.fixture
-def ada(readers: list[Reader]) -> Reader:
+def ada(readers: list[LibraryUser]) -> LibraryUser:
     return readers[0]
 
 
 @pytest.fixture
-def ben(readers: list[Reader]) -> Reader:
+def ben(readers: list[LibraryUser]) -> LibraryUser:
     return readers[1]
 
 
-async def compact(reader: Reader, tool: str, **arguments: Any) -> Any:
+async def compact(reader: LibraryUser, tool: str, **arguments: Any) -> Any:
     return await reader.call(tool, **arguments, shape="compact")
 
 
 @pytest.mark.parametrize("source", SOURCES)
-async def test_a_hit_is_the_same_in_both_shapes(ada: Reader, ben: Reader, source: str) -> None:
-    await ada.item(source, "Voyage", "A galleon.")
+async def test_a_hit_is_the_same_in_both_shapes(ada: LibraryUser, ben: LibraryUser, source: str) -> None:
+    await ada.add_item(source, "Voyage", "A galleon.")
     canonical = (await ada.call("knowledge_search", query="galleon"))["results"][0]
 
     (hit, *_) = (await compact(ada, "knowledge_search", query="galleon"))["results"]
@@ -60,9 +60,9 @@ async def test_a_hit_is_the_same_in_both_shapes(ada: Reader, ben: Reader, source
     assert (await compact(ben, "knowledge_search", query="galleon"))["results"] == []
 
 
-async def test_what_is_told_of_a_page_is_told_in_both_shapes(ada: Reader) -> None:
+async def test_what_is_told_of_a_page_is_told_in_both_shapes(ada: LibraryUser) -> None:
     for number in range(5):
-        await ada.note(f"Voyage {number}", f"Galleon number {number}.")
+        await ada.add_note(f"Voyage {number}", f"Galleon number {number}.")
     first = await compact(ada, "knowledge_search", query="galleon", limit=2)
 
     second = await compact(ada, "knowledge_search", query="galleon", session=first["session"])
@@ -72,20 +72,20 @@ async def test_what_is_told_of_a_page_is_told_in_both_shapes(ada: Reader) -> Non
     assert set(second["sources"]) == set(SOURCES)
 
 
-async def test_a_compact_page_stays_under_8_kb_too(ada: Reader) -> None:
+async def test_a_compact_page_stays_under_8_kb_too(ada: LibraryUser) -> None:
     for number in range(40):
-        await ada.note(f"Ledger of voyage number {number}", f"{number}: {LONG * 5}", ["ships", "harbour"])
+        await ada.add_note(f"Ledger of voyage number {number}", f"{number}: {LONG * 5}", ["ships", "harbour"])
 
     arguments = {"query": "galleon harbour", "shape": "compact"}
-    result = await ada.ask("tools/call", name="knowledge_search", arguments=arguments)
+    result = await ada.request("tools/call", name="knowledge_search", arguments=arguments)
 
     assert len(result["structuredContent"]["results"]) >= 8
     assert len(text_of(result).encode()) <= 8_192
 
 
 @pytest.mark.parametrize("source", SOURCES)
-async def test_an_item_is_read_in_the_compact_shape(ada: Reader, ben: Reader, source: str) -> None:
-    identity = await ada.item(source, "Voyage", "A galleon.")
+async def test_an_item_is_read_in_the_compact_shape(ada: LibraryUser, ben: LibraryUser, source: str) -> None:
+    identity = await ada.add_item(source, "Voyage", "A galleon.")
     asked: dict[str, Any] = {"uri": f"{source}://{identity}", "retrieval": {"mode": "full"}}
     canonical = await ada.call("knowledge_get", **asked)
 
@@ -97,11 +97,11 @@ async def test_an_item_is_read_in_the_compact_shape(ada: Reader, ben: Reader, so
     assert {name: item["metadata"][name] for name in ("mode", "anchor", "tokens", "truncated")} == {
         name: canonical[name] for name in ("mode", "anchor", "tokens", "truncated")
     }
-    assert "not found" in await ben.refusal("knowledge_get", **asked, shape="compact")
+    assert "not found" in await ben.call_error("knowledge_get", **asked, shape="compact")
 
 
-async def test_a_cut_is_told_with_the_cursor_that_reads_on(ada: Reader) -> None:
-    note = await ada.note("Voyage", LONG * 40)
+async def test_a_cut_is_told_with_the_cursor_that_reads_on(ada: LibraryUser) -> None:
+    note = await ada.add_note("Voyage", LONG * 40)
     asked = {"uri": f"notes://{note}", "retrieval": {"mode": "full", "max_tokens": 400}}
 
     first = await compact(ada, "knowledge_get", **asked)
@@ -111,8 +111,8 @@ async def test_a_cut_is_told_with_the_cursor_that_reads_on(ada: Reader) -> None:
     assert (LONG * 40).startswith(first["text"] + second["text"])
 
 
-async def test_where_an_item_comes_from_is_beside_its_permalink(ada: Reader) -> None:
-    media = await ada.media("Film", "A galleon film.", url="https://video.example/7")
+async def test_where_an_item_comes_from_is_beside_its_permalink(ada: LibraryUser) -> None:
+    media = await ada.add_media("Film", "A galleon film.", url="https://video.example/7")
 
     (hit,) = (await compact(ada, "knowledge_search", query="galleon"))["results"]
 
@@ -120,17 +120,19 @@ async def test_where_an_item_comes_from_is_beside_its_permalink(ada: Reader) -> 
     assert hit["metadata"]["source_url"] == "https://video.example/7"
 
 
-async def test_an_item_without_title_is_called_by_its_first_words_and_one_without_text_by_its_uri(ada: Reader) -> None:
-    short, long, empty = await ada.note("", "A galleon."), await ada.note("", LONG), await ada.note("", "")
+async def test_an_item_without_title_is_called_by_its_first_words_and_one_without_text_by_its_uri(
+    ada: LibraryUser,
+) -> None:
+    short, long, empty = await ada.add_note("", "A galleon."), await ada.add_note("", LONG), await ada.add_note("", "")
 
     titles = [(await compact(ada, "knowledge_get", uri=f"notes://{one}"))["title"] for one in (short, long, empty)]
 
     assert titles == ["A galleon.", LONG[:79].rstrip() + "…", f"notes://{empty}"]
 
 
-async def test_both_shapes_keep_to_the_listed_output_schema(ada: Reader) -> None:
-    note = await ada.note("Voyage", "A galleon.")
-    listed = {tool["name"]: tool.get("outputSchema") for tool in (await ada.ask("tools/list"))["tools"]}
+async def test_both_shapes_keep_to_the_listed_output_schema(ada: LibraryUser) -> None:
+    note = await ada.add_note("Voyage", "A galleon.")
+    listed = {tool["name"]: tool.get("outputSchema") for tool in (await ada.request("tools/list"))["tools"]}
 
     for shape in ("compact", "canonical"):
         found = await ada.call("knowledge_search", query="galleon", shape=shape)
@@ -139,7 +141,7 @@ async def test_both_shapes_keep_to_the_listed_output_schema(ada: Reader) -> None
         jsonschema_rs.validate(listed["knowledge_get"], read)
 
 
-async def test_another_shape_is_refused_with_those_there_are(ada: Reader) -> None:
-    refusal = await ada.refusal("knowledge_search", query="galleon", shape="small")
+async def test_another_shape_is_refused_with_those_there_are(ada: LibraryUser) -> None:
+    refusal = await ada.call_error("knowledge_search", query="galleon", shape="small")
 
     assert refusal.endswith("got 'small', expected one of canonical, compact")

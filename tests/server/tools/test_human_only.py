@@ -10,7 +10,7 @@ import pytest
 from sources.drafts import MessageDraft
 from sources.storage.redaction import HIDDEN
 from tests.server.rest.scene import Desk, open_desk
-from tests.sources.reading_room import Reader
+from tests.sources.source_fixture import LibraryUser
 
 Asking = Callable[[str, str], dict[str, Any]]
 
@@ -50,15 +50,15 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
 
 
 @pytest.fixture
-async def ada(desk: Desk) -> Reader:
+async def ada(desk: Desk) -> LibraryUser:
     return await desk.reader("ada")
 
 
 @pytest.fixture
-async def talk(ada: Reader) -> tuple[str, str]:
+async def talk(ada: LibraryUser) -> tuple[str, str]:
     """A conversation that begins with what only people may read, and that message."""
     secret = MessageDraft(role="user", content="the password is mango", metadata={"audience": "human"})
-    chat = await ada.chat("Talk", secret, "understood")
+    chat = await ada.add_chat("Talk", secret, "understood")
     async with ada.libraries.library(ada.context) as library:
         [message, _] = (await library.chats.messages(chat, 2, 0)).rows
     return chat, message.id
@@ -66,9 +66,9 @@ async def talk(ada: Reader) -> tuple[str, str]:
 
 @pytest.mark.parametrize("name", ASKINGS)
 async def test_an_agent_reads_that_it_is_there_and_not_what_it_says(
-    ada: Reader, talk: tuple[str, str], name: str
+    ada: LibraryUser, talk: tuple[str, str], name: str
 ) -> None:
-    answer = msgspec.json.encode(await ada.ask(**ASKINGS[name](*talk)))
+    answer = msgspec.json.encode(await ada.request(**ASKINGS[name](*talk)))
 
     assert HIDDEN.encode() in answer
     assert b"password" not in answer

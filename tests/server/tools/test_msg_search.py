@@ -13,7 +13,7 @@ from sources.drafts import MessageDraft
 from tests.server.clients import text_of
 from tests.server.rest.scene import Desk, open_desk
 from tests.server.tools.out_of_time import OutOfTime
-from tests.sources.reading_room import Reader
+from tests.sources.source_fixture import LibraryUser
 
 ROW = {"message_id", "id", "thread_id", "thread_topic", "author", "seq", "created_at", "snippet"}
 HIDDEN = "[human-only content hidden]"
@@ -26,21 +26,21 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
 
 
 @pytest.fixture
-async def ada(desk: Desk) -> Reader:
+async def ada(desk: Desk) -> LibraryUser:
     return await desk.reader("ada")
 
 
 @pytest.fixture
-async def ben(desk: Desk) -> Reader:
+async def ben(desk: Desk) -> LibraryUser:
     return await desk.reader("ben")
 
 
-async def snippets(reader: Reader, query: str, **arguments: Any) -> list[str]:
-    return [row["snippet"] for row in await reader.found("msg_search", query, **arguments)]
+async def snippets(reader: LibraryUser, query: str, **arguments: Any) -> list[str]:
+    return [row["snippet"] for row in await reader.search("msg_search", query, **arguments)]
 
 
-async def test_an_answer_has_the_documented_shape(ada: Reader) -> None:
-    thread = await ada.chat("My topic", MessageDraft(sender="cursor-agent-abc123", content="the quick brown fox"))
+async def test_an_answer_has_the_documented_shape(ada: LibraryUser) -> None:
+    thread = await ada.add_chat("My topic", MessageDraft(sender="cursor-agent-abc123", content="the quick brown fox"))
 
     answer = await ada.call("msg_search", query=" brown ")
 
@@ -57,7 +57,7 @@ async def test_an_answer_has_the_documented_shape(ada: Reader) -> None:
     jsonschema_rs.validate(listed["outputSchema"], answer)
 
 
-async def test_the_parameters_are_those_of_the_seed(ada: Reader) -> None:
+async def test_the_parameters_are_those_of_the_seed(ada: LibraryUser) -> None:
     schema = ada.dispatcher.catalog.tools["msg_search"].as_listed()["inputSchema"]
 
     assert {name: declared["type"] for name, declared in schema["properties"].items()} == {
@@ -84,9 +84,11 @@ async def test_the_parameters_are_those_of_the_seed(ada: Reader) -> None:
         ("performances", []),
     ],
 )
-async def test_expressions_are_obeyed(ada: Reader, query: str, found: list[str]) -> None:
+async def test_expressions_are_obeyed(ada: LibraryUser, query: str, found: list[str]) -> None:
     texts = ("the quick brown fox", "good performance", "performing slowly")
-    await ada.chat("Talk", *(MessageDraft(sender=name, content=text) for name, text in zip("abc", texts, strict=True)))
+    await ada.add_chat(
+        "Talk", *(MessageDraft(sender=name, content=text) for name, text in zip("abc", texts, strict=True))
+    )
 
     answer = await ada.call("msg_search", query=query)
 
@@ -103,8 +105,8 @@ async def test_expressions_are_obeyed(ada: Reader, query: str, found: list[str])
         ("(fox", '"(fox"'),
     ],
 )
-async def test_what_is_no_expression_is_read_as_words_and_told(ada: Reader, query: str, read_as: str) -> None:
-    await ada.chat("Talk", "what is a fox trot? a fox-trot is a dance")
+async def test_what_is_no_expression_is_read_as_words_and_told(ada: LibraryUser, query: str, read_as: str) -> None:
+    await ada.add_chat("Talk", "what is a fox trot? a fox-trot is a dance")
 
     answer = await ada.call("msg_search", query=query)
 
@@ -113,8 +115,8 @@ async def test_what_is_no_expression_is_read_as_words_and_told(ada: Reader, quer
 
 
 @pytest.mark.parametrize("query", ["*", "?!", "AND"])
-async def test_an_expression_without_any_word_finds_nothing_and_says_so(ada: Reader, query: str) -> None:
-    await ada.chat("Talk", "a fox")
+async def test_an_expression_without_any_word_finds_nothing_and_says_so(ada: LibraryUser, query: str) -> None:
+    await ada.add_chat("Talk", "a fox")
 
     answer = await ada.call("msg_search", query=query)
 
@@ -123,44 +125,44 @@ async def test_an_expression_without_any_word_finds_nothing_and_says_so(ada: Rea
 
 
 @pytest.mark.parametrize("query", ["", "   "])
-async def test_an_empty_query_is_answered_with_the_documented_error(ada: Reader, query: str) -> None:
-    result = await ada.ask("tools/call", name="msg_search", arguments={"query": query})
+async def test_an_empty_query_is_answered_with_the_documented_error(ada: LibraryUser, query: str) -> None:
+    result = await ada.request("tools/call", name="msg_search", arguments={"query": query})
 
     assert text_of(result) == '{"error":"query must not be empty"}'
     assert result["structuredContent"] == {"error": "query must not be empty"}
 
 
-async def test_a_thread_narrows_the_search(ada: Reader) -> None:
-    first, second = await ada.chat("One", "a fox"), await ada.chat("Two", "another fox")
+async def test_a_thread_narrows_the_search(ada: LibraryUser) -> None:
+    first, second = await ada.add_chat("One", "a fox"), await ada.add_chat("Two", "another fox")
 
-    assert [row["thread_id"] for row in await ada.found("msg_search", "fox", thread_id=first)] == [first]
-    assert {row["thread_id"] for row in await ada.found("msg_search", "fox")} == {first, second}
-    assert await ada.found("msg_search", "fox", thread_id="nowhere") == []
+    assert [row["thread_id"] for row in await ada.search("msg_search", "fox", thread_id=first)] == [first]
+    assert {row["thread_id"] for row in await ada.search("msg_search", "fox")} == {first, second}
+    assert await ada.search("msg_search", "fox", thread_id="nowhere") == []
 
 
 @pytest.mark.parametrize(("limit", "shown"), [(3, 3), (0, 1), (-1, 1), (1000, 200)])
-async def test_a_limit_is_clamped(ada: Reader, limit: int, shown: int) -> None:
-    await ada.chat("Talk", *("a fox" for _ in range(210)))
+async def test_a_limit_is_clamped(ada: LibraryUser, limit: int, shown: int) -> None:
+    await ada.add_chat("Talk", *("a fox" for _ in range(210)))
 
     answer = await ada.call("msg_search", query="fox", limit=limit)
 
     assert (len(answer["results"]), answer["total"]) == (shown, shown)
 
 
-async def test_fifty_messages_are_found_unless_another_limit_is_asked_for(ada: Reader) -> None:
-    await ada.chat("Talk", *("a fox" for _ in range(60)))
+async def test_fifty_messages_are_found_unless_another_limit_is_asked_for(ada: LibraryUser) -> None:
+    await ada.add_chat("Talk", *("a fox" for _ in range(60)))
 
-    assert len(await ada.found("msg_search", "fox")) == 50
+    assert len(await ada.search("msg_search", "fox")) == 50
 
 
-async def test_better_matches_come_first(ada: Reader) -> None:
-    await ada.chat("Talk", "a fox among many other words that have nothing to do with it at all", "fox fox fox")
+async def test_better_matches_come_first(ada: LibraryUser) -> None:
+    await ada.add_chat("Talk", "a fox among many other words that have nothing to do with it at all", "fox fox fox")
 
     assert (await snippets(ada, "fox"))[0] == "<mark>fox</mark> <mark>fox</mark> <mark>fox</mark>"
 
 
-async def test_a_snippet_has_twenty_words_and_says_where_it_was_cut(ada: Reader) -> None:
-    await ada.chat("Talk", " ".join([*("before" for _ in range(40)), "fox", *("after" for _ in range(40))]))
+async def test_a_snippet_has_twenty_words_and_says_where_it_was_cut(ada: LibraryUser) -> None:
+    await ada.add_chat("Talk", " ".join([*("before" for _ in range(40)), "fox", *("after" for _ in range(40))]))
 
     [snippet] = await snippets(ada, "fox")
 
@@ -168,8 +170,8 @@ async def test_a_snippet_has_twenty_words_and_says_where_it_was_cut(ada: Reader)
     assert (snippet[0], snippet[-1]) == ("…", "…")
 
 
-async def test_a_snippet_holds_no_markup_but_its_own(ada: Reader) -> None:
-    await ada.chat("Talk", '<script>alert("fox")</script> <mark onclick=evil()>&lt;')
+async def test_a_snippet_holds_no_markup_but_its_own(ada: LibraryUser) -> None:
+    await ada.add_chat("Talk", '<script>alert("fox")</script> <mark onclick=evil()>&lt;')
 
     [snippet] = await snippets(ada, "fox")
 
@@ -187,12 +189,12 @@ async def test_a_snippet_holds_no_markup_but_its_own(ada: Reader) -> None:
     ],
 )
 async def test_what_only_people_may_read_is_found_and_hidden(
-    ada: Reader, ben: Reader, metadata: dict[str, Any]
+    ada: LibraryUser, ben: LibraryUser, metadata: dict[str, Any]
 ) -> None:
-    await ada.chat("Talk", MessageDraft(content="the password is mango", metadata=metadata))
-    await ben.chat("Talk", "a mango for all")
+    await ada.add_chat("Talk", MessageDraft(content="the password is mango", metadata=metadata))
+    await ben.add_chat("Talk", "a mango for all")
 
-    result = await ada.ask("tools/call", name="msg_search", arguments={"query": "mango"})
+    result = await ada.request("tools/call", name="msg_search", arguments={"query": "mango"})
 
     [row] = result["structuredContent"]["results"]
     assert row["snippet"] == HIDDEN
@@ -207,34 +209,34 @@ async def test_what_only_people_may_read_is_found_and_hidden(
         *({"visibility": "all"}, {"audience": "humans and agents"}, {"note": "human_only"}),
     ],
 )
-async def test_what_is_not_for_people_only_is_shown(ada: Reader, metadata: dict[str, Any]) -> None:
-    await ada.chat("Talk", MessageDraft(content="a mango", metadata=metadata))
+async def test_what_is_not_for_people_only_is_shown(ada: LibraryUser, metadata: dict[str, Any]) -> None:
+    await ada.add_chat("Talk", MessageDraft(content="a mango", metadata=metadata))
 
     assert await snippets(ada, "mango") == ["a <mark>mango</mark>"]
 
 
-async def test_a_deleted_or_edited_message_is_not_found_by_what_it_said(ada: Reader) -> None:
-    thread = await ada.chat("Talk", "a fox", "a hare")
+async def test_a_deleted_or_edited_message_is_not_found_by_what_it_said(ada: LibraryUser) -> None:
+    thread = await ada.add_chat("Talk", "a fox", "a hare")
     async with ada.libraries.library(ada.context) as library:
         fox, hare = (await library.chats.messages(thread, 2, 0)).rows
-        assert len(await ada.found("msg_search", "fox OR hare")) == 2
+        assert len(await ada.search("msg_search", "fox OR hare")) == 2
         await library.chats.delete_message(fox.id)
         await library.chats.update_message(hare.id, MessageDraft(content="a badger"))
 
-    assert await ada.found("msg_search", "fox OR hare") == []
-    assert len(await ada.found("msg_search", "badger")) == 1
+    assert await ada.search("msg_search", "fox OR hare") == []
+    assert len(await ada.search("msg_search", "badger")) == 1
 
 
-async def test_messages_from_before_the_index_are_found(ada: Reader) -> None:
-    await ada.chat("Talk", "a fox")
-    assert len(await ada.found("msg_search", "fox")) == 1
-    await ada.chat("Talk", "a second fox")
+async def test_messages_from_before_the_index_are_found(ada: LibraryUser) -> None:
+    await ada.add_chat("Talk", "a fox")
+    assert len(await ada.search("msg_search", "fox")) == 1
+    await ada.add_chat("Talk", "a second fox")
 
-    assert len(await ada.found("msg_search", "fox")) == 2
+    assert len(await ada.search("msg_search", "fox")) == 2
 
 
-async def test_a_query_that_is_too_long_is_cut_and_told(ada: Reader) -> None:
-    await ada.chat("Talk", "a fox")
+async def test_a_query_that_is_too_long_is_cut_and_told(ada: LibraryUser) -> None:
+    await ada.add_chat("Talk", "a fox")
 
     answer = await ada.call("msg_search", query="fox " * 300)
 
@@ -242,7 +244,7 @@ async def test_a_query_that_is_too_long_is_cut_and_told(ada: Reader) -> None:
     assert answer["note"] == "only the first 1000 characters of the query were read"
 
 
-async def test_a_search_out_of_time_finds_nothing_and_says_why(desk: Desk, ada: Reader) -> None:
+async def test_a_search_out_of_time_finds_nothing_and_says_why(desk: Desk, ada: LibraryUser) -> None:
     add_bus(desk.up.runtime.dispatcher.catalog, OutOfTime(), desk.up.runtime.settings)
 
     answer = await ada.call("msg_search", query="fox")
@@ -251,10 +253,10 @@ async def test_a_search_out_of_time_finds_nothing_and_says_why(desk: Desk, ada: 
     assert answer["note"] == "nothing was found in time: chats did not answer within 2000 ms"
 
 
-async def test_messages_are_found_by_their_owner_alone(ada: Reader, ben: Reader) -> None:
-    thread = await ada.chat("Secret plans", "a fox")
+async def test_messages_are_found_by_their_owner_alone(ada: LibraryUser, ben: LibraryUser) -> None:
+    thread = await ada.add_chat("Secret plans", "a fox")
 
     absent = await ben.call("msg_search", query="fox", thread_id="nowhere")
     assert await ben.call("msg_search", query="fox", thread_id=thread) == absent
-    assert await ben.found("msg_search", "fox") == []
-    assert len(await ada.found("msg_search", "fox")) == 1
+    assert await ben.search("msg_search", "fox") == []
+    assert len(await ada.search("msg_search", "fox")) == 1

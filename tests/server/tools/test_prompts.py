@@ -8,20 +8,20 @@ import pytest
 
 from config.errors import InvalidParams
 from sources.records import SavedPromptArgument
-from tests.sources.reading_room import Reader, Room, open_room
+from tests.sources.source_fixture import LibraryUser, SourceFixture, open_source_fixture
 
 
-async def texts(reader: Reader, name: str, **arguments: str) -> list[tuple[str, str]]:
-    got = await reader.ask("prompts/get", name=name, arguments=arguments)
+async def texts(reader: LibraryUser, name: str, **arguments: str) -> list[tuple[str, str]]:
+    got = await reader.request("prompts/get", name=name, arguments=arguments)
     return [(message["role"], message["content"]["text"]) for message in got["messages"]]
 
 
-async def test_prompts_and_characters_are_listed_with_their_arguments(ada: Reader, ben: Reader) -> None:
-    await ada.prompt("Code review", "Review {{code}} in {language}.", details="Strict but kind.")
-    await ada.character("Merlin", "An old wizard.", alternate_greetings=["Hm?"])
-    await ben.prompt("Other", "x")
+async def test_prompts_and_characters_are_listed_with_their_arguments(ada: LibraryUser, ben: LibraryUser) -> None:
+    await ada.add_prompt("Code review", "Review {{code}} in {language}.", details="Strict but kind.")
+    await ada.add_character("Merlin", "An old wizard.", alternate_greetings=["Hm?"])
+    await ben.add_prompt("Other", "x")
 
-    listed = (await ada.ask("prompts/list"))["prompts"]
+    listed = (await ada.request("prompts/list"))["prompts"]
 
     assert listed == [
         {
@@ -45,47 +45,49 @@ async def test_prompts_and_characters_are_listed_with_their_arguments(ada: Reade
     ]
 
 
-async def test_a_prompt_is_rendered_with_its_arguments(ada: Reader) -> None:
-    await ada.prompt("Review", "Review {{ code }} in {language}. {other} stays.", system_prompt="You know {language}.")
+async def test_a_prompt_is_rendered_with_its_arguments(ada: LibraryUser) -> None:
+    await ada.add_prompt(
+        "Review", "Review {{ code }} in {language}. {other} stays.", system_prompt="You know {language}."
+    )
 
     messages = await texts(ada, "prompt_1_review", code="x = 1", language="Python")
 
     assert messages == [("user", "You know Python."), ("user", "Review x = 1 in Python. {other} stays.")]
 
 
-async def test_a_placeholder_in_a_value_stays_text(ada: Reader) -> None:
-    await ada.prompt("Echo", "{{a}} {{b}}")
+async def test_a_placeholder_in_a_value_stays_text(ada: LibraryUser) -> None:
+    await ada.add_prompt("Echo", "{{a}} {{b}}")
 
     assert await texts(ada, "prompt_1", a="{{b}}", b="{{a}}") == [("user", "{{b}} {{a}}")]
 
 
-async def test_a_required_argument_is_asked_for_by_name(ada: Reader) -> None:
-    await ada.prompt("Review", "Review {{code}}.")
+async def test_a_required_argument_is_asked_for_by_name(ada: LibraryUser) -> None:
+    await ada.add_prompt("Review", "Review {{code}}.")
 
     with pytest.raises(InvalidParams, match="needs the argument 'code'"):
-        await ada.ask("prompts/get", name="prompt_1")
+        await ada.request("prompts/get", name="prompt_1")
 
 
-async def test_declared_arguments_are_the_only_ones(ada: Reader) -> None:
+async def test_declared_arguments_are_the_only_ones(ada: LibraryUser) -> None:
     arguments = [SavedPromptArgument(name="topic", description="About what.", required=True)]
-    await ada.prompt("Essay", "On {topic}, with {{braces}}.", arguments=arguments)
+    await ada.add_prompt("Essay", "On {topic}, with {{braces}}.", arguments=arguments)
 
-    (listed,) = (await ada.ask("prompts/list"))["prompts"]
+    (listed,) = (await ada.request("prompts/list"))["prompts"]
 
     assert listed["arguments"] == [{"name": "topic", "description": "About what.", "required": True}]
     assert await texts(ada, "prompt_1", topic="galleons", braces="no") == [("user", "On galleons, with {{braces}}.")]
 
 
-async def test_braces_that_mean_something_else_stay(ada: Reader) -> None:
+async def test_braces_that_mean_something_else_stay(ada: LibraryUser) -> None:
     text = r'Use \frac{1}{2}, {"json": true}, {} and {0}.'
-    await ada.prompt("Formula", text)
+    await ada.add_prompt("Formula", text)
 
     assert await texts(ada, "prompt_1") == [("user", text)]
 
 
 @pytest.mark.parametrize("name", ["prompt_1", "prompt_1_code_review", "prompt_1_an_older_name"])
-async def test_a_name_stays_valid_when_the_prompt_is_renamed(ada: Reader, name: str) -> None:
-    await ada.prompt("Code review", "Review.")
+async def test_a_name_stays_valid_when_the_prompt_is_renamed(ada: LibraryUser, name: str) -> None:
+    await ada.add_prompt("Code review", "Review.")
 
     assert await texts(ada, name) == [("user", "Review.")]
 
@@ -93,42 +95,42 @@ async def test_a_name_stays_valid_when_the_prompt_is_renamed(ada: Reader, name: 
 @pytest.mark.parametrize(
     "name", ["prompt_2", "prompt_", "prompt_01x", "Code review", "character_1", "prompt_99999999999999999999", ""]
 )
-async def test_any_other_name_is_unknown(ada: Reader, name: str) -> None:
-    await ada.prompt("Code review", "Review.")
+async def test_any_other_name_is_unknown(ada: LibraryUser, name: str) -> None:
+    await ada.add_prompt("Code review", "Review.")
 
     with pytest.raises(InvalidParams, match="unknown prompt"):
-        await ada.ask("prompts/get", name=name)
+        await ada.request("prompts/get", name=name)
 
 
-async def test_a_name_in_another_script_is_listed_by_its_number(ada: Reader) -> None:
-    await ada.prompt("要約", "要約して。")
-    await ada.prompt("Résumé!", "Write.")
+async def test_a_name_in_another_script_is_listed_by_its_number(ada: LibraryUser) -> None:
+    await ada.add_prompt("要約", "要約して。")
+    await ada.add_prompt("Résumé!", "Write.")
 
-    names = {prompt["name"] for prompt in (await ada.ask("prompts/list"))["prompts"]}
+    names = {prompt["name"] for prompt in (await ada.request("prompts/list"))["prompts"]}
 
     assert names == {"prompt_1", "prompt_2_resume"}
 
 
-async def test_a_prompt_without_text_says_what_it_is(ada: Reader) -> None:
-    await ada.prompt("Empty", details="Nothing yet.")
+async def test_a_prompt_without_text_says_what_it_is(ada: LibraryUser) -> None:
+    await ada.add_prompt("Empty", details="Nothing yet.")
 
     assert await texts(ada, "prompt_1") == [("user", "Nothing yet.")]
 
 
 async def test_arguments_cannot_blow_a_prompt_up(tmp_path: Path) -> None:
-    async with open_room(tmp_path, prompt_max_chars=1000) as room:
-        await room.ada.prompt("Echo", "{{a}}" * 50)
+    async with open_source_fixture(tmp_path, prompt_max_chars=1000) as fixture:
+        await fixture.ada.add_prompt("Echo", "{{a}}" * 50)
 
-        assert await texts(room.ada, "prompt_1", a="x" * 20) == [("user", "x" * 1000)]
+        assert await texts(fixture.ada, "prompt_1", a="x" * 20) == [("user", "x" * 1000)]
         with pytest.raises(InvalidParams, match="1050 characters, expected 1000 at most"):
-            await room.ada.ask("prompts/get", name="prompt_1", arguments={"a": "x" * 21})
+            await fixture.ada.request("prompts/get", name="prompt_1", arguments={"a": "x" * 21})
 
 
 # -- characters -------------------------------------------------------------------------------------------------
 
 
-async def merlin(reader: Reader, **more: Any) -> None:
-    await reader.character(
+async def merlin(reader: LibraryUser, **more: Any) -> None:
+    await reader.add_character(
         "Merlin",
         "{{char}} is a wizard.",
         personality="Grumpy with {{user}}.",
@@ -138,7 +140,7 @@ async def merlin(reader: Reader, **more: Any) -> None:
     )
 
 
-async def test_a_character_sets_the_scene_and_greets(ada: Reader) -> None:
+async def test_a_character_sets_the_scene_and_greets(ada: LibraryUser) -> None:
     await merlin(ada)
 
     assert await texts(ada, "character_1", user="Arthur") == [
@@ -150,11 +152,11 @@ async def test_a_character_sets_the_scene_and_greets(ada: Reader) -> None:
     ]
 
 
-async def test_another_greeting_can_be_chosen_and_is_completed(ada: Reader) -> None:
+async def test_another_greeting_can_be_chosen_and_is_completed(ada: LibraryUser) -> None:
     await merlin(ada, nickname="Merl")
 
     messages = await texts(ada, "character_1", greeting="1")
-    completed = await ada.ask(
+    completed = await ada.request(
         "completion/complete",
         ref={"type": "ref/prompt", "name": "character_1_merlin"},
         argument={"name": "greeting", "value": ""},
@@ -165,27 +167,27 @@ async def test_another_greeting_can_be_chosen_and_is_completed(ada: Reader) -> N
 
 
 @pytest.mark.parametrize("greeting", ["2", "-1", "first", "９"])
-async def test_a_greeting_that_is_not_there_is_refused(ada: Reader, greeting: str) -> None:
+async def test_a_greeting_that_is_not_there_is_refused(ada: LibraryUser, greeting: str) -> None:
     await merlin(ada)
 
     with pytest.raises(InvalidParams, match=r"greeting: got .*, expected a number from 0 to 1"):
-        await ada.ask("prompts/get", name="character_1", arguments={"greeting": greeting})
+        await ada.request("prompts/get", name="character_1", arguments={"greeting": greeting})
 
 
-async def test_a_character_without_a_greeting_is_silent(ada: Reader) -> None:
-    await ada.character("Sphinx", "Asks riddles.")
+async def test_a_character_without_a_greeting_is_silent(ada: LibraryUser) -> None:
+    await ada.add_character("Sphinx", "Asks riddles.")
 
     assert [role for role, _ in await texts(ada, "character_1")] == ["user"]
 
 
 async def test_the_list_of_prompts_is_paged(tmp_path: Path) -> None:
-    async with open_room(tmp_path, offer={"page_size": 3}) as room:
+    async with open_source_fixture(tmp_path, offer={"page_size": 3}) as fixture:
         for n in range(5):
-            await room.ada.prompt(f"Prompt {n}", "x")
-            await room.ada.character(f"Character {n}")
+            await fixture.ada.add_prompt(f"Prompt {n}", "x")
+            await fixture.ada.add_character(f"Character {n}")
         names, cursor = list[str](), None
         while True:
-            page = await room.ada.ask("prompts/list", **({"cursor": cursor} if cursor else {}))
+            page = await fixture.ada.request("prompts/list", **({"cursor": cursor} if cursor else {}))
             names += [prompt["name"] for prompt in page["prompts"]]
             if (cursor := page.get("nextCursor")) is None:
                 break
@@ -193,13 +195,13 @@ async def test_the_list_of_prompts_is_paged(tmp_path: Path) -> None:
     assert len(set(names)) == len(names) == 10
 
 
-async def test_without_the_scope_to_read_nothing_is_listed_or_found(room: Room) -> None:
-    await room.ada.prompt("Code review", "Review.")
-    principal = msgspec.structs.replace(room.ada.context.principal, scopes=frozenset())
-    context = msgspec.structs.replace(room.ada.context, scopes=frozenset[str](), principal=principal)
-    outsider = msgspec.structs.replace(room.ada, context=context)
+async def test_without_the_scope_to_read_nothing_is_listed_or_found(fixture: SourceFixture) -> None:
+    await fixture.ada.add_prompt("Code review", "Review.")
+    principal = msgspec.structs.replace(fixture.ada.context.principal, scopes=frozenset())
+    context = msgspec.structs.replace(fixture.ada.context, scopes=frozenset[str](), principal=principal)
+    outsider = msgspec.structs.replace(fixture.ada, context=context)
 
-    assert (await outsider.ask("prompts/list"))["prompts"] == []
-    assert (await outsider.ask("resources/list"))["resources"] == []
+    assert (await outsider.request("prompts/list"))["prompts"] == []
+    assert (await outsider.request("resources/list"))["resources"] == []
     with pytest.raises(InvalidParams, match="unknown prompt"):
-        await outsider.ask("prompts/get", name="prompt_1")
+        await outsider.request("prompts/get", name="prompt_1")

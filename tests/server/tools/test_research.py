@@ -25,47 +25,47 @@ from sources.source import Source
 from tests.aggregator.shelves import FailingShelf, Shelf, hit
 from tests.server.clients import text_of
 from tests.server.protocol.stage import make_dispatcher
-from tests.sources.reading_room import SOURCES, Reader, Room, open_room
+from tests.sources.source_fixture import SOURCES, LibraryUser, SourceFixture, open_source_fixture
 
 PUBLIC_URL = "https://kb.example.com"
 FILLER = "Rain and wind again today, and nothing else to tell. "
 
 
 @asynccontextmanager
-async def desk(root: Path, **changes: Any) -> AsyncIterator[tuple[Reader, Reader]]:
+async def desk(root: Path, **changes: Any) -> AsyncIterator[tuple[LibraryUser, LibraryUser]]:
     """Ada and Ben before the tools over all sources of a server with an address."""
-    async with open_room(root, public_url=PUBLIC_URL, **changes) as room:
-        yield readers_of(room, build_knowledge(room.settings, room.libraries))
+    async with open_source_fixture(root, public_url=PUBLIC_URL, **changes) as fixture:
+        yield readers_of(fixture, build_knowledge(fixture.settings, fixture.libraries))
 
 
-def readers_of(room: Room, knowledge: Knowledge) -> tuple[Reader, Reader]:
+def readers_of(fixture: SourceFixture, knowledge: Knowledge) -> tuple[LibraryUser, LibraryUser]:
     catalog = Catalog()
-    add_aggregate(catalog, knowledge, room.settings)
+    add_aggregate(catalog, knowledge, fixture.settings)
     dispatcher = make_dispatcher(catalog)
-    return tuple(msgspec.structs.replace(reader, dispatcher=dispatcher) for reader in (room.ada, room.ben))  # type: ignore[return-value]  # mypy does not count a generator
+    return tuple(msgspec.structs.replace(reader, dispatcher=dispatcher) for reader in (fixture.ada, fixture.ben))  # type: ignore[return-value]  # mypy does not count a generator
 
 
 @pytest.fixture
-async def readers(tmp_path: Path) -> AsyncIterator[tuple[Reader, Reader]]:
+async def readers(tmp_path: Path) -> AsyncIterator[tuple[LibraryUser, LibraryUser]]:
     async with desk(tmp_path) as both:
         yield both
 
 
 @pytest.fixture
-def ada(readers: tuple[Reader, Reader]) -> Reader:
+def ada(readers: tuple[LibraryUser, LibraryUser]) -> LibraryUser:
     return readers[0]
 
 
 @pytest.fixture
-def ben(readers: tuple[Reader, Reader]) -> Reader:
+def ben(readers: tuple[LibraryUser, LibraryUser]) -> LibraryUser:
     return readers[1]
 
 
-async def search(reader: Reader, query: str) -> list[Any]:
-    return await reader.found("search", query)
+async def search(reader: LibraryUser, query: str) -> list[Any]:
+    return await reader.search("search", query)
 
 
-async def read_to_the_end(reader: Reader, identity: str) -> list[Any]:
+async def read_to_the_end(reader: LibraryUser, identity: str) -> list[Any]:
     pages = [await reader.call("fetch", id=identity)]
     while "next_id" in pages[-1]["metadata"]:
         pages.append(await reader.call("fetch", id=pages[-1]["metadata"]["next_id"]))
@@ -75,10 +75,10 @@ async def read_to_the_end(reader: Reader, identity: str) -> list[Any]:
 # -- search -----------------------------------------------------------------------------------------------------------
 
 
-async def test_search_answers_one_text_with_json_and_the_same_as_structured_content(ada: Reader) -> None:
-    note = await ada.note("Voyage", "A galleon.")
+async def test_search_answers_one_text_with_json_and_the_same_as_structured_content(ada: LibraryUser) -> None:
+    note = await ada.add_note("Voyage", "A galleon.")
 
-    result = await ada.ask("tools/call", name="search", arguments={"query": "galleon"})
+    result = await ada.request("tools/call", name="search", arguments={"query": "galleon"})
 
     expected = {
         "results": [
@@ -95,20 +95,20 @@ async def test_search_answers_one_text_with_json_and_the_same_as_structured_cont
     assert result["structuredContent"] == expected
 
 
-async def test_nothing_found_is_an_empty_list(ada: Reader) -> None:
+async def test_nothing_found_is_an_empty_list(ada: LibraryUser) -> None:
     assert await ada.call("search", query="galleon") == {"results": []}
 
 
-async def test_nobody_finds_what_is_anothers(ada: Reader, ben: Reader) -> None:
-    await ada.note("Voyage", "A galleon.")
+async def test_nobody_finds_what_is_anothers(ada: LibraryUser, ben: LibraryUser) -> None:
+    await ada.add_note("Voyage", "A galleon.")
 
     assert len(await search(ada, "galleon")) == 1
     assert await search(ben, "galleon") == []
 
 
-async def test_a_result_always_has_a_title(ada: Reader) -> None:
-    await ada.note("", "A galleon left the harbour before dawn. " * 20)
-    await ada.chat("", "A galleon, and no title.")
+async def test_a_result_always_has_a_title(ada: LibraryUser) -> None:
+    await ada.add_note("", "A galleon left the harbour before dawn. " * 20)
+    await ada.add_chat("", "A galleon, and no title.")
 
     titles = [found["title"] for found in await search(ada, "galleon")]
 
@@ -116,11 +116,11 @@ async def test_a_result_always_has_a_title(ada: Reader) -> None:
     assert all(0 < len(title) <= 80 for title in titles)
 
 
-async def test_a_session_holds_nothing_back_where_it_could_not_be_told(ada: Reader) -> None:
+async def test_a_session_holds_nothing_back_where_it_could_not_be_told(ada: LibraryUser) -> None:
     context = msgspec.structs.replace(ada.context, session=SessionId("legacy"))
     on_connection = msgspec.structs.replace(ada, context=context)
-    await ada.note("First", "A galleon and a sloop.")
-    await ada.note("Second", "A galleon and a brig.")
+    await ada.add_note("First", "A galleon and a sloop.")
+    await ada.add_note("Second", "A galleon and a brig.")
 
     first = await search(on_connection, "sloop")
 
@@ -130,15 +130,15 @@ async def test_a_session_holds_nothing_back_where_it_could_not_be_told(ada: Read
 
 async def test_a_source_that_fails_is_told_beside_the_results_of_the_others(tmp_path: Path) -> None:
     shelves: Sequence[Source] = (Shelf("notes", [hit("notes", 1)]), FailingShelf("media", Unavailable("gone")))
-    async with open_room(tmp_path) as room:
-        session_states = build_knowledge(room.settings, room.libraries).session_states
+    async with open_source_fixture(tmp_path) as fixture:
+        session_states = build_knowledge(fixture.settings, fixture.libraries).session_states
         knowledge = Knowledge(
             sources=shelves,
             session_states=session_states,
-            aggregator=Aggregator(room.libraries, shelves, session_states, room.settings),
-            retriever=Retriever(room.libraries, shelves, session_states),
+            aggregator=Aggregator(fixture.libraries, shelves, session_states, fixture.settings),
+            retriever=Retriever(fixture.libraries, shelves, session_states),
         )
-        ada, _ = readers_of(room, knowledge)
+        ada, _ = readers_of(fixture, knowledge)
 
         answer = await ada.call("search", query="galleon")
 
@@ -150,8 +150,8 @@ async def test_a_source_that_fails_is_told_beside_the_results_of_the_others(tmp_
 
 
 @pytest.mark.parametrize("source", SOURCES)
-async def test_every_result_can_be_fetched_by_its_id_and_by_its_url(ada: Reader, source: str) -> None:
-    await ada.item(source, "Voyage", "A galleon under full sail.")
+async def test_every_result_can_be_fetched_by_its_id_and_by_its_url(ada: LibraryUser, source: str) -> None:
+    await ada.add_item(source, "Voyage", "A galleon under full sail.")
     found = next(found for found in await search(ada, "sail") if found["text"] != "Voyage")
 
     item = await ada.call("fetch", id=found["id"])
@@ -163,10 +163,10 @@ async def test_every_result_can_be_fetched_by_its_id_and_by_its_url(ada: Reader,
     assert (await ada.call("fetch", id=found["url"]))["text"] == item["text"]
 
 
-async def test_fetch_answers_one_text_with_json_and_not_a_list(ada: Reader) -> None:
-    note = await ada.note("Voyage", "A galleon.", ["ships"])
+async def test_fetch_answers_one_text_with_json_and_not_a_list(ada: LibraryUser) -> None:
+    note = await ada.add_note("Voyage", "A galleon.", ["ships"])
 
-    result = await ada.ask("tools/call", name="fetch", arguments={"id": f"notes://{note}"})
+    result = await ada.request("tools/call", name="fetch", arguments={"id": f"notes://{note}"})
 
     assert [block["type"] for block in result["content"]] == ["text"]
     item = msgspec.json.decode(text_of(result))
@@ -174,8 +174,8 @@ async def test_fetch_answers_one_text_with_json_and_not_a_list(ada: Reader) -> N
     assert (item["text"], item["metadata"]["tags"], item["metadata"]["extent"]) == ("A galleon.", ["ships"], "whole")
 
 
-async def test_a_message_is_fetched_with_what_was_said_around_it(ada: Reader) -> None:
-    await ada.chat("Ships", "A sloop.", "A galleon.", "A brig.")
+async def test_a_message_is_fetched_with_what_was_said_around_it(ada: LibraryUser) -> None:
+    await ada.add_chat("Ships", "A sloop.", "A galleon.", "A brig.")
     found = next(found for found in await search(ada, "galleon") if found["text"] == "A galleon.")
 
     item = await ada.call("fetch", id=found["id"])
@@ -187,7 +187,7 @@ async def test_a_message_is_fetched_with_what_was_said_around_it(ada: Reader) ->
 
 async def test_the_id_of_a_message_is_its_uri_however_long_the_conversation(tmp_path: Path) -> None:
     async with desk(tmp_path, get_max_tokens=1_000) as (ada, _):
-        conversation = await ada.chat("Weather", *[FILLER * 10] * 30, "A galleon.", *[FILLER * 10] * 30)
+        conversation = await ada.add_chat("Weather", *[FILLER * 10] * 30, "A galleon.", *[FILLER * 10] * 30)
         found = next(found for found in await search(ada, "galleon") if found["text"] == "A galleon.")
 
         item = await ada.call("fetch", id=found["id"])
@@ -200,7 +200,7 @@ async def test_the_id_of_a_message_is_its_uri_however_long_the_conversation(tmp_
 async def test_a_text_longer_than_the_budget_is_fetched_part_by_part_to_the_last_word(tmp_path: Path) -> None:
     text = " ".join(f"word{number}" for number in range(2_000))
     async with desk(tmp_path, get_max_tokens=1_000) as (ada, _):
-        note = await ada.note("Voyage", text)
+        note = await ada.add_note("Voyage", text)
 
         pages = await read_to_the_end(ada, f"notes://{note}")
 
@@ -213,7 +213,7 @@ async def test_a_text_longer_than_the_budget_is_fetched_part_by_part_to_the_last
 @pytest.mark.parametrize("source", SOURCES)
 async def test_the_id_of_a_hit_deep_in_a_long_item_leads_to_the_hit(tmp_path: Path, source: str) -> None:
     async with desk(tmp_path, get_max_tokens=2_000, get_default_tokens=600) as (ada, _):
-        identity = await ada.item(source, "Weather", FILLER * 400 + "Then came the galleon. " + FILLER * 400)
+        identity = await ada.add_item(source, "Weather", FILLER * 400 + "Then came the galleon. " + FILLER * 400)
         found = next(found for found in await search(ada, "galleon") if "galleon" in found["text"])
 
         item = await ada.call("fetch", id=found["id"])
@@ -232,7 +232,7 @@ async def test_what_was_said_in_a_recording_is_cited_at_its_second(tmp_path: Pat
     ]
     said[20] = Segment(start_ms=1_200_500, end_ms=1_259_000, text="Then came the galleon.")
     async with desk(tmp_path, get_max_tokens=2_000, get_default_tokens=600) as (ada, _):
-        media = await ada.media("Talk", segments=said)
+        media = await ada.add_media("Talk", segments=said)
         (found,) = await search(ada, "galleon")
 
         item = await ada.call("fetch", id=found["id"])
@@ -245,7 +245,7 @@ async def test_what_was_said_in_a_recording_is_cited_at_its_second(tmp_path: Pat
 
 async def test_who_reads_on_after_a_passage_reaches_the_end_of_the_item(tmp_path: Path) -> None:
     async with desk(tmp_path, get_max_tokens=2_000, get_default_tokens=600) as (ada, _):
-        await ada.media("Weather", FILLER * 400 + "Then came the galleon. " + FILLER * 60 + "The end.")
+        await ada.add_media("Weather", FILLER * 400 + "Then came the galleon. " + FILLER * 60 + "The end.")
         (found,) = await search(ada, "galleon")
 
         pages = await read_to_the_end(ada, found["id"])
@@ -256,13 +256,13 @@ async def test_who_reads_on_after_a_passage_reaches_the_end_of_the_item(tmp_path
 
 @pytest.mark.parametrize("source", SOURCES)
 async def test_anothers_item_is_not_found_in_the_same_words_as_an_absent_one(
-    ada: Reader, ben: Reader, source: str
+    ada: LibraryUser, ben: LibraryUser, source: str
 ) -> None:
-    await ada.item(source, "Other", "A sloop.")
-    identity = str(await ada.item(source, "Voyage", "A galleon."))
+    await ada.add_item(source, "Other", "A sloop.")
+    identity = str(await ada.add_item(source, "Voyage", "A galleon."))
     absent = "0" * len(identity)
 
-    foreign, nothing = [await ben.refusal("fetch", id=f"{source}://{one}") for one in (identity, absent)]
+    foreign, nothing = [await ben.call_error("fetch", id=f"{source}://{one}") for one in (identity, absent)]
 
     assert "not found" in foreign
     assert foreign.replace(identity, "*") == nothing.replace(absent, "*")
@@ -271,10 +271,10 @@ async def test_anothers_item_is_not_found_in_the_same_words_as_an_absent_one(
 @pytest.mark.parametrize(
     "identity", ["", "6f1c", "notes://", "web://1", "https://elsewhere.example/items/notes/1", "#cursor=x"]
 )
-async def test_what_is_no_id_is_refused_with_what_an_id_looks_like(ada: Reader, identity: str) -> None:
+async def test_what_is_no_id_is_refused_with_what_an_id_looks_like(ada: LibraryUser, identity: str) -> None:
     expected = f"id: got {identity!r}, expected the id of a result of search, such as notes://6f1c"
 
-    assert await ada.refusal("fetch", id=identity) == expected
+    assert await ada.call_error("fetch", id=identity) == expected
 
 
 @pytest.mark.parametrize(
@@ -286,20 +286,22 @@ async def test_what_is_no_id_is_refused_with_what_an_id_looks_like(ada: Reader, 
         ("user=ben", "loc: Object contains unknown field `user`"),
     ],
 )
-async def test_a_place_that_is_none_is_refused(ada: Reader, fragment: str, sentence: str) -> None:
-    note = await ada.note("Voyage", "A galleon.")
+async def test_a_place_that_is_none_is_refused(ada: LibraryUser, fragment: str, sentence: str) -> None:
+    note = await ada.add_note("Voyage", "A galleon.")
 
-    assert sentence in await ada.refusal("fetch", id=f"notes://{note}#{fragment}")
+    assert sentence in await ada.call_error("fetch", id=f"notes://{note}#{fragment}")
 
 
 @pytest.mark.parametrize(("tool", "argument"), [("search", "query"), ("fetch", "id")])
-async def test_both_take_one_string_and_promise_no_schema_of_the_answer(ada: Reader, tool: str, argument: str) -> None:
-    listed = {one["name"]: one for one in (await ada.ask("tools/list"))["tools"]}[tool]
+async def test_both_take_one_string_and_promise_no_schema_of_the_answer(
+    ada: LibraryUser, tool: str, argument: str
+) -> None:
+    listed = {one["name"]: one for one in (await ada.request("tools/list"))["tools"]}[tool]
 
     assert {name: field["type"] for name, field in listed["inputSchema"]["properties"].items()} == {argument: "string"}
     assert listed["inputSchema"]["required"] == [argument]
     assert "outputSchema" not in listed
-    assert "argument 'limit' is unknown" in await ada.refusal(tool, **{argument: "x"}, limit=3)
+    assert "argument 'limit' is unknown" in await ada.call_error(tool, **{argument: "x"}, limit=3)
 
 
 @given(st.sampled_from(SOURCES), st.lists(st.text(min_size=1), min_size=1, max_size=2))

@@ -6,16 +6,16 @@ import msgspec
 import pytest
 
 from config.errors import InvalidParams
-from tests.sources.reading_room import SOURCES, Reader, open_room
+from tests.sources.source_fixture import SOURCES, LibraryUser, open_source_fixture
 
 every_source = pytest.mark.parametrize("source", SOURCES)
 
 
-async def test_media_types_are_told_with_their_counts(ada: Reader) -> None:
+async def test_media_types_are_told_with_their_counts(ada: LibraryUser) -> None:
     for kind in ("video", "video", "pdf"):
-        await ada.media("Item", "text", media_type=kind)
+        await ada.add_media("Item", "text", media_type=kind)
 
-    (content,) = (await ada.ask("resources/read", uri="media://types"))["contents"]
+    (content,) = (await ada.request("resources/read", uri="media://types"))["contents"]
 
     assert content["mimeType"] == "application/json"
     assert msgspec.json.decode(content["text"]) == {
@@ -23,8 +23,8 @@ async def test_media_types_are_told_with_their_counts(ada: Reader) -> None:
     }
 
 
-async def test_there_is_a_template_for_each_source(ada: Reader) -> None:
-    templates = [t["uriTemplate"] for t in (await ada.ask("resources/templates/list"))["resourceTemplates"]]
+async def test_there_is_a_template_for_each_source(ada: LibraryUser) -> None:
+    templates = [t["uriTemplate"] for t in (await ada.request("resources/templates/list"))["resourceTemplates"]]
 
     assert templates == [
         "notes://{id}",
@@ -37,10 +37,10 @@ async def test_there_is_a_template_for_each_source(ada: Reader) -> None:
 
 
 @every_source
-async def test_an_item_is_read_whole_under_its_uri(ada: Reader, source: str) -> None:
-    identity = await ada.item(source, "Voyage", "A galleon under full sail.")
+async def test_an_item_is_read_whole_under_its_uri(ada: LibraryUser, source: str) -> None:
+    identity = await ada.add_item(source, "Voyage", "A galleon under full sail.")
 
-    (content,) = (await ada.ask("resources/read", uri=f"{source}://{identity}"))["contents"]
+    (content,) = (await ada.request("resources/read", uri=f"{source}://{identity}"))["contents"]
 
     assert content["uri"] == f"{source}://{identity}"
     assert "A galleon under full sail." in content["text"]
@@ -48,24 +48,24 @@ async def test_an_item_is_read_whole_under_its_uri(ada: Reader, source: str) -> 
 
 @every_source
 async def test_what_is_too_long_for_one_answer_is_cut_and_told(tmp_path: Path, source: str) -> None:
-    async with open_room(tmp_path, get_max_tokens=500) as room:
-        identity = await room.ada.item(source, "Voyage", "A galleon under full sail. " * 500)
+    async with open_source_fixture(tmp_path, get_max_tokens=500) as fixture:
+        identity = await fixture.ada.add_item(source, "Voyage", "A galleon under full sail. " * 500)
 
-        (content,) = (await room.ada.ask("resources/read", uri=f"{source}://{identity}"))["contents"]
+        (content,) = (await fixture.ada.request("resources/read", uri=f"{source}://{identity}"))["contents"]
 
     assert len(content["text"]) < 2200
     assert f"[cut here; {source}_get with cursor " in content["text"]
 
 
 async def test_the_list_pages_through_every_item_of_every_source_once(tmp_path: Path) -> None:
-    async with open_room(tmp_path, offer={"page_size": 4}) as room:
+    async with open_source_fixture(tmp_path, offer={"page_size": 4}) as fixture:
         expected = {"media://types"}
         for source in SOURCES:
-            expected |= {f"{source}://{await room.ada.item(source, f'Item {n}', 'text')}" for n in range(5)}
-            await room.ben.item(source, "Other", "text")
+            expected |= {f"{source}://{await fixture.ada.add_item(source, f'Item {n}', 'text')}" for n in range(5)}
+            await fixture.ben.add_item(source, "Other", "text")
         seen, cursor = list[str](), None
         while True:
-            page = await room.ada.ask("resources/list", **({"cursor": cursor} if cursor else {}))
+            page = await fixture.ada.request("resources/list", **({"cursor": cursor} if cursor else {}))
             assert 1 <= len(page["resources"]) <= 4
             seen += [entry["uri"] for entry in page["resources"]]
             if (cursor := page.get("nextCursor")) is None:
@@ -77,12 +77,12 @@ async def test_the_list_pages_through_every_item_of_every_source_once(tmp_path: 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 26])
 async def test_the_last_page_of_a_list_has_no_cursor_and_none_is_empty(tmp_path: Path, size: int) -> None:
-    async with open_room(tmp_path, offer={"page_size": size}) as room:
-        await room.ada.note("One", "text")
-        await room.ada.prompt("Two", "text")
+    async with open_source_fixture(tmp_path, offer={"page_size": size}) as fixture:
+        await fixture.ada.add_note("One", "text")
+        await fixture.ada.add_prompt("Two", "text")
         sizes, cursor = list[int](), None
         while True:
-            page = await room.ada.ask("resources/list", **({"cursor": cursor} if cursor else {}))
+            page = await fixture.ada.request("resources/list", **({"cursor": cursor} if cursor else {}))
             sizes.append(len(page["resources"]))
             if (cursor := page.get("nextCursor")) is None:
                 break
@@ -93,15 +93,15 @@ async def test_the_last_page_of_a_list_has_no_cursor_and_none_is_empty(tmp_path:
 
 
 @pytest.mark.parametrize("cursor", ["MTo5OjA=", "MTowOjk5", "MToxOi0x", "MTo5OTk5OjA=", "Mjow", "x"])
-async def test_a_list_cursor_that_is_not_ours_is_refused(ada: Reader, cursor: str) -> None:
+async def test_a_list_cursor_that_is_not_ours_is_refused(ada: LibraryUser, cursor: str) -> None:
     with pytest.raises(InvalidParams, match="cursor"):
-        await ada.ask("resources/list", cursor=cursor)
+        await ada.request("resources/list", cursor=cursor)
 
 
-async def test_a_listed_item_has_its_name_and_age(ada: Reader) -> None:
-    note = await ada.note("Voyage", "text", created_at="2026-05-01T00:00:00.000Z")
+async def test_a_listed_item_has_its_name_and_age(ada: LibraryUser) -> None:
+    note = await ada.add_note("Voyage", "text", created_at="2026-05-01T00:00:00.000Z")
 
-    listed = (await ada.ask("resources/list"))["resources"]
+    listed = (await ada.request("resources/list"))["resources"]
 
     assert listed[1] == {
         "uri": f"notes://{note}",
@@ -111,8 +111,8 @@ async def test_a_listed_item_has_its_name_and_age(ada: Reader) -> None:
     }
 
 
-async def complete(reader: Reader, source: str, value: str) -> list[str]:
-    answer = await reader.ask(
+async def complete(reader: LibraryUser, source: str, value: str) -> list[str]:
+    answer = await reader.request(
         "completion/complete",
         ref={"type": "ref/resource", "uri": f"{source}://{{id}}"},
         argument={"name": "id", "value": value},
@@ -122,17 +122,19 @@ async def complete(reader: Reader, source: str, value: str) -> list[str]:
 
 
 @every_source
-async def test_an_id_is_completed_from_its_beginning_or_from_the_title(ada: Reader, ben: Reader, source: str) -> None:
-    identity = str(await ada.item(source, "Voyage of the Beagle", "Finches."))
-    await ben.item(source, "Voyage of the Beagle", "Finches.")
+async def test_an_id_is_completed_from_its_beginning_or_from_the_title(
+    ada: LibraryUser, ben: LibraryUser, source: str
+) -> None:
+    identity = str(await ada.add_item(source, "Voyage of the Beagle", "Finches."))
+    await ben.add_item(source, "Voyage of the Beagle", "Finches.")
 
     for typed in ("", identity[:4], "bea", "voyage"):
         assert await complete(ada, source, typed) == [identity]
 
 
 @every_source
-async def test_nothing_is_completed_from_what_nothing_begins_with(ada: Reader, source: str) -> None:
-    await ada.item(source, "Voyage of the Beagle", "Finches.")
+async def test_nothing_is_completed_from_what_nothing_begins_with(ada: LibraryUser, source: str) -> None:
+    await ada.add_item(source, "Voyage of the Beagle", "Finches.")
 
     assert await complete(ada, source, "zeppelin") == []
 
@@ -140,8 +142,8 @@ async def test_nothing_is_completed_from_what_nothing_begins_with(ada: Reader, s
 @pytest.mark.parametrize(
     "uri", ["notes://", "notes://a/b", "notes://%00", "chats://x/y/z", "media://abc", "media://-1", "prompts://9" * 40]
 )
-async def test_an_odd_uri_is_an_absent_resource(ada: Reader, uri: str) -> None:
+async def test_an_odd_uri_is_an_absent_resource(ada: LibraryUser, uri: str) -> None:
     with pytest.raises(Exception, match="resource not found") as refused:
-        await ada.ask("resources/read", uri=uri)
+        await ada.request("resources/read", uri=uri)
 
     assert refused.value.data == {"uri": uri}  # type: ignore[attr-defined]  # an error of our tree

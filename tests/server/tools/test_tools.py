@@ -3,7 +3,7 @@
 import jsonschema_rs
 import pytest
 
-from tests.sources.reading_room import SOURCES, Reader, Room
+from tests.sources.source_fixture import SOURCES, LibraryUser, SourceFixture
 
 TOOLS = [
     "notes_search",
@@ -20,19 +20,19 @@ TOOLS = [
 ]
 
 
-async def test_the_tools_of_the_seed_are_listed_with_underscores(ada: Reader) -> None:
-    assert [tool["name"] for tool in (await ada.ask("tools/list"))["tools"]] == TOOLS
+async def test_the_tools_of_the_seed_are_listed_with_underscores(ada: LibraryUser) -> None:
+    assert [tool["name"] for tool in (await ada.request("tools/list"))["tools"]] == TOOLS
 
 
 @pytest.mark.parametrize("name", ["notes.search", "notes_search"])
-async def test_a_tool_answers_to_its_dotted_name_too(ada: Reader, name: str) -> None:
-    await ada.note("Voyage", "A galleon.")
+async def test_a_tool_answers_to_its_dotted_name_too(ada: LibraryUser, name: str) -> None:
+    await ada.add_note("Voyage", "A galleon.")
 
-    assert len(await ada.found(name, "galleon")) == 1
+    assert len(await ada.search(name, "galleon")) == 1
 
 
-async def test_every_tool_is_read_only_and_closed_to_the_world(ada: Reader) -> None:
-    for tool in (await ada.ask("tools/list"))["tools"]:
+async def test_every_tool_is_read_only_and_closed_to_the_world(ada: LibraryUser) -> None:
+    for tool in (await ada.request("tools/list"))["tools"]:
         assert tool["annotations"] == {
             "readOnlyHint": True,
             "destructiveHint": False,
@@ -42,15 +42,15 @@ async def test_every_tool_is_read_only_and_closed_to_the_world(ada: Reader) -> N
 
 
 @pytest.mark.parametrize("source", SOURCES)
-async def test_answers_keep_to_the_listed_output_schema(ada: Reader, source: str) -> None:
-    identity = await ada.item(source, "Voyage", "A galleon. " * 300)
-    schemas = {tool["name"]: tool["outputSchema"] for tool in (await ada.ask("tools/list"))["tools"]}
+async def test_answers_keep_to_the_listed_output_schema(ada: LibraryUser, source: str) -> None:
+    identity = await ada.add_item(source, "Voyage", "A galleon. " * 300)
+    schemas = {tool["name"]: tool["outputSchema"] for tool in (await ada.request("tools/list"))["tools"]}
 
     jsonschema_rs.validate(schemas[f"{source}_search"], await ada.call(f"{source}_search", query="galleon"))
     jsonschema_rs.validate(schemas[f"{source}_get"], await ada.read(source, identity))
 
 
-async def test_no_tool_names_a_user(room: Room) -> None:
+async def test_no_tool_names_a_user(fixture: SourceFixture) -> None:
     """Whose library is read is decided by the credential, never by an argument."""
-    for tool in room.catalog.tools.values():
+    for tool in fixture.catalog.tools.values():
         assert not {"user", "user_id", "owner", "path", "db"} & set(tool.as_listed()["inputSchema"]["properties"])

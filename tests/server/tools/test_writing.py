@@ -14,7 +14,7 @@ from sources.drafts import CharacterDraft
 from tests.live import Live, live, make_settings
 from tests.server.clients import Legacy, Modern, Socket
 from tests.server.protocol.stage import make_dispatcher
-from tests.sources.reading_room import SOURCES, Reader, Room
+from tests.sources.source_fixture import SOURCES, LibraryUser, SourceFixture
 
 NAMES = (
     *("notes_create", "notes_update", "notes_append", "notes_delete"),
@@ -23,55 +23,55 @@ NAMES = (
 
 
 @pytest.fixture
-def writers(room: Room) -> tuple[Reader, Reader]:
+def writers(fixture: SourceFixture) -> tuple[LibraryUser, LibraryUser]:
     """Ada and Ben before the tools of the sources and those that write."""
-    add_writing(room.catalog, room.libraries, room.settings)
-    dispatcher = make_dispatcher(room.catalog)
-    ada, ben = (msgspec.structs.replace(reader, dispatcher=dispatcher) for reader in (room.ada, room.ben))
+    add_writing(fixture.catalog, fixture.libraries, fixture.settings)
+    dispatcher = make_dispatcher(fixture.catalog)
+    ada, ben = (msgspec.structs.replace(reader, dispatcher=dispatcher) for reader in (fixture.ada, fixture.ben))
     return ada, ben
 
 
 @pytest.fixture
-def ada(writers: tuple[Reader, Reader]) -> Reader:
+def ada(writers: tuple[LibraryUser, LibraryUser]) -> LibraryUser:
     return writers[0]
 
 
 @pytest.fixture
-def ben(writers: tuple[Reader, Reader]) -> Reader:
+def ben(writers: tuple[LibraryUser, LibraryUser]) -> LibraryUser:
     return writers[1]
 
 
-async def text_of_note(reader: Reader, note_id: str) -> str:
+async def text_of_note(reader: LibraryUser, note_id: str) -> str:
     return str((await reader.read("notes", note_id, retrieval={"mode": "full"}))["content"])
 
 
 # -- notes -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_note_is_found_as_soon_as_it_is_written_and_by_nobody_else(ada: Reader, ben: Reader) -> None:
+async def test_a_note_is_found_as_soon_as_it_is_written_and_by_nobody_else(ada: LibraryUser, ben: LibraryUser) -> None:
     written = await ada.call("notes_create", title="Voyage", content="A galleon under sail.", tags=["sea"])
 
-    [hit] = await ada.found("notes_search", "galleon", keywords=["sea"])
+    [hit] = await ada.search("notes_search", "galleon", keywords=["sea"])
     assert (hit["id"], hit["uri"], hit["version"]) == (written["id"], written["uri"], written["version"])
     assert (written["title"], written["version"], written["tags"]) == ("Voyage", 1, ["sea"])
-    assert await ben.found("notes_search", "galleon") == []
-    assert "not found" in await ben.refusal("notes_update", note_id=written["id"], title="Mine")
+    assert await ben.search("notes_search", "galleon") == []
+    assert "not found" in await ben.call_error("notes_update", note_id=written["id"], title="Mine")
 
 
-async def test_what_an_update_leaves_out_stays(ada: Reader) -> None:
-    note = await ada.note("Voyage", "A galleon.", ["sea"])
+async def test_what_an_update_leaves_out_stays(ada: LibraryUser) -> None:
+    note = await ada.add_note("Voyage", "A galleon.", ["sea"])
 
     written = await ada.call("notes_update", note_id=note, content="A sloop.", expected_version=1)
 
     assert (written["title"], written["version"], written["tags"]) == ("Voyage", 2, ["sea"])
     assert await text_of_note(ada, note) == "A sloop."
-    assert await ada.found("notes_search", "galleon") == []
+    assert await ada.search("notes_search", "galleon") == []
 
 
-async def test_an_update_of_nothing_is_refused(ada: Reader) -> None:
-    note = await ada.note("Voyage", "A galleon.")
+async def test_an_update_of_nothing_is_refused(ada: LibraryUser) -> None:
+    note = await ada.add_note("Voyage", "A galleon.")
 
-    refusal = await ada.refusal("notes_update", note_id=note)
+    refusal = await ada.call_error("notes_update", note_id=note)
 
     assert "title, content, tags: got none of them, expected one at least" in refusal
 
@@ -81,12 +81,12 @@ async def test_an_update_of_nothing_is_refused(ada: Reader) -> None:
     [("notes_update", {"content": "Lost."}), ("notes_append", {"text": "Lost."}), ("notes_delete", {})],
 )
 async def test_a_note_that_changed_since_is_left_alone_and_its_version_told(
-    ada: Reader, tool: str, change: dict[str, Any]
+    ada: LibraryUser, tool: str, change: dict[str, Any]
 ) -> None:
-    note = await ada.note("Voyage", "A galleon.")
+    note = await ada.add_note("Voyage", "A galleon.")
     await ada.call("notes_update", note_id=note, content="A sloop.")
 
-    refusal = await ada.refusal(tool, note_id=note, expected_version=1, **change)
+    refusal = await ada.call_error(tool, note_id=note, expected_version=1, **change)
 
     assert "it has version 2, expected was 1" in refusal
     assert await text_of_note(ada, note) == "A sloop."
@@ -95,24 +95,24 @@ async def test_a_note_that_changed_since_is_left_alone_and_its_version_told(
 @pytest.mark.parametrize(
     ("held", "whole"), [("one", "one\ntwo"), ("one\n", "one\ntwo"), ("", "two"), ("one\n\n", "one\n\ntwo")]
 )
-async def test_appended_text_begins_on_a_line_of_its_own(ada: Reader, held: str, whole: str) -> None:
-    note = await ada.note("List", held)
+async def test_appended_text_begins_on_a_line_of_its_own(ada: LibraryUser, held: str, whole: str) -> None:
+    note = await ada.add_note("List", held)
 
     written = await ada.call("notes_append", note_id=note, text="two")
 
     assert written["version"] == 2
     assert await text_of_note(ada, note) == whole
-    assert [hit["id"] for hit in await ada.found("notes_search", "two")] == [note]
+    assert [hit["id"] for hit in await ada.search("notes_search", "two")] == [note]
 
 
-async def test_a_deleted_note_is_gone_from_everything(ada: Reader) -> None:
-    note = await ada.note("Voyage", "A galleon.")
+async def test_a_deleted_note_is_gone_from_everything(ada: LibraryUser) -> None:
+    note = await ada.add_note("Voyage", "A galleon.")
 
     assert await ada.call("notes_delete", note_id=note) == {"uri": f"notes://{note}", "is_deleted": True}
 
-    assert await ada.found("notes_search", "galleon") == []
-    assert "not found" in await ada.refusal("notes_get", note_id=note)
-    assert "not found" in await ada.refusal("notes_delete", note_id=note)
+    assert await ada.search("notes_search", "galleon") == []
+    assert "not found" in await ada.call_error("notes_get", note_id=note)
+    assert "not found" in await ada.call_error("notes_delete", note_id=note)
 
 
 # -- keys --------------------------------------------------------------------------------------------------------------
@@ -132,11 +132,11 @@ async def test_a_deleted_note_is_gone_from_everything(ada: Reader) -> None:
     ],
 )
 async def test_a_call_repeated_with_its_key_writes_nothing_twice(
-    ada: Reader, ben: Reader, tool: str, arguments: dict[str, Any]
+    ada: LibraryUser, ben: LibraryUser, tool: str, arguments: dict[str, Any]
 ) -> None:
     for reader in (ada, ben):
-        await reader.note("Voyage", "A galleon.", uuid="voyage")
-        await reader.chat("Sea", "Land!", uuid="sea")
+        await reader.add_note("Voyage", "A galleon.", uuid="voyage")
+        await reader.add_chat("Sea", "Land!", uuid="sea")
 
     first = await ada.call(tool, **arguments, idempotency_key="once")
 
@@ -144,14 +144,14 @@ async def test_a_call_repeated_with_its_key_writes_nothing_twice(
     await ben.call(tool, **arguments, idempotency_key="once")
 
 
-async def test_a_key_of_another_request_is_refused(ada: Reader) -> None:
+async def test_a_key_of_another_request_is_refused(ada: LibraryUser) -> None:
     await ada.call("notes_create", title="Voyage", idempotency_key="once")
 
-    assert "was used for another request" in await ada.refusal("notes_create", title="Other", idempotency_key="once")
+    assert "was used for another request" in await ada.call_error("notes_create", title="Other", idempotency_key="once")
 
 
-async def test_a_repeated_append_adds_one_line(ada: Reader) -> None:
-    note = await ada.note("List", "")
+async def test_a_repeated_append_adds_one_line(ada: LibraryUser) -> None:
+    note = await ada.add_note("List", "")
 
     for _ in range(3):
         await ada.call("notes_append", note_id=note, text="bread", idempotency_key="bread")
@@ -162,7 +162,7 @@ async def test_a_repeated_append_adds_one_line(ada: Reader) -> None:
 # -- chats, prompts, media ---------------------------------------------------------------------------------------------
 
 
-async def test_messages_begin_a_conversation_and_others_follow(ada: Reader, ben: Reader) -> None:
+async def test_messages_begin_a_conversation_and_others_follow(ada: LibraryUser, ben: LibraryUser) -> None:
     begun = await ada.call(
         "chats_append",
         title="Lisbon",
@@ -177,27 +177,27 @@ async def test_messages_begin_a_conversation_and_others_follow(ada: Reader, ben:
     )
 
     assert (len(begun["message_ids"]), begun["message_count"], more["message_count"]) == (2, 2, 3)
-    [hit] = await ada.found("chats_search", "pack tomorrow")
+    [hit] = await ada.search("chats_search", "pack tomorrow")
     assert (hit["uri"], hit["title"]) == (f"{more['uri']}/{more['message_ids'][0]}", "Lisbon")
     async with ada.libraries.library(ada.context) as library:
         kept = (await library.chats.messages(begun["conversation_id"], 10, 0)).rows
     assert [(one.sender, one.model) for one in kept] == [("user", None), ("Guide", "m-1"), ("user", None)]
     assert kept[0].created_at == "2026-01-02T03:04:05.000Z"
-    refusal = await ben.refusal(
+    refusal = await ben.call_error(
         "chats_append", conversation_id=begun["conversation_id"], messages=[{"content": "Me too."}]
     )
     assert "not found" in refusal
 
 
-async def test_messages_need_to_be_there_and_a_title_to_be_new(ada: Reader) -> None:
-    chat = await ada.chat("Lisbon", "When?")
+async def test_messages_need_to_be_there_and_a_title_to_be_new(ada: LibraryUser) -> None:
+    chat = await ada.add_chat("Lisbon", "When?")
 
-    assert "messages: got 0, expected 1 to" in await ada.refusal("chats_append", messages=[])
-    refusal = await ada.refusal("chats_append", conversation_id=chat, title="Porto", messages=[{"content": "When?"}])
+    assert "messages: got 0, expected 1 to" in await ada.call_error("chats_append", messages=[])
+    refusal = await ada.call_error("chats_append", conversation_id=chat, title="Porto", messages=[{"content": "When?"}])
     assert "expected it for a new one" in refusal
 
 
-async def test_a_prompt_is_made_and_then_updated_by_its_name(ada: Reader, ben: Reader) -> None:
+async def test_a_prompt_is_made_and_then_updated_by_its_name(ada: LibraryUser, ben: LibraryUser) -> None:
     made = await ada.call(
         "prompts_save", name="Review", user_prompt="Review {{diff}}.", arguments=[{"name": "diff", "required": True}]
     )
@@ -207,67 +207,67 @@ async def test_a_prompt_is_made_and_then_updated_by_its_name(ada: Reader, ben: R
     async with ada.libraries.library(ada.context) as library:
         prompt = await library.prompts.get(made["id"])
     assert (prompt.user_prompt, prompt.details, prompt.arguments[0].required) == ("Review {{diff}}.", "For code.", True)
-    assert "it has version 2, expected was 0" in await ada.refusal(
+    assert "it has version 2, expected was 0" in await ada.call_error(
         "prompts_save", name="Review", details="New?", expected_version=0
     )
     assert (await ben.call("prompts_save", name="Review", details="Mine.", expected_version=0))["version"] == 1
-    assert "not found" in await ben.refusal("prompts_save", name="Absent", details="x", expected_version=3)
+    assert "not found" in await ben.call_error("prompts_save", name="Absent", details="x", expected_version=3)
 
 
-async def test_two_who_save_one_name_at_once_make_one_prompt(ada: Reader) -> None:
+async def test_two_who_save_one_name_at_once_make_one_prompt(ada: LibraryUser) -> None:
     await asyncio.gather(*(ada.call("prompts_save", name="Review", details=f"{n}") for n in range(5)))
 
     async with ada.libraries.library(ada.context) as library:
         assert (await library.prompts.list(10, 0)).total == 1
 
 
-async def test_a_text_is_kept_as_media_and_found_by_its_passages(ada: Reader, ben: Reader) -> None:
+async def test_a_text_is_kept_as_media_and_found_by_its_passages(ada: LibraryUser, ben: LibraryUser) -> None:
     text = "Clocks drift apart. " * 200 + "The galleon knows none."
     written = await ada.call(
         "media_add_text", title="On drift", text=text, url="https://example.org/drift", media_type="article"
     )
 
-    [hit] = await ada.found("media_search", "galleon", media_types=["article"])
+    [hit] = await ada.search("media_search", "galleon", media_types=["article"])
     assert (hit["uri"], hit["url"]) == (written["uri"], "https://example.org/drift")
     assert hit["loc"]["chunk_index"] > 0
-    assert await ben.found("media_search", "galleon") == []
+    assert await ben.search("media_search", "galleon") == []
 
 
 # -- tags --------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("source", SOURCES)
-async def test_an_item_of_every_source_can_be_tagged(ada: Reader, ben: Reader, source: str) -> None:
-    item = await ada.item(source, "Voyage", "A galleon.", tags=["Sea", "inbox"])
+async def test_an_item_of_every_source_can_be_tagged(ada: LibraryUser, ben: LibraryUser, source: str) -> None:
+    item = await ada.add_item(source, "Voyage", "A galleon.", tags=["Sea", "inbox"])
     uri = f"{source}://{item}"
 
     written = await ada.call("items_tag", uri=uri, add=["ship", "SEA"], remove=["INBOX"])
 
     assert (written["uri"], written["tags"], written["version"]) == (uri, ["Sea", "ship"], 2)
-    assert "not found" in await ben.refusal("items_tag", uri=uri, add=["mine"])
+    assert "not found" in await ben.call_error("items_tag", uri=uri, add=["mine"])
     assert (await ada.call("items_tag", uri=uri, add=["ship"]))["version"] == 2
 
 
-async def test_many_who_tag_one_item_at_once_lose_no_tag(ada: Reader) -> None:
-    note = await ada.note("Voyage", "")
+async def test_many_who_tag_one_item_at_once_lose_no_tag(ada: LibraryUser) -> None:
+    note = await ada.add_note("Voyage", "")
 
     await asyncio.gather(*(ada.call("items_tag", uri=f"notes://{note}", add=[f"tag{n}"]) for n in range(4)))
 
-    [hit] = await ada.found("notes_search", "voyage")
+    [hit] = await ada.search("notes_search", "voyage")
     assert sorted(hit["tags"]) == ["tag0", "tag1", "tag2", "tag3"]
 
 
 @pytest.mark.parametrize("uri", ["", "notes://", "news://1", "notes://a/b", "6f1c"])
-async def test_what_is_no_address_of_an_item_is_refused(ada: Reader, uri: str) -> None:
-    assert "uri: got" in await ada.refusal("items_tag", uri=uri, add=["x"])
+async def test_what_is_no_address_of_an_item_is_refused(ada: LibraryUser, uri: str) -> None:
+    assert "uri: got" in await ada.call_error("items_tag", uri=uri, add=["x"])
 
 
 @pytest.mark.parametrize("identity", ["0", "x", "9" * 30, "٣", "-1"])
-async def test_an_id_that_no_item_has_is_not_found(ada: Reader, identity: str) -> None:
+async def test_an_id_that_no_item_has_is_not_found(ada: LibraryUser, identity: str) -> None:
     async with ada.libraries.library(ada.context) as library:
         await library.characters.create(CharacterDraft(name="Ana"))
 
-    assert "not found" in await ada.refusal("items_tag", uri=f"characters://{identity}", add=["x"])
+    assert "not found" in await ada.call_error("items_tag", uri=f"characters://{identity}", add=["x"])
 
 
 # -- through the doors -------------------------------------------------------------------------------------------------
@@ -317,8 +317,8 @@ async def test_without_the_scope_they_are_neither_listed_nor_callable(up: Live) 
     assert answer.status == 403
 
 
-def test_their_hints_say_what_they_do(room: Room, ada: Reader) -> None:
-    hints = {name: room.catalog.tools[name].hints for name in NAMES}
+def test_their_hints_say_what_they_do(fixture: SourceFixture, ada: LibraryUser) -> None:
+    hints = {name: fixture.catalog.tools[name].hints for name in NAMES}
 
     assert not any(hint.read_only_hint or hint.open_world_hint for hint in hints.values())
     assert {name for name, hint in hints.items() if hint.destructive_hint} == {
@@ -327,8 +327,10 @@ def test_their_hints_say_what_they_do(room: Room, ada: Reader) -> None:
     assert {name for name, hint in hints.items() if hint.idempotent_hint} == {"notes_delete", "items_tag"}
 
 
-async def test_the_writers_own_listeners_hear_of_it_and_nobody_elses(room: Room, ada: Reader, ben: Reader) -> None:
-    changes = room.catalog.changes
+async def test_the_writers_own_listeners_hear_of_it_and_nobody_elses(
+    fixture: SourceFixture, ada: LibraryUser, ben: LibraryUser
+) -> None:
+    changes = fixture.catalog.changes
     kinds = frozenset(("resources", "prompts"))
     with (
         changes.listen(ada.context.user_id, kinds, set()) as hers,

@@ -14,7 +14,7 @@ from server.rest.handler import RestDoor
 from tests.server.compat.agentkit.conversing import keep, post
 from tests.server.rest.scene import Desk, open_desk
 from tests.server.wire import Answer
-from tests.sources.reading_room import Reader
+from tests.sources.source_fixture import LibraryUser
 
 THREAD = {"id", "topic", "status", "system_prompt", "created_at", "updated_at", "message_count"}
 OPENED = THREAD | {"template_id", "current_seq", "reply_token", "reply_window"}
@@ -195,12 +195,12 @@ async def test_threads_are_listed_those_last_written_to_first(desk: Desk, agent:
     assert {one["id"] for page in (listed, rest) for one in page["threads"]} == set(threads)
 
 
-async def test_a_thread_is_a_conversation_like_others(desk: Desk, agent: Member, ada: Reader) -> None:
+async def test_a_thread_is_a_conversation_like_others(desk: Desk, agent: Member, ada: LibraryUser) -> None:
     thread = await agent.open_thread("Plans", metadata={"team": "blue"})
     await agent.say(thread["id"], "The zeppelin leaves at noon.")
 
     kept = (await desk.get(f"/conversations/{thread['id']}")).json()
-    [hit] = await ada.found("chats_search", "zeppelin")
+    [hit] = await ada.search("chats_search", "zeppelin")
 
     assert (kept["title"], kept["namespace"]) == ("Plans", "bus")
     assert kept["metadata"] == {"team": "blue", "creator_agent_id": agent.id}

@@ -11,7 +11,7 @@ from server.metrics import Metrics
 from sources.drafts import MessageDraft
 from tests.server.rest.scene import Desk
 from tests.server.tools.out_of_time import OutOfTime
-from tests.sources.reading_room import Reader
+from tests.sources.source_fixture import LibraryUser
 
 ROW = {
     *("message_id", "id", "thread_id", "thread_topic", "author", "seq", "created_at", "snippet"),
@@ -19,9 +19,9 @@ ROW = {
 }
 
 
-async def test_an_answer_has_the_documented_shape(desk: Desk, ada: Reader) -> None:
+async def test_an_answer_has_the_documented_shape(desk: Desk, ada: LibraryUser) -> None:
     draft = MessageDraft(sender="cursor-agent-abc123", content="the quick brown fox", metadata={"mood": "good"})
-    thread = await ada.chat("My topic", draft)
+    thread = await ada.add_chat("My topic", draft)
 
     answer = await desk.get("/api/search?q=+brown+")
 
@@ -37,8 +37,8 @@ async def test_an_answer_has_the_documented_shape(desk: Desk, ada: Reader) -> No
 
 
 @pytest.mark.parametrize("name", ["q", "query"])
-async def test_a_query_has_two_names(desk: Desk, ada: Reader, name: str) -> None:
-    await ada.chat("Talk", "a fox")
+async def test_a_query_has_two_names(desk: Desk, ada: LibraryUser, name: str) -> None:
+    await ada.add_chat("Talk", "a fox")
 
     assert (await desk.get(f"/api/search?{name}=fox")).json()["total"] == 1
 
@@ -68,16 +68,16 @@ async def test_a_limit_that_is_no_number_is_refused(desk: Desk) -> None:
 @pytest.mark.parametrize(
     ("limit", "shown"), [("limit=2", 2), ("limit=0", 1), ("limit=-7", 1), ("limit=999", 200), ("", 50)]
 )
-async def test_a_limit_is_clamped(desk: Desk, ada: Reader, limit: str, shown: int) -> None:
-    await ada.chat("Talk", *("a fox" for _ in range(210)))
+async def test_a_limit_is_clamped(desk: Desk, ada: LibraryUser, limit: str, shown: int) -> None:
+    await ada.add_chat("Talk", *("a fox" for _ in range(210)))
 
     answer = (await desk.get(f"/api/search?q=fox&{limit}")).json()
 
     assert (len(answer["results"]), answer["total"]) == (shown, shown)
 
 
-async def test_a_thread_narrows_the_search(desk: Desk, ada: Reader) -> None:
-    first, second = await ada.chat("One", "a fox"), await ada.chat("Two", "another fox")
+async def test_a_thread_narrows_the_search(desk: Desk, ada: LibraryUser) -> None:
+    first, second = await ada.add_chat("One", "a fox"), await ada.add_chat("Two", "another fox")
 
     one = (await desk.get(f"/api/search?q=fox&thread_id={first}")).json()
     all_ = (await desk.get("/api/search?q=fox")).json()
@@ -86,15 +86,15 @@ async def test_a_thread_narrows_the_search(desk: Desk, ada: Reader) -> None:
     assert {row["thread_id"] for row in all_["results"]} == {first, second}
 
 
-async def test_a_word_nobody_said_finds_nothing(desk: Desk, ada: Reader) -> None:
-    await ada.chat("Talk", "a fox")
+async def test_a_word_nobody_said_finds_nothing(desk: Desk, ada: LibraryUser) -> None:
+    await ada.add_chat("Talk", "a fox")
 
     assert (await desk.get("/api/search?q=zeppelin")).json() == {"results": [], "total": 0, "query": "zeppelin"}
 
 
 @pytest.mark.parametrize("query", ['"angular signals"', "angul*", "angular AND signals", "content:signals", "ANGULAR"])
-async def test_expressions_are_obeyed(desk: Desk, ada: Reader, query: str) -> None:
-    await ada.chat("Talk", "angular signals", "other signs")
+async def test_expressions_are_obeyed(desk: Desk, ada: LibraryUser, query: str) -> None:
+    await ada.add_chat("Talk", "angular signals", "other signs")
 
     answer = (await desk.get(f"/api/search?q={quote(query)}")).json()
 
@@ -103,8 +103,8 @@ async def test_expressions_are_obeyed(desk: Desk, ada: Reader, query: str) -> No
 
 
 @pytest.mark.parametrize("query", ['"angular', "C++", "what's angular?", "10:30", "angular OR", "fox-trot"])
-async def test_what_is_no_expression_is_read_as_words_and_told(desk: Desk, ada: Reader, query: str) -> None:
-    await ada.chat("Talk", "what's angular? it is no C++, and at 10:30 we fox-trot")
+async def test_what_is_no_expression_is_read_as_words_and_told(desk: Desk, ada: LibraryUser, query: str) -> None:
+    await ada.add_chat("Talk", "what's angular? it is no C++, and at 10:30 we fox-trot")
 
     answer = await desk.get(f"/api/search?q={quote(query)}")
 
@@ -113,16 +113,16 @@ async def test_what_is_no_expression_is_read_as_words_and_told(desk: Desk, ada: 
     assert answer.json()["read_as"].startswith('"')
 
 
-async def test_a_bare_star_finds_nothing_and_raises_nothing(desk: Desk, ada: Reader) -> None:
-    await ada.chat("Talk", "a fox")
+async def test_a_bare_star_finds_nothing_and_raises_nothing(desk: Desk, ada: LibraryUser) -> None:
+    await ada.add_chat("Talk", "a fox")
 
     answer = await desk.get("/api/search?q=*")
 
     assert (answer.status, answer.json()["results"]) == (200, [])
 
 
-async def test_a_snippet_holds_no_markup_but_its_own(desk: Desk, ada: Reader) -> None:
-    await ada.chat("Talk", "<img src=x onerror=alert(1)> fox </mark><script>")
+async def test_a_snippet_holds_no_markup_but_its_own(desk: Desk, ada: LibraryUser) -> None:
+    await ada.add_chat("Talk", "<img src=x onerror=alert(1)> fox </mark><script>")
 
     [row] = (await desk.get("/api/search?q=fox")).json()["results"]
 
@@ -130,8 +130,8 @@ async def test_a_snippet_holds_no_markup_but_its_own(desk: Desk, ada: Reader) ->
     assert row["content"] == "<img src=x onerror=alert(1)> fox </mark><script>"
 
 
-async def test_people_read_what_only_people_may_read(desk: Desk, ada: Reader) -> None:
-    await ada.chat("Talk", MessageDraft(content="the password is mango", metadata={"visibility": "human_only"}))
+async def test_people_read_what_only_people_may_read(desk: Desk, ada: LibraryUser) -> None:
+    await ada.add_chat("Talk", MessageDraft(content="the password is mango", metadata={"visibility": "human_only"}))
 
     [row] = (await desk.get("/api/search?q=mango")).json()["results"]
 
@@ -152,9 +152,9 @@ async def test_a_search_out_of_time_is_told_with_503(desk: Desk) -> None:
     assert answer.header("retry-after") == "1"
 
 
-async def test_messages_are_found_by_their_owner_alone(desk: Desk, ada: Reader, ben: Reader) -> None:
-    thread = await ada.chat("Secret plans", "a fox")
-    await ben.chat("Talk", "nothing of it")
+async def test_messages_are_found_by_their_owner_alone(desk: Desk, ada: LibraryUser, ben: LibraryUser) -> None:
+    thread = await ada.add_chat("Secret plans", "a fox")
+    await ben.add_chat("Talk", "nothing of it")
 
     absent = await desk.get("/api/search?q=fox&thread_id=00000000-0000-4000-8000-000000000000", "ben")
     foreign = await desk.get(f"/api/search?q=fox&thread_id={thread}", "ben")

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.server.rest.scene import Desk, open_desk
-from tests.sources.reading_room import Reader
+from tests.sources.source_fixture import LibraryUser
 
 
 @pytest.fixture
@@ -16,10 +16,10 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
 
 
 @pytest.fixture
-async def ada(desk: Desk) -> Reader:
+async def ada(desk: Desk) -> LibraryUser:
     return await desk.reader("ada")
 
 
 @pytest.fixture
-async def ben(desk: Desk) -> Reader:
+async def ben(desk: Desk) -> LibraryUser:
     return await desk.reader("ben")

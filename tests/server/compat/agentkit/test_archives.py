@@ -23,7 +23,7 @@ from tests.live import Live, live, make_settings
 from tests.server.compat.agentkit.conversing import HELLO, found, ids, keep, post
 from tests.server.rest.scene import Desk, open_desk
 from tests.server.wire import Answer, Wire, fetch
-from tests.sources.reading_room import Reader
+from tests.sources.source_fixture import LibraryUser
 
 ZIP = {"Content-Type": "application/zip"}
 
@@ -154,7 +154,7 @@ class Hall:
         self.desk = desk
         self._names = (f"user-{n}" for n in count())
 
-    async def newcomer(self) -> Reader:
+    async def newcomer(self) -> LibraryUser:
         return await self.desk.reader(next(self._names))
 
 
@@ -209,7 +209,9 @@ async def test_what_was_deleted_comes_back_by_an_import(desk: Desk) -> None:
     assert await found(desk, "hello") == ["Hello"]
 
 
-async def test_a_message_that_was_deleted_alone_does_not_come_back_and_that_is_told(desk: Desk, ada: Reader) -> None:
+async def test_a_message_that_was_deleted_alone_does_not_come_back_and_that_is_told(
+    desk: Desk, ada: LibraryUser
+) -> None:
     made = await keep(desk, *HELLO)
     archive = await export(desk)
     last = (await desk.get(f"/conversations/{made}")).json()["messages"][-1]["id"]

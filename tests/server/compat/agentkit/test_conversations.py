@@ -12,7 +12,7 @@ from sources.drafts import MessageDraft
 from tests.server.compat.agentkit.conversing import HELLO, found, ids, keep, post
 from tests.server.rest.scene import Desk, open_desk
 from tests.server.wire import Answer
-from tests.sources.reading_room import Reader
+from tests.sources.source_fixture import LibraryUser
 
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}\+00:00")
 SUMMARY = {"id", "session_id", "title", "namespace", "created_at", "updated_at", "message_count", "metadata"}
@@ -45,8 +45,8 @@ async def test_a_list_has_the_documented_shape(desk: Desk) -> None:
     assert TIME.fullmatch(row["updated_at"])
 
 
-async def test_a_list_is_paged_newest_first_and_tells_the_true_total(desk: Desk, ada: Reader) -> None:
-    made = [await ada.chat(f"Talk {day}", **dated(day)) for day in range(1, 8)]
+async def test_a_list_is_paged_newest_first_and_tells_the_true_total(desk: Desk, ada: LibraryUser) -> None:
+    made = [await ada.add_chat(f"Talk {day}", **dated(day)) for day in range(1, 8)]
 
     pages = [(await desk.get(f"/conversations?limit=3&offset={offset}")).json() for offset in (0, 3, 6, 9)]
 
@@ -54,9 +54,9 @@ async def test_a_list_is_paged_newest_first_and_tells_the_true_total(desk: Desk,
     assert [page["total"] for page in pages] == [7] * 4
 
 
-async def test_fifty_conversations_are_a_page_unless_another_limit_is_asked_for(desk: Desk, ada: Reader) -> None:
+async def test_fifty_conversations_are_a_page_unless_another_limit_is_asked_for(desk: Desk, ada: LibraryUser) -> None:
     for n in range(52):
-        await ada.chat(f"Talk {n}")
+        await ada.add_chat(f"Talk {n}")
 
     answer = (await desk.get("/conversations")).json()
 
@@ -143,7 +143,7 @@ async def test_an_answer_ends_before_its_text_grows_too_large_but_never_before_o
     assert ([m["content"][0] for m in part["messages"]], part["next_messages_offset"]) == (["1"], 2)
 
 
-async def test_deleted_messages_leave_no_hole_in_what_is_read(desk: Desk, ada: Reader) -> None:
+async def test_deleted_messages_leave_no_hole_in_what_is_read(desk: Desk, ada: LibraryUser) -> None:
     made = await keep(desk, *({"role": "user", "content": f"turn {n}"} for n in range(6)))
     before = (await desk.get(f"/conversations/{made}")).json()["messages"]
     async with ada.libraries.library(ada.context) as library:
@@ -180,8 +180,8 @@ async def test_a_conversation_is_renamed(desk: Desk) -> None:
     assert (await desk.get(f"/conversations/{made}")).json()["title"] == "New Title"
 
 
-async def test_renaming_without_a_title_keeps_it_and_counts_as_a_change(desk: Desk, ada: Reader) -> None:
-    made = await ada.chat("Old", **dated(1))
+async def test_renaming_without_a_title_keeps_it_and_counts_as_a_change(desk: Desk, ada: LibraryUser) -> None:
+    made = await ada.add_chat("Old", **dated(1))
     before = (await desk.get(f"/conversations/{made}")).json()
 
     answer = await desk.ask("PUT", f"/conversations/{made}", "ada")
@@ -192,7 +192,7 @@ async def test_renaming_without_a_title_keeps_it_and_counts_as_a_change(desk: De
 
 
 @pytest.mark.parametrize("purge", ["", "?purge=true"])
-async def test_what_was_deleted_is_found_nowhere(desk: Desk, ada: Reader, purge: str) -> None:
+async def test_what_was_deleted_is_found_nowhere(desk: Desk, ada: LibraryUser, purge: str) -> None:
     made = await keep(desk, {"role": "user", "content": "the galleon sailed at dawn"}, title="A galleon")
 
     answer = await desk.ask("DELETE", f"/conversations/{made}{purge}", "ada")
@@ -204,8 +204,8 @@ async def test_what_was_deleted_is_found_nowhere(desk: Desk, ada: Reader, purge:
     assert (await desk.ask("POST", f"/conversations/{made}/export", "ada")).status == 404
     assert (await desk.get("/conversations")).json()["total"] == 0
     assert await found(desk, "galleon") == []
-    assert await ada.found("chats_search", "galleon") == []
-    assert await ada.found("knowledge_search", "galleon") == []
+    assert await ada.search("chats_search", "galleon") == []
+    assert await ada.search("knowledge_search", "galleon") == []
     assert b"galleon" not in (await desk.get("/conversations/export")).body
 
 
@@ -297,9 +297,9 @@ async def test_an_export_as_json_is_the_whole_conversation(desk: Desk, query: st
     assert answer.json() == (await desk.get(f"/conversations/{made}")).json()
 
 
-async def test_an_export_as_text_is_as_documented(desk: Desk, ada: Reader) -> None:
+async def test_an_export_as_text_is_as_documented(desk: Desk, ada: LibraryUser) -> None:
     spoken = [MessageDraft(role=m["role"], content=m["content"], model=m.get("model")) for m in HELLO]
-    made = await ada.chat("My Conversation", *spoken, **dated(9))
+    made = await ada.add_chat("My Conversation", *spoken, **dated(9))
 
     answer = (await export(desk, made, "?format=txt")).json()
 
@@ -312,9 +312,9 @@ async def test_an_export_as_text_is_as_documented(desk: Desk, ada: Reader) -> No
     }
 
 
-async def test_an_export_as_markdown_is_as_documented(desk: Desk, ada: Reader) -> None:
+async def test_an_export_as_markdown_is_as_documented(desk: Desk, ada: LibraryUser) -> None:
     spoken = [MessageDraft(role=m["role"], content=m["content"], model=m.get("model")) for m in HELLO]
-    made = await ada.chat("My Conversation", *spoken, **dated(9))
+    made = await ada.add_chat("My Conversation", *spoken, **dated(9))
 
     answer = (await export(desk, made, "?format=md")).json()
 
@@ -335,8 +335,8 @@ REGENERATED = (
 )
 
 
-async def test_a_message_says_whether_it_is_on_the_path_and_what_it_answers(desk: Desk, ada: Reader) -> None:
-    made = await ada.chat("Asyncio", *REGENERATED)
+async def test_a_message_says_whether_it_is_on_the_path_and_what_it_answers(desk: Desk, ada: LibraryUser) -> None:
+    made = await ada.add_chat("Asyncio", *REGENERATED)
 
     messages = (await desk.get(f"/conversations/{made}")).json()["messages"]
     [found] = (await desk.get("/conversations/search/messages?query=xylophone")).json()["messages"]
@@ -355,9 +355,9 @@ async def test_a_message_says_whether_it_is_on_the_path_and_what_it_answers(desk
     ],
 )
 async def test_an_export_for_people_marks_what_is_beside_the_path(
-    desk: Desk, ada: Reader, form: str, spoken: str
+    desk: Desk, ada: LibraryUser, form: str, spoken: str
 ) -> None:
-    made = await ada.chat("Asyncio", *REGENERATED)
+    made = await ada.add_chat("Asyncio", *REGENERATED)
 
     assert (await export(desk, made, f"?format={form}")).json()["content"].endswith(spoken)
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.server.compat.agentkit.conversing import HELLO, keep, post
 from tests.server.rest.scene import Desk, open_desk
-from tests.sources.reading_room import Reader
+from tests.sources.source_fixture import LibraryUser
 
 LONG = "Tell me everything that is known about the voyages of the galleon"
 
@@ -193,13 +193,13 @@ async def test_nobody_speaks_in_a_conversation_of_another(desk: Desk, path: str,
     assert await messages(desk, made) == []
 
 
-async def test_what_is_recorded_is_found_by_the_tools(desk: Desk, ada: Reader, ben: Reader) -> None:
+async def test_what_is_recorded_is_found_by_the_tools(desk: Desk, ada: LibraryUser, ben: LibraryUser) -> None:
     made = await keep(desk, {"role": "user", "content": "a galleon under sail"})
 
-    hits = await ada.found("chats_search", "galleon")
+    hits = await ada.search("chats_search", "galleon")
 
     assert {hit["conversation_id"] for hit in hits} == {made}
-    assert await ben.found("chats_search", "galleon") == []
+    assert await ben.search("chats_search", "galleon") == []
 
 
 async def test_what_is_recorded_is_there_after_a_restart(tmp_path: Path) -> None:

@@ -1,24 +1,24 @@
-"""The reading room, for what the catalog makes of the sources."""
+"""Two users and the catalog built from all sources."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from tests.sources.reading_room import Reader, Room, open_room
+from tests.sources.source_fixture import LibraryUser, SourceFixture, open_source_fixture
 
 
 @pytest.fixture
-async def room(tmp_path: Path) -> AsyncIterator[Room]:
-    async with open_room(tmp_path) as opened:
+async def fixture(tmp_path: Path) -> AsyncIterator[SourceFixture]:
+    async with open_source_fixture(tmp_path) as opened:
         yield opened
 
 
 @pytest.fixture
-def ada(room: Room) -> Reader:
-    return room.ada
+def ada(fixture: SourceFixture) -> LibraryUser:
+    return fixture.ada
 
 
 @pytest.fixture
-def ben(room: Room) -> Reader:
-    return room.ben
+def ben(fixture: SourceFixture) -> LibraryUser:
+    return fixture.ben

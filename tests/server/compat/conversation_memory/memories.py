@@ -14,17 +14,17 @@ from sources.drafts import ConversationDraft, MessageDraft, ObservationDraft
 from sources.records import Conversation
 from tests.server.clients import text_of
 from tests.server.protocol.stage import make_dispatcher
-from tests.sources.reading_room import Reader, open_room
+from tests.sources.source_fixture import LibraryUser, open_source_fixture
 
 
 class Rememberer(Struct, frozen=True):
     """One user of the memory tools."""
 
-    reader: Reader
+    reader: LibraryUser
 
     async def text(self, tool: str, **arguments: Any) -> str:
         """An answer in Markdown: one text, and nothing structured beside it."""
-        result = await self.reader.ask("tools/call", name=tool, arguments=arguments)
+        result = await self.reader.request("tools/call", name=tool, arguments=arguments)
         assert "isError" not in result, text_of(result)
         assert [block["type"] for block in result["content"]] == ["text"]
         assert "structuredContent" not in result
@@ -40,10 +40,10 @@ class Rememberer(Struct, frozen=True):
         return {row["title"] for row in await self.rows(query, **arguments)}
 
     async def refusal(self, tool: str, **arguments: Any) -> str:
-        return await self.reader.refusal(tool, **arguments)
+        return await self.reader.call_error(tool, **arguments)
 
     async def result(self, tool: str, **arguments: Any) -> Any:
-        return await self.reader.ask("tools/call", name=tool, arguments=arguments)
+        return await self.reader.request("tools/call", name=tool, arguments=arguments)
 
     async def learn(self, title: str, **more: Any) -> str:
         async with self.reader.libraries.library(self.reader.context) as library:
@@ -70,9 +70,9 @@ class Rememberer(Struct, frozen=True):
 
 @asynccontextmanager
 async def two_memories(root: Path, **changes: Any) -> AsyncIterator[tuple[Rememberer, Rememberer]]:
-    async with open_room(root, **changes) as room:
+    async with open_source_fixture(root, **changes) as fixture:
         catalog = Catalog()
-        add_memory(catalog, room.libraries, room.settings)
+        add_memory(catalog, fixture.libraries, fixture.settings)
         dispatcher = make_dispatcher(catalog)
-        ada, ben = (msgspec.structs.replace(reader, dispatcher=dispatcher) for reader in (room.ada, room.ben))
+        ada, ben = (msgspec.structs.replace(reader, dispatcher=dispatcher) for reader in (fixture.ada, fixture.ben))
         yield Rememberer(ada), Rememberer(ben)

@@ -573,7 +573,7 @@ async def test_a_long_conversation_is_cut_and_says_where_it_goes_on(tmp_path: Pa
 async def test_an_answer_is_never_longer_than_the_caller_allows(ada: Rememberer, max_tokens: int) -> None:
     chat = await ada.talk(*(f"Turn {number} " + "of wind and rain " * number for number in range(40)))
     learned = await ada.learn("Galleon", narrative="wind and rain " * 500)
-    thrifty = Rememberer(ada.reader.preferring(max_tokens=max_tokens, chars_per_token=1))
+    thrifty = Rememberer(ada.reader.with_config(max_tokens=max_tokens, chars_per_token=1))
 
     read = await thrifty.text("memory_read", path=f"chats://{chat.id}", startLine=20)
     told = await thrifty.text("memory_get_observations", ids=[learned])

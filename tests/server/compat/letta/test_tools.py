@@ -12,7 +12,7 @@ from sources.drafts import MessageDraft
 from tests.server.clients import text_of
 from tests.server.rest.scene import Desk, open_desk
 from tests.server.tools.out_of_time import OutOfTime
-from tests.sources.reading_room import Reader
+from tests.sources.source_fixture import LibraryUser
 
 UNSEEN = "older messages were not looked at; narrow the search by dates or words, or ask again"
 EMPTY = "No matching messages."
@@ -32,12 +32,12 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
 
 
 @pytest.fixture
-async def ada(desk: Desk) -> Reader:
+async def ada(desk: Desk) -> LibraryUser:
     return await desk.reader("ada")
 
 
 @pytest.fixture
-async def ben(desk: Desk) -> Reader:
+async def ben(desk: Desk) -> LibraryUser:
     return await desk.reader("ben")
 
 
@@ -45,9 +45,9 @@ def at(moment: str, content: str, role: str = "user", **more: Any) -> MessageDra
     return MessageDraft(role=role, content=content, created_at=moment, **more)
 
 
-async def search(reader: Reader, **arguments: Any) -> str:
+async def search(reader: LibraryUser, **arguments: Any) -> str:
     """The text of the answer, which is never a failed call."""
-    result = await reader.ask("tools/call", name="conversation_search", arguments=arguments)
+    result = await reader.request("tools/call", name="conversation_search", arguments=arguments)
     assert "isError" not in result
     assert [block["type"] for block in result["content"]] == ["text"]
     return text_of(result)
@@ -57,8 +57,8 @@ def contents(text: str) -> list[str]:
     return [] if text == EMPTY else [block.partition("\n")[2] for block in text.split("\n\n---\n\n")]
 
 
-async def test_matches_are_listed_newest_first_in_the_documented_form(ada: Reader) -> None:
-    await ada.chat(
+async def test_matches_are_listed_newest_first_in_the_documented_form(ada: LibraryUser) -> None:
+    await ada.add_chat(
         "Python asyncio help",
         at("2025-02-10T14:30:00Z", "How do I run two coroutines in parallel with asyncio?"),
         at("2025-02-10T14:32:00Z", "You can use asyncio.gather().", "assistant"),
@@ -73,15 +73,15 @@ async def test_matches_are_listed_newest_first_in_the_documented_form(ada: Reade
     ]
 
 
-async def test_a_title_that_matches_brings_every_message_of_its_conversation(ada: Reader) -> None:
-    await ada.chat("Python asyncio help", at("2025-02-10T14:30:00Z", "one"), at("2025-02-10T14:31:00Z", "two"))
-    await ada.chat("Gardening", at("2025-02-10T14:32:00Z", "three"))
+async def test_a_title_that_matches_brings_every_message_of_its_conversation(ada: LibraryUser) -> None:
+    await ada.add_chat("Python asyncio help", at("2025-02-10T14:30:00Z", "one"), at("2025-02-10T14:31:00Z", "two"))
+    await ada.add_chat("Gardening", at("2025-02-10T14:32:00Z", "three"))
 
     assert contents(await search(ada, query="asyncio")) == ["two", "one"]
 
 
-async def test_without_arguments_the_newest_messages_are_listed(ada: Reader) -> None:
-    await ada.chat("Talk", *(at(f"2025-02-10T14:{n:02}:00Z", f"word {n}") for n in range(60)))
+async def test_without_arguments_the_newest_messages_are_listed(ada: LibraryUser) -> None:
+    await ada.add_chat("Talk", *(at(f"2025-02-10T14:{n:02}:00Z", f"word {n}") for n in range(60)))
 
     listed = contents(await search(ada))
 
@@ -89,15 +89,15 @@ async def test_without_arguments_the_newest_messages_are_listed(ada: Reader) -> 
 
 
 @pytest.mark.parametrize(("limit", "shown"), [(1, 1), (0, 1), (-5, 1), ("3", 3), ("three", 50), (1000, 200)])
-async def test_a_limit_is_clamped(ada: Reader, limit: Any, shown: int) -> None:
-    await ada.chat("Talk", *(at("2025-02-10T14:30:00Z", f"word {n}") for n in range(210)))
+async def test_a_limit_is_clamped(ada: LibraryUser, limit: Any, shown: int) -> None:
+    await ada.add_chat("Talk", *(at("2025-02-10T14:30:00Z", f"word {n}") for n in range(210)))
 
     assert len(contents(await search(ada, query="word", limit=limit))) == shown
 
 
 @pytest.mark.parametrize("text", ["%", "_", '"', "100%", "snake_case", "'; DROP"])
-async def test_no_character_of_a_query_is_a_wildcard(ada: Reader, text: str) -> None:
-    await ada.chat(
+async def test_no_character_of_a_query_is_a_wildcard(ada: LibraryUser, text: str) -> None:
+    await ada.add_chat(
         "Talk", at("2025-02-10T14:30:00Z", "plain words"), at("2025-02-10T14:31:00Z", f"it says {text} there")
     )
 
@@ -105,14 +105,14 @@ async def test_no_character_of_a_query_is_a_wildcard(ada: Reader, text: str) -> 
 
 
 @pytest.mark.parametrize("query", ["  galleon ", "", "   "])
-async def test_blanks_around_a_query_are_left_out(ada: Reader, query: str) -> None:
-    await ada.chat("Talk", at("2025-02-10T14:30:00Z", "galleon"))
+async def test_blanks_around_a_query_are_left_out(ada: LibraryUser, query: str) -> None:
+    await ada.add_chat("Talk", at("2025-02-10T14:30:00Z", "galleon"))
 
     assert contents(await search(ada, query=query)) == ["galleon"]
 
 
-async def test_letters_beyond_ascii_match_in_any_case(ada: Reader) -> None:
-    await ada.chat("Talk", at("2025-02-10T14:30:00Z", "À L'ÉCOLE, STRASSE"))
+async def test_letters_beyond_ascii_match_in_any_case(ada: LibraryUser) -> None:
+    await ada.add_chat("Talk", at("2025-02-10T14:30:00Z", "À L'ÉCOLE, STRASSE"))
 
     assert len(contents(await search(ada, query="école"))) == 1
     assert len(contents(await search(ada, query="straße"))) == 1
@@ -127,8 +127,8 @@ async def test_letters_beyond_ascii_match_in_any_case(ada: Reader) -> None:
         ([], ["ran", "answered", "asked"]),
     ],
 )
-async def test_roles_narrow_the_search(ada: Reader, roles: Any, found: list[str]) -> None:
-    await ada.chat(
+async def test_roles_narrow_the_search(ada: LibraryUser, roles: Any, found: list[str]) -> None:
+    await ada.add_chat(
         "Talk",
         at("2025-02-10T14:30:00Z", "asked"),
         at("2025-02-10T14:31:00Z", "answered", "assistant"),
@@ -150,9 +150,9 @@ async def test_roles_narrow_the_search(ada: Reader, roles: Any, found: list[str]
     ],
 )
 async def test_dates_narrow_the_search_to_whole_days_in_utc(
-    ada: Reader, dates: dict[str, str], found: list[str]
+    ada: LibraryUser, dates: dict[str, str], found: list[str]
 ) -> None:
-    await ada.chat(
+    await ada.add_chat(
         "Talk",
         at("2024-05-31T23:59:59.999Z", "before"),
         at("2024-06-01T00:00:00Z", "first"),
@@ -163,14 +163,16 @@ async def test_dates_narrow_the_search_to_whole_days_in_utc(
     assert contents(await search(ada, **dates)) == found
 
 
-async def test_an_old_range_is_found_behind_many_newer_messages(ada: Reader) -> None:
+async def test_an_old_range_is_found_behind_many_newer_messages(ada: LibraryUser) -> None:
     old = at("2019-03-01T10:00:00Z", "the old word")
-    await ada.chat("Talk", old, *(at(f"2025-01-01T00:{n // 60:02}:{n % 60:02}Z", f"new word {n}") for n in range(600)))
+    await ada.add_chat(
+        "Talk", old, *(at(f"2025-01-01T00:{n // 60:02}:{n % 60:02}Z", f"new word {n}") for n in range(600))
+    )
 
     assert contents(await search(ada, query="word", end_date="2020-01-01")) == ["the old word"]
 
 
-async def test_nothing_found_is_one_sentence(ada: Reader) -> None:
+async def test_nothing_found_is_one_sentence(ada: LibraryUser) -> None:
     assert await search(ada, query="zeppelin") == EMPTY
 
 
@@ -186,30 +188,30 @@ async def test_nothing_found_is_one_sentence(ada: Reader) -> None:
     ],
 )
 async def test_a_mistake_is_answered_with_a_text_that_says_what_to_do(
-    ada: Reader, arguments: dict[str, Any], answer: str
+    ada: LibraryUser, arguments: dict[str, Any], answer: str
 ) -> None:
     assert await search(ada, **arguments) == answer
 
 
-async def test_a_search_out_of_time_is_told_in_a_text(desk: Desk, ada: Reader) -> None:
+async def test_a_search_out_of_time_is_told_in_a_text(desk: Desk, ada: LibraryUser) -> None:
     add_letta(desk.up.runtime.dispatcher.catalog, OutOfTime(), desk.up.runtime.settings)
 
     assert await search(ada, query="zeppelin") == "Error: chats did not answer within 2000 ms"
 
 
-async def test_an_argument_that_is_unknown_is_refused(ada: Reader) -> None:
-    refused = await ada.refusal("conversation_search", query="word", page=2)
+async def test_an_argument_that_is_unknown_is_refused(ada: LibraryUser) -> None:
+    refused = await ada.call_error("conversation_search", query="word", page=2)
 
     assert refused == "argument 'page' is unknown; expected: query, roles, start_date, end_date, limit, format"
 
 
-async def test_what_our_own_searches_answered_is_never_found_again(ada: Reader) -> None:
+async def test_what_our_own_searches_answered_is_never_found_again(ada: LibraryUser) -> None:
     outputs = [
         at(f"2025-02-11T14:{n // 60:02}:{n % 60:02}Z", "zeppelin again", "tool", tool="mcp__florilegium__search")
         for n in range(100)
     ]
     said = [at(f"2025-02-10T14:{n:02}:00Z", f"zeppelin {n}") for n in range(5)]
-    await ada.chat("Talk", *said, *outputs)
+    await ada.add_chat("Talk", *said, *outputs)
 
     assert contents(await search(ada, query="zeppelin", limit=2)) == ["zeppelin 4", "zeppelin 3"]
     assert contents(await search(ada, roles=["tool"])) == []
@@ -219,23 +221,25 @@ async def test_where_too_much_is_ours_the_rest_is_told(tmp_path: Path) -> None:
     async with open_desk(tmp_path, conversation_examined_max=10) as desk:
         ada = await desk.reader("ada")
         outputs = [at("2025-02-11T14:30:00Z", "zeppelin", "tool", tool="conversation_search") for _ in range(30)]
-        await ada.chat("Talk", at("2025-02-10T14:30:00Z", "the zeppelin itself"), *outputs)
+        await ada.add_chat("Talk", at("2025-02-10T14:30:00Z", "the zeppelin itself"), *outputs)
 
         text = await search(ada, query="zeppelin", limit=1)
 
     assert text == f"{EMPTY}\n\n---\n\n({UNSEEN})"
 
 
-async def test_what_only_people_may_read_is_hidden(ada: Reader) -> None:
-    await ada.chat("Talk", at("2025-02-10T14:30:00Z", "mango password", metadata={"audience": "human"}))
+async def test_what_only_people_may_read_is_hidden(ada: LibraryUser) -> None:
+    await ada.add_chat("Talk", at("2025-02-10T14:30:00Z", "mango password", metadata={"audience": "human"}))
 
     assert await search(ada, query="mango") == "[2025-02-10 14:30] user (conv: Talk)\n[human-only content hidden]"
 
 
-async def test_json_gives_lettas_result_shape(ada: Reader) -> None:
-    await ada.chat("Talk", at("2025-02-10T14:30:00Z", "the zeppelin itself"))
+async def test_json_gives_lettas_result_shape(ada: LibraryUser) -> None:
+    await ada.add_chat("Talk", at("2025-02-10T14:30:00Z", "the zeppelin itself"))
 
-    result = await ada.ask("tools/call", name="conversation_search", arguments={"query": "zeppelin", "format": "json"})
+    result = await ada.request(
+        "tools/call", name="conversation_search", arguments={"query": "zeppelin", "format": "json"}
+    )
     answer = msgspec.json.decode(text_of(result))
 
     assert answer == result["structuredContent"]
@@ -245,14 +249,14 @@ async def test_json_gives_lettas_result_shape(ada: Reader) -> None:
     assert answer["results"][0]["time_ago"].endswith("d ago")
 
 
-async def test_json_says_that_nothing_was_found(ada: Reader) -> None:
+async def test_json_says_that_nothing_was_found(ada: LibraryUser) -> None:
     text = await search(ada, query="zeppelin", format="json")
 
     assert msgspec.json.decode(text) == {"message": "No results found.", "results": []}
 
 
-async def test_the_listed_schema_is_that_of_the_seed_and_the_format(ada: Reader) -> None:
-    listed = {tool["name"]: tool for tool in (await ada.ask("tools/list"))["tools"]}
+async def test_the_listed_schema_is_that_of_the_seed_and_the_format(ada: LibraryUser) -> None:
+    listed = {tool["name"]: tool for tool in (await ada.request("tools/list"))["tools"]}
     full = ada.dispatcher.catalog.tools["conversation_search"].as_listed()["inputSchema"]
 
     assert "conversation_search" not in listed, "it is in profiles of its own"
@@ -264,8 +268,8 @@ async def test_the_listed_schema_is_that_of_the_seed_and_the_format(ada: Reader)
     assert "required" not in full
 
 
-async def test_a_history_is_searched_by_its_owner_alone(ada: Reader, ben: Reader) -> None:
-    await ada.chat("Secret plans", at("2025-02-10T14:30:00Z", "the zeppelin itself"))
+async def test_a_history_is_searched_by_its_owner_alone(ada: LibraryUser, ben: LibraryUser) -> None:
+    await ada.add_chat("Secret plans", at("2025-02-10T14:30:00Z", "the zeppelin itself"))
 
     asked: list[dict[str, Any]] = [{}, {"query": "zeppelin"}, {"query": "Secret"}, {"start_date": "2025-02-10"}]
     assert [await search(ben, **arguments) for arguments in asked] == [EMPTY] * 4

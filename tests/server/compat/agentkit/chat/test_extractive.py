@@ -17,7 +17,7 @@ FACT = "Sodium cells keep their charge in the cold and need no cobalt."
 @pytest.fixture
 async def shelf(quiet_room: Chatroom) -> str:
     """Ada's one note; its URI."""
-    note = await (await quiet_room.desk.reader("ada")).note("Why sodium", FACT)
+    note = await (await quiet_room.desk.reader("ada")).add_note("Why sodium", FACT)
     return f"notes://{note}"
 
 

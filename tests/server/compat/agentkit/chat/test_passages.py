@@ -8,10 +8,10 @@ from server.compat.agentkit.chat.completions import passages_of
 from server.compat.agentkit.chat.passages import Gathered
 from tests.server.compat.agentkit.chat.conftest import Chatroom
 from tests.server.rest.scene import Desk, open_desk
-from tests.sources.reading_room import Reader
+from tests.sources.source_fixture import LibraryUser
 
 
-async def gather(desk: Desk, reader: Reader, question: str, conversation_id: str | None = None) -> Gathered:
+async def gather(desk: Desk, reader: LibraryUser, question: str, conversation_id: str | None = None) -> Gathered:
     return await passages_of(desk.up.runtime).gather(reader.context, question, conversation_id)
 
 
@@ -20,13 +20,13 @@ def uris(gathered: Gathered) -> list[str]:
 
 
 @pytest.fixture
-async def ada(quiet_room: Chatroom) -> Reader:
+async def ada(quiet_room: Chatroom) -> LibraryUser:
     return await quiet_room.desk.reader("ada")
 
 
-async def test_what_was_said_in_the_same_conversation_is_left_out(quiet_room: Chatroom, ada: Reader) -> None:
-    chat = await ada.chat("Talk", "The galleon sank in the bay.")
-    note = await ada.note("Ships", "A galleon has three masts.")
+async def test_what_was_said_in_the_same_conversation_is_left_out(quiet_room: Chatroom, ada: LibraryUser) -> None:
+    chat = await ada.add_chat("Talk", "The galleon sank in the bay.")
+    note = await ada.add_note("Ships", "A galleon has three masts.")
 
     of_all = await gather(quiet_room.desk, ada, "where is the galleon?")
     of_others = await gather(quiet_room.desk, ada, "where is the galleon?", chat)
@@ -35,18 +35,20 @@ async def test_what_was_said_in_the_same_conversation_is_left_out(quiet_room: Ch
     assert uris(of_others) == [f"notes://{note}"]
 
 
-async def test_what_holds_only_a_common_word_of_the_question_is_left_out(quiet_room: Chatroom, ada: Reader) -> None:
-    note = await ada.note("Galleon", "The galleon anchored at Tobermory in November.")
+async def test_what_holds_only_a_common_word_of_the_question_is_left_out(
+    quiet_room: Chatroom, ada: LibraryUser
+) -> None:
+    note = await ada.add_note("Galleon", "The galleon anchored at Tobermory in November.")
     for number in range(20):
-        await ada.note(f"Day {number}", f"It rained in November, {number} hours long, and nobody went out at all.")
+        await ada.add_note(f"Day {number}", f"It rained in November, {number} hours long, and nobody went out at all.")
 
     found = await gather(quiet_room.desk, ada, "galleon at Tobermory in November")
 
     assert uris(found) == [f"notes://{note}"]
 
 
-async def test_an_item_gives_one_passage(quiet_room: Chatroom, ada: Reader) -> None:
-    await ada.chat("Ships", "A galleon at sea.", "Another galleon.", "And a third galleon.")
+async def test_an_item_gives_one_passage(quiet_room: Chatroom, ada: LibraryUser) -> None:
+    await ada.add_chat("Ships", "A galleon at sea.", "Another galleon.", "And a third galleon.")
 
     found = await gather(quiet_room.desk, ada, "galleon")
 
@@ -57,7 +59,9 @@ async def test_passages_stay_within_their_budget_and_number(tmp_path: Path) -> N
     async with open_desk(tmp_path, chat_context_max_tokens=100, chat_passages_max=3) as desk:
         ada = await desk.reader("ada")
         for number in range(6):
-            await ada.note(f"Galleon {number}", f"The galleon number {number}. " + f"Its hull is {number} wide. " * 10)
+            await ada.add_note(
+                f"Galleon {number}", f"The galleon number {number}. " + f"Its hull is {number} wide. " * 10
+            )
         cut = await gather(desk, ada, "galleon hull")
     async with open_desk(tmp_path, chat_context_max_tokens=10_000, chat_passages_max=3) as desk:
         many = await gather(desk, await desk.reader("ada"), "galleon hull")
@@ -67,9 +71,9 @@ async def test_passages_stay_within_their_budget_and_number(tmp_path: Path) -> N
     assert len(many.passages) == 3
 
 
-async def test_nobody_gets_a_passage_of_another(quiet_room: Chatroom, ada: Reader) -> None:
-    await ada.note("Ships", "A galleon has three masts.")
-    chat = await ada.chat("Talk", "The galleon sank.")
+async def test_nobody_gets_a_passage_of_another(quiet_room: Chatroom, ada: LibraryUser) -> None:
+    await ada.add_note("Ships", "A galleon has three masts.")
+    chat = await ada.add_chat("Talk", "The galleon sank.")
 
     found = await gather(quiet_room.desk, await quiet_room.desk.reader("ben"), "galleon", chat)
 

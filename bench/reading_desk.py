@@ -16,10 +16,10 @@ from auth.principal import SCOPES, ClientId, Principal
 from config.paths import DataRoot, UserId
 from config.settings import Settings
 from server.lifespan import open_runtime
-from server.protocol.call import Silence
+from server.protocol.call import NullPeer
 from server.protocol.dispatcher import Dispatcher
-from server.protocol.envelope import CAPABILITIES_KEY, VERSION_KEY, modern_call, read_envelope
 from server.protocol.messages import Request
+from server.protocol.request_meta import CAPABILITIES_KEY, VERSION_KEY, modern_call, read_request_meta
 from server.protocol.versions import MODERN_VERSIONS
 from sources.registry import load_sources
 from sources.source import Source
@@ -50,7 +50,7 @@ class Desk(Struct, frozen=True):
     async def call(self, reader: RequestContext, tool: str, **arguments: Any) -> Any:
         """The structured answer of a tool, as it would go over the wire."""
         request = Request(1, "tools/call", {"name": tool, "arguments": arguments, "_meta": _META})
-        call = modern_call(read_envelope(request.params), request, reader, Silence())
+        call = modern_call(read_request_meta(request.params), request, reader, NullPeer())
         answer = msgspec.json.decode(msgspec.json.encode(await self.dispatcher.dispatch(call, request)))
         if answer.get("isError"):
             raise ToolFailed(f"{tool} {arguments}: {answer['content']}")

@@ -16,15 +16,15 @@ from server.operations import Operations
 from server.rest.errors import MethodNotAllowed, refuse
 from server.rest.routes import rest_routes
 from server.runtime import Runtime
-from server.transports.http import HttpDoor
+from server.transports.http import HttpTransport
 from server.transports.request_options import MCP_PATH
-from server.transports.websocket import WebSocketDoor
+from server.transports.websocket import WebSocketTransport
 
 TICKET_PATH = "/mcp/ticket"
 
 
 def build_app(runtime: Runtime, metrics: Metrics) -> ASGIApp:
-    operations, socket = Operations(runtime, metrics), WebSocketDoor(runtime)
+    operations, socket = Operations(runtime, metrics), WebSocketTransport(runtime)
     routes = [
         WebSocketRoute("/mcp/ws", socket),
         WebSocketRoute("/mcp/{profile}/ws", socket),
@@ -55,20 +55,20 @@ def build_app(runtime: Runtime, metrics: Metrics) -> ASGIApp:
         allowed = sorted((error.headers or {}).get("Allow", "GET").split(", "))
         return refuse(runtime.settings, MethodNotAllowed(request.method, allowed))
 
-    metrics.watch(runtime.sessions, runtime.presence)
+    metrics.watch(runtime.sessions, runtime.open_streams)
     handlers = {
         FlorilegiumError: answer_error,
         404: answer_absent,
         405: answer_refused_method,
         Exception: answer_failure,
     }
-    app: ASGIApp = Front(HttpDoor(runtime), Starlette(routes=routes, exception_handlers=handlers))
+    app: ASGIApp = McpRouter(HttpTransport(runtime), Starlette(routes=routes, exception_handlers=handlers))
     if runtime.settings.allowed_origins:
         app = _cross_origin(app, runtime.settings.allowed_origins)
     return RequestLine(app, metrics, runtime.settings.log_requests)
 
 
-class Front:
+class McpRouter:
     """Sends `/mcp` and the profiles below it straight to their door, past routing: it is nearly all of the traffic.
     `/mcp/` is no redirect, because some clients lose the body or the credential on the way."""
 

@@ -24,15 +24,15 @@ from server.compat.letta.tools import add_letta
 from server.import_jobs import open_jobs
 from server.profiles import profiles_of
 from server.protocol.catalog import Catalog
-from server.protocol.dispatcher import Dispatcher, Observer, Offer
+from server.protocol.dispatcher import Dispatcher, DispatcherOptions, Observer
 from server.protocol.legacy_sessions import LegacySessions
-from server.protocol.sealing import Sealer
+from server.protocol.request_state import RequestStateSigner
 from server.runtime import Knowledge, Runtime
 from server.server_info import server_info
 from server.tools.aggregate import add_aggregate
 from server.tools.catalog import add_knowledge
 from server.tools.writing import add_writing
-from server.transports.open_streams import Presence
+from server.transports.open_streams import OpenStreams
 from server.transports.origin import OriginGuard
 from server.version import VERSION
 from sessions.state import InProcessSessionStates, SessionStateLimits
@@ -85,7 +85,7 @@ async def open_runtime(
     ):
         limits = RateLimits.from_settings(settings)
         gate = authenticator or _authenticator(settings, registry, limits)
-        presence = Presence(gate, settings.stream_max_per_user, settings.access_recheck_s)
+        open_streams = OpenStreams(gate, settings.stream_max_per_user, settings.access_recheck_s)
         knowledge, profiles = build_knowledge(settings, libraries), profiles_of(settings)
         store = InProcessSessionStore(settings.session_ttl_s, settings.session_max, settings.session_max_per_user)
         runtime = Runtime(
@@ -98,14 +98,14 @@ async def open_runtime(
             limits=limits,
             tickets=Tickets(settings),
             origins=OriginGuard(settings),
-            presence=presence,
+            open_streams=open_streams,
             sessions=LegacySessions(store, knowledge.session_states, profiles),
             dispatcher=Dispatcher(
                 catalog or build_catalog(settings, libraries, knowledge),
                 _offer(settings),
-                Sealer(),
+                RequestStateSigner(),
                 limits.tool,
-                presence,
+                open_streams,
                 observer,
                 profiles,
             ),
@@ -115,7 +115,7 @@ async def open_runtime(
         try:
             yield runtime
         finally:
-            presence.stop()
+            open_streams.stop()
             flushing.cancel()
             with suppress(asyncio.CancelledError):
                 await flushing
@@ -148,8 +148,8 @@ def _authenticator(settings: Settings, registry: Registry, limits: RateLimits) -
     return RegistryAuthenticator(settings, registry, limits.failures, verifier)
 
 
-def _offer(settings: Settings) -> Offer:
-    return Offer(
+def _offer(settings: Settings) -> DispatcherOptions:
+    return DispatcherOptions(
         name="florilegium",
         title="Florilegium",
         version=VERSION,

@@ -5,7 +5,7 @@ from collections.abc import Sized
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from server.transports.open_streams import Presence
+from server.transports.open_streams import OpenStreams
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -36,12 +36,12 @@ class Metrics:
         self._called: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
         self._responded: dict[int, Counter] = {}
 
-    def watch(self, sessions: Sized, presence: Presence) -> None:
+    def watch(self, sessions: Sized, open_streams: OpenStreams) -> None:
         """Gauges that are read when somebody asks."""
         live = Gauge("florilegium_sessions", "Live legacy sessions.", registry=self._registry)
         live.set_function(lambda: len(sessions))
         streams = Gauge("florilegium_streams", "Open streams and WebSockets.", registry=self._registry)
-        streams.set_function(lambda: len(presence))
+        streams.set_function(lambda: len(open_streams))
 
     def called(self, method: str, tool: str, outcome: str, seconds: float) -> None:
         known = self._called.get((method, tool, outcome))

@@ -28,7 +28,7 @@ class Operations:
     async def readyz(self, request: Request) -> Response:
         """Ready: not stopping, the control database answers, the data directory can be written."""
         try:
-            if self._runtime.presence.is_stopping:
+            if self._runtime.open_streams.is_stopping:
                 raise Unavailable("stopping")
             self._runtime.data_root.prepare()
             await self._runtime.registry.user_by_name(self._runtime.settings.single_user_name)

@@ -15,7 +15,7 @@ from config.settings import Settings
 from server.import_jobs import ImportJobs
 from server.protocol.dispatcher import Dispatcher
 from server.protocol.legacy_sessions import LegacySessions
-from server.transports.open_streams import Presence
+from server.transports.open_streams import OpenStreams
 from server.transports.origin import OriginGuard
 from sessions.state import SessionStates
 from sources.source import Source
@@ -41,7 +41,7 @@ class Runtime(Struct, frozen=True, kw_only=True):
     limits: RateLimits
     tickets: Tickets
     origins: OriginGuard
-    presence: Presence
+    open_streams: OpenStreams
     sessions: LegacySessions
     dispatcher: Dispatcher
     imports: ImportJobs

@@ -63,5 +63,5 @@ def server_info(settings: Settings, sources: Sequence[Source]) -> Tool:
         ),
         input=ServerInfoInput,
         output=ServerInfo,
-        run=run,
+        handler=run,
     )

@@ -13,15 +13,15 @@ from starlette.types import ASGIApp
 from config.errors import ConfigurationError
 from config.settings import Settings
 from server.transports.bounded_http import bounded_http
-from server.transports.open_streams import Presence
+from server.transports.open_streams import OpenStreams
 
 
 class Server(uvicorn.Server):
     """Tells long-lived streams to end before uvicorn waits for them, or it would wait for ever."""
 
-    def __init__(self, config: uvicorn.Config, presence: Presence, announce: Callable[[str], None]) -> None:
+    def __init__(self, config: uvicorn.Config, open_streams: OpenStreams, announce: Callable[[str], None]) -> None:
         super().__init__(config)
-        self._presence = presence
+        self._open_streams = open_streams
         self._announce = announce
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -31,22 +31,22 @@ class Server(uvicorn.Server):
             self._announce(f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}")
 
     async def on_tick(self, counter: int) -> bool:
-        return await super().on_tick(counter) or self._presence.is_stopping
+        return await super().on_tick(counter) or self._open_streams.is_stopping
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """uvicorn closes every WebSocket at once. Ours end by themselves, after their running calls, so they go first;
         both share the one time of grace."""
         grace_s, began = self.config.timeout_graceful_shutdown or 0, time.monotonic()
-        self._presence.stop()
+        self._open_streams.stop()
         for server in self.servers:
             server.close()
-        await self._presence.wait_until_empty(grace_s)
+        await self._open_streams.wait_until_empty(grace_s)
         self.config.timeout_graceful_shutdown = max(0, round(grace_s - (time.monotonic() - began)))
         await super().shutdown(sockets)
 
 
 async def serve(
-    app: ASGIApp, settings: Settings, presence: Presence, announce: Callable[[str], None] = lambda url: None
+    app: ASGIApp, settings: Settings, open_streams: OpenStreams, announce: Callable[[str], None] = lambda url: None
 ) -> None:
     """Serves until a signal ends it. `announce` is told the address once connections are accepted."""
     config = uvicorn.Config(
@@ -70,7 +70,7 @@ async def serve(
         timeout_graceful_shutdown=round(settings.shutdown_grace_s),
     )
     _require_free_port(settings)
-    await Server(config, presence, announce).serve()
+    await Server(config, open_streams, announce).serve()
 
 
 def _require_free_port(settings: Settings) -> None:

@@ -46,7 +46,7 @@ def make_settings(data_dir: Path, **changes: Any) -> Settings:
     return settings
 
 
-class Live(Struct, frozen=True):
+class LiveServer(Struct, frozen=True):
     """A server that is up."""
 
     runtime: Runtime
@@ -81,21 +81,21 @@ async def live(
     catalog: Catalog | None = None,
     extend: Callable[[Catalog], None] | None = None,
     authenticator: Authenticator | None = None,
-) -> AsyncIterator[Live]:
+) -> AsyncIterator[LiveServer]:
     """The product's own catalog unless another is given; `extend` adds to whichever it is."""
     metrics = Metrics()
     async with open_runtime(settings, catalog=catalog, authenticator=authenticator, observer=metrics) as runtime:
-        up: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        server: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         if extend is not None:
             extend(runtime.dispatcher.catalog)
         app = build_app(runtime, metrics)
-        serving = asyncio.create_task(serve(app, settings, runtime.presence, up.set_result))
+        serving = asyncio.create_task(serve(app, settings, runtime.open_streams, server.set_result))
         try:
             async with asyncio.timeout(10):
-                await asyncio.wait((up, serving), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((server, serving), return_when=asyncio.FIRST_COMPLETED)
             if serving.done():
                 serving.result()
-            yield Live(runtime, await up)
+            yield LiveServer(runtime, await server)
         finally:
-            runtime.presence.stop()
+            runtime.open_streams.stop()
             await asyncio.gather(serving, return_exceptions=True)

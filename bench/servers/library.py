@@ -66,7 +66,7 @@ async def main(data_dir: str, template: str, users: int) -> None:
         accounts = tuple(account for account, _ in welcomed)
         home = str(welcomed[0][1])
         app = build_app(runtime, metrics)
-        await serve(app, settings, runtime.presence, lambda url: announce(Opening(url, accounts, home)))
+        await serve(app, settings, runtime.open_streams, lambda url: announce(Opening(url, accounts, home)))
 
 
 if __name__ == "__main__":

@@ -38,7 +38,7 @@ async def echo(call: Call, given: Text) -> Text:
     return given
 
 
-ECHO = Tool(name="echo", title=ECHO_TITLE, description=ECHO_DESCRIPTION, input=Text, output=Text, run=echo)
+ECHO = Tool(name="echo", title=ECHO_TITLE, description=ECHO_DESCRIPTION, input=Text, output=Text, handler=echo)
 
 
 def settings_for(data_dir: str) -> Settings:
@@ -71,7 +71,7 @@ async def main(data_dir: str) -> None:
         runtime.dispatcher.catalog.add_tool(ECHO)
         accounts = tuple([await open_account(runtime, f"user{number}") for number in range(USERS)])
         app = build_app(runtime, metrics)
-        await serve(app, settings, runtime.presence, lambda url: announce(Announcement(url, accounts)))
+        await serve(app, settings, runtime.open_streams, lambda url: announce(Announcement(url, accounts)))
 
 
 if __name__ == "__main__":

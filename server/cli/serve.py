@@ -61,7 +61,7 @@ async def _serve(loaded: Loaded, config_file: Path | None, *, is_demo: bool) -> 
             await _fill(runtime)
         app = build_app(runtime, metrics)
         with _signals_that_end_well():
-            await serve_app(app, loaded.settings, runtime.presence, announce)
+            await serve_app(app, loaded.settings, runtime.open_streams, announce)
 
 
 async def _fill(runtime: Runtime) -> None:

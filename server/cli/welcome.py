@@ -11,7 +11,7 @@ from msgspec import Struct
 from config.loading import Loaded
 from config.settings import Settings
 from server.cli.tour import FIRST_QUERY, program_name
-from server.protocol.envelope import CAPABILITIES_KEY, VERSION_KEY
+from server.protocol.request_meta import CAPABILITIES_KEY, VERSION_KEY
 from server.protocol.versions import MODERN_VERSIONS
 
 _AUTHORIZATION = '"Authorization: Bearer $KEY"'

@@ -29,14 +29,14 @@ class Peer(Protocol):
         ...
 
 
-class Silence:
+class NullPeer:
     """A peer that cannot be spoken to: notifications are dropped, as the protocol allows."""
 
     async def notify(self, message: Mapping[str, Any]) -> None:
         return
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        raise MissingCapability(question_capability(method))
+        raise MissingCapability(required_capability(method))
 
 
 class Client(Struct, frozen=True):
@@ -47,7 +47,7 @@ class Client(Struct, frozen=True):
     capabilities: Mapping[str, Any] = {}
 
 
-class Question(Struct, frozen=True):
+class InputRequest(Struct, frozen=True):
     """Something only the client can answer: a sampling, an elicitation, its roots."""
 
     method: str
@@ -57,13 +57,13 @@ class Question(Struct, frozen=True):
 class InputRequired(Exception):
     """Ends a modern call: the client answers the questions and sends the call again with `state`."""
 
-    def __init__(self, questions: Mapping[str, Question], state: Any) -> None:
+    def __init__(self, questions: Mapping[str, InputRequest], state: Any) -> None:
         super().__init__("input required")
         self.questions = questions
         self.state = state
 
 
-def question_capability(method: str) -> str:
+def required_capability(method: str) -> str:
     return {"sampling/createMessage": "sampling", "elicitation/create": "elicitation", "roots/list": "roots"}[method]
 
 
@@ -103,11 +103,11 @@ class Call(Struct, eq=False):
         params = {"level": level, "data": data, **({"logger": logger} if logger else {})}
         await self.peer.notify(notification_message("notifications/message", params))
 
-    async def ask(self, questions: Mapping[str, Question], state: Any = None) -> Mapping[str, Any]:
+    async def ask(self, questions: Mapping[str, InputRequest], state: Any = None) -> Mapping[str, Any]:
         """The client's answers by key. The legacy era asks over the open call; the modern one ends it and is called
         again. The clock of the call stands still while a person thinks."""
         for question in questions.values():
-            self.require_capability(question_capability(question.method))
+            self.require_capability(required_capability(question.method))
         if self.era is Era.MODERN:
             missing = {key: question for key, question in questions.items() if key not in self.answers}
             if missing:
@@ -119,7 +119,7 @@ class Call(Struct, eq=False):
         if self.client.capabilities.get(capability) is None:
             raise MissingCapability(capability)
 
-    async def _ask_now(self, question: Question) -> Mapping[str, Any]:
+    async def _ask_now(self, question: InputRequest) -> Mapping[str, Any]:
         if self.deadline is None:
             return await self.peer.request(question.method, question.params)
         self.deadline.pause()

@@ -14,7 +14,7 @@ from msgspec import Struct
 from auth.principal import READ
 from server.protocol.call import Call
 from server.protocol.changes import Change, Changes
-from server.protocol.schema import Mirrored, input_schema, mirrored_parameters, outline, output_schema
+from server.protocol.schema import MirroredParameter, input_schema, mirrored_parameters, outline, output_schema
 
 ListKind = Literal["tools", "resources", "prompts"]
 # The one alphabet every known client accepts (a dot makes some refuse the whole list), and the length that hosts leave
@@ -50,7 +50,7 @@ class Tool(Struct, frozen=True, kw_only=True):
     title: str
     description: str
     input: type[Any]
-    run: Callable[[Call, Any], Awaitable[Any]]
+    handler: Callable[[Call, Any], Awaitable[Any]]
     output: type[Any] | None = None
     scope: str = READ
     hints: Hints = READ_ONLY
@@ -73,7 +73,7 @@ class Tool(Struct, frozen=True, kw_only=True):
         return listed
 
 
-Reader = Callable[[Call, str, Mapping[str, str]], Awaitable[Sequence[Mapping[str, Any]]]]
+ResourceReader = Callable[[Call, str, Mapping[str, str]], Awaitable[Sequence[Mapping[str, Any]]]]
 Completer = Callable[[Call, str, Mapping[str, str]], Awaitable[Sequence[str]]]
 
 
@@ -83,7 +83,7 @@ class Resource(Struct, frozen=True, kw_only=True):
     uri: str
     name: str
     description: str
-    read: Reader
+    read: ResourceReader
     title: str | None = None
     mime_type: str = "text/plain"
     scope: str = READ
@@ -100,7 +100,7 @@ class ResourceTemplate(Struct, frozen=True, kw_only=True):
     uri_template: str
     name: str
     description: str
-    read: Reader
+    read: ResourceReader
     title: str | None = None
     mime_type: str = "text/plain"
     scope: str = READ
@@ -118,7 +118,7 @@ class ResourceTemplate(Struct, frozen=True, kw_only=True):
         return {k: urllib.parse.unquote(v) for k, v in found.groupdict().items()} if found else None
 
 
-class PromptArgument(Struct, frozen=True, kw_only=True):
+class McpPromptArgument(Struct, frozen=True, kw_only=True):
     name: str
     description: str = ""
     required: bool = False
@@ -133,12 +133,12 @@ class PromptResult(Struct, frozen=True):
     description: str | None = None
 
 
-class Prompt(Struct, frozen=True, kw_only=True):
+class McpPrompt(Struct, frozen=True, kw_only=True):
     name: str
     description: str
     get: Callable[[Call, Mapping[str, str]], Awaitable[PromptResult]]
     title: str | None = None
-    arguments: tuple[PromptArgument, ...] = ()
+    arguments: tuple[McpPromptArgument, ...] = ()
     scope: str = READ
 
     def as_listed(self) -> dict[str, Any]:
@@ -164,7 +164,7 @@ class Listing(Protocol):
 class PromptListing(Listing, Protocol):
     """Prompts that only the caller has."""
 
-    async def find(self, call: Call, name: str) -> Prompt | None: ...
+    async def find(self, call: Call, name: str) -> McpPrompt | None: ...
 
 
 class Catalog:
@@ -175,11 +175,11 @@ class Catalog:
         self.tools: dict[str, Tool] = {}
         self.resources: dict[str, Resource] = {}
         self.templates: dict[str, ResourceTemplate] = {}
-        self.prompts: dict[str, Prompt] = {}
+        self.prompts: dict[str, McpPrompt] = {}
         self.resource_listings: list[Listing] = []
         self.prompt_listings: list[PromptListing] = []
         self.version = 0
-        self._mirrored: dict[str, tuple[Mirrored, ...]] = {}
+        self._mirrored: dict[str, tuple[MirroredParameter, ...]] = {}
 
     def add_tool(self, tool: Tool) -> None:
         self.tools[tool.name] = tool
@@ -198,7 +198,7 @@ class Catalog:
         self.templates[template.uri_template] = template
         self._changed("resources")
 
-    def add_prompt(self, prompt: Prompt) -> None:
+    def add_prompt(self, prompt: McpPrompt) -> None:
         self.prompts[prompt.name] = prompt
         self._changed("prompts")
 
@@ -218,7 +218,7 @@ class Catalog:
         """By its advertised name, or by the dotted one the seed documents use (`knowledge.search`)."""
         return self.tools.get(name) or self.tools.get(name.replace(".", "_"))
 
-    def mirrored(self, tool_name: Any) -> tuple[Mirrored, ...]:
+    def mirrored(self, tool_name: Any) -> tuple[MirroredParameter, ...]:
         tool = self.find_tool(tool_name) if isinstance(tool_name, str) else None
         return self._mirrored[tool.name] if tool is not None else ()
 

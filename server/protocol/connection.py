@@ -14,14 +14,8 @@ from config.errors import FlorilegiumError, InvalidRequest, ParseError, Unavaila
 from config.logging import REQUEST_ID, new_request_id
 from server.protocol.call import Call
 from server.protocol.dispatcher import Dispatcher
-from server.protocol.envelope import (
-    legacy_call,
-    modern_call,
-    names_modern_version,
-    read_envelope,
-)
-from server.protocol.exchanges import Exchanges
 from server.protocol.failures import log_failure
+from server.protocol.in_flight import InFlightRequests
 from server.protocol.legacy_sessions import LegacySessions
 from server.protocol.messages import (
     MalformedMessage,
@@ -33,6 +27,12 @@ from server.protocol.messages import (
     error_message,
     read_message,
     result_message,
+)
+from server.protocol.request_meta import (
+    legacy_call,
+    modern_call,
+    names_modern_version,
+    read_request_meta,
 )
 from server.protocol.versions import BATCH_VERSION
 from sessions.session import Session
@@ -67,7 +67,7 @@ class Connection:
         self._admit = admit
         self._in_flight_max = in_flight_max
         self._profile = profile
-        self._exchanges = Exchanges(dispatcher.offer.answer_timeout_s)
+        self._in_flight = InFlightRequests(dispatcher.offer.answer_timeout_s)
         self._session: Session | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._writing = asyncio.Lock()
@@ -106,7 +106,7 @@ class Connection:
         await self._send(message)
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        return await self._exchanges.ask(self, self._send, method, params)
+        return await self._in_flight.ask(self, self._send, method, params)
 
     async def _send(self, message: Mapping[str, Any] | list[Any]) -> None:
         async with self._writing:
@@ -121,7 +121,7 @@ class Connection:
             case Notification():
                 self._note(message)
             case Response():
-                self._exchanges.answer(self, message)
+                self._in_flight.answer(self, message)
 
     async def _take_batch(self, values: list[Any]) -> None:
         """A batch runs as one call, its messages one after the other; refused, it gets one error for all of them."""
@@ -143,11 +143,11 @@ class Connection:
 
     def _note(self, notification: Notification) -> None:
         if notification.method == "notifications/cancelled":
-            self._exchanges.cancel(self, notification.params.get("requestId"))
+            self._in_flight.cancel(self, notification.params.get("requestId"))
 
     async def _serve(self, request: Request) -> None:
         """A cancelled call is owed no answer; every other one gets exactly one."""
-        with self._exchanges.running(self, request.id):
+        with self._in_flight.running(self, request.id):
             answer = await self._answer(request)
         await self._send(answer)
 
@@ -184,9 +184,9 @@ class Connection:
 
     async def _result(self, request: Request, request_id: str) -> Mapping[str, Any]:
         if names_modern_version(request.params) or request.method == "server/discover":
-            envelope = read_envelope(request.params)
+            meta = read_request_meta(request.params)
             profile = self._dispatcher.profiles.choose(self._principal, self._profile)
-            call = modern_call(envelope, request, self._context(request_id, None), self, profile)
+            call = modern_call(meta, request, self._context(request_id, None), self, profile)
         elif request.method == "initialize":
             return await self._initialize(request)
         elif request.method == "ping":

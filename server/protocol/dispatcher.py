@@ -26,14 +26,14 @@ from config.errors import (
     Unavailable,
 )
 from server.protocol.call import LOG_LEVELS, Call, InputRequired
-from server.protocol.catalog import Catalog, Completer, Listing, Prompt, Tool, ToolResult
+from server.protocol.catalog import Catalog, Completer, Listing, McpPrompt, Tool, ToolResult
 from server.protocol.deadline import Deadline
 from server.protocol.failures import log_failure
 from server.protocol.messages import Request, encode, notification_message
 from server.protocol.paging import read_page
 from server.protocol.profiles import Profiles, Surface
+from server.protocol.request_state import RequestStateSigner
 from server.protocol.schema import read_arguments
-from server.protocol.sealing import Sealer
 from server.protocol.versions import MODERN_VERSIONS, Era
 from sessions.session import Session
 
@@ -72,7 +72,7 @@ class ToolLimit(Protocol):
     def take(self, key: Any) -> None: ...
 
 
-class Offer(Struct, frozen=True, kw_only=True):
+class DispatcherOptions(Struct, frozen=True, kw_only=True):
     """How the server presents itself, and the limits the dispatcher keeps."""
 
     name: str
@@ -95,8 +95,8 @@ class Dispatcher:
     def __init__(
         self,
         catalog: Catalog,
-        offer: Offer,
-        sealer: Sealer,
+        offer: DispatcherOptions,
+        sealer: RequestStateSigner,
         tool_limit: ToolLimit,
         streams: Streams,
         observer: Observer | None = None,
@@ -268,7 +268,7 @@ class Dispatcher:
         try:
             self._tool_limit.take((call.context.user_id, tool.name))
             given = read_arguments(arguments or {}, tool.input)
-            return _as_result(await self._run(call, tool.name, tool.run(call, given)), tool)
+            return _as_result(await self._run(call, tool.name, tool.handler(call, given)), tool)
         except _NOT_THE_MODELS_FAULT:
             raise
         except InputRequired:
@@ -387,14 +387,14 @@ class Dispatcher:
         described = rendered.description or prompt.description
         return {"description": described, "messages": list(rendered.messages)}
 
-    async def _prompt(self, call: Call, name: str) -> Prompt:
+    async def _prompt(self, call: Call, name: str) -> McpPrompt:
         has_any = self._has_resources(call)
         prompt = (self.catalog.prompts.get(name) or await self._own_prompt(call, name)) if has_any else None
         if prompt is None or not call.context.principal.has_scope(prompt.scope):
             raise InvalidParams(f"unknown prompt {name!r}")
         return prompt
 
-    async def _own_prompt(self, call: Call, name: str) -> Prompt | None:
+    async def _own_prompt(self, call: Call, name: str) -> McpPrompt | None:
         for listing in self.catalog.prompt_listings:
             if call.context.principal.has_scope(listing.scope) and (prompt := await listing.find(call, name)):
                 return prompt

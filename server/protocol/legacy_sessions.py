@@ -8,8 +8,8 @@ from typing import Any
 
 from auth.principal import Principal
 from config.errors import SessionNotFound
-from server.protocol.envelope import read_handshake
 from server.protocol.profiles import Profiles
+from server.protocol.request_meta import read_initialize_params
 from server.protocol.versions import negotiate
 from sessions.session import Session
 from sessions.state import SessionStates, handle_for
@@ -30,7 +30,7 @@ class LegacySessions:
     async def open(self, principal: Principal, params: Mapping[str, Any], named: str | None = None) -> Session:
         """From the parameters of an `initialize` at an address that may name a profile. A `config` in them is what the
         session's calls go by, as if `session_configure` had said it."""
-        handshake = read_handshake(params)
+        handshake = read_initialize_params(params)
         session = self._store.create(
             principal.owner(),
             negotiate(handshake.version),

@@ -44,7 +44,7 @@ def outline(schema: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": {name: {"type": kind} for name, kind in kinds.items() if kind in _CARRIERS}}
 
 
-class Mirrored(Struct, frozen=True):
+class MirroredParameter(Struct, frozen=True):
     """A property marked `x-mcp-header`: a modern client repeats its value in the header `Mcp-Param-<token>`."""
 
     path: tuple[str, ...]
@@ -52,12 +52,12 @@ class Mirrored(Struct, frozen=True):
     kind: str
 
 
-def mirrored_parameters(schema: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[Mirrored]:
+def mirrored_parameters(schema: Mapping[str, Any], path: tuple[str, ...] = ()) -> Iterator[MirroredParameter]:
     properties = schema.get("properties")
     for name, declared in properties.items() if isinstance(properties, Mapping) else ():
         here = (*path, name)
         if isinstance(token := declared.get("x-mcp-header"), str):
-            yield Mirrored(here, token, declared.get("type", ""))
+            yield MirroredParameter(here, token, declared.get("type", ""))
         yield from mirrored_parameters(declared, here)
 
 

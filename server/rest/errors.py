@@ -63,7 +63,7 @@ class OutsideProfile(FlorilegiumError):
         super().__init__(f"{operation} is outside the profile {profile!r} that this key is bound to")
 
 
-class Problem(Struct, frozen=True):
+class ErrorDetail(Struct, frozen=True):
     """`code` is the HTTP status, or the JSON-RPC code of the same mistake in MCP; `message` is a sentence."""
 
     code: int
@@ -71,13 +71,13 @@ class Problem(Struct, frozen=True):
     data: Mapping[str, Any] | UnsetType = UNSET
 
 
-class Refusal(Struct, frozen=True):
+class ErrorBody(Struct, frozen=True):
     """The body of an answer that is not a success."""
 
-    error: Problem
+    error: ErrorDetail
 
 
-class Fault(Struct, frozen=True):
+class FieldError(Struct, frozen=True):
     """A value that cannot be read, as FastAPI tells it."""
 
     type: str
@@ -85,27 +85,31 @@ class Fault(Struct, frozen=True):
     msg: str
 
 
-def faults_of(error: Unprocessable) -> tuple[Fault, ...]:
+def field_errors(error: Unprocessable) -> tuple[FieldError, ...]:
     """The `detail` of FastAPI's 422, for clients that were written for it."""
     loc = tuple((error.data or {}).get("loc", ()))
     if error.message.endswith(" is missing"):
-        return (Fault("missing", loc, "Field required"),)
-    return (Fault("value_error", loc, error.message),)
+        return (FieldError("missing", loc, "Field required"),)
+    return (FieldError("value_error", loc, error.message),)
 
 
-class Envelope(Struct, frozen=True):
+class ErrorFormat(Struct, frozen=True):
     """How a refusal at a path is written, and the Struct that describes it. Operations that another system's clients
     know keep that system's."""
 
-    shape: type[Any]
-    write: Callable[[FlorilegiumError, str], Mapping[str, Any]]
+    body: type[Any]
+    render: Callable[[FlorilegiumError, str], Mapping[str, Any]]
 
 
-PLAIN = Envelope(Refusal, lambda error, _path: error_body(error))
+DEFAULT_ERROR_FORMAT = ErrorFormat(ErrorBody, lambda error, _path: error_body(error))
 
 
-def refuse(settings: Settings, error: FlorilegiumError, envelope: Envelope = PLAIN, path: str = "") -> Response:
-    return JSONResponse(envelope.write(error, path), status_code=error.status, headers=refusal_headers(settings, error))
+def refuse(
+    settings: Settings, error: FlorilegiumError, error_format: ErrorFormat = DEFAULT_ERROR_FORMAT, path: str = ""
+) -> Response:
+    return JSONResponse(
+        error_format.render(error, path), status_code=error.status, headers=refusal_headers(settings, error)
+    )
 
 
 def retry_after_s(error: RateLimited | Unavailable) -> int:
@@ -138,7 +142,7 @@ def refusal_headers(settings: Settings, error: FlorilegiumError) -> dict[str, st
 
 
 @contextmanager
-def told_as(names: Mapping[str, str]) -> Iterator[None]:
+def rename_fields(names: Mapping[str, str]) -> Iterator[None]:
     """What storage refuses is told by the name that the caller gave it."""
     try:
         yield

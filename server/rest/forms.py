@@ -30,7 +30,7 @@ class FormFile(Struct, frozen=True, kw_only=True):
     content: bytes
 
 
-class Form(Struct, frozen=True):
+class FormSpec(Struct, frozen=True):
     """An input that is sent as a form: which of its values are files, and how many parts there may be. With `or_json`
     it may also come as a JSON object."""
 
@@ -47,7 +47,7 @@ def media_type_of(content_type: str) -> str:
     return content_type.partition(";")[0].strip().lower()
 
 
-def read_form(form: Form, content_type: str, body: bytes) -> dict[str, Any]:
+def read_form(form: FormSpec, content_type: str, body: bytes) -> dict[str, Any]:
     """The values by name: texts, and lists of files. Names of files that bring none have an empty list."""
     values: dict[str, Any] = {name: [] for name in form.files}
     multipart = media_type_of(content_type) == MULTIPART
@@ -72,14 +72,14 @@ def _files(name: str, value: "FormFile | str") -> list[FormFile]:
     return []
 
 
-def _pairs(form: Form, body: bytes) -> Iterator[tuple[str, str]]:
+def _pairs(form: FormSpec, body: bytes) -> Iterator[tuple[str, str]]:
     try:
         yield from parse_qsl(body.decode("ascii"), True, False, "utf-8", "strict", form.parts_max)
     except ValueError as error:
         raise InvalidParams(f"the form: got what cannot be read, expected {URLENCODED} in UTF-8") from error
 
 
-def _parts(form: Form, content_type: str, body: bytes) -> Iterator[tuple[str, FormFile | str]]:
+def _parts(form: FormSpec, content_type: str, body: bytes) -> Iterator[tuple[str, FormFile | str]]:
     boundary = _BOUNDARY.search(content_type)
     if boundary is None:
         raise InvalidParams("Content-Type: got multipart/form-data without a boundary, expected one")

@@ -32,21 +32,21 @@ from server.protocol.deadline import Deadline
 from server.protocol.messages import decode
 from server.protocol.schema import read_arguments
 from server.rest.errors import PRIVATE, MethodNotAllowed, OutsideProfile, UnsupportedMediaType, refuse
-from server.rest.forms import MULTIPART, URLENCODED, Form, media_type_of, read_form
-from server.rest.operation import Operation, Upload, Uploaded
+from server.rest.forms import MULTIPART, URLENCODED, FormSpec, media_type_of, read_form
+from server.rest.operation import Operation, Upload, UploadRequest
 from server.runtime import Runtime
 from server.transports.headers import AUTHORIZATION, Headers
 from server.transports.request_options import config_of
 
 
-class RestDoor:
+class RestHandler:
     """The ASGI application behind one path: its operations by method."""
 
     def __init__(self, runtime: Runtime, operations: Sequence[Operation]) -> None:
         self._runtime = runtime
         self._operations: dict[str, Operation] = {operation.method: operation for operation in operations}
-        self._envelope = operations[0].envelope
-        assert len({(operation.path, operation.envelope) for operation in operations}) == 1, "one door, one path"
+        self._error_format = operations[0].error_format
+        assert len({(operation.path, operation.error_format) for operation in operations}) == 1, "one door, one path"
         assert len(self._operations) == len(operations), "two operations for one method"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -54,7 +54,7 @@ class RestDoor:
         try:
             response = await self._answer(request)
         except FlorilegiumError as error:
-            response = refuse(self._runtime.settings, error, self._envelope, scope["path"])
+            response = refuse(self._runtime.settings, error, self._error_format, scope["path"])
         await response(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
@@ -67,9 +67,9 @@ class RestDoor:
             answer = await carry_out(self._runtime, operation, context, given)
         else:
             # An upload counts as a stream: it takes a connection and room on disk for as long as it likes.
-            with self._runtime.presence.enter(context.principal):
+            with self._runtime.open_streams.enter(context.principal):
                 async with _received(operation.upload, request, headers) as file:
-                    answer = await carry_out(self._runtime, operation, context, Uploaded(given, file))
+                    answer = await carry_out(self._runtime, operation, context, UploadRequest(given, file))
         return answer_with(operation, answer, headers)
 
 
@@ -107,9 +107,9 @@ async def read_input(operation: Operation, request: Request, headers: Headers, b
             _add_body(operation, arguments, await _read_object(request, headers, body_max_bytes))
         return read_arguments(arguments, operation.input)
     except InvalidParams as error:
-        if operation.unreadable is InvalidParams:
+        if operation.input_error is InvalidParams:
             raise
-        raise operation.unreadable(error.message, {"loc": _place_of(operation, error.message)}) from error
+        raise operation.input_error(error.message, {"loc": _place_of(operation, error.message)}) from error
 
 
 def _place_of(operation: Operation, sentence: str) -> list[str]:
@@ -153,7 +153,7 @@ async def _read_object(request: Request, headers: Headers, limit_bytes: int) -> 
     return value
 
 
-async def _read_form(form: Form, request: Request, headers: Headers, limit_bytes: int) -> dict[str, Any]:
+async def _read_form(form: FormSpec, request: Request, headers: Headers, limit_bytes: int) -> dict[str, Any]:
     content_type = headers.get(b"content-type") or "nothing"
     if media_type_of(content_type) not in (MULTIPART, URLENCODED):
         raise UnsupportedMediaType(content_type, " or ".join(form.media_types))
@@ -207,7 +207,7 @@ async def carry_out(runtime: Runtime, operation: Operation, context: RequestCont
     deadline_ms = operation.deadline_ms or runtime.settings.call_deadline_ms
     try:
         with Deadline(deadline_ms / 1000):
-            return await operation.run(context, given)
+            return await operation.handler(context, given)
     except TimeoutError as error:
         raise Unavailable(f"{operation.id} took longer than {deadline_ms} ms") from error
 

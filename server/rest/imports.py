@@ -10,7 +10,7 @@ from starlette.responses import Response
 from auth.context import RequestContext
 from auth.principal import WRITE
 from server.import_jobs import ImportJob
-from server.rest.operation import Operation, Upload, Uploaded
+from server.rest.operation import Operation, Upload, UploadRequest
 from server.rest.streams import stream
 from server.runtime import Runtime
 
@@ -46,8 +46,8 @@ def import_operations(runtime: Runtime) -> list[Operation]:
 
 
 def _start(runtime: Runtime) -> Operation:
-    async def run(context: RequestContext, uploaded: Uploaded) -> ImportJob:
-        given: StartRequest = uploaded.given
+    async def run(context: RequestContext, uploaded: UploadRequest) -> ImportJob:
+        given: StartRequest = uploaded.args
         return await runtime.imports.start(context, uploaded.file, given.name, given.format, is_rehearsal=given.dry_run)
 
     return Operation(
@@ -60,8 +60,8 @@ def _start(runtime: Runtime) -> Operation:
             "when the file is here; the import goes on as a job. Repeated, it changes nothing that did not change."
         ),
         input=StartRequest,
-        answer=ImportJob,
-        run=run,
+        response=ImportJob,
+        handler=run,
         tools=_TOOLS,
         scope=WRITE,
         status=202,
@@ -81,8 +81,8 @@ def _list(runtime: Runtime) -> Operation:
         summary="List imports",
         description="The user's imports that this server remembers, newest first.",
         input=JobsRequest,
-        answer=Jobs,
-        run=run,
+        response=Jobs,
+        handler=run,
         tools=_TOOLS,
         scope=WRITE,
     )
@@ -99,11 +99,11 @@ def _look(runtime: Runtime) -> Operation:
         summary="Look at an import",
         description="How far it has come, and when it is done what became of every item.",
         input=JobRequest,
-        answer=ImportJob,
-        run=run,
+        response=ImportJob,
+        handler=run,
         tools=_TOOLS,
         scope=WRITE,
-        refusals=_REFUSALS,
+        error_statuses=_REFUSALS,
     )
 
 
@@ -119,11 +119,11 @@ def _follow(runtime: Runtime) -> Operation:
         summary="Follow an import",
         description="The job as server-sent events: `progress` whenever it has moved, and `end` when it is over.",
         input=JobRequest,
-        answer=_EVENTS,
-        run=run,
+        response=_EVENTS,
+        handler=run,
         tools=_TOOLS,
         scope=WRITE,
-        refusals=_REFUSALS,
+        error_statuses=_REFUSALS,
     )
 
 
@@ -138,11 +138,11 @@ def _cancel(runtime: Runtime) -> Operation:
         summary="Stop an import",
         description="What was written stays; the same file, imported again, completes it.",
         input=JobRequest,
-        answer=ImportJob,
-        run=run,
+        response=ImportJob,
+        handler=run,
         tools=_TOOLS,
         scope=WRITE,
-        refusals=_REFUSALS,
+        error_statuses=_REFUSALS,
     )
 
 

@@ -95,10 +95,10 @@ def _search(knowledge: Knowledge) -> Operation:
             "read_item. Pass the answer's session on, and later searches leave out what was seen."
         ),
         input=KnowledgeSearch,
-        answer=KnowledgeAnswer,
-        run=run,
+        response=KnowledgeAnswer,
+        handler=run,
         tools=("knowledge_search",),
-        refusals=frozenset((404,)),
+        error_statuses=frozenset((404,)),
         schema=_search_schema(knowledge.sources),
     )
 
@@ -117,10 +117,10 @@ def read_item(knowledge: Knowledge) -> Operation:
             "its neighbours, or all of it, within a token budget."
         ),
         input=ItemRequest,
-        answer=GetResponse,
-        run=run,
+        response=GetResponse,
+        handler=run,
         tools=_READING_TOOLS,
-        refusals=frozenset((404,)),
+        error_statuses=frozenset((404,)),
         schema=_item_schema(knowledge.sources),
     )
 
@@ -136,10 +136,10 @@ def _read_uri(knowledge: Knowledge) -> Operation:
         summary="Read an item by its URI",
         description="Read an item as read_item does, by the uri of a hit, such as notes://6f1c.",
         input=UriRequest,
-        answer=GetResponse,
-        run=run,
+        response=GetResponse,
+        handler=run,
         tools=_READING_TOOLS,
-        refusals=frozenset((404,)),
+        error_statuses=frozenset((404,)),
     )
 
 

@@ -59,8 +59,8 @@ def _security(settings: Settings) -> list[dict[str, list[str]]]:
 
 
 def _shapes_of(operation: Operation) -> list[type[Any]]:
-    told = [] if isinstance(operation.answer, str | tuple) else [operation.answer]
-    return [*told, operation.envelope.shape]
+    told = [] if isinstance(operation.response, str | tuple) else [operation.response]
+    return [*told, operation.error_format.body]
 
 
 def _described(operation: Operation, schema_of: SchemaOf) -> dict[str, Any]:
@@ -106,15 +106,15 @@ def _part_of(schema: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
 def _responses(operation: Operation, schema_of: SchemaOf) -> dict[str, Any]:
     etag = _ETAG if operation.method == "GET" else {}
     has_body = operation.has_body or operation.upload is not None
-    statuses = _ANY_MAY_ANSWER | operation.refusals | (_WITH_BODY_ALSO if has_body else frozenset())
-    statuses |= {operation.unreadable.status}
-    refused = _json(schema_of[operation.envelope.shape])
+    statuses = _ANY_MAY_ANSWER | operation.error_statuses | (_WITH_BODY_ALSO if has_body else frozenset())
+    statuses |= {operation.input_error.status}
+    refused = _json(schema_of[operation.error_format.body])
     refusals = {str(status): _response(status, refused, _HEADERS_OF.get(status, {})) for status in sorted(statuses)}
-    if isinstance(operation.answer, str | tuple):
-        kinds = (operation.answer,) if isinstance(operation.answer, str) else operation.answer
+    if isinstance(operation.response, str | tuple):
+        kinds = (operation.response,) if isinstance(operation.response, str) else operation.response
         told = {kind: {"schema": {"type": "object"}} if kind == "application/json" else {} for kind in kinds}
         return {str(operation.status): _response(operation.status, told, {}), **refusals}
-    success = _response(operation.status, _json(schema_of[operation.answer]), etag)
+    success = _response(operation.status, _json(schema_of[operation.response]), etag)
     unchanged = {"304": _response(304, {}, etag)} if etag else {}
     return {str(operation.status): success, **unchanged, **refusals}
 

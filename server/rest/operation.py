@@ -14,8 +14,8 @@ from auth.context import RequestContext
 from auth.principal import READ
 from config.errors import InvalidParams
 from server.protocol.schema import input_schema
-from server.rest.errors import PLAIN, Envelope
-from server.rest.forms import Form
+from server.rest.errors import DEFAULT_ERROR_FORMAT, ErrorFormat
+from server.rest.forms import FormSpec
 
 Method = Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
 Place = Literal["path", "query", "header", "body"]
@@ -32,10 +32,10 @@ class Upload(Struct, frozen=True):
     schema: Mapping[str, Any] | None = None
 
 
-class Uploaded(Struct, frozen=True):
+class UploadRequest(Struct, frozen=True):
     """What the handler of an upload is given: the input, and the file from its beginning."""
 
-    given: Any
+    args: Any
     file: IO[bytes]
 
 
@@ -49,9 +49,9 @@ class Operation(Struct, frozen=True, kw_only=True):
     summary: str
     description: str
     input: type[Struct]
-    # What `run` returns, as JSON; or media types, if it returns a whole Response: a file, or something streamed.
-    answer: type[Any] | str | tuple[str, ...]
-    run: Callable[[RequestContext, Any], Awaitable[Any]]
+    # What `handler` returns, as JSON; or media types, if it returns a whole Response: a file, or something streamed.
+    response: type[Any] | str | tuple[str, ...]
+    handler: Callable[[RequestContext, Any], Awaitable[Any]]
     # The tools that tell the same. It draws on the rate of the first, and is open to a key that is bound to a profile
     # with any of them.
     tools: tuple[str, ...]
@@ -62,14 +62,14 @@ class Operation(Struct, frozen=True, kw_only=True):
     headers: Mapping[str, str] = {}
     upload: Upload | None = None
     # The body is a form instead of JSON.
-    form: Form | None = None
+    form: FormSpec | None = None
     # With which an input that cannot be read is refused.
-    unreadable: type[InvalidParams] = InvalidParams
+    input_error: type[InvalidParams] = InvalidParams
     # Longer than any call may take, where there is more to do than a call does.
     deadline_ms: int | None = None
     # Statuses of its own, beside those that any operation may answer.
-    refusals: frozenset[int] = frozenset()
-    envelope: Envelope = PLAIN
+    error_statuses: frozenset[int] = frozenset()
+    error_format: ErrorFormat = DEFAULT_ERROR_FORMAT
     # Replaces the derived schema of the input where a Struct cannot say it.
     schema: Mapping[str, Any] | None = None
 

@@ -20,8 +20,8 @@ from server.compat.agentkit.conversations import conversation_operations
 from server.compat.agentkit.errors import CONVERSATION_ENVELOPE
 from server.compat.agentkit.namespaces import namespace_operations
 from server.compat.agentkit.recording import recording_operations
-from server.rest.errors import PLAIN, Envelope, refuse
-from server.rest.handler import RestDoor, answer_if_changed
+from server.rest.errors import DEFAULT_ERROR_FORMAT, ErrorFormat, refuse
+from server.rest.handler import RestHandler, answer_if_changed
 from server.rest.html import STYLE_PATH, front_page
 from server.rest.imports import import_operations
 from server.rest.knowledge import knowledge_operations
@@ -53,7 +53,7 @@ def rest_routes(runtime: Runtime) -> list[BaseRoute]:
         by_path.setdefault(operation.path, []).append(operation)
     return [
         # A path of fixed words before one that would take one of them for an id.
-        *(Route(path, RestDoor(runtime, by_path[path])) for path in sorted(by_path, key=lambda path: "{" in path)),
+        *(Route(path, RestHandler(runtime, by_path[path])) for path in sorted(by_path, key=lambda path: "{" in path)),
         Route("/", reference.front),
         Route("/health", health),
         Route("/openapi.json", reference.document),
@@ -126,10 +126,10 @@ class Reference:
 class Absent:
     """Every other path below one: a program that mistyped it gets the envelope it can read."""
 
-    def __init__(self, runtime: Runtime, envelope: Envelope = PLAIN) -> None:
+    def __init__(self, runtime: Runtime, error_format: ErrorFormat = DEFAULT_ERROR_FORMAT) -> None:
         self._settings = runtime.settings
-        self._envelope = envelope
+        self._error_format = error_format
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"][:200]
-        await refuse(self._settings, NotFound("path", path), self._envelope, path)(scope, receive, send)
+        await refuse(self._settings, NotFound("path", path), self._error_format, path)(scope, receive, send)

@@ -11,7 +11,7 @@ from auth.context import RequestContext
 from auth.principal import Principal
 from config.errors import Unavailable
 from server.runtime import Runtime
-from server.transports.open_streams import Presence
+from server.transports.open_streams import OpenStreams
 
 
 async def stream(
@@ -22,15 +22,17 @@ async def stream(
     headers: Mapping[str, str] | None = None,
 ) -> StreamingResponse:
     """It is begun before it is answered, so that what fails at once is refused in good form."""
-    watched = _watched(runtime.presence, context.principal, pieces)
+    watched = _watched(runtime.open_streams, context.principal, pieces)
     first = await anext(watched, b"")
     return StreamingResponse(_joined(first, watched), media_type=media_type, headers=headers)
 
 
-async def _watched(presence: Presence, principal: Principal, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    with presence.enter(principal):
+async def _watched(
+    open_streams: OpenStreams, principal: Principal, pieces: AsyncIterator[bytes]
+) -> AsyncIterator[bytes]:
+    with open_streams.enter(principal):
         async for piece in pieces:
-            if not await presence.is_open(principal):
+            if not await open_streams.is_open(principal):
                 raise Unavailable("the stream was ended")
             yield piece
 

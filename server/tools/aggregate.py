@@ -84,7 +84,7 @@ def _search(aggregator: Aggregator, sources: Sequence[Source], links: Permalinks
         input=ShapedSearch,
         output=KnowledgeAnswer,
         schema=_search_schema(sources),
-        run=run,
+        handler=run,
     )
 
 
@@ -113,7 +113,7 @@ def _get(retriever: Retriever, links: Permalinks) -> Tool:
         ),
         input=ShapedGet,
         output=GetResponse,
-        run=run,
+        handler=run,
     )
 
 
@@ -134,7 +134,7 @@ def _configure(session_states: SessionStates) -> Tool:
         input=SessionConfigure,
         output=SessionResult,
         hints=_SESSION_ONLY,
-        run=run,
+        handler=run,
     )
 
 
@@ -156,5 +156,5 @@ def _reset(session_states: SessionStates) -> Tool:
         input=SessionReset,
         output=SessionResult,
         hints=_SESSION_ONLY,
-        run=run,
+        handler=run,
     )

@@ -49,7 +49,7 @@ def _tool(declared: SourceTool, libraries: Libraries, session_states: SessionSta
         input=declared.input,
         output=declared.output,
         schema=_listed_schema(declared.input),
-        run=run,
+        handler=run,
     )
 
 

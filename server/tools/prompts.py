@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from auth.principal import READ
 from config.errors import InvalidParams, NotFound
 from server.protocol.call import Call
-from server.protocol.catalog import Completer, Prompt, PromptArgument, PromptResult
+from server.protocol.catalog import Completer, McpPrompt, McpPromptArgument, PromptResult
 from sources.records import Character, ListPage, SavedPrompt
 from sources.storage.contract import Libraries, Library
 from sources.text.templates import arguments_of, fill, joined
@@ -44,7 +44,7 @@ class OwnPrompts(Generic[R]):
         kind: str,
         libraries: Libraries,
         shelf: Callable[[Library], Shelf[R]],
-        make: Callable[[R], Prompt],
+        make: Callable[[R], McpPrompt],
     ) -> None:
         self._kind = kind
         self._libraries = libraries
@@ -56,7 +56,7 @@ class OwnPrompts(Generic[R]):
             page = await self._shelf(library).list(limit, offset)
         return [self._make(row).as_listed() for row in page.rows], offset + len(page.rows) < page.total
 
-    async def find(self, call: Call, name: str) -> Prompt | None:
+    async def find(self, call: Call, name: str) -> McpPrompt | None:
         found = _NAME.fullmatch(name)
         if found is None or found[1] != self._kind:
             return None
@@ -77,7 +77,7 @@ def characters(libraries: Libraries, max_chars: int) -> OwnPrompts[Character]:
     )
 
 
-def saved_prompt(stored: SavedPrompt, max_chars: int) -> Prompt:
+def saved_prompt(stored: SavedPrompt, max_chars: int) -> McpPrompt:
     """Its system part, then its user part, with the arguments it declares or its placeholders name."""
 
     async def get(call: Call, given: Mapping[str, str]) -> PromptResult:
@@ -88,16 +88,18 @@ def saved_prompt(stored: SavedPrompt, max_chars: int) -> Prompt:
         return PromptResult(messages or [_message("user", stored.details or stored.name)])
 
     arguments = arguments_of(stored)
-    return Prompt(
+    return McpPrompt(
         name=_name("prompt", stored.id, stored.name),
         title=stored.name,
         description=_shortened(stored.details),
-        arguments=tuple(PromptArgument(name=a.name, description=a.description, required=a.required) for a in arguments),
+        arguments=tuple(
+            McpPromptArgument(name=a.name, description=a.description, required=a.required) for a in arguments
+        ),
         get=get,
     )
 
 
-def character_prompt(character: Character, max_chars: int) -> Prompt:
+def character_prompt(character: Character, max_chars: int) -> McpPrompt:
     """Who the character is, then its greeting."""
     greetings = (character.first_message, *character.alternate_greetings)
 
@@ -110,13 +112,13 @@ def character_prompt(character: Character, max_chars: int) -> Prompt:
         return PromptResult(messages)
 
     which = f"Which greeting, 0 to {len(greetings) - 1}."
-    return Prompt(
+    return McpPrompt(
         name=_name("character", character.id, character.name),
         title=character.name,
         description=_shortened(character.description or character.personality),
         arguments=(
-            PromptArgument(name="user", description="What the character calls you."),
-            PromptArgument(name="greeting", description=which, complete=_numbers_below(len(greetings))),
+            McpPromptArgument(name="user", description="What the character calls you."),
+            McpPromptArgument(name="greeting", description=which, complete=_numbers_below(len(greetings))),
         ),
         get=get,
     )

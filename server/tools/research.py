@@ -88,7 +88,7 @@ def search_tool(knowledge: Knowledge, settings: Settings) -> Tool:
             'Example: {"query": "solid-state batteries"}'
         ),
         input=ResearchQuery,
-        run=run,
+        handler=run,
     )
 
 
@@ -109,7 +109,7 @@ def fetch_tool(knowledge: Knowledge, settings: Settings) -> Tool:
             'metadata.next_id reads on. Example: {"id": "notes://6f1c"}'
         ),
         input=ResearchId,
-        run=run,
+        handler=run,
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from auth.principal import READ
 from server.protocol.call import Call
-from server.protocol.catalog import Reader, Resource, ResourceTemplate
+from server.protocol.catalog import Resource, ResourceReader, ResourceTemplate
 from sources.items import RetrievalOptions
 from sources.source import Entry, Reading, Source, SourceResource
 from sources.storage.contract import Libraries
@@ -81,7 +81,7 @@ class SourceItems:
             text += f"\n\n[cut here; {self._source.name}_get with cursor {answer.next_cursor} reads on]"
         return [{"uri": uri, "mimeType": self._source.mime_type, "text": text}]
 
-    def _reader(self, declared: SourceResource) -> Reader:
+    def _reader(self, declared: SourceResource) -> ResourceReader:
         async def read(call: Call, uri: str, variables: Mapping[str, str]) -> Sequence[Mapping[str, Any]]:
             async with self._libraries.library(call.context) as library:
                 text = await declared.read(call.context, library, variables)

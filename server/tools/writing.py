@@ -162,7 +162,7 @@ def _tool(declared: _Declared, catalog: Catalog, libraries: Libraries, settings:
         output=declared.output,
         scope=WRITE,
         hints=declared.hints,
-        run=run,
+        handler=run,
     )
 
 

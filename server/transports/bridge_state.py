@@ -28,7 +28,7 @@ from server.protocol.messages import (
 _NEVER_AWAITED = "subscriptions/listen"
 
 
-class Handshake(Struct, frozen=True):
+class LegacyHandshake(Struct, frozen=True):
     """A legacy `initialize` that was answered, and the protocol version of the answer."""
 
     params: Mapping[str, Any]
@@ -42,7 +42,7 @@ class Relay:
         self._awaited: dict[RequestId, str] = {}
         self._asked: set[RequestId] = set()
         self._offered: tuple[RequestId, Mapping[str, Any]] | None = None
-        self._handshake: Handshake | None = None
+        self._handshake: LegacyHandshake | None = None
         self._is_initialized = False
         self._repeats = 0
         self._repeated: RequestId | None = None
@@ -147,7 +147,7 @@ class Relay:
         if self._offered is None or answer.id != self._offered[0]:
             return
         if answer.result is not None:
-            self._handshake = Handshake(self._offered[1], answer.result.get("protocolVersion"))
+            self._handshake = LegacyHandshake(self._offered[1], answer.result.get("protocolVersion"))
         self._offered = None
 
     def _require_same(self, answer: Response) -> None:

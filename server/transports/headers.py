@@ -11,7 +11,7 @@ from typing import Any
 
 from config.errors import HeaderMismatch, InvalidRequest
 from server.protocol.messages import Request
-from server.protocol.schema import Mirrored
+from server.protocol.schema import MirroredParameter
 
 AUTHORIZATION = b"authorization"
 VERSION = b"mcp-protocol-version"
@@ -67,7 +67,7 @@ def _is_json(content_type: bytes) -> bool:
     return content_type.partition(b";")[0].strip().lower() == b"application/json"
 
 
-def check_headers(headers: Headers, request: Request, version: Any, mirrored: Iterable[Mirrored]) -> None:
+def check_headers(headers: Headers, request: Request, version: Any, mirrored: Iterable[MirroredParameter]) -> None:
     """The modern era's mirrored headers, equal to the body or refused."""
     if headers.get(VERSION) is None or headers.get(VERSION) != version:
         raise HeaderMismatch("MCP-Protocol-Version does not match the version in params._meta")
@@ -82,7 +82,7 @@ def check_headers(headers: Headers, request: Request, version: Any, mirrored: It
         _check_parameter(headers, parameter, request.params.get("arguments"))
 
 
-def _check_parameter(headers: Headers, parameter: Mirrored, arguments: Any) -> None:
+def _check_parameter(headers: Headers, parameter: MirroredParameter, arguments: Any) -> None:
     """Header and argument are there together and equal, or absent together."""
     sent = headers.get(_PARAM_PREFIX + parameter.token.lower().encode())
     value = _value_at(arguments, parameter.path)

@@ -26,16 +26,10 @@ from config.errors import (
     retry_after_seconds,
 )
 from config.logging import current_request_id
-from server.protocol.call import Silence
+from server.protocol.call import NullPeer
 from server.protocol.changes import Listener
-from server.protocol.envelope import (
-    legacy_call,
-    modern_call,
-    names_modern_version,
-    read_envelope,
-)
-from server.protocol.exchanges import Exchanges, Running
 from server.protocol.failures import log_failure
+from server.protocol.in_flight import InFlightRequests, RunningCall
 from server.protocol.messages import (
     MalformedMessage,
     Message,
@@ -49,10 +43,16 @@ from server.protocol.messages import (
     read_message,
     result_message,
 )
+from server.protocol.request_meta import (
+    legacy_call,
+    modern_call,
+    names_modern_version,
+    read_request_meta,
+)
 from server.protocol.versions import ALL_VERSIONS, BATCH_VERSION, LEGACY_VERSIONS, MODERN_VERSIONS
 from server.runtime import Runtime
 from server.transports.headers import AUTHORIZATION, SESSION, VERSION, Headers, check_headers
-from server.transports.http_reply import KEEP_ALIVE, STREAM_HEADERS, Reply, event
+from server.transports.post_response import KEEP_ALIVE, STREAM_HEADERS, PostResponse, event
 from server.transports.request_options import config_of, profile_in
 from sessions.session import Session
 
@@ -71,7 +71,7 @@ class Caller(Struct, frozen=True):
     config: Mapping[str, Any]
 
 
-class HttpDoor:
+class HttpTransport:
     """The ASGI application behind `/mcp` and what is below it."""
 
     def __init__(self, runtime: Runtime) -> None:
@@ -79,11 +79,11 @@ class HttpDoor:
         self._settings = runtime.settings
         self._dispatcher = runtime.dispatcher
         self._sessions = runtime.sessions
-        self._exchanges = Exchanges(runtime.dispatcher.offer.answer_timeout_s)
+        self._in_flight = InFlightRequests(runtime.dispatcher.offer.answer_timeout_s)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Every refusal ends here. It is an outermost handler: what nobody foresaw becomes a 500 with an id."""
-        reply = Reply(send, self._exchanges, self._settings.sse_keepalive_s)
+        reply = PostResponse(send, self._in_flight, self._settings.sse_keepalive_s)
         try:
             await self._enter(scope, receive, send, reply)
         except _NotAcceptable as error:
@@ -95,7 +95,7 @@ class HttpDoor:
             failure = FlorilegiumError(f"internal error (request {current_request_id()})")
             await self._refuse(reply, failure, 500)
 
-    async def _enter(self, scope: Scope, receive: Receive, send: Send, reply: Reply) -> None:
+    async def _enter(self, scope: Scope, receive: Receive, send: Send, reply: PostResponse) -> None:
         headers = Headers(scope["headers"])
         self._runtime.origins.check(headers.get(b"host"), headers.get(b"origin"))
         # Before the credential: whoever mistyped an address is better told that than sent to sign in.
@@ -121,7 +121,7 @@ class HttpDoor:
 
     # -- POST ---------------------------------------------------------------------------------------------------
 
-    async def _post(self, caller: Caller, receive: Receive, reply: Reply) -> None:
+    async def _post(self, caller: Caller, receive: Receive, reply: PostResponse) -> None:
         headers = caller.headers
         if not headers.has_json_body():
             # Also keeps out the "simple" cross-site posts that a browser sends without asking first.
@@ -146,7 +146,7 @@ class HttpDoor:
         else:
             await self._legacy(caller, message, reply)
 
-    async def _modern(self, caller: Caller, message: Message, receive: Receive, reply: Reply) -> None:
+    async def _modern(self, caller: Caller, message: Message, receive: Receive, reply: PostResponse) -> None:
         if isinstance(message, Response):
             raise InvalidRequest("the modern era has no responses from clients")
         if isinstance(message, Notification):
@@ -170,17 +170,17 @@ class HttpDoor:
         # Not watched any more: a client that leaves while it is told the answer has nothing left to cancel.
         await reply.finish(200, result_message(message.id, result))
 
-    async def _serve_modern(self, caller: Caller, request: Request, reply: Reply) -> Mapping[str, Any]:
-        envelope = read_envelope(request.params)
+    async def _serve_modern(self, caller: Caller, request: Request, reply: PostResponse) -> Mapping[str, Any]:
+        meta = read_request_meta(request.params)
         profile = self._dispatcher.profiles.choose(caller.principal, caller.profile)
         called = request.params.get("name") if request.method == "tools/call" else None
         tool = self._dispatcher.find_tool(profile, called)
         mirrored = self._dispatcher.catalog.mirrored(tool.name) if tool is not None else ()
-        check_headers(caller.headers, request, envelope.version, mirrored)
-        call = modern_call(envelope, request, self._context(caller), reply, profile)
+        check_headers(caller.headers, request, meta.version, mirrored)
+        call = modern_call(meta, request, self._context(caller), reply, profile)
         return await self._dispatcher.dispatch(call, request)
 
-    async def _legacy(self, caller: Caller, message: Message, reply: Reply) -> None:
+    async def _legacy(self, caller: Caller, message: Message, reply: PostResponse) -> None:
         if isinstance(message, Request) and message.method == "initialize":
             await self._initialize(caller, message, reply)
             return
@@ -190,13 +190,13 @@ class HttpDoor:
                 await self._serve_legacy(caller, session, message, reply)
             case Notification():
                 if message.method == "notifications/cancelled":
-                    self._exchanges.cancel(session.id, message.params.get("requestId"))
+                    self._in_flight.cancel(session.id, message.params.get("requestId"))
                 await reply.accept()
             case Response():
-                self._exchanges.answer(session.id, message)
+                self._in_flight.answer(session.id, message)
                 await reply.accept()
 
-    async def _initialize(self, caller: Caller, request: Request, reply: Reply) -> None:
+    async def _initialize(self, caller: Caller, request: Request, reply: PostResponse) -> None:
         session = await self._sessions.open(caller.principal, request.params, caller.profile)
         result = self._dispatcher.introduction(session)
         await reply.finish(200, result_message(request.id, result), [(SESSION, session.id.encode())])
@@ -211,11 +211,11 @@ class HttpDoor:
     def _context(self, caller: Caller, session: SessionId | None = None) -> RequestContext:
         return build_context(caller.principal, self._runtime.data_root, caller.request_id, session, caller.config)
 
-    async def _serve_legacy(self, caller: Caller, session: Session, request: Request, reply: Reply) -> None:
+    async def _serve_legacy(self, caller: Caller, session: Session, request: Request, reply: PostResponse) -> None:
         context = self._context(caller, session.id)
-        running: Running | None = None
+        running: RunningCall | None = None
         try:
-            with self._exchanges.running(session.id, request.id) as running:
+            with self._in_flight.running(session.id, request.id) as running:
                 result = await self._dispatcher.dispatch(legacy_call(session, request, context, reply), request)
         except FlorilegiumError as error:
             await self._refuse(reply, error, _legacy_status(error))
@@ -227,7 +227,7 @@ class HttpDoor:
         else:
             await reply.finish(200, result_message(request.id, result))
 
-    async def _batch(self, caller: Caller, values: list[Any], reply: Reply) -> None:
+    async def _batch(self, caller: Caller, values: list[Any], reply: PostResponse) -> None:
         """Batches exist in one revision only. Their calls run one after the other, and cannot stream."""
         session = self._session(caller)
         if session.version != BATCH_VERSION:
@@ -246,13 +246,13 @@ class HttpDoor:
         try:
             message = read_message(value)
             if isinstance(message, Response):
-                self._exchanges.answer(session.id, message)
+                self._in_flight.answer(session.id, message)
             if not isinstance(message, Request):
                 return None
             request_id = message.id
             if message.method == "initialize":
                 raise InvalidRequest("initialize cannot be part of a batch")
-            call = legacy_call(session, message, self._context(caller, session.id), Silence())
+            call = legacy_call(session, message, self._context(caller, session.id), NullPeer())
             return result_message(message.id, await self._dispatcher.dispatch(call, message))
         except MalformedMessage as error:
             return error_message(error.request_id, error)
@@ -269,10 +269,10 @@ class HttpDoor:
         if not caller.headers.accepts("text/event-stream"):
             raise _NotAcceptable("the Accept header must allow text/event-stream", 406)
         session = self._session(caller)
-        presence, changes = self._runtime.presence, self._dispatcher.catalog.changes
+        open_streams, changes = self._runtime.open_streams, self._dispatcher.catalog.changes
         user_id = caller.principal.user_id
         with (
-            presence.enter(caller.principal),
+            open_streams.enter(caller.principal),
             changes.listen(user_id, _LIST_KINDS, session.subscriptions) as news,
         ):
             gone = asyncio.create_task(_until_disconnect(receive))
@@ -285,10 +285,10 @@ class HttpDoor:
         self, caller: Caller, session: Session, news: Listener, gone: asyncio.Task[None], send: Send
     ) -> None:
         """Until the client has gone, the session has ended, or access has."""
-        presence, silence_s = self._runtime.presence, 0.0
+        open_streams, silence_s = self._runtime.open_streams, 0.0
         await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
         await send({"type": "http.response.body", "body": KEEP_ALIVE, "more_body": True})
-        while not gone.done() and self._sessions.holds(session) and await presence.is_open(caller.principal):
+        while not gone.done() and self._sessions.holds(session) and await open_streams.is_open(caller.principal):
             change = await news.next(self._settings.access_recheck_s)
             silence_s = 0.0 if change else silence_s + self._settings.access_recheck_s
             if change is not None:
@@ -309,7 +309,7 @@ class HttpDoor:
 
     # -- refusals -----------------------------------------------------------------------------------------------
 
-    async def _refuse(self, reply: Reply, error: FlorilegiumError, status: int) -> None:
+    async def _refuse(self, reply: PostResponse, error: FlorilegiumError, status: int) -> None:
         headers: list[tuple[bytes, bytes]] = []
         if isinstance(error, Unauthenticated | Forbidden):
             headers.append((b"www-authenticate", challenge(self._settings, error).encode("latin-1")))

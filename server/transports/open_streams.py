@@ -11,7 +11,7 @@ from config.errors import Unauthenticated, Unavailable
 from config.paths import UserId
 
 
-class Presence:
+class OpenStreams:
     """Counts open streams and says, at every look, whether one may stay open."""
 
     def __init__(self, authenticator: Authenticator, max_per_user: int, recheck_s: float) -> None:

@@ -58,7 +58,7 @@ class Visit(Struct, frozen=True):
     config: Mapping[str, Any]
 
 
-class WebSocketDoor:
+class WebSocketTransport:
     """The ASGI application behind `/mcp/ws`."""
 
     def __init__(self, runtime: Runtime) -> None:
@@ -78,7 +78,7 @@ class WebSocketDoor:
             principal = await self._authenticate(scope, headers)
             config = config_of(headers, scope["query_string"], self._runtime.settings.config_max_bytes)
             visit = Visit(principal, profile, config)
-            with self._runtime.presence.enter(principal):
+            with self._runtime.open_streams.enter(principal):
                 await self._converse(visit, receive, send)
         except FlorilegiumError as error:
             reason = error.message.encode()[:_REASON_MAX_BYTES].decode(errors="ignore")
@@ -115,7 +115,7 @@ class WebSocketDoor:
                 await send({"type": "websocket.send", "text": encode(message).decode()})
 
         async def admit() -> None:
-            if runtime.presence.is_stopping:
+            if runtime.open_streams.is_stopping:
                 raise Unavailable("the server is stopping")
             await runtime.authenticator.recheck(principal)
             runtime.limits.user.take(principal.user_id)
@@ -135,7 +135,7 @@ class WebSocketDoor:
             visit.profile,
         )
         reading = asyncio.create_task(_read(connection, receive))
-        watching = asyncio.create_task(runtime.presence.wait_while_open(principal))
+        watching = asyncio.create_task(runtime.open_streams.wait_while_open(principal))
         try:
             await asyncio.wait((reading, watching), return_when=asyncio.FIRST_COMPLETED)
             if not reading.done():
@@ -149,7 +149,7 @@ class WebSocketDoor:
 
     async def _end(self, connection: Connection, send: Send) -> None:
         """Either access was withdrawn, and the line is cut, or the server stops, and running calls may finish."""
-        if self._runtime.presence.is_stopping:
+        if self._runtime.open_streams.is_stopping:
             await connection.finish()
             await send({"type": "websocket.close", "code": RESTARTING, "reason": "the server is stopping"})
         else:

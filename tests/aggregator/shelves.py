@@ -32,7 +32,7 @@ from sources.storage.contract import (
     Observations,
     Prompts,
 )
-from tests.server.protocol.stage import person
+from tests.server.protocol.dispatcher_fixture import make_principal
 
 
 class ShelfSearch(SearchArguments, frozen=True, kw_only=True):
@@ -269,7 +269,9 @@ def open_desk(*shelves: Shelf, library: BareLibrary | None = None, **changes: An
     aggregator = Aggregator(
         BareLibraries(library or BareLibrary()), shelves, session_states, settings, Breaker(settings, clock)
     )
-    contexts = {name: build_context(person(name), DataRoot(Path("unused")), "request") for name in ("ada", "ben")}
+    contexts = {
+        name: build_context(make_principal(name), DataRoot(Path("unused")), "request") for name in ("ada", "ben")
+    }
     return Desk(aggregator, contexts, clock, session_states)
 
 

@@ -12,25 +12,27 @@ from mcp.client.streamable_http import streamable_http_client
 from auth.context import build_context
 from auth.principal import SCOPES, ClientId, Principal
 from sources.drafts import ConversationDraft, MessageDraft
-from tests.live import Live, live, make_settings
+from tests.live import LiveServer, live, make_settings
 
 MODES = ("2026-07-28", "legacy")
 
 
-async def keep(up: Live, name: str, content: str) -> str:
+async def keep(server: LiveServer, name: str, content: str) -> str:
     """A conversation of that user; its id."""
-    user = await up.user(name)
+    user = await server.user(name)
     principal = Principal(user.id, name, ClientId("test"), frozenset(SCOPES), "local", "test")
     draft = MessageDraft(content=content, created_at="2025-02-10T14:30:00Z")
-    async with up.runtime.libraries.library(build_context(principal, up.runtime.data_root, "request")) as library:
+    async with server.runtime.libraries.library(
+        build_context(principal, server.runtime.data_root, "request")
+    ) as library:
         return (await library.chats.create(ConversationDraft(title=f"Talk of {name}"), [draft])).id
 
 
-async def ask(up: Live, name: str, mode: str, profile: str, **arguments: Any) -> tuple[list[str], Any]:
+async def ask(server: LiveServer, name: str, mode: str, profile: str, **arguments: Any) -> tuple[list[str], Any]:
     """What is listed, and what the only tool there answers."""
     async with (
-        httpx2.AsyncClient(headers=await up.bearer(name), trust_env=False) as http,
-        Client(streamable_http_client(f"{up.mcp}/{profile}", http_client=http), mode=mode) as client,
+        httpx2.AsyncClient(headers=await server.bearer(name), trust_env=False) as http,
+        Client(streamable_http_client(f"{server.mcp}/{profile}", http_client=http), mode=mode) as client,
     ):
         listed = [tool.name for tool in (await client.list_tools()).tools]
         answer = await client.call_tool(listed[0], arguments)
@@ -40,11 +42,11 @@ async def ask(up: Live, name: str, mode: str, profile: str, **arguments: Any) ->
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_lettas_profile_has_one_tool_and_it_finds_each_users_own_history(tmp_path: Path, mode: str) -> None:
-    async with live(make_settings(tmp_path)) as up:
+    async with live(make_settings(tmp_path)) as server:
         for name in ("ada", "ben"):
-            await keep(up, name, f"{name} sails a galleon")
+            await keep(server, name, f"{name} sails a galleon")
 
-            listed, answer = await ask(up, name, mode, "letta", query="galleon", limit=5)
+            listed, answer = await ask(server, name, mode, "letta", query="galleon", limit=5)
 
             assert listed == ["conversation_search"]
             assert [block.text for block in answer.content] == [
@@ -54,11 +56,11 @@ async def test_lettas_profile_has_one_tool_and_it_finds_each_users_own_history(t
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_the_bus_profile_has_one_tool_and_it_finds_each_users_own_messages(tmp_path: Path, mode: str) -> None:
-    async with live(make_settings(tmp_path)) as up:
+    async with live(make_settings(tmp_path)) as server:
         for name in ("ada", "ben"):
-            thread = await keep(up, name, f"{name} sails a galleon")
+            thread = await keep(server, name, f"{name} sails a galleon")
 
-            listed, answer = await ask(up, name, mode, "bus", query="galleon")
+            listed, answer = await ask(server, name, mode, "bus", query="galleon")
 
             assert listed == ["msg_search"]
             assert [row["thread_id"] for row in answer.structured_content["results"]] == [thread]
@@ -66,9 +68,9 @@ async def test_the_bus_profile_has_one_tool_and_it_finds_each_users_own_messages
 
 async def test_both_tools_are_in_the_full_profile(tmp_path: Path) -> None:
     async with (
-        live(make_settings(tmp_path)) as up,
-        httpx2.AsyncClient(headers=await up.bearer("ada"), trust_env=False) as http,
-        Client(streamable_http_client(f"{up.mcp}/full", http_client=http)) as client,
+        live(make_settings(tmp_path)) as server,
+        httpx2.AsyncClient(headers=await server.bearer("ada"), trust_env=False) as http,
+        Client(streamable_http_client(f"{server.mcp}/full", http_client=http)) as client,
     ):
         listed = {tool.name for tool in (await client.list_tools()).tools}
 
@@ -78,8 +80,8 @@ async def test_both_tools_are_in_the_full_profile(tmp_path: Path) -> None:
 async def test_a_program_of_the_bus_finds_what_it_posts_without_any_credential(tmp_path: Path) -> None:
     """As the original's integration tests do it, against a server of one user."""
     async with (
-        live(make_settings(tmp_path, jwt_secret="")) as up,
-        httpx2.AsyncClient(base_url=up.url, trust_env=False) as http,
+        live(make_settings(tmp_path, jwt_secret="")) as server,
+        httpx2.AsyncClient(base_url=server.url, trust_env=False) as http,
     ):
         assert (await http.get("/health")).status_code == 200
         agent = (await http.post("/api/agents/register", json={"ide": "VSCode", "model": "gpt-4"})).json()

@@ -15,23 +15,23 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.client.subscriptions import ResourceUpdated, ToolsListChanged
 
 from tests.conformance.fixtures import add_fixtures
-from tests.live import Live, live, make_settings
+from tests.live import LiveServer, live, make_settings
 
 ERAS = ("2026-07-28", "legacy")
 
 
 @asynccontextmanager
-async def fixture_server(data_dir: Path) -> AsyncIterator[Live]:
+async def fixture_server(data_dir: Path) -> AsyncIterator[LiveServer]:
     settings = make_settings(data_dir)
-    async with live(settings, extend=add_fixtures) as up:
-        yield up
+    async with live(settings, extend=add_fixtures) as server:
+        yield server
 
 
 @asynccontextmanager
-async def connected(up: Live, user: str, **options: Any) -> AsyncIterator[Client]:
+async def connected(server: LiveServer, user: str, **options: Any) -> AsyncIterator[Client]:
     async with (
-        httpx2.AsyncClient(headers=await up.bearer(user), trust_env=False) as http,
-        Client(streamable_http_client(up.mcp, http_client=http), **options) as client,
+        httpx2.AsyncClient(headers=await server.bearer(user), trust_env=False) as http,
+        Client(streamable_http_client(server.mcp, http_client=http), **options) as client,
     ):
         yield client
 
@@ -53,7 +53,7 @@ ANSWERING = {"elicitation_callback": accept, "sampling_callback": sample, "list_
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_a_tool_asks_three_things_at_once(mode: str, tmp_path: Path) -> None:
-    async with fixture_server(tmp_path) as up, connected(up, "ada", mode=mode, **ANSWERING) as client:
+    async with fixture_server(tmp_path) as server, connected(server, "ada", mode=mode, **ANSWERING) as client:
         answer = await client.call_tool("test_input_required_result_multiple_inputs")
 
     assert answer.content == [types.TextContent(text="Good day, Ada, 1 roots")]
@@ -61,7 +61,7 @@ async def test_a_tool_asks_three_things_at_once(mode: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_a_tool_asks_again_after_the_first_answer(mode: str, tmp_path: Path) -> None:
-    async with fixture_server(tmp_path) as up, connected(up, "ada", mode=mode, **ANSWERING) as client:
+    async with fixture_server(tmp_path) as server, connected(server, "ada", mode=mode, **ANSWERING) as client:
         answer = await client.call_tool("test_input_required_result_multi_round")
 
     assert answer.content == [types.TextContent(text="Ada likes green")]
@@ -74,7 +74,7 @@ async def test_progress_reaches_the_call_that_asked_for_it(mode: str, tmp_path: 
     async def hear(progress: float, total: float | None, message: str | None) -> None:
         heard.append((progress, total))
 
-    async with fixture_server(tmp_path) as up, connected(up, "ada", mode=mode) as client:
+    async with fixture_server(tmp_path) as server, connected(server, "ada", mode=mode) as client:
         await client.call_tool("test_tool_with_progress", progress_callback=hear)
 
     assert heard == [(0, 100), (50, 100), (100, 100)]
@@ -83,9 +83,9 @@ async def test_progress_reaches_the_call_that_asked_for_it(mode: str, tmp_path: 
 async def test_a_listener_hears_its_own_changes_and_nobody_elses(tmp_path: Path) -> None:
     uri = "test://watched-resource"
     async with (
-        fixture_server(tmp_path) as up,
-        connected(up, "ada", mode="2026-07-28") as ada,
-        connected(up, "bob", mode="2026-07-28") as bob,
+        fixture_server(tmp_path) as server,
+        connected(server, "ada", mode="2026-07-28") as ada,
+        connected(server, "bob", mode="2026-07-28") as bob,
         ada.listen(tools_list_changed=True, resource_subscriptions=[uri]) as news,
         asyncio.timeout(20),
     ):

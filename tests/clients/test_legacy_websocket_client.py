@@ -6,13 +6,13 @@ from pathlib import Path
 
 from tests.clients.legacy_python import DIRECTORY, SCRIPT, interpreter
 from tests.clients.programs import Ended, Info, read_visit, run_program
-from tests.live import Live, live, make_settings
+from tests.live import LiveServer, live, make_settings
 
 VISIT_TIMEOUT_S = 60
 
 
-async def visit(up: Live, user: str, token: str) -> Ended:
-    url = up.ws.replace("ws://", f"ws://{user}:{token}@", 1)
+async def visit(server: LiveServer, user: str, token: str) -> Ended:
+    url = server.ws.replace("ws://", f"ws://{user}:{token}@", 1)
     return await run_program(
         interpreter(),
         str(SCRIPT),
@@ -23,26 +23,26 @@ async def visit(up: Live, user: str, token: str) -> Ended:
 
 
 async def test_each_user_is_known_by_the_token_in_the_url(tmp_path: Path) -> None:
-    async with live(make_settings(tmp_path)) as up:
-        tokens = {user: await up.token(user) for user in ("ada", "bob")}
-        ada, bob = await asyncio.gather(*(visit(up, user, token) for user, token in tokens.items()))
+    async with live(make_settings(tmp_path)) as server:
+        tokens = {user: await server.token(user) for user in ("ada", "bob")}
+        ada, bob = await asyncio.gather(*(visit(server, user, token) for user, token in tokens.items()))
 
     assert read_visit(ada).info == Info("ada", "2025-11-25")
     assert read_visit(bob).info == Info("bob", "2025-11-25")
 
 
 async def test_the_user_name_in_the_url_decides_nothing(tmp_path: Path) -> None:
-    async with live(make_settings(tmp_path)) as up:
-        await up.user("bob")
-        seen = read_visit(await visit(up, "bob", await up.token("ada")))
+    async with live(make_settings(tmp_path)) as server:
+        await server.user("bob")
+        seen = read_visit(await visit(server, "bob", await server.token("ada")))
 
     assert seen.info.user == "ada"
 
 
 async def test_a_name_without_a_good_token_gets_nothing(tmp_path: Path) -> None:
-    async with live(make_settings(tmp_path)) as up:
-        await up.user("ada")
-        ended = await visit(up, "ada", "not-a-token")
+    async with live(make_settings(tmp_path)) as server:
+        await server.user("ada")
+        ended = await visit(server, "ada", "not-a-token")
 
     assert ended.code != 0
     assert ended.stdout == ""

@@ -12,18 +12,18 @@ from mcp import Client, MCPError
 from mcp.client.streamable_http import streamable_http_client
 
 from auth.principal import READ, SCOPES
-from tests.live import Live, live, make_settings
+from tests.live import LiveServer, live, make_settings
 
 ENTRY = {"type": "decision", "title": "We sail by galleon", "facts": ["Two decks"], "project": "voyage"}
 
 
 @asynccontextmanager
 async def client(
-    up: Live, name: str, profile: str, mode: Any = "2026-07-28", scopes: tuple[str, ...] = SCOPES
+    server: LiveServer, name: str, profile: str, mode: Any = "2026-07-28", scopes: tuple[str, ...] = SCOPES
 ) -> AsyncIterator[Client]:
     async with (
-        httpx2.AsyncClient(headers=await up.bearer(name, scopes), trust_env=False) as http,
-        Client(streamable_http_client(f"{up.mcp}/{profile}", http_client=http), mode=mode) as opened,
+        httpx2.AsyncClient(headers=await server.bearer(name, scopes), trust_env=False) as http,
+        Client(streamable_http_client(f"{server.mcp}/{profile}", http_client=http), mode=mode) as opened,
     ):
         yield opened
 
@@ -35,11 +35,11 @@ def text_of(result: Any) -> str:
 
 @pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
 async def test_the_three_layers_lead_from_a_row_to_the_conversation(tmp_path: Path, mode: str) -> None:
-    async with live(make_settings(tmp_path)) as up:
+    async with live(make_settings(tmp_path)) as server:
         for name in ("ada", "ben"):
-            async with client(up, name, "full") as writer:
+            async with client(server, name, "full") as writer:
                 recorded = await writer.call_tool("observations_record", {"observations": [ENTRY]})
-            async with client(up, name, "memory", mode) as reader:
+            async with client(server, name, "memory", mode) as reader:
                 listed = [tool.name for tool in (await reader.list_tools()).tools]
                 found = await reader.call_tool("search", {"query": "galleon", "response_format": "json"})
                 [row] = found.structured_content["results"]
@@ -57,7 +57,7 @@ async def test_the_three_layers_lead_from_a_row_to_the_conversation(tmp_path: Pa
 
 
 async def test_the_tools_say_that_they_only_read(tmp_path: Path) -> None:
-    async with live(make_settings(tmp_path)) as up, client(up, "ada", "full") as reader:
+    async with live(make_settings(tmp_path)) as server, client(server, "ada", "full") as reader:
         hints = {tool.name: tool.annotations for tool in (await reader.list_tools()).tools}
 
     for name in ("memory_search", "memory_get_observations", "memory_read"):
@@ -71,7 +71,7 @@ async def test_the_tools_say_that_they_only_read(tmp_path: Path) -> None:
 
 
 async def test_recording_needs_the_scope_to_write(tmp_path: Path) -> None:
-    async with live(make_settings(tmp_path)) as up, client(up, "ada", "full", scopes=(READ,)) as reader:
+    async with live(make_settings(tmp_path)) as server, client(server, "ada", "full", scopes=(READ,)) as reader:
         listed = {tool.name for tool in (await reader.list_tools()).tools}
 
         assert "memory_search" in listed
@@ -81,7 +81,7 @@ async def test_recording_needs_the_scope_to_write(tmp_path: Path) -> None:
 
 
 async def test_no_profile_but_full_lists_recording(tmp_path: Path) -> None:
-    async with live(make_settings(tmp_path)) as up:
+    async with live(make_settings(tmp_path)) as server:
         for profile in ("default", "memory"):
-            async with client(up, "ada", profile) as reader:
+            async with client(server, "ada", profile) as reader:
                 assert "observations_record" not in {tool.name for tool in (await reader.list_tools()).tools}

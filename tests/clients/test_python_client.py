@@ -8,16 +8,16 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-from tests.live import Live, live, make_settings
+from tests.live import LiveServer, live, make_settings
 
 MODES = {"auto": "2026-07-28", "2026-07-28": "2026-07-28", "legacy": "2025-11-25"}
 
 
-async def ask_who_i_am(up: Live, user: str, mode: str) -> tuple[set[str], object]:
+async def ask_who_i_am(server: LiveServer, user: str, mode: str) -> tuple[set[str], object]:
     """The names of the tools listed, and what `server_info` says."""
     async with (
-        httpx2.AsyncClient(headers=await up.bearer(user), trust_env=False) as http,
-        Client(streamable_http_client(up.mcp, http_client=http), mode=mode) as client,
+        httpx2.AsyncClient(headers=await server.bearer(user), trust_env=False) as http,
+        Client(streamable_http_client(server.mcp, http_client=http), mode=mode) as client,
     ):
         listed = await client.list_tools()
         answer = await client.call_tool("server_info")
@@ -34,9 +34,9 @@ async def test_the_address_of_a_profile_lists_its_tools_and_tells_how_to_use_the
     mode: str, profile: str, tmp_path: Path
 ) -> None:
     async with (
-        live(make_settings(tmp_path)) as up,
-        httpx2.AsyncClient(headers=await up.bearer("ada"), trust_env=False) as http,
-        Client(streamable_http_client(f"{up.mcp}/{profile}", http_client=http), mode=mode) as client,
+        live(make_settings(tmp_path)) as server,
+        httpx2.AsyncClient(headers=await server.bearer("ada"), trust_env=False) as http,
+        Client(streamable_http_client(f"{server.mcp}/{profile}", http_client=http), mode=mode) as client,
     ):
         listed = await client.list_tools()
         told = client.instructions
@@ -50,8 +50,8 @@ async def test_the_address_of_a_profile_lists_its_tools_and_tells_how_to_use_the
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_each_user_is_known_by_the_own_name(mode: str, tmp_path: Path) -> None:
-    async with live(make_settings(tmp_path)) as up:
-        ada, bob = await asyncio.gather(ask_who_i_am(up, "ada", mode), ask_who_i_am(up, "bob", mode))
+    async with live(make_settings(tmp_path)) as server:
+        ada, bob = await asyncio.gather(ask_who_i_am(server, "ada", mode), ask_who_i_am(server, "bob", mode))
 
     assert "knowledge_search" in ada[0]
     for (_, info), user in ((ada, "ada"), (bob, "bob")):

@@ -11,25 +11,25 @@ from mcp.client.streamable_http import streamable_http_client
 from auth.context import build_context
 from auth.principal import SCOPES, ClientId, Principal
 from sources.drafts import NoteDraft
-from tests.live import Live, live, make_settings
+from tests.live import LiveServer, live, make_settings
 
 
-async def _with_a_note(up: Live, name: str) -> str:
-    user = await up.user(name)
+async def _with_a_note(server: LiveServer, name: str) -> str:
+    user = await server.user(name)
     principal = Principal(user.id, name, ClientId("test"), frozenset(SCOPES), "local", "test")
-    context = build_context(principal, up.runtime.data_root, "request")
-    async with up.runtime.libraries.library(context) as library:
+    context = build_context(principal, server.runtime.data_root, "request")
+    async with server.runtime.libraries.library(context) as library:
         return (await library.notes.create(NoteDraft(title=f"Voyage of {name}", content="A galleon."))).id
 
 
 @pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
 async def test_the_official_client_researches_each_users_own_library(tmp_path: Path, mode: str) -> None:
-    async with live(make_settings(tmp_path)) as up:
+    async with live(make_settings(tmp_path)) as server:
         for name in ("ada", "ben"):
-            note = await _with_a_note(up, name)
+            note = await _with_a_note(server, name)
             async with (
-                httpx2.AsyncClient(headers=await up.bearer(name), trust_env=False) as http,
-                Client(streamable_http_client(f"{up.mcp}/research", http_client=http), mode=mode) as client,
+                httpx2.AsyncClient(headers=await server.bearer(name), trust_env=False) as http,
+                Client(streamable_http_client(f"{server.mcp}/research", http_client=http), mode=mode) as client,
             ):
                 listed = [tool.name for tool in (await client.list_tools()).tools]
                 found = (await client.call_tool("search", {"query": "galleon"})).structured_content
@@ -38,6 +38,6 @@ async def test_the_official_client_researches_each_users_own_library(tmp_path: P
 
             assert listed == ["search", "fetch"]
             assert [one["title"] for one in found["results"]] == [f"Voyage of {name}"]
-            assert item["url"] == f"{up.url}/items/notes/{note}"
+            assert item["url"] == f"{server.url}/items/notes/{note}"
             assert item["text"] == "A galleon."
             assert (page.status_code, "A galleon." in page.text) == (200, True)

@@ -51,9 +51,11 @@ async def test_without_a_name_the_single_user_is_served(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 async def test_the_bridge_serves_whoever_the_token_belongs_to(mode: str, tmp_path: Path) -> None:
-    async with live(make_settings(tmp_path / "data")) as up:
-        await up.user("bob")
-        given = {"JUDGE_TOKEN": await up.token("ada")}
-        info = await visit(mode, tmp_path / "log", "--remote", up.mcp, "--token-env", "JUDGE_TOKEN", environment=given)
+    async with live(make_settings(tmp_path / "data")) as server:
+        await server.user("bob")
+        given = {"JUDGE_TOKEN": await server.token("ada")}
+        info = await visit(
+            mode, tmp_path / "log", "--remote", server.mcp, "--token-env", "JUDGE_TOKEN", environment=given
+        )
 
     assert info == Info("ada", MODES[mode])

@@ -7,25 +7,25 @@ import pytest
 
 from tests.clients.node_tools import packages, run_node
 from tests.clients.programs import Info, Seen, read_visit
-from tests.live import Live, live, make_settings
+from tests.live import LiveServer, live, make_settings
 
 SCRIPT_TIMEOUT_S = 60
 
 
-async def visit(up: Live, user: str, url: str, *script: str) -> Seen:
+async def visit(server: LiveServer, user: str, url: str, *script: str) -> Seen:
     packages()
     given = {
         "FLORILEGIUM_TEST_URL": url,
-        "FLORILEGIUM_TEST_TICKET_URL": f"{up.mcp}/ticket",
-        "FLORILEGIUM_TEST_TOKEN": await up.token(user),
+        "FLORILEGIUM_TEST_TICKET_URL": f"{server.mcp}/ticket",
+        "FLORILEGIUM_TEST_TOKEN": await server.token(user),
     }
     ended = await run_node(*script, timeout_s=SCRIPT_TIMEOUT_S, extra_environment=given)
     return read_visit(ended)
 
 
 async def test_sdk_1_speaks_the_legacy_era_in_a_session_of_its_user(tmp_path: Path) -> None:
-    async with live(make_settings(tmp_path)) as up:
-        ada, bob = await asyncio.gather(*(visit(up, user, up.mcp, "sdk_http.mjs") for user in ("ada", "bob")))
+    async with live(make_settings(tmp_path)) as server:
+        ada, bob = await asyncio.gather(*(visit(server, user, server.mcp, "sdk_http.mjs") for user in ("ada", "bob")))
 
     assert ada.info == Info("ada", "2025-11-25")
     assert bob.info == Info("bob", "2025-11-25")
@@ -41,14 +41,16 @@ async def test_sdk_1_speaks_the_legacy_era_in_a_session_of_its_user(tmp_path: Pa
     ],
 )
 async def test_client_2_finds_the_era_it_asks_for(mode: str, era: str, version: str, tmp_path: Path) -> None:
-    async with live(make_settings(tmp_path)) as up:
-        seen = await visit(up, "ada", up.mcp, "client_http.mjs", mode)
+    async with live(make_settings(tmp_path)) as server:
+        seen = await visit(server, "ada", server.mcp, "client_http.mjs", mode)
 
     assert (seen.era, seen.info) == (era, Info("ada", version))
 
 
 async def test_sdk_1_connects_over_websocket_with_a_ticket(tmp_path: Path) -> None:
-    async with live(make_settings(tmp_path)) as up:
-        ada, bob = await asyncio.gather(*(visit(up, user, up.ws, "sdk_websocket.mjs") for user in ("ada", "bob")))
+    async with live(make_settings(tmp_path)) as server:
+        ada, bob = await asyncio.gather(
+            *(visit(server, user, server.ws, "sdk_websocket.mjs") for user in ("ada", "bob"))
+        )
 
     assert (ada.info.user, bob.info.user) == ("ada", "bob")

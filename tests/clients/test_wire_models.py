@@ -53,15 +53,15 @@ async def test_every_legacy_result_has_the_official_shape(version: str, tmp_path
     settings = make_settings(tmp_path)
     hello = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "judge", "version": "1"}}
     async with (
-        live(settings, extend=add_fixtures) as up,
-        httpx2.AsyncClient(headers=await up.bearer("ada"), trust_env=False) as http,
+        live(settings, extend=add_fixtures) as server,
+        httpx2.AsyncClient(headers=await server.bearer("ada"), trust_env=False) as http,
     ):
-        introduction, headers = await ask(http, up.mcp, "initialize", hello, {})
+        introduction, headers = await ask(http, server.mcp, "initialize", hello, {})
         validate_server_result("initialize", version, introduction)
         assert introduction["protocolVersion"] == version
         session = {"Mcp-Session-Id": headers["mcp-session-id"]}
         for method in methods_of(version):
-            result, _ = await ask(http, up.mcp, method, PARAMS[method], session)
+            result, _ = await ask(http, server.mcp, method, PARAMS[method], session)
             validate_server_result(method, version, result)
 
 
@@ -70,12 +70,12 @@ async def test_every_modern_result_has_the_official_shape(version: str, tmp_path
     settings = make_settings(tmp_path)
     meta = {types.PROTOCOL_VERSION_META_KEY: version, types.CLIENT_CAPABILITIES_META_KEY: {}}
     async with (
-        live(settings, extend=add_fixtures) as up,
-        httpx2.AsyncClient(headers=await up.bearer("ada"), trust_env=False) as http,
+        live(settings, extend=add_fixtures) as server,
+        httpx2.AsyncClient(headers=await server.bearer("ada"), trust_env=False) as http,
     ):
         for method in methods_of(version):
             params = {**PARAMS[method], "_meta": meta}
             named = params.get("name") or params.get("uri") or ""
             headers = {"MCP-Protocol-Version": version, "Mcp-Method": method, "Mcp-Name": named}
-            result, _ = await ask(http, up.mcp, method, params, headers)
+            result, _ = await ask(http, server.mcp, method, params, headers)
             validate_server_result(method, version, result)

@@ -5,22 +5,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.server.rest.scene import Desk, open_desk
+from tests.server.rest.rest_client import RestClient, open_rest_client
 from tests.sources.source_fixture import LibraryUser
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+async def api(tmp_path: Path) -> AsyncIterator[RestClient]:
     unlimited = {"rate_user_per_minute": 0, "rate_tool_per_minute": 0, "rate_failures_per_minute": 0}
-    async with open_desk(tmp_path, **unlimited) as opened:
+    async with open_rest_client(tmp_path, **unlimited) as opened:
         yield opened
 
 
 @pytest.fixture
-async def ada(desk: Desk) -> LibraryUser:
-    return await desk.reader("ada")
+async def ada(api: RestClient) -> LibraryUser:
+    return await api.reader("ada")
 
 
 @pytest.fixture
-async def ben(desk: Desk) -> LibraryUser:
-    return await desk.reader("ben")
+async def ben(api: RestClient) -> LibraryUser:
+    return await api.reader("ben")

@@ -12,8 +12,8 @@ from msgspec import Struct
 from server.compat.agentchatbus.threads import NAMESPACE
 from sources.drafts import MessageDraft
 from sources.records import Segment
-from tests.server.rest.scene import Desk
-from tests.server.wire import Answer
+from tests.server.http_client import HttpResponse
+from tests.server.rest.rest_client import RestClient
 from tests.sources.source_fixture import LibraryUser
 
 WORD = "galleon"
@@ -116,7 +116,7 @@ ROUTES: Mapping[str, tuple[Asked, ...]] = {
         Asked("GET", f"/api/search?q={WORD}"),
         Asked("GET", f"/api/search?q={WORD}&thread_id={{chat}}"),
     ),
-    "register_agent": (Asked("POST", "/api/agents/register", {"ide": "desk", "model": "m"}, tells=False),),
+    "register_agent": (Asked("POST", "/api/agents/register", {"ide": "api", "model": "m"}, tells=False),),
     "list_threads": (Asked("GET", "/api/threads"),),
     "open_thread": (
         Asked(
@@ -190,16 +190,16 @@ def filled(value: Any, known: Mapping[str, Any]) -> Any:
     return value
 
 
-async def send(desk: Desk, asked: Asked, known: Mapping[str, Any], who: str) -> Answer:
+async def send(api: RestClient, asked: Asked, known: Mapping[str, Any], who: str) -> HttpResponse:
     headers = {name: str(filled(value, known)) for name, value in asked.headers.items()}
     if asked.body is None or isinstance(asked.body, bytes):
         body = known["archive"] if asked.body == b"{archive}" else asked.body or b""
     else:
         body, headers = msgspec.json.encode(filled(asked.body, known)), {"Content-Type": "application/json", **headers}
-    return await desk.ask(asked.method, filled(asked.path, known), who, headers, body)
+    return await api.request(asked.method, filled(asked.path, known), who, headers, body)
 
 
-async def settle(desk: Desk, ada: LibraryUser) -> dict[str, Any]:
+async def settle(api: RestClient, ada: LibraryUser) -> dict[str, Any]:
     """Ada's library, with something in every corner of it; and what of it can be named."""
     segments = [Segment(start_ms=n * 1000, end_ms=n * 1000 + 999, text=f"{WORD} {n}") for n in range(3)]
     said = MessageDraft(role="user", sender="Ana", content=f"a {WORD} under sail", uuid=MESSAGE, created_at=MOMENT)
@@ -214,26 +214,26 @@ async def settle(desk: Desk, ada: LibraryUser) -> dict[str, Any]:
         "message": MESSAGE,
         "space": SPACE,
         "handle": (await ada.call("knowledge_search", query=WORD))["session"],
-        "rest_handle": (await desk.search({"query": WORD})).json()["session"],
+        "rest_handle": (await api.search({"query": WORD})).json()["session"],
         "observation": (await ada.call("observations_record", **RECORDED))["observations"][0]["id"],
-        "archive": (await desk.ask("GET", "/conversations/export", "ada")).body,
+        "archive": (await api.request("GET", "/conversations/export", "ada")).body,
     }
-    return known | await _at_the_bus(desk) | {"job": await _imported(desk)}
+    return known | await _at_the_bus(api) | {"job": await _imported(api)}
 
 
-async def _imported(desk: Desk) -> str:
+async def _imported(api: RestClient) -> str:
     """The job of an import that is over."""
     text = f"# The {WORD}\n\nA {WORD} from a file.\n".encode()
-    job = (await desk.ask("POST", f"/api/v1/import?name={WORD}.md", "ada", FILE, text)).json()["id"]
-    await desk.ask("GET", f"/api/v1/import/{job}/events", "ada")
+    job = (await api.request("POST", f"/api/v1/import?name={WORD}.md", "ada", FILE, text)).json()["id"]
+    await api.request("GET", f"/api/v1/import/{job}/events", "ada")
     return str(job)
 
 
-async def _at_the_bus(desk: Desk) -> dict[str, Any]:
+async def _at_the_bus(api: RestClient) -> dict[str, Any]:
     [register] = ROUTES["register_agent"]
-    agent = (await send(desk, register, {}, "ada")).json()
+    agent = (await send(api, register, {}, "ada")).json()
     step = (
-        await desk.ask(
+        await api.request(
             "POST", f"/api/threads/{THREAD}/sync-context", "ada", {"Content-Type": "application/json"}, b"{}"
         )
     ).json()

@@ -25,7 +25,7 @@ from tests.compatibility.surface import (
     settle,
     settle_beside,
 )
-from tests.server.rest.scene import Desk, open_desk
+from tests.server.rest.rest_client import RestClient, open_rest_client
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -66,13 +66,13 @@ def without_chance(told: bytes, known: Mapping[str, Any]) -> bytes:
 class World(Struct, frozen=True):
     """A server, and what is known of Ada's library."""
 
-    desk: Desk
+    api: RestClient
     known: Mapping[str, Any]
 
     async def hers(self) -> list[bytes]:
         """Everything of Ada's that a stranger could want to change."""
         paths = ("/conversations/export", "/namespaces", "/api/threads")
-        return [(await self.desk.ask("GET", path, "ada")).body for path in paths]
+        return [(await self.api.request("GET", path, "ada")).body for path in paths]
 
 
 @asynccontextmanager
@@ -80,10 +80,10 @@ async def two_worlds(root: Path) -> AsyncIterator[tuple[World, World]]:
     """One in which Ada has a library, and one in which there is no Ada. Ben has the same in both."""
     # Some refusals name the address of the server.
     same = {"port": 8765, "rate_user_per_minute": 0, "rate_tool_per_minute": 0, "rate_failures_per_minute": 0}
-    async with open_desk(root / "beside", **same) as beside, open_desk(root / "alone", **same) as alone:
+    async with open_rest_client(root / "beside", **same) as beside, open_rest_client(root / "alone", **same) as alone:
         known = await settle(beside, await beside.reader("ada"))
-        for desk in (beside, alone):
-            await settle_beside(await desk.reader("ben"))
+        for api in (beside, alone):
+            await settle_beside(await api.reader("ben"))
         yield World(beside, known), World(alone, known)
 
 
@@ -105,7 +105,7 @@ async def own_answer(worlds: tuple[World, World], act: Act) -> bytes:
 
 
 async def whole_answer(world: World, asked: Asked, who: str) -> bytes:
-    status, headers, body = (await send(world.desk, asked, world.known, who)).told()
+    status, headers, body = (await send(world.api, asked, world.known, who)).told()
     lines = [f"{name} {value}" for name, value in headers]
     return "\n".join([str(status), *lines, ""]).encode() + body
 
@@ -132,7 +132,7 @@ async def test_a_tool_answers_as_if_nobody_else_had_anything(
     shared: tuple[World, World], name: str, given: Mapping[str, Any]
 ) -> None:
     async def act(world: World, who: str) -> bytes:
-        reader = await world.desk.reader(who)
+        reader = await world.api.reader(who)
         return msgspec.json.encode(await reader.request("tools/call", name=name, arguments=filled(given, world.known)))
 
     own = await own_answer(shared, act)
@@ -142,7 +142,7 @@ async def test_a_tool_answers_as_if_nobody_else_had_anything(
 
 
 async def test_every_route_is_in_the_table(shared: tuple[World, World]) -> None:
-    operations = rest_operations(shared[0].desk.up.runtime)
+    operations = rest_operations(shared[0].api.server.runtime)
 
     assert {operation.id for operation in operations} == set(ROUTES)
 
@@ -166,7 +166,7 @@ async def test_what_is_done_to_another_would_be_noticed(tmp_path: Path) -> None:
     [asked] = ROUTES["rename_conversation"]
 
     async def careless(world: World, who: str) -> bytes:
-        await send(world.desk, asked, world.known, "ada")
+        await send(world.api, asked, world.known, "ada")
         return b""
 
     async with two_worlds(tmp_path) as worlds:

@@ -29,8 +29,8 @@ from schemathesis.checks import (
 from urllib3 import HTTPResponse
 
 from tests.compatibility.surface import ROUTES, send, settle
-from tests.server.rest.scene import Desk, open_desk
-from tests.server.wire import Answer
+from tests.server.http_client import HttpResponse
+from tests.server.rest.rest_client import RestClient, open_rest_client
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -66,9 +66,9 @@ def as_it_is(_context: Any, value: Any) -> Any:
 class InProcess(BaseAdapter):
     """Sends a request to the application in the loop of the test, without sockets."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, api: RestClient) -> None:
         super().__init__()
-        self._desk = desk
+        self._api = api
         self._loop = asyncio.get_running_loop()
 
     def send(self, request: requests.PreparedRequest, *_: Any, **__: Any) -> requests.Response:
@@ -78,21 +78,21 @@ class InProcess(BaseAdapter):
     def close(self) -> None:
         """Nothing is open."""
 
-    async def _ask(self, request: requests.PreparedRequest) -> Answer:
+    async def _ask(self, request: requests.PreparedRequest) -> HttpResponse:
         parts = urlsplit(request.url or "")
         target = f"{parts.path}?{parts.query}" if parts.query else parts.path
         body = request.body or b""
         assert isinstance(body, str | bytes)
         sent = body.encode() if isinstance(body, str) else body
         headers = {name: _text(value) for name, value in request.headers.items() if name.lower() != "host"}
-        return await self._desk.ask(request.method or "", target, None, headers, sent)
+        return await self._api.request(request.method or "", target, None, headers, sent)
 
 
 def _text(value: str | bytes) -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else value
 
 
-def _as_response(answer: Answer, request: requests.PreparedRequest) -> requests.Response:
+def _as_response(answer: HttpResponse, request: requests.PreparedRequest) -> requests.Response:
     raw = HTTPResponse(io.BytesIO(answer.body), dict(answer.headers), answer.status, preload_content=False)
     return HTTPAdapter().build_response(request, raw)
 
@@ -107,11 +107,11 @@ class Fuzzed(Struct, frozen=True):
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fuzzed]:
     unlimited = {"rate_user_per_minute": 0, "rate_tool_per_minute": 0, "rate_failures_per_minute": 0}
-    async with open_desk(tmp_path_factory.mktemp("fuzz"), **unlimited) as desk:
-        known = await settle(desk, await desk.reader("ada"))
+    async with open_rest_client(tmp_path_factory.mktemp("fuzz"), **unlimited) as api:
+        known = await settle(api, await api.reader("ada"))
         archives = st.just(known["archive"]) | st.binary(max_size=200)
         schemathesis.openapi.media_type("application/zip", archives)
-        schema = schemathesis.openapi.from_dict((await desk.get("/openapi.json", None)).json())
+        schema = schemathesis.openapi.from_dict((await api.get("/openapi.json", None)).json())
         found = {
             operation.definition.raw["operationId"]: operation for operation in map(_made, schema.get_all_operations())
         }
@@ -121,8 +121,8 @@ async def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fuzz
             for mode in GenerationMode
         }
         session = requests.Session()
-        session.headers.update(await desk.up.bearer("ada"))
-        session.mount(BASE, InProcess(desk))
+        session.headers.update(await api.server.bearer("ada"))
+        session.mount(BASE, InProcess(api))
         yield Fuzzed(session, found, strategies, known)
 
 
@@ -159,10 +159,10 @@ async def test_every_operation_of_the_document_is_fuzzed(fuzzed: Fuzzed) -> None
 
 @pytest.mark.parametrize("name", OPERATIONS)
 async def test_a_good_request_is_answered_as_documented(tmp_path: Path, name: str) -> None:
-    async with open_desk(tmp_path) as desk:
-        known = await settle(desk, await desk.reader("ada"))
-        document = (await desk.get("/openapi.json", None)).json()
-        answer = await send(desk, ROUTES[name][0], known, "ada")
+    async with open_rest_client(tmp_path) as api:
+        known = await settle(api, await api.reader("ada"))
+        document = (await api.get("/openapi.json", None)).json()
+        answer = await send(api, ROUTES[name][0], known, "ada")
 
     assert answer.status < 300, answer.body
     content = responses_of(document, name)[str(answer.status)]["content"]
@@ -182,8 +182,8 @@ def responses_of(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 @pytest.mark.parametrize("path", ["/api/v1/items/notes/a%0Ab", "/api/v1/nothing%0A", "/nothing", "/%0A"])
 async def test_a_path_that_no_route_takes_is_refused_in_good_form(tmp_path: Path, path: str) -> None:
-    async with open_desk(tmp_path) as desk:
-        answer = await desk.get(path)
+    async with open_rest_client(tmp_path) as api:
+        answer = await api.get(path)
 
     assert (answer.status, answer.header("content-type")) == (404, "application/json")
     assert answer.json()["error"]["code"] == 404
@@ -195,6 +195,6 @@ async def test_an_answer_that_is_not_as_documented_would_be_noticed(fuzzed: Fuzz
 
     case.validate_response(good, checks=CHECKS)
     for status, body in ((500, b"{}"), (418, good.content), (200, b'{"namespaces": "none"}')):
-        answer = Answer(status, (("content-type", "application/json"),), body)
+        answer = HttpResponse(status, (("content-type", "application/json"),), body)
         with pytest.raises(BaseExceptionGroup):
             case.validate_response(_as_response(answer, requests.Request("GET", BASE).prepare()), checks=CHECKS)

@@ -6,13 +6,13 @@ import msgspec
 import pytest
 
 from tests.server.clients import JSON_AND_EVENTS, handshake, message
-from tests.server.rest.scene import Desk
-from tests.server.wire import Answer
+from tests.server.http_client import HttpResponse
+from tests.server.rest.rest_client import RestClient
 from tests.sources.source_fixture import LibraryUser
 
 
-async def post(desk: Desk, path: str, body: Any, **headers: str) -> Answer:
-    return await desk.ask("POST", path, "ada", {**JSON_AND_EVENTS, **headers}, msgspec.json.encode(body))
+async def post(api: RestClient, path: str, body: Any, **headers: str) -> HttpResponse:
+    return await api.request("POST", path, "ada", {**JSON_AND_EVENTS, **headers}, msgspec.json.encode(body))
 
 
 async def test_a_search_over_all_sources_answers_twenty_hits_unless_told_otherwise(
@@ -28,12 +28,12 @@ async def test_a_search_over_all_sources_answers_twenty_hits_unless_told_otherwi
 
 
 @pytest.mark.parametrize("parameter", ["mcp-session-id", "Mcp-Session-Id", "session_id", "session"])
-async def test_a_session_is_named_in_the_header_and_nowhere_else(desk: Desk, parameter: str) -> None:
-    session = (await post(desk, "/mcp", handshake("2025-11-25"))).header("mcp-session-id") or ""
+async def test_a_session_is_named_in_the_header_and_nowhere_else(api: RestClient, parameter: str) -> None:
+    session = (await post(api, "/mcp", handshake("2025-11-25"))).header("mcp-session-id") or ""
     listing = message("tools/list", {}, 1)
 
-    named = await post(desk, "/mcp", listing, Mcp_Session_Id=session)
-    elsewhere = await post(desk, f"/mcp?{parameter}={session}", listing)
+    named = await post(api, "/mcp", listing, Mcp_Session_Id=session)
+    elsewhere = await post(api, f"/mcp?{parameter}={session}", listing)
 
     assert named.status == 200
     assert elsewhere.status == 400

@@ -50,8 +50,8 @@ async def open_app(port: int = 0) -> AsyncIterator[str]:
     )
     with tempfile.TemporaryDirectory() as directory:
         settings = _settings(directory, port=port or free_port())
-        async with live(settings, extend=add_fixtures, authenticator=StaticPrincipal(everybody)) as up:
-            yield up.mcp
+        async with live(settings, extend=add_fixtures, authenticator=StaticPrincipal(everybody)) as server:
+            yield server.mcp
 
 
 @asynccontextmanager
@@ -59,8 +59,8 @@ async def guarded_app(port: int = 0) -> AsyncIterator[str]:
     """The URL of a proxy that adds a real token, in front of a server that refuses callers without one."""
     with tempfile.TemporaryDirectory() as directory:
         settings = _settings(directory)
-        async with live(settings, extend=add_fixtures) as up:
-            token = await up.token(USER_NAME)
+        async with live(settings, extend=add_fixtures) as server:
+            token = await server.token(USER_NAME)
             async with injecting_proxy(settings.port, f"Authorization: Bearer {token}", port) as bound:
                 yield f"http://127.0.0.1:{bound}/mcp"
 

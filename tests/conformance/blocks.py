@@ -24,7 +24,7 @@ class Nothing(Struct, forbid_unknown_fields=True):
 def tool(name: str, run: Run, takes: type[Any] = Nothing, schema: Mapping[str, Any] | None = None) -> Tool:
     title = name.replace("_", " ").capitalize()
     described = f"{title}, for the conformance suite."
-    return Tool(name=name, title=title, description=described, input=takes, run=run, schema=schema)
+    return Tool(name=name, title=title, description=described, input=takes, handler=run, schema=schema)
 
 
 def text(words: str) -> Block:

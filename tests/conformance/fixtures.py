@@ -13,8 +13,8 @@ from config.errors import FlorilegiumError
 from server.protocol.call import Call
 from server.protocol.catalog import (
     Catalog,
-    Prompt,
-    PromptArgument,
+    McpPrompt,
+    McpPromptArgument,
     PromptResult,
     Resource,
     ResourceTemplate,
@@ -183,7 +183,7 @@ def _changing_tools(catalog: Catalog) -> list[Tool]:
         if "test_passing_prompt" in catalog.prompts:
             catalog.remove_prompt("test_passing_prompt")
         else:
-            catalog.add_prompt(Prompt(name="test_passing_prompt", description="Comes and goes.", get=passing_prompt))
+            catalog.add_prompt(McpPrompt(name="test_passing_prompt", description="Comes and goes.", get=passing_prompt))
         return ToolResult([text("The list of prompts has changed.")])
 
     async def change_resource(call: Call, given: Nothing) -> ToolResult:
@@ -243,7 +243,7 @@ def _user(content: Block) -> Block:
     return {"role": "user", "content": content}
 
 
-def _prompts() -> list[Prompt]:
+def _prompts() -> list[McpPrompt]:
     async def simple(call: Call, given: Mapping[str, str]) -> PromptResult:
         return PromptResult([_user(text("This is a simple prompt for testing."))])
 
@@ -266,22 +266,22 @@ def _prompts() -> list[Prompt]:
         return [word for word in ("paris", "park", "party", "test") if word.startswith(value)]
 
     return [
-        Prompt(name="test_simple_prompt", description="A prompt without arguments.", get=simple),
-        Prompt(
+        McpPrompt(name="test_simple_prompt", description="A prompt without arguments.", get=simple),
+        McpPrompt(
             name="test_prompt_with_arguments",
             description="A prompt with two arguments.",
             get=with_arguments,
             arguments=(
-                PromptArgument(name="arg1", description="First test argument.", required=True, complete=complete),
-                PromptArgument(name="arg2", description="Second test argument.", required=True),
+                McpPromptArgument(name="arg1", description="First test argument.", required=True, complete=complete),
+                McpPromptArgument(name="arg2", description="Second test argument.", required=True),
             ),
         ),
-        Prompt(
+        McpPrompt(
             name="test_prompt_with_embedded_resource",
             description="A prompt that embeds a resource.",
             get=with_resource,
-            arguments=(PromptArgument(name="resourceUri", description="The resource to embed.", required=True),),
+            arguments=(McpPromptArgument(name="resourceUri", description="The resource to embed.", required=True),),
         ),
-        Prompt(name="test_prompt_with_image", description="A prompt with an image.", get=with_image),
-        Prompt(name="test_input_required_result_prompt", description="A prompt that asks first.", get=asking),
+        McpPrompt(name="test_prompt_with_image", description="A prompt with an image.", get=with_image),
+        McpPrompt(name="test_input_required_result_prompt", description="A prompt that asks first.", get=asking),
     ]

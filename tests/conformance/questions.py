@@ -7,30 +7,30 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct
 
 from config.errors import FlorilegiumError
-from server.protocol.call import Call, Question
+from server.protocol.call import Call, InputRequest
 from server.protocol.catalog import Tool, ToolResult
 from tests.conformance.blocks import Nothing, text, tool
 
 
-def elicitation(message: str, properties: Mapping[str, Any], required: Sequence[str] = ()) -> Question:
+def elicitation(message: str, properties: Mapping[str, Any], required: Sequence[str] = ()) -> InputRequest:
     schema = {"type": "object", "properties": properties, **({"required": list(required)} if required else {})}
-    return Question("elicitation/create", {"message": message, "requestedSchema": schema})
+    return InputRequest("elicitation/create", {"message": message, "requestedSchema": schema})
 
 
-def sampling(prompt: str, max_tokens: int = 100) -> Question:
+def sampling(prompt: str, max_tokens: int = 100) -> InputRequest:
     message = {"role": "user", "content": text(prompt)}
-    return Question("sampling/createMessage", {"messages": [message], "maxTokens": max_tokens})
+    return InputRequest("sampling/createMessage", {"messages": [message], "maxTokens": max_tokens})
 
 
-def roots() -> Question:
-    return Question("roots/list", {})
+def roots() -> InputRequest:
+    return InputRequest("roots/list", {})
 
 
-def one_text(message: str, name: str) -> Question:
+def one_text(message: str, name: str) -> InputRequest:
     return elicitation(message, {name: {"type": "string"}}, [name])
 
 
-def confirmation() -> Question:
+def confirmation() -> InputRequest:
     return elicitation("Please confirm", {"ok": {"type": "boolean"}}, ["ok"])
 
 

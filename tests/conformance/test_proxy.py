@@ -21,8 +21,8 @@ async def status_of(port: int) -> int:
 
 async def test_only_requests_through_the_proxy_carry_the_token(tmp_path: Path) -> None:
     settings = make_settings(tmp_path)
-    async with live(settings) as up:
-        header = f"Authorization: Bearer {await up.token('ada')}"
+    async with live(settings) as server:
+        header = f"Authorization: Bearer {await server.token('ada')}"
         async with injecting_proxy(settings.port, header) as port:
             assert await status_of(settings.port) == 401
             assert await status_of(port) == 400  # let in, then refused for its missing _meta

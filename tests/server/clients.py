@@ -10,10 +10,10 @@ import msgspec
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from server.protocol.envelope import CAPABILITIES_KEY, CLIENT_KEY, VERSION_KEY
+from server.protocol.request_meta import CAPABILITIES_KEY, CLIENT_KEY, VERSION_KEY
 from server.protocol.versions import LATEST_LEGACY, MODERN_VERSIONS
-from tests.live import Live
-from tests.server.wire import PATIENCE_S, Answer, Wire, fetch
+from tests.live import LiveServer
+from tests.server.http_client import PATIENCE_S, HttpResponse, RawConnection, fetch
 
 MODERN = MODERN_VERSIONS[0]
 JSON_AND_EVENTS = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
@@ -65,19 +65,24 @@ def modern_headers(method: str, params: Mapping[str, Any]) -> dict[str, str]:
     return {**headers, "Mcp-Name": name} if isinstance(name, str) else headers
 
 
-class Legacy:
+class LegacyClient:
     """A legacy client of one user; `open` makes its session."""
 
-    def __init__(self, up: Live, credential: Mapping[str, str]) -> None:
-        self.up = up
+    def __init__(self, server: LiveServer, credential: Mapping[str, str]) -> None:
+        self.server = server
         self.headers = {**JSON_AND_EVENTS, **credential}
         self._ids = itertools.count(1)
 
     @classmethod
     async def open(
-        cls, up: Live, name: str, *, version: str = LATEST_LEGACY, capabilities: Mapping[str, Any] | None = None
-    ) -> "Legacy":
-        client = cls(up, await up.bearer(name))
+        cls,
+        server: LiveServer,
+        name: str,
+        *,
+        version: str = LATEST_LEGACY,
+        capabilities: Mapping[str, Any] | None = None,
+    ) -> "LegacyClient":
+        client = cls(server, await server.bearer(name))
         answer = await client.post(handshake(version, capabilities))
         client.headers["Mcp-Session-Id"] = answer.header("mcp-session-id") or ""
         return client
@@ -86,52 +91,54 @@ class Legacy:
     def session_id(self) -> str:
         return self.headers["Mcp-Session-Id"]
 
-    async def post(self, body: Any, headers: Mapping[str, str] | None = None) -> Answer:
-        return await fetch(self.up.url, "POST", "/mcp", {**self.headers, **(headers or {})}, _bytes(body))
+    async def post(self, body: Any, headers: Mapping[str, str] | None = None) -> HttpResponse:
+        return await fetch(self.server.url, "POST", "/mcp", {**self.headers, **(headers or {})}, _bytes(body))
 
-    async def request(self, method: str, params: Mapping[str, Any] | None = None, request_id: Any = None) -> Answer:
+    async def request(
+        self, method: str, params: Mapping[str, Any] | None = None, request_id: Any = None
+    ) -> HttpResponse:
         return await self.post(message(method, params or {}, request_id or next(self._ids)))
 
-    async def call(self, tool: str, arguments: Mapping[str, Any] | None = None, request_id: Any = None) -> Answer:
+    async def call(self, tool: str, arguments: Mapping[str, Any] | None = None, request_id: Any = None) -> HttpResponse:
         return await self.request("tools/call", {"name": tool, "arguments": arguments or {}}, request_id)
 
-    async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> Answer:
+    async def notify(self, method: str, params: Mapping[str, Any] | None = None) -> HttpResponse:
         return await self.post(message(method, params or {}))
 
-    async def get(self, headers: Mapping[str, str] | None = None) -> Answer:
-        return await fetch(self.up.url, "GET", "/mcp", {**self.headers, **(headers or {})})
+    async def get(self, headers: Mapping[str, str] | None = None) -> HttpResponse:
+        return await fetch(self.server.url, "GET", "/mcp", {**self.headers, **(headers or {})})
 
-    async def delete(self) -> Answer:
-        return await fetch(self.up.url, "DELETE", "/mcp", self.headers)
+    async def delete(self) -> HttpResponse:
+        return await fetch(self.server.url, "DELETE", "/mcp", self.headers)
 
     @asynccontextmanager
-    async def streaming(self, body: Any) -> AsyncIterator[Wire]:
+    async def streaming(self, body: Any) -> AsyncIterator[RawConnection]:
         """A POST whose answer is read event by event."""
-        async with Wire.open(self.up.url) as wire:
+        async with RawConnection.open(self.server.url) as wire:
             await wire.request("POST", "/mcp", self.headers, _bytes(body))
             yield wire
 
     @asynccontextmanager
-    async def listening(self) -> AsyncIterator[Wire]:
+    async def listening(self) -> AsyncIterator[RawConnection]:
         """The GET stream, after its head."""
-        async with Wire.open(self.up.url) as wire:
+        async with RawConnection.open(self.server.url) as wire:
             await wire.request("GET", "/mcp", self.headers)
             status, _ = await wire.head()
             assert status == 200
             yield wire
 
 
-class Modern:
+class ModernClient:
     """A modern client of one user."""
 
-    def __init__(self, up: Live, credential: Mapping[str, str]) -> None:
-        self.up = up
+    def __init__(self, server: LiveServer, credential: Mapping[str, str]) -> None:
+        self.server = server
         self.credential = dict(credential)
         self._ids = itertools.count(1)
 
     @classmethod
-    async def of(cls, up: Live, name: str) -> "Modern":
-        return cls(up, await up.bearer(name))
+    async def of(cls, server: LiveServer, name: str) -> "ModernClient":
+        return cls(server, await server.bearer(name))
 
     async def request(
         self,
@@ -141,21 +148,21 @@ class Modern:
         headers: Mapping[str, str | None] | None = None,
         request_id: Any = None,
         **meta: Any,
-    ) -> Answer:
+    ) -> HttpResponse:
         """`headers` replace what the client would send, or leave it out where None."""
         wanted = self._headers(method, params or {}, headers or {})
         body = message(method, modern_params(params, **meta), request_id or next(self._ids))
-        return await fetch(self.up.url, "POST", "/mcp", wanted, _bytes(body))
+        return await fetch(self.server.url, "POST", "/mcp", wanted, _bytes(body))
 
-    async def call(self, tool: str, arguments: Mapping[str, Any] | None = None, **more: Any) -> Answer:
+    async def call(self, tool: str, arguments: Mapping[str, Any] | None = None, **more: Any) -> HttpResponse:
         params = {"name": tool, "arguments": arguments or {}, **more.pop("extra", {})}
         return await self.request("tools/call", params, **more)
 
     @asynccontextmanager
     async def streaming(
         self, method: str, params: Mapping[str, Any], request_id: Any = 1, **meta: Any
-    ) -> AsyncIterator[Wire]:
-        async with Wire.open(self.up.url) as wire:
+    ) -> AsyncIterator[RawConnection]:
+        async with RawConnection.open(self.server.url) as wire:
             body = message(method, modern_params(params, **meta), request_id)
             await wire.request("POST", "/mcp", self._headers(method, params, {}), _bytes(body))
             yield wire
@@ -165,7 +172,7 @@ class Modern:
         return {name: value for name, value in headers.items() if value is not None}
 
 
-class Socket:
+class WebSocketClient:
     """A WebSocket client that knows which answer belongs to which request."""
 
     def __init__(self, connection: ClientConnection) -> None:
@@ -177,7 +184,7 @@ class Socket:
     @asynccontextmanager
     async def open(
         cls, url: str, headers: Mapping[str, str] | None = None, subprotocols: Any = ("mcp",)
-    ) -> AsyncIterator["Socket"]:
+    ) -> AsyncIterator["WebSocketClient"]:
         opening = connect(
             url, additional_headers=dict(headers or {}), subprotocols=subprotocols, proxy=None, open_timeout=PATIENCE_S
         )

@@ -1,4 +1,4 @@
-"""Specimens for each test, and a watch over what goes wrong behind an answer that looks right."""
+"""SampleCatalog for each test, and a watch over what goes wrong behind an answer that looks right."""
 
 import logging
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from contextlib import suppress
 import pytest
 from loguru import logger
 
-from tests.server.specimens import Specimens
+from tests.server.sample_catalog import SampleCatalog
 
 
 class _Collector(logging.Handler):
@@ -34,5 +34,5 @@ def failures() -> Iterator[list[str]]:
 
 
 @pytest.fixture
-def specimens() -> Specimens:
-    return Specimens()
+def samples() -> SampleCatalog:
+    return SampleCatalog()

@@ -6,12 +6,12 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message
 
-from tests.server.wire import PATIENCE_S, Answer
+from tests.server.http_client import PATIENCE_S, HttpResponse
 
 
 async def ask(
     app: ASGIApp, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes = b""
-) -> Answer:
+) -> HttpResponse:
     """The one response of the application; a second one, or none, is an error of the application."""
     told: list[Any] = []
     pieces = [body[:7], body[7:]]
@@ -30,7 +30,7 @@ async def ask(
     ends = [event for event in told if event["type"] == "http.response.body" and not event.get("more_body")]
     assert (len(starts), len(ends)) == (1, 1)
     named = tuple((name.decode().lower(), value.decode("latin-1")) for name, value in starts[0]["headers"])
-    return Answer(starts[0]["status"], named, b"".join(event.get("body", b"") for event in told))
+    return HttpResponse(starts[0]["status"], named, b"".join(event.get("body", b"") for event in told))
 
 
 def _scope(method: str, path: str, headers: Mapping[str, str]) -> dict[str, Any]:

@@ -8,20 +8,20 @@ from server.app import build_app
 from server.lifespan import open_runtime
 from server.metrics import Metrics
 from server.serving import run, serve
-from tests.live import Live, make_settings
+from tests.live import LiveServer, make_settings
 
 
 async def main(data_dir: Path) -> None:
     settings, metrics = make_settings(data_dir, access_recheck_s=0.05), Metrics()
     configure("warning", "text")
     async with open_runtime(settings, observer=metrics) as runtime:
-        token = await Live(runtime, "").token("ada")
+        token = await LiveServer(runtime, "").token("ada")
 
         def announce(url: str) -> None:
             sys.stdout.write(f"{url} {token}\n")
             sys.stdout.flush()
 
-        await serve(build_app(runtime, metrics), settings, runtime.presence, announce)
+        await serve(build_app(runtime, metrics), settings, runtime.open_streams, announce)
 
 
 if __name__ == "__main__":

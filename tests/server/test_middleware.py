@@ -14,10 +14,10 @@ from server.lifespan import open_runtime
 from server.metrics import Metrics
 from server.middleware import RequestLine
 from tests.live import live, make_settings
-from tests.server.clients import Legacy, handshake
+from tests.server.clients import LegacyClient, handshake
+from tests.server.http_client import fetch
 from tests.server.in_process import ask
-from tests.server.specimens import Specimens
-from tests.server.wire import fetch
+from tests.server.sample_catalog import SampleCatalog
 
 OURS = re.compile(r"[0-9a-f]{16}\Z")
 
@@ -91,15 +91,15 @@ async def test_every_response_is_counted_by_its_status(status: int) -> None:
     assert f'florilegium_http_responses_total{{status="{status}"}} 1.0' in metrics.render().decode()
 
 
-async def test_every_answer_carries_its_id_also_a_refusal(tmp_path: Path, specimens: Specimens) -> None:
-    async with live(make_settings(tmp_path), catalog=specimens.catalog) as up:
-        ada = Legacy(up, {**await up.bearer("ada"), "X-Request-Id": "mine"})
+async def test_every_answer_carries_its_id_also_a_refusal(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with live(make_settings(tmp_path), catalog=samples.catalog) as server:
+        ada = LegacyClient(server, {**await server.bearer("ada"), "X-Request-Id": "mine"})
         answers = [
             await ada.post(handshake()),
             await ada.post(b"rubbish"),
-            await Legacy(up, {"X-Request-Id": "mine"}).post(handshake()),
-            await fetch(up.url, "GET", "/nowhere", {"X-Request-Id": "mine"}),
-            await fetch(up.url, "GET", "/healthz", {"X-Request-Id": "mine"}),
+            await LegacyClient(server, {"X-Request-Id": "mine"}).post(handshake()),
+            await fetch(server.url, "GET", "/nowhere", {"X-Request-Id": "mine"}),
+            await fetch(server.url, "GET", "/healthz", {"X-Request-Id": "mine"}),
             await ada.post(handshake(), {"Origin": "https://evil.example"}),
         ]
 

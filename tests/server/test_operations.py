@@ -22,39 +22,39 @@ from server.lifespan import open_runtime
 from server.metrics import Metrics
 from server.runtime import Runtime
 from server.version import VERSION
-from tests.live import Live, live, make_settings
-from tests.server.clients import ELICITATION, Legacy, Modern, Socket, handshake, modern_params
+from tests.live import LiveServer, live, make_settings
+from tests.server.clients import ELICITATION, LegacyClient, ModernClient, WebSocketClient, handshake, modern_params
+from tests.server.http_client import fetch
 from tests.server.in_process import ask
-from tests.server.specimens import Specimens
-from tests.server.wire import fetch
+from tests.server.sample_catalog import SampleCatalog
 
 
 @asynccontextmanager
-async def house(settings: Settings, specimens: Specimens) -> AsyncIterator[tuple[Runtime, ASGIApp]]:
+async def house(settings: Settings, samples: SampleCatalog) -> AsyncIterator[tuple[Runtime, ASGIApp]]:
     """A server without sockets."""
     metrics = Metrics()
-    async with open_runtime(settings, catalog=specimens.catalog, observer=metrics) as runtime:
+    async with open_runtime(settings, catalog=samples.catalog, observer=metrics) as runtime:
         yield runtime, build_app(runtime, metrics)
 
 
 async def _bearer(runtime: Runtime, name: str, scopes: tuple[str, ...] = SCOPES) -> dict[str, str]:
-    return await Live(runtime, "").bearer(name, scopes)
+    return await LiveServer(runtime, "").bearer(name, scopes)
 
 
 # -- health -----------------------------------------------------------------------------------------------------
 
 
-async def test_health_is_told_to_anybody_and_names_the_version_only(tmp_path: Path, specimens: Specimens) -> None:
-    async with house(make_settings(tmp_path), specimens) as (_, app):
+async def test_health_is_told_to_anybody_and_names_the_version_only(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with house(make_settings(tmp_path), samples) as (_, app):
         answer = await ask(app, "GET", "/healthz")
 
     assert (answer.status, answer.json()) == (200, {"status": "ok", "version": VERSION})
 
 
-async def test_a_server_is_ready_until_it_stops(tmp_path: Path, specimens: Specimens) -> None:
-    async with house(make_settings(tmp_path), specimens) as (runtime, app):
+async def test_a_server_is_ready_until_it_stops(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with house(make_settings(tmp_path), samples) as (runtime, app):
         ready = await ask(app, "GET", "/readyz")
-        runtime.presence.stop()
+        runtime.open_streams.stop()
         stopping = await ask(app, "GET", "/readyz")
         alive = await ask(app, "GET", "/healthz")
 
@@ -65,9 +65,9 @@ async def test_a_server_is_ready_until_it_stops(tmp_path: Path, specimens: Speci
 
 
 async def test_a_server_whose_data_directory_is_gone_is_not_ready_and_does_not_say_where_it_was(
-    tmp_path: Path, specimens: Specimens
+    tmp_path: Path, samples: SampleCatalog
 ) -> None:
-    async with house(make_settings(tmp_path / "data"), specimens) as (_, app):
+    async with house(make_settings(tmp_path / "data"), samples) as (_, app):
         users = tmp_path / "data" / "users"
         users.rmdir()
         users.write_text("in the way")
@@ -77,8 +77,8 @@ async def test_a_server_whose_data_directory_is_gone_is_not_ready_and_does_not_s
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
-async def test_probes_are_read_only(tmp_path: Path, specimens: Specimens, path: str) -> None:
-    async with house(make_settings(tmp_path), specimens) as (_, app):
+async def test_probes_are_read_only(tmp_path: Path, samples: SampleCatalog, path: str) -> None:
+    async with house(make_settings(tmp_path), samples) as (_, app):
         answer = await ask(app, "POST", path)
 
     assert (answer.status, answer.header("allow")) == (405, "GET, HEAD")
@@ -86,16 +86,16 @@ async def test_probes_are_read_only(tmp_path: Path, specimens: Specimens, path: 
 
 
 @pytest.mark.parametrize("path", ["/mcp/nowhere", "/MCP", "/mcp/ticket/", "/.well-known/x"])
-async def test_an_unknown_path_is_not_found(tmp_path: Path, specimens: Specimens, path: str) -> None:
-    async with house(make_settings(tmp_path), specimens) as (_, app):
+async def test_an_unknown_path_is_not_found(tmp_path: Path, samples: SampleCatalog, path: str) -> None:
+    async with house(make_settings(tmp_path), samples) as (_, app):
         assert (await ask(app, "GET", path)).status in (404, 307)
 
 
 # -- metrics ----------------------------------------------------------------------------------------------------
 
 
-async def test_metrics_are_for_administrators_and_for_the_metrics_token(tmp_path: Path, specimens: Specimens) -> None:
-    async with house(make_settings(tmp_path, metrics_token="scrape-me"), specimens) as (runtime, app):
+async def test_metrics_are_for_administrators_and_for_the_metrics_token(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with house(make_settings(tmp_path, metrics_token="scrape-me"), samples) as (runtime, app):
         credentials = {
             "nothing": {},
             "reader": await _bearer(runtime, "ada", (READ,)),
@@ -120,22 +120,24 @@ async def test_metrics_are_for_administrators_and_for_the_metrics_token(tmp_path
     }
 
 
-async def test_without_a_metrics_token_an_empty_credential_is_none(tmp_path: Path, specimens: Specimens) -> None:
-    async with house(make_settings(tmp_path), specimens) as (_, app):
+async def test_without_a_metrics_token_an_empty_credential_is_none(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with house(make_settings(tmp_path), samples) as (_, app):
         for sent in ("Bearer ", "Bearer", "", "Bearer none"):
             assert (await ask(app, "GET", "/metrics", {"Authorization": sent})).status == 401
 
 
-async def test_metrics_count_calls_in_words_of_ours_and_never_in_a_users(tmp_path: Path, specimens: Specimens) -> None:
-    async with live(make_settings(tmp_path), catalog=specimens.catalog) as up:
-        ada = await Legacy.open(up, "ada-canary")
+async def test_metrics_count_calls_in_words_of_ours_and_never_in_a_users(
+    tmp_path: Path, samples: SampleCatalog
+) -> None:
+    async with live(make_settings(tmp_path), catalog=samples.catalog) as server:
+        ada = await LegacyClient.open(server, "ada-canary")
         await ada.call("echo", {"text": "text-canary"})
         await ada.call("miss", {"text": "text-canary"})
         await ada.call("tool-canary")
         await ada.request("method-canary")
-        async with Socket.open(up.ws, await up.bearer("ada-canary")) as socket:
+        async with WebSocketClient.open(server.ws, await server.bearer("ada-canary")) as socket:
             await socket.initialize()
-            text = (await fetch(up.url, "GET", "/metrics", await up.bearer("ben"))).body.decode()
+            text = (await fetch(server.url, "GET", "/metrics", await server.bearer("ben"))).body.decode()
 
     assert 'florilegium_mcp_calls_total{method="tools/call",outcome="ok",tool="echo"} 1.0' in text
     assert 'florilegium_mcp_calls_total{method="tools/call",outcome="failed",tool="miss"} 1.0' in text
@@ -152,12 +154,12 @@ async def test_metrics_count_calls_in_words_of_ours_and_never_in_a_users(tmp_pat
 
 @pytest.mark.parametrize("path", ["", "/mcp"])
 async def test_the_resource_metadata_stand_at_both_places_with_the_exact_resource(
-    tmp_path: Path, specimens: Specimens, path: str
+    tmp_path: Path, samples: SampleCatalog, path: str
 ) -> None:
     settings = make_settings(
         tmp_path, public_url="https://kb.example.com/base", authorization_servers=("https://login.example.com",)
     )
-    async with house(settings, specimens) as (_, app):
+    async with house(settings, samples) as (_, app):
         answer = await ask(app, "GET", f"/.well-known/oauth-protected-resource{path}")
 
     assert answer.status == 200
@@ -172,27 +174,27 @@ async def test_the_resource_metadata_stand_at_both_places_with_the_exact_resourc
 
 
 async def test_a_refusal_leads_to_the_metadata_of_the_resource_that_was_asked_for(
-    tmp_path: Path, specimens: Specimens
+    tmp_path: Path, samples: SampleCatalog
 ) -> None:
-    async with live(make_settings(tmp_path), catalog=specimens.catalog) as up:
-        refused = await Legacy(up, {}).post(handshake())
+    async with live(make_settings(tmp_path), catalog=samples.catalog) as server:
+        refused = await LegacyClient(server, {}).post(handshake())
         location = (refused.header("www-authenticate") or "").split('resource_metadata="')[1].split('"')[0]
-        metadata = await fetch(up.url, "GET", urlsplit(location).path)
+        metadata = await fetch(server.url, "GET", urlsplit(location).path)
 
-        assert location.startswith(up.url)
-        assert metadata.json()["resource"] == up.mcp
+        assert location.startswith(server.url)
+        assert metadata.json()["resource"] == server.mcp
 
 
 # -- rate limits ------------------------------------------------------------------------------------------------
 
 
-async def test_a_users_rate_is_answered_with_the_seconds_to_wait(tmp_path: Path, specimens: Specimens) -> None:
+async def test_a_users_rate_is_answered_with_the_seconds_to_wait(tmp_path: Path, samples: SampleCatalog) -> None:
     limited = make_settings(tmp_path, rate_user_per_minute=6, rate_user_burst=2)
-    async with live(limited, catalog=specimens.catalog) as up:
-        ada, ben = await Modern.of(up, "ada"), await Modern.of(up, "ben")
+    async with live(limited, catalog=samples.catalog) as server:
+        ada, ben = await ModernClient.of(server, "ada"), await ModernClient.of(server, "ben")
         answers = [await ada.call("echo") for _ in range(3)]
         others = await ben.call("echo")
-        ticket = await fetch(up.url, "POST", "/mcp/ticket", ada.credential, b"")
+        ticket = await fetch(server.url, "POST", "/mcp/ticket", ada.credential, b"")
 
     assert [answer.status for answer in answers] == [200, 200, 429]
     assert 1 <= int(answers[2].header("retry-after") or 0) <= 11
@@ -202,10 +204,12 @@ async def test_a_users_rate_is_answered_with_the_seconds_to_wait(tmp_path: Path,
     assert ticket.status == 429
 
 
-async def test_a_tools_rate_is_told_to_the_model_with_the_seconds_to_wait(tmp_path: Path, specimens: Specimens) -> None:
+async def test_a_tools_rate_is_told_to_the_model_with_the_seconds_to_wait(
+    tmp_path: Path, samples: SampleCatalog
+) -> None:
     limited = make_settings(tmp_path, rate_tool_per_minute=6, rate_tool_burst=1)
-    async with live(limited, catalog=specimens.catalog) as up:
-        ada = await Modern.of(up, "ada")
+    async with live(limited, catalog=samples.catalog) as server:
+        ada = await ModernClient.of(server, "ada")
         await ada.call("echo")
         refused = await ada.call("echo")
         other_tool = await ada.call("tell")
@@ -236,9 +240,9 @@ def _lines(log: io.StringIO) -> list[dict[str, Any]]:
     return [msgspec.json.decode(line) for line in log.getvalue().splitlines()]
 
 
-async def _succeed(up: Live, headers: dict[str, str]) -> None:
+async def _succeed(server: LiveServer, headers: dict[str, str]) -> None:
     """Every kind of call, with a canary wherever content can stand."""
-    legacy, modern = Legacy(up, headers), Modern(up, headers)
+    legacy, modern = LegacyClient(server, headers), ModernClient(server, headers)
     opened = await legacy.post(handshake(capabilities=ELICITATION))
     legacy.headers["Mcp-Session-Id"] = opened.header("mcp-session-id") or ""
     await legacy.call("echo", {"text": "canary-argument"})
@@ -249,14 +253,14 @@ async def _succeed(up: Live, headers: dict[str, str]) -> None:
     answers = {"name": {"content": {"name": "canary-answer"}}}
     extra = {"requestState": state, "inputResponses": answers}
     await modern.call("ask_name", {"text": "canary-argument"}, extra=extra, capabilities=ELICITATION)
-    async with Socket.open(f"{up.ws}?note=canary-query", headers) as socket:
+    async with WebSocketClient.open(f"{server.ws}?note=canary-query", headers) as socket:
         await socket.initialize()
         await socket.call("echo", {"text": "canary-argument"})
 
 
-async def _fail(up: Live, headers: dict[str, str]) -> None:
+async def _fail(server: LiveServer, headers: dict[str, str]) -> None:
     """Every way to fail, with a canary in what was sent."""
-    legacy, modern = Legacy(up, headers), Modern(up, headers)
+    legacy, modern = LegacyClient(server, headers), ModernClient(server, headers)
     for body in (b'{"canary-body":', b'["canary-body"]', b'{"jsonrpc":"2.0","id":"canary-id","method":7}'):
         await legacy.post(body)
     await modern.call("explode", {"text": "canary-argument"})
@@ -267,9 +271,9 @@ async def _fail(up: Live, headers: dict[str, str]) -> None:
     await modern.request("resources/read", {"uri": "test://canary-uri"})
     await modern.request("tools/list", headers={"Mcp-Session-Id": "canary-session", "X-Note": "canary-header"})
     await modern.call("ask_name", extra={"requestState": "canary-state"}, capabilities=ELICITATION)
-    await fetch(up.url, "GET", "/mcp?note=canary-query", headers)
+    await fetch(server.url, "GET", "/mcp?note=canary-query", headers)
     await legacy.get({"Mcp-Session-Id": "canary-session"})
-    async with Socket.open(up.ws, headers) as socket:
+    async with WebSocketClient.open(server.ws, headers) as socket:
         await socket.connection.send("canary-frame")
         await socket.receive()
         await socket.request("resources/read", modern_params({"uri": "test://broken"}))
@@ -278,12 +282,12 @@ async def _fail(up: Live, headers: dict[str, str]) -> None:
 
 
 async def test_the_log_never_holds_content_whether_calls_succeed_or_fail(
-    tmp_path: Path, specimens: Specimens, log: io.StringIO
+    tmp_path: Path, samples: SampleCatalog, log: io.StringIO
 ) -> None:
     settings = make_settings(tmp_path, log_requests=True, rate_failures_per_minute=0)
-    async with live(settings, catalog=specimens.catalog) as up:
-        await _succeed(up, await up.bearer("ada"))
-        await _fail(up, await up.bearer("ada"))
+    async with live(settings, catalog=samples.catalog) as server:
+        await _succeed(server, await server.bearer("ada"))
+        await _fail(server, await server.bearer("ada"))
 
     lines = _lines(log)
     assert any("POST /mcp 200" in line["message"] for line in lines)
@@ -292,25 +296,25 @@ async def test_the_log_never_holds_content_whether_calls_succeed_or_fail(
 
 
 async def test_the_log_never_holds_a_credential_good_or_bad(
-    tmp_path: Path, specimens: Specimens, log: io.StringIO
+    tmp_path: Path, samples: SampleCatalog, log: io.StringIO
 ) -> None:
     settings = make_settings(tmp_path, log_requests=True, rate_failures_per_minute=0, metrics_token="scrape-me")
-    async with live(settings, catalog=specimens.catalog) as up:
-        token = await up.token("ada")
-        _, key = await up.runtime.registry.create_key((await up.user("ada")).id, "k", SCOPES)
+    async with live(settings, catalog=samples.catalog) as server:
+        token = await server.token("ada")
+        _, key = await server.runtime.registry.create_key((await server.user("ada")).id, "k", SCOPES)
         secrets = [token, key, "not-a-token-but-a-secret", token[:-4] + "AAAA", "flo_" + "x" * 43, "scrape-me"]
         tickets = []
         for secret in secrets:
             headers = {"Authorization": f"Bearer {secret}"}
-            await Legacy(up, headers).post(handshake())
-            await fetch(up.url, "GET", "/metrics", headers)
-            bought = await fetch(up.url, "POST", "/mcp/ticket", headers, b"")
+            await LegacyClient(server, headers).post(handshake())
+            await fetch(server.url, "GET", "/metrics", headers)
+            bought = await fetch(server.url, "POST", "/mcp/ticket", headers, b"")
             tickets += [bought.json()["ticket"]] if bought.status == 200 else []
-            await fetch(up.url, "GET", f"/mcp?access_token={secret}&%61ccess={secret}", headers)
-            await _knock(f"{up.ws}?access_token={secret}&key={secret}")
-            await _knock(up.ws.replace("ws://", f"ws://someone:{secret}@"))
-        await _knock(f"{up.ws}?ticket={tickets[0]}")
-        await _knock(f"{up.ws}?%74icket={tickets[1]}")
+            await fetch(server.url, "GET", f"/mcp?access_token={secret}&%61ccess={secret}", headers)
+            await _knock(f"{server.ws}?access_token={secret}&key={secret}")
+            await _knock(server.ws.replace("ws://", f"ws://someone:{secret}@"))
+        await _knock(f"{server.ws}?ticket={tickets[0]}")
+        await _knock(f"{server.ws}?%74icket={tickets[1]}")
 
     assert len(tickets) == 2
     held = log.getvalue()
@@ -319,16 +323,18 @@ async def test_the_log_never_holds_a_credential_good_or_bad(
 
 async def _knock(url: str) -> None:
     """A connection that is let in or not, and its first message."""
-    async with Socket.open(url) as socket:
+    async with WebSocketClient.open(url) as socket:
         with suppress(ConnectionClosed):
             await socket.request("ping")
 
 
 async def test_every_line_of_a_request_carries_the_id_that_its_caller_was_told(
-    tmp_path: Path, specimens: Specimens, log: io.StringIO
+    tmp_path: Path, samples: SampleCatalog, log: io.StringIO
 ) -> None:
-    async with live(make_settings(tmp_path, log_requests=True), catalog=specimens.catalog) as up:
-        answer = await (await Modern.of(up, "ada")).call("explode", headers={"X-Request-Id": "from-the-caller"})
+    async with live(make_settings(tmp_path, log_requests=True), catalog=samples.catalog) as server:
+        answer = await (await ModernClient.of(server, "ada")).call(
+            "explode", headers={"X-Request-Id": "from-the-caller"}
+        )
 
     told = [line for line in _lines(log) if line["request_id"] == "from-the-caller"]
     assert "from-the-caller" in answer.json()["result"]["content"][0]["text"]

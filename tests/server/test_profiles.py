@@ -13,7 +13,7 @@ from server.profiles import PROFILE_NAMES, PROFILES, profiles_of
 from server.protocol.catalog import Catalog
 from server.protocol.profiles import Profile
 from tests.live import make_settings
-from tests.server.protocol.stage import person
+from tests.server.protocol.dispatcher_fixture import make_principal
 
 # Hosts cut instructions at 2,048 characters.
 INSTRUCTIONS_MAX_CHARS = 2000
@@ -106,4 +106,4 @@ def test_a_clients_name_may_hold_an_equals_sign() -> None:
     settings = Settings(client_profiles=("a=b=research",))
     check(settings)
 
-    assert profiles_of(settings).choose(person("ada"), None, "a=b") == "research"
+    assert profiles_of(settings).choose(make_principal("ada"), None, "a=b") == "research"

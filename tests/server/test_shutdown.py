@@ -11,101 +11,107 @@ from typing import Any
 
 import msgspec
 
-from tests.live import Live, live, make_settings
-from tests.server.clients import JSON_AND_EVENTS, Legacy, Modern, Socket, handshake, message
-from tests.server.specimens import Specimens
-from tests.server.wire import PATIENCE_S, Wire, fetch
+from tests.live import LiveServer, live, make_settings
+from tests.server.clients import JSON_AND_EVENTS, LegacyClient, ModernClient, WebSocketClient, handshake, message
+from tests.server.http_client import PATIENCE_S, RawConnection, fetch
+from tests.server.sample_catalog import SampleCatalog
 
 WAIT = {"name": "wait", "arguments": {"gate": "g"}}
 
 
 @asynccontextmanager
-async def serving(tmp_path: Path, specimens: Specimens, **changes: Any) -> AsyncIterator[Live]:
+async def serving(tmp_path: Path, samples: SampleCatalog, **changes: Any) -> AsyncIterator[LiveServer]:
     settings = make_settings(tmp_path, access_recheck_s=0.05, **changes)
-    async with live(settings, catalog=specimens.catalog) as up:
-        yield up
+    async with live(settings, catalog=samples.catalog) as server:
+        yield server
 
 
-async def _is_closed_to_newcomers(up: Live) -> None:
+async def _is_closed_to_newcomers(server: LiveServer) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while True:
             try:
-                async with Wire.open(up.url):
+                async with RawConnection.open(server.url):
                     await asyncio.sleep(0.01)
             except OSError:
                 return
 
 
-async def test_a_running_call_is_answered_while_the_server_stops(tmp_path: Path, specimens: Specimens) -> None:
-    async with serving(tmp_path, specimens) as up:
-        ada, modern = await Legacy.open(up, "ada"), await Modern.of(up, "ada")
+async def test_a_running_call_is_answered_while_the_server_stops(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with serving(tmp_path, samples) as server:
+        ada, modern = await LegacyClient.open(server, "ada"), await ModernClient.of(server, "ada")
         running = [
             asyncio.create_task(ada.call("wait", {"gate": "g"}, 1)),
             asyncio.create_task(modern.call("wait", {"gate": "g"}, request_id=2)),
         ]
-        await asyncio.wait_for(specimens.gates["g"].reached.wait(), PATIENCE_S)
+        await asyncio.wait_for(samples.gates["g"].reached.wait(), PATIENCE_S)
         await asyncio.sleep(0.02)
 
-        up.runtime.presence.stop()
-        await _is_closed_to_newcomers(up)
-        specimens.gates["g"].opened.set()
+        server.runtime.open_streams.stop()
+        await _is_closed_to_newcomers(server)
+        samples.gates["g"].opened.set()
 
         answers = [(await task).json() for task in running]
     assert [answer["result"]["structuredContent"]["user"] for answer in answers] == ["ada", "ada"]
 
 
-async def test_a_running_stream_is_finished_while_the_server_stops(tmp_path: Path, specimens: Specimens) -> None:
-    async with serving(tmp_path, specimens) as up:
-        ada = await Legacy.open(up, "ada")
+async def test_a_running_stream_is_finished_while_the_server_stops(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with serving(tmp_path, samples) as server:
+        ada = await LegacyClient.open(server, "ada")
         params = {**WAIT, "_meta": {"progressToken": 1}}
         async with ada.streaming(message("tools/call", params, 1)) as wire:
             await wire.head()
             await wire.event()
 
-            up.runtime.presence.stop()
-            await _is_closed_to_newcomers(up)
-            specimens.gates["g"].opened.set()
+            server.runtime.open_streams.stop()
+            await _is_closed_to_newcomers(server)
+            samples.gates["g"].opened.set()
 
             assert (await wire.event())["result"]["structuredContent"]["user"] == "ada"
             assert await wire.event() is None
 
 
-async def test_streams_without_a_call_end_at_once(tmp_path: Path, specimens: Specimens) -> None:
-    async with serving(tmp_path, specimens) as up:
-        ada, modern = await Legacy.open(up, "ada"), await Modern.of(up, "ada")
+async def test_streams_without_a_call_end_at_once(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with serving(tmp_path, samples) as server:
+        ada, modern = await LegacyClient.open(server, "ada"), await ModernClient.of(server, "ada")
         listen = {"notifications": {"toolsListChanged": True}}
         async with ada.listening() as news, modern.streaming("subscriptions/listen", listen, "s") as subscription:
             await subscription.head()
             await subscription.event()
 
-            up.runtime.presence.stop()
+            server.runtime.open_streams.stop()
 
             assert await news.event() is None
             assert (await subscription.event())["id"] == "s"
             assert await subscription.event() is None
 
 
-async def test_an_idle_websocket_is_closed_with_1012(tmp_path: Path, specimens: Specimens) -> None:
-    async with serving(tmp_path, specimens) as up, Socket.open(up.ws, await up.bearer("ada")) as socket:
+async def test_an_idle_websocket_is_closed_with_1012(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with (
+        serving(tmp_path, samples) as server,
+        WebSocketClient.open(server.ws, await server.bearer("ada")) as socket,
+    ):
         await socket.initialize()
 
-        up.runtime.presence.stop()
+        server.runtime.open_streams.stop()
 
         assert await socket.close_code() == 1012
 
 
 async def test_a_call_over_websocket_is_answered_before_the_connection_closes(
-    tmp_path: Path, specimens: Specimens
+    tmp_path: Path, samples: SampleCatalog
 ) -> None:
-    async with serving(tmp_path, specimens) as up, Socket.open(up.ws, await up.bearer("ada")) as socket:
+    async with (
+        serving(tmp_path, samples) as server,
+        WebSocketClient.open(server.ws, await server.bearer("ada")) as socket,
+    ):
         await socket.initialize()
         await socket.send(message("tools/call", WAIT, "slow"))
-        await asyncio.wait_for(specimens.gates["g"].reached.wait(), PATIENCE_S)
+        await asyncio.wait_for(samples.gates["g"].reached.wait(), PATIENCE_S)
 
-        up.runtime.presence.stop()
-        await _is_closed_to_newcomers(up)
+        server.runtime.open_streams.stop()
+        await _is_closed_to_newcomers(server)
         refused = await socket.request("tools/list")
-        specimens.gates["g"].opened.set()
+        samples.gates["g"].opened.set()
 
         assert refused["error"]["code"] == 503
         assert (await socket.answer("slow"))["result"]["structuredContent"]["user"] == "ada"
@@ -119,7 +125,10 @@ async def test_a_signal_ends_streams_and_connections_and_then_the_process(tmp_pa
     assert process.stdout is not None
     url, token = (await asyncio.wait_for(process.stdout.readline(), PATIENCE_S)).decode().split()
     headers = {"Authorization": f"Bearer {token}"}
-    async with Socket.open(f"{url.replace('http', 'ws', 1)}/mcp/ws", headers) as socket, Wire.open(url) as wire:
+    async with (
+        WebSocketClient.open(f"{url.replace('http', 'ws', 1)}/mcp/ws", headers) as socket,
+        RawConnection.open(url) as wire,
+    ):
         await socket.initialize()
         opened = await fetch(url, "POST", "/mcp", {**JSON_AND_EVENTS, **headers}, msgspec.json.encode(handshake()))
         session = {"Mcp-Session-Id": opened.header("mcp-session-id") or ""}
@@ -136,16 +145,16 @@ async def test_a_signal_ends_streams_and_connections_and_then_the_process(tmp_pa
 
 
 async def test_a_call_that_outlasts_the_grace_is_cut_off(
-    tmp_path: Path, specimens: Specimens, failures: list[str]
+    tmp_path: Path, samples: SampleCatalog, failures: list[str]
 ) -> None:
-    async with serving(tmp_path, specimens, shutdown_grace_s=0) as up:
-        ada = await Legacy.open(up, "ada")
+    async with serving(tmp_path, samples, shutdown_grace_s=0) as server:
+        ada = await LegacyClient.open(server, "ada")
         async with ada.streaming(message("tools/call", WAIT, 1)) as wire:
-            await asyncio.wait_for(specimens.gates["g"].reached.wait(), PATIENCE_S)
+            await asyncio.wait_for(samples.gates["g"].reached.wait(), PATIENCE_S)
 
-            up.runtime.presence.stop()
+            server.runtime.open_streams.stop()
 
-            await asyncio.wait_for(specimens.gates["g"].cancelled.wait(), PATIENCE_S)
+            await asyncio.wait_for(samples.gates["g"].cancelled.wait(), PATIENCE_S)
             await wire.closed()
     assert "timeout graceful shutdown exceeded" in failures[0]
     failures.clear()

@@ -12,17 +12,17 @@ from auth.context import RequestContext, build_context
 from config.paths import DataRoot
 from config.settings import Settings
 from server.lifespan import build_knowledge
-from server.protocol.call import Silence
+from server.protocol.call import NullPeer
 from server.protocol.catalog import Catalog
 from server.protocol.dispatcher import Dispatcher
-from server.protocol.envelope import legacy_call
 from server.protocol.messages import Request
+from server.protocol.request_meta import legacy_call
 from server.tools import add_knowledge
 from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
 from sources.storage.contract import Libraries
 from sources.storage.sqlite import SqliteLibraries
 from tests.server.clients import text_of
-from tests.server.protocol.stage import make_dispatcher, make_session, person
+from tests.server.protocol.dispatcher_fixture import make_dispatcher, make_principal, make_session
 
 SOURCES = ("notes", "media", "chats", "characters", "prompts")
 # The argument of `<source>_get` that holds the item's id.
@@ -46,7 +46,7 @@ class LibraryUser(Struct, frozen=True):
     async def request(self, method: str, **params: Any) -> dict[str, Any]:
         request = Request(1, method, params)
         session = make_session(self.context.principal)
-        response = await self.dispatcher.dispatch(legacy_call(session, request, self.context, Silence()), request)
+        response = await self.dispatcher.dispatch(legacy_call(session, request, self.context, NullPeer()), request)
         return msgspec.json.decode(msgspec.json.encode(response), type=dict[str, Any])
 
     async def call(self, tool: str, **arguments: Any) -> Any:
@@ -139,7 +139,7 @@ async def open_source_fixture(
     add_knowledge(catalog, libraries, build_knowledge(settings, libraries), settings)
     dispatcher = make_dispatcher(catalog, **(offer or {}))
     ada, ben = (
-        LibraryUser(name, dispatcher, libraries, build_context(person(name), data_root, "request"))
+        LibraryUser(name, dispatcher, libraries, build_context(make_principal(name), data_root, "request"))
         for name in ("ada", "ben")
     )
     try:

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
 from config.errors import FlorilegiumError, NotFound, RateLimited, Unauthenticated
-from server.rest.errors import Envelope, Fault, Unprocessable, faults_of, retry_after_s
+from server.rest.errors import ErrorFormat, FieldError, Unprocessable, field_errors, retry_after_s
 
 _NOT_FOUND = {"conversation": "Thread not found"}
 _RATE_LIMITED = "Rate limit exceeded"
@@ -17,7 +17,7 @@ class BusRefusal(Struct, frozen=True, kw_only=True):
     """The body of an answer that is not a success: a sentence; a list where the input could not be read (422); an
     object with `error` and `action` where an agent is out of step."""
 
-    detail: str | tuple[Fault, ...] | Mapping[str, Any]
+    detail: str | tuple[FieldError, ...] | Mapping[str, Any]
     error: str | UnsetType = UNSET
     retry_after: int | UnsetType = UNSET
 
@@ -48,7 +48,7 @@ def _write(error: FlorilegiumError, _path: str) -> Mapping[str, Any]:
         case RateLimited():
             refusal = BusRefusal(detail=error.message, error=_RATE_LIMITED, retry_after=retry_after_s(error))
         case Unprocessable():
-            refusal = BusRefusal(detail=faults_of(error))
+            refusal = BusRefusal(detail=field_errors(error))
         case OutOfStep():
             refusal = BusRefusal(detail=error.data or {})
         case NotFound():
@@ -59,4 +59,4 @@ def _write(error: FlorilegiumError, _path: str) -> Mapping[str, Any]:
     return written
 
 
-BUS_ENVELOPE = Envelope(BusRefusal, _write)
+BUS_ENVELOPE = ErrorFormat(BusRefusal, _write)

@@ -64,8 +64,8 @@ def _search(bus: Bus) -> Operation:
             "expression is read as words, and read_as says so."
         ),
         input=SearchRequest,
-        answer=FoundMessageRows,
-        run=bus.search,
+        response=FoundMessageRows,
+        handler=bus.search,
         tools=SEARCHING_TOOLS,
     )
 
@@ -78,8 +78,8 @@ def _register(bus: Bus) -> Operation:
         summary="Register an agent",
         description="A name and a token for an agent. It registers again when the server was restarted.",
         input=RegisterRequest,
-        answer=Registration,
-        run=bus.register,
+        response=Registration,
+        handler=bus.register,
         tools=WRITING_TOOLS,
         scope=WRITE,
     )
@@ -93,8 +93,8 @@ def _list(bus: Bus) -> Operation:
         summary="List threads",
         description="The threads that were opened on the bus, those last written to first.",
         input=ThreadsRequest,
-        answer=Threads,
-        run=bus.threads,
+        response=Threads,
+        handler=bus.threads,
         tools=READING_TOOLS,
     )
 
@@ -107,13 +107,13 @@ def _open(bus: Bus) -> Operation:
         summary="Open a thread",
         description="A new conversation that all agents of the user share.",
         input=ThreadRequest,
-        answer=OpenedThread,
-        run=bus.open_thread,
+        response=OpenedThread,
+        handler=bus.open_thread,
         tools=WRITING_TOOLS,
         scope=WRITE,
         status=201,
         headers=_AGENT_TOKEN,
-        refusals=frozenset((409,)),
+        error_statuses=frozenset((409,)),
     )
 
 
@@ -125,11 +125,11 @@ def _sync(bus: Bus) -> Operation:
         summary="Get in step with a thread",
         description="The seq of its last message, and a reply token for the next one.",
         input=StepRequest,
-        answer=InStep,
-        run=bus.sync,
+        response=InStep,
+        handler=bus.sync,
         tools=WRITING_TOOLS,
         scope=WRITE,
-        refusals=frozenset((404,)),
+        error_statuses=frozenset((404,)),
     )
 
 
@@ -141,10 +141,10 @@ def _read(bus: Bus) -> Operation:
         summary="Read a thread",
         description="Messages of a thread in their order, from after_seq on.",
         input=MessagesRequest,
-        answer=tuple[BusMessage, ...],
-        run=bus.messages,
+        response=tuple[BusMessage, ...],
+        handler=bus.messages,
         tools=READING_TOOLS,
-        refusals=frozenset((404,)),
+        error_statuses=frozenset((404,)),
     )
 
 
@@ -159,15 +159,15 @@ def _post(bus: Bus) -> Operation:
             "and what they wrote is told."
         ),
         input=PostRequest,
-        answer=BusMessage,
-        run=bus.post,
+        response=BusMessage,
+        handler=bus.post,
         tools=WRITING_TOOLS,
         scope=WRITE,
         status=201,
         headers=_AGENT_TOKEN,
-        refusals=frozenset((404, 409)),
+        error_statuses=frozenset((404, 409)),
     )
 
 
 def _operation(**given: Any) -> Operation:
-    return Operation(envelope=BUS_ENVELOPE, unreadable=Unprocessable, **given)
+    return Operation(error_format=BUS_ENVELOPE, input_error=Unprocessable, **given)

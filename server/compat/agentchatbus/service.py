@@ -40,7 +40,7 @@ from server.compat.agentchatbus.threads import (
     find_message_rows,
     thread_shape,
 )
-from server.rest.errors import Unprocessable, told_as
+from server.rest.errors import Unprocessable, rename_fields
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.records import Message
 from sources.storage.contract import Chats, Libraries, MessageSearch
@@ -112,7 +112,7 @@ class Bus:
             namespace=NAMESPACE,
             metadata={**(given.metadata or {}), **prompt, "creator_agent_id": creator.id},
         )
-        with told_as(_FIELDS):
+        with rename_fields(_FIELDS):
             async with self._libraries.library(context) as library:
                 await self._require_room(library.chats)
                 made = await library.chats.create(draft)
@@ -136,7 +136,7 @@ class Bus:
             # An absent thread is told before anything else.
             await _require_thread(context, library.chats, given.thread_id)
             draft = await self._draft(context, library.chats, given)
-            with self._in_step(context, given), told_as(_FIELDS):
+            with self._in_step(context, given), rename_fields(_FIELDS):
                 message = await self._append(context, library.chats, given, draft)
         return bus_message_shape(message)
 

@@ -46,7 +46,7 @@ def _msg_search(libraries: Libraries, settings: Settings) -> Tool:
         ),
         input=MessageQuery,
         output=FoundRows,
-        run=run,
+        handler=run,
     )
 
 

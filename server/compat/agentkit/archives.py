@@ -12,7 +12,7 @@ from config.paths import UserId
 from config.settings import Settings
 from server.compat.agentkit.conversations import LISTING_TOOLS, WRITING_TOOLS, conversation_operation, exporter_for
 from server.compat.agentkit.exporting import line_max_bytes
-from server.rest.operation import Operation, Upload, Uploaded
+from server.rest.operation import Operation, Upload, UploadRequest
 from server.rest.streams import stream
 from server.runtime import Runtime
 from sources.importers.formats.conversation_archive.archive import ArchiveLimits, ArchiveReader
@@ -51,8 +51,8 @@ def _export(runtime: Runtime) -> Operation:
             "conversations make the same bytes."
         ),
         input=BulkExportRequest,
-        answer=ZIP,
-        run=run,
+        response=ZIP,
+        handler=run,
         tools=LISTING_TOOLS,
     )
 
@@ -60,7 +60,7 @@ def _export(runtime: Runtime) -> Operation:
 def _import(runtime: Runtime) -> Operation:
     settings, busy = runtime.settings, set[UserId]()
 
-    async def run(context: RequestContext, uploaded: Uploaded) -> ArchiveImportResult:
+    async def run(context: RequestContext, uploaded: UploadRequest) -> ArchiveImportResult:
         if context.user_id in busy:
             raise Unavailable("an import of this user is at work", _RETRY_AFTER_S)
         busy.add(context.user_id)
@@ -81,8 +81,8 @@ def _import(runtime: Runtime) -> Operation:
             "as they are; repeated, an import that was broken off goes on."
         ),
         input=ImportRequest,
-        answer=ArchiveImportResult,
-        run=run,
+        response=ArchiveImportResult,
+        handler=run,
         tools=WRITING_TOOLS,
         scope=WRITE,
         upload=Upload(ZIP, settings.import_max_bytes),

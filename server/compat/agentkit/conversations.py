@@ -124,7 +124,7 @@ def conversation_operations(runtime: Runtime) -> list[Operation]:
 
 def conversation_operation(**given: Any) -> Operation:
     """With what the operations of this API have in common."""
-    return Operation(envelope=CONVERSATION_ENVELOPE, unreadable=Unprocessable, **given)
+    return Operation(error_format=CONVERSATION_ENVELOPE, input_error=Unprocessable, **given)
 
 
 def exporter_for(runtime: Runtime, context: RequestContext) -> Exporter:
@@ -148,8 +148,8 @@ def _list(runtime: Runtime) -> Operation:
         summary="List conversations",
         description="The user's conversations without their messages, those last changed first.",
         input=ListRequest,
-        answer=ConversationList,
-        run=run,
+        response=ConversationList,
+        handler=run,
         tools=LISTING_TOOLS,
     )
 
@@ -184,8 +184,8 @@ def _find(runtime: Runtime) -> Operation:
             "ranked by how well they fit, use search_knowledge."
         ),
         input=FindRequest,
-        answer=MessagesFound,
-        run=run,
+        response=MessagesFound,
+        handler=run,
         tools=SEARCHING_TOOLS,
     )
 
@@ -215,10 +215,10 @@ def _read(runtime: Runtime) -> Operation:
             "next_messages_offset, with which the next part is asked for."
         ),
         input=DetailRequest,
-        answer=ConversationDetail,
-        run=run,
+        response=ConversationDetail,
+        handler=run,
         tools=READING_TOOLS,
-        refusals=frozenset((404,)),
+        error_statuses=frozenset((404,)),
     )
 
 
@@ -259,12 +259,12 @@ def _rename(runtime: Runtime) -> Operation:
         summary="Rename a conversation",
         description="Give a conversation another title. Without one it counts as changed and keeps its own.",
         input=RenameRequest,
-        answer=Done,
-        run=run,
+        response=Done,
+        handler=run,
         tools=WRITING_TOOLS,
         scope=WRITE,
         query=frozenset(("title",)),
-        refusals=frozenset((404,)),
+        error_statuses=frozenset((404,)),
     )
 
 
@@ -282,13 +282,13 @@ def _delete(runtime: Runtime) -> Operation:
         summary="Delete a conversation",
         description="Delete a conversation with its messages: no list, search or tool finds them any more.",
         input=DeleteRequest,
-        answer=Done,
-        run=run,
+        response=Done,
+        handler=run,
         # What came in one import may go in one deletion.
         deadline_ms=round(runtime.settings.import_deadline_s * 1000),
         tools=WRITING_TOOLS,
         scope=WRITE,
-        refusals=frozenset((404,)),
+        error_statuses=frozenset((404,)),
     )
 
 
@@ -313,9 +313,9 @@ def _export(runtime: Runtime) -> Operation:
         summary="Export a conversation",
         description="A whole conversation, streamed: as JSON, or as text or Markdown in the value of content.",
         input=ExportRequest,
-        answer=ConversationExport,
-        run=run,
+        response=ConversationExport,
+        handler=run,
         tools=READING_TOOLS,
         query=frozenset(("format",)),
-        refusals=frozenset((404,)),
+        error_statuses=frozenset((404,)),
     )

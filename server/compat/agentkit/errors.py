@@ -12,7 +12,7 @@ from msgspec import Struct
 from config.errors import FlorilegiumError, NotFound
 from config.logging import current_request_id
 from config.times import format_time_microseconds
-from server.rest.errors import Envelope, Fault, Unprocessable, faults_of, wait_s
+from server.rest.errors import ErrorFormat, FieldError, Unprocessable, field_errors, wait_s
 
 _CODES = {
     400: "VALIDATION_ERROR",
@@ -48,7 +48,7 @@ class ConversationRefusal(Struct, frozen=True, kw_only=True):
     success: bool = False
     error: ConversationProblem
     request_id: str
-    detail: str | tuple[Fault, ...]
+    detail: str | tuple[FieldError, ...]
 
 
 def _write(error: FlorilegiumError, path: str) -> Mapping[str, Any]:
@@ -60,11 +60,11 @@ def _write(error: FlorilegiumError, path: str) -> Mapping[str, Any]:
         timestamp=format_time_microseconds(datetime.now(UTC)),
         retry_after=wait_s(error),
     )
-    detail = faults_of(error) if isinstance(error, Unprocessable) else message
+    detail = field_errors(error) if isinstance(error, Unprocessable) else message
     written: dict[str, Any] = msgspec.to_builtins(
         ConversationRefusal(error=problem, request_id=current_request_id(), detail=detail)
     )
     return written
 
 
-CONVERSATION_ENVELOPE = Envelope(ConversationRefusal, _write)
+CONVERSATION_ENVELOPE = ErrorFormat(ConversationRefusal, _write)

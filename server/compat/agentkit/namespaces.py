@@ -9,13 +9,13 @@ from auth.context import RequestContext
 from auth.principal import WRITE
 from config.errors import InvalidParams
 from server.compat.agentkit.conversations import LISTING_TOOLS, WRITING_TOOLS, conversation_operation
-from server.rest.forms import Form
+from server.rest.forms import FormSpec
 from server.rest.operation import Operation
 from server.runtime import Runtime
 from sources.storage.contract import DEFAULT_NAMESPACE
 
 # AgentKit's clients send a name as a form; few send anything beside it. The rest of the API takes JSON.
-_FORM = Form(files=frozenset(), parts_max=10, or_json=True)
+_FORM = FormSpec(files=frozenset(), parts_max=10, or_json=True)
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}\Z")
 
 Name = Annotated[str, Meta(description="A namespace.")]
@@ -85,8 +85,8 @@ def _list(runtime: Runtime) -> Operation:
         summary="List namespaces",
         description="The namespaces there are, by name, and how many conversations each has.",
         input=NamespacesRequest,
-        answer=NamespaceList,
-        run=run,
+        response=NamespaceList,
+        handler=run,
         tools=LISTING_TOOLS,
     )
 
@@ -106,11 +106,11 @@ def _create(runtime: Runtime) -> Operation:
         description="Make a namespace that has no conversation yet. Naming one with a conversation makes it too.",
         input=CreateNamespaceRequest,
         form=_FORM,
-        answer=NamespaceDone,
-        run=run,
+        response=NamespaceDone,
+        handler=run,
         tools=WRITING_TOOLS,
         scope=WRITE,
-        refusals=frozenset((409,)),
+        error_statuses=frozenset((409,)),
     )
 
 
@@ -131,11 +131,11 @@ def _rename(runtime: Runtime) -> Operation:
         description="Give a namespace another name; its conversations stay in it.",
         input=RenameNamespaceRequest,
         form=_FORM,
-        answer=NamespaceDone,
-        run=run,
+        response=NamespaceDone,
+        handler=run,
         tools=WRITING_TOOLS,
         scope=WRITE,
-        refusals=frozenset((404, 409)),
+        error_statuses=frozenset((404, 409)),
     )
 
 
@@ -153,11 +153,11 @@ def _delete(runtime: Runtime) -> Operation:
         summary="Delete a namespace",
         description="Delete a namespace. Its conversations are not deleted: they move to the default one.",
         input=NamespaceRequest,
-        answer=NamespaceDone,
-        run=run,
+        response=NamespaceDone,
+        handler=run,
         tools=WRITING_TOOLS,
         scope=WRITE,
-        refusals=frozenset((404,)),
+        error_statuses=frozenset((404,)),
     )
 
 

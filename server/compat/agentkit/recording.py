@@ -13,7 +13,7 @@ from auth.context import RequestContext
 from auth.principal import WRITE
 from config.errors import Conflict, InvalidParams
 from server.compat.agentkit.conversations import WRITING_TOOLS, Id, conversation_operation
-from server.rest.errors import told_as
+from server.rest.errors import rename_fields
 from server.rest.operation import Operation
 from server.runtime import Runtime
 from sources.drafts import ConversationDraft, MessageDraft
@@ -93,7 +93,7 @@ def _create(runtime: Runtime) -> Operation:
             metadata=given.metadata,
             uuid=given.id or UNSET,
         )
-        with told_as(_FIELDS):
+        with rename_fields(_FIELDS):
             async with runtime.libraries.library(context) as library:
                 made = await library.chats.create(draft, messages, idempotency_key=given.idempotency_key)
         return summary_shape(made)
@@ -105,13 +105,13 @@ def _create(runtime: Runtime) -> Operation:
         summary="Begin a conversation",
         description="Keep a new conversation, with the messages it has so far. Further ones are added to it.",
         input=CreateRequest,
-        answer=ConversationSummary,
-        run=run,
+        response=ConversationSummary,
+        handler=run,
         tools=WRITING_TOOLS,
         scope=WRITE,
         status=201,
         headers=_IDEMPOTENCY,
-        refusals=frozenset((409,)),
+        error_statuses=frozenset((409,)),
     )
 
 
@@ -128,13 +128,13 @@ def _append(runtime: Runtime) -> Operation:
         summary="Add a message",
         description="Add a message at the end of a conversation. The first one names a conversation without a title.",
         input=AppendRequest,
-        answer=ConversationMessage,
-        run=run,
+        response=ConversationMessage,
+        handler=run,
         tools=WRITING_TOOLS,
         scope=WRITE,
         status=201,
         headers=_IDEMPOTENCY,
-        refusals=frozenset((404, 409)),
+        error_statuses=frozenset((404, 409)),
     )
 
 
@@ -151,13 +151,13 @@ def _append_many(runtime: Runtime) -> Operation:
         summary="Add many messages",
         description="Add messages at the end of a conversation: all of them, or none.",
         input=BulkRequest,
-        answer=MessagesRecorded,
-        run=run,
+        response=MessagesRecorded,
+        handler=run,
         tools=WRITING_TOOLS,
         scope=WRITE,
         status=201,
         headers=_IDEMPOTENCY,
-        refusals=frozenset((404, 409)),
+        error_statuses=frozenset((404, 409)),
     )
 
 
@@ -166,7 +166,7 @@ async def _record(
 ) -> Sequence[Message]:
     conversation = await chats.get(conversation_id)
     drafts = [_draft(message) for message in messages]
-    with told_as(_FIELDS):
+    with rename_fields(_FIELDS):
         added = await chats.append(conversation_id, drafts, idempotency_key=key)
     if not conversation.title and not conversation.message_count:
         with suppress(Conflict):  # somebody has named it meanwhile

@@ -108,7 +108,7 @@ def _search(libraries: Libraries, settings: Settings) -> Tool:
         ),
         input=MemorySearch,
         schema=_search_schema(),
-        run=run,
+        handler=run,
     )
 
 
@@ -131,7 +131,7 @@ def _get_observations(libraries: Libraries, settings: Settings) -> Tool:
         ),
         input=ObservationIds,
         schema=_with(ObservationIds, ids=_strings("ids of a search.", 1, IDS_MAX)),
-        run=run,
+        handler=run,
     )
 
 
@@ -152,7 +152,7 @@ def _read(libraries: Libraries, settings: Settings) -> Tool:
         ),
         input=TranscriptRequest,
         schema=_with(TranscriptRequest, path={"type": "string", "description": "path of a search."}),
-        run=run,
+        handler=run,
     )
 
 
@@ -177,7 +177,7 @@ def _record(libraries: Libraries, settings: Settings) -> Tool:
         output=Recorded,
         scope=WRITE,
         hints=_ADDS,
-        run=run,
+        handler=run,
     )
 
 

@@ -72,7 +72,7 @@ def _conversation_search(libraries: Libraries, settings: Settings, own_tools: Co
         ),
         input=ConversationSearch,
         schema=_schema(settings),
-        run=run,
+        handler=run,
     )
 
 

@@ -11,7 +11,7 @@ from auth.principal import READ
 from config.paths import new_user_id
 from server.protocol.catalog import Catalog, Resource, ResourceTemplate, Tool
 from server.protocol.changes import Change
-from tests.server.specimens import Nothing, Specimens
+from tests.server.sample_catalog import Nothing, SampleCatalog
 
 
 async def _run(call: Any, given: Any) -> None:
@@ -23,15 +23,15 @@ async def _read(call: Any, uri: str, variables: Any) -> list[Any]:
 
 
 def _tool(name: str, description: str = "Does nothing.") -> Tool:
-    return Tool(name=name, title="Nothing", description=description, input=Nothing, run=_run)
+    return Tool(name=name, title="Nothing", description=description, input=Nothing, handler=_run)
 
 
 def _template(pattern: str) -> ResourceTemplate:
     return ResourceTemplate(uri_template=pattern, name="t", description="d", read=_read)
 
 
-def test_every_tool_is_listed_with_title_schema_and_all_four_hints(specimens: Specimens) -> None:
-    for tool in specimens.catalog.tools.values():
+def test_every_tool_is_listed_with_title_schema_and_all_four_hints(samples: SampleCatalog) -> None:
+    for tool in samples.catalog.tools.values():
         listed = tool.as_listed()
 
         assert listed["inputSchema"]["type"] == "object"
@@ -59,18 +59,18 @@ def test_a_tool_is_found_by_its_name_and_by_its_dotted_name() -> None:
     assert catalog.find_tool("knowledge-search") is None
 
 
-def test_a_removed_tool_is_gone_with_all_that_was_derived_from_it(specimens: Specimens) -> None:
-    assert specimens.catalog.mirrored("locate")
+def test_a_removed_tool_is_gone_with_all_that_was_derived_from_it(samples: SampleCatalog) -> None:
+    assert samples.catalog.mirrored("locate")
 
-    specimens.catalog.remove_tool("locate")
+    samples.catalog.remove_tool("locate")
 
-    assert specimens.catalog.find_tool("locate") is None
-    assert specimens.catalog.mirrored("locate") == ()
+    assert samples.catalog.find_tool("locate") is None
+    assert samples.catalog.mirrored("locate") == ()
 
 
 @pytest.mark.parametrize("name", [None, 7, [], {}, "unknown"])
-def test_no_tool_has_no_mirrored_parameters(specimens: Specimens, name: Any) -> None:
-    assert specimens.catalog.mirrored(name) == ()
+def test_no_tool_has_no_mirrored_parameters(samples: SampleCatalog, name: Any) -> None:
+    assert samples.catalog.mirrored(name) == ()
 
 
 async def test_each_change_of_a_list_is_published_and_raises_the_version() -> None:

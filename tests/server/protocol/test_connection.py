@@ -23,8 +23,8 @@ from sessions.state import InProcessSessionStates, SessionHandle, SessionState, 
 from sessions.store import InProcessSessionStore
 from tests.server.clients import ELICITATION, handshake, message, modern_params, text_of
 from tests.server.near_valid import JSON, LEGACY, MODERN, is_request, nearly
-from tests.server.protocol.stage import NOWHERE, make_dispatcher, person
-from tests.server.specimens import Specimens
+from tests.server.protocol.dispatcher_fixture import NOWHERE, make_dispatcher, make_principal
+from tests.server.sample_catalog import SampleCatalog
 
 LIMITS = SessionStateLimits(ttl_s=60, seen_max=10, queries_max=10, total_max=1_000, user_max=1_000)
 
@@ -42,13 +42,13 @@ class Line:
 
     def __init__(
         self,
-        specimens: Specimens,
+        samples: SampleCatalog,
         principal: Principal,
         in_flight_max: int = 8,
         allowed: int = 10**6,
         session_states: InProcessSessionStates | None = None,
     ) -> None:
-        dispatcher = make_dispatcher(specimens.catalog)
+        dispatcher = make_dispatcher(samples.catalog)
         self.session_states = session_states or InProcessSessionStates(LIMITS)
         self.sessions = LegacySessions(InProcessSessionStore(60.0, 100, 100), self.session_states, dispatcher.profiles)
         self.principal = principal
@@ -94,9 +94,9 @@ class Line:
 
 
 @asynccontextmanager
-async def opened(specimens: Specimens, version: str = "2025-11-25", **more: Any) -> AsyncIterator[Line]:
+async def opened(samples: SampleCatalog, version: str = "2025-11-25", **more: Any) -> AsyncIterator[Line]:
     """A line after its handshake, whose answer is forgotten."""
-    line = Line(specimens, person("ada"), **more)
+    line = Line(samples, make_principal("ada"), **more)
     await line.say(handshake(version, ELICITATION))
     await line.all()
     line.sent.clear()
@@ -108,8 +108,8 @@ def tool(name: str, arguments: Mapping[str, Any], request_id: Any) -> dict[str, 
     return message("tools/call", {"name": name, "arguments": arguments}, request_id)
 
 
-async def test_both_eras_are_served_on_one_connection(specimens: Specimens) -> None:
-    async with opened(specimens) as line:
+async def test_both_eras_are_served_on_one_connection(samples: SampleCatalog) -> None:
+    async with opened(samples) as line:
         await line.say(message("tools/list", {}, 1))
         await line.say(message("tools/list", modern_params(), 2))
         answers = {answer["id"]: answer["result"] for answer in await line.all()}
@@ -119,8 +119,8 @@ async def test_both_eras_are_served_on_one_connection(specimens: Specimens) -> N
 
 
 @pytest.mark.parametrize("version", [*LEGACY_VERSIONS, "1999-01-01", "2026-07-28"])
-async def test_a_handshake_agrees_on_a_legacy_version(specimens: Specimens, version: str) -> None:
-    line = Line(specimens, person("ada"))
+async def test_a_handshake_agrees_on_a_legacy_version(samples: SampleCatalog, version: str) -> None:
+    line = Line(samples, make_principal("ada"))
 
     await line.say(handshake(version))
     (answer,) = await line.all()
@@ -134,8 +134,8 @@ def configured(request_id: Any, **config: Any) -> dict[str, Any]:
     return {**greeting, "params": {**greeting["params"], "config": config}}
 
 
-async def test_a_second_handshake_ends_the_first_session_and_what_it_remembers(specimens: Specimens) -> None:
-    line = Line(specimens, person("ada"))
+async def test_a_second_handshake_ends_the_first_session_and_what_it_remembers(samples: SampleCatalog) -> None:
+    line = Line(samples, make_principal("ada"))
 
     await line.say(configured(1, max_tokens=700))
     await line.all()
@@ -149,8 +149,8 @@ async def test_a_second_handshake_ends_the_first_session_and_what_it_remembers(s
     assert (len(line.sessions), line.session_states.size) == (0, 0)
 
 
-async def test_of_two_handshakes_at_once_one_session_is_left(specimens: Specimens) -> None:
-    line = Line(specimens, person("ada"), session_states=RemoteSessionStates(LIMITS))
+async def test_of_two_handshakes_at_once_one_session_is_left(samples: SampleCatalog) -> None:
+    line = Line(samples, make_principal("ada"), session_states=RemoteSessionStates(LIMITS))
 
     await line.say(configured(1, max_tokens=700))
     await line.say(configured(2, max_tokens=700))
@@ -161,8 +161,8 @@ async def test_of_two_handshakes_at_once_one_session_is_left(specimens: Specimen
     assert (len(line.sessions), line.session_states.size) == (0, 0)
 
 
-async def test_a_handshake_that_is_refused_leaves_the_session_there_was(specimens: Specimens) -> None:
-    async with opened(specimens) as line:
+async def test_a_handshake_that_is_refused_leaves_the_session_there_was(samples: SampleCatalog) -> None:
+    async with opened(samples) as line:
         await line.say(configured(1, api_key="hunter2"))
         await line.say(message("tools/list", {}, 2))
         refused, listed = await line.all()
@@ -172,8 +172,8 @@ async def test_a_handshake_that_is_refused_leaves_the_session_there_was(specimen
     assert listed["result"]["tools"]
 
 
-async def test_before_the_handshake_only_ping_is_answered(specimens: Specimens) -> None:
-    line = Line(specimens, person("ada"))
+async def test_before_the_handshake_only_ping_is_answered(samples: SampleCatalog) -> None:
+    line = Line(samples, make_principal("ada"))
 
     await line.say(message("ping", {}, 1))
     await line.say(message("tools/list", {}, 2))
@@ -192,8 +192,8 @@ async def test_before_the_handshake_only_ping_is_answered(specimens: Specimens) 
         {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": "me"},
     ],
 )
-async def test_a_malformed_handshake_is_refused_and_can_be_repeated(specimens: Specimens, params: Any) -> None:
-    line = Line(specimens, person("ada"))
+async def test_a_malformed_handshake_is_refused_and_can_be_repeated(samples: SampleCatalog, params: Any) -> None:
+    line = Line(samples, make_principal("ada"))
 
     await line.say(message("initialize", params, 1))
     (refused,) = await line.hear(1)
@@ -203,65 +203,65 @@ async def test_a_malformed_handshake_is_refused_and_can_be_repeated(specimens: S
     assert (await line.all())[1]["result"]["serverInfo"]["name"] == "specimen"
 
 
-async def test_answers_come_when_they_are_ready_not_in_the_order_of_the_requests(specimens: Specimens) -> None:
-    async with opened(specimens) as line:
+async def test_answers_come_when_they_are_ready_not_in_the_order_of_the_requests(samples: SampleCatalog) -> None:
+    async with opened(samples) as line:
         await line.say(tool("wait", {"gate": "g"}, "slow"))
         await line.say(tool("echo", {"text": "x"}, "fast"))
         await line.hear(1)
-        specimens.gates["g"].opened.set()
+        samples.gates["g"].opened.set()
 
         assert [answer["id"] for answer in await line.all()] == ["fast", "slow"]
 
 
-async def test_a_request_over_the_limit_is_refused_and_the_running_ones_go_on(specimens: Specimens) -> None:
-    async with opened(specimens, in_flight_max=2) as line:
+async def test_a_request_over_the_limit_is_refused_and_the_running_ones_go_on(samples: SampleCatalog) -> None:
+    async with opened(samples, in_flight_max=2) as line:
         for request_id in (1, 2, 3):
             await line.say(tool("wait", {"gate": "g"}, request_id))
         (refused,) = await line.hear(1)
-        specimens.gates["g"].opened.set()
+        samples.gates["g"].opened.set()
         answers = await line.all()
 
     assert (refused["id"], refused["error"]["code"]) == (3, 503)
     assert {answer["id"] for answer in answers[1:]} == {1, 2}
 
 
-async def test_a_cancelled_call_is_stopped_and_never_answered(specimens: Specimens) -> None:
-    async with opened(specimens) as line:
+async def test_a_cancelled_call_is_stopped_and_never_answered(samples: SampleCatalog) -> None:
+    async with opened(samples) as line:
         await line.say(tool("wait", {"gate": "g"}, 1))
-        await specimens.gates["g"].reached.wait()
+        await samples.gates["g"].reached.wait()
 
         await line.say(message("notifications/cancelled", {"requestId": 1}))
-        await specimens.gates["g"].cancelled.wait()
+        await samples.gates["g"].cancelled.wait()
         await line.say(message("ping", {}, 2))
 
         assert [answer["id"] for answer in await line.all()] == [2]
 
 
 @pytest.mark.parametrize("params", [{"requestId": 9}, {"requestId": None}, {"requestId": []}, {}])
-async def test_a_cancellation_of_nothing_is_ignored(specimens: Specimens, params: Any) -> None:
-    async with opened(specimens) as line:
+async def test_a_cancellation_of_nothing_is_ignored(samples: SampleCatalog, params: Any) -> None:
+    async with opened(samples) as line:
         await line.say(message("notifications/cancelled", params))
         await line.say(message("ping", {}, 1))
 
         assert [answer["id"] for answer in await line.all()] == [1]
 
 
-async def test_two_connections_with_the_same_ids_never_meet(specimens: Specimens) -> None:
-    ada, ben = Line(specimens, person("ada")), Line(specimens, person("ben"))
+async def test_two_connections_with_the_same_ids_never_meet(samples: SampleCatalog) -> None:
+    ada, ben = Line(samples, make_principal("ada")), Line(samples, make_principal("ben"))
     for line, gate in ((ada, "a"), (ben, "b")):
         await line.say(message("tools/call", modern_params({"name": "wait", "arguments": {"gate": gate}}), 1))
-        await specimens.gates[gate].reached.wait()
+        await samples.gates[gate].reached.wait()
 
     await ben.say(message("notifications/cancelled", {"requestId": 1}))
-    await specimens.gates["b"].cancelled.wait()
-    specimens.gates["a"].opened.set()
+    await samples.gates["b"].cancelled.wait()
+    samples.gates["a"].opened.set()
 
     assert [text_of(answer["result"]) for answer in await ada.all()] == ['{"text":"a","user":"ada"}']
     assert await ben.all() == []
 
 
-async def test_a_question_goes_over_the_same_connection_and_finds_its_answer(specimens: Specimens) -> None:
-    async with opened(specimens) as line:
+async def test_a_question_goes_over_the_same_connection_and_finds_its_answer(samples: SampleCatalog) -> None:
+    async with opened(samples) as line:
         await line.say(tool("ask_name", {"text": "hi"}, 1))
         (question,) = await line.hear(1)
         answer = {"action": "accept", "content": {"name": "Ada"}}
@@ -271,8 +271,8 @@ async def test_a_question_goes_over_the_same_connection_and_finds_its_answer(spe
         assert "Ada: hi" in text_of((await line.all())[1]["result"])
 
 
-async def test_the_client_may_refuse_a_question_and_the_model_is_told(specimens: Specimens) -> None:
-    async with opened(specimens) as line:
+async def test_the_client_may_refuse_a_question_and_the_model_is_told(samples: SampleCatalog) -> None:
+    async with opened(samples) as line:
         await line.say(tool("ask_name", {}, 1))
         (question,) = await line.hear(1)
         await line.say({"jsonrpc": "2.0", "id": question["id"], "error": {"code": -1, "message": "no person here"}})
@@ -282,8 +282,8 @@ async def test_the_client_may_refuse_a_question_and_the_model_is_told(specimens:
     assert "no person here" in text_of(result)
 
 
-async def test_a_rate_limit_is_an_error_of_the_request_and_the_connection_lives(specimens: Specimens) -> None:
-    async with opened(specimens, allowed=2) as line:
+async def test_a_rate_limit_is_an_error_of_the_request_and_the_connection_lives(samples: SampleCatalog) -> None:
+    async with opened(samples, allowed=2) as line:
         await line.say(message("ping", {}, 1))
         await line.say(message("ping", {}, 2))
         first, second = await line.all()
@@ -297,9 +297,9 @@ async def test_a_rate_limit_is_an_error_of_the_request_and_the_connection_lives(
 
 
 async def test_a_failure_nobody_foresaw_is_answered_with_the_id_and_logged(
-    specimens: Specimens, failures: list[str]
+    samples: SampleCatalog, failures: list[str]
 ) -> None:
-    async with opened(specimens) as line:
+    async with opened(samples) as line:
         await line.say(message("resources/read", {"uri": "test://broken"}, "r"))
         (answer,) = await line.all()
 
@@ -308,8 +308,8 @@ async def test_a_failure_nobody_foresaw_is_answered_with_the_id_and_logged(
     assert "RuntimeError" in failures.pop()
 
 
-async def test_the_session_ends_with_its_connection_and_with_a_new_handshake(specimens: Specimens) -> None:
-    line = Line(specimens, person("ada"))
+async def test_the_session_ends_with_its_connection_and_with_a_new_handshake(samples: SampleCatalog) -> None:
+    line = Line(samples, make_principal("ada"))
     await line.say(handshake())
     await line.say(handshake())
     await line.all()
@@ -320,20 +320,20 @@ async def test_the_session_ends_with_its_connection_and_with_a_new_handshake(spe
     assert len(line.sessions) == 0
 
 
-async def test_closing_stops_what_still_runs(specimens: Specimens) -> None:
-    async with opened(specimens) as line:
+async def test_closing_stops_what_still_runs(samples: SampleCatalog) -> None:
+    async with opened(samples) as line:
         await line.say(tool("wait", {"gate": "g"}, 1))
-        await specimens.gates["g"].reached.wait()
+        await samples.gates["g"].reached.wait()
 
-    assert specimens.gates["g"].cancelled.is_set()
+    assert samples.gates["g"].cancelled.is_set()
     assert line.sent == []
 
 
 # -- batches ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_batch_is_answered_as_one_where_the_version_has_batches(specimens: Specimens) -> None:
-    async with opened(specimens, BATCH_VERSION) as line:
+async def test_a_batch_is_answered_as_one_where_the_version_has_batches(samples: SampleCatalog) -> None:
+    async with opened(samples, BATCH_VERSION) as line:
         batch = [message("ping", {}, 1), message("notifications/initialized"), 7, tool("echo", {"text": "x"}, 2)]
         await line.say(batch)
         (answers,) = await line.all()
@@ -341,16 +341,16 @@ async def test_a_batch_is_answered_as_one_where_the_version_has_batches(specimen
     assert [(answer["id"], "result" in answer) for answer in answers] == [(1, True), (None, False), (2, True)]
 
 
-async def test_a_batch_of_notifications_is_not_answered(specimens: Specimens) -> None:
-    async with opened(specimens, BATCH_VERSION) as line:
+async def test_a_batch_of_notifications_is_not_answered(samples: SampleCatalog) -> None:
+    async with opened(samples, BATCH_VERSION) as line:
         await line.say([message("notifications/initialized")])
 
         assert await line.all() == []
 
 
 @pytest.mark.parametrize("version", [version for version in LEGACY_VERSIONS if version != BATCH_VERSION])
-async def test_a_batch_is_refused_where_the_version_has_none(specimens: Specimens, version: str) -> None:
-    async with opened(specimens, version) as line:
+async def test_a_batch_is_refused_where_the_version_has_none(samples: SampleCatalog, version: str) -> None:
+    async with opened(samples, version) as line:
         await line.say([message("ping", {}, 1)])
         (answer,) = await line.all()
 
@@ -360,16 +360,16 @@ async def test_a_batch_is_refused_where_the_version_has_none(specimens: Specimen
 @pytest.mark.parametrize(
     "batch", [[], [message("ping", {}, n) for n in range(5)], [1] * 1000], ids=["empty", "overfull", "thousand"]
 )
-async def test_an_empty_or_overfull_batch_is_refused_with_one_error(specimens: Specimens, batch: list[Any]) -> None:
-    async with opened(specimens, BATCH_VERSION, in_flight_max=4) as line:
+async def test_an_empty_or_overfull_batch_is_refused_with_one_error(samples: SampleCatalog, batch: list[Any]) -> None:
+    async with opened(samples, BATCH_VERSION, in_flight_max=4) as line:
         await line.say(batch)
         (answer,) = await line.all()
 
     assert (answer["id"], answer["error"]["code"]) == (None, -32600)
 
 
-async def test_a_handshake_inside_a_batch_is_refused(specimens: Specimens) -> None:
-    async with opened(specimens, BATCH_VERSION) as line:
+async def test_a_handshake_inside_a_batch_is_refused(samples: SampleCatalog) -> None:
+    async with opened(samples, BATCH_VERSION) as line:
         await line.say([handshake("2025-11-25", request_id=1), message("ping", {}, 2)])
         ((refused, ping),) = await line.all()
 
@@ -377,12 +377,12 @@ async def test_a_handshake_inside_a_batch_is_refused(specimens: Specimens) -> No
     assert ping["result"] == {}
 
 
-async def test_batches_count_as_calls_in_flight(specimens: Specimens) -> None:
-    async with opened(specimens, BATCH_VERSION, in_flight_max=2) as line:
+async def test_batches_count_as_calls_in_flight(samples: SampleCatalog) -> None:
+    async with opened(samples, BATCH_VERSION, in_flight_max=2) as line:
         for _ in range(3):
             await line.say([tool("wait", {"gate": "g"}, 1)])
         (refused,) = await line.hear(1)
-        specimens.gates["g"].opened.set()
+        samples.gates["g"].opened.set()
         answers = await line.all()
 
     assert refused["error"]["code"] == 503
@@ -413,7 +413,7 @@ def _answered(sent: list[Any]) -> Counter[Any]:
 @settings(max_examples=100, deadline=None)
 @given(FRAMES)
 async def test_whatever_comes_in_each_request_is_answered_once_and_nothing_breaks(frames: list[Any]) -> None:
-    line = Line(Specimens(), person("ada"))
+    line = Line(SampleCatalog(), make_principal("ada"))
     await line.say(handshake(BATCH_VERSION))
     await line.all()
 
@@ -434,7 +434,7 @@ async def test_whatever_comes_in_each_request_is_answered_once_and_nothing_break
 @settings(max_examples=100, deadline=None)
 @given(st.lists(st.binary(max_size=40) | st.text(max_size=40), max_size=6))
 async def test_whatever_bytes_come_in_the_next_request_is_answered(frames: list[bytes | str]) -> None:
-    line = Line(Specimens(), person("ada"))
+    line = Line(SampleCatalog(), make_principal("ada"))
 
     for frame in frames:
         await line.say(frame)

@@ -19,13 +19,21 @@ from config.errors import (
     Unavailable,
     UnsupportedVersion,
 )
-from server.protocol.call import Call, InputRequired, Question
-from server.protocol.catalog import PromptArgument, Tool, ToolResult
+from server.protocol.call import Call, InputRequest, InputRequired
+from server.protocol.catalog import McpPromptArgument, Tool, ToolResult
 from server.protocol.changes import Change
 from server.protocol.dispatcher import SERVER_INFO_KEY, SUBSCRIPTION_KEY
 from tests.server.clients import ELICITATION, text_of
-from tests.server.protocol.stage import CountedLimit, Door, Ear, OpenStreams, Recorder, make_dispatcher, person
-from tests.server.specimens import Nothing, Specimens
+from tests.server.protocol.dispatcher_fixture import (
+    CountingLimit,
+    DispatcherClient,
+    FakeStreams,
+    RecordingObserver,
+    RecordingPeer,
+    make_dispatcher,
+    make_principal,
+)
+from tests.server.sample_catalog import Nothing, SampleCatalog
 
 LEGACY_ONLY = ("ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe")
 MODERN_ONLY = ("server/discover", "subscriptions/listen")
@@ -38,33 +46,33 @@ LISTS = {
 
 
 @pytest.fixture
-def ada(specimens: Specimens) -> Door:
-    return Door(make_dispatcher(specimens.catalog), person("ada"))
+def ada(samples: SampleCatalog) -> DispatcherClient:
+    return DispatcherClient(make_dispatcher(samples.catalog), make_principal("ada"))
 
 
-def _with_tool(specimens: Specimens, run: Any, **offer: Any) -> Door:
+def _with_tool(samples: SampleCatalog, run: Any, **offer: Any) -> DispatcherClient:
     """A door to a catalog with one more tool, called `odd`."""
-    specimens.catalog.add_tool(Tool(name="odd", title="Odd", description="Odd.", input=Nothing, run=run))
-    return Door(make_dispatcher(specimens.catalog, **offer), person("ada"))
+    samples.catalog.add_tool(Tool(name="odd", title="Odd", description="Odd.", input=Nothing, handler=run))
+    return DispatcherClient(make_dispatcher(samples.catalog, **offer), make_principal("ada"))
 
 
 # -- eras -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("method", [*MODERN_ONLY, "initialize", "no/such", "", "tools/call "])
-async def test_the_legacy_era_does_not_know_the_methods_of_the_other(ada: Door, method: str) -> None:
+async def test_the_legacy_era_does_not_know_the_methods_of_the_other(ada: DispatcherClient, method: str) -> None:
     with pytest.raises(MethodNotFound):
         await ada.legacy(method)
 
 
 @pytest.mark.parametrize("method", [*LEGACY_ONLY, "initialize", "no/such", "roots/list"])
-async def test_the_modern_era_does_not_know_what_it_removed(ada: Door, method: str) -> None:
+async def test_the_modern_era_does_not_know_what_it_removed(ada: DispatcherClient, method: str) -> None:
     with pytest.raises(MethodNotFound):
         await ada.modern(method)
 
 
 @pytest.mark.parametrize("method", [*LISTS, "server/discover", "resources/read"])
-async def test_a_modern_answer_says_how_long_and_by_whom_it_may_be_kept(ada: Door, method: str) -> None:
+async def test_a_modern_answer_says_how_long_and_by_whom_it_may_be_kept(ada: DispatcherClient, method: str) -> None:
     result = await ada.modern(method, {"uri": "test://plain"} if method == "resources/read" else {})
 
     assert result["resultType"] == "complete"
@@ -73,11 +81,11 @@ async def test_a_modern_answer_says_how_long_and_by_whom_it_may_be_kept(ada: Doo
 
 
 @pytest.mark.parametrize("method", LISTS)
-async def test_a_legacy_answer_carries_nothing_of_the_modern_era(ada: Door, method: str) -> None:
+async def test_a_legacy_answer_carries_nothing_of_the_modern_era(ada: DispatcherClient, method: str) -> None:
     assert set(await ada.legacy(method)) == {LISTS[method]}
 
 
-async def test_discovery_names_the_modern_versions_and_no_logging(ada: Door) -> None:
+async def test_discovery_names_the_modern_versions_and_no_logging(ada: DispatcherClient) -> None:
     result = await ada.modern("server/discover")
 
     assert result["supportedVersions"] == ["2026-07-28"]
@@ -85,7 +93,7 @@ async def test_discovery_names_the_modern_versions_and_no_logging(ada: Door) -> 
     assert "logging" not in result["capabilities"]
 
 
-async def test_a_modern_tool_answer_is_decorated_but_not_cacheable(ada: Door) -> None:
+async def test_a_modern_tool_answer_is_decorated_but_not_cacheable(ada: DispatcherClient) -> None:
     result = await ada.modern("tools/call", {"name": "echo", "arguments": {"text": "hi"}})
 
     assert result["resultType"] == "complete"
@@ -106,7 +114,7 @@ async def test_a_modern_tool_answer_is_decorated_but_not_cacheable(ada: Door) ->
     ],
 )
 async def test_a_modern_envelope_that_is_incomplete_or_odd_is_refused(
-    ada: Door, meta: dict[str, Any], error: type[FlorilegiumError]
+    ada: DispatcherClient, meta: dict[str, Any], error: type[FlorilegiumError]
 ) -> None:
     with pytest.raises(error):
         await ada.modern("tools/list", **meta)
@@ -116,22 +124,22 @@ async def test_a_modern_envelope_that_is_incomplete_or_odd_is_refused(
 
 
 async def test_a_struct_is_answered_as_structured_content_and_as_the_same_json_in_text(
-    specimens: Specimens, ada: Door
+    samples: SampleCatalog, ada: DispatcherClient
 ) -> None:
     result = msgspec.json.decode(msgspec.json.encode(await ada.call("echo", {"text": "hi", "times": "2"})))
     structured = result["structuredContent"]
 
     assert structured == msgspec.json.decode(text_of(result)) == {"text": "hihi", "user": "ada"}
-    listed = specimens.catalog.tools["echo"].as_listed()
+    listed = samples.catalog.tools["echo"].as_listed()
     assert jsonschema_rs.is_valid(listed["outputSchema"], structured)
     assert "isError" not in result
 
 
-async def test_content_blocks_are_answered_as_they_are(specimens: Specimens) -> None:
+async def test_content_blocks_are_answered_as_they_are(samples: SampleCatalog) -> None:
     async def run(call: Call, given: Nothing) -> ToolResult:
         return ToolResult([{"type": "text", "text": "a"}], structured={"n": 1}, is_error=True)
 
-    result = await _with_tool(specimens, run).call("odd")
+    result = await _with_tool(samples, run).call("odd")
 
     assert result == {"content": [{"type": "text", "text": "a"}], "structuredContent": {"n": 1}, "isError": True}
 
@@ -144,7 +152,9 @@ async def test_content_blocks_are_answered_as_they_are(specimens: Specimens) -> 
         ({"txet": "x"}, "did you mean 'text'?"),
     ],
 )
-async def test_a_wrong_argument_is_an_answer_the_model_can_mend(ada: Door, arguments: Any, sentence: str) -> None:
+async def test_a_wrong_argument_is_an_answer_the_model_can_mend(
+    ada: DispatcherClient, arguments: Any, sentence: str
+) -> None:
     result = await ada.call("echo", arguments)
 
     assert result["isError"] is True
@@ -152,70 +162,72 @@ async def test_a_wrong_argument_is_an_answer_the_model_can_mend(ada: Door, argum
 
 
 @pytest.mark.parametrize("params", [{"name": "nowhere"}, {"name": 7}, {"name": None}, {}, {"name": ["echo"]}])
-async def test_an_unknown_tool_is_a_protocol_error(ada: Door, params: Any) -> None:
+async def test_an_unknown_tool_is_a_protocol_error(ada: DispatcherClient, params: Any) -> None:
     with pytest.raises(InvalidParams):
         await ada.legacy("tools/call", params)
 
 
 @pytest.mark.parametrize("arguments", [[], "text", 7, True])
-async def test_arguments_that_are_no_object_are_a_protocol_error(ada: Door, arguments: Any) -> None:
+async def test_arguments_that_are_no_object_are_a_protocol_error(ada: DispatcherClient, arguments: Any) -> None:
     with pytest.raises(InvalidParams, match="arguments must be an object"):
         await ada.legacy("tools/call", {"name": "echo", "arguments": arguments})
 
 
-async def test_a_tool_is_also_called_by_its_dotted_name(specimens: Specimens) -> None:
-    door = Door(make_dispatcher(specimens.catalog), person("ada"))
+async def test_a_tool_is_also_called_by_its_dotted_name(samples: SampleCatalog) -> None:
+    door = DispatcherClient(make_dispatcher(samples.catalog), make_principal("ada"))
 
     assert "isError" not in await door.call("write.note")
 
 
-async def test_a_failure_the_tool_foresaw_is_an_answer_with_its_sentence(ada: Door) -> None:
+async def test_a_failure_the_tool_foresaw_is_an_answer_with_its_sentence(ada: DispatcherClient) -> None:
     result = await ada.call("miss", {"text": "n1"})
 
     assert result == {"content": [{"type": "text", "text": "note 'n1' not found"}], "isError": True}
 
 
-async def test_a_failure_nobody_foresaw_is_told_by_the_request_id_only(ada: Door, failures: list[str]) -> None:
+async def test_a_failure_nobody_foresaw_is_told_by_the_request_id_only(
+    ada: DispatcherClient, failures: list[str]
+) -> None:
     result = await ada.call("explode", {"text": "secret"})
 
     assert text_of(result) == "internal error (request request)"
     assert "RuntimeError" in failures.pop()
 
 
-async def test_a_tool_over_its_deadline_is_stopped_and_says_so(specimens: Specimens) -> None:
-    door = Door(make_dispatcher(specimens.catalog, deadline_ms=10), person("ada"))
+async def test_a_tool_over_its_deadline_is_stopped_and_says_so(samples: SampleCatalog) -> None:
+    door = DispatcherClient(make_dispatcher(samples.catalog, deadline_ms=10), make_principal("ada"))
 
     result = await door.call("wait", {"gate": "never"})
 
-    assert specimens.gates["never"].cancelled.is_set()
+    assert samples.gates["never"].cancelled.is_set()
     assert text_of(result) == "wait took longer than 10 ms"
     assert result["_meta"]["florilegium/retryAfterS"] > 0
 
 
-async def test_a_resource_that_takes_too_long_is_stopped_as_a_tool_is(specimens: Specimens) -> None:
+async def test_a_resource_that_takes_too_long_is_stopped_as_a_tool_is(samples: SampleCatalog) -> None:
     async def read(call: Call, uri: str, variables: Mapping[str, str]) -> list[Mapping[str, Any]]:
         await asyncio.Event().wait()
         return []
 
-    template = specimens.catalog.templates["test://items/{id}"]
-    specimens.catalog.add_template(msgspec.structs.replace(template, read=read))
-    door = Door(make_dispatcher(specimens.catalog, deadline_ms=10), person("ada"))
+    template = samples.catalog.templates["test://items/{id}"]
+    samples.catalog.add_template(msgspec.structs.replace(template, read=read))
+    door = DispatcherClient(make_dispatcher(samples.catalog, deadline_ms=10), make_principal("ada"))
 
     with pytest.raises(Unavailable, match="items took longer than 10 ms"):
         await door.legacy("resources/read", {"uri": "test://items/1"})
 
 
 async def test_a_prompt_or_completion_that_fails_unforeseen_is_told_by_the_request_id_only(
-    specimens: Specimens, failures: list[str]
+    samples: SampleCatalog, failures: list[str]
 ) -> None:
     async def fail(*given: Any) -> Any:
         raise RuntimeError("a specimen failed")
 
-    prompt = specimens.catalog.prompts["greet"]
-    broken = msgspec.structs.replace(prompt, get=fail, arguments=(PromptArgument(name="tone", complete=fail),))
-    specimens.catalog.add_prompt(broken)
+    prompt = samples.catalog.prompts["greet"]
+    broken = msgspec.structs.replace(prompt, get=fail, arguments=(McpPromptArgument(name="tone", complete=fail),))
+    samples.catalog.add_prompt(broken)
     asked = {"ref": {"type": "ref/prompt", "name": "greet"}, "argument": {"name": "tone", "value": ""}}
-    door = Door(make_dispatcher(specimens.catalog), person("ada"))
+    door = DispatcherClient(make_dispatcher(samples.catalog), make_principal("ada"))
 
     with pytest.raises(FlorilegiumError, match=r"^internal error \(request request\)$"):
         await door.legacy("prompts/get", {"name": "greet"})
@@ -224,21 +236,21 @@ async def test_a_prompt_or_completion_that_fails_unforeseen_is_told_by_the_reque
     assert ["RuntimeError" in failures.pop() for _ in range(2)] == [True, True]
 
 
-async def test_the_deadline_stands_still_while_the_client_is_asked(specimens: Specimens) -> None:
-    class Slow(Ear):
+async def test_the_deadline_stands_still_while_the_client_is_asked(samples: SampleCatalog) -> None:
+    class Slow(RecordingPeer):
         async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
             await asyncio.sleep(0.06)
             return {"action": "accept", "content": {"name": "Ada"}}
 
-    door = Door(make_dispatcher(specimens.catalog, deadline_ms=40), person("ada"), Slow())
+    door = DispatcherClient(make_dispatcher(samples.catalog, deadline_ms=40), make_principal("ada"), Slow())
     door.session.capabilities = ELICITATION
 
     assert "Ada: hi" in text_of(await door.call("ask_name", {"text": "hi"}))
 
 
-async def test_a_tool_limit_counts_each_user_and_tool_apart_and_names_the_wait(specimens: Specimens) -> None:
-    dispatcher = make_dispatcher(specimens.catalog, limit=CountedLimit(1))
-    ada, ben = Door(dispatcher, person("ada")), Door(dispatcher, person("ben"))
+async def test_a_tool_limit_counts_each_user_and_tool_apart_and_names_the_wait(samples: SampleCatalog) -> None:
+    dispatcher = make_dispatcher(samples.catalog, limit=CountingLimit(1))
+    ada, ben = DispatcherClient(dispatcher, make_principal("ada")), DispatcherClient(dispatcher, make_principal("ben"))
     await ada.call("echo")
 
     refused = await ada.call("echo")
@@ -253,9 +265,12 @@ async def test_a_tool_limit_counts_each_user_and_tool_apart_and_names_the_wait(s
 # -- scopes -----------------------------------------------------------------------------------------------------
 
 
-async def test_only_what_the_scopes_allow_is_listed(specimens: Specimens) -> None:
-    dispatcher = make_dispatcher(specimens.catalog)
-    reader, writer = Door(dispatcher, person("ada", (READ,))), Door(dispatcher, person("ben", (READ, WRITE)))
+async def test_only_what_the_scopes_allow_is_listed(samples: SampleCatalog) -> None:
+    dispatcher = make_dispatcher(samples.catalog)
+    reader, writer = (
+        DispatcherClient(dispatcher, make_principal("ada", (READ,))),
+        DispatcherClient(dispatcher, make_principal("ben", (READ, WRITE))),
+    )
 
     seen = {tool["name"] for tool in (await reader.legacy("tools/list"))["tools"]}
     seen_more = {tool["name"] for tool in (await writer.legacy("tools/list"))["tools"]}
@@ -265,8 +280,8 @@ async def test_only_what_the_scopes_allow_is_listed(specimens: Specimens) -> Non
     assert [p["name"] for p in (await reader.legacy("prompts/list"))["prompts"]] == ["greet"]
 
 
-async def test_a_tool_beyond_the_scopes_is_forbidden_by_the_name_of_the_scope(specimens: Specimens) -> None:
-    reader = Door(make_dispatcher(specimens.catalog), person("ada", (READ,)))
+async def test_a_tool_beyond_the_scopes_is_forbidden_by_the_name_of_the_scope(samples: SampleCatalog) -> None:
+    reader = DispatcherClient(make_dispatcher(samples.catalog), make_principal("ada", (READ,)))
 
     with pytest.raises(Forbidden) as refused:
         await reader.call("write_note")
@@ -274,8 +289,8 @@ async def test_a_tool_beyond_the_scopes_is_forbidden_by_the_name_of_the_scope(sp
     assert refused.value.scope == WRITE
 
 
-async def test_a_resource_or_prompt_beyond_the_scopes_is_absent(specimens: Specimens) -> None:
-    reader = Door(make_dispatcher(specimens.catalog), person("ada", (READ,)))
+async def test_a_resource_or_prompt_beyond_the_scopes_is_absent(samples: SampleCatalog) -> None:
+    reader = DispatcherClient(make_dispatcher(samples.catalog), make_principal("ada", (READ,)))
 
     with pytest.raises(ResourceNotFound) as hidden:
         await reader.legacy("resources/read", {"uri": "test://rules"})
@@ -286,9 +301,9 @@ async def test_a_resource_or_prompt_beyond_the_scopes_is_absent(specimens: Speci
         await reader.legacy("prompts/get", {"name": "decree", "arguments": {"name": "x"}})
 
 
-async def test_a_changed_catalog_changes_the_next_list(specimens: Specimens, ada: Door) -> None:
+async def test_a_changed_catalog_changes_the_next_list(samples: SampleCatalog, ada: DispatcherClient) -> None:
     before = (await ada.legacy("tools/list"))["tools"]
-    specimens.catalog.remove_tool("echo")
+    samples.catalog.remove_tool("echo")
 
     after = (await ada.legacy("tools/list"))["tools"]
 
@@ -298,8 +313,8 @@ async def test_a_changed_catalog_changes_the_next_list(specimens: Specimens, ada
 # -- pages ------------------------------------------------------------------------------------------------------
 
 
-async def test_pages_hold_every_tool_once_and_in_order(specimens: Specimens) -> None:
-    door = Door(make_dispatcher(specimens.catalog, page_size=2), person("ada"))
+async def test_pages_hold_every_tool_once_and_in_order(samples: SampleCatalog) -> None:
+    door = DispatcherClient(make_dispatcher(samples.catalog, page_size=2), make_principal("ada"))
     names, cursor = list[str](), None
 
     while True:
@@ -310,11 +325,11 @@ async def test_pages_hold_every_tool_once_and_in_order(specimens: Specimens) -> 
         if cursor is None:
             break
 
-    assert names == list(specimens.catalog.tools)
+    assert names == list(samples.catalog.tools)
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "MQ==", "MTp4", "MTotMQ==", "MTo5OTk5", 7, [], {}, True, "\x00", "é"])
-async def test_a_cursor_that_is_not_ours_is_refused(ada: Door, cursor: Any) -> None:
+async def test_a_cursor_that_is_not_ours_is_refused(ada: DispatcherClient, cursor: Any) -> None:
     with pytest.raises(InvalidParams, match="cursor"):
         await ada.legacy("tools/list", {"cursor": cursor})
 
@@ -322,11 +337,15 @@ async def test_a_cursor_that_is_not_ours_is_refused(ada: Door, cursor: Any) -> N
 # -- resources, prompts, completion -----------------------------------------------------------------------------
 
 
-async def test_a_template_is_read_with_its_variables_by_each_user_for_themselves(specimens: Specimens) -> None:
-    dispatcher = make_dispatcher(specimens.catalog)
+async def test_a_template_is_read_with_its_variables_by_each_user_for_themselves(samples: SampleCatalog) -> None:
+    dispatcher = make_dispatcher(samples.catalog)
 
     read = [
-        (await Door(dispatcher, person(name)).legacy("resources/read", {"uri": "test://items/a%20b"}))["contents"]
+        (
+            await DispatcherClient(dispatcher, make_principal(name)).legacy(
+                "resources/read", {"uri": "test://items/a%20b"}
+            )
+        )["contents"]
         for name in ("ada", "ben")
     ]
 
@@ -334,7 +353,7 @@ async def test_a_template_is_read_with_its_variables_by_each_user_for_themselves
 
 
 @pytest.mark.parametrize("uri", ["test://nowhere", "test://lost/1", ""])
-async def test_an_absent_resource_has_the_code_of_its_era(ada: Door, uri: str) -> None:
+async def test_an_absent_resource_has_the_code_of_its_era(ada: DispatcherClient, uri: str) -> None:
     with pytest.raises(ResourceNotFound) as legacy:
         await ada.legacy("resources/read", {"uri": uri})
     with pytest.raises(InvalidParams) as modern:
@@ -344,7 +363,7 @@ async def test_an_absent_resource_has_the_code_of_its_era(ada: Door, uri: str) -
     assert legacy.value.data == modern.value.data == {"uri": uri}
 
 
-async def test_a_prompt_is_rendered_with_its_arguments(ada: Door) -> None:
+async def test_a_prompt_is_rendered_with_its_arguments(ada: DispatcherClient) -> None:
     result = await ada.legacy("prompts/get", {"name": "greet", "arguments": {"name": "Ben"}})
 
     assert result["description"] == "A greeting."
@@ -361,7 +380,9 @@ async def test_a_prompt_is_rendered_with_its_arguments(ada: Door) -> None:
         ({}, "name must be a string"),
     ],
 )
-async def test_a_prompt_asked_for_wrongly_is_refused_with_the_reason(ada: Door, params: Any, sentence: str) -> None:
+async def test_a_prompt_asked_for_wrongly_is_refused_with_the_reason(
+    ada: DispatcherClient, params: Any, sentence: str
+) -> None:
     with pytest.raises(InvalidParams, match=sentence):
         await ada.legacy("prompts/get", params)
 
@@ -375,7 +396,9 @@ async def test_a_prompt_asked_for_wrongly_is_refused_with_the_reason(ada: Door, 
         ({"type": "ref/resource", "uri": "test://items/{id}"}, "id", "14", ["14", *map(str, range(140, 150))]),
     ],
 )
-async def test_completion_offers_what_fits(ada: Door, ref: Any, argument: str, value: str, expected: Any) -> None:
+async def test_completion_offers_what_fits(
+    ada: DispatcherClient, ref: Any, argument: str, value: str, expected: Any
+) -> None:
     asked = {"ref": ref, "argument": {"name": argument, "value": value}}
 
     result = await ada.legacy("completion/complete", asked)
@@ -383,7 +406,7 @@ async def test_completion_offers_what_fits(ada: Door, ref: Any, argument: str, v
     assert result["completion"] == {"values": expected, "total": len(expected), "hasMore": False}
 
 
-async def test_completion_shows_a_hundred_values_and_says_that_there_are_more(ada: Door) -> None:
+async def test_completion_shows_a_hundred_values_and_says_that_there_are_more(ada: DispatcherClient) -> None:
     ref = {"type": "ref/resource", "uri": "test://items/{id}"}
 
     result = await ada.legacy("completion/complete", {"ref": ref, "argument": {"name": "id", "value": ""}})
@@ -404,7 +427,7 @@ async def test_completion_shows_a_hundred_values_and_says_that_there_are_more(ad
         {"ref": None, "argument": {"name": "tone", "value": ""}},
     ],
 )
-async def test_a_completion_of_something_unknown_or_malformed_is_refused(ada: Door, params: Any) -> None:
+async def test_a_completion_of_something_unknown_or_malformed_is_refused(ada: DispatcherClient, params: Any) -> None:
     with pytest.raises(InvalidParams):
         await ada.legacy("completion/complete", params)
 
@@ -412,19 +435,19 @@ async def test_a_completion_of_something_unknown_or_malformed_is_refused(ada: Do
 # -- legacy session state ---------------------------------------------------------------------------------------
 
 
-async def test_a_log_level_is_kept_by_the_session(ada: Door) -> None:
+async def test_a_log_level_is_kept_by_the_session(ada: DispatcherClient) -> None:
     assert await ada.legacy("logging/setLevel", {"level": "error"}) == {}
     assert ada.session.log_level == "error"
 
 
 @pytest.mark.parametrize("level", ["loud", None, 7, [], {}])
-async def test_a_log_level_that_does_not_exist_is_refused_with_those_that_do(ada: Door, level: Any) -> None:
+async def test_a_log_level_that_does_not_exist_is_refused_with_those_that_do(ada: DispatcherClient, level: Any) -> None:
     with pytest.raises(InvalidParams, match="expected one of debug, info"):
         await ada.legacy("logging/setLevel", {"level": level})
 
 
-async def test_subscriptions_belong_to_the_session_and_are_bounded(specimens: Specimens) -> None:
-    door = Door(make_dispatcher(specimens.catalog, page_size=2), person("ada"))
+async def test_subscriptions_belong_to_the_session_and_are_bounded(samples: SampleCatalog) -> None:
+    door = DispatcherClient(make_dispatcher(samples.catalog, page_size=2), make_principal("ada"))
 
     for uri in ("a://1", "a://2"):
         await door.legacy("resources/subscribe", {"uri": uri})
@@ -435,8 +458,8 @@ async def test_subscriptions_belong_to_the_session_and_are_bounded(specimens: Sp
     assert door.session.subscriptions == {"a://2"}
 
 
-async def test_subscribing_again_at_the_limit_is_no_new_subscription(specimens: Specimens) -> None:
-    door = Door(make_dispatcher(specimens.catalog, page_size=1), person("ada"))
+async def test_subscribing_again_at_the_limit_is_no_new_subscription(samples: SampleCatalog) -> None:
+    door = DispatcherClient(make_dispatcher(samples.catalog, page_size=1), make_principal("ada"))
     await door.legacy("resources/subscribe", {"uri": "a://1"})
 
     assert await door.legacy("resources/subscribe", {"uri": "a://1"}) == {}
@@ -445,27 +468,27 @@ async def test_subscribing_again_at_the_limit_is_no_new_subscription(specimens: 
 # -- speaking to the client -------------------------------------------------------------------------------------
 
 
-async def test_the_modern_era_hears_no_log_line_it_did_not_ask_for(specimens: Specimens) -> None:
-    ear = Ear()
-    door = Door(make_dispatcher(specimens.catalog), person("ada"), ear)
+async def test_the_modern_era_hears_no_log_line_it_did_not_ask_for(samples: SampleCatalog) -> None:
+    ear = RecordingPeer()
+    door = DispatcherClient(make_dispatcher(samples.catalog), make_principal("ada"), ear)
 
     await door.modern("tools/call", {"name": "tell"})
 
     assert ear.heard == []
 
 
-async def test_log_lines_below_the_asked_level_are_not_sent(specimens: Specimens) -> None:
-    ear = Ear()
-    door = Door(make_dispatcher(specimens.catalog), person("ada"), ear)
+async def test_log_lines_below_the_asked_level_are_not_sent(samples: SampleCatalog) -> None:
+    ear = RecordingPeer()
+    door = DispatcherClient(make_dispatcher(samples.catalog), make_principal("ada"), ear)
 
     await door.modern("tools/call", {"name": "tell"}, log_level="info")
 
     assert [message["params"]["level"] for message in ear.heard] == ["info", "error"]
 
 
-async def test_progress_is_told_to_who_gave_a_token(specimens: Specimens) -> None:
-    ear = Ear()
-    door = Door(make_dispatcher(specimens.catalog), person("ada"), ear)
+async def test_progress_is_told_to_who_gave_a_token(samples: SampleCatalog) -> None:
+    ear = RecordingPeer()
+    door = DispatcherClient(make_dispatcher(samples.catalog), make_principal("ada"), ear)
 
     await door.modern("tools/call", {"name": "tell"}, progress_token="t")
 
@@ -476,7 +499,7 @@ async def test_progress_is_told_to_who_gave_a_token(specimens: Specimens) -> Non
 
 
 @pytest.mark.parametrize("token", [1.5, True, [], {}])
-async def test_a_progress_token_of_a_wrong_type_is_refused(ada: Door, token: Any) -> None:
+async def test_a_progress_token_of_a_wrong_type_is_refused(ada: DispatcherClient, token: Any) -> None:
     with pytest.raises(FlorilegiumError, match="progressToken"):
         await ada.modern("tools/list", progress_token=token)
 
@@ -484,8 +507,8 @@ async def test_a_progress_token_of_a_wrong_type_is_refused(ada: Door, token: Any
 # -- rounds of one modern call ----------------------------------------------------------------------------------
 
 
-async def test_a_modern_question_ends_the_call_and_its_answer_completes_it(specimens: Specimens) -> None:
-    door = Door(make_dispatcher(specimens.catalog), person("ada"))
+async def test_a_modern_question_ends_the_call_and_its_answer_completes_it(samples: SampleCatalog) -> None:
+    door = DispatcherClient(make_dispatcher(samples.catalog), make_principal("ada"))
     params = {"name": "ask_name", "arguments": {"text": "hi"}}
 
     asked = await door.modern("tools/call", params, capabilities=ELICITATION)
@@ -498,7 +521,7 @@ async def test_a_modern_question_ends_the_call_and_its_answer_completes_it(speci
     assert "Ada: hi" in text_of(result)
 
 
-async def test_a_question_the_client_cannot_answer_is_not_asked(ada: Door) -> None:
+async def test_a_question_the_client_cannot_answer_is_not_asked(ada: DispatcherClient) -> None:
     with pytest.raises(MissingCapability) as missing:
         await ada.modern("tools/call", {"name": "ask_name"})
 
@@ -515,18 +538,18 @@ async def test_a_question_the_client_cannot_answer_is_not_asked(ada: Door) -> No
         {"requestState": ""},
     ],
 )
-async def test_answers_or_state_of_a_wrong_form_are_refused(ada: Door, extra: dict[str, Any]) -> None:
+async def test_answers_or_state_of_a_wrong_form_are_refused(ada: DispatcherClient, extra: dict[str, Any]) -> None:
     with pytest.raises(InvalidParams):
         await ada.modern("tools/call", {"name": "ask_name", **extra}, capabilities=ELICITATION)
 
 
-async def test_a_resource_or_prompt_may_ask_as_well(specimens: Specimens) -> None:
+async def test_a_resource_or_prompt_may_ask_as_well(samples: SampleCatalog) -> None:
     async def ask(call: Call, uri: str, variables: Mapping[str, str]) -> list[Mapping[str, Any]]:
-        raise InputRequired({"q": Question("roots/list", {})}, None)
+        raise InputRequired({"q": InputRequest("roots/list", {})}, None)
 
-    template = specimens.catalog.templates["test://items/{id}"]
-    specimens.catalog.add_template(msgspec.structs.replace(template, read=ask))
-    door = Door(make_dispatcher(specimens.catalog), person("ada"))
+    template = samples.catalog.templates["test://items/{id}"]
+    samples.catalog.add_template(msgspec.structs.replace(template, read=ask))
+    door = DispatcherClient(make_dispatcher(samples.catalog), make_principal("ada"))
 
     result = await door.modern("resources/read", {"uri": "test://items/1"})
 
@@ -537,17 +560,17 @@ async def test_a_resource_or_prompt_may_ask_as_well(specimens: Specimens) -> Non
 # -- subscriptions/listen ---------------------------------------------------------------------------------------
 
 
-async def test_listening_acknowledges_first_and_then_tells_what_was_asked_for(specimens: Specimens) -> None:
-    ear, streams, ada = Ear(), OpenStreams(), person("ada")
-    door = Door(make_dispatcher(specimens.catalog, streams=streams), ada, ear)
+async def test_listening_acknowledges_first_and_then_tells_what_was_asked_for(samples: SampleCatalog) -> None:
+    ear, streams, ada = RecordingPeer(), FakeStreams(), make_principal("ada")
+    door = DispatcherClient(make_dispatcher(samples.catalog, streams=streams), ada, ear)
     wanted = {"toolsListChanged": True, "promptsListChanged": False, "resourceSubscriptions": ["a://1"]}
 
     listening = asyncio.create_task(door.modern("subscriptions/listen", {"notifications": wanted}))
     await ear.spoken.wait()
-    specimens.catalog.remove_tool("echo")
-    specimens.catalog.remove_prompt("greet")
-    specimens.catalog.changes.publish(Change("updated", "a://1", person("ben").user_id))
-    specimens.catalog.changes.publish(Change("updated", "a://1", ada.user_id))
+    samples.catalog.remove_tool("echo")
+    samples.catalog.remove_prompt("greet")
+    samples.catalog.changes.publish(Change("updated", "a://1", make_principal("ben").user_id))
+    samples.catalog.changes.publish(Change("updated", "a://1", ada.user_id))
     while len(ear.heard) < 3:
         ear.spoken.clear()
         await asyncio.wait_for(ear.spoken.wait(), 5)
@@ -569,7 +592,7 @@ async def test_listening_acknowledges_first_and_then_tells_what_was_asked_for(sp
 @pytest.mark.parametrize(
     "wanted", [None, [], "all", {"resourceSubscriptions": "a://1"}, {"resourceSubscriptions": [1]}]
 )
-async def test_listening_to_something_malformed_is_refused(ada: Door, wanted: Any) -> None:
+async def test_listening_to_something_malformed_is_refused(ada: DispatcherClient, wanted: Any) -> None:
     with pytest.raises(InvalidParams):
         await ada.modern("subscriptions/listen", {"notifications": wanted})
 
@@ -577,9 +600,9 @@ async def test_listening_to_something_malformed_is_refused(ada: Door, wanted: An
 # -- observation ------------------------------------------------------------------------------------------------
 
 
-async def test_every_call_is_observed_once_with_words_of_ours_only(specimens: Specimens) -> None:
-    recorder = Recorder()
-    door = Door(make_dispatcher(specimens.catalog, observer=recorder), person("ada"))
+async def test_every_call_is_observed_once_with_words_of_ours_only(samples: SampleCatalog) -> None:
+    recorder = RecordingObserver()
+    door = DispatcherClient(make_dispatcher(samples.catalog, observer=recorder), make_principal("ada"))
 
     await door.call("echo", {"text": "hi"})
     await door.call("miss")

@@ -13,7 +13,7 @@ from sessions.session import Session
 from sessions.state import InProcessSessionStates, SessionStateLimits, handle_for
 from sessions.store import InProcessSessionStore
 from tests.server.clients import handshake
-from tests.server.protocol.stage import person
+from tests.server.protocol.dispatcher_fixture import make_principal
 
 TTL_S = 10.0
 PROFILES = Profiles((EVERYTHING, Profile(name="narrow"), Profile(name="other")), {"known": "narrow"})
@@ -47,7 +47,7 @@ def house() -> House:
     return House()
 
 
-ADA, BEN = person("ada"), person("ben")
+ADA, BEN = make_principal("ada"), make_principal("ben")
 
 
 async def test_a_config_in_the_handshake_is_remembered_for_that_session_alone(house: House) -> None:

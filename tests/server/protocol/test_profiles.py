@@ -9,8 +9,16 @@ from auth.principal import READ, SCOPES
 from config.errors import Forbidden, InvalidParams, NotFound, ResourceNotFound
 from server.protocol.catalog import Catalog
 from server.protocol.profiles import Profile, Profiles, UnknownProfile
-from tests.server.protocol.stage import Door, Ear, OpenStreams, Recorder, make_dispatcher, make_session, person
-from tests.server.specimens import Specimens
+from tests.server.protocol.dispatcher_fixture import (
+    DispatcherClient,
+    FakeStreams,
+    RecordingObserver,
+    RecordingPeer,
+    make_dispatcher,
+    make_principal,
+    make_session,
+)
+from tests.server.sample_catalog import SampleCatalog
 
 PROFILES = (
     Profile(
@@ -22,44 +30,44 @@ PROFILES = (
 )
 
 
-def door(specimens: Specimens, profile: str = "default", bound: str | None = None, **more: Any) -> Door:
+def door(samples: SampleCatalog, profile: str = "default", bound: str | None = None, **more: Any) -> DispatcherClient:
     """Somebody at the address of a profile, or with a credential that is bound to one."""
     scopes, peer = more.pop("scopes", SCOPES), more.pop("peer", None)
-    principal = replace(person("ada", scopes), profile=bound)
-    dispatcher = make_dispatcher(specimens.catalog, profiles=Profiles(PROFILES), **more)
-    entered = Door(dispatcher, principal, peer)
+    principal = replace(make_principal("ada", scopes), profile=bound)
+    dispatcher = make_dispatcher(samples.catalog, profiles=Profiles(PROFILES), **more)
+    entered = DispatcherClient(dispatcher, principal, peer)
     entered.session = make_session(principal, profile=bound or profile)
     return entered
 
 
-async def names(entered: Door) -> list[str]:
+async def names(entered: DispatcherClient) -> list[str]:
     return [tool["name"] for tool in (await entered.legacy("tools/list"))["tools"]]
 
 
 async def test_a_profile_lists_its_names_in_its_order_and_leaves_out_what_nobody_registered(
-    specimens: Specimens,
+    samples: SampleCatalog,
 ) -> None:
-    assert await names(door(specimens, "narrow")) == ["echo", "rule"]
+    assert await names(door(samples, "narrow")) == ["echo", "rule"]
 
 
-async def test_what_no_profile_names_follows_where_the_profile_takes_the_rest(specimens: Specimens) -> None:
-    assert await names(door(specimens)) == ["echo", "wait", "shout", "explode", "miss", "write_note"]
+async def test_what_no_profile_names_follows_where_the_profile_takes_the_rest(samples: SampleCatalog) -> None:
+    assert await names(door(samples)) == ["echo", "wait", "shout", "explode", "miss", "write_note"]
 
 
-async def test_a_tool_added_while_the_server_runs_is_listed_at_once(specimens: Specimens) -> None:
-    entered = door(specimens)
+async def test_a_tool_added_while_the_server_runs_is_listed_at_once(samples: SampleCatalog) -> None:
+    entered = door(samples)
     before = await names(entered)
-    specimens.catalog.add_tool(replace(specimens.catalog.tools["echo"], name="novelty"))
+    samples.catalog.add_tool(replace(samples.catalog.tools["echo"], name="novelty"))
 
     assert await names(entered) == [*before, "novelty"]
 
 
-async def test_the_lists_of_two_profiles_and_of_two_scopes_are_kept_apart(specimens: Specimens) -> None:
-    dispatcher = make_dispatcher(specimens.catalog, profiles=Profiles(PROFILES))
+async def test_the_lists_of_two_profiles_and_of_two_scopes_are_kept_apart(samples: SampleCatalog) -> None:
+    dispatcher = make_dispatcher(samples.catalog, profiles=Profiles(PROFILES))
     lists = []
     for profile, scopes in (("default", SCOPES), ("narrow", SCOPES), ("narrow", (READ,)), ("default", SCOPES)):
-        principal = person("ada", scopes)
-        entered = Door(dispatcher, principal)
+        principal = make_principal("ada", scopes)
+        entered = DispatcherClient(dispatcher, principal)
         entered.session = make_session(principal, profile=profile)
         lists.append(await names(entered))
 
@@ -67,22 +75,22 @@ async def test_the_lists_of_two_profiles_and_of_two_scopes_are_kept_apart(specim
     assert lists[1:3] == [["echo", "rule"], ["echo"]]
 
 
-async def test_a_name_means_what_the_profile_says_and_elsewhere_what_the_catalog_says(specimens: Specimens) -> None:
-    told = (await door(specimens, "narrow").call("echo"))["structuredContent"]
-    echoed = (await door(specimens).call("echo", {"text": "hello"}))["structuredContent"]
+async def test_a_name_means_what_the_profile_says_and_elsewhere_what_the_catalog_says(samples: SampleCatalog) -> None:
+    told = (await door(samples, "narrow").call("echo"))["structuredContent"]
+    echoed = (await door(samples).call("echo", {"text": "hello"}))["structuredContent"]
 
     assert b"told" in bytes(told)
     assert b"hello" in bytes(echoed)
 
 
-async def test_by_an_address_everything_stays_callable(specimens: Specimens) -> None:
-    result = await door(specimens, "narrow").call("shout", {"text": "hello"})
+async def test_by_an_address_everything_stays_callable(samples: SampleCatalog) -> None:
+    result = await door(samples, "narrow").call("shout", {"text": "hello"})
 
     assert "isError" not in result
 
 
-async def test_a_bound_caller_calls_what_the_profile_lists_and_nothing_else(specimens: Specimens) -> None:
-    bound = door(specimens, bound="narrow")
+async def test_a_bound_caller_calls_what_the_profile_lists_and_nothing_else(samples: SampleCatalog) -> None:
+    bound = door(samples, bound="narrow")
 
     assert "isError" not in await bound.call("echo")
     assert "isError" not in await bound.call("tell")  # the same tool by its own name
@@ -94,25 +102,25 @@ async def test_a_bound_caller_calls_what_the_profile_lists_and_nothing_else(spec
 
 
 async def test_a_caller_bound_to_a_profile_that_takes_the_rest_lacks_only_what_others_name(
-    specimens: Specimens,
+    samples: SampleCatalog,
 ) -> None:
-    bound = door(specimens, bound="default")
+    bound = door(samples, bound="default")
 
     assert "isError" not in await bound.call("shout", {"text": "hello"})
     with pytest.raises(InvalidParams, match="outside the profile"):
         await bound.call("ask_name")
 
 
-async def test_a_profile_lends_no_scope(specimens: Specimens) -> None:
-    bound = door(specimens, bound="narrow", scopes=(READ,))
+async def test_a_profile_lends_no_scope(samples: SampleCatalog) -> None:
+    bound = door(samples, bound="narrow", scopes=(READ,))
 
     assert await names(bound) == ["echo"]
     with pytest.raises(Forbidden):
         await bound.call("rule")
 
 
-async def test_a_caller_bound_to_few_tools_has_no_resources_and_no_prompts(specimens: Specimens) -> None:
-    bound = door(specimens, bound="narrow")
+async def test_a_caller_bound_to_few_tools_has_no_resources_and_no_prompts(samples: SampleCatalog) -> None:
+    bound = door(samples, bound="narrow")
 
     for method in ("resources/list", "resources/templates/list", "prompts/list"):
         (listed,) = (await bound.legacy(method)).values()
@@ -129,50 +137,50 @@ async def test_a_caller_bound_to_few_tools_has_no_resources_and_no_prompts(speci
 
 @pytest.mark.parametrize(("profile", "bound"), [("narrow", None), ("default", "default")])
 async def test_by_an_address_or_bound_to_a_wide_profile_resources_and_prompts_stay(
-    specimens: Specimens, profile: str, bound: str | None
+    samples: SampleCatalog, profile: str, bound: str | None
 ) -> None:
-    entered = door(specimens, profile, bound)
+    entered = door(samples, profile, bound)
 
     assert (await entered.legacy("resources/list"))["resources"]
     assert (await entered.legacy("prompts/list"))["prompts"]
     assert (await entered.legacy("resources/read", {"uri": "test://plain"}))["contents"]
 
 
-async def test_a_bound_caller_hears_no_news_of_resources(specimens: Specimens) -> None:
-    ear, streams = Ear(), OpenStreams()
+async def test_a_bound_caller_hears_no_news_of_resources(samples: SampleCatalog) -> None:
+    ear, streams = RecordingPeer(), FakeStreams()
     streams.closed = True
-    bound = door(specimens, bound="narrow", peer=ear, streams=streams)
+    bound = door(samples, bound="narrow", peer=ear, streams=streams)
 
     await bound.modern("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["test://plain"]}})
 
     assert ear.heard[0]["params"]["notifications"] == {}
 
 
-async def test_dotted_names_are_listed_for_tools_own_names_and_never_for_a_profiles(specimens: Specimens) -> None:
-    assert await names(door(specimens, "other", has_dotted_names=True)) == ["ask.name", "locate"]
-    assert await names(door(specimens, "narrow", has_dotted_names=True)) == ["echo", "rule"]
+async def test_dotted_names_are_listed_for_tools_own_names_and_never_for_a_profiles(samples: SampleCatalog) -> None:
+    assert await names(door(samples, "other", has_dotted_names=True)) == ["ask.name", "locate"]
+    assert await names(door(samples, "narrow", has_dotted_names=True)) == ["echo", "rule"]
 
 
 @pytest.mark.parametrize("is_dotted", [True, False])
 @pytest.mark.parametrize("name", ["write_note", "write.note"])
-async def test_both_names_are_callable_whichever_is_listed(specimens: Specimens, is_dotted: bool, name: str) -> None:
-    assert "isError" not in await door(specimens, has_dotted_names=is_dotted).call(name)
+async def test_both_names_are_callable_whichever_is_listed(samples: SampleCatalog, is_dotted: bool, name: str) -> None:
+    assert "isError" not in await door(samples, has_dotted_names=is_dotted).call(name)
 
 
-async def test_instructions_are_the_profiles_in_both_eras_and_absent_where_it_has_none(specimens: Specimens) -> None:
-    dispatcher = make_dispatcher(specimens.catalog, profiles=Profiles(PROFILES))
-    ada = person("ada")
+async def test_instructions_are_the_profiles_in_both_eras_and_absent_where_it_has_none(samples: SampleCatalog) -> None:
+    dispatcher = make_dispatcher(samples.catalog, profiles=Profiles(PROFILES))
+    ada = make_principal("ada")
 
     narrow, other = (dispatcher.introduction(make_session(ada, profile=name)) for name in ("narrow", "other"))
-    modern = await door(specimens, "narrow").modern("server/discover")
+    modern = await door(samples, "narrow").modern("server/discover")
 
     assert narrow["instructions"] == modern["instructions"] == "Look narrowly."
     assert "instructions" not in other
 
 
-async def test_a_call_is_counted_under_the_tools_own_name(specimens: Specimens) -> None:
-    recorder = Recorder()
-    entered = door(specimens, "narrow", observer=recorder)
+async def test_a_call_is_counted_under_the_tools_own_name(samples: SampleCatalog) -> None:
+    recorder = RecordingObserver()
+    entered = door(samples, "narrow", observer=recorder)
 
     await entered.call("echo")
     await entered.call("write.note")
@@ -208,7 +216,7 @@ def test_the_credential_decides_before_the_address_and_the_address_before_the_cl
 ) -> None:
     profiles = Profiles(PROFILES, {"Known": "other"})
 
-    assert profiles.choose(replace(person("ada"), profile=bound), named, client) == expected
+    assert profiles.choose(replace(make_principal("ada"), profile=bound), named, client) == expected
 
 
 @pytest.mark.parametrize("bound", [None, "narrow"])
@@ -216,13 +224,13 @@ def test_an_unknown_profile_is_refused_with_the_names_of_those_there_are(bound: 
     with pytest.raises(
         UnknownProfile, match="'nowhere' not found; known profiles are default, narrow, other"
     ) as caught:
-        Profiles(PROFILES).choose(replace(person("ada"), profile=bound), "nowhere")
+        Profiles(PROFILES).choose(replace(make_principal("ada"), profile=bound), "nowhere")
 
     assert isinstance(caught.value, NotFound)
 
 
 def test_a_credential_bound_to_a_profile_that_is_gone_opens_nothing() -> None:
-    principal = replace(person("ada"), profile="retired")
+    principal = replace(make_principal("ada"), profile="retired")
     profiles = Profiles(PROFILES)
 
     for ask in (
@@ -239,6 +247,6 @@ def test_a_client_cannot_be_given_a_profile_that_does_not_exist() -> None:
         Profiles(PROFILES, {"client": "nowhere"})
 
 
-def test_without_profiles_everything_is_listed(specimens: Specimens) -> None:
-    assert list(Profiles().surface("default", specimens.catalog).tools) == list(specimens.catalog.tools)
+def test_without_profiles_everything_is_listed(samples: SampleCatalog) -> None:
+    assert list(Profiles().surface("default", samples.catalog).tools) == list(samples.catalog.tools)
     assert Profiles().surface("default", Catalog()).tools == {}

@@ -11,9 +11,16 @@ from hypothesis import strategies as st
 from msgspec import Meta, Struct
 
 from config.errors import InvalidParams
-from server.protocol.schema import Mirrored, input_schema, mirrored_parameters, outline, output_schema, read_arguments
+from server.protocol.schema import (
+    MirroredParameter,
+    input_schema,
+    mirrored_parameters,
+    outline,
+    output_schema,
+    read_arguments,
+)
 from tests.server.near_valid import JSON
-from tests.server.specimens import RegionInput
+from tests.server.sample_catalog import RegionInput
 
 
 class Range(Struct, forbid_unknown_fields=True):
@@ -90,7 +97,7 @@ def test_choices_of_words_have_a_type_and_a_property_may_be_called_default() -> 
 
 
 def test_an_outline_names_the_texts_lists_and_objects_that_are_always_there() -> None:
-    class Answer(Struct):
+    class HttpResponse(Struct):
         text: str
         hits: list[Range]
         first: Range
@@ -98,7 +105,7 @@ def test_an_outline_names_the_texts_lists_and_objects_that_are_always_there() ->
         more: str | None
         extra: str = ""
 
-    assert outline(output_schema(Answer)) == {
+    assert outline(output_schema(HttpResponse)) == {
         "type": "object",
         "properties": {"text": {"type": "string"}, "hits": {"type": "array"}, "first": {"type": "object"}},
     }
@@ -128,8 +135,8 @@ def test_marked_properties_are_found_with_their_path() -> None:
     }
 
     assert list(mirrored_parameters(nested)) == [
-        Mirrored(("where", "region"), "Region", "string"),
-        Mirrored(("shelf",), "Shelf", "integer"),
+        MirroredParameter(("where", "region"), "Region", "string"),
+        MirroredParameter(("shelf",), "Shelf", "integer"),
     ]
 
 

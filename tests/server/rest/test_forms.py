@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.errors import InvalidParams
-from server.rest.forms import MULTIPART, URLENCODED, Form, FormFile, read_form
+from server.rest.forms import MULTIPART, URLENCODED, FormFile, FormSpec, read_form
 
-FORM = Form(frozenset(("files",)), 20)
+FORM = FormSpec(frozenset(("files",)), 20)
 BOUNDARY = "----WebKitFormBoundary7MA4YWxkTrZu0gW"
 NAMES = st.text(st.characters(codec="utf-8", min_codepoint=32), min_size=1, max_size=10).filter(
     lambda name: name != "files"

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from sources.records import Segment
+from tests.server.http_client import HttpResponse
 from tests.server.near_valid import JSON
-from tests.server.rest.scene import JSON as JSON_BODY
-from tests.server.rest.scene import Desk, open_desk
-from tests.server.wire import Answer
+from tests.server.rest.rest_client import JSON as JSON_BODY
+from tests.server.rest.rest_client import RestClient, open_rest_client
 from tests.sources.source_fixture import SOURCES
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -28,7 +28,7 @@ _QUERIES = ("galleon", '"under sail"', "gall*", "NOT (", "tag:sea after:2026-01-
 class Fuzzed(Struct, frozen=True):
     """A server with a library, its document, and what of the library a caller can know."""
 
-    desk: Desk
+    api: RestClient
     document: Mapping[str, Any]
     known: Mapping[str, Any]
 
@@ -36,16 +36,16 @@ class Fuzzed(Struct, frozen=True):
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fuzzed]:
     unlimited = {"rate_user_per_minute": 0, "rate_tool_per_minute": 0, "rate_failures_per_minute": 0}
-    async with open_desk(tmp_path_factory.mktemp("fuzz"), **unlimited) as desk:
-        ada = await desk.reader("ada")
+    async with open_rest_client(tmp_path_factory.mktemp("fuzz"), **unlimited) as api:
+        ada = await api.reader("ada")
         ids = {
             source: await ada.add_item(source, f"A {source}", f"a galleon under sail in {source}") for source in SOURCES
         }
         timed = [Segment(start_ms=n * 1000, end_ms=n * 1000 + 900, text=f"galleon {n}") for n in range(50)]
         ids["media"] = await ada.add_media("Timed", segments=timed)
-        document = (await desk.get("/openapi.json", None)).json()
-        session = (await desk.search({"query": "galleon"})).json()["session"]
-        yield Fuzzed(desk, document, {"ids": ids, "session": session})
+        document = (await api.get("/openapi.json", None)).json()
+        session = (await api.search({"query": "galleon"})).json()["session"]
+        yield Fuzzed(api, document, {"ids": ids, "session": session})
 
 
 def values_of(schema: Mapping[str, Any]) -> st.SearchStrategy[Any]:
@@ -85,7 +85,7 @@ def query_text(values: Mapping[str, Any]) -> str:
     return urlencode({name: v if isinstance(v, str) else msgspec.json.encode(v).decode() for name, v in values.items()})
 
 
-def check(fuzzed: Fuzzed, path: str, method: str, answer: Answer) -> None:
+def check(fuzzed: Fuzzed, path: str, method: str, answer: HttpResponse) -> None:
     """The answer is one that the document foresees, and looks as it says."""
     foreseen = fuzzed.document["paths"][path][method]["responses"]
     assert answer.status < 500, answer.body
@@ -106,7 +106,7 @@ async def test_whatever_is_searched_for_is_answered_as_documented(
     if "session" in body and data.draw(st.booleans()):
         body["session"] = fuzzed.known["session"]
 
-    answer = await fuzzed.desk.search(body)
+    answer = await fuzzed.api.search(body)
 
     check(fuzzed, "/api/v1/search", "post", answer)
     if not mistakes:
@@ -127,7 +127,7 @@ async def test_whatever_is_read_is_answered_as_documented(fuzzed: Fuzzed, path: 
     else:
         address = f"/api/v1/items/{quote(source, safe='')}/{quote(str(identity), safe='')}?{query_text(values)}"
 
-    answer = await fuzzed.desk.get(address)
+    answer = await fuzzed.api.get(address)
 
     if answer.status != 404 or source in SOURCES:
         check(fuzzed, path, "get", answer)
@@ -138,14 +138,14 @@ async def test_whatever_is_read_is_answered_as_documented(fuzzed: Fuzzed, path: 
 async def test_whatever_bytes_are_posted_are_refused_in_good_form(
     fuzzed: Fuzzed, body: bytes, content_type: str
 ) -> None:
-    answer = await fuzzed.desk.ask("POST", "/api/v1/search", "ada", {"Content-Type": content_type}, body)
+    answer = await fuzzed.api.request("POST", "/api/v1/search", "ada", {"Content-Type": content_type}, body)
 
     assert answer.status in (400, 415)
     check(fuzzed, "/api/v1/search", "post", answer)
 
 
 async def test_the_check_tells_a_right_answer_from_a_wrong_one(fuzzed: Fuzzed) -> None:
-    answer = await fuzzed.desk.search({"query": "galleon"})
+    answer = await fuzzed.api.search({"query": "galleon"})
     hits = answer.json()
     del hits["results"][0]["uri"]
 

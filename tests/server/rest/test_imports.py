@@ -20,7 +20,7 @@ from sources.drafts import NoteDraft
 from sources.importers.engine.import_runner import OutcomeCounts
 from sources.importers.engine.imported_items import ImportedNote, ImportEvent, ReadPosition
 from sources.importers.engine.importer import Importer, ImportLimits, ProgressCallback
-from tests.server.rest.scene import open_desk
+from tests.server.rest.rest_client import open_rest_client
 from tests.sources.importers.lines import LINES, Line, write_lines
 from tests.sources.storage.desk import Desk as Shelves
 from tests.sources.storage.desk import open_sqlite
@@ -181,46 +181,46 @@ def test_a_name_is_kept_without_what_leads_elsewhere(given: str, kept: str) -> N
 
 
 async def test_an_upload_becomes_a_job_that_can_be_looked_at_and_followed(tmp_path: Path) -> None:
-    async with open_desk(tmp_path) as desk:
-        started = await desk.ask("POST", "/api/v1/import?name=odd.bin", "ada", FILE, UNKNOWN)
+    async with open_rest_client(tmp_path) as api:
+        started = await api.request("POST", "/api/v1/import?name=odd.bin", "ada", FILE, UNKNOWN)
         assert started.status == 202
         path = f"/api/v1/import/{started.json()['id']}"
 
-        events = (await desk.get(path + "/events")).body.decode().strip().split("\n\n")
+        events = (await api.get(path + "/events")).body.decode().strip().split("\n\n")
         assert events[-1].startswith("event: end\ndata: ")
         job = msgspec.json.decode(events[-1].partition("data: ")[2])
         assert (job["state"], job["name"], job["summary"]["unread"]) == ("failed", "odd.bin", 1)
         assert job["problem"] == "got a format that nobody here reads, expected one of those in docs/import.md"
-        assert (await desk.get(path)).json() == job
-        assert (await desk.get("/api/v1/import")).json() == {"imports": [job]}
-        assert (await desk.ask("DELETE", path, "ada")).json() == job
+        assert (await api.get(path)).json() == job
+        assert (await api.get("/api/v1/import")).json() == {"imports": [job]}
+        assert (await api.request("DELETE", path, "ada")).json() == job
 
 
 async def test_anothers_job_is_as_absent_as_none(tmp_path: Path) -> None:
-    async with open_desk(tmp_path) as desk:
-        started = await desk.ask("POST", "/api/v1/import", "ada", FILE, UNKNOWN)
+    async with open_rest_client(tmp_path) as api:
+        started = await api.request("POST", "/api/v1/import", "ada", FILE, UNKNOWN)
         theirs = started.json()["id"]
         for method, suffix in (("GET", ""), ("GET", "/events"), ("DELETE", "")):
-            foreign = await desk.ask(method, f"/api/v1/import/{theirs}{suffix}", "ben")
-            absent = await desk.ask(method, f"/api/v1/import/{'0' * 16}{suffix}", "ben")
+            foreign = await api.request(method, f"/api/v1/import/{theirs}{suffix}", "ben")
+            absent = await api.request(method, f"/api/v1/import/{'0' * 16}{suffix}", "ben")
             assert (foreign.status, absent.status) == (404, 404)
             assert foreign.body.replace(theirs.encode(), b"0" * 16) == absent.body
-        assert (await desk.get("/api/v1/import", "ben")).json() == {"imports": []}
+        assert (await api.get("/api/v1/import", "ben")).json() == {"imports": []}
 
 
 async def test_uploads_are_limited_and_need_a_credential(tmp_path: Path) -> None:
-    async with open_desk(tmp_path, import_max_bytes=1_024) as desk:
-        assert (await desk.ask("POST", "/api/v1/import", "ada", FILE, b"x" * 1_025)).status == 413
-        assert (await desk.ask("POST", "/api/v1/import", None, FILE, b"x")).status == 401
-        assert (await desk.ask("POST", "/api/v1/import", "ada", {"Content-Type": "text/plain"}, b"x")).status == 415
+    async with open_rest_client(tmp_path, import_max_bytes=1_024) as api:
+        assert (await api.request("POST", "/api/v1/import", "ada", FILE, b"x" * 1_025)).status == 413
+        assert (await api.request("POST", "/api/v1/import", None, FILE, b"x")).status == 401
+        assert (await api.request("POST", "/api/v1/import", "ada", {"Content-Type": "text/plain"}, b"x")).status == 415
 
 
 async def test_an_import_needs_the_scope_to_write(tmp_path: Path) -> None:
-    async with open_desk(tmp_path) as desk:
-        reading = await desk.up.bearer("ada", (READ,))
-        assert (await desk.ask("POST", "/api/v1/import", None, {**FILE, **reading}, UNKNOWN)).status == 403
-        assert (await desk.ask("GET", "/api/v1/import", None, reading)).status == 403
-        assert (await desk.get("/api/v1/import")).json() == {"imports": []}
+    async with open_rest_client(tmp_path) as api:
+        reading = await api.server.bearer("ada", (READ,))
+        assert (await api.request("POST", "/api/v1/import", None, {**FILE, **reading}, UNKNOWN)).status == 403
+        assert (await api.request("GET", "/api/v1/import", None, reading)).status == 403
+        assert (await api.get("/api/v1/import")).json() == {"imports": []}
 
 
 async def test_a_zipped_vault_can_be_uploaded_and_is_its_owners_alone(tmp_path: Path) -> None:
@@ -228,14 +228,14 @@ async def test_a_zipped_vault_can_be_uploaded_and_is_its_owners_alone(tmp_path: 
     with zipfile.ZipFile(sent, "w") as archive:
         archive.writestr("vault/.obsidian/app.json", "{}")
         archive.writestr("vault/Tea.md", "# Tea\nSteep for three minutes.")
-    async with open_desk(tmp_path) as desk:
+    async with open_rest_client(tmp_path) as api:
         for expected in ("new", "unchanged"):
-            started = await desk.ask("POST", "/api/v1/import?name=vault.zip", "ada", FILE, sent.getvalue())
-            events = (await desk.get(f"/api/v1/import/{started.json()['id']}/events")).body.decode()
+            started = await api.request("POST", "/api/v1/import?name=vault.zip", "ada", FILE, sent.getvalue())
+            events = (await api.get(f"/api/v1/import/{started.json()['id']}/events")).body.decode()
             job = msgspec.json.decode(events.strip().rpartition("data: ")[2])
             assert (job["state"], job["summary"]["kinds"]["notes"][expected]) == ("done", 1)
         totals = [
-            len((await desk.ask("POST", "/api/v1/search", who, JSON, b'{"query": "steep"}')).json()["results"])
+            len((await api.request("POST", "/api/v1/search", who, JSON, b'{"query": "steep"}')).json()["results"])
             for who in ("ada", "ben")
         ]
         assert totals == [1, 0]

@@ -12,7 +12,7 @@ import pytest
 from server.rest.routes import rest_operations
 from server.version import VERSION
 from tests.server.rest.markup import Markup
-from tests.server.rest.scene import JSON, Desk, open_desk
+from tests.server.rest.rest_client import JSON, RestClient, open_rest_client
 from tests.sources.source_fixture import SOURCES, LibraryUser
 
 # What OpenAPI 3.1 asks of a document, as far as ours goes: written after the specification's own schema (sections
@@ -122,8 +122,8 @@ _SHAPE: dict[str, Any] = {
 }
 
 
-async def document_of(desk: Desk) -> dict[str, Any]:
-    answer = await desk.get("/openapi.json", None)
+async def document_of(api: RestClient) -> dict[str, Any]:
+    answer = await api.get("/openapi.json", None)
     assert (answer.status, answer.header("content-type")) == (200, "application/json")
     return msgspec.json.decode(answer.body, type=dict[str, Any])
 
@@ -145,8 +145,8 @@ def references_in(node: Any) -> set[str]:
     return own.union(*map(references_in, node.values()))
 
 
-async def test_the_document_is_valid_and_every_reference_in_it_leads_somewhere(desk: Desk) -> None:
-    document = await document_of(desk)
+async def test_the_document_is_valid_and_every_reference_in_it_leads_somewhere(api: RestClient) -> None:
+    document = await document_of(api)
 
     problems = [f"{e.instance_path}: {e.message}" for e in jsonschema_rs.iter_errors(_SHAPE, document)]
     known = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
@@ -162,31 +162,31 @@ def test_the_check_of_the_document_can_fail() -> None:
     assert not jsonschema_rs.is_valid(_SHAPE, broken)
 
 
-async def test_every_operation_is_in_the_document_and_nothing_else(desk: Desk) -> None:
-    described = operations_of(await document_of(desk))
+async def test_every_operation_is_in_the_document_and_nothing_else(api: RestClient) -> None:
+    described = operations_of(await document_of(api))
 
     assert list(described)[:3] == ["search_knowledge", "read_item", "read_item_by_uri"]
-    assert sorted(described) == sorted(operation.id for operation in rest_operations(desk.up.runtime))
+    assert sorted(described) == sorted(operation.id for operation in rest_operations(api.server.runtime))
 
 
-async def test_every_operation_is_in_the_manual(desk: Desk) -> None:
+async def test_every_operation_is_in_the_manual(api: RestClient) -> None:
     manual = (Path(__file__).parents[3] / "docs" / "rest.md").read_text()
 
-    for operation in operations_of(await document_of(desk)).values():
+    for operation in operations_of(await document_of(api)).values():
         assert f"`{operation['operationId']}`" in manual
         assert f"`{operation['method'].upper()} {operation['path']}" in manual
 
 
-async def test_a_path_names_exactly_its_path_parameters(desk: Desk) -> None:
-    for operation in operations_of(await document_of(desk)).values():
+async def test_a_path_names_exactly_its_path_parameters(api: RestClient) -> None:
+    for operation in operations_of(await document_of(api)).values():
         named = {parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "path"}
         assert named == set(re.findall(r"\{(\w+)\}", operation["path"]))
 
 
-async def test_inputs_are_inline_flat_and_described_as_tool_servers_need_them(desk: Desk) -> None:
+async def test_inputs_are_inline_flat_and_described_as_tool_servers_need_them(api: RestClient) -> None:
     """Open WebUI hands them to a model as they stand: it looks into no reference of a parameter, and takes the name of
     the operation for the name of the tool."""
-    for operation in operations_of(await document_of(desk)).values():
+    for operation in operations_of(await document_of(api)).values():
         body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
         inputs = {p["name"]: {**p["schema"], **p} for p in operation["parameters"]} | body.get("properties", {})
 
@@ -197,11 +197,11 @@ async def test_inputs_are_inline_flat_and_described_as_tool_servers_need_them(de
         assert [name for name, schema in inputs.items() if not schema.get("description")] == []
 
 
-async def test_a_client_that_takes_operations_for_tools_searches_and_reads(desk: Desk, ada: LibraryUser) -> None:
+async def test_a_client_that_takes_operations_for_tools_searches_and_reads(api: RestClient, ada: LibraryUser) -> None:
     """It knows nothing but the document, as Open WebUI does: values by the place that is described, and all in the
     body where there is one."""
     await ada.add_note("Voyage", "a galleon under sail")
-    described = operations_of(await document_of(desk))
+    described = operations_of(await document_of(api))
 
     async def use(tool: str, **values: Any) -> Any:
         operation, path, query = described[tool], described[tool]["path"], {}
@@ -211,7 +211,7 @@ async def test_a_client_that_takes_operations_for_tools_searches_and_reads(desk:
             else:
                 query[name] = values[name]
         body = msgspec.json.encode(values) if "requestBody" in operation else b""
-        return await desk.ask(operation["method"].upper(), f"{path}?{urlencode(query)}", "ada", JSON, body)
+        return await api.request(operation["method"].upper(), f"{path}?{urlencode(query)}", "ada", JSON, body)
 
     (hit,) = (await use("search_knowledge", query="galleon", limit=5, explain=True)).json()["results"]
     read = await use("read_item", source=hit["source"], id=hit["id"], mode="full", prefer_prechunked=True)
@@ -220,8 +220,8 @@ async def test_a_client_that_takes_operations_for_tools_searches_and_reads(desk:
     assert read.json()["content"] == by_uri.json()["content"] == "a galleon under sail"
 
 
-async def test_the_sources_there_are_and_their_filters_are_named(desk: Desk) -> None:
-    described = operations_of(await document_of(desk))
+async def test_the_sources_there_are_and_their_filters_are_named(api: RestClient) -> None:
+    described = operations_of(await document_of(api))
 
     body = described["search_knowledge"]["requestBody"]["content"]["application/json"]["schema"]
     source = next(p for p in described["read_item"]["parameters"] if p["name"] == "source")
@@ -229,11 +229,11 @@ async def test_the_sources_there_are_and_their_filters_are_named(desk: Desk) -> 
     assert "media_types" in body["properties"]["filters"]["properties"]["media"]["properties"]
 
 
-async def test_the_bearer_scheme_is_required_unless_one_user_sits_alone(desk: Desk, tmp_path: Path) -> None:
-    async with open_desk(tmp_path / "alone", jwt_secret="") as alone:
+async def test_the_bearer_scheme_is_required_unless_one_user_sits_alone(api: RestClient, tmp_path: Path) -> None:
+    async with open_rest_client(tmp_path / "alone", jwt_secret="") as alone:
         open_to_all = await document_of(alone)
 
-    assert (await document_of(desk))["security"] == [{"bearer": []}]
+    assert (await document_of(api))["security"] == [{"bearer": []}]
     assert open_to_all["security"] == [{}, {"bearer": []}]
 
 
@@ -241,22 +241,22 @@ async def test_the_bearer_scheme_is_required_unless_one_user_sits_alone(desk: De
 async def test_the_server_of_the_document_is_the_address_clients_use(
     tmp_path: Path, public_url: str, server: str
 ) -> None:
-    async with open_desk(tmp_path, public_url=public_url) as desk:
-        assert (await document_of(desk))["servers"] == [{"url": server}]
+    async with open_rest_client(tmp_path, public_url=public_url) as api:
+        assert (await document_of(api))["servers"] == [{"url": server}]
 
 
-async def test_the_document_is_not_sent_twice(desk: Desk) -> None:
-    first = await desk.get("/openapi.json", None)
+async def test_the_document_is_not_sent_twice(api: RestClient) -> None:
+    first = await api.get("/openapi.json", None)
 
-    again = await desk.get("/openapi.json", None, if_none_match=first.header("etag") or "")
+    again = await api.get("/openapi.json", None, if_none_match=first.header("etag") or "")
 
     assert (again.status, again.body) == (304, b"")
 
 
-async def test_the_bare_address_says_what_this_is_to_anybody_and_nothing_of_any_user(desk: Desk) -> None:
-    await desk.up.user("ada")
-    told = await desk.get("/", None)
-    page = await desk.get("/", None, accept="text/html,application/xhtml+xml")
+async def test_the_bare_address_says_what_this_is_to_anybody_and_nothing_of_any_user(api: RestClient) -> None:
+    await api.server.user("ada")
+    told = await api.get("/", None)
+    page = await api.get("/", None, accept="text/html,application/xhtml+xml")
     shown = Markup(page.body.decode())
 
     assert told.json() == {
@@ -267,7 +267,7 @@ async def test_the_bare_address_says_what_this_is_to_anybody_and_nothing_of_any_
         "openapi": "/openapi.json",
         "health": "/healthz",
     }
-    assert [(await desk.get(told.json()[name], None)).status for name in ("docs", "openapi", "health")] == [200] * 3
+    assert [(await api.get(told.json()[name], None)).status for name in ("docs", "openapi", "health")] == [200] * 3
     assert page.header("content-type") == "text/html; charset=utf-8"
     assert {told.header("vary"), page.header("vary")} == {"Accept"}
     assert shown.loads == ["/static/page.css"]
@@ -276,13 +276,15 @@ async def test_the_bare_address_says_what_this_is_to_anybody_and_nothing_of_any_
 
 
 @pytest.mark.parametrize("path", ["/", "/openapi.json", "/docs", "/static/page.css"])
-async def test_the_documentation_is_not_served_under_a_foreign_name(desk: Desk, path: str) -> None:
-    assert (await desk.get(path, None, host="evil.example")).status == 403
+async def test_the_documentation_is_not_served_under_a_foreign_name(api: RestClient, path: str) -> None:
+    assert (await api.get(path, None, host="evil.example")).status == 403
 
 
-async def test_the_reference_page_shows_every_operation_value_and_shape_and_loads_nothing_foreign(desk: Desk) -> None:
-    document = await document_of(desk)
-    answer = await desk.get("/docs", None)
+async def test_the_reference_page_shows_every_operation_value_and_shape_and_loads_nothing_foreign(
+    api: RestClient,
+) -> None:
+    document = await document_of(api)
+    answer = await api.get("/docs", None)
     page = Markup(answer.body.decode())
 
     assert answer.header("content-type") == "text/html; charset=utf-8"
@@ -297,7 +299,7 @@ async def test_the_reference_page_shows_every_operation_value_and_shape_and_load
     assert set(document["components"]["schemas"]) <= page.ids
 
 
-async def test_the_style_is_served(desk: Desk) -> None:
-    answer = await desk.get("/static/page.css", None)
+async def test_the_style_is_served(api: RestClient) -> None:
+    answer = await api.get("/static/page.css", None)
 
     assert (answer.status, answer.header("content-type")) == (200, "text/css; charset=utf-8")

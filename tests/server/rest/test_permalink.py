@@ -14,7 +14,7 @@ from sources.drafts import MessageDraft
 from sources.items import GetResponse, ResultItem
 from sources.records import Segment
 from tests.server.rest.markup import Markup
-from tests.server.rest.scene import Desk
+from tests.server.rest.rest_client import RestClient
 from tests.sources.source_fixture import SOURCES, LibraryUser
 
 HOSTILE = "<script>alert(1)</script>\"'&amp;<img src=x onerror=y>"
@@ -25,10 +25,10 @@ ELEMENTS = {
 
 
 @pytest.mark.parametrize("source", SOURCES)
-async def test_an_item_of_any_source_is_a_page_that_can_be_read(desk: Desk, ada: LibraryUser, source: str) -> None:
+async def test_an_item_of_any_source_is_a_page_that_can_be_read(api: RestClient, ada: LibraryUser, source: str) -> None:
     identity = await ada.add_item(source, f"One of the {source}", "a galleon under sail")
 
-    answer = await desk.get(f"/items/{source}/{identity}")
+    answer = await api.get(f"/items/{source}/{identity}")
 
     page = answer.body.decode()
     assert (answer.status, answer.header("content-type")) == (200, "text/html; charset=utf-8")
@@ -37,12 +37,12 @@ async def test_an_item_of_any_source_is_a_page_that_can_be_read(desk: Desk, ada:
     assert f"{source}://{identity}" in page
 
 
-async def test_what_an_item_holds_stays_text(desk: Desk, ada: LibraryUser) -> None:
+async def test_what_an_item_holds_stays_text(api: RestClient, ada: LibraryUser) -> None:
     note = await ada.add_note(HOSTILE, HOSTILE, tags=["<b>bold</b>"])
     chat = await ada.add_chat(HOSTILE, HOSTILE)
 
     for path in (f"/items/notes/{note}", f"/items/chats/{chat}"):
-        answer = await desk.get(path)
+        answer = await api.get(path)
         page = answer.body.decode()
         assert escape(HOSTILE) in page
         assert not re.search(r"<(script|img|b)\b", page)
@@ -50,9 +50,9 @@ async def test_what_an_item_holds_stays_text(desk: Desk, ada: LibraryUser) -> No
 
 
 async def test_a_page_can_be_neither_framed_nor_cached_nor_tell_where_its_reader_came_from(
-    desk: Desk, ada: LibraryUser
+    api: RestClient, ada: LibraryUser
 ) -> None:
-    answer = await desk.get(f"/items/notes/{await ada.add_note('Voyage', 'a galleon')}")
+    answer = await api.get(f"/items/notes/{await ada.add_note('Voyage', 'a galleon')}")
 
     assert "frame-ancestors 'none'" in (answer.header("content-security-policy") or "")
     assert answer.header("cache-control") == "private, no-store"
@@ -60,53 +60,55 @@ async def test_a_page_can_be_neither_framed_nor_cached_nor_tell_where_its_reader
     assert answer.header("vary") == "Accept"
 
 
-async def test_json_is_given_to_who_asks_for_it_and_is_that_of_read_item(desk: Desk, ada: LibraryUser) -> None:
+async def test_json_is_given_to_who_asks_for_it_and_is_that_of_read_item(api: RestClient, ada: LibraryUser) -> None:
     note = await ada.add_note("Voyage", "a galleon under sail")
 
-    at_permalink = await desk.get(f"/items/notes/{note}?mode=full", accept="application/json")
-    over_rest = await desk.get(f"/api/v1/items/notes/{note}?mode=full")
+    at_permalink = await api.get(f"/items/notes/{note}?mode=full", accept="application/json")
+    over_rest = await api.get(f"/api/v1/items/notes/{note}?mode=full")
 
     assert at_permalink.body == over_rest.body
 
 
 @pytest.mark.parametrize("accept", ["text/html,application/xhtml+xml,*/*;q=0.8", "*/*", "text/html, application/json"])
-async def test_a_browser_gets_the_page(desk: Desk, ada: LibraryUser, accept: str) -> None:
-    answer = await desk.get(f"/items/notes/{await ada.add_note('Voyage', 'a galleon')}", accept=accept)
+async def test_a_browser_gets_the_page(api: RestClient, ada: LibraryUser, accept: str) -> None:
+    answer = await api.get(f"/items/notes/{await ada.add_note('Voyage', 'a galleon')}", accept=accept)
 
     assert answer.header("content-type") == "text/html; charset=utf-8"
 
 
 async def test_the_links_that_research_tools_give_are_pages_of_their_user_alone(
-    desk: Desk, ada: LibraryUser, ben: LibraryUser
+    api: RestClient, ada: LibraryUser, ben: LibraryUser
 ) -> None:
     await ada.add_note("Voyage", "a galleon under sail")
     await ada.add_chat("Talk", "first words", "the galleon sails", "last words")
-    base = desk.up.runtime.settings.base_url
+    base = api.server.runtime.settings.base_url
     links = [hit["url"].removeprefix(base) for hit in (await ada.call("search", query="galleon"))["results"]]
 
-    statuses = {who: [(await desk.get(link, who)).status for link in links] for who in ("ada", "ben")}
+    statuses = {who: [(await api.get(link, who)).status for link in links] for who in ("ada", "ben")}
 
     assert len(links) >= 2
     assert statuses == {"ada": [200] * len(links), "ben": [404] * len(links)}
 
 
-async def test_a_conversation_shows_its_messages_under_names_a_link_can_point_at(desk: Desk, ada: LibraryUser) -> None:
+async def test_a_conversation_shows_its_messages_under_names_a_link_can_point_at(
+    api: RestClient, ada: LibraryUser
+) -> None:
     chat = await ada.add_chat("Talk", "first words", "the galleon sails")
     (first, second) = (await ada.read("chats", chat))["attachments"]
 
-    page = (await desk.get(f"/items/chats/{chat}")).body.decode()
+    page = (await api.get(f"/items/chats/{chat}")).body.decode()
 
     assert f'<article id="{first["message_id"]}">' in page
     assert f'<article id="{second["message_id"]}">' in page
     assert '<div class="text">the galleon sails</div>' in page
 
 
-async def test_a_message_deep_in_a_conversation_is_opened_where_it_stands(desk: Desk, ada: LibraryUser) -> None:
+async def test_a_message_deep_in_a_conversation_is_opened_where_it_stands(api: RestClient, ada: LibraryUser) -> None:
     chat = await ada.add_chat("Talk", *(f"turn number {n}" for n in range(200)))
     message = (await ada.read("chats", chat, loc={"message_index": 150}))["meta"]["message_id"]
 
-    by_query = (await desk.get(f"/items/chats/{chat}?message={message}")).body.decode()
-    by_path = (await desk.get(f"/items/chats/{chat}/{message}")).body.decode()
+    by_query = (await api.get(f"/items/chats/{chat}?message={message}")).body.decode()
+    by_path = (await api.get(f"/items/chats/{chat}/{message}")).body.decode()
 
     assert f'<article id="{message}">' in by_query
     assert "turn number 150" in by_query
@@ -115,38 +117,40 @@ async def test_a_message_deep_in_a_conversation_is_opened_where_it_stands(desk: 
     assert by_path == by_query
 
 
-async def test_a_page_tells_an_answer_that_was_thrown_away_from_what_was_said(desk: Desk, ada: LibraryUser) -> None:
+async def test_a_page_tells_an_answer_that_was_thrown_away_from_what_was_said(
+    api: RestClient, ada: LibraryUser
+) -> None:
     turns = [
         MessageDraft(role="user", sender="Ana", content="Threads?"),
         MessageDraft(role="assistant", sender="Guide", content="Use a xylophone.", is_canonical=False),
     ]
     chat = await ada.add_chat("Asyncio", *turns)
 
-    page = (await desk.get(f"/items/chats/{chat}")).body.decode()
+    page = (await api.get(f"/items/chats/{chat}")).body.decode()
 
     assert re.search(r">Guide \(alternate branch\) · [^<]+</a></p>\n<div class=\"text\">Use a xylophone.</div>", page)
     assert re.search(r">Ana · [^<]+</a></p>\n<div class=\"text\">Threads\?</div>", page)
 
 
-async def test_a_recording_is_opened_at_the_second_a_link_names(desk: Desk, ada: LibraryUser) -> None:
+async def test_a_recording_is_opened_at_the_second_a_link_names(api: RestClient, ada: LibraryUser) -> None:
     segments = [
         Segment(text=f"sentence {n} " + "and more words " * 40, start_ms=n * 30_000, end_ms=(n + 1) * 30_000)
         for n in range(60)
     ]
     media = await ada.add_media("Lecture", segments=segments)
 
-    page = (await desk.get(f"/items/media/{media}?t=915")).body.decode()
+    page = (await api.get(f"/items/media/{media}?t=915")).body.decode()
 
     assert "sentence 30 " in page
     assert "sentence 1 " not in page
     assert re.search(r'<article id="t\d+">\n<p class="who"><a href="#t\d+">1[45]:\d\d', page)
 
 
-async def test_a_long_item_is_read_on_page_by_page_to_its_end(desk: Desk, ada: LibraryUser) -> None:
+async def test_a_long_item_is_read_on_page_by_page_to_its_end(api: RestClient, ada: LibraryUser) -> None:
     text = " ".join(f"word{n}" for n in range(30_000))
     link, read = f"/items/notes/{await ada.add_note('Long', text)}", ""
     while link:
-        page = (await desk.get(link)).body.decode()
+        page = (await api.get(link)).body.decode()
         read += re.search(r'<div class="text">(.*?)</div>', page, re.DOTALL)[1]  # type: ignore[index]  # there is one
         following = re.search(r'<a href="([^"]+)" rel="next">', page)
         link = following[1].replace("&amp;", "&") if following else ""
@@ -155,9 +159,9 @@ async def test_a_long_item_is_read_on_page_by_page_to_its_end(desk: Desk, ada: L
 
 
 async def test_without_a_credential_a_page_says_how_to_sign_in_and_the_browser_asks(
-    desk: Desk, ada: LibraryUser
+    api: RestClient, ada: LibraryUser
 ) -> None:
-    answer = await desk.get(f"/items/notes/{await ada.add_note('Voyage', 'a galleon')}", None)
+    answer = await api.get(f"/items/notes/{await ada.add_note('Voyage', 'a galleon')}", None)
 
     challenges = [value.partition(" ")[0] for name, value in answer.headers if name == "www-authenticate"]
     assert (answer.status, challenges) == (401, ["Bearer", "Basic"])
@@ -165,14 +169,14 @@ async def test_without_a_credential_a_page_says_how_to_sign_in_and_the_browser_a
     assert "galleon" not in answer.body.decode()
 
 
-async def test_a_browser_may_send_an_api_key_as_a_password_to_the_page_alone(desk: Desk, ada: LibraryUser) -> None:
+async def test_a_browser_may_send_an_api_key_as_a_password_to_the_page_alone(api: RestClient, ada: LibraryUser) -> None:
     note = await ada.add_note("Voyage", "a galleon under sail")
-    _, key = await desk.up.runtime.registry.create_key((await desk.up.user("ada")).id, "k", SCOPES)
+    _, key = await api.server.runtime.registry.create_key((await api.server.user("ada")).id, "k", SCOPES)
     basic = {"Authorization": "Basic " + base64.b64encode(f"anyone:{key}".encode()).decode()}
 
-    page = await desk.get(f"/items/notes/{note}", None, **basic)
-    json = await desk.get(f"/items/notes/{note}", None, accept="application/json", **basic)
-    operation = await desk.get(f"/api/v1/items/notes/{note}", None, **basic)
+    page = await api.get(f"/items/notes/{note}", None, **basic)
+    json = await api.get(f"/items/notes/{note}", None, accept="application/json", **basic)
+    operation = await api.get(f"/api/v1/items/notes/{note}", None, **basic)
 
     assert [answer.status for answer in (page, json, operation)] == [200, 401, 401]
 
@@ -185,8 +189,8 @@ async def test_a_browser_may_send_an_api_key_as_a_password_to_the_page_alone(des
         ("/items/notes/1?t=soon", 400, "This address cannot be read"),
     ],
 )
-async def test_what_cannot_be_shown_is_told_on_a_page(desk: Desk, path: str, status: int, heading: str) -> None:
-    answer = await desk.get(path)
+async def test_what_cannot_be_shown_is_told_on_a_page(api: RestClient, path: str, status: int, heading: str) -> None:
+    answer = await api.get(path)
 
     assert answer.status == status
     assert f"<h1>{heading}</h1>" in answer.body.decode()

@@ -14,9 +14,9 @@ from server.lifespan import build_knowledge
 from server.protocol.catalog import Catalog
 from server.tools.aggregate import add_aggregate
 from sources.drafts import NoteDraft
-from tests.live import Live, live, make_settings
-from tests.server.clients import Legacy, Modern, Socket, text_of
-from tests.server.protocol.stage import make_dispatcher
+from tests.live import LiveServer, live, make_settings
+from tests.server.clients import LegacyClient, ModernClient, WebSocketClient, text_of
+from tests.server.protocol.dispatcher_fixture import make_dispatcher
 from tests.sources.source_fixture import SOURCES, LibraryUser, open_source_fixture
 from tests.sources.test_every_source import SEED_FIELDS
 
@@ -425,7 +425,7 @@ async def test_answers_keep_to_the_listed_output_schema(ada: LibraryUser) -> Non
 
 
 @pytest.fixture
-async def up(tmp_path: Path) -> AsyncIterator[Live]:
+async def server(tmp_path: Path) -> AsyncIterator[LiveServer]:
     """A server on which Ada and Ben have a note each."""
     async with live(make_settings(tmp_path)) as server:
         for name in ("ada", "ben"):
@@ -445,9 +445,9 @@ def titles(answer: Any) -> list[str]:
     return [hit["title"] for hit in answer["results"]]
 
 
-async def test_a_legacy_session_and_a_socket_remember_by_themselves(up: Live) -> None:
+async def test_a_legacy_session_and_a_socket_remember_by_themselves(server: LiveServer) -> None:
     for name in ("ada", "ben"):
-        legacy = await Legacy.open(up, name)
+        legacy = await LegacyClient.open(server, name)
         first, second = [
             result_of((await legacy.call("knowledge_search", {"query": "galleon"})).json()) for _ in range(2)
         ]
@@ -455,14 +455,14 @@ async def test_a_legacy_session_and_a_socket_remember_by_themselves(up: Live) ->
         assert (first["exhausted"], second["exhausted"]) == (False, True)
         assert first["session"] == second["session"]
 
-        async with Socket.open(up.ws, await up.bearer(name)) as socket:
+        async with WebSocketClient.open(server.ws, await server.bearer(name)) as socket:
             await socket.initialize()
             answers = [result_of(await socket.call("knowledge_search", {"query": "galleon"})) for _ in range(2)]
             assert [answer["exhausted"] for answer in answers] == [False, True]
 
 
-async def test_a_modern_client_remembers_by_the_handle_and_nobody_else_can_use_it(up: Live) -> None:
-    ada, ben = await Modern.of(up, "ada"), await Modern.of(up, "ben")
+async def test_a_modern_client_remembers_by_the_handle_and_nobody_else_can_use_it(server: LiveServer) -> None:
+    ada, ben = await ModernClient.of(server, "ada"), await ModernClient.of(server, "ben")
     first = result_of((await ada.call("knowledge_search", {"query": "galleon"})).json())
     named = {"query": "galleon", "session": first["session"]}
 

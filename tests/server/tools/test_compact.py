@@ -12,7 +12,7 @@ from server.lifespan import build_knowledge
 from server.protocol.catalog import Catalog
 from server.tools.aggregate import add_aggregate
 from tests.server.clients import text_of
-from tests.server.protocol.stage import make_dispatcher
+from tests.server.protocol.dispatcher_fixture import make_dispatcher
 from tests.sources.source_fixture import SOURCES, LibraryUser, open_source_fixture
 
 PUBLIC_URL = "https://kb.example.com"

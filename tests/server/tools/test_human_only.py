@@ -9,7 +9,7 @@ import pytest
 
 from sources.drafts import MessageDraft
 from sources.storage.redaction import HIDDEN
-from tests.server.rest.scene import Desk, open_desk
+from tests.server.rest.rest_client import RestClient, open_rest_client
 from tests.sources.source_fixture import LibraryUser
 
 Asking = Callable[[str, str], dict[str, Any]]
@@ -44,14 +44,14 @@ ASKINGS: dict[str, Asking] = {
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
-    async with open_desk(tmp_path) as opened:
+async def api(tmp_path: Path) -> AsyncIterator[RestClient]:
+    async with open_rest_client(tmp_path) as opened:
         yield opened
 
 
 @pytest.fixture
-async def ada(desk: Desk) -> LibraryUser:
-    return await desk.reader("ada")
+async def ada(api: RestClient) -> LibraryUser:
+    return await api.reader("ada")
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ async def test_an_agent_reads_that_it_is_there_and_not_what_it_says(
     assert b"password" not in answer
 
 
-async def test_a_person_reads_it_by_rest(desk: Desk, talk: tuple[str, str]) -> None:
+async def test_a_person_reads_it_by_rest(api: RestClient, talk: tuple[str, str]) -> None:
     chat, _ = talk
     for path in (f"/api/v1/items/chats/{chat}", f"/conversations/{chat}", f"/items/chats/{chat}"):
-        assert b"the password is mango" in (await desk.get(path)).body, path
+        assert b"the password is mango" in (await api.get(path)).body, path

@@ -11,7 +11,7 @@ import pytest
 from server.compat.agentchatbus.tools import add_bus
 from sources.drafts import MessageDraft
 from tests.server.clients import text_of
-from tests.server.rest.scene import Desk, open_desk
+from tests.server.rest.rest_client import RestClient, open_rest_client
 from tests.server.tools.out_of_time import OutOfTime
 from tests.sources.source_fixture import LibraryUser
 
@@ -20,19 +20,19 @@ HIDDEN = "[human-only content hidden]"
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
-    async with open_desk(tmp_path) as opened:
+async def api(tmp_path: Path) -> AsyncIterator[RestClient]:
+    async with open_rest_client(tmp_path) as opened:
         yield opened
 
 
 @pytest.fixture
-async def ada(desk: Desk) -> LibraryUser:
-    return await desk.reader("ada")
+async def ada(api: RestClient) -> LibraryUser:
+    return await api.reader("ada")
 
 
 @pytest.fixture
-async def ben(desk: Desk) -> LibraryUser:
-    return await desk.reader("ben")
+async def ben(api: RestClient) -> LibraryUser:
+    return await api.reader("ben")
 
 
 async def snippets(reader: LibraryUser, query: str, **arguments: Any) -> list[str]:
@@ -244,8 +244,8 @@ async def test_a_query_that_is_too_long_is_cut_and_told(ada: LibraryUser) -> Non
     assert answer["note"] == "only the first 1000 characters of the query were read"
 
 
-async def test_a_search_out_of_time_finds_nothing_and_says_why(desk: Desk, ada: LibraryUser) -> None:
-    add_bus(desk.up.runtime.dispatcher.catalog, OutOfTime(), desk.up.runtime.settings)
+async def test_a_search_out_of_time_finds_nothing_and_says_why(api: RestClient, ada: LibraryUser) -> None:
+    add_bus(api.server.runtime.dispatcher.catalog, OutOfTime(), api.server.runtime.settings)
 
     answer = await ada.call("msg_search", query="fox")
 

@@ -24,7 +24,7 @@ from sources.records import Segment
 from sources.source import Source
 from tests.aggregator.shelves import FailingShelf, Shelf, hit
 from tests.server.clients import text_of
-from tests.server.protocol.stage import make_dispatcher
+from tests.server.protocol.dispatcher_fixture import make_dispatcher
 from tests.sources.source_fixture import SOURCES, LibraryUser, SourceFixture, open_source_fixture
 
 PUBLIC_URL = "https://kb.example.com"

@@ -9,12 +9,12 @@ import pytest
 from auth.context import build_context
 from auth.principal import SCOPES, ClientId, Principal
 from sources.drafts import NoteDraft
-from tests.live import Live, live, make_settings
-from tests.server.clients import Legacy, Modern, Socket
+from tests.live import LiveServer, live, make_settings
+from tests.server.clients import LegacyClient, ModernClient, WebSocketClient
 
 
 @pytest.fixture
-async def up(tmp_path: Path) -> AsyncIterator[Live]:
+async def server(tmp_path: Path) -> AsyncIterator[LiveServer]:
     """A server on which Ada and Ben have a note each."""
     async with live(make_settings(tmp_path)) as server:
         for name in ("ada", "ben"):
@@ -22,7 +22,7 @@ async def up(tmp_path: Path) -> AsyncIterator[Live]:
         yield server
 
 
-async def _write_note(server: Live, name: str) -> None:
+async def _write_note(server: LiveServer, name: str) -> None:
     user = await server.user(name)
     principal = Principal(user.id, name, ClientId("test"), frozenset(SCOPES), "local", "test")
     context = build_context(principal, server.runtime.data_root, "request")
@@ -30,15 +30,15 @@ async def _write_note(server: Live, name: str) -> None:
         await library.notes.create(NoteDraft(title=f"Voyage of {name}", content="A galleon under full sail."))
 
 
-async def search(up: Live, door: str, name: str) -> Any:
+async def search(server: LiveServer, door: str, name: str) -> Any:
     arguments = {"query": "galleon"}
     match door:
         case "legacy":
-            body = (await (await Legacy.open(up, name)).call("notes_search", arguments)).json()
+            body = (await (await LegacyClient.open(server, name)).call("notes_search", arguments)).json()
         case "modern":
-            body = (await (await Modern.of(up, name)).call("notes_search", arguments)).json()
+            body = (await (await ModernClient.of(server, name)).call("notes_search", arguments)).json()
         case _:
-            async with Socket.open(up.ws, await up.bearer(name)) as socket:
+            async with WebSocketClient.open(server.ws, await server.bearer(name)) as socket:
                 await socket.initialize()
                 body = await socket.call("notes_search", arguments)
     return body["result"]["structuredContent"]
@@ -46,22 +46,22 @@ async def search(up: Live, door: str, name: str) -> Any:
 
 @pytest.mark.parametrize("door", ["legacy", "modern", "websocket"])
 @pytest.mark.parametrize("name", ["ada", "ben"])
-async def test_each_user_finds_their_own_note_through_every_door(up: Live, door: str, name: str) -> None:
-    answer = await search(up, door, name)
+async def test_each_user_finds_their_own_note_through_every_door(server: LiveServer, door: str, name: str) -> None:
+    answer = await search(server, door, name)
 
     assert [hit["title"] for hit in answer["results"]] == [f"Voyage of {name}"]
 
 
-async def test_the_answer_is_the_same_through_every_door(up: Live) -> None:
-    answers = [await search(up, door, "ada") for door in ("legacy", "modern", "websocket")]
+async def test_the_answer_is_the_same_through_every_door(server: LiveServer) -> None:
+    answers = [await search(server, door, "ada") for door in ("legacy", "modern", "websocket")]
 
     assert answers[0] == answers[1] == answers[2]
 
 
-async def test_a_foreign_note_is_the_same_bytes_as_an_absent_one(up: Live) -> None:
-    (hit,) = (await search(up, "modern", "ada"))["results"]
+async def test_a_foreign_note_is_the_same_bytes_as_an_absent_one(server: LiveServer) -> None:
+    (hit,) = (await search(server, "modern", "ada"))["results"]
     absent = "0" * len(hit["id"])
-    ben = await Modern.of(up, "ben")
+    ben = await ModernClient.of(server, "ben")
 
     told = [
         (await ben.request("resources/read", {"uri": f"notes://{identity}"}, request_id=1)).body.replace(

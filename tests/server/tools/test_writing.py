@@ -11,9 +11,9 @@ import pytest
 from auth.principal import READ
 from server.tools.writing import add_writing
 from sources.drafts import CharacterDraft
-from tests.live import Live, live, make_settings
-from tests.server.clients import Legacy, Modern, Socket
-from tests.server.protocol.stage import make_dispatcher
+from tests.live import LiveServer, live, make_settings
+from tests.server.clients import LegacyClient, ModernClient, WebSocketClient
+from tests.server.protocol.dispatcher_fixture import make_dispatcher
 from tests.sources.source_fixture import SOURCES, LibraryUser, SourceFixture
 
 NAMES = (
@@ -274,41 +274,43 @@ async def test_an_id_that_no_item_has_is_not_found(ada: LibraryUser, identity: s
 
 
 @pytest.fixture
-async def up(tmp_path: Path) -> AsyncIterator[Live]:
+async def server(tmp_path: Path) -> AsyncIterator[LiveServer]:
     async with live(make_settings(tmp_path / "live")) as server:
         yield server
 
 
-async def call(up: Live, door: str, name: str, tool: str, arguments: dict[str, Any]) -> Any:
+async def call(server: LiveServer, door: str, name: str, tool: str, arguments: dict[str, Any]) -> Any:
     match door:
         case "legacy":
-            body = (await (await Legacy.open(up, name)).call(tool, arguments)).json()
+            body = (await (await LegacyClient.open(server, name)).call(tool, arguments)).json()
         case "modern":
-            body = (await (await Modern.of(up, name)).call(tool, arguments)).json()
+            body = (await (await ModernClient.of(server, name)).call(tool, arguments)).json()
         case _:
-            async with Socket.open(up.ws, await up.bearer(name)) as socket:
+            async with WebSocketClient.open(server.ws, await server.bearer(name)) as socket:
                 await socket.initialize()
                 body = await socket.call(tool, arguments)
     return body["result"]["structuredContent"]
 
 
 @pytest.mark.parametrize("door", ["legacy", "modern", "websocket"])
-async def test_what_is_written_through_a_door_is_found_by_the_next_search_over_all(up: Live, door: str) -> None:
-    note = await call(up, door, "ada", "notes_create", {"title": "Voyage", "content": "A galleon."})
-    chat = await call(up, door, "ada", "chats_append", {"messages": [{"content": "That galleon again."}]})
-    media = await call(up, door, "ada", "media_add_text", {"title": "Ships", "text": "The galleon had guns."})
-    prompt = await call(up, door, "ada", "prompts_save", {"name": "Ship", "user_prompt": "Draw a galleon."})
+async def test_what_is_written_through_a_door_is_found_by_the_next_search_over_all(
+    server: LiveServer, door: str
+) -> None:
+    note = await call(server, door, "ada", "notes_create", {"title": "Voyage", "content": "A galleon."})
+    chat = await call(server, door, "ada", "chats_append", {"messages": [{"content": "That galleon again."}]})
+    media = await call(server, door, "ada", "media_add_text", {"title": "Ships", "text": "The galleon had guns."})
+    prompt = await call(server, door, "ada", "prompts_save", {"name": "Ship", "user_prompt": "Draw a galleon."})
 
-    mine = await call(up, door, "ada", "knowledge_search", {"query": "galleon"})
-    others = await call(up, door, "ben", "knowledge_search", {"query": "galleon"})
+    mine = await call(server, door, "ada", "knowledge_search", {"query": "galleon"})
+    others = await call(server, door, "ben", "knowledge_search", {"query": "galleon"})
 
     written = {note["uri"], f"{chat['uri']}/{chat['message_ids'][0]}", media["uri"], prompt["uri"]}
     assert {hit["uri"] for hit in mine["results"]} == written
     assert others["results"] == []
 
 
-async def test_without_the_scope_they_are_neither_listed_nor_callable(up: Live) -> None:
-    reader = Modern(up, await up.bearer("ada", (READ,)))
+async def test_without_the_scope_they_are_neither_listed_nor_callable(server: LiveServer) -> None:
+    reader = ModernClient(server, await server.bearer("ada", (READ,)))
 
     listed = (await reader.request("tools/list")).json()["result"]["tools"]
     answer = await reader.call("notes_create", {"title": "Voyage"})

@@ -18,10 +18,10 @@ from websockets.exceptions import ConnectionClosed
 
 from auth.principal import ADMIN, READ, SCOPES, WRITE
 from auth.signatures import sign
-from tests.live import JWT_SECRET, Live, live, make_settings
-from tests.server.clients import JSON_AND_EVENTS, Legacy, Modern, Socket, handshake, message
-from tests.server.specimens import Specimens
-from tests.server.wire import Answer, fetch
+from tests.live import JWT_SECRET, LiveServer, live, make_settings
+from tests.server.clients import JSON_AND_EVENTS, LegacyClient, ModernClient, WebSocketClient, handshake, message
+from tests.server.http_client import HttpResponse, fetch
+from tests.server.sample_catalog import SampleCatalog
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -69,9 +69,9 @@ def _cells() -> list[tuple[str, str, str]]:
 # -- states of a credential -------------------------------------------------------------------------------------
 
 
-def _token(up: Live, name: str, secret: str = JWT_SECRET, **claims: Any) -> str:
+def _token(server: LiveServer, name: str, secret: str = JWT_SECRET, **claims: Any) -> str:
     """A token of that user; a claim replaces what it would hold, or removes it where None."""
-    settings, now = up.runtime.settings, time.time()
+    settings, now = server.runtime.settings, time.time()
     payload = {
         "iss": settings.issuer,
         "aud": settings.audience,
@@ -85,20 +85,20 @@ def _token(up: Live, name: str, secret: str = JWT_SECRET, **claims: Any) -> str:
     return sign(msgspec.json.encode({key: value for key, value in payload.items() if value is not None}), secret, "JWT")
 
 
-def _unsigned(up: Live, name: str) -> str:
+def _unsigned(server: LiveServer, name: str) -> str:
     header = base64.urlsafe_b64encode(b'{"alg":"none","typ":"JWT"}').decode().rstrip("=")
-    return f"{header}.{_token(up, name).split('.')[1]}.AAAA"
+    return f"{header}.{_token(server, name).split('.')[1]}.AAAA"
 
 
-async def _key(up: Live, name: str, expires_at: float | None = None) -> tuple[str, str]:
+async def _key(server: LiveServer, name: str, expires_at: float | None = None) -> tuple[str, str]:
     """The id and the secret of a new key."""
-    record, secret = await up.runtime.registry.create_key((await up.user(name)).id, "test", SCOPES, expires_at)
+    record, secret = await server.runtime.registry.create_key((await server.user(name)).id, "test", SCOPES, expires_at)
     return record.id, secret
 
 
-async def _credential(up: Live, state: str, name: str) -> str | None:  # noqa: PLR0912 - a table, one row a state
+async def _credential(server: LiveServer, state: str, name: str) -> str | None:  # noqa: PLR0912 - a table, one row a state
     """What a caller in that state would send after `Bearer`; the user is the caller's own."""
-    user, registry = await up.user(name), up.runtime.registry
+    user, registry = await server.user(name), server.runtime.registry
     match state:
         case "none":
             return None
@@ -107,19 +107,19 @@ async def _credential(up: Live, state: str, name: str) -> str | None:  # noqa: P
         case "malformed":
             return "not-a-token"
         case "unsigned":
-            return _unsigned(up, name)
+            return _unsigned(server, name)
         case "bad signature":
-            return _token(up, name, secret="another secret that is long enough, too")
+            return _token(server, name, secret="another secret that is long enough, too")
         case "expired":
-            return _token(up, name, exp=time.time() - 3600)
+            return _token(server, name, exp=time.time() - 3600)
         case "not yet valid":
-            return _token(up, name, nbf=time.time() + 3600)
+            return _token(server, name, nbf=time.time() + 3600)
         case "wrong audience":
-            return _token(up, name, aud="https://another.example/mcp")
+            return _token(server, name, aud="https://another.example/mcp")
         case "wrong issuer":
-            return _token(up, name, iss="https://another.example")
+            return _token(server, name, iss="https://another.example")
         case "unknown user":
-            return _token(up, f"stranger-{name}")
+            return _token(server, f"stranger-{name}")
         case "revoked":
             await registry.revoke_token(f"jti-{name}", time.time() + 3600)
         case "user disabled":
@@ -127,41 +127,41 @@ async def _credential(up: Live, state: str, name: str) -> str | None:  # noqa: P
         case "user deleted":
             await registry.delete_user(user.id)
         case "no scope":
-            return _token(up, name, scope=None)
+            return _token(server, name, scope=None)
         case "foreign scope":
-            return _token(up, name, scope="openid profile knowledge")
+            return _token(server, name, scope="openid profile knowledge")
         case "read only":
-            return _token(up, name, scope=READ)
+            return _token(server, name, scope=READ)
         case "write only":
-            return _token(up, name, scope=WRITE)
+            return _token(server, name, scope=WRITE)
         case "key unknown":
             return "flo_" + secrets.token_urlsafe(32)
         case "key good":
-            return (await _key(up, name))[1]
+            return (await _key(server, name))[1]
         case "key revoked":
-            key_id, secret = await _key(up, name)
+            key_id, secret = await _key(server, name)
             await registry.revoke_key(key_id)
             return secret
         case "key expired":
-            secret = (await _key(up, name, time.time() + 0.02))[1]
+            secret = (await _key(server, name, time.time() + 0.02))[1]
             await asyncio.sleep(0.03)
             return secret
         case "key of disabled":
-            secret = (await _key(up, name))[1]
+            secret = (await _key(server, name))[1]
             await registry.disable_user(user.id)
             return secret
-    return _token(up, name)
+    return _token(server, name)
 
 
 # -- doors ------------------------------------------------------------------------------------------------------
 
 
-def _told(answer: Answer, up: Live) -> str:
+def _told(answer: HttpResponse, server: LiveServer) -> str:
     """A cell of the table from an HTTP answer. Every refusal has to carry its challenge and nothing else."""
     if answer.status not in (401, 403):
         return "in"
     asked = answer.header("www-authenticate") or ""
-    metadata = f'Bearer resource_metadata="{up.url}/.well-known/oauth-protected-resource/mcp", '
+    metadata = f'Bearer resource_metadata="{server.url}/.well-known/oauth-protected-resource/mcp", '
     assert asked.startswith(metadata), asked
     known = {"date", "content-type", "content-length", "x-request-id", "www-authenticate"}
     assert {name for name, _ in answer.headers} - {"cache-control", "x-content-type-options"} == known
@@ -176,65 +176,65 @@ def _told(answer: Answer, up: Live) -> str:
     return "401!" if rest.startswith('error="invalid_token"') else "401"
 
 
-async def _legacy(up: Live, headers: Mapping[str, str]) -> str:
-    answer = await fetch(up.url, "POST", "/mcp", {**JSON_AND_EVENTS, **headers}, msgspec.json.encode(handshake()))
-    return _told(answer, up)
+async def _legacy(server: LiveServer, headers: Mapping[str, str]) -> str:
+    answer = await fetch(server.url, "POST", "/mcp", {**JSON_AND_EVENTS, **headers}, msgspec.json.encode(handshake()))
+    return _told(answer, server)
 
 
-async def _modern(up: Live, headers: Mapping[str, str]) -> str:
-    return _told(await Modern(up, headers).request("server/discover"), up)
+async def _modern(server: LiveServer, headers: Mapping[str, str]) -> str:
+    return _told(await ModernClient(server, headers).request("server/discover"), server)
 
 
-async def _in_session(up: Live, headers: Mapping[str, str], method: str) -> Answer:
+async def _in_session(server: LiveServer, headers: Mapping[str, str], method: str) -> HttpResponse:
     """A GET or DELETE of the caller's own session, or of none that exists where it could not make one."""
-    own = await fetch(up.url, "POST", "/mcp", {**JSON_AND_EVENTS, **headers}, msgspec.json.encode(handshake()))
+    own = await fetch(server.url, "POST", "/mcp", {**JSON_AND_EVENTS, **headers}, msgspec.json.encode(handshake()))
     session = {"Mcp-Session-Id": own.header("mcp-session-id") or "none"}
     async with asyncio.timeout(15):
         if method == "GET" and own.status == 200:
-            client = Legacy(up, {**headers, **session})
+            client = LegacyClient(server, {**headers, **session})
             async with client.listening():
-                return Answer(200, (), b"")
-        return await fetch(up.url, method, "/mcp", {**headers, **session})
+                return HttpResponse(200, (), b"")
+        return await fetch(server.url, method, "/mcp", {**headers, **session})
 
 
-async def _stream(up: Live, headers: Mapping[str, str]) -> str:
-    return _told(await _in_session(up, headers, "GET"), up)
+async def _stream(server: LiveServer, headers: Mapping[str, str]) -> str:
+    return _told(await _in_session(server, headers, "GET"), server)
 
 
-async def _delete(up: Live, headers: Mapping[str, str]) -> str:
-    return _told(await _in_session(up, headers, "DELETE"), up)
+async def _delete(server: LiveServer, headers: Mapping[str, str]) -> str:
+    return _told(await _in_session(server, headers, "DELETE"), server)
 
 
-async def _ticket(up: Live, headers: Mapping[str, str]) -> str:
-    return _told(await fetch(up.url, "POST", "/mcp/ticket", headers, b""), up)
+async def _ticket(server: LiveServer, headers: Mapping[str, str]) -> str:
+    return _told(await fetch(server.url, "POST", "/mcp/ticket", headers, b""), server)
 
 
-async def _metrics(up: Live, headers: Mapping[str, str]) -> str:
-    return _told(await fetch(up.url, "GET", "/metrics", headers), up)
+async def _metrics(server: LiveServer, headers: Mapping[str, str]) -> str:
+    return _told(await fetch(server.url, "GET", "/metrics", headers), server)
 
 
 async def _knock(url: str, headers: Mapping[str, str]) -> str:
-    async with Socket.open(url, headers) as socket:
+    async with WebSocketClient.open(url, headers) as socket:
         try:
             return "in" if "result" in await socket.initialize() else "an error"
         except ConnectionClosed:
             return str(await socket.close_code())
 
 
-async def _websocket(up: Live, headers: Mapping[str, str]) -> str:
-    return await _knock(up.ws, headers)
+async def _websocket(server: LiveServer, headers: Mapping[str, str]) -> str:
+    return await _knock(server.ws, headers)
 
 
-async def _basic(up: Live, headers: Mapping[str, str]) -> str:
+async def _basic(server: LiveServer, headers: Mapping[str, str]) -> str:
     """The same credential as the password of a URL."""
     sent = headers.get("Authorization")
     if sent is None:
-        return await _knock(up.ws, {})
+        return await _knock(server.ws, {})
     password = base64.b64encode(f"anybody:{sent.removeprefix('Bearer ')}".encode()).decode()
-    return await _knock(up.ws, {"Authorization": f"Basic {password}"})
+    return await _knock(server.ws, {"Authorization": f"Basic {password}"})
 
 
-DOORS: dict[str, Callable[[Live, Mapping[str, str]], Awaitable[str]]] = {
+DOORS: dict[str, Callable[[LiveServer, Mapping[str, str]], Awaitable[str]]] = {
     "legacy": _legacy,
     "modern": _modern,
     "stream": _stream,
@@ -248,13 +248,13 @@ DOORS: dict[str, Callable[[Live, Mapping[str, str]], Awaitable[str]]] = {
 
 @pytest.mark.parametrize(("state", "door", "expected"), _cells())
 async def test_each_door_answers_each_credential_as_the_table_says(
-    up: Live, state: str, door: str, expected: str
+    server: LiveServer, state: str, door: str, expected: str
 ) -> None:
-    credential = await _credential(up, state, f"{state}-{door}".replace(" ", "-"))
+    credential = await _credential(server, state, f"{state}-{door}".replace(" ", "-"))
     scheme = "Digest" if state == "not bearer" else "Bearer"
     headers = {} if credential is None else {"Authorization": f"{scheme} {credential}"}
 
-    assert await DOORS[door](up, headers) == expected
+    assert await DOORS[door](server, headers) == expected
 
 
 async def test_the_table_is_complete() -> None:
@@ -283,8 +283,8 @@ BODIES: list[Any] = [
 
 
 @pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer rubbish"}], ids=["none", "bad"])
-async def test_without_a_credential_every_body_gets_the_same_bytes(up: Live, headers: dict[str, str]) -> None:
-    client = Legacy(up, headers)
+async def test_without_a_credential_every_body_gets_the_same_bytes(server: LiveServer, headers: dict[str, str]) -> None:
+    client = LegacyClient(server, headers)
 
     answers = {(await client.post(body)).told() for body in BODIES}
 
@@ -293,25 +293,25 @@ async def test_without_a_credential_every_body_gets_the_same_bytes(up: Live, hea
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "PUT", "OPTIONS", "PATCH"])
-async def test_without_a_credential_no_method_tells_more_than_another(up: Live, method: str) -> None:
-    known = await Legacy.open(up, "ada")
-    bare = await fetch(up.url, method, "/mcp")
-    with_session = await fetch(up.url, method, "/mcp", {"Mcp-Session-Id": known.session_id})
+async def test_without_a_credential_no_method_tells_more_than_another(server: LiveServer, method: str) -> None:
+    known = await LegacyClient.open(server, "ada")
+    bare = await fetch(server.url, method, "/mcp")
+    with_session = await fetch(server.url, method, "/mcp", {"Mcp-Session-Id": known.session_id})
 
     assert bare.status == 401
     assert bare.told() == with_session.told()
 
 
-async def test_a_token_in_the_query_string_is_no_credential(up: Live) -> None:
-    token = await up.token("ada")
+async def test_a_token_in_the_query_string_is_no_credential(server: LiveServer) -> None:
+    token = await server.token("ada")
 
     for name in ("access_token", "token", "authorization"):
-        assert (await fetch(up.url, "GET", f"/mcp?{name}={token}")).status == 401
-        assert await _knock(f"{up.ws}?{name}={token}", {}) == "4401"
+        assert (await fetch(server.url, "GET", f"/mcp?{name}={token}")).status == 401
+        assert await _knock(f"{server.ws}?{name}={token}", {}) == "4401"
 
 
-async def test_a_session_id_is_no_credential(up: Live) -> None:
-    ada = await Legacy.open(up, "ada")
+async def test_a_session_id_is_no_credential(server: LiveServer) -> None:
+    ada = await LegacyClient.open(server, "ada")
     del ada.headers["Authorization"]
 
     assert (await ada.request("ping")).status == 401
@@ -320,57 +320,57 @@ async def test_a_session_id_is_no_credential(up: Live) -> None:
 # -- tickets ----------------------------------------------------------------------------------------------------
 
 
-async def _buy(up: Live, name: str) -> str:
-    answer = await fetch(up.url, "POST", "/mcp/ticket", await up.bearer(name), b"")
+async def _buy(server: LiveServer, name: str) -> str:
+    answer = await fetch(server.url, "POST", "/mcp/ticket", await server.bearer(name), b"")
     assert answer.header("cache-control") == "no-store"
-    assert answer.json()["expires_in"] == up.runtime.settings.ws_ticket_ttl_s
+    assert answer.json()["expires_in"] == server.runtime.settings.ws_ticket_ttl_s
     return str(answer.json()["ticket"])
 
 
-async def test_a_ticket_opens_the_door_once_as_the_user_who_bought_it(up: Live) -> None:
-    ticket = await _buy(up, "ada")
+async def test_a_ticket_opens_the_door_once_as_the_user_who_bought_it(server: LiveServer) -> None:
+    ticket = await _buy(server, "ada")
 
-    async with Socket.open(f"{up.ws}?ticket={ticket}") as socket:
+    async with WebSocketClient.open(f"{server.ws}?ticket={ticket}") as socket:
         await socket.initialize()
         assert (await socket.call("echo"))["result"]["structuredContent"]["user"] == "ada"
 
-    assert await _knock(f"{up.ws}?ticket={ticket}", {}) == "4401"
+    assert await _knock(f"{server.ws}?ticket={ticket}", {}) == "4401"
 
 
 @pytest.mark.parametrize("ticket", ["", "unknown", "%00", "a&ticket=b", "%FF%FE"])
-async def test_a_ticket_that_was_never_sold_opens_nothing(up: Live, ticket: str) -> None:
-    assert await _knock(f"{up.ws}?ticket={ticket}", {}) == "4401"
+async def test_a_ticket_that_was_never_sold_opens_nothing(server: LiveServer, ticket: str) -> None:
+    assert await _knock(f"{server.ws}?ticket={ticket}", {}) == "4401"
 
 
-async def test_a_bad_ticket_is_not_made_good_by_a_good_header(up: Live) -> None:
-    assert await _knock(f"{up.ws}?ticket=unknown", await up.bearer("ada")) == "4401"
+async def test_a_bad_ticket_is_not_made_good_by_a_good_header(server: LiveServer) -> None:
+    assert await _knock(f"{server.ws}?ticket=unknown", await server.bearer("ada")) == "4401"
 
 
-async def test_a_ticket_is_worthless_once_its_time_is_up(tmp_path: Path, specimens: Specimens) -> None:
-    async with live(make_settings(tmp_path, ws_ticket_ttl_s=0.02), catalog=specimens.catalog) as up:
-        ticket = await _buy(up, "ada")
+async def test_a_ticket_is_worthless_once_its_time_is_up(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with live(make_settings(tmp_path, ws_ticket_ttl_s=0.02), catalog=samples.catalog) as server:
+        ticket = await _buy(server, "ada")
         await asyncio.sleep(0.03)
 
-        assert await _knock(f"{up.ws}?ticket={ticket}", {}) == "4401"
+        assert await _knock(f"{server.ws}?ticket={ticket}", {}) == "4401"
 
 
-async def test_a_ticket_is_worthless_once_its_user_is_disabled(up: Live) -> None:
-    ticket = await _buy(up, "dora")
-    await up.runtime.registry.disable_user((await up.user("dora")).id)
+async def test_a_ticket_is_worthless_once_its_user_is_disabled(server: LiveServer) -> None:
+    ticket = await _buy(server, "dora")
+    await server.runtime.registry.disable_user((await server.user("dora")).id)
 
-    assert await _knock(f"{up.ws}?ticket={ticket}", {}) == "4401"
+    assert await _knock(f"{server.ws}?ticket={ticket}", {}) == "4401"
 
 
-async def test_a_user_may_hoard_so_many_tickets_and_no_more(tmp_path: Path, specimens: Specimens) -> None:
-    async with live(make_settings(tmp_path, stream_max_per_user=2), catalog=specimens.catalog) as up:
+async def test_a_user_may_hoard_so_many_tickets_and_no_more(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with live(make_settings(tmp_path, stream_max_per_user=2), catalog=samples.catalog) as server:
         for _ in range(2):
-            await _buy(up, "ada")
+            await _buy(server, "ada")
 
-        refused = await fetch(up.url, "POST", "/mcp/ticket", await up.bearer("ada"), b"")
+        refused = await fetch(server.url, "POST", "/mcp/ticket", await server.bearer("ada"), b"")
 
         assert refused.status == 503
         assert int(refused.header("retry-after") or 0) >= 1
-        assert await _buy(up, "ben")
+        assert await _buy(server, "ben")
 
 
 # -- scopes -----------------------------------------------------------------------------------------------------
@@ -386,14 +386,17 @@ async def test_a_user_may_hoard_so_many_tickets_and_no_more(tmp_path: Path, spec
     ],
 )
 async def test_every_door_lists_the_same_tools_for_the_same_scopes(
-    up: Live, shared: Specimens, scopes: tuple[str, ...], hidden: set[str]
+    server: LiveServer, shared: SampleCatalog, scopes: tuple[str, ...], hidden: set[str]
 ) -> None:
-    headers = await up.bearer("ada", scopes)
-    legacy = Legacy(up, headers)
+    headers = await server.bearer("ada", scopes)
+    legacy = LegacyClient(server, headers)
     legacy.headers["Mcp-Session-Id"] = (await legacy.post(handshake())).header("mcp-session-id") or ""
 
-    listed = [(await legacy.request("tools/list")).json(), (await Modern(up, headers).request("tools/list")).json()]
-    async with Socket.open(up.ws, headers) as socket:
+    listed = [
+        (await legacy.request("tools/list")).json(),
+        (await ModernClient(server, headers).request("tools/list")).json(),
+    ]
+    async with WebSocketClient.open(server.ws, headers) as socket:
         await socket.initialize()
         listed.append(await socket.request("tools/list"))
 
@@ -402,13 +405,15 @@ async def test_every_door_lists_the_same_tools_for_the_same_scopes(
 
 
 @pytest.mark.parametrize(("tool", "scope"), [("write_note", WRITE), ("rule", ADMIN), ("write.note", WRITE)])
-async def test_a_tool_beyond_the_scopes_is_forbidden_by_the_name_of_the_scope(up: Live, tool: str, scope: str) -> None:
-    headers = await up.bearer("ada", (READ,))
-    legacy = Legacy(up, headers)
+async def test_a_tool_beyond_the_scopes_is_forbidden_by_the_name_of_the_scope(
+    server: LiveServer, tool: str, scope: str
+) -> None:
+    headers = await server.bearer("ada", (READ,))
+    legacy = LegacyClient(server, headers)
     legacy.headers["Mcp-Session-Id"] = (await legacy.post(handshake())).header("mcp-session-id") or ""
 
-    over_http = [await legacy.call(tool, request_id=1), await Modern(up, headers).call(tool, request_id=1)]
-    async with Socket.open(up.ws, headers) as socket:
+    over_http = [await legacy.call(tool, request_id=1), await ModernClient(server, headers).call(tool, request_id=1)]
+    async with WebSocketClient.open(server.ws, headers) as socket:
         await socket.initialize()
         over_websocket = await socket.call(tool)
 
@@ -424,22 +429,24 @@ async def test_a_tool_beyond_the_scopes_is_forbidden_by_the_name_of_the_scope(up
 
 
 async def test_failed_sign_ins_are_limited_by_address_and_a_good_credential_still_passes(
-    tmp_path: Path, specimens: Specimens
+    tmp_path: Path, samples: SampleCatalog
 ) -> None:
     limited = make_settings(tmp_path, rate_failures_per_minute=1, rate_failures_burst=3)
-    async with live(limited, catalog=specimens.catalog) as up:
-        statuses = [(await Legacy(up, {"Authorization": f"Bearer x{n}"}).post(handshake())).status for n in range(5)]
+    async with live(limited, catalog=samples.catalog) as server:
+        statuses = [
+            (await LegacyClient(server, {"Authorization": f"Bearer x{n}"}).post(handshake())).status for n in range(5)
+        ]
 
         assert statuses == [401, 401, 401, 429, 429]
-        assert await _knock(up.ws, {"Authorization": "Bearer y"}) == "1013"
-        assert (await Legacy(up, await up.bearer("ada")).post(handshake())).status == 200
+        assert await _knock(server.ws, {"Authorization": "Bearer y"}) == "1013"
+        assert (await LegacyClient(server, await server.bearer("ada")).post(handshake())).status == 200
 
 
 async def test_in_single_user_mode_a_caller_without_a_credential_is_the_local_user(
-    tmp_path: Path, specimens: Specimens
+    tmp_path: Path, samples: SampleCatalog
 ) -> None:
-    async with live(make_settings(tmp_path, jwt_secret=""), catalog=specimens.catalog) as up:
-        answer = await Modern(up, {}).call("echo")
+    async with live(make_settings(tmp_path, jwt_secret=""), catalog=samples.catalog) as server:
+        answer = await ModernClient(server, {}).call("echo")
 
         assert answer.json()["result"]["structuredContent"]["user"] == "local"
-        assert (await Modern(up, {"Authorization": "Bearer rubbish"}).call("echo")).status == 401
+        assert (await ModernClient(server, {"Authorization": "Bearer rubbish"}).call("echo")).status == 401

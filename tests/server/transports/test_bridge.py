@@ -17,7 +17,7 @@ from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Tool
 from server.server_info import server_info
 from server.transports.bridge import DELAY_MAX_S, DELAY_MIN_S, Bridge, Remote, backoff
-from tests.live import Live, live, make_settings
+from tests.live import LiveServer, live, make_settings
 from tests.server.cli.requests import INITIALIZE, INITIALIZED, modern, request
 
 WAIT_S = 10
@@ -110,7 +110,7 @@ class Gate:
     def catalog(self, settings: Settings) -> Catalog:
         catalog = Catalog()
         catalog.add_tool(server_info(settings, ()))
-        catalog.add_tool(Tool(name="wait", title="Wait", description="Waits.", input=Nothing, run=self.run))
+        catalog.add_tool(Tool(name="wait", title="Wait", description="Waits.", input=Nothing, handler=self.run))
         return catalog
 
 
@@ -163,7 +163,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 @asynccontextmanager
-async def cable_to(server: Live) -> AsyncIterator[tuple[Cable, str]]:
+async def cable_to(server: LiveServer) -> AsyncIterator[tuple[Cable, str]]:
     """The cable, and the URL of the server's endpoint at its other end."""
     cable = Cable(int(server.url.rpartition(":")[2]))
     listening = await asyncio.start_server(cable.plug_in, "127.0.0.1", 0)

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 
 from config.errors import HeaderMismatch, InvalidRequest
 from server.protocol.messages import Request
-from server.protocol.schema import Mirrored
+from server.protocol.schema import MirroredParameter
 from server.transports.headers import Headers, check_headers
 
 VERSION = "2026-07-28"
-REGION = Mirrored(("where", "region"), "Region", "string")
-COUNT = Mirrored(("count",), "Count", "integer")
-URGENT = Mirrored(("urgent",), "Urgent", "boolean")
+REGION = MirroredParameter(("where", "region"), "Region", "string")
+COUNT = MirroredParameter(("count",), "Count", "integer")
+URGENT = MirroredParameter(("urgent",), "Urgent", "boolean")
 
 
 def _headers(**named: str) -> Headers:
@@ -23,7 +23,7 @@ def _headers(**named: str) -> Headers:
     return Headers([(name.replace("_", "-").encode(), value.encode()) for name, value in named.items()])
 
 
-def _matches(request: Request, mirrored: list[Mirrored] | None = None, **named: str) -> bool:
+def _matches(request: Request, mirrored: list[MirroredParameter] | None = None, **named: str) -> bool:
     known = {"mcp_protocol_version": VERSION, "mcp_method": request.method, **named}
     try:
         check_headers(_headers(**known), request, VERSION, mirrored or [])
@@ -137,7 +137,7 @@ def test_a_name_that_is_no_text_matches_no_header(name: Any) -> None:
     ],
 )
 def test_a_marked_argument_and_its_header_are_equal_or_absent_together(
-    parameter: Mirrored, arguments: Any, sent: str | None, same: bool
+    parameter: MirroredParameter, arguments: Any, sent: str | None, same: bool
 ) -> None:
     request = Request(1, "tools/call", {"arguments": arguments})
     named = {} if sent is None else {f"mcp_param_{parameter.token.lower()}": sent}

@@ -8,10 +8,10 @@ import pytest
 
 from server.protocol.changes import Change
 from server.protocol.versions import BATCH_VERSION, LEGACY_VERSIONS
-from tests.live import Live, live, make_settings
-from tests.server.clients import ELICITATION, JSON_AND_EVENTS, Legacy, handshake, message, text_of
-from tests.server.specimens import Gate, Specimens
-from tests.server.wire import PATIENCE_S, fetch
+from tests.live import LiveServer, live, make_settings
+from tests.server.clients import ELICITATION, JSON_AND_EVENTS, LegacyClient, handshake, message, text_of
+from tests.server.http_client import PATIENCE_S, fetch
+from tests.server.sample_catalog import Gate, SampleCatalog
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -22,8 +22,8 @@ UNKNOWN_SESSION = {"Mcp-Session-Id": "no-such-session"}
 
 
 @pytest.mark.parametrize("asked", [*LEGACY_VERSIONS, "2024-10-07", "2026-07-28", "", "latest"])
-async def test_the_handshake_answers_the_asked_version_or_the_newest_legacy_one(up: Live, asked: str) -> None:
-    answer = await Legacy(up, await up.bearer("ada")).post(handshake(asked))
+async def test_the_handshake_answers_the_asked_version_or_the_newest_legacy_one(server: LiveServer, asked: str) -> None:
+    answer = await LegacyClient(server, await server.bearer("ada")).post(handshake(asked))
 
     result = answer.json()["result"]
     assert result["protocolVersion"] == (asked if asked in LEGACY_VERSIONS else "2025-11-25")
@@ -32,45 +32,45 @@ async def test_the_handshake_answers_the_asked_version_or_the_newest_legacy_one(
     assert len(answer.header("mcp-session-id") or "") >= 43
 
 
-async def test_a_handshake_without_its_parameters_is_refused_under_its_id(up: Live) -> None:
-    answer = await Legacy(up, await up.bearer("ada")).post(message("initialize", {}, "i"))
+async def test_a_handshake_without_its_parameters_is_refused_under_its_id(server: LiveServer) -> None:
+    answer = await LegacyClient(server, await server.bearer("ada")).post(message("initialize", {}, "i"))
 
     assert answer.status == 400
     assert (answer.json()["id"], answer.json()["error"]["code"]) == ("i", -32602)
     assert answer.header("mcp-session-id") is None
 
 
-async def test_a_session_lists_and_calls(up: Live) -> None:
-    ada = await Legacy.open(up, "ada")
+async def test_a_session_lists_and_calls(server: LiveServer) -> None:
+    ada = await LegacyClient.open(server, "ada")
 
     assert (await ada.notify("notifications/initialized")).status == 202
     assert "echo" in {tool["name"] for tool in (await ada.request("tools/list")).json()["result"]["tools"]}
     assert text_of((await ada.call("echo", {"text": "hi"})).json()["result"]) == '{"text":"hi","user":"ada"}'
 
 
-async def test_ping_is_answered_with_nothing(up: Live) -> None:
-    ada = await Legacy.open(up, "ada")
+async def test_ping_is_answered_with_nothing(server: LiveServer) -> None:
+    ada = await LegacyClient.open(server, "ada")
 
     assert (await ada.request("ping", request_id="p")).json() == {"jsonrpc": "2.0", "id": "p", "result": {}}
 
 
-async def test_a_request_without_a_session_is_a_bad_request(up: Live) -> None:
-    answer = await Legacy(up, await up.bearer("ada")).request("tools/list", request_id=5)
+async def test_a_request_without_a_session_is_a_bad_request(server: LiveServer) -> None:
+    answer = await LegacyClient(server, await server.bearer("ada")).request("tools/list", request_id=5)
 
     assert answer.status == 400
     assert (answer.json()["id"], answer.json()["error"]["code"]) == (5, -32600)
 
 
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
-async def test_an_unknown_session_is_not_found(up: Live, method: str) -> None:
-    headers = {**JSON_AND_EVENTS, **await up.bearer("ada"), **UNKNOWN_SESSION}
+async def test_an_unknown_session_is_not_found(server: LiveServer, method: str) -> None:
+    headers = {**JSON_AND_EVENTS, **await server.bearer("ada"), **UNKNOWN_SESSION}
     body = b'{"jsonrpc":"2.0","id":1,"method":"ping"}' if method == "POST" else None
 
-    assert (await fetch(up.url, method, "/mcp", headers, body)).status == 404
+    assert (await fetch(server.url, method, "/mcp", headers, body)).status == 404
 
 
-async def test_a_deleted_session_is_not_found_afterwards(up: Live) -> None:
-    ada, other = await Legacy.open(up, "ada"), await Legacy.open(up, "ada")
+async def test_a_deleted_session_is_not_found_afterwards(server: LiveServer) -> None:
+    ada, other = await LegacyClient.open(server, "ada"), await LegacyClient.open(server, "ada")
 
     assert (await ada.delete()).status == 204
     assert (await ada.delete()).status == 404
@@ -80,30 +80,30 @@ async def test_a_deleted_session_is_not_found_afterwards(up: Live) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
-async def test_a_stream_or_an_end_without_a_session_is_not_allowed(up: Live, method: str) -> None:
-    answer = await fetch(up.url, method, "/mcp", await up.bearer("ada"))
+async def test_a_stream_or_an_end_without_a_session_is_not_allowed(server: LiveServer, method: str) -> None:
+    answer = await fetch(server.url, method, "/mcp", await server.bearer("ada"))
 
     assert answer.status == 405
     assert answer.header("allow") == "POST, GET, DELETE"
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "OPTIONS", "HEAD"])
-async def test_other_methods_are_not_allowed(up: Live, method: str) -> None:
-    assert (await fetch(up.url, method, "/mcp", await up.bearer("ada"))).status == 405
+async def test_other_methods_are_not_allowed(server: LiveServer, method: str) -> None:
+    assert (await fetch(server.url, method, "/mcp", await server.bearer("ada"))).status == 405
 
 
-async def test_a_trailing_slash_is_served_without_a_redirect(up: Live) -> None:
-    headers = {**JSON_AND_EVENTS, **await up.bearer("ada")}
+async def test_a_trailing_slash_is_served_without_a_redirect(server: LiveServer) -> None:
+    headers = {**JSON_AND_EVENTS, **await server.bearer("ada")}
 
-    answer = await fetch(up.url, "POST", "/mcp/", headers, b'{"jsonrpc":"2.0","id":1,"method":"ping"}')
+    answer = await fetch(server.url, "POST", "/mcp/", headers, b'{"jsonrpc":"2.0","id":1,"method":"ping"}')
 
     assert answer.status == 400
     assert "Mcp-Session-Id" in answer.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("version", ["2025-11-26", "latest", "1", ""])
-async def test_a_version_header_that_names_no_version_is_a_bad_request(up: Live, version: str) -> None:
-    ada = await Legacy.open(up, "ada")
+async def test_a_version_header_that_names_no_version_is_a_bad_request(server: LiveServer, version: str) -> None:
+    ada = await LegacyClient.open(server, "ada")
 
     answer = await ada.post(message("ping", {}, 1), {"MCP-Protocol-Version": version})
 
@@ -113,25 +113,25 @@ async def test_a_version_header_that_names_no_version_is_a_bad_request(up: Live,
 
 
 @pytest.mark.parametrize("version", LEGACY_VERSIONS)
-async def test_each_legacy_version_header_is_accepted(up: Live, version: str) -> None:
-    ada = await Legacy.open(up, "ada", version=version)
+async def test_each_legacy_version_header_is_accepted(server: LiveServer, version: str) -> None:
+    ada = await LegacyClient.open(server, "ada", version=version)
 
     assert (await ada.post(message("ping", {}, 1), {"MCP-Protocol-Version": version})).status == 200
 
 
-async def test_a_session_unused_for_its_time_is_gone(tmp_path: Path, specimens: Specimens) -> None:
-    async with live(make_settings(tmp_path, session_ttl_s=0.02), catalog=specimens.catalog) as up:
-        ada = await Legacy.open(up, "ada")
+async def test_a_session_unused_for_its_time_is_gone(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with live(make_settings(tmp_path, session_ttl_s=0.02), catalog=samples.catalog) as server:
+        ada = await LegacyClient.open(server, "ada")
         await asyncio.sleep(0.03)
 
         assert (await ada.request("ping")).status == 404
 
 
-async def test_too_many_sessions_of_all_users_are_refused_with_a_wait(tmp_path: Path, specimens: Specimens) -> None:
-    async with live(make_settings(tmp_path, session_max=1), catalog=specimens.catalog) as up:
-        ada = await Legacy.open(up, "ada")
+async def test_too_many_sessions_of_all_users_are_refused_with_a_wait(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with live(make_settings(tmp_path, session_max=1), catalog=samples.catalog) as server:
+        ada = await LegacyClient.open(server, "ada")
 
-        refused = await Legacy(up, await up.bearer("ben")).post(handshake(request_id=3))
+        refused = await LegacyClient(server, await server.bearer("ben")).post(handshake(request_id=3))
 
         assert refused.status == 503
         assert refused.json()["id"] == 3
@@ -142,8 +142,8 @@ async def test_too_many_sessions_of_all_users_are_refused_with_a_wait(tmp_path: 
 # -- answers ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_call_with_nothing_to_say_on_the_way_is_answered_as_plain_json(up: Live) -> None:
-    ada = await Legacy.open(up, "ada")
+async def test_a_call_with_nothing_to_say_on_the_way_is_answered_as_plain_json(server: LiveServer) -> None:
+    ada = await LegacyClient.open(server, "ada")
 
     answer = await ada.call("echo")
 
@@ -152,15 +152,15 @@ async def test_a_call_with_nothing_to_say_on_the_way_is_answered_as_plain_json(u
 
 
 @pytest.mark.parametrize("request_id", [0, 1, -7, 2**53, 2**80, "", "a", "日本", "\x00", "x" * 1000])
-async def test_any_id_comes_back_as_it_was_sent(up: Live, request_id: Any) -> None:
-    ada = await Legacy.open(up, "ada")
+async def test_any_id_comes_back_as_it_was_sent(server: LiveServer, request_id: Any) -> None:
+    ada = await LegacyClient.open(server, "ada")
 
     assert (await ada.post(message("ping", {}, request_id))).json()["id"] == request_id
 
 
 @pytest.mark.parametrize("method", ["no/such", "server/discover/x", "subscriptions/listen", "rpc.discover", ""])
-async def test_an_unknown_method_is_an_error_inside_a_served_answer(up: Live, method: str) -> None:
-    ada = await Legacy.open(up, "ada")
+async def test_an_unknown_method_is_an_error_inside_a_served_answer(server: LiveServer, method: str) -> None:
+    ada = await LegacyClient.open(server, "ada")
 
     answer = await ada.request(method, request_id="m")
 
@@ -168,8 +168,10 @@ async def test_an_unknown_method_is_an_error_inside_a_served_answer(up: Live, me
     assert (answer.json()["id"], answer.json()["error"]["code"]) == ("m", -32601)
 
 
-async def test_a_failure_nobody_foresaw_is_answered_under_the_id_of_its_request(up: Live, failures: list[str]) -> None:
-    ada = await Legacy.open(up, "ada")
+async def test_a_failure_nobody_foresaw_is_answered_under_the_id_of_its_request(
+    server: LiveServer, failures: list[str]
+) -> None:
+    ada = await LegacyClient.open(server, "ada")
 
     answer = await ada.request("resources/read", {"uri": "test://broken"}, "r")
 
@@ -188,8 +190,8 @@ async def test_a_failure_nobody_foresaw_is_answered_under_the_id_of_its_request(
         {"jsonrpc": "2.0", "id": "nobody asked", "error": {"code": 1, "message": "m"}},
     ],
 )
-async def test_what_is_owed_no_answer_is_accepted_with_an_empty_body(up: Live, body: Any) -> None:
-    ada = await Legacy.open(up, "ada")
+async def test_what_is_owed_no_answer_is_accepted_with_an_empty_body(server: LiveServer, body: Any) -> None:
+    ada = await LegacyClient.open(server, "ada")
 
     answer = await ada.post(body)
 
@@ -199,8 +201,8 @@ async def test_what_is_owed_no_answer_is_accepted_with_an_empty_body(up: Live, b
 # -- streams ----------------------------------------------------------------------------------------------------
 
 
-async def test_progress_and_log_lines_turn_the_answer_into_a_stream(up: Live) -> None:
-    ada = await Legacy.open(up, "ada")
+async def test_progress_and_log_lines_turn_the_answer_into_a_stream(server: LiveServer) -> None:
+    ada = await LegacyClient.open(server, "ada")
 
     params = {"name": "tell", "arguments": {}, "_meta": {"progressToken": 7}}
     answer = await ada.request("tools/call", params, "t")
@@ -216,8 +218,8 @@ async def test_progress_and_log_lines_turn_the_answer_into_a_stream(up: Live) ->
     assert answer.events()[-1]["id"] == "t"
 
 
-async def test_a_set_level_filters_the_lines_of_that_session_only(up: Live) -> None:
-    ada, ben = await Legacy.open(up, "ada"), await Legacy.open(up, "ben")
+async def test_a_set_level_filters_the_lines_of_that_session_only(server: LiveServer) -> None:
+    ada, ben = await LegacyClient.open(server, "ada"), await LegacyClient.open(server, "ben")
     assert (await ada.request("logging/setLevel", {"level": "error"})).json()["result"] == {}
 
     heard = [[e["params"]["level"] for e in (await c.call("tell")).events() if "method" in e] for c in (ada, ben)]
@@ -225,8 +227,8 @@ async def test_a_set_level_filters_the_lines_of_that_session_only(up: Live) -> N
     assert heard == [["error"], ["debug", "info", "error"]]
 
 
-async def test_a_client_that_takes_no_stream_gets_the_answer_alone(up: Live) -> None:
-    ada = await Legacy.open(up, "ada")
+async def test_a_client_that_takes_no_stream_gets_the_answer_alone(server: LiveServer) -> None:
+    ada = await LegacyClient.open(server, "ada")
 
     answer = await ada.post(message("tools/call", {"name": "tell"}, 1), {"Accept": "application/json"})
 
@@ -234,8 +236,8 @@ async def test_a_client_that_takes_no_stream_gets_the_answer_alone(up: Live) -> 
     assert "told" in text_of(answer.json()["result"])
 
 
-async def test_a_question_is_asked_over_the_stream_and_answered_by_a_post(up: Live) -> None:
-    ada = await Legacy.open(up, "ada", capabilities=ELICITATION)
+async def test_a_question_is_asked_over_the_stream_and_answered_by_a_post(server: LiveServer) -> None:
+    ada = await LegacyClient.open(server, "ada", capabilities=ELICITATION)
 
     async with ada.streaming(message("tools/call", {"name": "ask_name", "arguments": {"text": "hi"}}, 1)) as wire:
         assert (await wire.head())[0] == 200
@@ -250,16 +252,16 @@ async def test_a_question_is_asked_over_the_stream_and_answered_by_a_post(up: Li
     assert "Ada: hi" in text_of(answer["result"])
 
 
-async def test_a_question_to_a_client_without_the_capability_is_an_error(up: Live) -> None:
-    ada = await Legacy.open(up, "ada")
+async def test_a_question_to_a_client_without_the_capability_is_an_error(server: LiveServer) -> None:
+    ada = await LegacyClient.open(server, "ada")
 
     answer = await ada.call("ask_name")
 
     assert answer.json()["error"]["code"] == -32021
 
 
-async def test_a_question_to_a_client_that_takes_no_stream_is_an_error_and_not_a_stream(up: Live) -> None:
-    ada = await Legacy.open(up, "ada", capabilities=ELICITATION)
+async def test_a_question_to_a_client_that_takes_no_stream_is_an_error_and_not_a_stream(server: LiveServer) -> None:
+    ada = await LegacyClient.open(server, "ada", capabilities=ELICITATION)
 
     answer = await ada.post(message("tools/call", {"name": "ask_name"}, 1), {"Accept": "application/json"})
 
@@ -267,14 +269,14 @@ async def test_a_question_to_a_client_that_takes_no_stream_is_an_error_and_not_a
     assert answer.json()["error"]["code"] == -32021
 
 
-async def test_news_come_over_the_get_stream_of_the_user_they_concern(tmp_path: Path, specimens: Specimens) -> None:
-    async with live(make_settings(tmp_path, access_recheck_s=0.05), catalog=specimens.catalog) as up:
-        ada, ben = await Legacy.open(up, "ada"), await Legacy.open(up, "ben")
+async def test_news_come_over_the_get_stream_of_the_user_they_concern(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with live(make_settings(tmp_path, access_recheck_s=0.05), catalog=samples.catalog) as server:
+        ada, ben = await LegacyClient.open(server, "ada"), await LegacyClient.open(server, "ben")
         for client in (ada, ben):
             await client.request("resources/subscribe", {"uri": "test://plain"})
         async with ada.listening() as to_ada, ben.listening() as to_ben:
-            specimens.catalog.changes.publish(Change("updated", "test://plain", (await up.user("ada")).id))
-            specimens.catalog.remove_tool("echo")
+            samples.catalog.changes.publish(Change("updated", "test://plain", (await server.user("ada")).id))
+            samples.catalog.remove_tool("echo")
 
             heard = [(await to_ada.event())["method"], (await to_ada.event())["method"]]
             assert heard == ["notifications/resources/updated", "notifications/tools/list_changed"]
@@ -284,8 +286,8 @@ async def test_news_come_over_the_get_stream_of_the_user_they_concern(tmp_path: 
 # -- cancellation -----------------------------------------------------------------------------------------------
 
 
-async def test_a_cancelled_call_ends_without_an_answer(up: Live, gate: Gate) -> None:
-    ada = await Legacy.open(up, "ada")
+async def test_a_cancelled_call_ends_without_an_answer(server: LiveServer, gate: Gate) -> None:
+    ada = await LegacyClient.open(server, "ada")
     running = asyncio.create_task(ada.call("wait", {"gate": "g"}, "w"))
     await asyncio.wait_for(gate.reached.wait(), PATIENCE_S)
 
@@ -297,8 +299,8 @@ async def test_a_cancelled_call_ends_without_an_answer(up: Live, gate: Gate) -> 
     assert (await ada.request("ping")).status == 200
 
 
-async def test_a_cancelled_stream_ends_without_an_answer(up: Live, gate: Gate) -> None:
-    ada = await Legacy.open(up, "ada")
+async def test_a_cancelled_stream_ends_without_an_answer(server: LiveServer, gate: Gate) -> None:
+    ada = await LegacyClient.open(server, "ada")
     params = {"name": "wait", "arguments": {"gate": "g"}, "_meta": {"progressToken": 1}}
 
     async with ada.streaming(message("tools/call", params, "w")) as wire:
@@ -310,8 +312,8 @@ async def test_a_cancelled_stream_ends_without_an_answer(up: Live, gate: Gate) -
     assert gate.cancelled.is_set()
 
 
-async def test_a_client_that_hangs_up_has_not_cancelled_its_call(up: Live, gate: Gate) -> None:
-    ada = await Legacy.open(up, "ada")
+async def test_a_client_that_hangs_up_has_not_cancelled_its_call(server: LiveServer, gate: Gate) -> None:
+    ada = await LegacyClient.open(server, "ada")
 
     async with ada.streaming(message("tools/call", {"name": "wait", "arguments": {"gate": "g"}}, 1)):
         await asyncio.wait_for(gate.reached.wait(), PATIENCE_S)
@@ -325,8 +327,8 @@ async def test_a_client_that_hangs_up_has_not_cancelled_its_call(up: Live, gate:
 # -- batches ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_batch_is_answered_together_in_the_one_version_that_has_batches(up: Live) -> None:
-    ada = await Legacy.open(up, "ada", version=BATCH_VERSION)
+async def test_a_batch_is_answered_together_in_the_one_version_that_has_batches(server: LiveServer) -> None:
+    ada = await LegacyClient.open(server, "ada", version=BATCH_VERSION)
     batch = [
         message("ping", {}, 1),
         message("notifications/initialized"),
@@ -342,8 +344,8 @@ async def test_a_batch_is_answered_together_in_the_one_version_that_has_batches(
     assert codes == [(1, None), (2, -32600), (3, -32601), (4, -32600), (5, None)]
 
 
-async def test_a_batch_that_is_owed_nothing_is_accepted(up: Live) -> None:
-    ada = await Legacy.open(up, "ada", version=BATCH_VERSION)
+async def test_a_batch_that_is_owed_nothing_is_accepted(server: LiveServer) -> None:
+    ada = await LegacyClient.open(server, "ada", version=BATCH_VERSION)
 
     answer = await ada.post([message("notifications/initialized"), {"jsonrpc": "2.0", "id": "x", "result": {}}])
 
@@ -351,8 +353,8 @@ async def test_a_batch_that_is_owed_nothing_is_accepted(up: Live) -> None:
 
 
 @pytest.mark.parametrize("version", [version for version in LEGACY_VERSIONS if version != BATCH_VERSION])
-async def test_a_batch_is_refused_in_every_other_version(up: Live, version: str) -> None:
-    ada = await Legacy.open(up, "ada", version=version)
+async def test_a_batch_is_refused_in_every_other_version(server: LiveServer, version: str) -> None:
+    ada = await LegacyClient.open(server, "ada", version=version)
 
     answer = await ada.post([message("ping", {}, 1)])
 
@@ -360,18 +362,18 @@ async def test_a_batch_is_refused_in_every_other_version(up: Live, version: str)
 
 
 @pytest.mark.parametrize("count", [0, 33])
-async def test_an_empty_or_overfull_batch_is_refused_whole(up: Live, count: int) -> None:
-    ada = await Legacy.open(up, "ada", version=BATCH_VERSION)
+async def test_an_empty_or_overfull_batch_is_refused_whole(server: LiveServer, count: int) -> None:
+    ada = await LegacyClient.open(server, "ada", version=BATCH_VERSION)
 
     answer = await ada.post([message("ping", {}, n) for n in range(count)])
 
     assert (answer.status, answer.json()["error"]["code"]) == (400, -32600)
 
 
-async def test_every_call_of_a_batch_counts_against_the_users_rate(tmp_path: Path, specimens: Specimens) -> None:
+async def test_every_call_of_a_batch_counts_against_the_users_rate(tmp_path: Path, samples: SampleCatalog) -> None:
     limited = make_settings(tmp_path, rate_user_per_minute=1, rate_user_burst=10)
-    async with live(limited, catalog=specimens.catalog) as up:
-        ada = await Legacy.open(up, "ada", version=BATCH_VERSION)
+    async with live(limited, catalog=samples.catalog) as server:
+        ada = await LegacyClient.open(server, "ada", version=BATCH_VERSION)
         assert (await ada.post([message("ping", {}, n) for n in range(6)])).status == 200
 
         refused = await ada.post([message("ping", {}, n) for n in range(6)])
@@ -380,9 +382,9 @@ async def test_every_call_of_a_batch_counts_against_the_users_rate(tmp_path: Pat
 
 
 async def test_a_call_that_fails_unforeseen_in_a_batch_is_answered_and_so_are_the_others(
-    up: Live, failures: list[str]
+    server: LiveServer, failures: list[str]
 ) -> None:
-    ada = await Legacy.open(up, "ada", version=BATCH_VERSION)
+    ada = await LegacyClient.open(server, "ada", version=BATCH_VERSION)
 
     answer = await ada.post([message("resources/read", {"uri": "test://broken"}, 1), message("ping", {}, 2)])
 

@@ -15,9 +15,9 @@ from msgspec import Struct
 from auth.context import build_context
 from auth.principal import SCOPES, ClientId, Principal
 from sources.drafts import NoteDraft
-from tests.live import Live, live, make_settings
-from tests.server.clients import Modern, Socket, handshake, message, text_of
-from tests.server.wire import fetch
+from tests.live import LiveServer, live, make_settings
+from tests.server.clients import ModernClient, WebSocketClient, handshake, message, text_of
+from tests.server.http_client import fetch
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -78,26 +78,26 @@ def answer_of(body: Any) -> Any:
 
 
 @asynccontextmanager
-async def legacy(up: Live, session: Mapping[str, Any], config: Mapping[str, Any]) -> AsyncIterator[Talk]:
+async def legacy(server: LiveServer, session: Mapping[str, Any], config: Mapping[str, Any]) -> AsyncIterator[Talk]:
     """The session's defaults come with the handshake, the request's in a header."""
-    headers = {"Content-Type": "application/json", **await up.bearer("ada")}
+    headers = {"Content-Type": "application/json", **await server.bearer("ada")}
     greeting = handshake()
     greeting["params"]["config"] = session
-    opened = await fetch(up.url, "POST", "/mcp", headers, msgspec.json.encode(greeting))
+    opened = await fetch(server.url, "POST", "/mcp", headers, msgspec.json.encode(greeting))
     headers |= {"Mcp-Session-Id": opened.header("mcp-session-id") or ""}
     headers |= {"Mcp-Config": encoded(config)} if config else {}
 
     async def talk(tool: str, arguments: Mapping[str, Any]) -> Any:
         body = message("tools/call", {"name": tool, "arguments": arguments}, 1)
-        return answer_of((await fetch(up.url, "POST", "/mcp", headers, msgspec.json.encode(body))).json())
+        return answer_of((await fetch(server.url, "POST", "/mcp", headers, msgspec.json.encode(body))).json())
 
     yield talk
 
 
 @asynccontextmanager
-async def modern(up: Live, session: Mapping[str, Any], config: Mapping[str, Any]) -> AsyncIterator[Talk]:
+async def modern(server: LiveServer, session: Mapping[str, Any], config: Mapping[str, Any]) -> AsyncIterator[Talk]:
     """A session by its handle, configured by a call."""
-    ada = await Modern.of(up, "ada")
+    ada = await ModernClient.of(server, "ada")
     handle = answer_of((await ada.call("session_configure", session)).json())["session"]
 
     async def talk(tool: str, arguments: Mapping[str, Any]) -> Any:
@@ -108,10 +108,10 @@ async def modern(up: Live, session: Mapping[str, Any], config: Mapping[str, Any]
 
 
 @asynccontextmanager
-async def socket(up: Live, session: Mapping[str, Any], config: Mapping[str, Any]) -> AsyncIterator[Talk]:
+async def socket(server: LiveServer, session: Mapping[str, Any], config: Mapping[str, Any]) -> AsyncIterator[Talk]:
     """The session's defaults come with the handshake, the requests' in the address."""
-    url = f"{up.ws}?config={encoded(config)}" if config else up.ws
-    async with Socket.open(url, await up.bearer("ada")) as opened:
+    url = f"{server.ws}?config={encoded(config)}" if config else server.ws
+    async with WebSocketClient.open(url, await server.bearer("ada")) as opened:
         greeting = handshake(request_id="h")
         greeting["params"]["config"] = session
         await opened.send(greeting)
@@ -127,7 +127,7 @@ DOORS = {"legacy": legacy, "modern": modern, "websocket": socket}
 
 
 class Library(Struct, frozen=True):
-    up: Live
+    server: LiveServer
     long_uri: str
 
 
@@ -135,16 +135,16 @@ class Library(Struct, frozen=True):
 async def library(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Library]:
     """Ada has a long note about galleons, and two newer and less relevant ones; so has Ben."""
     unlimited = {"rate_user_per_minute": 0, "rate_tool_per_minute": 0, "session_max_per_user": 1000}
-    async with live(make_settings(tmp_path_factory.mktemp("up"), **SETTINGS, **PASSAGES, **unlimited)) as up:
-        uris = [await _fill(up, name) for name in ("ben", "ada")]
-        yield Library(up, uris[-1])
+    async with live(make_settings(tmp_path_factory.mktemp("up"), **SETTINGS, **PASSAGES, **unlimited)) as server:
+        uris = [await _fill(server, name) for name in ("ben", "ada")]
+        yield Library(server, uris[-1])
 
 
-async def _fill(up: Live, name: str) -> str:
-    user = await up.user(name)
+async def _fill(server: LiveServer, name: str) -> str:
+    user = await server.user(name)
     principal = Principal(user.id, name, ClientId("test"), frozenset(SCOPES), "local", "test")
-    context = build_context(principal, up.runtime.data_root, "request")
-    async with up.runtime.libraries.library(context) as library:
+    context = build_context(principal, server.runtime.data_root, "request")
+    async with server.runtime.libraries.library(context) as library:
         first = await library.notes.create(NoteDraft(title=f"Galleon of {name}", content=f"Galleon, galleon. {LONG}"))
         for title in ("A list", "Another list"):
             newer = await library.notes.create(
@@ -161,7 +161,7 @@ async def shown(library: Library, door: str, case: Case, layers: frozenset[str],
     arguments = case.arguments(layers, value)
     if "uri" in arguments:
         arguments["uri"] = library.long_uri
-    async with DOORS[door](library.up, session, config) as talk:
+    async with DOORS[door](library.server, session, config) as talk:
         if case.key == "dedupe":  # shows itself in what was seen before
             await talk("knowledge_search", {"query": "galleon", "limit": 1})
         answer = await talk(case.tool, arguments)
@@ -193,7 +193,7 @@ async def test_a_sources_own_search_goes_by_the_same_layers(
     session, config = ({case.key: getattr(case, layer)} if layer in layers else {} for layer in ("session", "config"))
     given = {case.key: case.argument} if "argument" in layers else {}
 
-    async with DOORS[door](library.up, session, config) as talk:
+    async with DOORS[door](library.server, session, config) as talk:
         answer = await talk("notes_search", {"query": "galleon", **given})
 
     expected = case.expected(layers)
@@ -212,9 +212,11 @@ async def test_each_value_in_the_table_shows_itself(library: Library, case: Case
 
 
 async def test_what_one_user_prefers_is_nothing_to_another(library: Library) -> None:
-    async with legacy(library.up, {"snippet_length": 40}, {"snippet_length": 40}) as talk:
+    async with legacy(library.server, {"snippet_length": 40}, {"snippet_length": 40}) as talk:
         ada = await talk("knowledge_search", {"query": "galleon"})
-    ben = answer_of((await (await Modern.of(library.up, "ben")).call("knowledge_search", {"query": "galleon"})).json())
+    ben = answer_of(
+        (await (await ModernClient.of(library.server, "ben")).call("knowledge_search", {"query": "galleon"})).json()
+    )
 
     assert all(len(hit["snippet"]) <= 40 for hit in ada["results"])
     assert all(len(hit["snippet"]) > 150 for hit in ben["results"])
@@ -222,9 +224,9 @@ async def test_what_one_user_prefers_is_nothing_to_another(library: Library) -> 
 
 async def test_a_number_out_of_range_is_moved_to_the_nearest_that_is_allowed(library: Library) -> None:
     for door in DOORS.values():
-        async with door(library.up, {}, {"snippet_length": 10**15, "max_tokens": 10**15}) as talk:
+        async with door(library.server, {}, {"snippet_length": 10**15, "max_tokens": 10**15}) as talk:
             hits = (await talk("knowledge_search", {"query": "galleon"}))["results"]
             read = await talk("knowledge_get", {"uri": library.long_uri, "retrieval": {"mode": "full"}})
 
         assert all(250 < len(hit["snippet"]) <= 1000 for hit in hits)
-        assert read["tokens"] <= library.up.runtime.settings.get_max_tokens
+        assert read["tokens"] <= library.server.runtime.settings.get_max_tokens

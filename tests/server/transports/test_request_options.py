@@ -20,9 +20,17 @@ from server.protocol.catalog import Catalog, Tool
 from server.protocol.versions import BATCH_VERSION
 from server.transports.request_options import decode_config, profile_in
 from sessions.state import handle_for
-from tests.live import Live, live, make_settings
-from tests.server.clients import Legacy, Modern, Socket, handshake, message, modern_headers, modern_params
-from tests.server.wire import Answer, fetch
+from tests.live import LiveServer, live, make_settings
+from tests.server.clients import (
+    LegacyClient,
+    ModernClient,
+    WebSocketClient,
+    handshake,
+    message,
+    modern_headers,
+    modern_params,
+)
+from tests.server.http_client import HttpResponse, fetch
 
 CONFIG = {"snippet_length": 120, "order_by": "recent", "chars_per_token": 3.5}
 
@@ -37,11 +45,11 @@ async def _tell(call: Call, given: Nothing) -> Mapping[str, Any]:
 
 def add_teller(catalog: Catalog) -> None:
     """A tool that answers the config it was called with."""
-    catalog.add_tool(Tool(name="tell_config", title="Tell", description="Tells.", input=Nothing, run=_tell))
+    catalog.add_tool(Tool(name="tell_config", title="Tell", description="Tells.", input=Nothing, handler=_tell))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def up(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Live]:
+async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LiveServer]:
     unlimited = {"rate_user_per_minute": 0, "rate_tool_per_minute": 0}
     settings = make_settings(tmp_path_factory.mktemp("up"), config_max_bytes=200, **unlimited)
     async with live(settings, extend=add_teller) as server:
@@ -55,12 +63,14 @@ def encoded(config: Any) -> str:
     return base64.b64encode(msgspec.json.encode(config)).decode()
 
 
-async def ask(up: Live, headers: Mapping[str, str] | None = None, query: str = "", user: str = "ada") -> Answer:
+async def ask(
+    server: LiveServer, headers: Mapping[str, str] | None = None, query: str = "", user: str = "ada"
+) -> HttpResponse:
     """A modern call of the telling tool."""
     params = {"name": "tell_config", "arguments": {}}
-    sent = {**modern_headers("tools/call", params), **await up.bearer(user), **(headers or {})}
+    sent = {**modern_headers("tools/call", params), **await server.bearer(user), **(headers or {})}
     body = msgspec.json.encode(message("tools/call", modern_params(params), 1))
-    return await fetch(up.url, "POST", f"/mcp{query}", sent, body)
+    return await fetch(server.url, "POST", f"/mcp{query}", sent, body)
 
 
 def told(body: Any) -> Any:
@@ -71,19 +81,19 @@ def told(body: Any) -> Any:
 
 
 @at_the_door
-async def test_a_config_in_the_header_or_in_the_query_reaches_the_call(up: Live) -> None:
-    by_header = await ask(up, {"Mcp-Config": encoded(CONFIG)})
-    by_query = await ask(up, query=f"?config={quote(encoded(CONFIG))}")
-    at_a_profile = await ask(up, query=f"/compact?config={quote(encoded(CONFIG))}")
-    without = await ask(up, user="ben")
+async def test_a_config_in_the_header_or_in_the_query_reaches_the_call(server: LiveServer) -> None:
+    by_header = await ask(server, {"Mcp-Config": encoded(CONFIG)})
+    by_query = await ask(server, query=f"?config={quote(encoded(CONFIG))}")
+    at_a_profile = await ask(server, query=f"/compact?config={quote(encoded(CONFIG))}")
+    without = await ask(server, user="ben")
 
     assert told(by_header.json()) == told(by_query.json()) == told(at_a_profile.json()) == CONFIG
     assert told(without.json()) == {}
 
 
 @at_the_door
-async def test_a_legacy_request_carries_its_own_config(up: Live) -> None:
-    ada, ben = await Legacy.open(up, "ada"), await Legacy.open(up, "ben", version=BATCH_VERSION)
+async def test_a_legacy_request_carries_its_own_config(server: LiveServer) -> None:
+    ada, ben = await LegacyClient.open(server, "ada"), await LegacyClient.open(server, "ben", version=BATCH_VERSION)
     body = message("tools/call", {"name": "tell_config", "arguments": {}}, 1)
 
     with_config = await ada.post(body, {"Mcp-Config": encoded(CONFIG)})
@@ -95,9 +105,11 @@ async def test_a_legacy_request_carries_its_own_config(up: Live) -> None:
 
 
 @at_the_door
-async def test_a_config_in_the_address_of_a_socket_holds_for_all_its_requests_in_both_eras(up: Live) -> None:
+async def test_a_config_in_the_address_of_a_socket_holds_for_all_its_requests_in_both_eras(server: LiveServer) -> None:
     call = {"name": "tell_config", "arguments": {}}
-    async with Socket.open(f"{up.ws}?config={quote(encoded(CONFIG))}", await up.bearer("ada")) as socket:
+    async with WebSocketClient.open(
+        f"{server.ws}?config={quote(encoded(CONFIG))}", await server.bearer("ada")
+    ) as socket:
         modern = await socket.request("tools/call", modern_params(call))
         await socket.initialize()
         legacy = await socket.request("tools/call", call)
@@ -106,10 +118,10 @@ async def test_a_config_in_the_address_of_a_socket_holds_for_all_its_requests_in
 
 
 @at_the_door
-async def test_a_config_in_the_handshake_becomes_the_sessions_defaults(up: Live) -> None:
+async def test_a_config_in_the_handshake_becomes_the_sessions_defaults(server: LiveServer) -> None:
     greeting = handshake()
     greeting["params"]["config"] = CONFIG
-    ada = Legacy(up, await up.bearer("ada"))
+    ada = LegacyClient(server, await server.bearer("ada"))
     opened = await ada.post(greeting)
     ada.headers["Mcp-Session-Id"] = opened.header("mcp-session-id") or ""
 
@@ -130,17 +142,19 @@ REFUSED = {
 
 @at_the_door
 @pytest.mark.parametrize("case", REFUSED)
-async def test_a_config_that_cannot_be_used_is_400_in_both_eras_and_in_the_handshake(up: Live, case: str) -> None:
+async def test_a_config_that_cannot_be_used_is_400_in_both_eras_and_in_the_handshake(
+    server: LiveServer, case: str
+) -> None:
     config, sentence = REFUSED[case]
-    ada = await Legacy.open(up, "ada")
+    ada = await LegacyClient.open(server, "ada")
     greeting = handshake()
     greeting["params"]["config"] = config
 
     answers = [
-        await ask(up, {"Mcp-Config": encoded(config)}),
-        await ask(up, query=f"?config={quote(encoded(config))}"),
+        await ask(server, {"Mcp-Config": encoded(config)}),
+        await ask(server, query=f"?config={quote(encoded(config))}"),
         await ada.post(message("ping", {}, 1), {"Mcp-Config": encoded(config)}),
-        await Legacy(up, await up.bearer("ada")).post(greeting),
+        await LegacyClient(server, await server.bearer("ada")).post(greeting),
     ]
 
     for answer in answers:
@@ -164,21 +178,23 @@ async def test_a_config_that_cannot_be_used_is_400_in_both_eras_and_in_the_hands
     ids=["no base64", "no JSON", "in both places", "twice", "too many parts", "too long a header", "too long a query"],
 )
 async def test_a_config_that_cannot_be_read_is_refused(
-    up: Live, headers: Mapping[str, str], query: str, status: int
+    server: LiveServer, headers: Mapping[str, str], query: str, status: int
 ) -> None:
-    assert (await ask(up, headers, query)).status == status
+    assert (await ask(server, headers, query)).status == status
 
 
 @at_the_door
 @pytest.mark.parametrize("config", [{"api_key": "hunter2"}, {"limit": 1}, [1], "x" * 300])
-async def test_a_socket_whose_config_cannot_be_used_is_closed_with_4400(up: Live, config: Any) -> None:
-    async with Socket.open(f"{up.ws}?config={quote(encoded(config))}", await up.bearer("ada")) as socket:
+async def test_a_socket_whose_config_cannot_be_used_is_closed_with_4400(server: LiveServer, config: Any) -> None:
+    async with WebSocketClient.open(
+        f"{server.ws}?config={quote(encoded(config))}", await server.bearer("ada")
+    ) as socket:
         assert await socket.close_code() == 4400
 
 
 @at_the_door
-async def test_a_strangers_config_is_not_looked_at(up: Live) -> None:
-    answer = await ask(up, {"Mcp-Config": "%%%", "Authorization": "Bearer nobody"})
+async def test_a_strangers_config_is_not_looked_at(server: LiveServer) -> None:
+    answer = await ask(server, {"Mcp-Config": "%%%", "Authorization": "Bearer nobody"})
 
     assert answer.status == 401
 
@@ -242,8 +258,8 @@ def test_the_profile_is_what_stands_below_mcp(path: str, expected: str | None) -
 
 
 @at_the_door
-async def test_deleting_a_session_forgets_what_it_remembered_and_nothing_of_another(up: Live) -> None:
-    ada, ben = await Legacy.open(up, "ada"), await Legacy.open(up, "ben")
+async def test_deleting_a_session_forgets_what_it_remembered_and_nothing_of_another(server: LiveServer) -> None:
+    ada, ben = await LegacyClient.open(server, "ada"), await LegacyClient.open(server, "ben")
     handles = [
         (await client.call("session_configure", {"max_tokens": 700})).json()["result"]["structuredContent"]["session"]
         for client in (ada, ben)
@@ -253,7 +269,7 @@ async def test_deleting_a_session_forgets_what_it_remembered_and_nothing_of_anot
     assert (await ada.delete()).status == 204
 
     states = [
-        (await (await Modern.of(up, name)).call("session_reset", {"session": handle})).json()["result"]
+        (await (await ModernClient.of(server, name)).call("session_reset", {"session": handle})).json()["result"]
         for name, handle in zip(("ada", "ben"), handles, strict=True)
     ]
     assert "session not found" in states[0]["content"][0]["text"]
@@ -261,26 +277,26 @@ async def test_deleting_a_session_forgets_what_it_remembered_and_nothing_of_anot
 
 
 @at_the_door
-async def test_a_socket_that_closes_takes_its_sessions_memory_along(up: Live) -> None:
-    async with Socket.open(up.ws, await up.bearer("ada")) as socket:
+async def test_a_socket_that_closes_takes_its_sessions_memory_along(server: LiveServer) -> None:
+    async with WebSocketClient.open(server.ws, await server.bearer("ada")) as socket:
         await socket.initialize()
         kept = await socket.call("session_configure", {"max_tokens": 700})
         first = kept["result"]["structuredContent"]["session"]
         await socket.initialize()  # a new session in place of the first
         kept = await socket.call("session_configure", {"max_tokens": 700})
         second = kept["result"]["structuredContent"]["session"]
-    await until_gone(up, second)
+    await until_gone(server, second)
 
     assert first != second
-    assert await is_gone(up, first)
+    assert await is_gone(server, first)
 
 
-async def is_gone(up: Live, handle: str) -> bool:
-    answer = await (await Modern.of(up, "ada")).call("session_reset", {"session": handle})
+async def is_gone(server: LiveServer, handle: str) -> bool:
+    answer = await (await ModernClient.of(server, "ada")).call("session_reset", {"session": handle})
     return bool(answer.json()["result"].get("isError", False))
 
 
-async def until_gone(up: Live, handle: str) -> None:
+async def until_gone(server: LiveServer, handle: str) -> None:
     async with asyncio.timeout(10):
-        while not await is_gone(up, handle):
+        while not await is_gone(server, handle):
             await asyncio.sleep(0.01)

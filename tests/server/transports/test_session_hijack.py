@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from tests.live import Live, live, make_settings
-from tests.server.clients import ELICITATION, Legacy, Modern, Socket, handshake, message, text_of
-from tests.server.specimens import Gate, Specimens
-from tests.server.wire import PATIENCE_S, Answer
+from tests.live import LiveServer, live, make_settings
+from tests.server.clients import ELICITATION, LegacyClient, ModernClient, WebSocketClient, handshake, message, text_of
+from tests.server.http_client import PATIENCE_S, HttpResponse
+from tests.server.sample_catalog import Gate, SampleCatalog
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-async def _with_session(thief: Legacy, session_id: str, method: str) -> Answer:
+async def _with_session(thief: LegacyClient, session_id: str, method: str) -> HttpResponse:
     """What a client gets for that session id."""
     thief.headers["Mcp-Session-Id"] = session_id
     match method:
@@ -31,8 +31,10 @@ async def _with_session(thief: Legacy, session_id: str, method: str) -> Answer:
 @pytest.mark.parametrize(
     "method", ["GET", "DELETE", "batch", "ping", "tools/list", "tools/call", "notifications/cancelled", "no/such"]
 )
-async def test_another_users_session_is_answered_byte_for_byte_as_one_that_never_was(up: Live, method: str) -> None:
-    ada, ben = await Legacy.open(up, "ada"), Legacy(up, await up.bearer("ben"))
+async def test_another_users_session_is_answered_byte_for_byte_as_one_that_never_was(
+    server: LiveServer, method: str
+) -> None:
+    ada, ben = await LegacyClient.open(server, "ada"), LegacyClient(server, await server.bearer("ben"))
 
     foreign = await _with_session(ben, ada.session_id, method)
     unknown = await _with_session(ben, "x" * len(ada.session_id), method)
@@ -42,26 +44,26 @@ async def test_another_users_session_is_answered_byte_for_byte_as_one_that_never
     assert (await ada.call("echo", {"text": "still here"})).status == 200
 
 
-async def test_another_client_of_the_same_user_does_not_share_the_session(up: Live) -> None:
-    ada = await Legacy.open(up, "ada")
-    token = await up.token("ada", client_id="another-client")
+async def test_another_client_of_the_same_user_does_not_share_the_session(server: LiveServer) -> None:
+    ada = await LegacyClient.open(server, "ada")
+    token = await server.token("ada", client_id="another-client")
 
-    other = Legacy(up, {"Authorization": f"Bearer {token}"})
+    other = LegacyClient(server, {"Authorization": f"Bearer {token}"})
 
     assert (await _with_session(other, ada.session_id, "ping")).status == 404
 
 
-async def test_the_same_user_and_client_goes_on_with_a_renewed_token(up: Live) -> None:
-    ada = await Legacy.open(up, "ada")
+async def test_the_same_user_and_client_goes_on_with_a_renewed_token(server: LiveServer) -> None:
+    ada = await LegacyClient.open(server, "ada")
 
-    ada.headers.update(await up.bearer("ada"))
+    ada.headers.update(await server.bearer("ada"))
 
     assert (await ada.request("ping")).status == 200
 
 
-async def test_a_response_posted_with_another_users_session_is_not_found(up: Live) -> None:
-    ada = await Legacy.open(up, "ada", capabilities=ELICITATION)
-    ben = Legacy(up, await up.bearer("ben"))
+async def test_a_response_posted_with_another_users_session_is_not_found(server: LiveServer) -> None:
+    ada = await LegacyClient.open(server, "ada", capabilities=ELICITATION)
+    ben = LegacyClient(server, await server.bearer("ben"))
 
     async with ada.streaming(message("tools/call", {"name": "ask_name"}, 1)) as wire:
         await wire.head()
@@ -77,9 +79,9 @@ async def test_a_response_posted_with_another_users_session_is_not_found(up: Liv
     assert "Ada" in text_of(result)
 
 
-async def test_a_question_cannot_be_answered_from_another_session(up: Live) -> None:
-    ada = await Legacy.open(up, "ada", capabilities=ELICITATION)
-    intruders = [await Legacy.open(up, "ben"), await Legacy.open(up, "ada")]
+async def test_a_question_cannot_be_answered_from_another_session(server: LiveServer) -> None:
+    ada = await LegacyClient.open(server, "ada", capabilities=ELICITATION)
+    intruders = [await LegacyClient.open(server, "ben"), await LegacyClient.open(server, "ada")]
 
     async with ada.streaming(message("tools/call", {"name": "ask_name"}, 1)) as wire:
         await wire.head()
@@ -92,10 +94,12 @@ async def test_a_question_cannot_be_answered_from_another_session(up: Live) -> N
         assert "Ada" in text_of((await wire.event())["result"])
 
 
-async def test_the_same_ids_of_two_users_in_flight_never_cross(up: Live, shared: Specimens, gate: Gate) -> None:
+async def test_the_same_ids_of_two_users_in_flight_never_cross(
+    server: LiveServer, shared: SampleCatalog, gate: Gate
+) -> None:
     users = ("ada", "ben")
-    legacy = {name: await Legacy.open(up, name) for name in users}
-    modern = {name: await Modern.of(up, name) for name in users}
+    legacy = {name: await LegacyClient.open(server, name) for name in users}
+    modern = {name: await ModernClient.of(server, name) for name in users}
 
     running = {
         (era, name, request_id): asyncio.create_task(client.call("wait", {"gate": "g"}, request_id=request_id))
@@ -113,8 +117,8 @@ async def test_the_same_ids_of_two_users_in_flight_never_cross(up: Live, shared:
         assert answer["result"]["structuredContent"]["user"] == name
 
 
-async def test_a_cancellation_of_another_users_request_id_does_nothing(up: Live, gate: Gate) -> None:
-    ada, ben = await Legacy.open(up, "ada"), await Legacy.open(up, "ben")
+async def test_a_cancellation_of_another_users_request_id_does_nothing(server: LiveServer, gate: Gate) -> None:
+    ada, ben = await LegacyClient.open(server, "ada"), await LegacyClient.open(server, "ben")
     running = asyncio.create_task(ada.call("wait", {"gate": "g"}, 7))
     await asyncio.wait_for(gate.reached.wait(), PATIENCE_S)
 
@@ -125,10 +129,10 @@ async def test_a_cancellation_of_another_users_request_id_does_nothing(up: Live,
     assert not gate.cancelled.is_set()
 
 
-async def test_two_websockets_with_the_same_ids_do_not_touch_each_other(up: Live, gate: Gate) -> None:
+async def test_two_websockets_with_the_same_ids_do_not_touch_each_other(server: LiveServer, gate: Gate) -> None:
     async with (
-        Socket.open(up.ws, await up.bearer("ada")) as ada,
-        Socket.open(up.ws, await up.bearer("ben")) as ben,
+        WebSocketClient.open(server.ws, await server.bearer("ada")) as ada,
+        WebSocketClient.open(server.ws, await server.bearer("ben")) as ben,
     ):
         for socket in (ada, ben):
             await socket.initialize(capabilities=ELICITATION)
@@ -141,10 +145,10 @@ async def test_two_websockets_with_the_same_ids_do_not_touch_each_other(up: Live
         assert (await ada.answer(7))["result"]["structuredContent"]["user"] == "ada"
 
 
-async def test_a_question_over_one_websocket_is_not_answered_by_another(up: Live) -> None:
+async def test_a_question_over_one_websocket_is_not_answered_by_another(server: LiveServer) -> None:
     async with (
-        Socket.open(up.ws, await up.bearer("ada")) as ada,
-        Socket.open(up.ws, await up.bearer("ben")) as ben,
+        WebSocketClient.open(server.ws, await server.bearer("ada")) as ada,
+        WebSocketClient.open(server.ws, await server.bearer("ben")) as ben,
     ):
         for socket in (ada, ben):
             await socket.initialize(capabilities=ELICITATION)
@@ -158,8 +162,8 @@ async def test_a_question_over_one_websocket_is_not_answered_by_another(up: Live
         assert "Ada" in text_of((await ada.answer(1))["result"])
 
 
-async def test_a_websocket_never_tells_the_id_of_its_session(up: Live) -> None:
-    async with Socket.open(up.ws, await up.bearer("ada")) as socket:
+async def test_a_websocket_never_tells_the_id_of_its_session(server: LiveServer) -> None:
+    async with WebSocketClient.open(server.ws, await server.bearer("ada")) as socket:
         answer = await socket.initialize()
 
         assert set(answer["result"]) == {"protocolVersion", "capabilities", "serverInfo", "instructions"}
@@ -169,87 +173,92 @@ async def test_a_websocket_never_tells_the_id_of_its_session(up: Live) -> None:
 # -- access withdrawn -------------------------------------------------------------------------------------------
 
 
-async def test_a_disabled_users_open_websocket_is_closed_without_waiting_for_traffic(up: Live) -> None:
-    async with Socket.open(up.ws, await up.bearer("carl")) as carl, Socket.open(up.ws, await up.bearer("ada")) as ada:
+async def test_a_disabled_users_open_websocket_is_closed_without_waiting_for_traffic(server: LiveServer) -> None:
+    async with (
+        WebSocketClient.open(server.ws, await server.bearer("carl")) as carl,
+        WebSocketClient.open(server.ws, await server.bearer("ada")) as ada,
+    ):
         await carl.initialize()
         await ada.initialize()
 
-        await up.runtime.registry.disable_user((await up.user("carl")).id)
+        await server.runtime.registry.disable_user((await server.user("carl")).id)
 
         assert await carl.close_code() == 4401
         assert (await ada.request("ping"))["result"] == {}
 
 
 async def test_a_disabled_users_next_request_is_refused_however_seldom_connections_are_looked_at(
-    tmp_path: Path, specimens: Specimens
+    tmp_path: Path, samples: SampleCatalog
 ) -> None:
     seldom = make_settings(tmp_path, access_recheck_s=3600)
     async with (
-        live(seldom, catalog=specimens.catalog) as up,
-        Socket.open(up.ws, await up.bearer("ada")) as ada,
-        Socket.open(up.ws, await up.bearer("ben")) as ben,
+        live(seldom, catalog=samples.catalog) as server,
+        WebSocketClient.open(server.ws, await server.bearer("ada")) as ada,
+        WebSocketClient.open(server.ws, await server.bearer("ben")) as ben,
     ):
         await ada.initialize()
         await ben.initialize()
-        await up.runtime.registry.disable_user((await up.user("ada")).id)
+        await server.runtime.registry.disable_user((await server.user("ada")).id)
 
         assert (await ada.request("tools/list"))["error"]["code"] == 401
         assert (await ben.request("tools/list"))["result"]
 
 
-async def test_a_call_that_runs_when_access_is_withdrawn_is_stopped_with_its_websocket(up: Live, gate: Gate) -> None:
-    async with Socket.open(up.ws, await up.bearer("cora")) as cora:
+async def test_a_call_that_runs_when_access_is_withdrawn_is_stopped_with_its_websocket(
+    server: LiveServer, gate: Gate
+) -> None:
+    async with WebSocketClient.open(server.ws, await server.bearer("cora")) as cora:
         await cora.initialize()
         await cora.send(message("tools/call", {"name": "wait", "arguments": {"gate": "g"}}, 1))
         await asyncio.wait_for(gate.reached.wait(), PATIENCE_S)
 
-        await up.runtime.registry.disable_user((await up.user("cora")).id)
+        await server.runtime.registry.disable_user((await server.user("cora")).id)
 
         assert await cora.close_code() == 4401
         await asyncio.wait_for(gate.cancelled.wait(), PATIENCE_S)
 
 
-async def test_a_disabled_users_get_stream_ends_by_itself(up: Live) -> None:
-    dana, ada = await Legacy.open(up, "dana"), await Legacy.open(up, "ada")
+async def test_a_disabled_users_get_stream_ends_by_itself(server: LiveServer) -> None:
+    dana, ada = await LegacyClient.open(server, "dana"), await LegacyClient.open(server, "ada")
 
     async with dana.listening() as closing, ada.listening():
-        await up.runtime.registry.disable_user((await up.user("dana")).id)
+        await server.runtime.registry.disable_user((await server.user("dana")).id)
 
         assert await closing.event() is None
         assert (await ada.request("ping")).status == 200
 
 
-async def test_a_disabled_users_subscription_ends_by_itself_with_its_result(up: Live) -> None:
-    emil = await Modern.of(up, "emil")
+async def test_a_disabled_users_subscription_ends_by_itself_with_its_result(server: LiveServer) -> None:
+    emil = await ModernClient.of(server, "emil")
 
     async with emil.streaming("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, "sub") as wire:
         await wire.head()
         await wire.event()
-        await up.runtime.registry.disable_user((await up.user("emil")).id)
+        await server.runtime.registry.disable_user((await server.user("emil")).id)
 
         assert (await wire.event())["id"] == "sub"
         assert await wire.event() is None
 
 
-async def test_a_revoked_token_closes_what_it_opened(up: Live) -> None:
-    record, secret = await up.runtime.registry.create_key((await up.user("fay")).id, "k", ("knowledge:read",))
-    async with Socket.open(up.ws, {"Authorization": f"Bearer {secret}"}) as fay:
+async def test_a_revoked_token_closes_what_it_opened(server: LiveServer) -> None:
+    record, secret = await server.runtime.registry.create_key((await server.user("fay")).id, "k", ("knowledge:read",))
+    async with WebSocketClient.open(server.ws, {"Authorization": f"Bearer {secret}"}) as fay:
         await fay.initialize()
 
-        await up.runtime.registry.revoke_key(record.id)
+        await server.runtime.registry.revoke_key(record.id)
 
         assert await fay.close_code() == 4401
 
 
-async def test_a_session_of_before_stays_lost_when_the_user_is_enabled_again(up: Live) -> None:
-    gus = await Legacy.open(up, "gus")
-    user = await up.user("gus")
-    await up.runtime.registry.disable_user(user.id)
+async def test_a_session_of_before_stays_lost_when_the_user_is_enabled_again(server: LiveServer) -> None:
+    gus = await LegacyClient.open(server, "gus")
+    user = await server.user("gus")
+    await server.runtime.registry.disable_user(user.id)
     assert (await gus.request("ping")).status == 401
 
-    await up.runtime.registry.enable_user(user.id)
+    await server.runtime.registry.enable_user(user.id)
     old_token = await gus.request("ping")
-    gus.headers.update(await up.bearer("gus"))
+    gus.headers.update(await server.bearer("gus"))
     new_token = await gus.request("ping")
     opened_anew = await gus.post(handshake())
 

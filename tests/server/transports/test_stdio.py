@@ -16,8 +16,8 @@ from server.runtime import Runtime
 from server.transports.stdio import serve_stdio
 from tests.live import make_settings
 from tests.server.clients import ELICITATION, handshake, message, modern_params, text_of
-from tests.server.specimens import Specimens
-from tests.server.wire import PATIENCE_S
+from tests.server.http_client import PATIENCE_S
+from tests.server.sample_catalog import SampleCatalog
 
 WAIT = {"name": "wait", "arguments": {"gate": "g"}}
 
@@ -52,8 +52,8 @@ class Pipes:
 
 
 @asynccontextmanager
-async def opened(tmp_path: Path, specimens: Specimens, **changes: Any) -> AsyncIterator[Pipes]:
-    async with open_runtime(make_settings(tmp_path, jwt_secret="", **changes), catalog=specimens.catalog) as runtime:
+async def opened(tmp_path: Path, samples: SampleCatalog, **changes: Any) -> AsyncIterator[Pipes]:
+    async with open_runtime(make_settings(tmp_path, jwt_secret="", **changes), catalog=samples.catalog) as runtime:
         principal = local_principal(await runtime.registry.add_user("ada"))
         (server_in, client_out), (client_in, server_out) = os.pipe(), os.pipe()
         reader = asyncio.StreamReader(limit=2**26)
@@ -68,8 +68,8 @@ async def opened(tmp_path: Path, specimens: Specimens, **changes: Any) -> AsyncI
         transport.close()
 
 
-async def test_both_eras_are_served_to_the_user_that_was_chosen(tmp_path: Path, specimens: Specimens) -> None:
-    async with opened(tmp_path, specimens) as pipes:
+async def test_both_eras_are_served_to_the_user_that_was_chosen(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with opened(tmp_path, samples) as pipes:
         await pipes.say(message("server/discover", modern_params(), 1))
         discovered = await pipes.hear()
         await pipes.say(handshake(request_id=2))
@@ -82,9 +82,9 @@ async def test_both_eras_are_served_to_the_user_that_was_chosen(tmp_path: Path, 
     assert called["result"]["structuredContent"] == {"text": "hi", "user": "ada"}
 
 
-async def test_an_answer_is_one_line_whatever_it_holds(tmp_path: Path, specimens: Specimens) -> None:
+async def test_an_answer_is_one_line_whatever_it_holds(tmp_path: Path, samples: SampleCatalog) -> None:
     text = "two\nlines\r\nand\u2028three"
-    async with opened(tmp_path, specimens) as pipes:
+    async with opened(tmp_path, samples) as pipes:
         await pipes.say(message("tools/call", modern_params({"name": "echo", "arguments": {"text": text}}), 1))
 
         assert (await pipes.hear())["result"]["structuredContent"]["text"] == text
@@ -92,9 +92,9 @@ async def test_an_answer_is_one_line_whatever_it_holds(tmp_path: Path, specimens
 
 @pytest.mark.parametrize("line", [b"not json\n", b"\xff\xfe\n", b"{}\n", b"[]\n", b"null\n", b"[" * 5000 + b"\n"])
 async def test_a_line_that_is_no_message_gets_an_error_and_the_next_is_served(
-    tmp_path: Path, specimens: Specimens, line: bytes
+    tmp_path: Path, samples: SampleCatalog, line: bytes
 ) -> None:
-    async with opened(tmp_path, specimens) as pipes:
+    async with opened(tmp_path, samples) as pipes:
         await pipes.say(line)
         await pipes.say(message("ping", {}, 1))
         refused, answered = await pipes.hear(), await pipes.hear()
@@ -103,8 +103,8 @@ async def test_a_line_that_is_no_message_gets_an_error_and_the_next_is_served(
     assert answered == {"jsonrpc": "2.0", "id": 1, "result": {}}
 
 
-async def test_blank_lines_and_carriage_returns_are_no_messages(tmp_path: Path, specimens: Specimens) -> None:
-    async with opened(tmp_path, specimens) as pipes:
+async def test_blank_lines_and_carriage_returns_are_no_messages(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with opened(tmp_path, samples) as pipes:
         await pipes.say(b"\n  \n\r\n")
         await pipes.say(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\r\n')
 
@@ -112,8 +112,10 @@ async def test_blank_lines_and_carriage_returns_are_no_messages(tmp_path: Path, 
 
 
 @pytest.mark.parametrize("size", [1025, 5000, 3_000_000])
-async def test_a_line_over_the_limit_is_skipped_whole_and_told(tmp_path: Path, specimens: Specimens, size: int) -> None:
-    async with opened(tmp_path, specimens, body_max_bytes=1024) as pipes:
+async def test_a_line_over_the_limit_is_skipped_whole_and_told(
+    tmp_path: Path, samples: SampleCatalog, size: int
+) -> None:
+    async with opened(tmp_path, samples, body_max_bytes=1024) as pipes:
         await pipes.say(b"x" * size + b"\n")
         await pipes.say(message("ping", {}, 1))
         refused, answered = await pipes.hear(), await pipes.hear()
@@ -122,28 +124,28 @@ async def test_a_line_over_the_limit_is_skipped_whole_and_told(tmp_path: Path, s
     assert answered["id"] == 1
 
 
-async def test_the_end_of_input_lets_running_calls_finish(tmp_path: Path, specimens: Specimens) -> None:
-    async with opened(tmp_path, specimens) as pipes:
+async def test_the_end_of_input_lets_running_calls_finish(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with opened(tmp_path, samples) as pipes:
         await pipes.say(message("tools/call", modern_params(WAIT), 1))
-        await asyncio.wait_for(specimens.gates["g"].reached.wait(), PATIENCE_S)
+        await asyncio.wait_for(samples.gates["g"].reached.wait(), PATIENCE_S)
         leaving = asyncio.create_task(pipes.end())
         await asyncio.sleep(0.02)
-        specimens.gates["g"].opened.set()
+        samples.gates["g"].opened.set()
 
         assert (await pipes.hear())["result"]["structuredContent"]["user"] == "ada"
         await leaving
 
 
-async def test_a_last_line_without_its_end_is_still_a_message(tmp_path: Path, specimens: Specimens) -> None:
-    async with opened(tmp_path, specimens) as pipes:
+async def test_a_last_line_without_its_end_is_still_a_message(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with opened(tmp_path, samples) as pipes:
         await pipes.say(b'{"jsonrpc":"2.0","id":9,"method":"ping"}')
         await pipes.end()
 
         assert (await pipes.hear())["id"] == 9
 
 
-async def test_the_session_ends_with_the_input(tmp_path: Path, specimens: Specimens) -> None:
-    async with opened(tmp_path, specimens) as pipes:
+async def test_the_session_ends_with_the_input(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with opened(tmp_path, samples) as pipes:
         await pipes.say(handshake())
         await pipes.hear()
         assert len(pipes.runtime.sessions) == 1
@@ -153,8 +155,8 @@ async def test_the_session_ends_with_the_input(tmp_path: Path, specimens: Specim
         assert len(pipes.runtime.sessions) == 0
 
 
-async def test_a_question_is_asked_and_answered_over_the_pipes(tmp_path: Path, specimens: Specimens) -> None:
-    async with opened(tmp_path, specimens) as pipes:
+async def test_a_question_is_asked_and_answered_over_the_pipes(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with opened(tmp_path, samples) as pipes:
         await pipes.say(handshake(capabilities=ELICITATION))
         await pipes.hear()
         await pipes.say(message("tools/call", {"name": "ask_name", "arguments": {"text": "hi"}}, 1))
@@ -164,23 +166,23 @@ async def test_a_question_is_asked_and_answered_over_the_pipes(tmp_path: Path, s
         assert "Ada: hi" in text_of((await pipes.hear())["result"])
 
 
-async def test_a_cancelled_call_is_never_answered(tmp_path: Path, specimens: Specimens) -> None:
-    async with opened(tmp_path, specimens) as pipes:
+async def test_a_cancelled_call_is_never_answered(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with opened(tmp_path, samples) as pipes:
         await pipes.say(message("tools/call", modern_params(WAIT), 1))
-        await asyncio.wait_for(specimens.gates["g"].reached.wait(), PATIENCE_S)
+        await asyncio.wait_for(samples.gates["g"].reached.wait(), PATIENCE_S)
         await pipes.say(message("notifications/cancelled", {"requestId": 1}))
-        await asyncio.wait_for(specimens.gates["g"].cancelled.wait(), PATIENCE_S)
+        await asyncio.wait_for(samples.gates["g"].cancelled.wait(), PATIENCE_S)
         await pipes.say(message("ping", {}, 2))
 
         assert (await pipes.hear())["id"] == 2
 
 
-async def test_messages_from_a_file_are_served_as_from_a_pipe(tmp_path: Path, specimens: Specimens) -> None:
+async def test_messages_from_a_file_are_served_as_from_a_pipe(tmp_path: Path, samples: SampleCatalog) -> None:
     script, answers = tmp_path / "in", tmp_path / "out"
     script.write_bytes(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n' + b"x" * 5000 + b"\n[]\n")
     settings = make_settings(tmp_path / "data", jwt_secret="", body_max_bytes=1024)
 
-    async with open_runtime(settings, catalog=specimens.catalog) as runtime:
+    async with open_runtime(settings, catalog=samples.catalog) as runtime:
         principal = local_principal(await runtime.registry.add_user("ada"))
         with script.open("rb") as stdin, answers.open("wb") as stdout:
             async with asyncio.timeout(PATIENCE_S):
@@ -191,8 +193,8 @@ async def test_messages_from_a_file_are_served_as_from_a_pipe(tmp_path: Path, sp
     assert ids == ["1", "None", "None"]
 
 
-async def test_a_users_rate_holds_on_the_pipes_too(tmp_path: Path, specimens: Specimens) -> None:
-    async with opened(tmp_path, specimens, rate_user_per_minute=1, rate_user_burst=1) as pipes:
+async def test_a_users_rate_holds_on_the_pipes_too(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with opened(tmp_path, samples, rate_user_per_minute=1, rate_user_burst=1) as pipes:
         await pipes.say(message("ping", {}, 1))
         await pipes.hear()
         await pipes.say(message("ping", {}, 2))
@@ -200,17 +202,17 @@ async def test_a_users_rate_holds_on_the_pipes_too(tmp_path: Path, specimens: Sp
         assert (await pipes.hear())["error"]["code"] == 429
 
 
-async def test_a_client_that_died_while_its_call_ran_is_no_failure(tmp_path: Path, specimens: Specimens) -> None:
-    async with open_runtime(make_settings(tmp_path, jwt_secret=""), catalog=specimens.catalog) as runtime:
+async def test_a_client_that_died_while_its_call_ran_is_no_failure(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with open_runtime(make_settings(tmp_path, jwt_secret=""), catalog=samples.catalog) as runtime:
         principal = local_principal(await runtime.registry.add_user("ada"))
         (server_in, client_out), (client_in, server_out) = os.pipe(), os.pipe()
         os.write(client_out, msgspec.json.encode(message("tools/call", modern_params(WAIT), 1)) + b"\n")
         with os.fdopen(server_in, "rb") as stdin, os.fdopen(server_out, "wb", buffering=0) as stdout:
             serving = asyncio.create_task(serve_stdio(runtime, principal, stdin, stdout))
-            await asyncio.wait_for(specimens.gates["g"].reached.wait(), PATIENCE_S)
+            await asyncio.wait_for(samples.gates["g"].reached.wait(), PATIENCE_S)
 
             os.close(client_in)
             os.close(client_out)
-            specimens.gates["g"].opened.set()
+            samples.gates["g"].opened.set()
 
             await asyncio.wait_for(serving, PATIENCE_S)

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.live import Live, live, make_settings
-from tests.server.clients import JSON_AND_EVENTS, Legacy, Modern, message
-from tests.server.specimens import Gate, Specimens
-from tests.server.wire import PATIENCE_S, Wire, fetch
+from tests.live import LiveServer, live, make_settings
+from tests.server.clients import JSON_AND_EVENTS, LegacyClient, ModernClient, message
+from tests.server.http_client import PATIENCE_S, RawConnection, fetch
+from tests.server.sample_catalog import Gate, SampleCatalog
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -17,16 +17,16 @@ COMMENT = b"e\r\n: keep-alive\n\n\r\n"
 LISTEN = {"notifications": {"toolsListChanged": True}}
 
 
-async def _presence_is(up: Live, count: int) -> None:
+async def _presence_is(server: LiveServer, count: int) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        while len(up.runtime.presence) != count:
+        while len(server.runtime.open_streams) != count:
             await asyncio.sleep(0.01)
 
 
-async def test_a_stream_tells_proxies_not_to_hold_it_back(up: Live) -> None:
-    ada = await Legacy.open(up, "ada")
+async def test_a_stream_tells_proxies_not_to_hold_it_back(server: LiveServer) -> None:
+    ada = await LegacyClient.open(server, "ada")
 
-    async with Wire.open(up.url) as wire:
+    async with RawConnection.open(server.url) as wire:
         await wire.request("GET", "/mcp", ada.headers)
         status, headers = await wire.head()
 
@@ -38,8 +38,8 @@ async def test_a_stream_tells_proxies_not_to_hold_it_back(up: Live) -> None:
     assert "content-length" not in named
 
 
-async def test_an_event_is_one_line_of_data_with_a_blank_line_after_it(up: Live) -> None:
-    ada = await Legacy.open(up, "ada")
+async def test_an_event_is_one_line_of_data_with_a_blank_line_after_it(server: LiveServer) -> None:
+    ada = await LegacyClient.open(server, "ada")
 
     body = (await ada.call("tell")).body.decode()
 
@@ -48,8 +48,8 @@ async def test_an_event_is_one_line_of_data_with_a_blank_line_after_it(up: Live)
     assert all(block.count("\n") == 1 for block in blocks)
 
 
-async def test_text_with_line_ends_does_not_break_an_event(up: Live, shared: Specimens) -> None:
-    ada = await Modern.of(up, "ada")
+async def test_text_with_line_ends_does_not_break_an_event(server: LiveServer, shared: SampleCatalog) -> None:
+    ada = await ModernClient.of(server, "ada")
     text = "a\n\ndata: {}\r\n\r\nevent: x\r\u2028"
     shared.gates[text].opened.set()
 
@@ -59,16 +59,16 @@ async def test_text_with_line_ends_does_not_break_an_event(up: Live, shared: Spe
     assert answer.events()[-1]["result"]["structuredContent"]["text"] == text
 
 
-async def test_a_get_stream_needs_a_client_that_takes_one(up: Live) -> None:
-    ada = await Legacy.open(up, "ada")
+async def test_a_get_stream_needs_a_client_that_takes_one(server: LiveServer) -> None:
+    ada = await LegacyClient.open(server, "ada")
 
     assert (await ada.get({"Accept": "application/json"})).status == 406
 
 
-async def test_a_silent_stream_is_kept_alive_by_comments(tmp_path: Path, specimens: Specimens) -> None:
+async def test_a_silent_stream_is_kept_alive_by_comments(tmp_path: Path, samples: SampleCatalog) -> None:
     quick = make_settings(tmp_path, sse_keepalive_s=0.05, access_recheck_s=0.02)
-    async with live(quick, catalog=specimens.catalog) as up:
-        ada, modern = await Legacy.open(up, "ada"), await Modern.of(up, "ada")
+    async with live(quick, catalog=samples.catalog) as server:
+        ada, modern = await LegacyClient.open(server, "ada"), await ModernClient.of(server, "ada")
         async with ada.listening() as news, ada.streaming(message("tools/call", WAIT, 1)) as call:
             await call.head()
             await call.event()
@@ -79,11 +79,11 @@ async def test_a_silent_stream_is_kept_alive_by_comments(tmp_path: Path, specime
                 for wire in (news, call, subscription):
                     comments = await wire.raw(2 * len(COMMENT))
                     assert comments == 2 * COMMENT
-            specimens.gates["g"].opened.set()
+            samples.gates["g"].opened.set()
 
 
-async def test_a_get_stream_ends_with_its_session(up: Live) -> None:
-    ada = await Legacy.open(up, "ada")
+async def test_a_get_stream_ends_with_its_session(server: LiveServer) -> None:
+    ada = await LegacyClient.open(server, "ada")
 
     async with ada.listening() as wire:
         assert (await ada.delete()).status == 204
@@ -91,41 +91,41 @@ async def test_a_get_stream_ends_with_its_session(up: Live) -> None:
         assert await wire.event() is None
 
 
-async def test_streams_count_while_they_are_open_and_no_longer(tmp_path: Path, specimens: Specimens) -> None:
+async def test_streams_count_while_they_are_open_and_no_longer(tmp_path: Path, samples: SampleCatalog) -> None:
     settings = make_settings(tmp_path, access_recheck_s=0.05, stream_max_per_user=2)
-    async with live(settings, catalog=specimens.catalog) as up:
-        ada = await Legacy.open(up, "ada")
+    async with live(settings, catalog=samples.catalog) as server:
+        ada = await LegacyClient.open(server, "ada")
         for _ in range(3):
             async with ada.listening(), ada.listening():
-                await _presence_is(up, 2)
+                await _presence_is(server, 2)
                 assert (await ada.get()).status == 503
-            await _presence_is(up, 0)
+            await _presence_is(server, 0)
 
 
-async def test_many_streams_of_one_session_are_all_told(tmp_path: Path, specimens: Specimens) -> None:
-    async with live(make_settings(tmp_path, access_recheck_s=0.05), catalog=specimens.catalog) as up:
-        ada = await Legacy.open(up, "ada")
+async def test_many_streams_of_one_session_are_all_told(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with live(make_settings(tmp_path, access_recheck_s=0.05), catalog=samples.catalog) as server:
+        ada = await LegacyClient.open(server, "ada")
         async with ada.listening() as first, ada.listening() as second:
-            specimens.catalog.remove_tool("echo")
+            samples.catalog.remove_tool("echo")
 
             assert (await first.event()) == (await second.event())
 
 
-async def test_a_client_that_breaks_off_its_stream_leaves_nothing_behind(up: Live) -> None:
-    modern, ada = await Modern.of(up, "ada"), await Legacy.open(up, "ada")
-    before = len(up.runtime.presence)
+async def test_a_client_that_breaks_off_its_stream_leaves_nothing_behind(server: LiveServer) -> None:
+    modern, ada = await ModernClient.of(server, "ada"), await LegacyClient.open(server, "ada")
+    before = len(server.runtime.open_streams)
 
     async with modern.streaming("subscriptions/listen", LISTEN) as subscription, ada.listening():
         await subscription.head()
         await subscription.event()
         subscription.abort()
 
-    await _presence_is(up, before)
+    await _presence_is(server, before)
     assert (await modern.call("echo")).status == 200
 
 
-async def test_a_session_lives_on_after_its_stream_broke_off(up: Live, gate: Gate) -> None:
-    ada = await Legacy.open(up, "ada")
+async def test_a_session_lives_on_after_its_stream_broke_off(server: LiveServer, gate: Gate) -> None:
+    ada = await LegacyClient.open(server, "ada")
 
     async with ada.streaming(message("tools/call", WAIT, 1)) as wire:
         await wire.head()
@@ -135,9 +135,9 @@ async def test_a_session_lives_on_after_its_stream_broke_off(up: Live, gate: Gat
     assert (await ada.call("echo")).status == 200
 
 
-async def test_two_calls_of_one_session_stream_beside_each_other(up: Live, shared: Specimens) -> None:
+async def test_two_calls_of_one_session_stream_beside_each_other(server: LiveServer, shared: SampleCatalog) -> None:
     shared.gates.clear()
-    ada = await Legacy.open(up, "ada")
+    ada = await LegacyClient.open(server, "ada")
     params = {name: {**WAIT, "arguments": {"gate": name}} for name in ("one", "two")}
 
     async with (
@@ -153,17 +153,17 @@ async def test_two_calls_of_one_session_stream_beside_each_other(up: Live, share
         assert (await one.event())["id"] == 1
 
 
-async def test_a_last_event_id_is_ignored_because_nothing_is_replayed(up: Live) -> None:
-    ada = await Legacy.open(up, "ada")
+async def test_a_last_event_id_is_ignored_because_nothing_is_replayed(server: LiveServer) -> None:
+    ada = await LegacyClient.open(server, "ada")
 
-    async with Wire.open(up.url) as wire:
+    async with RawConnection.open(server.url) as wire:
         await wire.request("GET", "/mcp", {**ada.headers, "Last-Event-ID": "7"})
 
         assert (await wire.head())[0] == 200
 
 
-async def test_head_and_options_never_open_a_stream(up: Live) -> None:
-    ada = await Legacy.open(up, "ada")
+async def test_head_and_options_never_open_a_stream(server: LiveServer) -> None:
+    ada = await LegacyClient.open(server, "ada")
 
     for method in ("HEAD", "OPTIONS"):
-        assert (await fetch(up.url, method, "/mcp", {**JSON_AND_EVENTS, **ada.headers})).status == 405
+        assert (await fetch(server.url, method, "/mcp", {**JSON_AND_EVENTS, **ada.headers})).status == 405

@@ -10,26 +10,29 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from tests.live import Live, live, make_settings
-from tests.server.clients import MODERN, Socket, handshake, message, modern_params, text_of
-from tests.server.specimens import Gate, Specimens
-from tests.server.wire import PATIENCE_S, fetch
+from tests.live import LiveServer, live, make_settings
+from tests.server.clients import MODERN, WebSocketClient, handshake, message, modern_params, text_of
+from tests.server.http_client import PATIENCE_S, fetch
+from tests.server.sample_catalog import Gate, SampleCatalog
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @asynccontextmanager
 async def _at_own_server(
-    tmp_path: Path, specimens: Specimens, user: str = "ada", **changes: Any
-) -> AsyncIterator[tuple[Live, Socket]]:
+    tmp_path: Path, samples: SampleCatalog, user: str = "ada", **changes: Any
+) -> AsyncIterator[tuple[LiveServer, WebSocketClient]]:
     """A connection to a server with its own settings."""
     settings = make_settings(tmp_path, access_recheck_s=0.05, **changes)
-    async with live(settings, catalog=specimens.catalog) as up, Socket.open(up.ws, await up.bearer(user)) as socket:
-        yield up, socket
+    async with (
+        live(settings, catalog=samples.catalog) as server,
+        WebSocketClient.open(server.ws, await server.bearer(user)) as socket,
+    ):
+        yield server, socket
 
 
-async def test_both_eras_are_spoken_on_one_connection(up: Live) -> None:
-    async with Socket.open(up.ws, await up.bearer("ada")) as socket:
+async def test_both_eras_are_spoken_on_one_connection(server: LiveServer) -> None:
+    async with WebSocketClient.open(server.ws, await server.bearer("ada")) as socket:
         legacy = await socket.initialize()
         modern = await socket.request("server/discover", modern_params())
         call = await socket.request("tools/call", modern_params({"name": "echo", "arguments": {"text": "hi"}}))
@@ -40,22 +43,22 @@ async def test_both_eras_are_spoken_on_one_connection(up: Live) -> None:
     assert call["result"]["resultType"] == "complete"
 
 
-async def test_a_legacy_request_needs_the_handshake_first(up: Live) -> None:
-    async with Socket.open(up.ws, await up.bearer("ada")) as socket:
+async def test_a_legacy_request_needs_the_handshake_first(server: LiveServer) -> None:
+    async with WebSocketClient.open(server.ws, await server.bearer("ada")) as socket:
         assert (await socket.request("tools/list"))["error"]["code"] == -32600
         await socket.initialize()
         assert (await socket.request("tools/list"))["result"]["tools"]
 
 
 @pytest.mark.parametrize(("offered", "chosen"), [(["mcp"], "mcp"), (["x", "mcp"], "mcp"), (["x"], None), (None, None)])
-async def test_the_subprotocol_is_chosen_if_it_is_offered(up: Live, offered: Any, chosen: str | None) -> None:
-    async with Socket.open(up.ws, await up.bearer("ada"), offered) as socket:
+async def test_the_subprotocol_is_chosen_if_it_is_offered(server: LiveServer, offered: Any, chosen: str | None) -> None:
+    async with WebSocketClient.open(server.ws, await server.bearer("ada"), offered) as socket:
         assert socket.connection.subprotocol == chosen
         assert (await socket.initialize())["result"]
 
 
-async def test_answers_come_when_they_are_ready(up: Live, gate: Gate) -> None:
-    async with Socket.open(up.ws, await up.bearer("ada")) as socket:
+async def test_answers_come_when_they_are_ready(server: LiveServer, gate: Gate) -> None:
+    async with WebSocketClient.open(server.ws, await server.bearer("ada")) as socket:
         await socket.initialize()
         await socket.send(message("tools/call", {"name": "wait", "arguments": {"gate": "g"}}, "slow"))
         await asyncio.wait_for(gate.reached.wait(), PATIENCE_S)
@@ -67,9 +70,11 @@ async def test_answers_come_when_they_are_ready(up: Live, gate: Gate) -> None:
 
 
 @pytest.mark.parametrize("params", [{}, {"_meta": None}], ids=["legacy", "modern"])
-async def test_a_cancelled_call_is_stopped_and_never_answered(up: Live, gate: Gate, params: dict[str, Any]) -> None:
+async def test_a_cancelled_call_is_stopped_and_never_answered(
+    server: LiveServer, gate: Gate, params: dict[str, Any]
+) -> None:
     called = {"name": "wait", "arguments": {"gate": "g"}}
-    async with Socket.open(up.ws, await up.bearer("ada")) as socket:
+    async with WebSocketClient.open(server.ws, await server.bearer("ada")) as socket:
         await socket.initialize()
         await socket.send(message("tools/call", modern_params(called) if params else called, "c"))
         await asyncio.wait_for(gate.reached.wait(), PATIENCE_S)
@@ -82,23 +87,23 @@ async def test_a_cancelled_call_is_stopped_and_never_answered(up: Live, gate: Ga
 
 
 async def test_calls_over_the_limit_of_the_connection_are_refused_and_the_others_go_on(
-    tmp_path: Path, specimens: Specimens
+    tmp_path: Path, samples: SampleCatalog
 ) -> None:
-    async with _at_own_server(tmp_path, specimens, connection_in_flight_max=2) as (_, socket):
+    async with _at_own_server(tmp_path, samples, connection_in_flight_max=2) as (_, socket):
         await socket.initialize()
         for request_id in ("a", "b", "c"):
             await socket.send(message("tools/call", {"name": "wait", "arguments": {"gate": "g"}}, request_id))
 
         refused = await socket.receive()
-        specimens.gates["g"].opened.set()
+        samples.gates["g"].opened.set()
         answered = {(await socket.receive())["id"], (await socket.receive())["id"]}
 
     assert (refused["id"], refused["error"]["code"]) == ("c", 503)
     assert answered == {"a", "b"}
 
 
-async def test_a_question_comes_over_the_connection_and_progress_too(up: Live) -> None:
-    async with Socket.open(up.ws, await up.bearer("ada")) as socket:
+async def test_a_question_comes_over_the_connection_and_progress_too(server: LiveServer) -> None:
+    async with WebSocketClient.open(server.ws, await server.bearer("ada")) as socket:
         await socket.initialize(capabilities={"elicitation": {}})
         await socket.send(message("tools/call", {"name": "ask_name", "arguments": {"text": "hi"}}, 1))
         question = await socket.receive()
@@ -111,16 +116,16 @@ async def test_a_question_comes_over_the_connection_and_progress_too(up: Live) -
     assert heard == ["notifications/progress", *["notifications/message"] * 3, "notifications/progress", None]
 
 
-async def test_news_are_heard_over_the_connection_until_it_is_cancelled(tmp_path: Path, specimens: Specimens) -> None:
-    async with _at_own_server(tmp_path, specimens) as (_, socket):
+async def test_news_are_heard_over_the_connection_until_it_is_cancelled(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with _at_own_server(tmp_path, samples) as (_, socket):
         wanted = modern_params({"notifications": {"toolsListChanged": True}})
         await socket.send(message("subscriptions/listen", wanted, "s"))
         acknowledged = await socket.receive()
-        specimens.catalog.remove_tool("echo")
+        samples.catalog.remove_tool("echo")
         news = await socket.receive()
         await socket.send(message("notifications/cancelled", {"requestId": "s"}))
         assert (await socket.request("ping"))["result"] == {}
-        specimens.catalog.remove_tool("tell")
+        samples.catalog.remove_tool("tell")
         await socket.send(message("ping", {}, "p"))
 
         assert (await socket.receive())["id"] == "p"
@@ -129,21 +134,21 @@ async def test_news_are_heard_over_the_connection_until_it_is_cancelled(tmp_path
     assert news["method"] == "notifications/tools/list_changed"
 
 
-async def test_a_token_that_expires_closes_the_connection_by_itself(tmp_path: Path, specimens: Specimens) -> None:
+async def test_a_token_that_expires_closes_the_connection_by_itself(tmp_path: Path, samples: SampleCatalog) -> None:
     exact = make_settings(tmp_path, jwt_leeway_s=0, access_recheck_s=0.05)
-    async with live(exact, catalog=specimens.catalog) as up:
-        token = await up.token("ada", lifetime_s=0.5)
-        async with Socket.open(up.ws, {"Authorization": f"Bearer {token}"}) as socket:
+    async with live(exact, catalog=samples.catalog) as server:
+        token = await server.token("ada", lifetime_s=0.5)
+        async with WebSocketClient.open(server.ws, {"Authorization": f"Bearer {token}"}) as socket:
             assert (await socket.initialize())["result"]
 
             assert await socket.close_code() == 4401
 
 
-async def test_a_users_rate_is_an_error_of_the_request_and_not_the_end(tmp_path: Path, specimens: Specimens) -> None:
-    async with _at_own_server(tmp_path, specimens, rate_user_per_minute=1, rate_user_burst=2) as (up, ada):
+async def test_a_users_rate_is_an_error_of_the_request_and_not_the_end(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with _at_own_server(tmp_path, samples, rate_user_per_minute=1, rate_user_burst=2) as (server, ada):
         await ada.initialize()
         first, second = await ada.request("ping"), await ada.request("ping")
-        async with Socket.open(up.ws, await up.bearer("ben")) as ben:
+        async with WebSocketClient.open(server.ws, await server.bearer("ben")) as ben:
             others = await ben.initialize()
 
     assert first["result"] == {}
@@ -152,63 +157,65 @@ async def test_a_users_rate_is_an_error_of_the_request_and_not_the_end(tmp_path:
     assert others["result"]
 
 
-async def test_too_many_connections_of_one_user_are_refused_by_policy(tmp_path: Path, specimens: Specimens) -> None:
-    async with _at_own_server(tmp_path, specimens, stream_max_per_user=1) as (up, first):
+async def test_too_many_connections_of_one_user_are_refused_by_policy(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with _at_own_server(tmp_path, samples, stream_max_per_user=1) as (server, first):
         await first.initialize()
-        async with Socket.open(up.ws, await up.bearer("ada")) as second:
+        async with WebSocketClient.open(server.ws, await server.bearer("ada")) as second:
             assert await second.close_code() == 1008
-        async with Socket.open(up.ws, await up.bearer("ben")) as other:
+        async with WebSocketClient.open(server.ws, await server.bearer("ben")) as other:
             assert (await other.initialize())["result"]
 
 
-async def test_a_place_is_free_again_when_its_connection_ended(tmp_path: Path, specimens: Specimens) -> None:
-    async with live(make_settings(tmp_path, stream_max_per_user=1), catalog=specimens.catalog) as up:
+async def test_a_place_is_free_again_when_its_connection_ended(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with live(make_settings(tmp_path, stream_max_per_user=1), catalog=samples.catalog) as server:
         for _ in range(3):
-            async with Socket.open(up.ws, await up.bearer("ada")) as socket:
+            async with WebSocketClient.open(server.ws, await server.bearer("ada")) as socket:
                 assert (await socket.initialize())["result"]
             async with asyncio.timeout(PATIENCE_S):
-                while len(up.runtime.presence):
+                while len(server.runtime.open_streams):
                     await asyncio.sleep(0.01)
 
 
-async def test_the_session_ends_with_the_connection(tmp_path: Path, specimens: Specimens) -> None:
-    async with live(make_settings(tmp_path), catalog=specimens.catalog) as up:
-        async with Socket.open(up.ws, await up.bearer("ada")) as socket:
+async def test_the_session_ends_with_the_connection(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with live(make_settings(tmp_path), catalog=samples.catalog) as server:
+        async with WebSocketClient.open(server.ws, await server.bearer("ada")) as socket:
             await socket.initialize()
-            assert len(up.runtime.sessions) == 1
+            assert len(server.runtime.sessions) == 1
         async with asyncio.timeout(PATIENCE_S):
-            while len(up.runtime.sessions):
+            while len(server.runtime.sessions):
                 await asyncio.sleep(0.01)
 
 
-async def test_the_door_speaks_websocket_only(up: Live) -> None:
-    headers = await up.bearer("ada")
+async def test_the_door_speaks_websocket_only(server: LiveServer) -> None:
+    headers = await server.bearer("ada")
 
-    assert (await fetch(up.url, "GET", "/mcp/ws", headers)).status in (404, 405, 426)
-    assert (await fetch(up.url, "POST", "/mcp/ws", headers, b"{}")).status in (404, 405, 426)
+    assert (await fetch(server.url, "GET", "/mcp/ws", headers)).status in (404, 405, 426)
+    assert (await fetch(server.url, "POST", "/mcp/ws", headers, b"{}")).status in (404, 405, 426)
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/", "/mcp/ws/x", "/metrics"])
-async def test_other_paths_take_no_websocket(up: Live, path: str) -> None:
-    url = f"{up.url.replace('http', 'ws', 1)}{path}"
+async def test_other_paths_take_no_websocket(server: LiveServer, path: str) -> None:
+    url = f"{server.url.replace('http', 'ws', 1)}{path}"
 
     with pytest.raises((InvalidStatus, ConnectionClosed)):
-        async with connect(url, additional_headers=await up.bearer("ada"), proxy=None) as socket:
+        async with connect(url, additional_headers=await server.bearer("ada"), proxy=None) as socket:
             await socket.recv()
 
 
-async def test_two_authorization_headers_are_refused_at_the_upgrade(up: Live) -> None:
-    token = (await up.bearer("ada"))["Authorization"]
+async def test_two_authorization_headers_are_refused_at_the_upgrade(server: LiveServer) -> None:
+    token = (await server.bearer("ada"))["Authorization"]
 
     with pytest.raises(InvalidStatus) as refused:
-        async with connect(up.ws, additional_headers=[("Authorization", token), ("Authorization", token)], proxy=None):
+        async with connect(
+            server.ws, additional_headers=[("Authorization", token), ("Authorization", token)], proxy=None
+        ):
             pass
 
     assert refused.value.response.status_code == 403
 
 
-async def test_a_tool_over_its_rate_answers_the_model_with_the_wait(tmp_path: Path, specimens: Specimens) -> None:
-    async with _at_own_server(tmp_path, specimens, rate_tool_per_minute=1, rate_tool_burst=1) as (_, socket):
+async def test_a_tool_over_its_rate_answers_the_model_with_the_wait(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with _at_own_server(tmp_path, samples, rate_tool_per_minute=1, rate_tool_burst=1) as (_, socket):
         await socket.initialize()
         await socket.call("echo")
         refused = (await socket.call("echo"))["result"]
@@ -218,8 +225,8 @@ async def test_a_tool_over_its_rate_answers_the_model_with_the_wait(tmp_path: Pa
     assert refused["_meta"]["florilegium/retryAfterS"] > 0
 
 
-async def test_a_second_handshake_starts_a_new_session_on_the_same_connection(up: Live) -> None:
-    async with Socket.open(up.ws, await up.bearer("ada")) as socket:
+async def test_a_second_handshake_starts_a_new_session_on_the_same_connection(server: LiveServer) -> None:
+    async with WebSocketClient.open(server.ws, await server.bearer("ada")) as socket:
         await socket.initialize("2025-03-26")
         await socket.send([handshake(request_id=1)])
         refused = await socket.receive()

@@ -30,11 +30,11 @@ from server.compat.agentkit.chat.upstream import Upstream
 from server.compat.agentkit.chat.wording import citations
 from server.compat.agentkit.recorder import Recorder, Talk, find_conversation
 from server.protocol.messages import decode
-from server.rest.errors import Envelope
-from server.rest.operation import Operation, Upload, Uploaded
+from server.rest.errors import ErrorFormat
+from server.rest.operation import Operation, Upload, UploadRequest
 from server.runtime import Runtime
 
-COMPLETION_ENVELOPE = Envelope(CompletionRefusal, lambda error, _path: problem_body(error))
+COMPLETION_ENVELOPE = ErrorFormat(CompletionRefusal, lambda error, _path: problem_body(error))
 JSON = "application/json"
 EVENTS = "text/event-stream"
 SEARCH_TOOL = "knowledge_search"
@@ -122,8 +122,8 @@ def _complete(runtime: Runtime) -> Operation:
     settings = runtime.settings
     upstream, chat = Upstream.of(settings), _Completions(runtime)
 
-    async def run(context: RequestContext, uploaded: Uploaded) -> Response:
-        asked = read_request(await asyncio.to_thread(uploaded.file.read), uploaded.given, turn_limits(settings))
+    async def run(context: RequestContext, uploaded: UploadRequest) -> Response:
+        asked = read_request(await asyncio.to_thread(uploaded.file.read), uploaded.args, turn_limits(settings))
         if upstream is None:
             return await chat.extract(context, asked)
         return await chat.relay(context, asked, upstream)
@@ -138,8 +138,8 @@ def _complete(runtime: Runtime) -> Operation:
             "back, and kept as a turn of a conversation. Without an upstream, passages of the user's own library."
         ),
         input=CompletionHeaders,
-        answer=(JSON, EVENTS),
-        run=run,
+        response=(JSON, EVENTS),
+        handler=run,
         tools=CHAT_TOOLS,
         scope=WRITE,
         headers={
@@ -149,8 +149,8 @@ def _complete(runtime: Runtime) -> Operation:
         },
         upload=Upload(JSON, settings.body_max_bytes, _SCHEMA),
         deadline_ms=turn_deadline_ms(settings),
-        refusals=frozenset((502, 504)),
-        envelope=COMPLETION_ENVELOPE,
+        error_statuses=frozenset((502, 504)),
+        error_format=COMPLETION_ENVELOPE,
     )
 
 
@@ -172,12 +172,12 @@ def _models(runtime: Runtime) -> Operation:
         summary="List models",
         description="The models of the upstream; without one the model `extractive` alone.",
         input=NoInput,
-        answer=JSON,
-        run=run,
+        response=JSON,
+        handler=run,
         tools=CHAT_TOOLS,
         scope=READ,
-        refusals=frozenset((502, 504)),
-        envelope=COMPLETION_ENVELOPE,
+        error_statuses=frozenset((502, 504)),
+        error_format=COMPLETION_ENVELOPE,
     )
 
 
@@ -196,7 +196,7 @@ class _Completions:
         headers = {"Accept": EVENTS if asked.is_stream else JSON}
         if asked.idempotency_key:
             headers["Idempotency-Key"] = asked.idempotency_key
-        relay = Relay(upstream, self._runtime.presence, self._limits, keep)
+        relay = Relay(upstream, self._runtime.open_streams, self._limits, keep)
         return await relay.answer(context.principal, asked.body, headers)
 
     async def extract(self, context: RequestContext, asked: Asked) -> Response:

@@ -20,7 +20,7 @@ from server.compat.agentkit.chat.reply import Reply, UpstreamFailed
 from server.compat.agentkit.chat.turns import TurnLimits
 from server.compat.agentkit.chat.upstream import Upstream
 from server.protocol.failures import log_failure
-from server.transports.open_streams import Presence
+from server.transports.open_streams import OpenStreams
 
 # Pieces of an answer that wait for a slow client; then the upstream waits too.
 _PIECES_MAX = 64
@@ -46,9 +46,9 @@ class Relay:
 
     _running: ClassVar[set["asyncio.Task[None]"]] = set()
 
-    def __init__(self, upstream: Upstream, presence: Presence, limits: RelayLimits, keep: Keep) -> None:
+    def __init__(self, upstream: Upstream, open_streams: OpenStreams, limits: RelayLimits, keep: Keep) -> None:
         self._upstream = upstream
-        self._presence = presence
+        self._open_streams = open_streams
         self._limits = limits
         self._keep = keep
         self._pieces: asyncio.Queue[bytes | None] = asyncio.Queue(_PIECES_MAX)
@@ -100,7 +100,7 @@ class Relay:
 
     async def _run(self, principal: Principal, body: bytes, headers: Mapping[str, str]) -> None:
         try:
-            with self._presence.enter(principal):
+            with self._open_streams.enter(principal):
                 cut_by = await self._relay_while_wanted(principal, body, headers)
                 await self._keep_answer(cut_by)
                 self._is_complete = self._failure is None
@@ -112,7 +112,7 @@ class Relay:
     async def _relay_while_wanted(self, principal: Principal, body: bytes, headers: Mapping[str, str]) -> str:
         """Until the answer ends or nobody may have it any more; who it was that ended it."""
         relaying = asyncio.create_task(self._relay(body, headers))
-        ending = asyncio.create_task(self._presence.wait_while_open(principal))
+        ending = asyncio.create_task(self._open_streams.wait_while_open(principal))
         leaving = asyncio.create_task(self._is_unwanted.wait())
         await _first_of((relaying, ending, leaving), self._limits.turn_s)
         if relaying.cancelled():

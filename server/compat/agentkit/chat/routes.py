@@ -30,7 +30,7 @@ from server.compat.agentkit.chat.wording import NO_READER, NO_WEB, TextFile, cit
 from server.compat.agentkit.conversations import conversation_operation
 from server.protocol.schema import input_schema
 from server.rest.errors import Unprocessable
-from server.rest.forms import Form, FormFile
+from server.rest.forms import FormFile, FormSpec
 from server.rest.operation import Operation
 from server.runtime import Runtime
 from sources.drafts import ConversationDraft, MessageDraft
@@ -95,14 +95,14 @@ def chat_operations(runtime: Runtime) -> list[Operation]:
                 "Where no model is configured the best passages are the answer, word for word."
             ),
             input=ChatRequest,
-            answer=ChatAnswer,
-            run=chat.answer,
+            response=ChatAnswer,
+            handler=chat.answer,
             tools=CHAT_TOOLS,
             scope=WRITE,
-            form=Form(frozenset(("files",)), settings.chat_files_max + _FIELDS_MAX),
+            form=FormSpec(frozenset(("files",)), settings.chat_files_max + _FIELDS_MAX),
             schema=_schema(settings),
             deadline_ms=turn_deadline_ms(settings),
-            refusals=frozenset((502, 504)),
+            error_statuses=frozenset((502, 504)),
         )
     ]
 

@@ -1,25 +1,25 @@
-"""The desk, with Ada and Ben as readers."""
+"""A REST client, with Ada and Ben as users."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from tests.server.rest.scene import Desk, open_desk
+from tests.server.rest.rest_client import RestClient, open_rest_client
 from tests.sources.source_fixture import LibraryUser
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
-    async with open_desk(tmp_path) as opened:
+async def api(tmp_path: Path) -> AsyncIterator[RestClient]:
+    async with open_rest_client(tmp_path) as opened:
         yield opened
 
 
 @pytest.fixture
-async def ada(desk: Desk) -> LibraryUser:
-    return await desk.reader("ada")
+async def ada(api: RestClient) -> LibraryUser:
+    return await api.reader("ada")
 
 
 @pytest.fixture
-async def ben(desk: Desk) -> LibraryUser:
-    return await desk.reader("ben")
+async def ben(api: RestClient) -> LibraryUser:
+    return await api.reader("ben")

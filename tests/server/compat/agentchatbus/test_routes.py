@@ -10,10 +10,10 @@ from starlette.routing import Route
 
 from auth.principal import READ, WRITE
 from server.compat.agentchatbus.routes import bus_operations
-from server.rest.handler import RestDoor
+from server.rest.handler import RestHandler
 from tests.server.compat.agentkit.conversing import keep, post
-from tests.server.rest.scene import Desk, open_desk
-from tests.server.wire import Answer
+from tests.server.http_client import HttpResponse
+from tests.server.rest.rest_client import RestClient, open_rest_client
 from tests.sources.source_fixture import LibraryUser
 
 THREAD = {"id", "topic", "status", "system_prompt", "created_at", "updated_at", "message_count"}
@@ -27,28 +27,28 @@ MESSAGE = {
 class Member:
     """A registered agent of some user."""
 
-    def __init__(self, desk: Desk, who: str | None, registration: Any) -> None:
-        self.desk = desk
+    def __init__(self, api: RestClient, who: str | None, registration: Any) -> None:
+        self.api = api
         self.who = who
         self.id = registration["agent_id"]
         self.name = registration["name"]
         self.token = registration["token"]
 
     @classmethod
-    async def of(cls, desk: Desk, who: str | None = "ada", **given: Any) -> "Member":
-        answer = await post(desk, "/api/agents/register", {"ide": "Cursor", "model": "gpt", **given}, who)
+    async def of(cls, api: RestClient, who: str | None = "ada", **given: Any) -> "Member":
+        answer = await post(api, "/api/agents/register", {"ide": "Cursor", "model": "gpt", **given}, who)
         assert answer.status == 200, answer.body
-        return cls(desk, who, answer.json())
+        return cls(api, who, answer.json())
 
     async def open_thread(self, topic: str = "Plans", **given: Any) -> Any:
         body = {"topic": topic, "creator_agent_id": self.id, **given}
-        answer = await post(self.desk, "/api/threads", body, self.who, X_Agent_Token=self.token)
+        answer = await post(self.api, "/api/threads", body, self.who, X_Agent_Token=self.token)
         assert answer.status == 201, answer.body
         return answer.json()
 
-    async def try_to_say(self, thread: str, content: str, **given: Any) -> Answer:
+    async def try_to_say(self, thread: str, content: str, **given: Any) -> HttpResponse:
         body = {"author": self.id, "content": content, **given}
-        return await post(self.desk, f"/api/threads/{thread}/messages", body, self.who, X_Agent_Token=self.token)
+        return await post(self.api, f"/api/threads/{thread}/messages", body, self.who, X_Agent_Token=self.token)
 
     async def say(self, thread: str, content: str, **given: Any) -> Any:
         answer = await self.try_to_say(thread, content, **given)
@@ -57,23 +57,23 @@ class Member:
 
 
 @pytest.fixture
-async def agent(desk: Desk) -> Member:
-    return await Member.of(desk)
+async def agent(api: RestClient) -> Member:
+    return await Member.of(api)
 
 
-async def said(desk: Desk, thread: str, query: str = "", who: str | None = "ada") -> list[str]:
-    return [message["content"] for message in (await desk.get(f"/api/threads/{thread}/messages?{query}", who)).json()]
+async def said(api: RestClient, thread: str, query: str = "", who: str | None = "ada") -> list[str]:
+    return [message["content"] for message in (await api.get(f"/api/threads/{thread}/messages?{query}", who)).json()]
 
 
-def error_of(answer: Answer) -> Any:
+def error_of(answer: HttpResponse) -> Any:
     return answer.json()["detail"]
 
 
 # -- being there
 
 
-async def test_a_bus_says_that_it_is_there_to_anybody(desk: Desk) -> None:
-    answer = await desk.get("/health", None)
+async def test_a_bus_says_that_it_is_there_to_anybody(api: RestClient) -> None:
+    answer = await api.get("/health", None)
 
     assert answer.status == 200
     assert answer.json()["status"] == "ok"
@@ -81,12 +81,12 @@ async def test_a_bus_says_that_it_is_there_to_anybody(desk: Desk) -> None:
 
 
 async def test_one_user_alone_needs_no_credential(tmp_path: Path) -> None:
-    async with open_desk(tmp_path, jwt_secret="") as desk:
-        agent = await Member.of(desk, None)
+    async with open_rest_client(tmp_path, jwt_secret="") as api:
+        agent = await Member.of(api, None)
         thread = await agent.open_thread()
         await agent.say(thread["id"], "angular signals are here")
 
-        found = (await desk.get("/api/search?q=signals", None)).json()
+        found = (await api.get("/api/search?q=signals", None)).json()
 
     assert [row["thread_id"] for row in found["results"]] == [thread["id"]]
 
@@ -103,8 +103,8 @@ async def test_one_user_alone_needs_no_credential(tmp_path: Path) -> None:
         ("POST", "/api/threads/x/sync-context"),
     ],
 )
-async def test_where_there_are_users_a_credential_is_needed(desk: Desk, method: str, path: str) -> None:
-    answer = await desk.ask(method, path, None, {"Content-Type": "application/json"}, b"{}")
+async def test_where_there_are_users_a_credential_is_needed(api: RestClient, method: str, path: str) -> None:
+    answer = await api.request(method, path, None, {"Content-Type": "application/json"}, b"{}")
 
     assert (answer.status, answer.json()) == (401, {"detail": "authentication required"})
 
@@ -112,8 +112,8 @@ async def test_where_there_are_users_a_credential_is_needed(desk: Desk, method: 
 # -- agents
 
 
-async def test_an_agent_registers_and_is_given_a_name_and_a_token(desk: Desk) -> None:
-    answer = await post(desk, "/api/agents/register", {"ide": "Cursor", "model": "gpt", "capabilities": ["review"]})
+async def test_an_agent_registers_and_is_given_a_name_and_a_token(api: RestClient) -> None:
+    answer = await post(api, "/api/agents/register", {"ide": "Cursor", "model": "gpt", "capabilities": ["review"]})
 
     registered = answer.json()
     assert answer.status == 200
@@ -123,32 +123,32 @@ async def test_an_agent_registers_and_is_given_a_name_and_a_token(desk: Desk) ->
     assert registered["token"]
 
 
-async def test_an_agent_may_choose_its_name(desk: Desk) -> None:
-    first, second = [await Member.of(desk, display_name="Reviewer") for _ in range(2)]
+async def test_an_agent_may_choose_its_name(api: RestClient) -> None:
+    first, second = [await Member.of(api, display_name="Reviewer") for _ in range(2)]
 
     assert (first.name, second.name) == ("Reviewer", "Reviewer 2")
 
 
-async def test_a_name_that_is_too_long_is_refused(desk: Desk) -> None:
-    answer = await post(desk, "/api/agents/register", {"ide": "x" * 3000, "model": "gpt"})
+async def test_a_name_that_is_too_long_is_refused(api: RestClient) -> None:
+    answer = await post(api, "/api/agents/register", {"ide": "x" * 3000, "model": "gpt"})
 
     assert answer.status == 400
     assert error_of(answer) == "name: got 3006 characters, expected at most 1990"
 
 
-async def test_a_registration_that_lacks_something_says_what_as_the_original_does(desk: Desk) -> None:
-    answer = await post(desk, "/api/agents/register", {"ide": "Cursor"})
+async def test_a_registration_that_lacks_something_says_what_as_the_original_does(api: RestClient) -> None:
+    answer = await post(api, "/api/agents/register", {"ide": "Cursor"})
 
     assert answer.status == 422
     assert error_of(answer) == [{"type": "missing", "loc": ["body", "model"], "msg": "Field required"}]
 
 
-async def test_an_agents_token_opens_nothing_of_another_user(desk: Desk, agent: Member) -> None:
+async def test_an_agents_token_opens_nothing_of_another_user(api: RestClient, agent: Member) -> None:
     thread = await agent.open_thread()
-    stolen = Member(desk, "ben", {"agent_id": agent.id, "name": agent.name, "token": agent.token})
+    stolen = Member(api, "ben", {"agent_id": agent.id, "name": agent.name, "token": agent.token})
 
     refused = await post(
-        desk, "/api/threads", {"topic": "x", "creator_agent_id": agent.id}, "ben", X_Agent_Token=agent.token
+        api, "/api/threads", {"topic": "x", "creator_agent_id": agent.id}, "ben", X_Agent_Token=agent.token
     )
     written = await stolen.try_to_say(thread["id"], "hello")
 
@@ -159,7 +159,7 @@ async def test_an_agents_token_opens_nothing_of_another_user(desk: Desk, agent: 
 # -- threads
 
 
-async def test_a_thread_is_opened_with_what_the_next_message_needs(desk: Desk, agent: Member) -> None:
+async def test_a_thread_is_opened_with_what_the_next_message_needs(api: RestClient, agent: Member) -> None:
     thread = await agent.open_thread("Plans", system_prompt="Be brief.", metadata={"team": "blue"})
 
     assert set(thread) == OPENED
@@ -175,19 +175,21 @@ async def test_a_thread_is_opened_with_what_the_next_message_needs(desk: Desk, a
         ({"X_Agent_Token": "made-up"}, "Invalid agent token"),
     ],
 )
-async def test_a_thread_is_opened_by_agents_alone(desk: Desk, agent: Member, token: dict[str, str], told: str) -> None:
-    answer = await post(desk, "/api/threads", {"topic": "Plans", "creator_agent_id": agent.id}, **token)
+async def test_a_thread_is_opened_by_agents_alone(
+    api: RestClient, agent: Member, token: dict[str, str], told: str
+) -> None:
+    answer = await post(api, "/api/threads", {"topic": "Plans", "creator_agent_id": agent.id}, **token)
 
     assert (answer.status, answer.json()) == (401, {"detail": told})
 
 
-async def test_threads_are_listed_those_last_written_to_first(desk: Desk, agent: Member) -> None:
+async def test_threads_are_listed_those_last_written_to_first(api: RestClient, agent: Member) -> None:
     threads = [(await agent.open_thread(topic))["id"] for topic in ("One", "Two", "Three")]
-    await keep(desk, title="No thread")
+    await keep(api, title="No thread")
     await agent.say(threads[0], "hello")
 
-    listed = (await desk.get("/api/threads?limit=2")).json()
-    rest = (await desk.get("/api/threads?limit=2&offset=2")).json()
+    listed = (await api.get("/api/threads?limit=2")).json()
+    rest = (await api.get("/api/threads?limit=2&offset=2")).json()
 
     assert set(listed["threads"][0]) == THREAD
     assert (listed["total"], listed["has_more"], rest["has_more"]) == (3, True, False)
@@ -195,11 +197,11 @@ async def test_threads_are_listed_those_last_written_to_first(desk: Desk, agent:
     assert {one["id"] for page in (listed, rest) for one in page["threads"]} == set(threads)
 
 
-async def test_a_thread_is_a_conversation_like_others(desk: Desk, agent: Member, ada: LibraryUser) -> None:
+async def test_a_thread_is_a_conversation_like_others(api: RestClient, agent: Member, ada: LibraryUser) -> None:
     thread = await agent.open_thread("Plans", metadata={"team": "blue"})
     await agent.say(thread["id"], "The zeppelin leaves at noon.")
 
-    kept = (await desk.get(f"/conversations/{thread['id']}")).json()
+    kept = (await api.get(f"/conversations/{thread['id']}")).json()
     [hit] = await ada.search("chats_search", "zeppelin")
 
     assert (kept["title"], kept["namespace"]) == ("Plans", "bus")
@@ -208,23 +210,23 @@ async def test_a_thread_is_a_conversation_like_others(desk: Desk, agent: Member,
 
 
 async def test_a_user_has_so_many_threads_and_no_more(tmp_path: Path) -> None:
-    async with open_desk(tmp_path, bus_thread_max=2) as desk:
-        agent, other = await Member.of(desk), await Member.of(desk, "ben")
+    async with open_rest_client(tmp_path, bus_thread_max=2) as api:
+        agent, other = await Member.of(api), await Member.of(api, "ben")
         for _ in range(2):
             await agent.open_thread()
         body = {"topic": "One too many", "creator_agent_id": agent.id}
 
-        refused = await post(desk, "/api/threads", body, X_Agent_Token=agent.token)
+        refused = await post(api, "/api/threads", body, X_Agent_Token=agent.token)
         await other.open_thread()
 
     assert refused.status == 409
     assert error_of(refused) == "there are 2 threads already; delete a conversation first"
 
 
-async def test_a_topic_that_is_too_long_is_refused_by_its_name(desk: Desk, agent: Member) -> None:
+async def test_a_topic_that_is_too_long_is_refused_by_its_name(api: RestClient, agent: Member) -> None:
     body = {"topic": "x" * 2001, "creator_agent_id": agent.id}
 
-    refused = await post(desk, "/api/threads", body, X_Agent_Token=agent.token)
+    refused = await post(api, "/api/threads", body, X_Agent_Token=agent.token)
 
     assert refused.status == 400
     assert error_of(refused).startswith("topic: ")
@@ -233,13 +235,13 @@ async def test_a_topic_that_is_too_long_is_refused_by_its_name(desk: Desk, agent
 # -- messages
 
 
-async def test_a_message_is_answered_as_it_is_kept(desk: Desk, agent: Member) -> None:
+async def test_a_message_is_answered_as_it_is_kept(api: RestClient, agent: Member) -> None:
     thread = await agent.open_thread()
 
     message = await agent.say(
         thread["id"], "Hello", role="assistant", metadata={"mood": "good"}, mentions=["all"], priority="urgent"
     )
-    [kept] = (await desk.get(f"/api/threads/{thread['id']}/messages")).json()
+    [kept] = (await api.get(f"/api/threads/{thread['id']}/messages")).json()
 
     assert set(message) == MESSAGE
     assert message == kept
@@ -248,12 +250,12 @@ async def test_a_message_is_answered_as_it_is_kept(desk: Desk, agent: Member) ->
     assert msgspec.json.decode(message["metadata"]) == {"mood": "good", "mentions": ["all"]}
 
 
-async def test_anybody_else_writes_under_any_name(desk: Desk, agent: Member) -> None:
+async def test_anybody_else_writes_under_any_name(api: RestClient, agent: Member) -> None:
     thread = await agent.open_thread()
     path = f"/api/threads/{thread['id']}/messages"
 
-    named = await post(desk, path, {"author": "Grace", "content": "Hi", "author_name": "ignored"})
-    unnamed = await post(desk, path, {"content": "Hi"})
+    named = await post(api, path, {"author": "Grace", "content": "Hi", "author_name": "ignored"})
+    unnamed = await post(api, path, {"content": "Hi"})
 
     assert (named.json()["author"], named.json()["author_id"], named.json()["metadata"]) == ("Grace", None, None)
     assert (unnamed.json()["author"], unnamed.json()["role"]) == ("human", "user")
@@ -267,35 +269,35 @@ async def test_anybody_else_writes_under_any_name(desk: Desk, agent: Member) -> 
     ],
 )
 async def test_nobody_writes_as_a_registered_agent_without_its_token(
-    desk: Desk, agent: Member, token: dict[str, str], told: str
+    api: RestClient, agent: Member, token: dict[str, str], told: str
 ) -> None:
     thread = await agent.open_thread()
 
     body = {"author": agent.id, "content": "Hi"}
-    answer = await post(desk, f"/api/threads/{thread['id']}/messages", body, **token)
+    answer = await post(api, f"/api/threads/{thread['id']}/messages", body, **token)
 
     assert (answer.status, answer.json()) == (401, {"detail": told})
     assert answer.header("www-authenticate")
-    assert await said(desk, thread["id"]) == []
+    assert await said(api, thread["id"]) == []
 
 
-async def test_a_thread_that_is_not_there_is_told_before_anything_else(desk: Desk, agent: Member) -> None:
+async def test_a_thread_that_is_not_there_is_told_before_anything_else(api: RestClient, agent: Member) -> None:
     body = {"author": agent.id, "content": "Hi", "role": "system", "reply_to_msg_id": "nowhere", "reply_token": "none"}
 
-    answer = await post(desk, "/api/threads/nowhere/messages", body)
+    answer = await post(api, "/api/threads/nowhere/messages", body)
 
     assert (answer.status, answer.json()) == (404, {"detail": "Thread not found"})
 
 
-async def test_no_human_speaks_for_the_system(desk: Desk, agent: Member) -> None:
+async def test_no_human_speaks_for_the_system(api: RestClient, agent: Member) -> None:
     thread = await agent.open_thread()
 
-    answer = await post(desk, f"/api/threads/{thread['id']}/messages", {"content": "Hi", "role": "system"})
+    answer = await post(api, f"/api/threads/{thread['id']}/messages", {"content": "Hi", "role": "system"})
 
     assert (answer.status, error_of(answer)) == (400, "role 'system' is not allowed for human messages")
 
 
-async def test_an_answer_names_a_message_of_its_thread(desk: Desk, agent: Member) -> None:
+async def test_an_answer_names_a_message_of_its_thread(api: RestClient, agent: Member) -> None:
     thread, other = await agent.open_thread(), await agent.open_thread()
     first = await agent.say(thread["id"], "Hello?")
 
@@ -310,7 +312,7 @@ async def test_an_answer_names_a_message_of_its_thread(desk: Desk, agent: Member
     assert "expected the id of a message of this thread" in error_of(refused[0])
 
 
-async def test_seq_rises_over_all_threads(desk: Desk, agent: Member) -> None:
+async def test_seq_rises_over_all_threads(api: RestClient, agent: Member) -> None:
     threads = [(await agent.open_thread())["id"] for _ in range(2)]
 
     said_ = [await agent.say(threads[n % 2], f"word {n}") for n in range(4)]
@@ -330,23 +332,23 @@ async def test_seq_rises_over_all_threads(desk: Desk, agent: Member) -> None:
         ("after_seq=-5&limit=0", range(1)),
     ],
 )
-async def test_a_thread_is_read_on_from_a_seq(desk: Desk, agent: Member, query: str, found: range) -> None:
+async def test_a_thread_is_read_on_from_a_seq(api: RestClient, agent: Member, query: str, found: range) -> None:
     thread, other = [(await agent.open_thread())["id"] for _ in range(2)]
     for n in range(7):  # seq 1, 3, 5, 7, 9, 11, 13
         await agent.say(thread, f"word {n}")
         await agent.say(other, "in between")
 
-    assert await said(desk, thread, query) == [f"word {n}" for n in found]
+    assert await said(api, thread, query) == [f"word {n}" for n in found]
 
 
-async def test_agents_of_one_user_share_a_thread(desk: Desk, agent: Member) -> None:
-    other = await Member.of(desk)
+async def test_agents_of_one_user_share_a_thread(api: RestClient, agent: Member) -> None:
+    other = await Member.of(api)
     thread = (await agent.open_thread())["id"]
 
     await agent.say(thread, "Shall we?")
     await other.say(thread, "We shall.")
 
-    messages = (await desk.get(f"/api/threads/{thread}/messages")).json()
+    messages = (await api.get(f"/api/threads/{thread}/messages")).json()
     assert [(one["author"], one["content"]) for one in messages] == [
         ("Cursor (gpt)", "Shall we?"),
         ("Cursor (gpt) 2", "We shall."),
@@ -356,7 +358,9 @@ async def test_agents_of_one_user_share_a_thread(desk: Desk, agent: Member) -> N
 # -- in step
 
 
-async def test_a_message_after_one_that_was_not_read_is_refused_with_what_was_missed(desk: Desk, agent: Member) -> None:
+async def test_a_message_after_one_that_was_not_read_is_refused_with_what_was_missed(
+    api: RestClient, agent: Member
+) -> None:
     thread = (await agent.open_thread())["id"]
     read = await agent.say(thread, "one")
     missed = [await agent.say(thread, text) for text in ("two", "three")]
@@ -371,22 +375,22 @@ async def test_a_message_after_one_that_was_not_read_is_refused_with_what_was_mi
         "new_messages": missed,
         "action": "RE_READ_AND_RETRY",
     }
-    assert await said(desk, thread) == ["one", "two", "three"]
+    assert await said(api, thread) == ["one", "two", "three"]
 
 
-async def test_a_message_after_the_last_is_written_with_its_reply_token(desk: Desk, agent: Member) -> None:
+async def test_a_message_after_the_last_is_written_with_its_reply_token(api: RestClient, agent: Member) -> None:
     thread = await agent.open_thread()
     step = {"expected_last_seq": thread["current_seq"], "reply_token": thread["reply_token"]}
     first = await agent.say(thread["id"], "one", **step)
 
-    synced = (await desk.ask("POST", f"/api/threads/{thread['id']}/sync-context", "ada")).json()
+    synced = (await api.request("POST", f"/api/threads/{thread['id']}/sync-context", "ada")).json()
     await agent.say(thread["id"], "two", expected_last_seq=synced["current_seq"], reply_token=synced["reply_token"])
 
     assert synced["current_seq"] == first["seq"]
-    assert await said(desk, thread["id"]) == ["one", "two"]
+    assert await said(api, thread["id"]) == ["one", "two"]
 
 
-async def test_a_reply_token_is_good_once(desk: Desk, agent: Member) -> None:
+async def test_a_reply_token_is_good_once(api: RestClient, agent: Member) -> None:
     thread = await agent.open_thread()
     await agent.say(thread["id"], "one", reply_token=thread["reply_token"])
 
@@ -396,10 +400,10 @@ async def test_a_reply_token_is_good_once(desk: Desk, agent: Member) -> None:
     assert error_of(answer)["error"] == "TOKEN_REPLAY"
     assert error_of(answer)["action"] == "CALL_SYNC_CONTEXT_THEN_RETRY"
     assert error_of(answer)["consumed_at"].endswith("+00:00")
-    assert await said(desk, thread["id"]) == ["one"]
+    assert await said(api, thread["id"]) == ["one"]
 
 
-async def test_a_refused_message_leaves_its_reply_token_good(desk: Desk, agent: Member) -> None:
+async def test_a_refused_message_leaves_its_reply_token_good(api: RestClient, agent: Member) -> None:
     thread = await agent.open_thread()
     step = {"expected_last_seq": 0, "reply_token": thread["reply_token"]}
     missed = await agent.say(thread["id"], "first")
@@ -408,11 +412,11 @@ async def test_a_refused_message_leaves_its_reply_token_good(desk: Desk, agent: 
     await agent.say(thread["id"], "now", **{**step, "expected_last_seq": missed["seq"]})
 
     assert refused.status == 409
-    assert await said(desk, thread["id"]) == ["first", "now"]
+    assert await said(api, thread["id"]) == ["first", "now"]
 
 
 @pytest.mark.parametrize("token", ["made-up", "of another thread"])
-async def test_a_reply_token_that_is_not_of_the_thread_is_refused(desk: Desk, agent: Member, token: str) -> None:
+async def test_a_reply_token_that_is_not_of_the_thread_is_refused(api: RestClient, agent: Member, token: str) -> None:
     thread, other = await agent.open_thread(), await agent.open_thread()
     shown = other["reply_token"] if token == "of another thread" else token
 
@@ -422,15 +426,15 @@ async def test_a_reply_token_that_is_not_of_the_thread_is_refused(desk: Desk, ag
     assert error_of(answer) == {"error": "TOKEN_INVALID", "action": "CALL_SYNC_CONTEXT_THEN_RETRY"}
 
 
-async def test_a_reply_token_expires(desk: Desk) -> None:
+async def test_a_reply_token_expires(api: RestClient) -> None:
     now = [1_800_000_000.0]
     doors: dict[str, list[Any]] = {}
-    for operation in bus_operations(desk.up.runtime, lambda: now[0]):
+    for operation in bus_operations(api.server.runtime, lambda: now[0]):
         doors.setdefault(operation.path, []).append(operation)
-    routes = [Route(path, RestDoor(desk.up.runtime, operations)) for path, operations in doors.items()]
-    agent = await Member.of(Desk(desk.up, Starlette(routes=routes)))
+    routes = [Route(path, RestHandler(api.server.runtime, operations)) for path, operations in doors.items()]
+    agent = await Member.of(RestClient(api.server, Starlette(routes=routes)))
     thread = await agent.open_thread()
-    now[0] += desk.up.runtime.settings.bus_reply_token_ttl_s
+    now[0] += api.server.runtime.settings.bus_reply_token_ttl_s
 
     answer = await agent.try_to_say(thread["id"], "late", reply_token=thread["reply_token"])
 
@@ -443,8 +447,8 @@ async def test_a_reply_token_expires(desk: Desk) -> None:
 
 
 async def test_where_every_message_must_be_in_step_one_that_names_none_is_refused(tmp_path: Path) -> None:
-    async with open_desk(tmp_path, bus_sync_required=True) as desk:
-        agent = await Member.of(desk)
+    async with open_rest_client(tmp_path, bus_sync_required=True) as api:
+        agent = await Member.of(api)
         thread = await agent.open_thread()
 
         answer = await agent.try_to_say(thread["id"], "Hi", expected_last_seq=0)
@@ -459,8 +463,8 @@ async def test_where_every_message_must_be_in_step_one_that_names_none_is_refuse
 
 
 async def test_too_many_messages_at_once_are_refused_with_the_time_to_wait(tmp_path: Path) -> None:
-    async with open_desk(tmp_path, rate_tool_per_minute=1, rate_tool_burst=3) as desk:
-        agent = await Member.of(desk)
+    async with open_rest_client(tmp_path, rate_tool_per_minute=1, rate_tool_burst=3) as api:
+        agent = await Member.of(api)
         thread = await agent.open_thread()
         await agent.say(thread["id"], "one")
 
@@ -477,13 +481,13 @@ async def test_too_many_messages_at_once_are_refused_with_the_time_to_wait(tmp_p
 
 @pytest.mark.parametrize(("method", "tail"), [("GET", "messages"), ("POST", "messages"), ("POST", "sync-context")])
 async def test_a_thread_of_another_user_answers_as_one_that_is_not_there(
-    desk: Desk, agent: Member, method: str, tail: str
+    api: RestClient, agent: Member, method: str, tail: str
 ) -> None:
     thread = (await agent.open_thread())["id"]
     await agent.say(thread, "a secret")
 
     foreign, absent = [
-        await desk.ask(
+        await api.request(
             method, f"/api/threads/{one}/{tail}", "ben", {"Content-Type": "application/json"}, b'{"content":"x"}'
         )
         for one in (thread, "00000000-0000-4000-8000-000000000000")
@@ -491,43 +495,43 @@ async def test_a_thread_of_another_user_answers_as_one_that_is_not_there(
 
     assert foreign.told() == absent.told()
     assert (foreign.status, foreign.json()) == (404, {"detail": "Thread not found"})
-    assert await said(desk, thread) == ["a secret"]
+    assert await said(api, thread) == ["a secret"]
 
 
-async def test_no_user_counts_anothers_threads(desk: Desk, agent: Member) -> None:
+async def test_no_user_counts_anothers_threads(api: RestClient, agent: Member) -> None:
     await agent.open_thread()
 
-    assert (await desk.get("/api/threads", "ben")).json() == {"threads": [], "total": 0, "has_more": False}
+    assert (await api.get("/api/threads", "ben")).json() == {"threads": [], "total": 0, "has_more": False}
 
 
-async def test_a_caller_who_may_only_read_writes_nothing(desk: Desk, agent: Member) -> None:
+async def test_a_caller_who_may_only_read_writes_nothing(api: RestClient, agent: Member) -> None:
     thread = (await agent.open_thread())["id"]
-    reading = {**await desk.up.bearer("ada", (READ,)), "Content-Type": "application/json"}
+    reading = {**await api.server.bearer("ada", (READ,)), "Content-Type": "application/json"}
 
     answers = [
-        await desk.ask("POST", "/api/agents/register", None, reading, b'{"ide":"x","model":"y"}'),
-        await desk.ask("POST", f"/api/threads/{thread}/messages", None, reading, b'{"content":"x"}'),
+        await api.request("POST", "/api/agents/register", None, reading, b'{"ide":"x","model":"y"}'),
+        await api.request("POST", f"/api/threads/{thread}/messages", None, reading, b'{"content":"x"}'),
     ]
 
     assert [answer.status for answer in answers] == [403, 403]
-    assert (await desk.ask("GET", f"/api/threads/{thread}/messages", None, reading)).status == 200
+    assert (await api.request("GET", f"/api/threads/{thread}/messages", None, reading)).status == 200
 
 
-async def bound_key(desk: Desk, who: str, profile: str, *scopes: str) -> dict[str, str]:
+async def bound_key(api: RestClient, who: str, profile: str, *scopes: str) -> dict[str, str]:
     """The headers of an agent that was given a key of that user's for one profile."""
-    user = await desk.up.user(who)
-    _, secret = await desk.up.runtime.registry.create_key(user.id, "agent", scopes, profile=profile)
+    user = await api.server.user(who)
+    _, secret = await api.server.runtime.registry.create_key(user.id, "agent", scopes, profile=profile)
     return {"Authorization": f"Bearer {secret}"}
 
 
-async def test_a_key_that_is_bound_to_a_profile_reads_as_an_agent_does(desk: Desk, agent: Member) -> None:
+async def test_a_key_that_is_bound_to_a_profile_reads_as_an_agent_does(api: RestClient, agent: Member) -> None:
     thread = (await agent.open_thread())["id"]
     await agent.say(thread, "the password is mango", metadata={"visibility": "human_only"})
-    bound = await bound_key(desk, "ada", "bus", READ, WRITE)
+    bound = await bound_key(api, "ada", "bus", READ, WRITE)
 
-    read = await desk.get(f"/api/threads/{thread}/messages", None, **bound)
-    found = await desk.get("/api/search?q=mango", None, **bound)
-    late = await post(desk, f"/api/threads/{thread}/messages", {"content": "x", "expected_last_seq": 0}, None, **bound)
+    read = await api.get(f"/api/threads/{thread}/messages", None, **bound)
+    found = await api.get("/api/search?q=mango", None, **bound)
+    late = await post(api, f"/api/threads/{thread}/messages", {"content": "x", "expected_last_seq": 0}, None, **bound)
 
     assert [one["content"] for one in read.json()] == ["[human-only content hidden]"]
     assert [one["content"] for one in found.json()["results"]] == ["[human-only content hidden]"]
@@ -535,22 +539,22 @@ async def test_a_key_that_is_bound_to_a_profile_reads_as_an_agent_does(desk: Des
     assert b"password" not in read.body + found.body + late.body
 
 
-async def test_a_key_bound_to_the_bus_does_all_that_an_agent_on_it_does(desk: Desk) -> None:
-    bound = await bound_key(desk, "ada", "bus", READ, WRITE)
+async def test_a_key_bound_to_the_bus_does_all_that_an_agent_on_it_does(api: RestClient) -> None:
+    bound = await bound_key(api, "ada", "bus", READ, WRITE)
 
-    registered = (await post(desk, "/api/agents/register", {"ide": "x", "model": "y"}, None, **bound)).json()
+    registered = (await post(api, "/api/agents/register", {"ide": "x", "model": "y"}, None, **bound)).json()
     token = {**bound, "X_Agent_Token": registered["token"]}
     opening = {"topic": "Plans", "creator_agent_id": registered["agent_id"]}
-    thread = (await post(desk, "/api/threads", opening, None, **token)).json()["id"]
-    step = (await post(desk, f"/api/threads/{thread}/sync-context", {}, None, **bound)).json()
+    thread = (await post(api, "/api/threads", opening, None, **token)).json()["id"]
+    step = (await post(api, f"/api/threads/{thread}/sync-context", {}, None, **bound)).json()
     words = {"author": registered["agent_id"], "content": "a galleon", "reply_token": step["reply_token"]}
-    posted = await post(desk, f"/api/threads/{thread}/messages", words, None, **token)
+    posted = await post(api, f"/api/threads/{thread}/messages", words, None, **token)
 
     assert posted.status == 201
-    assert (await desk.get("/api/search?q=galleon", None, **bound)).json()["total"] == 1
-    assert (await desk.get("/api/threads", None, **bound)).json()["total"] == 1
-    assert (await desk.get("/api/threads", "ben")).json()["total"] == 0
-    assert await said(desk, thread) == ["a galleon"]
+    assert (await api.get("/api/search?q=galleon", None, **bound)).json()["total"] == 1
+    assert (await api.get("/api/threads", None, **bound)).json()["total"] == 1
+    assert (await api.get("/api/threads", "ben")).json()["total"] == 0
+    assert await said(api, thread) == ["a galleon"]
 
 
 @pytest.mark.parametrize(
@@ -566,28 +570,28 @@ async def test_a_key_bound_to_the_bus_does_all_that_an_agent_on_it_does(desk: De
         ("POST", "/v1/chat/completions"),
     ],
 )
-async def test_a_key_bound_to_the_bus_does_nothing_else(desk: Desk, method: str, path: str) -> None:
-    talk = await keep(desk, title="No thread")
-    bound = await bound_key(desk, "ada", "bus", READ, WRITE)
+async def test_a_key_bound_to_the_bus_does_nothing_else(api: RestClient, method: str, path: str) -> None:
+    talk = await keep(api, title="No thread")
+    bound = await bound_key(api, "ada", "bus", READ, WRITE)
 
-    answer = await desk.ask(method, path.format(talk), None, {**bound, "Content-Type": "application/json"}, b"{}")
+    answer = await api.request(method, path.format(talk), None, {**bound, "Content-Type": "application/json"}, b"{}")
 
     assert answer.status == 403
     assert b"outside the profile 'bus'" in answer.body
 
 
-async def test_a_key_bound_to_the_bus_writes_in_threads_and_in_no_other_conversation(desk: Desk) -> None:
-    talk = await keep(desk, title="No thread")
-    bound = await bound_key(desk, "ada", "bus", READ, WRITE)
+async def test_a_key_bound_to_the_bus_writes_in_threads_and_in_no_other_conversation(api: RestClient) -> None:
+    talk = await keep(api, title="No thread")
+    bound = await bound_key(api, "ada", "bus", READ, WRITE)
 
     answers = [
-        await post(desk, f"/api/threads/{one}/{tail}", body, None, **bound)
+        await post(api, f"/api/threads/{one}/{tail}", body, None, **bound)
         for one in (talk, "00000000-0000-4000-8000-000000000000")
         for tail, body in (("messages", {"content": "x"}), ("sync-context", {}))
     ]
 
     assert {(answer.status, answer.body) for answer in answers} == {(404, b'{"detail":"Thread not found"}')}
-    assert await said(desk, talk) == []
+    assert await said(api, talk) == []
 
 
 @pytest.mark.parametrize(
@@ -603,12 +607,12 @@ async def test_a_key_bound_to_the_bus_writes_in_threads_and_in_no_other_conversa
     ],
 )
 async def test_a_key_of_another_profile_finds_what_its_tools_find_and_writes_where_it_may_write_anyway(
-    desk: Desk, profile: str, scopes: tuple[str, ...], may_search: bool, may_write: bool
+    api: RestClient, profile: str, scopes: tuple[str, ...], may_search: bool, may_write: bool
 ) -> None:
-    bound = await bound_key(desk, "ada", profile, *scopes)
+    bound = await bound_key(api, "ada", profile, *scopes)
 
-    searched = await desk.get("/api/search?q=galleon", None, **bound)
-    registered = await post(desk, "/api/agents/register", {"ide": "x", "model": "y"}, None, **bound)
+    searched = await api.get("/api/search?q=galleon", None, **bound)
+    registered = await post(api, "/api/agents/register", {"ide": "x", "model": "y"}, None, **bound)
 
     assert searched.status == (200 if may_search else 403)
     assert registered.status == (200 if may_write else 403)

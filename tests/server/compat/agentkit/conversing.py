@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from tests.server.rest.scene import JSON, Desk
-from tests.server.wire import Answer
+from tests.server.http_client import HttpResponse
+from tests.server.rest.rest_client import JSON, RestClient
 
 HELLO = (
     {"role": "user", "content": "Hello"},
@@ -13,23 +13,23 @@ HELLO = (
 )
 
 
-async def post(desk: Desk, path: str, body: Any, who: str | None = "ada", **headers: str) -> Answer:
-    return await desk.ask("POST", path, who, {**JSON, **headers}, msgspec.json.encode(body))
+async def post(api: RestClient, path: str, body: Any, who: str | None = "ada", **headers: str) -> HttpResponse:
+    return await api.request("POST", path, who, {**JSON, **headers}, msgspec.json.encode(body))
 
 
-async def keep(desk: Desk, *messages: Any, who: str = "ada", **given: Any) -> str:
+async def keep(api: RestClient, *messages: Any, who: str = "ada", **given: Any) -> str:
     """A conversation of that user; its id."""
-    made = await post(desk, "/conversations", {"messages": messages, **given}, who)
+    made = await post(api, "/conversations", {"messages": messages, **given}, who)
     assert made.status == 201, made.body
     return str(made.json()["id"])
 
 
-async def ids(desk: Desk, query: str = "", who: str = "ada") -> list[str]:
-    listed = (await desk.get(f"/conversations?{query}", who)).json()
+async def ids(api: RestClient, query: str = "", who: str = "ada") -> list[str]:
+    listed = (await api.get(f"/conversations?{query}", who)).json()
     return [conversation["id"] for conversation in listed["conversations"]]
 
 
-async def found(desk: Desk, query: str, who: str = "ada") -> list[str]:
-    answer = (await desk.get(f"/conversations/search/messages?query={query}", who)).json()
+async def found(api: RestClient, query: str, who: str = "ada") -> list[str]:
+    answer = (await api.get(f"/conversations/search/messages?query={query}", who)).json()
     assert answer["total"] == len(answer["messages"])
     return [message["content"] for message in answer["messages"]]

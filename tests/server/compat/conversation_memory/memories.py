@@ -13,7 +13,7 @@ from server.protocol.catalog import Catalog
 from sources.drafts import ConversationDraft, MessageDraft, ObservationDraft
 from sources.records import Conversation
 from tests.server.clients import text_of
-from tests.server.protocol.stage import make_dispatcher
+from tests.server.protocol.dispatcher_fixture import make_dispatcher
 from tests.sources.source_fixture import LibraryUser, open_source_fixture
 
 

@@ -10,7 +10,7 @@ import pytest
 from server.compat.letta.tools import add_letta
 from sources.drafts import MessageDraft
 from tests.server.clients import text_of
-from tests.server.rest.scene import Desk, open_desk
+from tests.server.rest.rest_client import RestClient, open_rest_client
 from tests.server.tools.out_of_time import OutOfTime
 from tests.sources.source_fixture import LibraryUser
 
@@ -26,19 +26,19 @@ SEED_PROPERTIES = {
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
-    async with open_desk(tmp_path) as opened:
+async def api(tmp_path: Path) -> AsyncIterator[RestClient]:
+    async with open_rest_client(tmp_path) as opened:
         yield opened
 
 
 @pytest.fixture
-async def ada(desk: Desk) -> LibraryUser:
-    return await desk.reader("ada")
+async def ada(api: RestClient) -> LibraryUser:
+    return await api.reader("ada")
 
 
 @pytest.fixture
-async def ben(desk: Desk) -> LibraryUser:
-    return await desk.reader("ben")
+async def ben(api: RestClient) -> LibraryUser:
+    return await api.reader("ben")
 
 
 def at(moment: str, content: str, role: str = "user", **more: Any) -> MessageDraft:
@@ -193,8 +193,8 @@ async def test_a_mistake_is_answered_with_a_text_that_says_what_to_do(
     assert await search(ada, **arguments) == answer
 
 
-async def test_a_search_out_of_time_is_told_in_a_text(desk: Desk, ada: LibraryUser) -> None:
-    add_letta(desk.up.runtime.dispatcher.catalog, OutOfTime(), desk.up.runtime.settings)
+async def test_a_search_out_of_time_is_told_in_a_text(api: RestClient, ada: LibraryUser) -> None:
+    add_letta(api.server.runtime.dispatcher.catalog, OutOfTime(), api.server.runtime.settings)
 
     assert await search(ada, query="zeppelin") == "Error: chats did not answer within 2000 ms"
 
@@ -218,8 +218,8 @@ async def test_what_our_own_searches_answered_is_never_found_again(ada: LibraryU
 
 
 async def test_where_too_much_is_ours_the_rest_is_told(tmp_path: Path) -> None:
-    async with open_desk(tmp_path, conversation_examined_max=10) as desk:
-        ada = await desk.reader("ada")
+    async with open_rest_client(tmp_path, conversation_examined_max=10) as api:
+        ada = await api.reader("ada")
         outputs = [at("2025-02-11T14:30:00Z", "zeppelin", "tool", tool="conversation_search") for _ in range(30)]
         await ada.add_chat("Talk", at("2025-02-10T14:30:00Z", "the zeppelin itself"), *outputs)
 

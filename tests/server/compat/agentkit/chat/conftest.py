@@ -14,9 +14,9 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from tests.live import Live, free_port, live, make_settings
-from tests.server.rest.scene import Desk, open_desk
-from tests.server.wire import PATIENCE_S, Answer
+from tests.live import LiveServer, free_port, live, make_settings
+from tests.server.http_client import PATIENCE_S, HttpResponse
+from tests.server.rest.rest_client import RestClient, open_rest_client
 
 UPSTREAM_KEY = "sk-upstream-secret"
 
@@ -79,22 +79,24 @@ def _is_up(url: str) -> bool:
 class Chatroom(Struct, frozen=True):
     """Ada and Ben before the chat of a server."""
 
-    desk: Desk
+    api: RestClient
 
     async def complete(
         self, messages: Any, who: str | None = "ada", *, headers: Mapping[str, str] | None = None, **more: Any
-    ) -> Answer:
+    ) -> HttpResponse:
         body = msgspec.json.encode({"model": "plain", "messages": messages, **more})
         return await self.post(body, who, headers)
 
-    async def post(self, body: bytes, who: str | None = "ada", headers: Mapping[str, str] | None = None) -> Answer:
+    async def post(
+        self, body: bytes, who: str | None = "ada", headers: Mapping[str, str] | None = None
+    ) -> HttpResponse:
         given = {"Content-Type": "application/json", **(headers or {})}
-        return await self.desk.ask("POST", "/v1/chat/completions", who, given, body)
+        return await self.api.request("POST", "/v1/chat/completions", who, given, body)
 
     async def conversations(self, who: str = "ada") -> list[dict[str, Any]]:
         """With their messages, the newest first."""
-        listed = (await self.desk.get("/conversations", who)).json()["conversations"]
-        return [(await self.desk.get(f"/conversations/{one['id']}", who)).json() for one in listed]
+        listed = (await self.api.get("/conversations", who)).json()["conversations"]
+        return [(await self.api.get(f"/conversations/{one['id']}", who)).json() for one in listed]
 
     async def turns(self, who: str = "ada") -> list[list[tuple[str, str]]]:
         """Who said what in each conversation."""
@@ -108,19 +110,19 @@ class Chatroom(Struct, frozen=True):
 async def room(tmp_path: Path, upstream: UpstreamProgram) -> AsyncIterator[Chatroom]:
     """A server with an upstream."""
     settings = {"chat_upstream_url": upstream.api, "chat_upstream_key": UPSTREAM_KEY}
-    async with open_desk(tmp_path, **settings) as desk:
-        yield Chatroom(desk)
+    async with open_rest_client(tmp_path, **settings) as api:
+        yield Chatroom(api)
 
 
 @pytest.fixture
 async def quiet_room(tmp_path: Path) -> AsyncIterator[Chatroom]:
     """A server without one."""
-    async with open_desk(tmp_path) as desk:
-        yield Chatroom(desk)
+    async with open_rest_client(tmp_path) as api:
+        yield Chatroom(api)
 
 
 @pytest.fixture
-async def up(tmp_path: Path, upstream: UpstreamProgram) -> AsyncIterator[Live]:
+async def server(tmp_path: Path, upstream: UpstreamProgram) -> AsyncIterator[LiveServer]:
     """A server with an upstream, on a socket."""
     settings = make_settings(tmp_path, chat_upstream_url=upstream.api, chat_upstream_key=UPSTREAM_KEY)
     async with live(settings) as server:

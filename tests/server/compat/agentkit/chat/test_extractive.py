@@ -17,7 +17,7 @@ FACT = "Sodium cells keep their charge in the cold and need no cobalt."
 @pytest.fixture
 async def shelf(quiet_room: Chatroom) -> str:
     """Ada's one note; its URI."""
-    note = await (await quiet_room.desk.reader("ada")).add_note("Why sodium", FACT)
+    note = await (await quiet_room.api.reader("ada")).add_note("Why sodium", FACT)
     return f"notes://{note}"
 
 
@@ -115,7 +115,7 @@ async def test_without_a_question_there_is_no_answer(quiet_room: Chatroom, messa
 
 @pytest.mark.parametrize("scope", [READ, WRITE])
 async def test_who_may_not_read_and_write_is_refused_and_nothing_is_kept(quiet_room: Chatroom, scope: str) -> None:
-    bearer = await quiet_room.desk.up.bearer("ada", (scope,))
+    bearer = await quiet_room.api.server.bearer("ada", (scope,))
 
     answer = await quiet_room.complete(ASK, None, headers=bearer)
 
@@ -131,14 +131,14 @@ async def test_without_a_credential_nothing_is_answered(quiet_room: Chatroom) ->
 
 
 async def test_the_one_model_is_extractive(quiet_room: Chatroom) -> None:
-    [model] = (await quiet_room.desk.get("/v1/models")).json()["data"]
+    [model] = (await quiet_room.api.get("/v1/models")).json()["data"]
 
     assert model["id"] == "extractive"
 
 
 async def test_a_key_that_is_bound_to_a_few_tools_may_not_chat(quiet_room: Chatroom) -> None:
-    user = await quiet_room.desk.up.user("ada")
-    _, key = await quiet_room.desk.up.runtime.registry.create_key(user.id, "k", (READ, WRITE), profile="compact")
+    user = await quiet_room.api.server.user("ada")
+    _, key = await quiet_room.api.server.runtime.registry.create_key(user.id, "k", (READ, WRITE), profile="compact")
 
     answer = await quiet_room.complete(ASK, None, headers={"Authorization": f"Bearer {key}"})
 

@@ -30,7 +30,7 @@ async def test_the_clients_bytes_reach_the_upstream_untouched(room: Chatroom, up
 
 async def test_the_callers_credential_ends_here(room: Chatroom, upstream: UpstreamProgram) -> None:
     await room.complete(ASK, headers={"Cookie": "a=b", "X-Forwarded-For": "10.0.0.1"})
-    await room.desk.get("/v1/models")
+    await room.api.get("/v1/models")
 
     for seen in (await upstream.seen())[-2:]:
         assert seen["headers"]["authorization"] == f"Bearer {UPSTREAM_KEY}"
@@ -62,7 +62,7 @@ async def test_a_streamed_answer_is_relayed_and_kept_whole(room: Chatroom) -> No
 
 
 async def test_models_are_those_of_the_upstream(room: Chatroom) -> None:
-    answer = await room.desk.get("/v1/models")
+    answer = await room.api.get("/v1/models")
 
     assert answer.json() == {"object": "list", "data": [{"id": "plain-1", "object": "model", "vendor": 7}]}
 

@@ -14,82 +14,82 @@ from starlette.types import Message, Receive, Scope, Send
 
 from auth.context import build_context
 from auth.principal import SCOPES, ClientId, Principal
-from tests.live import Live, live, make_settings
+from tests.live import LiveServer, live, make_settings
 from tests.server.compat.agentkit.chat.conftest import Chatroom, UpstreamProgram
-from tests.server.wire import PATIENCE_S, Wire, fetch
+from tests.server.http_client import PATIENCE_S, RawConnection, fetch
 
 ASK = [{"role": "user", "content": "Which cells are cheaper?"}]
 
 
-async def begin(wire: Wire, up: Live, who: str = "ada", **more: Any) -> list[Any]:
+async def begin(wire: RawConnection, server: LiveServer, who: str = "ada", **more: Any) -> list[Any]:
     """A stream of which two events were read."""
     body = msgspec.json.encode({"messages": ASK, "stream": True, **more})
     await wire.request(
-        "POST", "/v1/chat/completions", {"Content-Type": "application/json", **await up.bearer(who)}, body
+        "POST", "/v1/chat/completions", {"Content-Type": "application/json", **await server.bearer(who)}, body
     )
     assert (await wire.head())[0] == 200
     return [await wire.event(), await wire.event()]
 
 
-async def kept(up: Live, who: str = "ada") -> list[Any]:
+async def kept(server: LiveServer, who: str = "ada") -> list[Any]:
     """The messages of the one conversation, as soon as there is one."""
-    bearer = await up.bearer(who)
+    bearer = await server.bearer(who)
     async with asyncio.timeout(PATIENCE_S):
-        while not (listed := (await fetch(up.url, "GET", "/conversations", bearer)).json()["conversations"]):
+        while not (listed := (await fetch(server.url, "GET", "/conversations", bearer)).json()["conversations"]):
             await asyncio.sleep(0.1)
     [one] = listed
-    user = await up.user(who)
+    user = await server.user(who)
     principal = Principal(user.id, who, ClientId("test"), frozenset(SCOPES), "local", "test")
-    context = build_context(principal, up.runtime.data_root, "request")
-    async with up.runtime.libraries.library(context) as library:
+    context = build_context(principal, server.runtime.data_root, "request")
+    async with server.runtime.libraries.library(context) as library:
         return list((await library.chats.messages(one["id"], 10, 0)).rows)
 
 
 async def test_a_client_that_leaves_ends_the_upstream_and_its_turn_is_kept_as_far_as_it_came(
-    up: Live, upstream: UpstreamProgram
+    server: LiveServer, upstream: UpstreamProgram
 ) -> None:
-    async with Wire.open(up.url) as wire:
-        await begin(wire, up, model="hanging")
+    async with RawConnection.open(server.url) as wire:
+        await begin(wire, server, model="hanging")
         wire.abort()
 
     await upstream.wait_until_broken_off()
-    asked, answered = await kept(up)
+    asked, answered = await kept(server)
     assert asked.content == "Which cells are cheaper?"
     assert (answered.content, answered.metadata["cut"]) == ("Sodium is ", "client")
-    assert (await fetch(up.url, "GET", "/conversations", await up.bearer("ben"))).json()["total"] == 0
+    assert (await fetch(server.url, "GET", "/conversations", await server.bearer("ben"))).json()["total"] == 0
 
 
-async def test_a_whole_answer_is_kept_though_its_client_has_left(up: Live, upstream: UpstreamProgram) -> None:
+async def test_a_whole_answer_is_kept_though_its_client_has_left(server: LiveServer, upstream: UpstreamProgram) -> None:
     body = msgspec.json.encode({"messages": ASK, "model": "slow"})
-    async with Wire.open(up.url) as wire:
-        headers = {"Content-Type": "application/json", **await up.bearer("ada")}
+    async with RawConnection.open(server.url) as wire:
+        headers = {"Content-Type": "application/json", **await server.bearer("ada")}
         await wire.request("POST", "/v1/chat/completions", headers, body)
         await upstream.wait_until_asked_for("slow")
         wire.abort()
     await upstream.release()
 
-    _, answered = await kept(up)
+    _, answered = await kept(server)
     assert answered.content == "Sodium is cheaper."
     assert "cut" not in answered.metadata
 
 
-async def test_a_client_that_tries_again_has_one_turn_and_the_whole_answer(up: Live) -> None:
-    async with Wire.open(up.url) as wire:
-        await begin(wire, up, model="hanging")
+async def test_a_client_that_tries_again_has_one_turn_and_the_whole_answer(server: LiveServer) -> None:
+    async with RawConnection.open(server.url) as wire:
+        await begin(wire, server, model="hanging")
         wire.abort()
-    await kept(up)
+    await kept(server)
 
     body = msgspec.json.encode({"messages": ASK, "stream": True, "model": "any"})
-    headers = {"Content-Type": "application/json", **await up.bearer("ada")}
-    await fetch(up.url, "POST", "/v1/chat/completions", headers, body)
+    headers = {"Content-Type": "application/json", **await server.bearer("ada")}
+    await fetch(server.url, "POST", "/v1/chat/completions", headers, body)
 
-    asked, answered = await kept(up)
+    asked, answered = await kept(server)
     assert (asked.role, answered.content) == ("user", "Sodium is cheaper.")
     assert "cut" not in answered.metadata
 
 
 async def test_when_a_client_reads_the_end_the_turn_is_there(room: Chatroom) -> None:
-    reader = await room.desk.reader("ada")
+    reader = await room.api.reader("ada")
     found: list[int] = []
 
     async def watched(scope: Scope, receive: Receive, send: Send) -> None:
@@ -99,23 +99,23 @@ async def test_when_a_client_reads_the_end_the_turn_is_there(room: Chatroom) -> 
                     found.append((await library.chats.list(10, 0)).total)
             await send(message)
 
-        await room.desk.app(scope, receive, look)
+        await room.api.app(scope, receive, look)
 
-    await Chatroom(replace(room.desk, app=watched)).complete(ASK, stream=True)
+    await Chatroom(replace(room.api, app=watched)).complete(ASK, stream=True)
 
     assert found == [1]
 
 
-async def test_an_upstream_that_dies_breaks_the_stream_off_and_the_turn_says_so(up: Live) -> None:
+async def test_an_upstream_that_dies_breaks_the_stream_off_and_the_turn_says_so(server: LiveServer) -> None:
     body = msgspec.json.encode({"messages": ASK, "stream": True, "model": "dying"})
-    async with Wire.open(up.url) as wire:
-        headers = {"Content-Type": "application/json", **await up.bearer("ada")}
+    async with RawConnection.open(server.url) as wire:
+        headers = {"Content-Type": "application/json", **await server.bearer("ada")}
         await wire.request("POST", "/v1/chat/completions", headers, body)
         answer = await wire.answer()
 
     assert b"[DONE]" not in answer.body
     assert answer.events()[-1]["error"]["code"] == "bad_gateway"
-    _, answered = await kept(up)
+    _, answered = await kept(server)
     assert (answered.content, answered.metadata["cut"]) == ("Sodium ", "upstream")
 
 
@@ -156,17 +156,17 @@ BROKEN_OFF = {
 async def test_a_stream_that_ends_before_its_answer_does_is_an_error_however_the_connection_ended(
     tmp_path: Path, raw: bytes
 ) -> None:
-    async with saying(raw) as url, live(make_settings(tmp_path, chat_upstream_url=url)) as up:
-        headers = {"Content-Type": "application/json", **await up.bearer("ada")}
+    async with saying(raw) as url, live(make_settings(tmp_path, chat_upstream_url=url)) as server:
+        headers = {"Content-Type": "application/json", **await server.bearer("ada")}
         body = msgspec.json.encode({"messages": ASK, "stream": True})
-        answer = await fetch(up.url, "POST", "/v1/chat/completions", headers, body)
-        async with AsyncOpenAI(base_url=f"{up.url}/v1", api_key=await up.token("ben"), max_retries=0) as client:
+        answer = await fetch(server.url, "POST", "/v1/chat/completions", headers, body)
+        async with AsyncOpenAI(base_url=f"{server.url}/v1", api_key=await server.token("ben"), max_retries=0) as client:
             stream = await client.chat.completions.create(
                 model="any", messages=[{"role": "user", "content": "hi"}], stream=True
             )
             with pytest.raises(APIError, match="the upstream broke off"):
                 _ = [piece async for piece in stream]
-        answered = (await kept(up))[-1]
+        answered = (await kept(server))[-1]
 
     assert b"[DONE]" not in answer.body
     assert msgspec.json.decode(answer.body.rstrip().rpartition(b"data: ")[2])["error"]["code"] == "bad_gateway"
@@ -175,11 +175,11 @@ async def test_a_stream_that_ends_before_its_answer_does_is_an_error_however_the
 
 async def test_an_answer_that_told_why_it_ended_is_whole_without_done(tmp_path: Path) -> None:
     raw = HEAD + b"Connection: close\r\n\r\n" + EVENT + FINISHED
-    async with saying(raw) as url, live(make_settings(tmp_path, chat_upstream_url=url)) as up:
-        headers = {"Content-Type": "application/json", **await up.bearer("ada")}
+    async with saying(raw) as url, live(make_settings(tmp_path, chat_upstream_url=url)) as server:
+        headers = {"Content-Type": "application/json", **await server.bearer("ada")}
         body = msgspec.json.encode({"messages": ASK, "stream": True})
-        answer = await fetch(up.url, "POST", "/v1/chat/completions", headers, body)
-        _, answered = await kept(up)
+        answer = await fetch(server.url, "POST", "/v1/chat/completions", headers, body)
+        _, answered = await kept(server)
 
     assert answer.body == EVENT + FINISHED
     assert "cut" not in answered.metadata
@@ -187,9 +187,9 @@ async def test_an_answer_that_told_why_it_ended_is_whole_without_done(tmp_path: 
 
 async def test_a_server_that_stops_keeps_what_had_come(tmp_path: Path, upstream: UpstreamProgram) -> None:
     settings = make_settings(tmp_path, chat_upstream_url=upstream.api)
-    async with live(settings) as up, Wire.open(up.url) as wire:
-        await begin(wire, up, model="hanging")
-        up.runtime.presence.stop()
+    async with live(settings) as server, RawConnection.open(server.url) as wire:
+        await begin(wire, server, model="hanging")
+        server.runtime.open_streams.stop()
         assert (await wire.event())["error"]["code"] == "service_unavailable"
 
     async with live(make_settings(tmp_path)) as again:
@@ -197,10 +197,10 @@ async def test_a_server_that_stops_keeps_what_had_come(tmp_path: Path, upstream:
     assert (answered.content, answered.metadata["cut"]) == ("Sodium is ", "server")
 
 
-async def test_a_stream_ends_when_access_is_withdrawn(up: Live) -> None:
-    async with Wire.open(up.url) as wire:
-        await begin(wire, up, model="hanging")
-        await up.runtime.registry.disable_user((await up.user("ada")).id)
+async def test_a_stream_ends_when_access_is_withdrawn(server: LiveServer) -> None:
+    async with RawConnection.open(server.url) as wire:
+        await begin(wire, server, model="hanging")
+        await server.runtime.registry.disable_user((await server.user("ada")).id)
 
         assert (await wire.event())["error"]["code"] == "service_unavailable"
         assert await wire.event() is None
@@ -208,11 +208,11 @@ async def test_a_stream_ends_when_access_is_withdrawn(up: Live) -> None:
 
 async def test_a_turn_that_goes_on_too_long_is_ended(tmp_path: Path, upstream: UpstreamProgram) -> None:
     settings = make_settings(tmp_path, chat_upstream_url=upstream.api, chat_turn_max_s=1.0)
-    async with live(settings) as up:
-        async with Wire.open(up.url) as wire:
-            await begin(wire, up, model="hanging")
+    async with live(settings) as server:
+        async with RawConnection.open(server.url) as wire:
+            await begin(wire, server, model="hanging")
             assert "error" in await wire.event()
-        _, answered = await kept(up)
+        _, answered = await kept(server)
 
     assert answered.metadata["cut"] == "server"
 
@@ -220,9 +220,9 @@ async def test_a_turn_that_goes_on_too_long_is_ended(tmp_path: Path, upstream: U
 @pytest.mark.parametrize("model", ["silent", "hanging"])
 async def test_an_upstream_that_falls_silent_is_given_up(tmp_path: Path, upstream: UpstreamProgram, model: str) -> None:
     settings = make_settings(tmp_path, chat_upstream_url=upstream.api, chat_upstream_timeout_s=0.3)
-    async with live(settings) as up, Wire.open(up.url) as wire:
+    async with live(settings) as server, RawConnection.open(server.url) as wire:
         body = msgspec.json.encode({"messages": ASK, "stream": True, "model": model})
-        headers = {"Content-Type": "application/json", **await up.bearer("ada")}
+        headers = {"Content-Type": "application/json", **await server.bearer("ada")}
         await wire.request("POST", "/v1/chat/completions", headers, body)
         answer = await wire.answer()
 
@@ -232,12 +232,12 @@ async def test_an_upstream_that_falls_silent_is_given_up(tmp_path: Path, upstrea
 
 
 async def test_an_upstream_that_is_down_is_502_in_openais_form(tmp_path: Path) -> None:
-    async with live(make_settings(tmp_path, chat_upstream_url="http://127.0.0.1:1/v1")) as up:
-        bearer = await up.bearer("ada")
+    async with live(make_settings(tmp_path, chat_upstream_url="http://127.0.0.1:1/v1")) as server:
+        bearer = await server.bearer("ada")
         headers = {"Content-Type": "application/json", **bearer}
         body = msgspec.json.encode({"messages": ASK})
-        answer = await fetch(up.url, "POST", "/v1/chat/completions", headers, body)
-        models = await fetch(up.url, "GET", "/v1/models", bearer)
+        answer = await fetch(server.url, "POST", "/v1/chat/completions", headers, body)
+        models = await fetch(server.url, "GET", "/v1/models", bearer)
 
     for refused in (answer, models):
         assert refused.status == 502
@@ -252,22 +252,26 @@ async def test_an_upstream_that_is_down_is_502_in_openais_form(tmp_path: Path) -
 
 
 async def test_an_answer_larger_than_is_taken_is_502(tmp_path: Path, upstream: UpstreamProgram) -> None:
-    async with live(make_settings(tmp_path, chat_upstream_url=upstream.api, chat_answer_max_bytes=2048)) as up:
-        headers = {"Content-Type": "application/json", **await up.bearer("ada")}
+    async with live(make_settings(tmp_path, chat_upstream_url=upstream.api, chat_answer_max_bytes=2048)) as server:
+        headers = {"Content-Type": "application/json", **await server.bearer("ada")}
         body = msgspec.json.encode({"messages": ASK, "model": "huge"})
-        answer = await fetch(up.url, "POST", "/v1/chat/completions", headers, body)
+        answer = await fetch(server.url, "POST", "/v1/chat/completions", headers, body)
 
     assert answer.status == 502
 
 
 async def test_more_streams_than_a_user_may_have_are_refused(tmp_path: Path, upstream: UpstreamProgram) -> None:
     settings = make_settings(tmp_path, chat_upstream_url=upstream.api, stream_max_per_user=2)
-    async with live(settings) as up, Wire.open(up.url) as first, Wire.open(up.url) as second:
-        await begin(first, up, model="hanging")
+    async with (
+        live(settings) as server,
+        RawConnection.open(server.url) as first,
+        RawConnection.open(server.url) as second,
+    ):
+        await begin(first, server, model="hanging")
         body = msgspec.json.encode({"messages": ASK, "stream": True, "model": "hanging"})
-        headers = {"Content-Type": "application/json", **await up.bearer("ada")}
+        headers = {"Content-Type": "application/json", **await server.bearer("ada")}
         await second.request("POST", "/v1/chat/completions", headers, body)
 
         assert (await second.answer()).status == 503
-        async with Wire.open(up.url) as other:
-            await begin(other, up, "ben", model="hanging")
+        async with RawConnection.open(server.url) as other:
+            await begin(other, server, "ben", model="hanging")

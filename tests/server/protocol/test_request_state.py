@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from auth.principal import Owner
 from config.errors import InvalidParams
-from server.protocol.sealing import LIFETIME_S, Sealer
+from server.protocol.request_state import LIFETIME_S, RequestStateSigner
 from tests.server.near_valid import JSON
-from tests.server.protocol.stage import person
+from tests.server.protocol.dispatcher_fixture import make_principal
 
-ADA = person("ada").owner()
-BEN = person("ben").owner()
+ADA = make_principal("ada").owner()
+BEN = make_principal("ben").owner()
 PARAMS = {"name": "ask", "arguments": {"text": "hello"}}
 
 
@@ -28,7 +28,7 @@ class Clock:
 
 @given(JSON, JSON)
 def test_what_was_sealed_is_opened_by_the_same_call_of_the_same_principal(state: Any, arguments: Any) -> None:
-    sealer, params = Sealer(), {"name": "ask", "arguments": arguments}
+    sealer, params = RequestStateSigner(), {"name": "ask", "arguments": arguments}
 
     sealed = sealer.seal(state, ADA, "tools/call", params)
 
@@ -36,7 +36,7 @@ def test_what_was_sealed_is_opened_by_the_same_call_of_the_same_principal(state:
 
 
 def test_the_order_of_arguments_does_not_matter() -> None:
-    sealer = Sealer()
+    sealer = RequestStateSigner()
     sealed = sealer.seal(1, ADA, "tools/call", {"name": "ask", "arguments": {"a": 1, "b": 2}})
 
     assert sealer.open(sealed, ADA, "tools/call", {"arguments": {"b": 2, "a": 1}, "name": "ask"}) == 1
@@ -57,7 +57,7 @@ def test_the_order_of_arguments_does_not_matter() -> None:
     ids=["other user", "other client", "since disabled", "method", "tool", "arguments", "uri", "no arguments"],
 )
 def test_state_of_another_call_is_refused(owner: Owner, method: str, params: dict[str, Any]) -> None:
-    sealer = Sealer()
+    sealer = RequestStateSigner()
     sealed = sealer.seal({"step": 1}, ADA, "tools/call", PARAMS)
 
     with pytest.raises(InvalidParams, match="not one of ours"):
@@ -65,7 +65,7 @@ def test_state_of_another_call_is_refused(owner: Owner, method: str, params: dic
 
 
 def test_state_with_any_bit_changed_is_refused() -> None:
-    sealer = Sealer()
+    sealer = RequestStateSigner()
     raw = base64.urlsafe_b64decode(sealer.seal({"step": 1}, ADA, "tools/call", PARAMS))
 
     for position in range(len(raw) * 8):
@@ -77,7 +77,7 @@ def test_state_with_any_bit_changed_is_refused() -> None:
 
 def test_state_opens_until_its_time_is_up_and_not_a_moment_longer() -> None:
     clock = Clock()
-    sealer = Sealer(clock)
+    sealer = RequestStateSigner(clock)
     sealed = sealer.seal("s", ADA, "tools/call", PARAMS)
 
     clock.now += LIFETIME_S - 0.001
@@ -89,10 +89,10 @@ def test_state_opens_until_its_time_is_up_and_not_a_moment_longer() -> None:
 
 
 def test_state_of_another_process_is_refused() -> None:
-    sealed = Sealer().seal("s", ADA, "tools/call", PARAMS)
+    sealed = RequestStateSigner().seal("s", ADA, "tools/call", PARAMS)
 
     with pytest.raises(InvalidParams):
-        Sealer().open(sealed, ADA, "tools/call", PARAMS)
+        RequestStateSigner().open(sealed, ADA, "tools/call", PARAMS)
 
 
 @given(
@@ -101,4 +101,4 @@ def test_state_of_another_process_is_refused() -> None:
 )
 def test_any_other_text_is_refused(text: str) -> None:
     with pytest.raises(InvalidParams):
-        Sealer().open(text, ADA, "tools/call", PARAMS)
+        RequestStateSigner().open(text, ADA, "tools/call", PARAMS)

@@ -8,8 +8,8 @@ from typing import Any
 from starlette.types import Send
 
 from config.errors import MissingCapability
-from server.protocol.call import question_capability
-from server.protocol.exchanges import Exchanges
+from server.protocol.call import required_capability
+from server.protocol.in_flight import InFlightRequests
 from server.protocol.messages import RequestId, encode
 
 JSON = (b"content-type", b"application/json")
@@ -26,14 +26,14 @@ def event(message: Any) -> bytes:
     return b"event: message\ndata: " + encode(message) + b"\n\n"
 
 
-class Reply:
+class PostResponse:
     """The client's end of a POST. Whether it becomes a stream is decided by the first notification, if any comes."""
 
-    def __init__(self, send: Send, exchanges: Exchanges, keep_alive_s: float) -> None:
+    def __init__(self, send: Send, in_flight: InFlightRequests, keep_alive_s: float) -> None:
         # Null until the request's own id has been read (JSON-RPC 2.0 section 5).
         self.request_id: RequestId | None = None
         self._send = send
-        self._exchanges = exchanges
+        self._in_flight = in_flight
         self._keep_alive_s = keep_alive_s
         self._session_id: str | None = None
         self._can_stream = False
@@ -52,8 +52,8 @@ class Reply:
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """A client that takes no event stream cannot hear a question, whatever it declared."""
         if not self._can_stream:
-            raise MissingCapability(question_capability(method))
-        return await self._exchanges.ask(self._session_id, self._send_event, method, params)
+            raise MissingCapability(required_capability(method))
+        return await self._in_flight.ask(self._session_id, self._send_event, method, params)
 
     async def finish(self, status: int, message: Any, headers: list[tuple[bytes, bytes]] | None = None) -> None:
         """The answer itself. A stream that has begun has sent its status already."""

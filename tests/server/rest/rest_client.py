@@ -15,47 +15,47 @@ from auth.principal import SCOPES, ClientId, Principal
 from server.app import build_app
 from server.lifespan import open_runtime
 from server.metrics import Metrics
-from tests.live import Live, make_settings
+from tests.live import LiveServer, make_settings
+from tests.server.http_client import HttpResponse
 from tests.server.in_process import ask
-from tests.server.wire import Answer
 from tests.sources.source_fixture import LibraryUser
 
 JSON = {"Content-Type": "application/json"}
 
 
-class Desk(Struct, frozen=True):
+class RestClient(Struct, frozen=True):
     """The server, its application, and who may come to it."""
 
-    up: Live
+    server: LiveServer
     app: ASGIApp
 
     async def reader(self, name: str) -> LibraryUser:
         """That user with a library to fill, at the storage: what is filled is not what is tested."""
-        user = await self.up.user(name)
+        user = await self.server.user(name)
         principal = Principal(user.id, name, ClientId("test"), frozenset(SCOPES), "local", "test")
-        context = build_context(principal, self.up.runtime.data_root, "request")
-        return LibraryUser(name, self.up.runtime.dispatcher, self.up.runtime.libraries, context)
+        context = build_context(principal, self.server.runtime.data_root, "request")
+        return LibraryUser(name, self.server.runtime.dispatcher, self.server.runtime.libraries, context)
 
-    async def get(self, path: str, who: str | None = "ada", **headers: str) -> Answer:
-        return await self.ask("GET", path, who, headers)
+    async def get(self, path: str, user: str | None = "ada", **headers: str) -> HttpResponse:
+        return await self.request("GET", path, user, headers)
 
-    async def search(self, body: Any, who: str | None = "ada", **headers: str) -> Answer:
+    async def search(self, body: Any, user: str | None = "ada", **headers: str) -> HttpResponse:
         sent = body if isinstance(body, bytes) else msgspec.json.encode(body)
-        return await self.ask("POST", "/api/v1/search", who, {**JSON, **headers}, sent)
+        return await self.request("POST", "/api/v1/search", user, {**JSON, **headers}, sent)
 
-    async def ask(
-        self, method: str, path: str, who: str | None, headers: Mapping[str, str] | None = None, body: bytes = b""
-    ) -> Answer:
+    async def request(
+        self, method: str, path: str, user: str | None, headers: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> HttpResponse:
         """`who` sends a good credential; nobody sends none."""
-        credential = await self.up.bearer(who) if who is not None else {}
+        credential = await self.server.bearer(user) if user is not None else {}
         named = {name.replace("_", "-"): value for name, value in (headers or {}).items()}
         return await ask(self.app, method, path, {**credential, **named}, body)
 
 
 @asynccontextmanager
-async def open_desk(root: Path, **changes: Any) -> AsyncIterator[Desk]:
+async def open_rest_client(root: Path, **changes: Any) -> AsyncIterator[RestClient]:
     async with open_runtime(make_settings(root, **changes)) as runtime:
-        yield Desk(Live(runtime, "http://127.0.0.1"), _as_a_server_calls_it(build_app(runtime, Metrics())))
+        yield RestClient(LiveServer(runtime, "http://127.0.0.1"), _as_a_server_calls_it(build_app(runtime, Metrics())))
 
 
 def _as_a_server_calls_it(app: ASGIApp) -> ASGIApp:

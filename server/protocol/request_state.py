@@ -22,7 +22,7 @@ LIFETIME_S = 600.0
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
-class Sealer:
+class RequestStateSigner:
     """One random key per process: state sealed before a restart is refused after it, and the call starts anew."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:

@@ -16,7 +16,7 @@ Key = tuple[Hashable, RequestId]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
 
-class Running:
+class RunningCall:
     """One call under way. `cancelled` tells a wish of the client from a task that ends for other reasons."""
 
     def __init__(self, task: asyncio.Task[Any]) -> None:
@@ -32,21 +32,21 @@ class Running:
         self._task.uncancel()
 
 
-class Exchanges:
+class InFlightRequests:
     """Entries live exactly as long as the call or question they stand for."""
 
     def __init__(self, answer_timeout_s: float) -> None:
         self._answer_timeout_s = answer_timeout_s
-        self._running: dict[Key, Running] = {}
+        self._running: dict[Key, RunningCall] = {}
         self._open: dict[Key, asyncio.Future[Mapping[str, Any]]] = {}
         self._ids = itertools.count(1)
 
     @contextmanager
-    def running(self, connection: Hashable, request_id: RequestId) -> Iterator[Running]:
+    def running(self, connection: Hashable, request_id: RequestId) -> Iterator[RunningCall]:
         """Makes the current task the one that a cancellation of that id reaches."""
         task = asyncio.current_task()
         assert task is not None
-        key, running = (connection, request_id), Running(task)
+        key, running = (connection, request_id), RunningCall(task)
         self._running[key] = running
         try:
             yield running

@@ -9,12 +9,12 @@ from msgspec import Meta, Struct
 
 from auth.principal import ADMIN, WRITE
 from config.errors import NotFound
-from server.protocol.call import Call, Question
+from server.protocol.call import Call, InputRequest
 from server.protocol.catalog import (
     Catalog,
     Hints,
-    Prompt,
-    PromptArgument,
+    McpPrompt,
+    McpPromptArgument,
     PromptResult,
     Resource,
     ResourceTemplate,
@@ -57,7 +57,7 @@ class RegionInput(Struct, forbid_unknown_fields=True):
     shelf: Annotated[int | None, Meta(extra_json_schema={"x-mcp-header": "Shelf"})] = None
 
 
-class Specimens:
+class SampleCatalog:
     """The catalog, and the gates its tool `wait` stands at."""
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class Specimens:
 
 
 def _tool(name: str, declared: type[Any], run: Any, **more: Any) -> Tool:
-    return Tool(name=name, title=name.title(), description=f"Specimen {name}.", input=declared, run=run, **more)
+    return Tool(name=name, title=name.title(), description=f"Specimen {name}.", input=declared, handler=run, **more)
 
 
 def _scoped_tools() -> list[Tool]:
@@ -127,7 +127,7 @@ async def _shout(call: Call, given: EchoInput) -> EchoOutput:
 
 
 async def _ask_name(call: Call, given: EchoInput) -> EchoOutput:
-    question = Question("elicitation/create", {"message": "Your name?", "requestedSchema": NAME_SCHEMA})
+    question = InputRequest("elicitation/create", {"message": "Your name?", "requestedSchema": NAME_SCHEMA})
     answers = await call.ask({"name": question}, state={"text": given.text})
     name = (answers["name"].get("content") or {}).get("name", "nobody")
     return EchoOutput(f"{name}: {(call.state or {'text': given.text})['text']}", call.context.principal.user_name)
@@ -182,7 +182,7 @@ def _templates() -> list[ResourceTemplate]:
     ]
 
 
-def _prompts() -> list[Prompt]:
+def _prompts() -> list[McpPrompt]:
     async def complete(call: Call, value: str, given: Mapping[str, str]) -> list[str]:
         return [tone for tone in ("warm", "wry", "cool") if tone.startswith(value)]
 
@@ -190,8 +190,8 @@ def _prompts() -> list[Prompt]:
         text = f"{call.context.principal.user_name} greets {given['name']}"
         return PromptResult([{"role": "user", "content": {"type": "text", "text": text}}])
 
-    arguments = (PromptArgument(name="name", required=True), PromptArgument(name="tone", complete=complete))
+    arguments = (McpPromptArgument(name="name", required=True), McpPromptArgument(name="tone", complete=complete))
     return [
-        Prompt(name="greet", description="A greeting.", get=greet, arguments=arguments),
-        Prompt(name="decree", description="For rulers.", get=greet, scope=ADMIN),
+        McpPrompt(name="greet", description="A greeting.", get=greet, arguments=arguments),
+        McpPrompt(name="decree", description="For rulers.", get=greet, scope=ADMIN),
     ]

@@ -15,7 +15,7 @@ PATIENCE_S = 15.0
 _VOLATILE = frozenset(("date", "x-request-id"))
 
 
-class Answer(Struct, frozen=True):
+class HttpResponse(Struct, frozen=True):
     """One HTTP response, whole."""
 
     status: int
@@ -42,7 +42,7 @@ def _data_of(block: str) -> str:
     return "".join(line.removeprefix("data: ") for line in block.split("\n") if line.startswith("data: "))
 
 
-class Wire:
+class RawConnection:
     """One TCP connection to a server."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str) -> None:
@@ -53,7 +53,7 @@ class Wire:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, url: str) -> AsyncIterator["Wire"]:
+    async def open(cls, url: str) -> AsyncIterator["RawConnection"]:
         host, port = urlsplit(url).hostname or "", urlsplit(url).port
         # A small buffer: a test that does not read is a client that does not read.
         reader, writer = await asyncio.open_connection(host, port, limit=64 * 1024)
@@ -74,7 +74,7 @@ class Wire:
         """Sends a well-formed request; `headers` are added to what every request needs."""
         await self.send(request_bytes(method, path, {"Host": self._host, **(headers or {})}, body))
 
-    async def answer(self) -> Answer:
+    async def answer(self) -> HttpResponse:
         """The next whole response; a stream is read to its end."""
         status, headers = await self.head()
         async with asyncio.timeout(PATIENCE_S):
@@ -83,7 +83,7 @@ class Wire:
                 body = b"".join([chunk async for chunk in self._chunks()])
             else:
                 body = await self._reader.readexactly(int(named.get("content-length", "0")))
-        return Answer(status, headers, body)
+        return HttpResponse(status, headers, body)
 
     async def head(self) -> tuple[int, tuple[tuple[str, str], ...]]:
         async with asyncio.timeout(PATIENCE_S):
@@ -140,8 +140,8 @@ def request_bytes(method: str, path: str, headers: Mapping[str, str], body: byte
 
 async def fetch(
     url: str, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
-) -> Answer:
+) -> HttpResponse:
     """One request on a connection of its own."""
-    async with Wire.open(url) as wire:
+    async with RawConnection.open(url) as wire:
         await wire.request(method, path, headers, body)
         return await wire.answer()

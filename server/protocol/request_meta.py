@@ -19,7 +19,7 @@ CLIENT_KEY = "io.modelcontextprotocol/clientInfo"
 LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
 
 
-class Envelope(Struct, frozen=True):
+class RequestMeta(Struct, frozen=True):
     """The required pair of a modern request, present but not yet judged."""
 
     version: Any
@@ -33,7 +33,7 @@ def names_modern_version(params: Mapping[str, Any]) -> bool:
     return isinstance(meta, dict) and VERSION_KEY in meta
 
 
-def read_envelope(params: Mapping[str, Any]) -> Envelope:
+def read_request_meta(params: Mapping[str, Any]) -> RequestMeta:
     meta = params.get("_meta")
     if not isinstance(meta, dict):
         raise InvalidParams(f"params._meta must be an object with {VERSION_KEY} and {CAPABILITIES_KEY}")
@@ -47,7 +47,7 @@ def read_envelope(params: Mapping[str, Any]) -> Envelope:
     if log_level is not None and log_level not in LOG_LEVELS:
         raise InvalidParams(f"{LOG_LEVEL_KEY}: got {log_level!r}, expected one of {', '.join(LOG_LEVELS)}")
     name, version = read_implementation(meta.get(CLIENT_KEY))
-    return Envelope(meta[VERSION_KEY], Client(name, version, capabilities), log_level)
+    return RequestMeta(meta[VERSION_KEY], Client(name, version, capabilities), log_level)
 
 
 def read_implementation(value: Any) -> tuple[str, str]:
@@ -67,17 +67,17 @@ def check_version(version: Any) -> str:
 
 
 def modern_call(
-    envelope: Envelope, request: Request, context: RequestContext, peer: Peer, profile: str = DEFAULT
+    meta: RequestMeta, request: Request, context: RequestContext, peer: Peer, profile: str = DEFAULT
 ) -> Call:
     return Call(
         context=context,
         era=Era.MODERN,
-        version=check_version(envelope.version),
-        client=envelope.client,
+        version=check_version(meta.version),
+        client=meta.client,
         peer=peer,
         request_id=request.id,
         profile=profile,
-        log_level=envelope.log_level,
+        log_level=meta.log_level,
         progress_token=_progress_token(request.params),
     )
 
@@ -97,7 +97,7 @@ def legacy_call(session: Session, request: Request, context: RequestContext, pee
     )
 
 
-class Handshake(Struct, frozen=True):
+class InitializeParams(Struct, frozen=True):
     """The parameters of a legacy `initialize`. `config` is ours: defaults for the calls of the session."""
 
     version: str
@@ -105,7 +105,7 @@ class Handshake(Struct, frozen=True):
     config: Mapping[str, Any]
 
 
-def read_handshake(params: Mapping[str, Any]) -> Handshake:
+def read_initialize_params(params: Mapping[str, Any]) -> InitializeParams:
     version, capabilities = params.get("protocolVersion"), params.get("capabilities")
     if not isinstance(version, str):
         raise InvalidParams("protocolVersion must be a string")
@@ -115,7 +115,9 @@ def read_handshake(params: Mapping[str, Any]) -> Handshake:
         raise InvalidParams("clientInfo must be an object")
     name, client_version = read_implementation(params["clientInfo"])
     config = params.get("config")
-    return Handshake(version, Client(name, client_version, capabilities), read_config({} if config is None else config))
+    return InitializeParams(
+        version, Client(name, client_version, capabilities), read_config({} if config is None else config)
+    )
 
 
 def _progress_token(params: Mapping[str, Any]) -> RequestId | None:

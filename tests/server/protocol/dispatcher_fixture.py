@@ -13,13 +13,13 @@ from auth.context import build_context
 from auth.principal import SCOPES, ClientId, Principal
 from config.errors import RateLimited
 from config.paths import DataRoot, new_user_id
-from server.protocol.call import Call, Peer, Silence
+from server.protocol.call import Call, NullPeer, Peer
 from server.protocol.catalog import Catalog
-from server.protocol.dispatcher import Dispatcher, Offer
-from server.protocol.envelope import legacy_call, modern_call, read_envelope
+from server.protocol.dispatcher import Dispatcher, DispatcherOptions
 from server.protocol.messages import Request
 from server.protocol.profiles import EVERYTHING, Profiles
-from server.protocol.sealing import Sealer
+from server.protocol.request_meta import legacy_call, modern_call, read_request_meta
+from server.protocol.request_state import RequestStateSigner
 from server.protocol.versions import LATEST_LEGACY
 from sessions.session import Session, new_session_id
 from tests.server.clients import modern_params
@@ -28,11 +28,11 @@ from tests.server.clients import modern_params
 NOWHERE = DataRoot(Path("nowhere"))
 
 
-def person(name: str, scopes: tuple[str, ...] = SCOPES, client: str = "client", epoch: int = 0) -> Principal:
+def make_principal(name: str, scopes: tuple[str, ...] = SCOPES, client: str = "client", epoch: int = 0) -> Principal:
     return Principal(new_user_id(), name, ClientId(client), frozenset(scopes), "jwt", f"token of {name}", epoch)
 
 
-class OpenStreams:
+class FakeStreams:
     """Streams that stay open until the test closes them."""
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class OpenStreams:
         return not self.closed
 
 
-class CountedLimit:
+class CountingLimit:
     """Lets each key through a given number of times."""
 
     def __init__(self, allowed: int = 1_000_000) -> None:
@@ -64,7 +64,7 @@ class CountedLimit:
         self.taken.append(key)
 
 
-class Recorder:
+class RecordingObserver:
     """An observer that remembers what it was told, without the time it took."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Recorder:
         self.calls.append((method, tool, outcome))
 
 
-class Ear:
+class RecordingPeer:
     """A peer that hears everything and answers questions from a list."""
 
     def __init__(self, answers: Mapping[str, Mapping[str, Any]] | None = None) -> None:
@@ -94,9 +94,9 @@ class Ear:
 def make_dispatcher(
     catalog: Catalog,
     *,
-    streams: OpenStreams | None = None,
-    limit: CountedLimit | None = None,
-    observer: Recorder | None = None,
+    streams: FakeStreams | None = None,
+    limit: CountingLimit | None = None,
+    observer: RecordingObserver | None = None,
     clock: Callable[[], float] = time.time,
     profiles: Profiles | None = None,
     **offer: Any,
@@ -113,10 +113,10 @@ def make_dispatcher(
     }
     return Dispatcher(
         catalog,
-        Offer(**{**described, **offer}),
-        Sealer(clock),
-        limit or CountedLimit(),
-        streams or OpenStreams(),
+        DispatcherOptions(**{**described, **offer}),
+        RequestStateSigner(clock),
+        limit or CountingLimit(),
+        streams or FakeStreams(),
         observer,
         profiles or Profiles((replace(EVERYTHING, instructions="Look."),)),
     )
@@ -129,13 +129,13 @@ def make_session(principal: Principal, **changes: Any) -> Session:
     return session
 
 
-class Door:
+class DispatcherClient:
     """Sends requests of one principal straight to a dispatcher."""
 
     def __init__(self, dispatcher: Dispatcher, principal: Principal, peer: Peer | None = None) -> None:
         self._dispatcher = dispatcher
         self._context = build_context(principal, NOWHERE, "request")
-        self._peer = peer or Silence()
+        self._peer = peer or NullPeer()
         self.session = make_session(principal)
 
     async def legacy(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -144,7 +144,7 @@ class Door:
 
     async def modern(self, method: str, params: Mapping[str, Any] | None = None, **meta: Any) -> dict[str, Any]:
         request = Request(1, method, modern_params(params, **meta))
-        call = modern_call(read_envelope(request.params), request, self._context, self._peer, self.session.profile)
+        call = modern_call(read_request_meta(request.params), request, self._context, self._peer, self.session.profile)
         return await self._run(call, request)
 
     async def call(self, tool: str, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:

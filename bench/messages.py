@@ -315,7 +315,7 @@ async def make_indexes(library: Library) -> None:
     while not (await library.chats.match_messages(exact)).is_complete:
         await asyncio.sleep(_INDEX_POLL_S)
     substring = MessageSearch(text=_UNSAID, limit=1, deadline_ms=_INDEX_DEADLINE_MS)
-    while not (await library.chats.messages_with(substring)).is_complete:
+    while not (await library.chats.find_messages(substring)).is_complete:
         await asyncio.sleep(_INDEX_POLL_S)
 
 

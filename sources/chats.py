@@ -136,7 +136,7 @@ class ChatsSource(LibrarySource):
     ) -> GetResponse:
         position, by = await self._anchor(library, chat, loc, query)
         window = plan.window if plan.mode == "chunk_with_siblings" else 0
-        messages = await library.chats.around(chat.id, position, window, window + 1)
+        messages = await library.chats.messages_around(chat.id, position, window, window + 1)
         if not messages:
             return compose(meta, plan, by, take_forward([Passage(0, "")], Room(0)), more=False)
         anchor = next((n for n, message in enumerate(messages) if message.position >= position), len(messages) - 1)
@@ -211,7 +211,7 @@ async def _read_page(
 async def _read_on(
     library: Library, chat: Conversation, meta: ResultItem, plan: Plan, position: Position, size: int
 ) -> GetResponse:
-    messages = await library.chats.around(chat.id, position.index, 0, size)
+    messages = await library.chats.messages_around(chat.id, position.index, 0, size)
     return _compose_run(messages, size, position.offset, meta, plan, "cursor", UNSET)
 
 

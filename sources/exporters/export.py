@@ -124,7 +124,7 @@ class _Export:
         with _created(path) as page:
             page.write(pages.conversation_head(chat).encode())
             position = 0
-            while messages := await self._library.chats.around(chat.id, position, 0, _PAGE_ROWS):
+            while messages := await self._library.chats.messages_around(chat.id, position, 0, _PAGE_ROWS):
                 for message in messages:
                     self._item(file, "messages", lines.message_line(message))
                     page.write(pages.message_section(message).encode())

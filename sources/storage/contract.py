@@ -1,13 +1,13 @@
-"""What a source may ask of a library, whichever engine keeps it.
+"""The storage contract: what a source may ask of a library, independent of the storage engine.
 
-Every method belongs to the one user whose library was opened; none takes a user. Absent, deleted and foreign ids are
-the same `NotFound`. A write either happened whole or not at all; a repeated one with the same `idempotency_key`
-returns what the first returned. `Conflict` is raised where the expected version is not the stored one.
+Every method acts on the library of the one user it was opened for; none takes a user. Unknown, deleted and foreign ids
+all raise the same `NotFound`. A write is applied completely or not at all; repeating it with the same `idempotency_key`
+returns the result of the first call. `Conflict` is raised if the expected version is not the stored one.
 """
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -42,31 +42,36 @@ from sources.records import (
     Segment,
 )
 
+RecordT = TypeVar("RecordT")
+DraftT_contra = TypeVar("DraftT_contra", contravariant=True)
+IdT_contra = TypeVar("IdT_contra", contravariant=True)
+
 Order = Literal["relevance", "recent"]
 Scoring = Literal["comparable", "minmax"]
-# Where conversations are that were put nowhere else; it is always there.
+# The namespace of conversations that were not assigned to one. It always exists.
 DEFAULT_NAMESPACE = "default"
 
 
 class Corpus(Struct, frozen=True):
-    """How common the terms of a query are: `frequencies` says for each in how many of the `rows` it occurs."""
+    """Document frequencies of a query's terms: `frequencies[i]` of the `rows` contain term `i`."""
 
     rows: int
     frequencies: tuple[int, ...]
 
 
 class Search(Struct, frozen=True, kw_only=True):
-    """One question to one source. Filters that do not apply to a source are not set for it; those that the query text
-    itself names (`tag:work`) are already among the fields here, so an engine reads `query.expression` alone.
+    """One search in one source. Filters written in the query text (`tag:work`) have already been moved to the fields
+    below, so an engine only has to evaluate `query.expression`. Fields that do not apply to a source are not set.
 
-    A query without an expression lists what passes the filters, newest first and all with score 0; without filters
-    either it finds nothing. `within` looks inside one item only (every passage of it, also of media, is a hit then).
-    `scoring="minmax"` gives each hit the seed's score over all hits of the query, whichever page it is on. The
-    comparable score weighs terms by how common they are in the whole library: by `corpus` (see `Library.corpus`), where
-    somebody has counted already.
+    A query without an expression lists the items that pass the filters, newest first and with score 0; without filters
+    it matches nothing. `within` searches inside a single item, where every matching passage is a hit of its own.
 
-    An item needs all of `tags`, one of `media_types`, one of `senders` (any case), and a `created_at` from `date_from`
-    to `date_to`, both included and in the one ISO form; a message is judged by its own.
+    `scoring="minmax"` scores each hit with tldw's per-query min-max formula over all hits, regardless of the page. The
+    comparable score weights terms by how common they are in the whole library; pass `corpus` (see `Library.corpus`) if
+    those frequencies are already known.
+
+    An item must have all `tags`, one of `media_types`, one of `senders` (case-insensitive), and a `created_at` between
+    `date_from` and `date_to`, inclusive and in the stored time form. For messages, `created_at` is the message's own.
     """
 
     query: ParsedQuery
@@ -88,12 +93,12 @@ class Search(Struct, frozen=True, kw_only=True):
 
 
 class MessageSearch(Struct, frozen=True, kw_only=True):
-    """Messages that hold a text as it stands, in any case: `%`, `_` and `"` are characters like others. Without a text,
-    all that pass the filters. Newest `created_at` first, of equal ones the higher number.
+    """A case-insensitive substring search over messages; `%`, `_` and `"` have no special meaning. Without a text it
+    returns every message that passes the filters. Ordered by `created_at`, then by number, newest first.
 
-    With `in_titles`, a title that holds the text stands for every message of its conversation. Roles are those stored,
-    any of them; times are from `date_from` to `date_to`, both included and in the one ISO form. A conversation that is
-    absent, deleted or somebody else's has no messages.
+    With `in_titles`, a conversation whose title contains the text contributes all of its messages. `roles` are compared
+    with the stored role. Times are inclusive and in the stored form. An unknown, deleted or foreign conversation has no
+    messages.
     """
 
     text: str | None = None
@@ -107,8 +112,9 @@ class MessageSearch(Struct, frozen=True, kw_only=True):
 
 
 class ExactSearch(Struct, frozen=True, kw_only=True):
-    """An FTS5 expression over the content of messages, words unstemmed: `AND OR NOT`, `"phrases"`, `prefix*`,
-    `NEAR(a b, 5)`, `content:` and parentheses. What is no expression is read as words that all have to be there."""
+    """An FTS5 expression over the content of messages, without stemming: `AND OR NOT`, `"phrases"`, `prefix*`,
+    `NEAR(a b, 5)`, `content:` and parentheses. Text that is not a valid expression is read as words that must all
+    occur."""
 
     expression: str
     conversation_id: str | None = None
@@ -117,8 +123,8 @@ class ExactSearch(Struct, frozen=True, kw_only=True):
 
 
 class ObservationFilter(Struct, frozen=True, kw_only=True):
-    """What an observation must be: of each filter that is set, one of its values, in any case. A file is named by its
-    whole path or by its name alone. Times are those of `created_at`, both included and in the one ISO form."""
+    """Conditions on observations. Of each list that is not empty, one value must match, ignoring case. A file matches
+    by its full path or by its base name. Times apply to `created_at`, inclusive and in the stored form."""
 
     projects: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
@@ -128,54 +134,123 @@ class ObservationFilter(Struct, frozen=True, kw_only=True):
     date_to: str | None = None
 
 
-EVERY_OBSERVATION = ObservationFilter()
+ALL_OBSERVATIONS = ObservationFilter()
 
 
-class Notes(Protocol):
+class ItemCollection(Protocol[RecordT, DraftT_contra, IdT_contra]):
+    """The methods that notes, media, characters, prompts and observations have in common."""
+
     async def search(self, search: Search) -> HitPage: ...
-    async def get(self, note_id: str) -> Note: ...
-    async def list(self, limit: int, offset: int) -> ListPage[Note]: ...
-    async def list_after(self, uuid: str, limit: int) -> Sequence[Note]:
-        """In the order of the uuids, those that follow one, which need not be there: for whoever reads all, while
-        others write."""
+    async def get(self, item_id: IdT_contra) -> RecordT: ...
+    async def list(self, limit: int, offset: int) -> ListPage[RecordT]:
+        """Returns a page of items, most recently modified first."""
         ...
 
-    async def create(self, draft: NoteDraft, *, idempotency_key: str | None = None) -> Note: ...
-    async def create_many(self, drafts: Sequence[NoteDraft]) -> Sequence[Note]: ...
-    async def upsert_many(self, drafts: Sequence[NoteDraft]) -> Sequence[UpsertResult]:
-        """Drafts with a uuid, from elsewhere: what is not there is created, what came otherwise than the last time is
-        updated. One transaction; a draft that is refused keeps no other from being taken."""
+    async def list_after(self, uuid: str, limit: int) -> Sequence[RecordT]:
+        """Returns the items whose uuid sorts after `uuid`, which need not exist, ordered by uuid. Reading a whole
+        collection this way is not disturbed by concurrent writes."""
+        ...
+
+    async def create(self, draft: DraftT_contra, *, idempotency_key: str | None = None) -> RecordT: ...
+    async def create_many(
+        self, drafts: Sequence[DraftT_contra], *, idempotency_key: str | None = None
+    ) -> Sequence[RecordT]: ...
+    async def upsert_many(self, drafts: Sequence[DraftT_contra]) -> Sequence[UpsertResult]:
+        """Writes imported drafts, which must have a uuid: unknown items are created, items that changed since the last
+        import are updated. Runs in one transaction; a rejected draft does not affect the others."""
         ...
 
     async def update(
         self,
-        note_id: str,
-        draft: NoteDraft,
+        item_id: IdT_contra,
+        draft: DraftT_contra,
         expected_version: int | None = None,
         *,
         idempotency_key: str | None = None,
-    ) -> Note: ...
+    ) -> RecordT: ...
+    async def delete(
+        self, item_id: IdT_contra, expected_version: int | None = None, *, idempotency_key: str | None = None
+    ) -> None:
+        """Hides the item from every read. Its row is kept until it is purged."""
+        ...
+
+    async def purge(self, item_id: IdT_contra) -> None:
+        """Removes the item permanently, whether or not it was deleted before."""
+        ...
+
+
+class Notes(ItemCollection[Note, NoteDraft, str], Protocol):
     async def append(
         self,
-        note_id: str,
+        item_id: str,
         text: str,
         expected_version: int | None = None,
         *,
         separator: str = "",
         idempotency_key: str | None = None,
     ) -> Note:
-        """`separator` comes between the text and what is there, unless there is nothing or it ends with it."""
+        """Appends a text to the content, after `separator` unless the content is empty or already ends with it."""
         ...
 
-    async def delete(
-        self, note_id: str, expected_version: int | None = None, *, idempotency_key: str | None = None
-    ) -> None: ...
-    async def purge(self, note_id: str) -> None: ...
+
+class Characters(ItemCollection[Character, CharacterDraft, int], Protocol):
+    """Character cards."""
+
+
+class Prompts(ItemCollection[SavedPrompt, PromptDraft, int], Protocol):
+    async def get_by_name(self, name: str) -> SavedPrompt:
+        """Returns the prompt of this exact name, or else one whose name differs only in case. Of several, the one
+        modified last."""
+        ...
+
+    async def save(
+        self, draft: PromptDraft, expected_version: int | None = None, *, idempotency_key: str | None = None
+    ) -> SavedPrompt:
+        """Updates the prompt that `get_by_name` returns, or creates one. An expected version of 0 means that no prompt
+        of this name exists yet."""
+        ...
+
+
+class Media(ItemCollection[MediaItem, MediaDraft, int], Protocol):
+    async def get_by_uuid(self, uuid: str) -> MediaItem: ...
+    async def content(self, item_id: int, start: int = 0, length: int | None = None) -> str: ...
+    async def chunks(self, item_id: int, first: int, count: int) -> Sequence[MediaChunk]: ...
+    async def chunk_by_uuid(self, item_id: int, uuid: str) -> MediaChunk: ...
+    async def chunk_at(self, item_id: int, offset: int) -> MediaChunk:
+        """Returns the chunk that contains the character at `offset`, or the nearest one."""
+        ...
+
+    async def segments(self, item_id: int, from_ms: int | None = None, to_ms: int | None = None) -> Sequence[Segment]:
+        """Returns the transcript lines that overlap the time range, inclusive."""
+        ...
+
+    async def types(self) -> Mapping[str, int]:
+        """Returns the number of items of each media type."""
+        ...
+
+
+class Observations(ItemCollection[Observation, ObservationDraft, str], Protocol):
+    """What was learned in sessions. Observations are not a source: a search over all sources does not include them, and
+    they do not affect how terms are weighted there."""
+
+    async def search(self, search: Search, where: ObservationFilter = ALL_OBSERVATIONS) -> HitPage:
+        """Returns nothing for a query without words; use `list` instead."""
+        ...
+
+    async def list(self, limit: int, offset: int, where: ObservationFilter = ALL_OBSERVATIONS) -> ListPage[Observation]:
+        """Returns a page of observations, newest `created_at` first."""
+        ...
+
+    async def get_many(self, observation_ids: Sequence[str]) -> Sequence[Observation]:
+        """Returns the observations that exist, in the order of the ids."""
+        ...
 
 
 class Chats(Protocol):
+    """Conversations and their messages. A new method must also be added to `redaction.RedactedChats`."""
+
     async def search(self, search: Search) -> HitPage: ...
-    async def messages_with(self, search: MessageSearch) -> MessageHits: ...
+    async def find_messages(self, search: MessageSearch) -> MessageHits: ...
     async def match_messages(self, search: ExactSearch) -> ExactHits: ...
     async def get(self, conversation_id: str) -> Conversation: ...
     async def get_by_session(self, session_id: str) -> Conversation: ...
@@ -183,28 +258,33 @@ class Chats(Protocol):
     async def list(
         self, limit: int, offset: int, *, namespace: str | None = None, search: str | None = None
     ) -> ListPage[Conversation]:
-        """Newest `last_modified` first; `search` is part of a title, in any case, or of an id."""
+        """Returns a page of conversations, most recently modified first. `search` is a case-insensitive part of a title
+        or a part of an id."""
         ...
 
     async def ids(self, after: str, limit: int) -> Sequence[str]:
-        """Of conversations, in the order of the ids: those that follow one, which need not be there."""
+        """Returns the conversation ids that sort after `after`, which need not exist, in order."""
         ...
 
     async def namespaces(self) -> Sequence[Namespace]:
-        """By name; the default one is always among them."""
+        """Returns all namespaces by name, always including the default one."""
         ...
 
     async def create_namespace(self, name: str) -> Namespace: ...
     async def rename_namespace(self, name: str, new_name: str) -> Namespace:
-        """With its conversations. The default one keeps its name."""
+        """Renames a namespace and moves its conversations. The default namespace cannot be renamed."""
         ...
 
     async def delete_namespace(self, name: str) -> int:
-        """Its conversations move to the default one, which cannot be deleted; how many did."""
+        """Moves the conversations of a namespace to the default one, which itself cannot be deleted. Returns how many
+        were moved."""
         ...
 
     async def messages(self, conversation_id: str, limit: int, offset: int) -> ListPage[Message]: ...
-    async def around(self, conversation_id: str, position: int, before: int, after: int) -> Sequence[Message]: ...
+    async def messages_around(self, conversation_id: str, position: int, before: int, after: int) -> Sequence[Message]:
+        """Returns the message at a position with its neighbours, in order; only the neighbours if it was deleted."""
+        ...
+
     async def create(
         self,
         draft: ConversationDraft,
@@ -213,7 +293,7 @@ class Chats(Protocol):
         idempotency_key: str | None = None,
     ) -> Conversation: ...
     async def upsert_many(self, threads: Sequence[ThreadDraft]) -> Sequence[ThreadUpsertResult]:
-        """Messages are known by their uuids: new ones follow those that are there, in the order in which they come."""
+        """Writes imported conversations. Messages are identified by uuid; new ones are appended in the given order."""
         ...
 
     async def append(
@@ -224,119 +304,42 @@ class Chats(Protocol):
         idempotency_key: str | None = None,
         expected_last_number: int | None = None,
     ) -> Sequence[Message]:
-        """`Conflict` where the conversation's last message has not the number that was expected."""
+        """Appends messages. Raises `Conflict` if the last message of the conversation does not have the expected
+        number."""
         ...
 
-    async def last_number(self, conversation_id: str) -> int:
-        """Of the last message that was ever written to it, also if that was deleted; 0 where none was."""
+    async def last_message_number(self, conversation_id: str) -> int:
+        """Returns the number of the last message written to the conversation, even if it was deleted since; 0 if there
+        is none."""
         ...
 
     async def update(
-        self, conversation_id: str, draft: ConversationDraft, expected_version: int | None = None
+        self,
+        conversation_id: str,
+        draft: ConversationDraft,
+        expected_version: int | None = None,
+        *,
+        idempotency_key: str | None = None,
     ) -> Conversation: ...
     async def update_message(
         self, message_id: str, draft: MessageDraft, expected_version: int | None = None
     ) -> Message: ...
-    async def delete(self, conversation_id: str, expected_version: int | None = None) -> None: ...
+    async def delete(
+        self, conversation_id: str, expected_version: int | None = None, *, idempotency_key: str | None = None
+    ) -> None: ...
     async def delete_message(self, message_id: str, expected_version: int | None = None) -> None: ...
     async def purge(self, conversation_id: str) -> None: ...
 
 
-class Characters(Protocol):
-    async def search(self, search: Search) -> HitPage: ...
-    async def get(self, character_id: int) -> Character: ...
-    async def list(self, limit: int, offset: int) -> ListPage[Character]: ...
-    async def list_after(self, uuid: str, limit: int) -> Sequence[Character]: ...
-    async def create(self, draft: CharacterDraft, *, idempotency_key: str | None = None) -> Character: ...
-    async def create_many(self, drafts: Sequence[CharacterDraft]) -> Sequence[Character]: ...
-    async def upsert_many(self, drafts: Sequence[CharacterDraft]) -> Sequence[UpsertResult]: ...
-    async def update(
-        self, character_id: int, draft: CharacterDraft, expected_version: int | None = None
-    ) -> Character: ...
-    async def delete(self, character_id: int, expected_version: int | None = None) -> None: ...
-    async def purge(self, character_id: int) -> None: ...
-
-
-class Prompts(Protocol):
-    async def search(self, search: Search) -> HitPage: ...
-    async def get(self, prompt_id: int) -> SavedPrompt: ...
-    async def get_by_name(self, name: str) -> SavedPrompt: ...
-    async def list(self, limit: int, offset: int) -> ListPage[SavedPrompt]: ...
-    async def list_after(self, uuid: str, limit: int) -> Sequence[SavedPrompt]: ...
-    async def create(self, draft: PromptDraft, *, idempotency_key: str | None = None) -> SavedPrompt: ...
-    async def create_many(self, drafts: Sequence[PromptDraft]) -> Sequence[SavedPrompt]: ...
-    async def save(
-        self, draft: PromptDraft, expected_version: int | None = None, *, idempotency_key: str | None = None
-    ) -> SavedPrompt:
-        """The one that `get_by_name` finds is updated; where there is none, it is created, and its version is 1. An
-        expected version of 0 is that of a prompt that is not there."""
-        ...
-
-    async def upsert_many(self, drafts: Sequence[PromptDraft]) -> Sequence[UpsertResult]: ...
-    async def update(self, prompt_id: int, draft: PromptDraft, expected_version: int | None = None) -> SavedPrompt: ...
-    async def delete(self, prompt_id: int, expected_version: int | None = None) -> None: ...
-    async def purge(self, prompt_id: int) -> None: ...
-
-
-class Media(Protocol):
-    async def search(self, search: Search) -> HitPage: ...
-    async def get(self, media_id: int) -> MediaItem: ...
-    async def get_by_uuid(self, uuid: str) -> MediaItem: ...
-    async def list(self, limit: int, offset: int) -> ListPage[MediaItem]: ...
-    async def content(self, media_id: int, start: int = 0, length: int | None = None) -> str: ...
-    async def chunks(self, media_id: int, first: int, count: int) -> Sequence[MediaChunk]: ...
-    async def chunk_by_uuid(self, media_id: int, uuid: str) -> MediaChunk: ...
-    async def chunk_at(self, media_id: int, offset: int) -> MediaChunk: ...
-    async def segments(
-        self, media_id: int, from_ms: int | None = None, to_ms: int | None = None
-    ) -> Sequence[Segment]: ...
-    async def types(self) -> Mapping[str, int]: ...
-    async def list_after(self, uuid: str, limit: int) -> Sequence[MediaItem]: ...
-    async def create(self, draft: MediaDraft, *, idempotency_key: str | None = None) -> MediaItem: ...
-    async def create_many(self, drafts: Sequence[MediaDraft]) -> Sequence[MediaItem]: ...
-    async def upsert_many(self, drafts: Sequence[MediaDraft]) -> Sequence[UpsertResult]: ...
-    async def update(self, media_id: int, draft: MediaDraft, expected_version: int | None = None) -> MediaItem: ...
-    async def delete(self, media_id: int, expected_version: int | None = None) -> None: ...
-    async def purge(self, media_id: int) -> None: ...
-
-
-class Observations(Protocol):
-    """What was learned. It is no source of a search over all: its words weigh nothing there."""
-
-    async def search(self, search: Search, narrowing: ObservationFilter = EVERY_OBSERVATION) -> HitPage:
-        """A search without words finds nothing: `list` is for that."""
-        ...
-
-    async def get(self, observation_id: str) -> Observation: ...
-    async def get_many(self, observation_ids: Sequence[str]) -> Sequence[Observation]:
-        """Those that there are, in the order of the ids."""
-        ...
-
-    async def list(
-        self, limit: int, offset: int, narrowing: ObservationFilter = EVERY_OBSERVATION
-    ) -> ListPage[Observation]:
-        """Newest `created_at` first."""
-        ...
-
-    async def list_after(self, uuid: str, limit: int) -> Sequence[Observation]: ...
-    async def create(self, draft: ObservationDraft, *, idempotency_key: str | None = None) -> Observation: ...
-    async def create_many(
-        self, drafts: Sequence[ObservationDraft], *, idempotency_key: str | None = None
-    ) -> Sequence[Observation]: ...
-    async def upsert_many(self, drafts: Sequence[ObservationDraft]) -> Sequence[UpsertResult]: ...
-    async def delete(self, observation_id: str, expected_version: int | None = None) -> None: ...
-    async def purge(self, observation_id: str) -> None: ...
-
-
 class Bookmarks(Protocol):
-    """How far things outside the library were read, under names that whoever reads them gives."""
+    """Positions in external files and databases up to which they have been imported, by name."""
 
     async def get(self, name: str) -> str | None: ...
-    async def put(self, name: str, text: str) -> None: ...
+    async def set(self, name: str, text: str) -> None: ...
 
 
 class Library(Protocol):
-    """One user's five collections, and what was learned. Its files are opened when first used."""
+    """One user's collections. Files are opened on first use."""
 
     @property
     def notes(self) -> Notes: ...
@@ -354,15 +357,15 @@ class Library(Protocol):
     def bookmarks(self) -> Bookmarks: ...
 
     async def corpus(self, query: ParsedQuery, deadline_ms: int) -> Corpus:
-        """How common the terms of a query are in all five collections together."""
+        """Returns how common the terms of a query are in all five sources together."""
         ...
 
 
 class Libraries(Protocol):
-    """Every user's library, a bounded number of them open at once."""
+    """The libraries of all users. A bounded number of them is open at a time."""
 
     def library(self, context: RequestContext) -> AbstractAsyncContextManager[Library]:
-        """The caller's own, in use until the block ends: it is not closed meanwhile."""
+        """Returns the caller's library, which is not closed before the block ends."""
         ...
 
     async def close(self) -> None: ...

@@ -1,73 +1,147 @@
-"""Chats as an assistant may read them: messages for people only are found and counted, but what they say is hidden.
+"""Chats as an agent may read them: human-only messages are found and counted, but their content is hidden.
 
-It stands between the engine and everything that answers, so that no tool, resource or route has to think of it.
+The wrapper sits between the engine and everything that produces responses, so no tool, resource or route has to check
+for human-only messages itself. Each method of the protocol is written out: a new one is missing here, and a type error,
+until somebody decides whether it returns messages.
 """
 
 from collections.abc import Sequence
-from typing import Any, cast
 
 from msgspec.structs import replace
 
-from sources.drafts import MessageDraft
-from sources.records import ExactHits, Hit, HitPage, ListPage, Message, MessageHits
+from sources.drafts import ConversationDraft, MessageDraft, ThreadDraft, ThreadUpsertResult
+from sources.records import Conversation, ExactHits, Hit, HitPage, ListPage, Message, MessageHits, Namespace
 from sources.storage.contract import Chats, ExactSearch, MessageSearch, Search
 
-# Clients of the message bus know it by these words.
+# AgentChatBus clients match on this text.
 HIDDEN = "[human-only content hidden]"
 
 
-def for_agents(chats: Chats) -> Chats:
-    return cast("Chats", _ForAgents(chats))
+def redact_for_agents(chats: Chats) -> Chats:
+    return RedactedChats(chats)
 
 
-class _ForAgents:
-    """Every method that gives messages stands here; the others are those of the chats themselves."""
+class RedactedChats:
+    """Implements `Chats`. Methods that return messages redact them; the others only forward the call."""
 
     def __init__(self, chats: Chats) -> None:
         self._chats = chats
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._chats, name)
+    # Methods that return messages
 
     async def search(self, search: Search) -> HitPage:
-        found = await self._chats.search(search)
-        return replace(found, hits=tuple(_hit(hit) if hit.is_human_only else hit for hit in found.hits))
+        page = await self._chats.search(search)
+        return replace(page, hits=tuple(map(_redact_hit, page.hits)))
 
-    async def messages_with(self, search: MessageSearch) -> MessageHits:
-        found = await self._chats.messages_with(search)
-        hits = [replace(hit, message=_message(hit.message)) if hit.message.is_human_only else hit for hit in found.hits]
-        return replace(found, hits=tuple(hits))
+    async def find_messages(self, search: MessageSearch) -> MessageHits:
+        page = await self._chats.find_messages(search)
+        return replace(page, hits=tuple(replace(hit, message=_redact(hit.message)) for hit in page.hits))
 
     async def match_messages(self, search: ExactSearch) -> ExactHits:
-        found = await self._chats.match_messages(search)
+        page = await self._chats.match_messages(search)
         hits = [
-            replace(hit, message=_message(hit.message), snippet=HIDDEN) if hit.message.is_human_only else hit
-            for hit in found.hits
+            replace(hit, message=_redact(hit.message), snippet=HIDDEN) if hit.message.is_human_only else hit
+            for hit in page.hits
         ]
-        return replace(found, hits=tuple(hits))
+        return replace(page, hits=tuple(hits))
 
     async def get_message(self, message_id: str) -> Message:
-        return _message(await self._chats.get_message(message_id))
+        return _redact(await self._chats.get_message(message_id))
 
     async def messages(self, conversation_id: str, limit: int, offset: int) -> ListPage[Message]:
         page = await self._chats.messages(conversation_id, limit, offset)
-        return replace(page, rows=tuple(map(_message, page.rows)))
+        return replace(page, rows=tuple(map(_redact, page.rows)))
 
-    async def around(self, conversation_id: str, position: int, before: int, after: int) -> Sequence[Message]:
-        return [*map(_message, await self._chats.around(conversation_id, position, before, after))]
+    async def messages_around(self, conversation_id: str, position: int, before: int, after: int) -> Sequence[Message]:
+        messages = await self._chats.messages_around(conversation_id, position, before, after)
+        return [_redact(message) for message in messages]
 
-    async def append(self, *arguments: Any, **options: Any) -> Sequence[Message]:
-        return [*map(_message, await self._chats.append(*arguments, **options))]
+    async def append(
+        self,
+        conversation_id: str,
+        messages: Sequence[MessageDraft],
+        *,
+        idempotency_key: str | None = None,
+        expected_last_number: int | None = None,
+    ) -> Sequence[Message]:
+        appended = await self._chats.append(
+            conversation_id, messages, idempotency_key=idempotency_key, expected_last_number=expected_last_number
+        )
+        return [_redact(message) for message in appended]
 
     async def update_message(
         self, message_id: str, draft: MessageDraft, expected_version: int | None = None
     ) -> Message:
-        return _message(await self._chats.update_message(message_id, draft, expected_version))
+        return _redact(await self._chats.update_message(message_id, draft, expected_version))
+
+    # Methods that return no message
+
+    async def get(self, conversation_id: str) -> Conversation:
+        return await self._chats.get(conversation_id)
+
+    async def get_by_session(self, session_id: str) -> Conversation:
+        return await self._chats.get_by_session(session_id)
+
+    async def list(
+        self, limit: int, offset: int, *, namespace: str | None = None, search: str | None = None
+    ) -> ListPage[Conversation]:
+        return await self._chats.list(limit, offset, namespace=namespace, search=search)
+
+    async def ids(self, after: str, limit: int) -> Sequence[str]:
+        return await self._chats.ids(after, limit)
+
+    async def last_message_number(self, conversation_id: str) -> int:
+        return await self._chats.last_message_number(conversation_id)
+
+    async def namespaces(self) -> Sequence[Namespace]:
+        return await self._chats.namespaces()
+
+    async def create_namespace(self, name: str) -> Namespace:
+        return await self._chats.create_namespace(name)
+
+    async def rename_namespace(self, name: str, new_name: str) -> Namespace:
+        return await self._chats.rename_namespace(name, new_name)
+
+    async def delete_namespace(self, name: str) -> int:
+        return await self._chats.delete_namespace(name)
+
+    async def create(
+        self,
+        draft: ConversationDraft,
+        messages: Sequence[MessageDraft] = (),
+        *,
+        idempotency_key: str | None = None,
+    ) -> Conversation:
+        return await self._chats.create(draft, messages, idempotency_key=idempotency_key)
+
+    async def upsert_many(self, threads: Sequence[ThreadDraft]) -> Sequence[ThreadUpsertResult]:
+        return await self._chats.upsert_many(threads)
+
+    async def update(
+        self,
+        conversation_id: str,
+        draft: ConversationDraft,
+        expected_version: int | None = None,
+        *,
+        idempotency_key: str | None = None,
+    ) -> Conversation:
+        return await self._chats.update(conversation_id, draft, expected_version, idempotency_key=idempotency_key)
+
+    async def delete(
+        self, conversation_id: str, expected_version: int | None = None, *, idempotency_key: str | None = None
+    ) -> None:
+        await self._chats.delete(conversation_id, expected_version, idempotency_key=idempotency_key)
+
+    async def delete_message(self, message_id: str, expected_version: int | None = None) -> None:
+        await self._chats.delete_message(message_id, expected_version)
+
+    async def purge(self, conversation_id: str) -> None:
+        await self._chats.purge(conversation_id)
 
 
-def _message(message: Message) -> Message:
+def _redact(message: Message) -> Message:
     return replace(message, content=HIDDEN, attachments=(), citations=()) if message.is_human_only else message
 
 
-def _hit(hit: Hit) -> Hit:
-    return replace(hit, text=HIDDEN)
+def _redact_hit(hit: Hit) -> Hit:
+    return replace(hit, text=HIDDEN) if hit.is_human_only else hit

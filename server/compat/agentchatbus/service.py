@@ -121,7 +121,7 @@ class Bus:
     async def sync(self, context: RequestContext, given: StepRequest) -> InStep:
         async with self._libraries.library(context) as library:
             await _require_thread(context, library.chats, given.thread_id)
-            current = await library.chats.last_number(given.thread_id)
+            current = await library.chats.last_message_number(given.thread_id)
         return self._step(context, given.thread_id, current)
 
     async def messages(self, context: RequestContext, given: MessagesRequest) -> tuple[BusMessage, ...]:
@@ -176,7 +176,7 @@ class Bus:
             limit=self._settings.chat_page_max,
             deadline_ms=self._settings.search_deadline_ms,
         )
-        found = await chats.messages_with(search)
+        found = await chats.find_messages(search)
         return sorted((hit.message for hit in found.hits if hit.message.number > seq), key=lambda one: one.number)
 
     def _author(self, context: RequestContext, given: PostRequest) -> Agent | None:

@@ -165,7 +165,7 @@ def _find(runtime: Runtime) -> Operation:
             deadline_ms=runtime.settings.search_deadline_ms,
         )
         async with runtime.libraries.library(context) as library:
-            found = await library.chats.messages_with(search)
+            found = await library.chats.find_messages(search)
         messages = tuple(message_shape(hit.message) for hit in found.hits[:limit])
         return MessagesFound(
             messages=messages,
@@ -229,7 +229,7 @@ async def _pages(
     while page:
         yield page
         # By position, not by offset: a long conversation is not counted through again for every page.
-        page = tuple(await chats.around(conversation.id, page[-1].position + 1, 0, max(1, rows - 1)))
+        page = tuple(await chats.messages_around(conversation.id, page[-1].position + 1, 0, max(1, rows - 1)))
 
 
 async def _gather(pages: AsyncIterator[tuple[Message, ...]], limit: int, max_bytes: int) -> tuple[Message, ...]:

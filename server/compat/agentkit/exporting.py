@@ -94,7 +94,7 @@ class Exporter(Struct, frozen=True):
     async def _page(self, conversation_id: str, position: int) -> Sequence[Message]:
         async with self.libraries.library(self.context) as library:
             # Where the message at a position was deleted, one less comes.
-            return await library.chats.around(conversation_id, position, 0, max(1, self.page_messages - 1))
+            return await library.chats.messages_around(conversation_id, position, 0, max(1, self.page_messages - 1))
 
     async def _conversation(self, conversation_id: str) -> Conversation:
         async with self.libraries.library(self.context) as library:

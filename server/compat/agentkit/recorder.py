@@ -79,7 +79,7 @@ class Recorder:
         conversation = await find_conversation(chats, talk)
         if conversation is None:
             return await self._begin(chats, talk)
-        last_number = await chats.last_number(conversation.id)
+        last_number = await chats.last_message_number(conversation.id)
         skipped = max(0, conversation.message_count - _WINDOW)
         messages = (await chats.messages(conversation.id, _WINDOW, skipped)).rows
         spoken = [message for message in messages if message.role != "system"]

@@ -163,7 +163,7 @@ class ChatSearch:
         if conversation is None or not self._is_wanted(conversation):
             return None
         before = self._settings.memory_exchange_max_messages - 1
-        messages = await self._chats.around(conversation.id, hit.message_index or 0, before, 0)
+        messages = await self._chats.messages_around(conversation.id, hit.message_index or 0, before, 0)
         if not messages or messages[-1].id != hit.message_id:
             return None
         exchange = exchange_until(messages)

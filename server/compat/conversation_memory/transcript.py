@@ -53,7 +53,7 @@ async def read_transcript(chats: Chats, path: str, asked: Lines, budget: Budget,
     around = budget.scale.weigh(head_of(conversation) + _CLOSING)
     excerpt = _Excerpt(asked, Budget(budget.scale, budget.room - around))
     position = await _first_position(chats, conversation.id, asked)
-    while not excerpt.is_done and (messages := await chats.around(conversation.id, position, 0, page_size)):
+    while not excerpt.is_done and (messages := await chats.messages_around(conversation.id, position, 0, page_size)):
         excerpt.take(messages)
         position = messages[-1].position + 1
     if not excerpt.said and asked.start > 1:
@@ -75,7 +75,7 @@ def head_of(conversation: Conversation) -> str:
 
 async def _first_position(chats: Chats, conversation_id: str, asked: Lines) -> int:
     """Where lines are places, the place itself; the lines of a session's file are counted from its beginning."""
-    first = await chats.around(conversation_id, 0, 0, 1)
+    first = await chats.messages_around(conversation_id, 0, 0, 1)
     return 0 if not first or has_kept_lines(first[0]) else asked.start - 1
 
 

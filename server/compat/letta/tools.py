@@ -109,7 +109,7 @@ async def _find(chats: Chats, search: MessageSearch, own_tools: Collection[str],
     """The newest that are part of what was said. Where others stand before them, it is looked deeper."""
     depth = search.limit
     while True:
-        found = await chats.messages_with(msgspec.structs.replace(search, limit=depth))
+        found = await chats.find_messages(msgspec.structs.replace(search, limit=depth))
         hits = tuple([hit for hit in found.hits if is_answer(hit.message, own_tools)])
         is_exhausted = len(found.hits) < depth
         if len(hits) >= search.limit or is_exhausted or depth >= examined_max:

@@ -227,7 +227,7 @@ class ImportRunner:
         for kind, items in batch.items.items():
             await self._put(found, kind, items)
         if batch.mark is not None and self._library is not None and found.has_place:
-            await self._library.bookmarks.put(bookmark_of(found), msgspec.json.encode(batch.mark).decode())
+            await self._library.bookmarks.set(bookmark_of(found), msgspec.json.encode(batch.mark).decode())
 
     def _note(self, found: DiscoveredFile, one: SkippedItem | FailedItem | PreviouslyImported) -> None:
         match one:

@@ -46,4 +46,4 @@ async def find_known(bookmarks: Bookmarks, found: DiscoveredFile, digest: str) -
 
 
 async def remember(bookmarks: Bookmarks, found: DiscoveredFile, known: Known) -> None:
-    await bookmarks.put(bookmark_of(found), msgspec.json.encode(known).decode())
+    await bookmarks.set(bookmark_of(found), msgspec.json.encode(known).decode())

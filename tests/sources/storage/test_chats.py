@@ -89,7 +89,9 @@ async def test_neighbours_are_given_in_order_around_a_position(ada: Library) -> 
     await ada.chats.delete_message(deleted.id)
 
     async def around(position: int, before: int, after: int) -> str:
-        return "".join([one.content for one in await ada.chats.around(conversation.id, position, before, after)])
+        return "".join(
+            [one.content for one in await ada.chats.messages_around(conversation.id, position, before, after)]
+        )
 
     assert await around(4, 2, 1) == "bcef"
     assert await around(3, 1, 1) == "ce"
@@ -138,7 +140,7 @@ async def test_the_messages_of_a_deleted_conversation_are_hidden_everywhere(ada:
     for gone in (
         ada.chats.get_message("m-1"),
         ada.chats.messages(conversation.id, 1, 0),
-        ada.chats.around(conversation.id, 0, 1, 1),
+        ada.chats.messages_around(conversation.id, 0, 1, 1),
         ada.chats.append(conversation.id, said("x")),
         ada.chats.update_message("m-1", MessageDraft(content="x")),
     ):

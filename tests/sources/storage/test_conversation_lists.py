@@ -155,14 +155,14 @@ async def test_numbers_of_messages_rise_through_the_library_and_are_given_once(a
         (await ada.chats.append(where, [MessageDraft(content="x")]))[0].number for where in (first, second, first)
     ]
     assert numbers == [1, 2, 3]
-    assert (await ada.chats.last_number(first), await ada.chats.last_number(second)) == (3, 2)
+    assert (await ada.chats.last_message_number(first), await ada.chats.last_message_number(second)) == (3, 2)
     await ada.chats.purge(first)
     await ada.chats.purge(second)
     third = await make(ada, "three")
-    assert await ada.chats.last_number(third) == 0
+    assert await ada.chats.last_message_number(third) == 0
     assert [one.number for one in await ada.chats.append(third, [MessageDraft(), MessageDraft()])] == [4, 5]
     with pytest.raises(NotFound):
-        await ben.chats.last_number(third)
+        await ben.chats.last_message_number(third)
 
 
 async def test_messages_are_appended_only_after_the_one_that_was_expected(ada: Library) -> None:

@@ -181,7 +181,7 @@ class LibraryMachine(RuleBasedStateMachine):
         held = {message for _, messages in talks for message, words in messages if word in words}
         titled = {message for title, messages in talks if word in title for message, _ in messages}
         search = MessageSearch(text=word.upper(), limit=1_000, deadline_ms=10_000)
-        while not (found := await library.chats.messages_with(search)).is_complete:
+        while not (found := await library.chats.find_messages(search)).is_complete:
             pass
         assert {hit.message.id for hit in found.hits} == held | titled
         exact = await library.chats.match_messages(ExactSearch(expression=f'"{word}"', limit=1_000, deadline_ms=10_000))

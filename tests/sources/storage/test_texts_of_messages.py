@@ -24,14 +24,14 @@ def asked(text: str | None, limit: int = 50, **narrowing: Any) -> MessageSearch:
 
 
 async def found(library: Library, text: str | None, **narrowing: Any) -> list[str]:
-    answer = await library.chats.messages_with(asked(text, **narrowing))
+    answer = await library.chats.find_messages(asked(text, **narrowing))
     assert answer.is_complete
     return [hit.message.content for hit in answer.hits]
 
 
 async def complete(library: Library) -> None:
     """Until a text that is nowhere is known to be nowhere: then an index, if one is needed, is there."""
-    while not (await library.chats.messages_with(asked("nowhere at all"))).is_complete:
+    while not (await library.chats.find_messages(asked("nowhere at all"))).is_complete:
         pass
 
 
@@ -176,7 +176,7 @@ async def test_one_conversation_can_be_looked_into_alone(chats: tuple[Library, L
 async def test_a_hit_tells_the_message_whole_and_the_title(chats: tuple[Library, Library]) -> None:
     ada, _ = chats
     conversation = await say(ada, "green tea", title="Drinks", role="assistant", metadata={"n": 1})
-    [hit] = (await ada.chats.messages_with(asked("green"))).hits
+    [hit] = (await ada.chats.find_messages(asked("green"))).hits
     [message] = (await ada.chats.messages(conversation, 1, 0)).rows
     assert (hit.title, hit.message) == ("Drinks", message)
     assert (message.number, message.role, message.metadata) == (FILLING + 1, "assistant", {"n": 1})

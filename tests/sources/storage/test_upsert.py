@@ -314,7 +314,7 @@ async def test_a_refused_conversation_takes_its_messages_with_it(ada: Library) -
 
 async def test_bookmarks_are_each_users_own(ada: Library, ben: Library) -> None:
     assert await ada.bookmarks.get("file") is None
-    await ada.bookmarks.put("file", "100")
-    await ada.bookmarks.put("file", "200")
+    await ada.bookmarks.set("file", "100")
+    await ada.bookmarks.set("file", "200")
     assert await ada.bookmarks.get("file") == "200"
     assert await ben.bookmarks.get("file") is None

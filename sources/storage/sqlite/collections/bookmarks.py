@@ -22,7 +22,7 @@ class SqliteBookmarks:
 
         return await self._database.read(_SOURCE, work)
 
-    async def put(self, name: str, text: str) -> None:
+    async def set(self, name: str, text: str) -> None:
         row = (_PREFIX + validation.name(self._limits, "name", name), validation.text(self._limits, "text", text))
 
         def work(connection: JobConnection) -> None:

@@ -6,11 +6,11 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sources.drafts import CharacterDraft, UpsertResult
-from sources.records import Character, Hit, HitPage, ListPage
+from sources.drafts import CharacterDraft
+from sources.records import Character, Hit
 from sources.search.scoring import TITLE_AND_BODY
 from sources.storage.contract import Search
-from sources.storage.sqlite.collections.collection import Collection
+from sources.storage.sqlite.collections.collection import SqliteItemCollection
 from sources.storage.sqlite.index.text_index import counted_form
 from sources.storage.sqlite.schema.chacha import CHARACTER_BODY, CHARACTER_FIELDS, CHARACTERS_INDEX
 from sources.storage.sqlite.search.counting import Counter, best_field
@@ -123,36 +123,7 @@ TARGET = Target(
 )
 
 
-class SqliteCharacters(Collection[Character]):
+class SqliteCharacters(SqliteItemCollection[Character, CharacterDraft, int]):
     source = "characters"
+    target = TARGET
     items = CHARACTERS
-
-    async def search(self, search: Search) -> HitPage:
-        return await self._search(TARGET, search)
-
-    async def get(self, character_id: int) -> Character:
-        return await self._get(character_id)
-
-    async def list(self, limit: int, offset: int) -> ListPage[Character]:
-        return await self._list(limit, offset)
-
-    async def list_after(self, uuid: str, limit: int) -> Sequence[Character]:
-        return await self._list_after(uuid, limit)
-
-    async def create(self, draft: CharacterDraft, *, idempotency_key: str | None = None) -> Character:
-        return await self._create(draft, idempotency_key)
-
-    async def create_many(self, drafts: Sequence[CharacterDraft]) -> Sequence[Character]:
-        return await self._create_many(drafts)
-
-    async def upsert_many(self, drafts: Sequence[CharacterDraft]) -> Sequence[UpsertResult]:
-        return await self._upsert_many(drafts)
-
-    async def update(self, character_id: int, draft: CharacterDraft, expected_version: int | None = None) -> Character:
-        return await self._update(character_id, draft, expected_version)
-
-    async def delete(self, character_id: int, expected_version: int | None = None) -> None:
-        await self._delete(character_id, expected_version)
-
-    async def purge(self, character_id: int) -> None:
-        await self._purge(character_id)

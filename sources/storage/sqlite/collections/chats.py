@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from config.errors import Conflict
@@ -16,15 +16,14 @@ from sources.records import (
     Conversation,
     ExactHit,
     ExactHits,
-    HitPage,
     ListPage,
     Message,
     MessageHit,
     MessageHits,
     Namespace,
 )
-from sources.storage.contract import ExactSearch, MessageSearch, Search
-from sources.storage.sqlite.collections.collection import Collection, Rules
+from sources.storage.contract import ExactSearch, MessageSearch
+from sources.storage.sqlite.collections.collection import CollectionSettings, SqliteCollection
 from sources.storage.sqlite.collections.conversation_tables import CONVERSATIONS, MESSAGES, TARGET
 from sources.storage.sqlite.collections.namespaces import (
     create_namespace,
@@ -46,12 +45,13 @@ from sources.storage.sqlite.write.validation import is_storable
 T = TypeVar("T")
 
 
-class SqliteChats(Collection[Conversation]):
+class SqliteChats(SqliteCollection[Conversation, ConversationDraft, str]):
     source = "chats"
+    target = TARGET
     items = CONVERSATIONS
 
-    def __init__(self, database: Database, rules: Rules, client_id: str, maker: IndexMaker) -> None:
-        super().__init__(database, rules, client_id)
+    def __init__(self, database: Database, settings: CollectionSettings, client_id: str, maker: IndexMaker) -> None:
+        super().__init__(database, settings, client_id)
         self._maker = maker
 
     async def _write(self, work: Callable[[sqlite3.Connection, Stamp], T], more_ms: int = 0) -> T:
@@ -65,14 +65,11 @@ class SqliteChats(Collection[Conversation]):
 
         return await super()._write(followed, more_ms)
 
-    async def search(self, search: Search) -> HitPage:
-        return await self._search(TARGET, search)
-
-    async def messages_with(self, search: MessageSearch) -> MessageHits:
+    async def find_messages(self, search: MessageSearch) -> MessageHits:
         """Where more messages would have to be looked through than may be, an index is made for the next time."""
 
         def work(connection: sqlite3.Connection) -> MessageHits:
-            found = substring.find(connection, search, self._rules.scanned_rows_max)
+            found = substring.find(connection, search, self._settings.scanned_rows_max)
             told = MESSAGES.numbered_beside(connection, found.numbers, _TITLE)
             hits = [MessageHit(message=message, title=title) for message, title in told]
             return MessageHits(tuple(hits), found.is_complete)
@@ -89,18 +86,15 @@ class SqliteChats(Collection[Conversation]):
             progress = EXACT_INDEX.progress(connection)
             if progress is None:
                 return None
-            matches = exact.find(connection, search, self._rules.ranked_rows_max)
+            matches = exact.find(connection, search, self._settings.ranked_rows_max)
             return _exact_found(connection, matches, is_complete=progress.is_complete)
 
         found = await self._read(work, search.deadline_ms)
         if found is None or not found.is_complete:
-            self._maker.start(EXACT_INDEX, self._rules.scanned_rows_max)
+            self._maker.start(EXACT_INDEX, self._settings.scanned_rows_max)
             if await self._maker.wait(EXACT_INDEX, search.deadline_ms / 1000):
                 found = await self._read(work, search.deadline_ms)
         return found or ExactHits(hits=(), is_complete=False)
-
-    async def get(self, conversation_id: str) -> Conversation:
-        return await self._get(conversation_id)
 
     async def get_by_session(self, session_id: str) -> Conversation:
         condition = "session_id = ?1 AND session_id <> ''"
@@ -137,11 +131,11 @@ class SqliteChats(Collection[Conversation]):
         return await self._read(list_namespaces)
 
     async def create_namespace(self, name: str) -> Namespace:
-        name = validation.name(self._rules.limits, "name", name)
+        name = validation.name(self._settings.limits, "name", name)
         return await self._write(lambda connection, _stamp: create_namespace(connection, name))
 
     async def rename_namespace(self, name: str, new_name: str) -> Namespace:
-        new_name = validation.name(self._rules.limits, "new_name", new_name)
+        new_name = validation.name(self._settings.limits, "new_name", new_name)
         return await self._write(lambda connection, stamp: rename_namespace(connection, name, new_name, stamp))
 
     async def delete_namespace(self, name: str) -> int:
@@ -157,7 +151,7 @@ class SqliteChats(Collection[Conversation]):
 
         return await self._read(work)
 
-    async def around(self, conversation_id: str, position: int, before: int, after: int) -> Sequence[Message]:
+    async def messages_around(self, conversation_id: str, position: int, before: int, after: int) -> Sequence[Message]:
         """The message at a position with its neighbours, in order; the neighbours alone where it was deleted."""
         position = validation.count(position)
 
@@ -205,7 +199,7 @@ class SqliteChats(Collection[Conversation]):
 
         def work(connection: sqlite3.Connection, stamp: Stamp) -> Sequence[ThreadUpsertResult]:
             conversations = self._upserter(connection, [thread.draft for thread in threads], stamp)
-            upserter = ThreadUpserter(connection, conversations, messages, stamp, self._rules.limits)
+            upserter = ThreadUpserter(connection, conversations, messages, stamp, self._settings.limits)
             return [upserter.put(thread) for thread in threads]
 
         return await self._write(work)
@@ -233,23 +227,15 @@ class SqliteChats(Collection[Conversation]):
 
         return await self._write(work)
 
-    async def update(
-        self, conversation_id: str, draft: ConversationDraft, expected_version: int | None = None
-    ) -> Conversation:
-        return await self._update(conversation_id, draft, expected_version)
-
     async def update_message(
         self, message_id: str, draft: MessageDraft, expected_version: int | None = None
     ) -> Message:
         def work(connection: sqlite3.Connection, stamp: Stamp) -> Message:
-            number = MESSAGES.update(connection, message_id, draft, expected_version, stamp, self._rules.limits)
+            number = MESSAGES.update(connection, message_id, draft, expected_version, stamp, self._settings.limits)
             _touch(connection, number, stamp.time)
             return MESSAGES.made(connection, number)
 
         return await self._write(work)
-
-    async def delete(self, conversation_id: str, expected_version: int | None = None) -> None:
-        await self._delete(conversation_id, expected_version, more_ms=await self._removal_ms(conversation_id))
 
     async def delete_message(self, message_id: str, expected_version: int | None = None) -> None:
         def work(connection: sqlite3.Connection, stamp: Stamp) -> None:
@@ -257,36 +243,34 @@ class SqliteChats(Collection[Conversation]):
 
         await self._write(work)
 
-    async def purge(self, conversation_id: str) -> None:
-        def work(connection: sqlite3.Connection, _stamp: Stamp) -> None:
-            connection.execute(_KEEP_NUMBER)
-            self.items.purge(connection, conversation_id)
+    def _remove(self, connection: sqlite3.Connection, item_id: str) -> None:
+        connection.execute(_KEEP_NUMBER)
+        self.items.purge(connection, item_id)
 
-        await self._write(work, await self._removal_ms(conversation_id))
-
-    async def _removal_ms(self, conversation_id: str) -> int:
+    async def _removal_ms(self, item_id: str) -> int:
         """The time it may take, beyond that of any write, to remove a conversation from all indexes: it is one
         transaction, because half a conversation would help nobody."""
 
         def work(connection: sqlite3.Connection) -> int:
-            number = self.items.number(connection, conversation_id)
+            number = self.items.number(connection, item_id)
             messages: int = connection.execute(_COUNT, (number,)).fetchone()[0]
             return messages * _REMOVAL_MS_EACH
 
         return await self._read(work)
 
-    async def last_number(self, conversation_id: str) -> int:
+    async def last_message_number(self, conversation_id: str) -> int:
         return await self._read(
             lambda connection: _last_number(connection, self.items.row(connection, conversation_id)["id"])
         )
 
-    def _insert(self, connection: sqlite3.Connection, draft: Struct, stamp: Stamp, **extra: validation.SqlValue) -> int:
-        assert isinstance(draft, ConversationDraft)
+    def _insert(
+        self, connection: sqlite3.Connection, draft: ConversationDraft, stamp: Stamp, **extra: validation.SqlValue
+    ) -> int:
         _require_own_session(connection, draft, None)
         draft = _with_character(connection, draft)
         if draft.last_modified is UNSET:
             return super()._insert(connection, draft, stamp, **extra)
-        last_modified = validation.time(self._rules.limits, "last_modified", draft.last_modified)
+        last_modified = validation.time(self._settings.limits, "last_modified", draft.last_modified)
         number = super()._insert(connection, draft, stamp, **extra)
         _age(connection, number, last_modified)
         return number
@@ -295,18 +279,16 @@ class SqliteChats(Collection[Conversation]):
         self,
         connection: sqlite3.Connection,
         key: Key,
-        draft: Struct,
+        draft: ConversationDraft,
         expected_version: int | None,
         stamp: Stamp,
         **extra: validation.SqlValue,
     ) -> int:
-        assert isinstance(draft, ConversationDraft)
         _require_own_session(connection, draft, str(key))
         draft = _with_character(connection, draft)
         return super()._change(connection, key, draft, expected_version, stamp, **extra)
 
-    def _holds(self, connection: sqlite3.Connection, number: int, draft: Struct) -> bool:
-        assert isinstance(draft, ConversationDraft)
+    def _holds(self, connection: sqlite3.Connection, number: int, draft: ConversationDraft) -> bool:
         return super()._holds(connection, number, _with_character(connection, draft))
 
     def _add(
@@ -319,7 +301,7 @@ class SqliteChats(Collection[Conversation]):
                 connection,
                 with_sender(draft),
                 stamp,
-                self._rules.limits,
+                self._settings.limits,
                 id=next_number + offset,
                 conversation_id=conversation,
                 position=position + offset,

@@ -6,14 +6,14 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 
 from config.errors import NotFound
-from sources.drafts import MediaDraft, UpsertResult
-from sources.records import Hit, HitPage, ListPage, MediaChunk, MediaItem, Segment
+from sources.drafts import MediaDraft
+from sources.records import Hit, MediaChunk, MediaItem, Segment
 from sources.search.scoring import TITLE_AND_BODY
 from sources.storage.contract import Search
-from sources.storage.sqlite.collections.collection import Collection
+from sources.storage.sqlite.collections.collection import SqliteItemCollection
 from sources.storage.sqlite.index.text_index import counted_form, index_form
 from sources.storage.sqlite.schema.media import CHUNK_BITS, CHUNKS_MAX, MEDIA_INDEX
 from sources.storage.sqlite.search.counting import Counter
@@ -131,21 +131,13 @@ TARGET = Target(
 _TEXT_END = 1 << 30
 
 
-class SqliteMedia(Collection[MediaItem]):
+class SqliteMedia(SqliteItemCollection[MediaItem, MediaDraft, int]):
     source = "media"
+    target = TARGET
     items = MEDIA
-
-    async def search(self, search: Search) -> HitPage:
-        return await self._search(TARGET, search)
-
-    async def get(self, media_id: int) -> MediaItem:
-        return await self._get(media_id)
 
     async def get_by_uuid(self, uuid: str) -> MediaItem:
         return await self._read(lambda connection: self.items.get_by_uuid(connection, uuid))
-
-    async def list(self, limit: int, offset: int) -> ListPage[MediaItem]:
-        return await self._list(limit, offset)
 
     async def content(self, media_id: int, start: int = 0, length: int | None = None) -> str:
         taken = _TEXT_END if length is None else min(validation.count(length), _TEXT_END)
@@ -195,34 +187,14 @@ class SqliteMedia(Collection[MediaItem]):
         sql = "SELECT media_type, count(*) FROM media WHERE deleted = 0 GROUP BY media_type ORDER BY 2 DESC, 1"
         return await self._read(lambda connection: dict(connection.execute(sql).fetchall()))
 
-    async def list_after(self, uuid: str, limit: int) -> Sequence[MediaItem]:
-        return await self._list_after(uuid, limit)
+    def _remove(self, connection: sqlite3.Connection, item_id: int) -> None:
+        _remove_body(connection, self.items.number(connection, item_id))
+        self.items.purge(connection, item_id)
 
-    async def create(self, draft: MediaDraft, *, idempotency_key: str | None = None) -> MediaItem:
-        return await self._create(draft, idempotency_key)
-
-    async def create_many(self, drafts: Sequence[MediaDraft]) -> Sequence[MediaItem]:
-        return await self._create_many(drafts)
-
-    async def upsert_many(self, drafts: Sequence[MediaDraft]) -> Sequence[UpsertResult]:
-        return await self._upsert_many(drafts)
-
-    async def update(self, media_id: int, draft: MediaDraft, expected_version: int | None = None) -> MediaItem:
-        return await self._update(media_id, draft, expected_version)
-
-    async def delete(self, media_id: int, expected_version: int | None = None) -> None:
-        await self._delete(media_id, expected_version)
-
-    async def purge(self, media_id: int) -> None:
-        def work(connection: sqlite3.Connection, _stamp: Stamp) -> None:
-            _remove_body(connection, self.items.number(connection, media_id))
-            self.items.purge(connection, media_id)
-
-        await self._write(work)
-
-    def _insert(self, connection: sqlite3.Connection, draft: Struct, stamp: Stamp, **extra: validation.SqlValue) -> int:
-        assert isinstance(draft, MediaDraft)
-        limits = self._rules.limits
+    def _insert(
+        self, connection: sqlite3.Connection, draft: MediaDraft, stamp: Stamp, **extra: validation.SqlValue
+    ) -> int:
+        limits = self._settings.limits
         title = "" if draft.title is UNSET else validation.line(limits, "title", draft.title)
         body = body_of(draft, limits) or body_of(MediaDraft(content=""), limits)
         assert body is not None
@@ -235,29 +207,27 @@ class SqliteMedia(Collection[MediaItem]):
         self,
         connection: sqlite3.Connection,
         key: Key,
-        draft: Struct,
+        draft: MediaDraft,
         expected_version: int | None,
         stamp: Stamp,
         **extra: validation.SqlValue,
     ) -> int:
-        assert isinstance(draft, MediaDraft)
         held = self.items.row(connection, key)
-        title = held["title"] if draft.title is UNSET else validation.line(self._rules.limits, "title", draft.title)
-        body = body_of(draft, self._rules.limits)
+        title = held["title"] if draft.title is UNSET else validation.line(self._settings.limits, "title", draft.title)
+        body = body_of(draft, self._settings.limits)
         if body is None:
             extra["content_hash"] = _hash_with_text(connection, held["id"], title)
         else:
             _require_countable(body)
             extra |= _measures(title, body)
-        number = self.items.update(connection, key, draft, expected_version, stamp, self._rules.limits, **extra)
+        number = self.items.update(connection, key, draft, expected_version, stamp, self._settings.limits, **extra)
         if body is not None:
             _remove_body(connection, number)
             _add_body(connection, number, body)
         return number
 
-    def _holds(self, connection: sqlite3.Connection, number: int, draft: Struct) -> bool:
-        assert isinstance(draft, MediaDraft)
-        body = body_of(draft, self._rules.limits)
+    def _holds(self, connection: sqlite3.Connection, number: int, draft: MediaDraft) -> bool:
+        body = body_of(draft, self._settings.limits)
         if not super()._holds(connection, number, draft):
             return False
         row = connection.execute("SELECT title, content_hash, has_transcript FROM media WHERE id = ?", (number,))

@@ -3,11 +3,11 @@
 import sqlite3
 from collections.abc import Sequence
 
-from sources.drafts import NoteDraft, UpsertResult
-from sources.records import Hit, HitPage, ListPage, Note
+from sources.drafts import NoteDraft
+from sources.records import Hit, Note
 from sources.search.scoring import TITLE_AND_BODY
 from sources.storage.contract import Search
-from sources.storage.sqlite.collections.collection import Collection
+from sources.storage.sqlite.collections.collection import SqliteItemCollection
 from sources.storage.sqlite.index.text_index import counted_form
 from sources.storage.sqlite.schema.chacha import NOTES_INDEX
 from sources.storage.sqlite.search.counting import Counter
@@ -87,40 +87,10 @@ TARGET = Target(
 )
 
 
-class SqliteNotes(Collection[Note]):
+class SqliteNotes(SqliteItemCollection[Note, NoteDraft, str]):
     source = "notes"
+    target = TARGET
     items = NOTES
-
-    async def search(self, search: Search) -> HitPage:
-        return await self._search(TARGET, search)
-
-    async def get(self, note_id: str) -> Note:
-        return await self._get(note_id)
-
-    async def list(self, limit: int, offset: int) -> ListPage[Note]:
-        return await self._list(limit, offset)
-
-    async def list_after(self, uuid: str, limit: int) -> Sequence[Note]:
-        return await self._list_after(uuid, limit)
-
-    async def create(self, draft: NoteDraft, *, idempotency_key: str | None = None) -> Note:
-        return await self._create(draft, idempotency_key)
-
-    async def create_many(self, drafts: Sequence[NoteDraft]) -> Sequence[Note]:
-        return await self._create_many(drafts)
-
-    async def upsert_many(self, drafts: Sequence[NoteDraft]) -> Sequence[UpsertResult]:
-        return await self._upsert_many(drafts)
-
-    async def update(
-        self,
-        note_id: str,
-        draft: NoteDraft,
-        expected_version: int | None = None,
-        *,
-        idempotency_key: str | None = None,
-    ) -> Note:
-        return await self._update(note_id, draft, expected_version, idempotency_key)
 
     async def append(
         self,
@@ -131,7 +101,7 @@ class SqliteNotes(Collection[Note]):
         separator: str = "",
         idempotency_key: str | None = None,
     ) -> Note:
-        added = validation.text(self._rules.limits, "text", text)
+        added = validation.text(self._settings.limits, "text", text)
         request = ("append", note_id, added, expected_version)
 
         def work(connection: sqlite3.Connection, stamp: Stamp) -> Note:
@@ -146,11 +116,3 @@ class SqliteNotes(Collection[Note]):
             return self.items.get_by_uuid(connection, uuid)
 
         return await self._write(work)
-
-    async def delete(
-        self, note_id: str, expected_version: int | None = None, *, idempotency_key: str | None = None
-    ) -> None:
-        await self._delete(note_id, expected_version, idempotency_key)
-
-    async def purge(self, note_id: str) -> None:
-        await self._purge(note_id)

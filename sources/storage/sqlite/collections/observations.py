@@ -11,15 +11,15 @@ from posixpath import basename
 from typing import Any, get_args
 from uuid import uuid4
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 from msgspec.structs import replace
 
-from sources.drafts import ObservationDraft, UpsertResult
+from sources.drafts import ObservationDraft
 from sources.query import ParsedQuery
 from sources.records import Hit, HitPage, ListPage, Observation, Origin
 from sources.search.scoring import TITLE_AND_BODY
-from sources.storage.contract import EVERY_OBSERVATION, Corpus, ObservationFilter, Search
-from sources.storage.sqlite.collections.collection import Collection
+from sources.storage.contract import ALL_OBSERVATIONS, Corpus, ObservationFilter, Search
+from sources.storage.sqlite.collections.collection import SqliteItemCollection
 from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.index.text_index import counted_form
 from sources.storage.sqlite.schema.chacha import OBSERVATION_FIELDS, OBSERVATIONS_INDEX
@@ -143,25 +143,23 @@ TARGET = Target(
 )
 
 
-class SqliteObservations(Collection[Observation]):
+class SqliteObservations(SqliteItemCollection[Observation, ObservationDraft, str]):
     source = "observations"
+    target = TARGET
     items = OBSERVATIONS
 
-    async def search(self, search: Search, narrowing: ObservationFilter = EVERY_OBSERVATION) -> HitPage:
-        narrowed = _narrowed(narrowing, "r.id", "r.created_at")
+    async def search(self, search: Search, where: ObservationFilter = ALL_OBSERVATIONS) -> HitPage:
+        narrowed = _narrowed(where, "r.id", "r.created_at")
         if search.query.expression is None or narrowed is None:
             return HitPage((), has_more=False, total=0)
         target = replace(TARGET, filter=lambda asked: _filter(asked) & narrowed)
 
         def work(connection: JobConnection) -> HitPage:
             weighed = replace(search, corpus=self._corpus(connection, search.query, search.corpus))
-            statistics, ranked_rows_max = self._database.statistics, self._rules.ranked_rows_max
+            statistics, ranked_rows_max = self._database.statistics, self._settings.ranked_rows_max
             return Ranking(connection, target, weighed, statistics, ranked_rows_max).find()
 
         return await self._read(work, search.deadline_ms)
-
-    async def get(self, observation_id: str) -> Observation:
-        return await self._get(observation_id)
 
     async def get_many(self, observation_ids: Sequence[str]) -> Sequence[Observation]:
         asked = [key for key in dict.fromkeys(observation_ids) if is_storable(key)]
@@ -173,10 +171,8 @@ class SqliteObservations(Collection[Observation]):
 
         return await self._read(work)
 
-    async def list(
-        self, limit: int, offset: int, narrowing: ObservationFilter = EVERY_OBSERVATION
-    ) -> ListPage[Observation]:
-        narrowed = _narrowed(narrowing, "id", "created_at")
+    async def list(self, limit: int, offset: int, where: ObservationFilter = ALL_OBSERVATIONS) -> ListPage[Observation]:
+        narrowed = _narrowed(where, "id", "created_at")
         if narrowed is None:
             return ListPage((), 0)
         condition = " AND ".join(("TRUE", *narrowed.conditions))
@@ -184,28 +180,9 @@ class SqliteObservations(Collection[Observation]):
             lambda connection: self.items.page(connection, limit, offset, condition, narrowed.parameters, "created_at")
         )
 
-    async def list_after(self, uuid: str, limit: int) -> Sequence[Observation]:
-        return await self._list_after(uuid, limit)
-
-    async def create(self, draft: ObservationDraft, *, idempotency_key: str | None = None) -> Observation:
-        return await self._create(draft, idempotency_key)
-
-    async def create_many(
-        self, drafts: Sequence[ObservationDraft], *, idempotency_key: str | None = None
-    ) -> Sequence[Observation]:
-        return await self._create_many(drafts, idempotency_key)
-
-    async def upsert_many(self, drafts: Sequence[ObservationDraft]) -> Sequence[UpsertResult]:
-        return await self._upsert_many(drafts)
-
-    async def delete(self, observation_id: str, expected_version: int | None = None) -> None:
-        await self._delete(observation_id, expected_version)
-
-    async def purge(self, observation_id: str) -> None:
-        await self._purge(observation_id)
-
-    def _insert(self, connection: sqlite3.Connection, draft: Struct, stamp: Stamp, **extra: validation.SqlValue) -> int:
-        assert isinstance(draft, ObservationDraft)
+    def _insert(
+        self, connection: sqlite3.Connection, draft: ObservationDraft, stamp: Stamp, **extra: validation.SqlValue
+    ) -> int:
         if draft.uuid is UNSET:
             draft = replace(draft, uuid=f"obs-{uuid4().hex[:16]}")
         _require_lines_in_order(draft)
@@ -217,12 +194,11 @@ class SqliteObservations(Collection[Observation]):
         self,
         connection: sqlite3.Connection,
         key: Key,
-        draft: Struct,
+        draft: ObservationDraft,
         expected_version: int | None,
         stamp: Stamp,
         **extra: validation.SqlValue,
     ) -> int:
-        assert isinstance(draft, ObservationDraft)
         _require_lines_in_order(draft)
         number = super()._change(connection, key, draft, expected_version, stamp, **extra)
         connection.execute("DELETE FROM observations_values WHERE id = ?", (number,))
@@ -262,11 +238,11 @@ def _values(observation: Observation, field: str) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else value
 
 
-def _narrowed(narrowing: ObservationFilter, number: str, time: str) -> Filter | None:
+def _narrowed(where: ObservationFilter, number: str, time: str) -> Filter | None:
     """Nothing where no observation can pass it."""
     found = Filter()
     for name in _FILTERED:
-        asked = getattr(narrowing, name)
+        asked = getattr(where, name)
         values = [fold_tag(value) for value in asked if is_storable(value)]
         if asked and not values:
             return None
@@ -274,8 +250,8 @@ def _narrowed(narrowing: ObservationFilter, number: str, time: str) -> Filter | 
             marks = ", ".join("?" * len(values))
             sql = f"{number} IN (SELECT id FROM observations_values WHERE field = '{name}' AND folded IN ({marks}))"
             found &= Filter((sql,), tuple(values))
-    if narrowing.date_from:
-        found &= Filter((f"{time} >= ?",), (narrowing.date_from,))
-    if narrowing.date_to:
-        found &= Filter((f"{time} <= ?",), (narrowing.date_to,))
+    if where.date_from:
+        found &= Filter((f"{time} >= ?",), (where.date_from,))
+    if where.date_to:
+        found &= Filter((f"{time} <= ?",), (where.date_to,))
     return found

@@ -9,11 +9,11 @@ from typing import Any
 import msgspec
 
 from config.errors import NotFound
-from sources.drafts import PromptDraft, UpsertResult
-from sources.records import Hit, HitPage, ListPage, SavedPrompt, SavedPromptArgument
+from sources.drafts import PromptDraft
+from sources.records import Hit, SavedPrompt, SavedPromptArgument
 from sources.search.scoring import TITLE_AND_BODY
 from sources.storage.contract import Search
-from sources.storage.sqlite.collections.collection import Collection
+from sources.storage.sqlite.collections.collection import SqliteItemCollection
 from sources.storage.sqlite.index.text_index import counted_form
 from sources.storage.sqlite.schema.prompts import PROMPTS_INDEX
 from sources.storage.sqlite.search.counting import Counter, best_field
@@ -122,36 +122,19 @@ TARGET = Target(
 _BY_NAME = "name = ?1 COLLATE NOCASE ORDER BY name = ?1 DESC, last_modified DESC, id DESC LIMIT 1"
 
 
-class SqlitePrompts(Collection[SavedPrompt]):
+class SqlitePrompts(SqliteItemCollection[SavedPrompt, PromptDraft, int]):
     source = "prompts"
+    target = TARGET
     items = PROMPTS
-
-    async def search(self, search: Search) -> HitPage:
-        return await self._search(TARGET, search)
-
-    async def get(self, prompt_id: int) -> SavedPrompt:
-        return await self._get(prompt_id)
 
     async def get_by_name(self, name: str) -> SavedPrompt:
         """In any case, if not as it is written; of several, the one changed last."""
         return await self._read(lambda connection: self.items.first(connection, _BY_NAME, name))
 
-    async def list(self, limit: int, offset: int) -> ListPage[SavedPrompt]:
-        return await self._list(limit, offset)
-
-    async def list_after(self, uuid: str, limit: int) -> Sequence[SavedPrompt]:
-        return await self._list_after(uuid, limit)
-
-    async def create(self, draft: PromptDraft, *, idempotency_key: str | None = None) -> SavedPrompt:
-        return await self._create(draft, idempotency_key)
-
-    async def create_many(self, drafts: Sequence[PromptDraft]) -> Sequence[SavedPrompt]:
-        return await self._create_many(drafts)
-
     async def save(
         self, draft: PromptDraft, expected_version: int | None = None, *, idempotency_key: str | None = None
     ) -> SavedPrompt:
-        name = validation.name(self._rules.limits, "name", draft.name)
+        name = validation.name(self._settings.limits, "name", draft.name)
 
         def work(connection: sqlite3.Connection, stamp: Stamp) -> SavedPrompt:
             def make() -> Sequence[str]:
@@ -173,15 +156,3 @@ class SqlitePrompts(Collection[SavedPrompt]):
                 raise
             return self._insert(connection, draft, stamp)
         return self._change(connection, held.id, draft, expected_version, stamp)
-
-    async def upsert_many(self, drafts: Sequence[PromptDraft]) -> Sequence[UpsertResult]:
-        return await self._upsert_many(drafts)
-
-    async def update(self, prompt_id: int, draft: PromptDraft, expected_version: int | None = None) -> SavedPrompt:
-        return await self._update(prompt_id, draft, expected_version)
-
-    async def delete(self, prompt_id: int, expected_version: int | None = None) -> None:
-        await self._delete(prompt_id, expected_version)
-
-    async def purge(self, prompt_id: int) -> None:
-        await self._purge(prompt_id)

@@ -5,11 +5,11 @@ from functools import partial
 from config.paths import DataRoot, UserId
 from sources.query import ParsedQuery
 from sources.storage.contract import Chats, Corpus
-from sources.storage.redaction import for_agents
+from sources.storage.redaction import redact_for_agents
 from sources.storage.sqlite.collections.bookmarks import SqliteBookmarks
 from sources.storage.sqlite.collections.characters import SqliteCharacters
 from sources.storage.sqlite.collections.chats import SqliteChats
-from sources.storage.sqlite.collections.collection import Rules
+from sources.storage.sqlite.collections.collection import CollectionSettings
 from sources.storage.sqlite.collections.media import SqliteMedia
 from sources.storage.sqlite.collections.notes import SqliteNotes
 from sources.storage.sqlite.collections.observations import SqliteObservations
@@ -52,40 +52,40 @@ class Shelf:
 class SqliteLibrary:
     """The five collections, and what was learned."""
 
-    def __init__(self, shelf: Shelf, rules: Rules, client_id: str, *, is_agent: bool) -> None:
+    def __init__(self, shelf: Shelf, settings: CollectionSettings, client_id: str, *, is_agent: bool) -> None:
         self._shelf = shelf
-        self._rules = rules
+        self._settings = settings
         self._client_id = client_id
         self._is_agent = is_agent
 
     @property
     def notes(self) -> SqliteNotes:
-        return SqliteNotes(self._shelf.chacha, self._rules, self._client_id)
+        return SqliteNotes(self._shelf.chacha, self._settings, self._client_id)
 
     @property
     def media(self) -> SqliteMedia:
-        return SqliteMedia(self._shelf.media, self._rules, self._client_id)
+        return SqliteMedia(self._shelf.media, self._settings, self._client_id)
 
     @property
     def chats(self) -> Chats:
-        chats = SqliteChats(self._shelf.chacha, self._rules, self._client_id, self._shelf.maker)
-        return for_agents(chats) if self._is_agent else chats
+        chats = SqliteChats(self._shelf.chacha, self._settings, self._client_id, self._shelf.maker)
+        return redact_for_agents(chats) if self._is_agent else chats
 
     @property
     def characters(self) -> SqliteCharacters:
-        return SqliteCharacters(self._shelf.chacha, self._rules, self._client_id)
+        return SqliteCharacters(self._shelf.chacha, self._settings, self._client_id)
 
     @property
     def prompts(self) -> SqlitePrompts:
-        return SqlitePrompts(self._shelf.prompts, self._rules, self._client_id)
+        return SqlitePrompts(self._shelf.prompts, self._settings, self._client_id)
 
     @property
     def observations(self) -> SqliteObservations:
-        return SqliteObservations(self._shelf.chacha, self._rules, self._client_id)
+        return SqliteObservations(self._shelf.chacha, self._settings, self._client_id)
 
     @property
     def bookmarks(self) -> SqliteBookmarks:
-        return SqliteBookmarks(self._shelf.chacha, self._rules.limits)
+        return SqliteBookmarks(self._shelf.chacha, self._settings.limits)
 
     async def corpus(self, query: ParsedQuery, deadline_ms: int) -> Corpus:
         return await self._shelf.chacha.corpus(query, deadline_ms)

@@ -14,7 +14,7 @@ from config.errors import Unavailable
 from config.numbers import clamp
 from config.paths import DataRoot, UserId
 from config.settings import Settings
-from sources.storage.sqlite.collections.collection import Rules
+from sources.storage.sqlite.collections.collection import CollectionSettings
 from sources.storage.sqlite.connection.library import Shelf, SqliteLibrary
 from sources.storage.sqlite.connection.open import Engine
 from sources.storage.sqlite.write.idempotency import KeyMemory
@@ -35,7 +35,7 @@ class SqliteLibraries:
     def __init__(self, data_root: DataRoot, settings: Settings, clock: Callable[[], float] = time.time) -> None:
         self._data_root = data_root
         self._engine = engine_of(settings)
-        self._rules = Rules(
+        self._settings = CollectionSettings(
             limits=limits_of(settings),
             keys=KeyMemory(settings.idempotency_ttl_s, settings.idempotency_max_keys),
             ranked_rows_max=settings.search_ranked_rows_max,
@@ -64,7 +64,7 @@ class SqliteLibraries:
         shelf = self._shelves.get(context.user_id) or await self._open(context)
         self._shelves.move_to_end(context.user_id)
         shelf.users += 1
-        return shelf, SqliteLibrary(shelf, self._rules, context.client_id, is_agent=context.is_agent)
+        return shelf, SqliteLibrary(shelf, self._settings, context.client_id, is_agent=context.is_agent)
 
     async def _open(self, context: RequestContext) -> Shelf:
         user_id = context.user_id

@@ -38,8 +38,8 @@ async def test_kills_while_indexes_are_made_leave_them_true_and_lose_no_way(tmp_
         for owner in ("ada", "ben"):
             async with desk.library(owner) as library:
                 search = MessageSearch(text="nowhere", limit=1, deadline_ms=10_000)
-                while not (await library.chats.messages_with(search)).is_complete:
+                while not (await library.chats.find_messages(search)).is_complete:
                     pass
-                found = await library.chats.messages_with(MessageSearch(text="STRASSE", limit=900, deadline_ms=10_000))
+                found = await library.chats.find_messages(MessageSearch(text="STRASSE", limit=900, deadline_ms=10_000))
                 assert len(found.hits) > 400
     check_files(tmp_path)

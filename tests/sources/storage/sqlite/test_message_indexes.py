@@ -51,7 +51,7 @@ async def finish(library: Library, index: MessageIndex) -> None:
 async def test_a_small_library_never_gets_an_index_for_parts_of_words(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path) as desk, desk.library("ada") as ada:
         await say(ada, 100)
-        assert (await ada.chats.messages_with(seeking("nowhere"))).is_complete
+        assert (await ada.chats.find_messages(seeking("nowhere"))).is_complete
         assert progress(desk, SUBSTRING_INDEX) is progress(desk, EXACT_INDEX) is None
 
 
@@ -61,11 +61,11 @@ async def test_a_large_library_gets_one_when_looking_through_it_was_not_enough(t
             await say(ben, 100)
         await say(ada, 1, "the oldest")
         await say(ada, 100)
-        assert len((await ada.chats.messages_with(seeking("tea", limit=20))).hits) == 20
+        assert len((await ada.chats.find_messages(seeking("tea", limit=20))).hits) == 20
         assert progress(desk, SUBSTRING_INDEX) is None
-        assert await ada.chats.messages_with(seeking("oldest")) == MessageHits((), is_complete=False)
+        assert await ada.chats.find_messages(seeking("oldest")) == MessageHits((), is_complete=False)
         await finish(ada, SUBSTRING_INDEX)
-        found = await ada.chats.messages_with(seeking("oldest"))
+        found = await ada.chats.find_messages(seeking("oldest"))
         assert ([hit.message.content for hit in found.hits], found.is_complete) == (["the oldest"], True)
         assert progress(desk, SUBSTRING_INDEX) == Progress(SUBSTRING_INDEX.version, 0, 0)
         assert progress(desk, SUBSTRING_INDEX, "ben") is None
@@ -124,19 +124,19 @@ async def test_an_unfinished_index_is_gone_on_with_after_the_library_was_closed(
         middle = progress(desk, EXACT_INDEX)
         assert middle is not None
         assert 0 < middle.messages < 40
-        found = await ada.chats.messages_with(seeking("tea 39"))
+        found = await ada.chats.find_messages(seeking("tea 39"))
         assert [hit.message.content for hit in found.hits] == ["tea 39"]
     async with open_sqlite(tmp_path, message_scan_max_rows=10) as desk, desk.library("ada") as ada:
         await ada.chats.append(talk, [MessageDraft(content="new")])
         first = (await ada.chats.messages(talk, 1, 0)).rows[0]
         await ada.chats.update_message(first.id, MessageDraft(content="changed"))
-        await ada.chats.messages_with(seeking("tea 0"))
+        await ada.chats.find_messages(seeking("tea 0"))
         await ada.chats.match_messages(ExactSearch(expression="tea", limit=5, deadline_ms=DEADLINE_MS))
         for index in (SUBSTRING_INDEX, EXACT_INDEX):
             await finish(ada, index)
             assert progress(desk, index) == Progress(index.version, 0, 0)
-        assert (await ada.chats.messages_with(seeking("tea 0"))).hits == ()
-        assert len((await ada.chats.messages_with(seeking("change"))).hits) == 1
+        assert (await ada.chats.find_messages(seeking("tea 0"))).hits == ()
+        assert len((await ada.chats.find_messages(seeking("change"))).hits) == 1
     check_files(tmp_path)
 
 
@@ -147,9 +147,9 @@ async def test_an_index_of_another_version_is_made_anew(tmp_path: Path) -> None:
         assert isinstance(ada, SqliteLibrary)
         await ada._shelf.chacha.write("chats", CHATS_INDEX, old.fill)
         assert progress(desk, SUBSTRING_INDEX) is None
-        await ada.chats.messages_with(seeking("tea 0"))
+        await ada.chats.find_messages(seeking("tea 0"))
         await finish(ada, SUBSTRING_INDEX)
-        assert len((await ada.chats.messages_with(seeking("tea 0"))).hits) == 1
+        assert len((await ada.chats.find_messages(seeking("tea 0"))).hits) == 1
     check_files(tmp_path)
 
 
@@ -157,7 +157,7 @@ async def test_closing_a_library_stops_the_making_of_its_index(tmp_path: Path) -
     async with open_sqlite(tmp_path, message_scan_max_rows=10) as desk:
         async with desk.library("ada") as ada:
             await say(ada, 40)
-            await ada.chats.messages_with(seeking("nowhere"))
+            await ada.chats.find_messages(seeking("nowhere"))
         await asyncio.wait_for(desk.libraries.close(), 10)
     check_files(tmp_path)
 

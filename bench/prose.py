@@ -12,7 +12,7 @@ from math import exp, log
 
 from msgspec import Struct
 
-from sources.text.segmentation import STOPWORDS
+from sources.text.stopwords import STOPWORDS
 
 CONTENT_WORDS = 30_000
 TOPICS = 2_000

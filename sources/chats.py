@@ -31,7 +31,7 @@ from sources.search.arguments import (
 from sources.search.snippets import Highlighter
 from sources.source import Entry, Matches, Reading, SourceResource, entry_page
 from sources.storage.contract import Library, Search
-from sources.text.tokens import json_text
+from sources.text.token_estimates import json_text
 
 PAGE_SIZE = 50
 # Of a message's attachments and citations; larger ones are named but not told.

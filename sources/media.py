@@ -33,8 +33,8 @@ from sources.search.arguments import (
 from sources.search.snippets import Highlighter
 from sources.source import Entry, Matches, Reading, SourceResource, SourceTool, entry_page, number_of
 from sources.storage.contract import Library, Search
-from sources.text.tokens import Scale
-from sources.text.transcripts import Format, Transcript, render
+from sources.text.token_estimates import TokenScale
+from sources.text.transcripts import TranscriptFormat, TranscriptPage, render_transcript
 
 # Beyond a cut its border is looked for, so a little more than fits is fetched.
 _LOOKAHEAD_CHARS = 256
@@ -58,7 +58,7 @@ class MediaGet(Reading, frozen=True, kw_only=True):
 
 class MediaTranscript(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     media_id: Annotated[int | str, Meta(description="id of a hit, or a uuid.")]
-    format: Annotated[Format, Meta(description="Default text.")] = "text"
+    format: Annotated[TranscriptFormat, Meta(description="Default text.")] = "text"
     include_timestamps: Annotated[bool | None, Meta(description="In text and json; default json only.")] = None
     from_seconds: Annotated[float | None, Meta(description="Where the wanted part begins.")] = None
     to_seconds: Annotated[float | None, Meta(description="Where it ends.")] = None
@@ -205,14 +205,14 @@ class MediaSource(LibrarySource):
         cursor = write_cursor(place, item.version, page.next) if page.next is not None else None
         return TranscriptResponse(content=page.content, next_cursor=cursor)
 
-    def _transcript_page(self, asked: MediaTranscript, segments: Sequence[Segment], start: Position) -> Transcript:
+    def _transcript_page(self, asked: MediaTranscript, segments: Sequence[Segment], start: Position) -> TranscriptPage:
         """As much as the budget pays for. What characters weigh shows once they are written, so the page is written
         again, with less room each time, until it fits."""
-        limit, scale = self._settings.get_max_tokens, Scale()
+        limit, scale = self._settings.get_max_tokens, TokenScale()
         budget = scale.budget(limit if asked.max_tokens is None else clamp(asked.max_tokens, 1, limit))
-        timestamps, room = _has_timestamps(asked), max(_TRANSCRIPT_MIN_CHARS, scale.most_chars(budget))
+        timestamps, room = _has_timestamps(asked), max(_TRANSCRIPT_MIN_CHARS, scale.max_chars(budget))
         while True:
-            page = render(segments, asked.format, timestamps=timestamps, room=room, start=start)
+            page = render_transcript(segments, asked.format, timestamps=timestamps, room=room, start=start)
             weight = scale.weigh_json(TranscriptResponse(content=page.content, next_cursor=_LONGEST_CURSOR))
             if weight <= budget or room == _TRANSCRIPT_MIN_CHARS:
                 return page

@@ -15,7 +15,7 @@ from server.protocol.call import Call
 from server.protocol.catalog import Completer, McpPrompt, McpPromptArgument, PromptResult
 from sources.records import Character, ListPage, SavedPrompt
 from sources.storage.contract import Libraries, Library
-from sources.text.templates import arguments_of, fill, joined
+from sources.text.templates import fill_placeholders, join_paragraphs, prompt_arguments
 
 _DESCRIPTION_MAX_CHARS = 300
 _SLUG_MAX_CHARS = 40
@@ -83,11 +83,11 @@ def saved_prompt(stored: SavedPrompt, max_chars: int) -> McpPrompt:
     async def get(call: Call, given: Mapping[str, str]) -> PromptResult:
         names = {argument.name for argument in arguments}
         values = {name: value for name, value in given.items() if name in names}
-        texts = [fill(text, values, max_chars) for text in (stored.system_prompt, stored.user_prompt)]
+        texts = [fill_placeholders(text, values, max_chars) for text in (stored.system_prompt, stored.user_prompt)]
         messages = [_message("user", text) for text in texts if text.strip()]
         return PromptResult(messages or [_message("user", stored.details or stored.name)])
 
-    arguments = arguments_of(stored)
+    arguments = prompt_arguments(stored)
     return McpPrompt(
         name=_name("prompt", stored.id, stored.name),
         title=stored.name,
@@ -127,7 +127,7 @@ def character_prompt(character: Character, max_chars: int) -> McpPrompt:
 def _scene(character: Character) -> str:
     """The parts of a card that tell a model who to be, in the order of the card's specification."""
     name = character.nickname or character.name
-    return joined(
+    return join_paragraphs(
         (
             f"Take the part of {name} in this conversation.",
             character.system_prompt,

@@ -12,7 +12,7 @@ from sources.query.grammar import Branch, Leaf, Negation, Titled, Tree, grow, is
 from sources.query.lexer import Chunk, Quoted, lexemes
 from sources.query.reading import QueryLimits, Reading
 from sources.query.words import inflected, is_foreign, is_plain_word, is_weak, is_weak_word
-from sources.text.segmentation import stem
+from sources.text.stemming import stem
 
 
 class Term(Struct, frozen=True):

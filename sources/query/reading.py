@@ -7,7 +7,8 @@ from msgspec import Struct
 from sources.query.expression import Expression, Phrase, Word, render
 from sources.query.lexer import Chunk, Quoted
 from sources.query.words import Loose, beginning, literal, loose, quotation
-from sources.text.segmentation import RUN, stem
+from sources.text.segmentation import UNSPACED_RUN
+from sources.text.stemming import stem
 
 
 class QueryLimits(Struct, frozen=True):
@@ -67,7 +68,7 @@ class Reading:
         """A star at the end of a long enough word asks for its beginnings; any other star is punctuation."""
         plain = literal(chunk.replace("*", " "))
         stump = chunk[:-1]
-        if plain is None or RUN.search(stump):
+        if plain is None or UNSPACED_RUN.search(stump):
             return plain  # a run is found wherever it stands, so its beginning is too
         if "*" in stump or not chunk.endswith("*"):
             self.note("* only works at the end of a word")

@@ -8,7 +8,11 @@ from math import ceil
 from msgspec import Struct
 
 from sources.query.expression import Phrase, Prefix, Word
-from sources.text.segmentation import RUN, STOPWORDS, camel_parts, fold, pairs, runs, stem, tokens, units, words
+from sources.text.folding import fold
+from sources.text.identifiers import camel_case_parts
+from sources.text.segmentation import UNSPACED_RUN, letter_clusters, letter_pairs, spaced_words, tokenize, unspaced_runs
+from sources.text.stemming import stem
+from sources.text.stopwords import STOPWORDS
 
 _VERSION = re.compile(r"v?(\d+(?:\.\d+)+)", re.IGNORECASE)
 _WEB_ADDRESS = re.compile(r"(?:[a-z][a-z0-9+.-]*://(?:www\.)?|www\.)", re.IGNORECASE)
@@ -34,7 +38,7 @@ def loose(chunk: str) -> list[Loose]:
     special = _version(text) or _camel_case(text)
     if special:
         return [Loose(special, is_weak=False)]
-    if RUN.search(fold(text)):
+    if UNSPACED_RUN.search(fold(text)):
         return _loose_runs(text)
     found = _row(text)
     if len(found) == 1:
@@ -64,10 +68,10 @@ def quotation(text: str) -> Word | None:
     """The tokens of a text in their order. A run at its end may go on in the item, so its last unit stays open."""
     found = tuple(_row(text))
     text = " ".join(text.split())
-    last_run = runs(text)[-1:]
+    last_run = unspaced_runs(text)[-1:]
     if not last_run or not fold(text).rstrip().endswith(last_run[0]):
         return Word(text, (Phrase(text, found),)) if found else None
-    if len(units(last_run[0])) == 1:
+    if len(letter_clusters(last_run[0])) == 1:
         return Word(text, (Prefix(text, found),))
     return Word(text, (Phrase(text, found[:-1]),))
 
@@ -105,11 +109,13 @@ def is_foreign(texts: list[str]) -> bool:
     """Whether a query looks like a language other than English that is written with spaces."""
     if not any(_has_foreign_letter(text) for text in texts):
         return False
-    return STOPWORDS.isdisjoint(word for text in texts for word in words(text))
+    return STOPWORDS.isdisjoint(word for text in texts for word in spaced_words(text))
 
 
 def _has_foreign_letter(text: str) -> bool:
-    return not text.isascii() and any(letter.isalpha() and not letter.isascii() for letter in RUN.sub("", text))
+    return not text.isascii() and any(
+        letter.isalpha() and not letter.isascii() for letter in UNSPACED_RUN.sub("", text)
+    )
 
 
 def _tidy(chunk: str) -> str:
@@ -119,11 +125,11 @@ def _tidy(chunk: str) -> str:
 
 def _row(text: str) -> list[str]:
     """The tokens of a text as they follow one another in the index; of camelCase words the whole, not the parts."""
-    return tokens(text.lower())
+    return tokenize(text.lower())
 
 
 def _inflects(token: str) -> bool:
-    return len(token) >= 5 and not any(letter.isdigit() for letter in token) and not RUN.search(token)
+    return len(token) >= 5 and not any(letter.isdigit() for letter in token) and not UNSPACED_RUN.search(token)
 
 
 def _version(text: str) -> Word | None:
@@ -132,11 +138,11 @@ def _version(text: str) -> Word | None:
     if not match:
         return None
     written = (match[1], f"v{match[1]}")
-    return Word(text, tuple(Phrase(form, tuple(tokens(form))) for form in written))
+    return Word(text, tuple(Phrase(form, tuple(tokenize(form))) for form in written))
 
 
 def _camel_case(text: str) -> Word | None:
-    parts = camel_parts(text)
+    parts = camel_case_parts(text)
     if not parts:
         return None
     whole = text.lower()
@@ -146,12 +152,12 @@ def _camel_case(text: str) -> Word | None:
 def _loose_runs(text: str) -> list[Loose]:
     """Pairs, because a whole sentence without spaces is found nowhere; pairs of particles only when nothing else is."""
     found: list[Loose] = []
-    for run in runs(text):
-        if len(units(run)) == 1:
+    for run in unspaced_runs(text):
+        if len(letter_clusters(run)) == 1:
             found.append(Loose(Word(run, (Prefix(run, (run,)),)), is_weak=False))
-        found += [_loose_pair(pair) for pair in pairs(run)]
-    between = RUN.sub(" ", text)
-    return [*found, *(_loose_token(token, _written(token)) for token in tokens(between))]
+        found += [_loose_pair(pair) for pair in letter_pairs(run)]
+    between = UNSPACED_RUN.sub(" ", text)
+    return [*found, *(_loose_token(token, _written(token)) for token in tokenize(between))]
 
 
 def _loose_pair(pair: str) -> Loose:

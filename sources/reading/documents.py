@@ -17,8 +17,8 @@ from sources.reading.retrieval import Passage, Plan, Taken, take_around, take_fo
 from sources.search.arguments import locate, read_query
 from sources.search.snippets import Highlighter
 from sources.source import Reading
-from sources.text.boundaries import word_border
-from sources.text.chunking import chunk
+from sources.text.chunking import split_into_chunks
+from sources.text.word_boundaries import word_boundary_before
 
 
 class Section(Struct, frozen=True):
@@ -102,12 +102,12 @@ def read_on(rest: Passage, length: int, meta: ResultItem, plan: Plan, by: Anchor
 def read_snippet(text: str, meta: ResultItem, plan: Plan, at: Anchored, highlighter: Highlighter) -> GetResponse:
     """The snippet is plain text and not a passage of the item, so there is nothing to read on from."""
     room = content_room(meta, plan)
-    start = word_border(text, at.offset) if at.by == "loc" else 0
+    start = word_boundary_before(text, at.offset) if at.by == "loc" else 0
     wanted = highlighter.snippet(text[start:], plan.snippet_length).text
     fits = room.fitting(wanted)
     # A shorter snippet is another one, nearer to the match; it need not be lighter.
     short = highlighter.snippet(text[start:], max(1, fits)).text if fits < len(wanted) else wanted
-    shown = short[: word_border(short, max(1, room.fitting(short)))]
+    shown = short[: word_boundary_before(short, max(1, room.fitting(short)))]
     taken = Taken(text=shown, end=Position(0, start), truncated=fits < len(wanted))
     return compose(meta, plan, at.by, taken, more=False)
 
@@ -126,7 +126,7 @@ def read_passages(
 
 def chunk_passages(text: str, plan: Plan, base: int = 0) -> list[Passage]:
     """A text cut into passages; `base` is where it stands in the item's text."""
-    made = chunk(text, plan.chunk_chars, plan.overlap_chars)
+    made = split_into_chunks(text, plan.chunk_chars, plan.overlap_chars)
     return [Passage(c.index, text[c.start : c.end], base + c.start) for c in made] or [Passage(0, text, base)]
 
 

@@ -18,8 +18,8 @@ from config.settings import Settings
 from sources.items import Mode, RetrievalOptions
 from sources.preferences import Preferences
 from sources.reading.cursors import Position
-from sources.text.boundaries import next_word, word_border
-from sources.text.tokens import Scale
+from sources.text.token_estimates import TokenScale
+from sources.text.word_boundaries import next_word_start, word_boundary_before
 
 SNIPPET_MAX_CHARS = 1000
 # For the sizes of chunks, which are no promise.
@@ -41,7 +41,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     mode: Step
     snippet_length: int
     max_tokens: int
-    scale: Scale
+    scale: TokenScale
     chunk_chars: int
     overlap_chars: int
     window: int
@@ -61,7 +61,7 @@ def make_plan(
     asked = _first(given.max_tokens, preferred.max_tokens)
     mode = _step(given.mode or "snippet", has_budget=asked is not None)
     usual = settings.get_max_tokens if mode == "full" else settings.get_default_tokens
-    scale = Scale(chars_per_token(given.chars_per_token, preferred))
+    scale = TokenScale(chars_per_token(given.chars_per_token, preferred))
     per_token = scale.chars_per_token or CHARS_PER_TOKEN
     size = clamp(given.chunk_size_tokens or settings.get_chunk_tokens, CHUNK_TOKENS_MIN, CHUNK_TOKENS_MAX)
     overlap = _first(given.chunk_overlap_tokens, settings.get_chunk_overlap_tokens) or 0
@@ -129,14 +129,14 @@ class Room(Struct, frozen=True):
     """What is left of a budget for a text, as the scale weighs."""
 
     weight: int
-    scale: Scale = Scale()
+    scale: TokenScale = TokenScale()
 
     @property
     def most_chars(self) -> int:
-        return self.scale.most_chars(self.weight)
+        return self.scale.max_chars(self.weight)
 
     def fitting(self, text: str) -> int:
-        return self.scale.fitting(text, self.weight)
+        return self.scale.count_fitting(text, self.weight)
 
     def cost(self, passage: Passage) -> int:
         return self.scale.weigh(passage.text) + self.cost_about(passage)
@@ -154,7 +154,7 @@ class Room(Struct, frozen=True):
     def is_too_small_for(self, passage: Passage) -> bool:
         """Of a very long text no more is weighed than fits."""
         left = self.weight - self.cost_about(passage)
-        return left < 0 or self.scale.fitting(passage.text, left) < len(passage.text)
+        return left < 0 or self.scale.count_fitting(passage.text, left) < len(passage.text)
 
 
 def take_around(passages: Sequence[Passage], anchor: int, room: Room, window: int, focus: int = 0) -> Taken:
@@ -205,10 +205,10 @@ def take_part(passage: Passage, room: Room, focus: int = 0) -> Taken:
     if 2 * about > room.weight:
         passage, about = Passage(passage.index, passage.text, passage.offset), 0
     text, left = passage.text, max(0, room.weight - about)
-    lead = scale.fitting_before(text, int(left * _LEAD_SHARE), focus)
-    tail = scale.fitting_before(text, left, len(text))
-    start = min(next_word(text, min(focus - lead, len(text) - tail)), focus)
-    end = word_border(text, start + scale.fitting(text, left, start), start)
+    lead = scale.count_fitting_before(text, int(left * _LEAD_SHARE), focus)
+    tail = scale.count_fitting_before(text, left, len(text))
+    start = min(next_word_start(text, min(focus - lead, len(text) - tail)), focus)
+    end = word_boundary_before(text, start + scale.count_fitting(text, left, start), start)
     return Taken(
         text=passage.text[start:end],
         end=passage.place(end),

@@ -23,7 +23,7 @@ from sources.records import Hit, HitPage
 from sources.search.snippets import Highlighter, Snippet
 from sources.source import Match, Matches
 from sources.storage.contract import Order, Scoring, Search
-from sources.text.tokens import Scale
+from sources.text.token_estimates import TokenScale
 
 LIMIT_MAX = 100
 # What a score is: the share of the query that is found in a hit, or the seed's place between the worst and the best.
@@ -70,7 +70,7 @@ class Question(Struct, frozen=True, kw_only=True):
     read_as: str | None
     offset: int
     snippet_chars: int
-    scale: Scale
+    scale: TokenScale
     score_type: str
 
 
@@ -108,7 +108,7 @@ def read_question(
         read_as=obstacle or query.read_as,
         offset=offset,
         snippet_chars=snippet_length(asked.snippet_length, preferred, settings),
-        scale=Scale(chars_per_token(None, preferred)),
+        scale=TokenScale(chars_per_token(None, preferred)),
         score_type=SCORE_TYPES[settings.search_scoring],
     )
 

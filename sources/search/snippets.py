@@ -10,7 +10,7 @@ from msgspec import Struct
 from config.numbers import clamp
 from sources.query import Term
 from sources.search.term_matchers import Match, needles_of, places, view_of
-from sources.text.chunking import cut_after, cut_before
+from sources.text.graphemes import grapheme_boundary_after, grapheme_boundary_before
 
 LENGTH_MAX = 1_000
 SCAN_MAX_CHARS = 8_192
@@ -83,7 +83,7 @@ class Highlighter:
     def _region(self, text: str) -> "_Region":
         if len(text) <= self._scan_max_chars:
             return _Region(text, 0, self._scan_max_chars)
-        return _Region(text, cut_before(text, self._promising(text)), self._scan_max_chars)
+        return _Region(text, grapheme_boundary_before(text, self._promising(text)), self._scan_max_chars)
 
     def _matches(self, text: str) -> list[Match]:
         found = self._find(text) or self._find_humps(text)
@@ -221,14 +221,14 @@ def _word_start(line: str, at: int, latest: int) -> int:
     if line[at - 1] == " ":
         return at
     space = line.find(" ", at, min(at + _WORD_SEARCH_CHARS, latest))
-    return space + 1 if space >= 0 else cut_after(line, at)
+    return space + 1 if space >= 0 else grapheme_boundary_after(line, at)
 
 
 def _word_end(line: str, at: int, earliest: int) -> int:
     if line[at] == " ":
         return at
     space = line.rfind(" ", max(at - _WORD_SEARCH_CHARS, earliest), at)
-    return space if space >= 0 else cut_before(line, at)
+    return space if space >= 0 else grapheme_boundary_before(line, at)
 
 
 def _merge(matches: Iterable[Match], first: int, last: int) -> list[tuple[int, int]]:

@@ -6,7 +6,16 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from sources.query import Phrase, Prefix, Word
-from sources.text.segmentation import FOLDING, RUN, fold, fold_narrow, is_even, is_level, is_narrow, stem
+from sources.text.folding import (
+    FOLDING,
+    fold,
+    fold_bytewise,
+    folds_bytewise,
+    folds_to_lower_case,
+    folds_to_single_characters,
+)
+from sources.text.segmentation import UNSPACED_RUN
+from sources.text.stemming import stem
 
 # -- a text prepared for finding ---------------------------------------------------------------------------------------
 
@@ -35,7 +44,7 @@ class _NarrowView:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.folded = fold_narrow(text)
+        self.folded = fold_bytewise(text)
         self._spaced = f" {self.folded} "
 
     def words(self, beginning: str) -> Iterator[tuple[int, int]]:
@@ -89,7 +98,7 @@ class _WideView:
     def __init__(self, text: str) -> None:
         self.text = text
         self.folded = text.translate(FOLDING)
-        self._alignment = None if is_even(text) else _Alignment(text)
+        self._alignment = None if folds_to_single_characters(text) else _Alignment(text)
 
     def words(self, beginning: str) -> Iterator[tuple[int, int]]:
         return _bordered(_SPACED_WORD, self.folded, beginning)
@@ -121,15 +130,15 @@ class _Alignment:
 
 
 # Letters of unspaced scripts end a word of any other.
-_UNSPACED = RUN.pattern[1:-2]
+_UNSPACED = UNSPACED_RUN.pattern[1:-2]
 _WORD = re.compile(rf"[^\W_{_UNSPACED}]*")
 _SPACED_WORD = re.compile(f"[^ {_UNSPACED}]*")
 
 
 def view_of(text: str) -> View:
-    if text.isascii() or is_narrow(text):
+    if text.isascii() or folds_bytewise(text):
         return _NarrowView(text)
-    return _LevelView(text) if is_level(text) else _WideView(text)
+    return _LevelView(text) if folds_to_lower_case(text) else _WideView(text)
 
 
 def _bordered(word: re.Pattern[str], folded: str, beginning: str) -> Iterator[tuple[int, int]]:
@@ -236,7 +245,7 @@ class _Signs:
         return [(at, at + len(form), self._term) for form in self.probes for at in places(view.text, form)]
 
 
-_PARTS = re.compile(f"{RUN.pattern}|[^ {_UNSPACED}]+")
+_PARTS = re.compile(f"{UNSPACED_RUN.pattern}|[^ {_UNSPACED}]+")
 
 
 def _widest(word: Word) -> list[Phrase | Prefix]:
@@ -257,7 +266,7 @@ def needles_of(term: int, word: Word) -> list[Needle]:
 
 def _needle(term: int, wanted: Phrase | Prefix) -> Needle:
     parts = _PARTS.findall(fold(wanted.text))
-    if any(RUN.match(part) for part in parts):
+    if any(UNSPACED_RUN.match(part) for part in parts):
         return _Letters(term, parts)
     if set(wanted.tokens) != set(parts):
         return _Signs(term, wanted.text)

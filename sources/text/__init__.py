@@ -1,1 +1,1 @@
-"""Text processing that knows nothing of libraries: folding, segmentation, stemming, chunking, token estimates."""
+"""Text processing independent of storage: folding, segmentation, stemming, chunking, token estimates."""

@@ -1,5 +1,7 @@
-"""Timed lines, gathered into passages short enough that their beginning says when their words are spoken. A line is
-never cut here."""
+"""Groups timed transcript lines into passages short enough that a passage's start time tells when its words are spoken.
+
+A line is never split.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -7,12 +9,12 @@ from msgspec import Struct
 
 from sources.records import Segment
 
-# A hit shows the time at which its passage begins; who goes there has to hear the words soon.
-_SPAN_MAX_MS = 30_000
+# A hit shows the time at which its passage starts; a listener who jumps there should hear the words soon.
+_GROUP_MAX_MS = 30_000
 
 
-class CueRun(Struct, frozen=True):
-    """Lines that follow one another, and where they begin in the text, which is all lines one below the other."""
+class CueGroup(Struct, frozen=True):
+    """Consecutive lines, and their offset in the whole text, which is all lines joined by newlines."""
 
     lines: Sequence[Segment]
     start: int
@@ -31,25 +33,25 @@ class CueRun(Struct, frozen=True):
 
     @property
     def speaker(self) -> str | None:
-        """If it is one and the same."""
+        """The speaker, if all lines have the same one."""
         speakers = {line.speaker for line in self.lines}
         return speakers.pop() if len(speakers) == 1 else None
 
 
-def gather(lines: Sequence[Segment], size_chars: int) -> Iterator[CueRun]:
-    """Runs of at most `size_chars` and half a minute; a line that is more than that is a run of its own."""
-    run: list[Segment] = []
+def group_cues(lines: Sequence[Segment], size_chars: int) -> Iterator[CueGroup]:
+    """Yields groups of at most `size_chars` and half a minute. A line over these limits is a group of its own."""
+    group: list[Segment] = []
     start = chars = 0
     for line in lines:
-        if run and (chars + len(line.text) > size_chars or _is_far(run[0], line)):
-            yield CueRun(run, start)
-            run, start, chars = [], start + chars, 0
-        run.append(line)
+        if group and (chars + len(line.text) > size_chars or _is_distant(group[0], line)):
+            yield CueGroup(group, start)
+            group, start, chars = [], start + chars, 0
+        group.append(line)
         chars += len(line.text) + 1
-    if run:
-        yield CueRun(run, start)
+    if group:
+        yield CueGroup(group, start)
 
 
-def _is_far(first: Segment, line: Segment) -> bool:
-    """Whichever way: the lines of some files are not in the order of their times."""
-    return line.end_ms - first.start_ms > _SPAN_MAX_MS or first.start_ms - line.start_ms > _SPAN_MAX_MS
+def _is_distant(first: Segment, line: Segment) -> bool:
+    """Compares in both directions, because some files do not list their lines in chronological order."""
+    return line.end_ms - first.start_ms > _GROUP_MAX_MS or first.start_ms - line.start_ms > _GROUP_MAX_MS

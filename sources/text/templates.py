@@ -1,6 +1,6 @@
-"""Placeholders in a prompt's text: `{{name}}`, and `{name}` as many prompts have it. Pure.
+"""Placeholders in prompt texts: `{{name}}`, and `{name}` as many prompts write it.
 
-A text may hold braces that mean something else (code, formulas), so what nobody fills in stays as it is written.
+Texts may contain braces that mean something else (code, formulas), so placeholders without a value stay as they are.
 """
 
 import re
@@ -12,30 +12,32 @@ from sources.records import SavedPrompt, SavedPromptArgument
 _PLACEHOLDER = re.compile(r"\{\{\s*([^\W\d]\w{0,63})\s*\}\}|\{([^\W\d]\w{0,63})\}")
 
 
-def arguments_of(prompt: SavedPrompt) -> tuple[SavedPromptArgument, ...]:
-    """The arguments a prompt declares; else those its placeholders name. A doubled brace is meant as a placeholder and
-    has to be filled; a single one may be part of the text."""
+def prompt_arguments(prompt: SavedPrompt) -> tuple[SavedPromptArgument, ...]:
+    """Returns the arguments that a prompt declares, or else those that its placeholders name.
+
+    Names in double braces are required. Names in single braces are optional, because these may be part of the text.
+    """
     if prompt.arguments:
         return prompt.arguments
     required: dict[str, bool] = {}
-    for found in _PLACEHOLDER.finditer(f"{prompt.system_prompt}\n{prompt.user_prompt}"):
-        name = found[1] or found[2]
-        required[name] = required.get(name, False) or found[1] is not None
-    return tuple(SavedPromptArgument(name=name, required=needed) for name, needed in required.items())
+    for placeholder in _PLACEHOLDER.finditer(f"{prompt.system_prompt}\n{prompt.user_prompt}"):
+        name = placeholder[1] or placeholder[2]
+        required[name] = required.get(name, False) or placeholder[1] is not None
+    return tuple(SavedPromptArgument(name=name, required=is_required) for name, is_required in required.items())
 
 
-def fill(text: str, values: Mapping[str, str], max_chars: int) -> str:
-    """The text with its placeholders filled in. A value is never searched for placeholders itself."""
+def fill_placeholders(text: str, values: Mapping[str, str], max_chars: int) -> str:
+    """Returns the text with its placeholders replaced. Values are inserted literally, placeholders in them included."""
 
-    def value_of(found: re.Match[str]) -> str:
-        return values.get(found[1] or found[2], found[0])
+    def value_for(placeholder: re.Match[str]) -> str:
+        return values.get(placeholder[1] or placeholder[2], placeholder[0])
 
-    size = len(text) + sum(len(value_of(found)) - len(found[0]) for found in _PLACEHOLDER.finditer(text))
+    size = len(text) + sum(len(value_for(match)) - len(match[0]) for match in _PLACEHOLDER.finditer(text))
     if size > max_chars:
-        raise InvalidParams(f"arguments: got values that make {size} characters, expected {max_chars} at most")
-    return _PLACEHOLDER.sub(value_of, text)
+        raise InvalidParams(f"arguments: expected at most {max_chars} characters in the filled prompt, got {size}")
+    return _PLACEHOLDER.sub(value_for, text)
 
 
-def joined(parts: Iterable[str]) -> str:
-    """Paragraphs of those parts that say something."""
+def join_paragraphs(parts: Iterable[str]) -> str:
+    """Joins the parts that are not blank, separated by empty lines."""
     return "\n\n".join(part.strip() for part in parts if part.strip())

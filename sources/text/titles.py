@@ -1,4 +1,4 @@
-"""What a conversation is called that nobody named."""
+"""Default titles for conversations without one."""
 
 from collections.abc import Iterable
 
@@ -7,13 +7,13 @@ from sources.drafts import MessageDraft
 _TITLE_CHARS = 50
 
 
-def title_from(text: str) -> str:
-    """The beginning of its first message, with `...` where that goes on."""
+def title_from_text(text: str) -> str:
+    """Returns the beginning of a text, followed by `...` if it is cut."""
     return text if len(text) <= _TITLE_CHARS else f"{text[:_TITLE_CHARS]}..."
 
 
-def title_of_turns(messages: Iterable[MessageDraft]) -> str:
-    """By what the user says first; by the first message where the user says nothing."""
-    said = [(message.role, message.content) for message in messages if isinstance(message.content, str)]
-    by_user = [content for role, content in said if role == "user"]
-    return title_from((by_user or [content for _, content in said] or [""])[0])
+def title_from_messages(messages: Iterable[MessageDraft]) -> str:
+    """Returns a title from the user's first message, or from the first message if the user wrote none."""
+    texts = [(message.role, message.content) for message in messages if isinstance(message.content, str)]
+    user_texts = [content for role, content in texts if role == "user"]
+    return title_from_text((user_texts or [content for _, content in texts] or [""])[0])

@@ -1,7 +1,6 @@
-"""Timed segments as text, SubRip, WebVTT or JSON, as many as fit. Pure, and refuses nothing: any text is made safe for
-its format."""
+"""Renders timed segments as text, SubRip, WebVTT or JSON, one page at a time. Any text is made safe for its format."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -9,94 +8,103 @@ from msgspec.structs import replace
 
 from sources.reading.cursors import START, Position
 from sources.records import Segment
-from sources.text.boundaries import word_border
-from sources.text.tokens import json_text
+from sources.text.token_estimates import json_text
+from sources.text.word_boundaries import word_boundary_before
 
-Format = Literal["text", "srt", "vtt", "json"]
-Write = Callable[[Segment, int], Any]
-_VTT_HEAD = "WEBVTT\n\n"
+TranscriptFormat = Literal["text", "srt", "vtt", "json"]
+_VTT_HEADER = "WEBVTT\n\n"
 _SEPARATORS = {"text": "\n", "srt": "\n\n", "vtt": "\n\n", "json": ","}
 
 
-class Transcript(Struct, frozen=True):
-    """A page of a transcript; `next` is where it goes on, if it does."""
+class TranscriptPage(Struct, frozen=True):
+    """One page of a transcript. `next` is the position of the next page, or None on the last page."""
 
     content: str | dict[str, Any]
     next: Position | None
 
 
-def render(
-    segments: Sequence[Segment], form: Format, *, timestamps: bool, room: int, start: Position = START
-) -> Transcript:
-    """The segments from `start` on, in at most `room` characters. Only a segment larger than the room is cut."""
-    write = _writer(form, timestamps=timestamps)
+def render_transcript(
+    segments: Sequence[Segment], form: TranscriptFormat, *, timestamps: bool, room: int, start: Position = START
+) -> TranscriptPage:
+    """Renders the segments from `start` on in at most `room` characters. Only a segment larger than that is split."""
+    renderer = _Renderer(form, timestamps)
     parts: list[Any] = []
-    left = room = room - len(_assemble([], form) if form != "json" else '{"segments":[]}')
+    left = room = room - renderer.empty_size
     for index in range(start.index, len(segments)):
         skip = start.offset if index == start.index else 0
         segment = replace(segments[index], text=segments[index].text[skip:])
-        part = write(segment, index + 1)
+        part = renderer.render(segment, index + 1)
         left -= _size(part) + len(_SEPARATORS[form])
         if left >= 0:
             parts.append(part)
             continue
         if parts:
-            return Transcript(_assemble(parts, form), Position(index, 0))
-        kept = _keep(segment, index + 1, write, room - len(_SEPARATORS[form]))
-        cut = write(replace(segment, text=segment.text[:kept]), index + 1)
-        return Transcript(_assemble([cut], form), Position(index, skip + kept))
-    return Transcript(_assemble(parts, form), None)
+            return TranscriptPage(renderer.join(parts), Position(index, 0))
+        chars = renderer.count_fitting(segment, index + 1, room - len(_SEPARATORS[form]))
+        truncated = renderer.render(replace(segment, text=segment.text[:chars]), index + 1)
+        return TranscriptPage(renderer.join([truncated]), Position(index, skip + chars))
+    return TranscriptPage(renderer.join(parts), None)
 
 
-def _writer(form: Format, *, timestamps: bool) -> Write:
-    match form:
-        case "text":
-            return lambda segment, number: _as_text(segment, timestamps=timestamps)
-        case "srt":
-            return _as_srt
-        case "vtt":
-            return lambda segment, number: _as_vtt(segment)
-        case "json":
-            return lambda segment, number: _as_object(segment, timestamps=timestamps)
+class _Renderer(Struct, frozen=True):
+    form: TranscriptFormat
+    timestamps: bool
 
+    def render(self, segment: Segment, number: int) -> Any:
+        """Renders the segment with this number, counted from 1."""
+        match self.form:
+            case "text":
+                return _as_text(segment, timestamps=self.timestamps)
+            case "srt":
+                return _as_srt(segment, number)
+            case "vtt":
+                return _as_vtt(segment)
+            case "json":
+                return _as_object(segment, timestamps=self.timestamps)
 
-def _assemble(parts: Sequence[Any], form: Format) -> str | dict[str, Any]:
-    if form == "json":
-        return {"segments": list(parts)}
-    text = _SEPARATORS[form].join(parts)
-    return _VTT_HEAD + text if form == "vtt" else text
+    def join(self, parts: Sequence[Any]) -> str | dict[str, Any]:
+        if self.form == "json":
+            return {"segments": list(parts)}
+        text = _SEPARATORS[self.form].join(parts)
+        return _VTT_HEADER + text if self.form == "vtt" else text
+
+    @property
+    def empty_size(self) -> int:
+        """The size of a page without segments."""
+        return _size(self.join([]))
+
+    def count_fitting(self, segment: Segment, number: int, room: int) -> int:
+        """Returns how much of a segment's text fits into `room`, found by halving, since escapes lengthen the text.
+
+        Returns at least one character, so that every page makes progress.
+        """
+        chars = len(segment.text)
+        while chars > 1 and _size(self.render(replace(segment, text=segment.text[:chars]), number)) > room:
+            chars = word_boundary_before(segment.text, chars // 2) or 1
+        return chars
 
 
 def _size(part: Any) -> int:
     return len(part) if isinstance(part, str) else len(json_text(part))
 
 
-def _keep(segment: Segment, number: int, write: Write, room: int) -> int:
-    """How much of a segment's text to keep. Escapes make a text longer by a factor, so the room is found by halves;
-    one character is kept in any case, for a reader that pages must get on."""
-    kept = len(segment.text)
-    while kept > 1 and _size(write(replace(segment, text=segment.text[:kept]), number)) > room:
-        kept = word_border(segment.text, kept // 2) or 1
-    return kept
-
-
 def _as_text(segment: Segment, *, timestamps: bool) -> str:
-    """One line, `[00:01:05] Ada: hello`: the time where wanted, the speaker where known."""
+    """Returns one line such as `[00:01:05] Ada: hello`, with the speaker if known."""
     time = f"[{_clock(segment.start_ms)}] " if timestamps else ""
-    return f"{time}{_spoken(segment)}{_one_line(segment.text)}"
+    return f"{time}{_speaker_prefix(segment)}{_one_line(segment.text)}"
 
 
 def _as_srt(segment: Segment, number: int) -> str:
-    """A SubRip cue; numbers start at 1 and go on over pages. SubRip has no escape, so an arrow is defused."""
-    body = _cue_lines(_spoken(segment) + segment.text).replace("-->", "->")
-    return f"{number}\n{_stamp(segment.start_ms, ',')} --> {_stamp(segment.end_ms, ',')}\n{body}"
+    """Returns a SubRip cue. SubRip has no escapes, so an arrow in the text is shortened."""
+    body = _cue_lines(_speaker_prefix(segment) + segment.text).replace("-->", "->")
+    return f"{number}\n{_timestamp(segment.start_ms, ',')} --> {_timestamp(segment.end_ms, ',')}\n{body}"
 
 
 def _as_vtt(segment: Segment) -> str:
-    """A WebVTT cue (W3C WebVTT section 4): the speaker in a voice span, and what would be markup escaped."""
+    """Returns a WebVTT cue (W3C WebVTT section 4) with the speaker in a voice span and markup escaped."""
     voice = f"<v {_escape(_one_line(segment.speaker))}>" if segment.speaker else ""
     body = voice + _escape(_cue_lines(segment.text))
-    return f"{_stamp(segment.start_ms, '.')} --> {_stamp(segment.end_ms, '.')}\n{body}"
+    return f"{_timestamp(segment.start_ms, '.')} --> {_timestamp(segment.end_ms, '.')}\n{body}"
 
 
 def _as_object(segment: Segment, *, timestamps: bool) -> dict[str, Any]:
@@ -105,8 +113,8 @@ def _as_object(segment: Segment, *, timestamps: bool) -> dict[str, Any]:
     return {**times, **speaker, "text": segment.text}
 
 
-def _stamp(milliseconds: int, point: str) -> str:
-    return f"{_clock(milliseconds)}{point}{max(0, milliseconds) % 1000:03d}"
+def _timestamp(milliseconds: int, separator: str) -> str:
+    return f"{_clock(milliseconds)}{separator}{max(0, milliseconds) % 1000:03d}"
 
 
 def _clock(milliseconds: int) -> str:
@@ -115,7 +123,7 @@ def _clock(milliseconds: int) -> str:
     return f"{hours:02d}:{minutes:02d}:{seconds:02d}"
 
 
-def _spoken(segment: Segment) -> str:
+def _speaker_prefix(segment: Segment) -> str:
     return f"{_one_line(segment.speaker)}: " if segment.speaker else ""
 
 
@@ -124,7 +132,7 @@ def _one_line(text: str | None) -> str:
 
 
 def _cue_lines(text: str) -> str:
-    """An empty line would end the cue, so lines that hold nothing go."""
+    """Removes blank lines, because they would end the cue."""
     lines = (" ".join(line.split()) for line in text.splitlines())
     return "\n".join(line for line in lines if line)
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from bench.tokens_counting import count_tokens
-from sources.text.tokens import json_text
+from sources.text.token_estimates import json_text
 from tests.sources.multilingual import SCRIPTS
 from tests.sources.source_fixture import ID_ARGUMENT, SOURCES, LibraryUser, open_source_fixture
 

@@ -6,7 +6,7 @@ import pytest
 
 from bench.tokens_counting import count_tokens
 from sources.records import MediaChunk, Segment
-from sources.text.tokens import json_text
+from sources.text.token_estimates import json_text
 from tests.sources.multilingual import SCRIPTS
 from tests.sources.source_fixture import LibraryUser
 

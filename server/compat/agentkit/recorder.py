@@ -19,7 +19,7 @@ from server.compat.agentkit.chat.turns import Turn, fingerprint_of, first_said
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.records import Conversation, Message
 from sources.storage.contract import Chats
-from sources.text.titles import title_of_turns
+from sources.text.titles import title_from_messages
 
 # How far back turns are compared. A client that lost more than this of a conversation has begun another.
 _WINDOW = 200
@@ -125,7 +125,7 @@ class Recorder:
 
     async def _begin(self, chats: Chats, talk: Talk) -> str:
         drafts = [*_drafts(talk.turns[-self._turns_max + 1 :], talk.asked_at, UNSET), self._answer(talk)]
-        draft = ConversationDraft(title=title_of_turns(drafts), session_id=talk.session, metadata=_VIA)
+        draft = ConversationDraft(title=title_from_messages(drafts), session_id=talk.session, metadata=_VIA)
         return (await chats.create(draft, drafts)).id
 
     def _answer(self, talk: Talk) -> MessageDraft:

@@ -26,7 +26,7 @@ from sources.importers.formats.conversation_archive.shapes import (
 )
 from sources.records import Message, Role
 from sources.storage.contract import Chats
-from sources.text.titles import title_of_turns
+from sources.text.titles import title_from_messages
 
 Objects = tuple[Mapping[str, Any], ...]
 IdempotencyKey = Annotated[
@@ -87,7 +87,7 @@ def _create(runtime: Runtime) -> Operation:
             raise InvalidParams(f"id: got {given.id!r}, expected another: it is part of an address")
         messages = [_draft(message) for message in given.messages]
         draft = ConversationDraft(
-            title=title_of_turns(messages) if given.title is None else given.title,
+            title=title_from_messages(messages) if given.title is None else given.title,
             namespace=given.namespace or UNSET,
             session_id=given.session_id or UNSET,
             metadata=given.metadata,
@@ -170,7 +170,7 @@ async def _record(
         added = await chats.append(conversation_id, drafts, idempotency_key=key)
     if not conversation.title and not conversation.message_count:
         with suppress(Conflict):  # somebody has named it meanwhile
-            title = ConversationDraft(title=title_of_turns(drafts))
+            title = ConversationDraft(title=title_from_messages(drafts))
             await chats.update(conversation_id, title, conversation.version)
     return added
 

@@ -22,7 +22,7 @@ from sources.records import Conversation, Hit
 from sources.search.arguments import LIMIT_MAX, Narrowing, Question, SearchArguments, read_query, read_question
 from sources.search.snippets import Highlighter
 from sources.storage.contract import Chats, Search
-from sources.text.sentences import first_sentence, shorten
+from sources.text.excerpts import first_sentence, shorten
 
 _SUMMARY_MAX_CHARS = 160
 _PROJECT_MAX_CHARS = 60

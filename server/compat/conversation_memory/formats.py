@@ -11,7 +11,7 @@ from server.compat.conversation_memory.transcript import Budget, Said, Transcrip
 from sources.items import uri_of
 from sources.reading.exchanges import group_turns
 from sources.records import Observation
-from sources.text.boundaries import word_border
+from sources.text.word_boundaries import word_boundary_before
 
 _RULE = "\n\n---\n\n"
 _SERVED_BY_TEXT = "*Searched by text: no embedding model is installed.*"
@@ -65,7 +65,7 @@ def observations_markdown(observations: Sequence[Observation], budget: Budget) -
 
 
 def _cut(text: str, budget: Budget) -> str:
-    kept = text[: word_border(text, budget.scale.fitting(text, max(0, budget.room)))]
+    kept = text[: word_boundary_before(text, budget.scale.count_fitting(text, max(0, budget.room)))]
     return f"{kept}{_left_out(len(text) - len(kept))}" if len(kept) < len(text) else text
 
 

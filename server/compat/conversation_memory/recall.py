@@ -17,7 +17,7 @@ from server.compat.conversation_memory.rows import ExchangeRow, Kind, Observatio
 from sources.records import Observation
 from sources.search.arguments import SearchArguments, read_query, read_question
 from sources.storage.contract import Library
-from sources.text.sentences import shorten
+from sources.text.excerpts import shorten
 
 # A row is a label; layer 2 has all of it.
 _TITLE_MAX_CHARS = 160

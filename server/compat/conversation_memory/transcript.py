@@ -11,9 +11,9 @@ from server.compat.conversation_memory.errors import refuse
 from sources.reading.exchanges import Lines, Placed, has_kept_lines, lines_of, place
 from sources.records import ALTERNATE_BRANCH_LABEL, Conversation, Message
 from sources.storage.contract import Chats
-from sources.text.boundaries import word_border
-from sources.text.sentences import shorten
-from sources.text.tokens import Scale
+from sources.text.excerpts import shorten
+from sources.text.token_estimates import TokenScale
+from sources.text.word_boundaries import word_boundary_before
 
 _NAME_MAX_CHARS = 120
 # The most that stands around a message in an answer, and after all of them; it is paid for too.
@@ -25,7 +25,7 @@ _CLOSING = "\n\n---\n\n*The conversation goes on. Read on with startLine 1000000
 class Budget(Struct, frozen=True):
     """How much an answer may hold, and by what that is measured."""
 
-    scale: Scale
+    scale: TokenScale
     room: int
 
 
@@ -115,10 +115,10 @@ class _Excerpt:
         """Whether there was room, or has to be: a message that would be asked for again at once is cut instead."""
         whole = placed.message.content
         room = max(0, self._room - self._frame)
-        fits = self._scale.fitting(whole, room)
+        fits = self._scale.count_fitting(whole, room)
         if fits < len(whole) and self.said and placed.lines.start > self._asked.start:
             return False
-        text = whole[: word_border(whole, fits)]
+        text = whole[: word_boundary_before(whole, fits)]
         self._room = room - self._scale.weigh(text)
         self.said.append(_said(placed, text))
         return True

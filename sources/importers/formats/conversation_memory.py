@@ -29,7 +29,7 @@ from sources.importers.engine.threads import arrivals_of, line_of, require_text
 from sources.importers.engine.times import moment_of
 from sources.importers.formats.agent_sessions.turns import Call, Result, Turn, content_of
 from sources.importers.formats.chatgpt_content import texts
-from sources.text.sentences import first_sentence
+from sources.text.excerpts import first_sentence
 
 _NAME = "conversation_memory"
 _OBSERVATIONS = Table(

@@ -27,7 +27,7 @@ from sources.importers.engine.files import (
 from sources.importers.engine.imported_items import FailedItem, ImportedMedia, ImportEvent, ReadPosition, stable_uuid
 from sources.importers.engine.importer import FileProbe, Importer, ImportLimits, ProgressCallback
 from sources.records import MediaChunk, Segment
-from sources.text.cues import gather
+from sources.text.cues import group_cues
 
 # About half a minute of speech.
 _CHUNK_CHARS = 400
@@ -113,7 +113,7 @@ def _media(path: Path, found: _Transcript, limits: ImportLimits) -> MediaDraft:
 
 
 def _chunks(segments: Sequence[Segment], key: str) -> Iterator[MediaChunk]:
-    for index, run in enumerate(gather(segments, _CHUNK_CHARS)):
+    for index, run in enumerate(group_cues(segments, _CHUNK_CHARS)):
         text = run.text
         yield MediaChunk(
             index=index,

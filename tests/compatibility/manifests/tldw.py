@@ -393,7 +393,7 @@ PROMISES: tuple[Promise, ...] = (
             f"{_EVERY_SOURCE}test_siblings_do_not_repeat_what_chunks_share",
             f"{_NOTES}test_a_chunk_is_chosen_by_its_index",
             f"{_MEDIA}test_fresh_chunks_are_cut_where_stored_ones_are_not_wanted",
-            f"{_CHUNKING}test_chunks_cover_a_text_in_order_within_size_and_overlap",
+            f"{_CHUNKING}test_chunks_cover_the_text_in_order_within_size_and_overlap",
         ),
     ),
     Promise(

@@ -17,8 +17,8 @@ from sources.reading.documents import Document, read_document
 from sources.reading.responses import compose, content_room
 from sources.reading.retrieval import Passage, Plan, Room, join, make_plan, take_around, take_forward, take_part
 from sources.source import Reading
-from sources.text.boundaries import next_word, word_border
-from sources.text.tokens import Scale, json_text
+from sources.text.token_estimates import TokenScale, json_text
+from sources.text.word_boundaries import next_word_start, word_boundary_before
 from tests.sources.multilingual import DOCUMENTS, SCRIPTS
 
 SETTINGS = Settings()
@@ -49,7 +49,7 @@ def item(**changes: Any) -> ResultItem:
 
 def chars(count: int) -> Room:
     """Room for so many characters."""
-    return Room(count, Scale(1.0))
+    return Room(count, TokenScale(1.0))
 
 
 def slices(text: str, *ranges: tuple[int, int]) -> list[Passage]:
@@ -69,7 +69,7 @@ def whole_chars(answer: GetResponse) -> int:
 def test_a_plan_without_options_is_a_snippet_of_300_characters() -> None:
     made = make_plan(None, NOTHING, SETTINGS)
 
-    assert (made.mode, made.snippet_length, made.scale) == ("snippet", 300, Scale())
+    assert (made.mode, made.snippet_length, made.scale) == ("snippet", 300, TokenScale())
     assert made.prefer_prechunked
 
 
@@ -94,7 +94,7 @@ def test_options_beat_preferences_and_preferences_beat_settings() -> None:
 
     made = make_plan(RetrievalOptions(mode="chunk", snippet_length=60), preferred, SETTINGS)
 
-    assert (made.snippet_length, made.max_tokens, made.window, made.scale) == (60, 900, 7, Scale(3.0))
+    assert (made.snippet_length, made.max_tokens, made.window, made.scale) == (60, 900, 7, TokenScale(3.0))
 
 
 NUMBERS = st.integers(-(10**12), 10**12) | st.none()
@@ -232,15 +232,15 @@ def test_a_cut_never_divides_what_a_reader_sees_as_one_character() -> None:
 def test_a_cluster_no_writer_would_write_is_cut_all_the_same() -> None:
     text = "a" + "\u0301" * 5000
 
-    assert 0 < word_border(text, 2000) <= 2000
+    assert 0 < word_boundary_before(text, 2000) <= 2000
 
 
 @given(st.text(max_size=200), st.integers(-5, 210))
 def test_borders_stay_within_the_text_and_on_their_side(text: str, position: int) -> None:
     place = max(0, position)
 
-    assert 0 <= word_border(text, place) <= min(place, len(text))
-    assert 0 <= next_word(text, position) <= max(0, len(text))
+    assert 0 <= word_boundary_before(text, place) <= min(place, len(text))
+    assert 0 <= next_word_start(text, position) <= max(0, len(text))
 
 
 # -- reading on -------------------------------------------------------------------------------------------------

@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 
 from sources.query import parse
 from sources.search.snippets import Highlighter, Snippet, snippet
-from sources.text.chunking import is_border
-from sources.text.segmentation import STOPWORDS, stem, tokens
+from sources.text.graphemes import is_grapheme_boundary
+from sources.text.segmentation import tokenize
+from sources.text.stemming import stem
+from sources.text.stopwords import STOPWORDS
 from tests.sources.multilingual import DOCUMENTS, PROBES, Probe
 
 WALK = (
@@ -94,7 +96,9 @@ def test_no_grapheme_is_cut(text: str, query: str, length: int) -> None:
     line = " ".join(re.sub("[\0-\x1f\x7f-\x9f\ud800-\udfff]", " ", text).split())
     passage = of(query, text, length).text.strip("…")
     places = [at for at in range(len(line)) if line.startswith(passage, at)]
-    assert not passage or any(is_border(line, at) and is_border(line, at + len(passage)) for at in places)
+    assert not passage or any(
+        is_grapheme_boundary(line, at) and is_grapheme_boundary(line, at + len(passage)) for at in places
+    )
 
 
 @given(st.lists(st.sampled_from(["alpha", "beta", "gamma", "delta,", "(epsilon)"]), max_size=200), st.integers(0, 200))
@@ -232,9 +236,9 @@ def test_no_text_is_too_long_or_too_strange(unit: str) -> None:
 )
 def test_words_are_counted_as_the_index_holds_them(words: list[str], query: str) -> None:
     text = " ".join(words)
-    held = Counter(stem(token) for token in tokens(text))
+    held = Counter(stem(token) for token in tokenize(text))
     terms = parse(query).terms
-    assert Highlighter(terms).count(text) == tuple(held[stem(tokens(term.word.text)[0])] for term in terms)
+    assert Highlighter(terms).count(text) == tuple(held[stem(tokenize(term.word.text)[0])] for term in terms)
 
 
 def test_phrases_pairs_and_beginnings_are_counted_once_each() -> None:

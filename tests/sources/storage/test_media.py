@@ -10,7 +10,7 @@ from config.errors import InvalidParams, NotFound
 from sources.drafts import MediaDraft
 from sources.records import MediaChunk, Segment
 from sources.storage.contract import Library
-from sources.text.cues import gather
+from sources.text.cues import group_cues
 from tests.sources.storage.desk import OpenDesk, ask, ids
 
 LONG = " ".join(f"Sentence number {n} speaks of tea." for n in range(300))
@@ -167,7 +167,7 @@ cues = st.builds(
 
 @given(st.lists(cues, max_size=30), st.integers(1, 200))
 def test_gathered_lines_are_all_lines_in_their_order_and_never_far_apart(said: list[Segment], size: int) -> None:
-    runs = list(gather(said, size))
+    runs = list(group_cues(said, size))
 
     assert [line for run in runs for line in run.lines] == said
     text = "\n".join(line.text for line in said)

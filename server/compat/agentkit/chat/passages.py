@@ -17,7 +17,7 @@ from config.errors import NotFound
 from config.settings import Settings
 from sources.items import Mode, RetrievalOptions
 from sources.storage.contract import Libraries
-from sources.text.titles import title_from
+from sources.text.titles import title_from_text
 
 # The model of an answer that is made of passages alone.
 EXTRACTIVE = "extractive"
@@ -131,7 +131,7 @@ def _is_of_conversation(hit: KnowledgeItem, conversation_id: str | None, questio
     """Whether it was said in that conversation, or is the name of one that the same question began."""
     if hit.conversation_id is None:
         return False
-    is_named_so = hit.message_id is None and _is_same(hit.title or "", title_from(question))
+    is_named_so = hit.message_id is None and _is_same(hit.title or "", title_from_text(question))
     return hit.conversation_id == conversation_id or is_named_so
 
 

@@ -35,7 +35,7 @@ from server.rest.operation import Operation
 from server.runtime import Runtime
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.storage.contract import DEFAULT_NAMESPACE, Chats
-from sources.text.titles import title_from
+from sources.text.titles import title_from_text
 
 DEFAULT_SESSION = "default"
 _MODEL_MAX_CHARS = 100
@@ -157,7 +157,7 @@ class _Chat:
 async def _append(chats: Chats, given: ChatRequest, drafts: Sequence[MessageDraft]) -> str:
     """To the conversation of the session, which its first message begins. Two first ones may come at once."""
     draft = ConversationDraft(
-        title=title_from(replace_unstorable(given.message)), namespace=given.namespace, session_id=given.session_id
+        title=title_from_text(replace_unstorable(given.message)), namespace=given.namespace, session_id=given.session_id
     )
     with suppress(NotFound):
         return await _continue(chats, given.session_id, drafts)

@@ -16,7 +16,7 @@ from sources.drafts import ObservationDraft
 from sources.importers.engine.ids import observation_id
 from sources.importers.formats.agent_sessions.commits import commit_messages
 from sources.reading.exchanges import Lines, group_turns
-from sources.text.sentences import first_line, first_sentence
+from sources.text.excerpts import first_line, first_sentence
 
 _TITLE_MAX_CHARS = 120
 # Of an error, its beginning: what follows is a trace or a listing, which the transcript has.

@@ -35,7 +35,7 @@ from sources.importers.formats.agent_sessions.lines import Line, lines_of
 from sources.importers.formats.agent_sessions.observations import AgentSession, SessionTurn, ToolCall, derive
 from sources.importers.formats.agent_sessions.turns import Call, Result, Turn, content_of, merged, named
 from sources.reading.exchanges import Lines
-from sources.text.sentences import first_sentence
+from sources.text.excerpts import first_sentence
 
 # Enough of a session to know whose it is and what it is about.
 _OPENING_LINES = 200

@@ -34,7 +34,7 @@ from sources.storage.sqlite.write.items import (
     read_texts,
 )
 from sources.storage.sqlite.write.validation import Limits
-from sources.text.segmentation import fold
+from sources.text.folding import fold
 
 DEFAULT_ROLE = "user"
 

@@ -30,7 +30,7 @@ from sources.storage.sqlite.search.target import Candidate, Filter, Target, date
 from sources.storage.sqlite.write import validation
 from sources.storage.sqlite.write.items import Column, Form, Items, Key, Stamp, form_of, read_texts
 from sources.storage.sqlite.write.validation import Limits, fold_tag, is_storable, refusal
-from sources.text.segmentation import fold
+from sources.text.folding import fold
 
 _ORIGINS = get_args(Origin)
 _LISTS = ("facts", "concepts", "files_read", "files_modified")

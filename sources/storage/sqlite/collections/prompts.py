@@ -20,7 +20,7 @@ from sources.storage.sqlite.search.counting import Counter, best_field
 from sources.storage.sqlite.search.target import Candidate, Filter, Target, dated, equal, json_list, tagged
 from sources.storage.sqlite.write import validation
 from sources.storage.sqlite.write.items import Column, Derived, Items, Stamp, form_of, read_texts
-from sources.text.segmentation import fold
+from sources.text.folding import fold
 
 _read_arguments: Callable[[Any], tuple[SavedPromptArgument, ...]] = msgspec.json.Decoder(
     tuple[SavedPromptArgument, ...]

@@ -13,7 +13,8 @@ from functools import lru_cache
 
 from msgspec import Struct
 
-from sources.text.segmentation import SEGMENT_VERSION, TOKENIZER, fold_narrow, is_narrow, segment
+from sources.text.folding import fold_bytewise, folds_bytewise
+from sources.text.segmentation import SEGMENT_VERSION, TOKENIZER, segment
 
 # Rows segmented anew in one transaction after an upgrade: some milliseconds, so that other writes get their turn.
 _BATCH_ROWS = 200
@@ -70,14 +71,14 @@ def index_form(text: str) -> str | None:
     forget and a ranking can count words without segmenting again.
     """
     form = segment(text)
-    if is_narrow(text) and form == fold_narrow(text) and not _FOLDED_OTHERWISE.search(text):
+    if folds_bytewise(text) and form == fold_bytewise(text) and not _FOLDED_OTHERWISE.search(text):
         return None
     return form
 
 
 def counted_form(text: str, form: str | None) -> str:
     """The tokens of a stored text, lower case and with spaces between them, as a ranking counts them."""
-    return fold_narrow(text) if form is None else form
+    return fold_bytewise(text) if form is None else form
 
 
 def drain(connection: sqlite3.Connection, index: TextIndex) -> None:

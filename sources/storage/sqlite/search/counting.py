@@ -9,7 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 
 from sources.query import Phrase, Prefix, Term, Word
-from sources.text.segmentation import fold, segment, stem
+from sources.text.folding import fold
+from sources.text.segmentation import segment
+from sources.text.stemming import stem
 
 
 class Counter:

@@ -24,7 +24,8 @@ from sources.storage.sqlite.search.match_expression import match_text
 from sources.storage.sqlite.search.match_sql import Place, Places, Statement
 from sources.storage.sqlite.search.match_tiers import Band, Planner
 from sources.storage.sqlite.search.target import Candidate, Target, is_filtered, json_list
-from sources.text.segmentation import STOPWORDS, stem
+from sources.text.stemming import stem
+from sources.text.stopwords import STOPWORDS
 
 # A page of the usual size. Larger blocks change little among the first hits (the first ten are the same in nine queries
 # of ten) and cost their scoring.

@@ -9,9 +9,8 @@ from msgspec.structs import replace
 from sources.drafts import MediaDraft
 from sources.records import MediaChunk, Segment
 from sources.storage.sqlite.write.validation import Limits, is_storable, line_or_none, refusal, text, uuid
-from sources.text.chunking import Chunk as Span
-from sources.text.chunking import chunk
-from sources.text.cues import CueRun, gather
+from sources.text.chunking import TextChunk, split_into_chunks
+from sources.text.cues import CueGroup, group_cues
 
 
 class Body(Struct, frozen=True):
@@ -42,18 +41,22 @@ def body_of(draft: MediaDraft, limits: Limits) -> Body | None:
 
 def _cut(content: str, segments: Sequence[Segment], limits: Limits) -> tuple[MediaChunk, ...]:
     if segments:
-        return _numbered([one for run in gather(segments, limits.chunk_size_chars) for one in _spoken(run, limits)])
-    spans = [(cut.start, cut.end) for cut in chunk(content, limits.chunk_size_chars, limits.chunk_overlap_chars)]
+        return _numbered([one for run in group_cues(segments, limits.chunk_size_chars) for one in _spoken(run, limits)])
+    spans = [
+        (cut.start, cut.end) for cut in split_into_chunks(content, limits.chunk_size_chars, limits.chunk_overlap_chars)
+    ]
     return tuple(
         MediaChunk(index=index, uuid=str(uuid4()), text=content[start:end], start=start, end=end)
         for index, (start, end) in enumerate(spans or [(0, 0)])
     )
 
 
-def _spoken(run: CueRun, limits: Limits) -> Iterator[MediaChunk]:
+def _spoken(run: CueGroup, limits: Limits) -> Iterator[MediaChunk]:
     """One chunk; only a line that is longer than one is cut, into pieces that all have its time."""
     text, size = run.text, limits.chunk_size_chars
-    cuts = chunk(text, size, limits.chunk_overlap_chars) if len(text) > size else [Span(0, 0, len(text))]
+    cuts = (
+        split_into_chunks(text, size, limits.chunk_overlap_chars) if len(text) > size else [TextChunk(0, 0, len(text))]
+    )
     for cut in cuts:
         yield MediaChunk(
             index=0,

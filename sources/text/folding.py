@@ -1,0 +1,145 @@
+"""Case, accent and letter-form folding, the same for documents and queries.
+
+A folded text holds lower-case letters and digits of any script, and spaces for everything else. `fold` accepts any
+text and never raises.
+"""
+
+import re
+from unicodedata import category, decimal, is_normalized, normalize
+
+_LETTER_FORMS = {
+    "ı": "i", "ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "æ": "ae", "œ": "oe", "ё": "е", "ς": "σ",
+    "أ": "ا", "إ": "ا", "آ": "ا", "ٱ": "ا", "ى": "ي", "ی": "ي", "ک": "ك", "ة": "ه",
+    "™": " ", "℠": " ",  # NFKC would glue "tm" to the name before it
+}  # fmt: skip
+
+# Removed without splitting the word: combining marks and vowel points that writers may omit, joiners, variation
+# selectors, the soft hyphen.
+IGNORABLE = re.compile(
+    "[\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc"
+    "\u0640\u200b-\u200f\u2060\ufeff\u00ad\ufe00-\ufe0f\U000e0100-\U000e01ef]"
+)
+_EMOJI = re.compile("[\u2190-\u21ff\u2300-\u23ff\u25a0-\u27bf\u2900-\u297f\u2b00-\u2bff\U0001f000-\U0001faff]")
+_ACCENTED_SCRIPTS = re.compile("[a-zα-ω]")
+
+
+def _fold_character(character: str) -> str:
+    """Returns what one character contributes to a token, or a space if it ends the token."""
+    if IGNORABLE.match(character):
+        return ""
+    if character in _LETTER_FORMS:
+        return _LETTER_FORMS[character]
+    folded = "".join(_fold_letter(part) for part in normalize("NFKC", character).casefold())
+    return " " if folded.isspace() else folded or " "
+
+
+def _fold_letter(letter: str) -> str:
+    if IGNORABLE.match(letter):
+        return ""
+    letter = _LETTER_FORMS.get(letter, letter)
+    base = normalize("NFD", letter)
+    # Only Latin and Greek lose their accents: й is a letter of its own and not an accented и; likewise が and か.
+    if len(base) > 1 and _ACCENTED_SCRIPTS.match(base):
+        return IGNORABLE.sub("", base)
+    kind = category(letter[0])
+    if kind == "Nd":
+        return str(decimal(letter))
+    return letter if kind[0] in "LN" or kind in {"Co", "Mn", "Mc"} else " "
+
+
+class _FoldingTable(dict[int, str]):
+    """A `str.translate` table filled on demand. Its size is bounded because a hostile text may hold every code
+    point."""
+
+    limit = 16_384
+
+    def __missing__(self, code: int) -> str:
+        folded = self.fold(chr(code))
+        if len(self) < self.limit:
+            self[code] = folded
+        return folded
+
+    def fold(self, character: str) -> str:
+        return _fold_character(character)
+
+
+class _IndexFoldingTable(_FoldingTable):
+    """Folds emoji to words as well, so that an engine that indexes only letters can find them."""
+
+    def fold(self, character: str) -> str:
+        return f" u{ord(character):x}x " if _EMOJI.match(character) else _fold_character(character)
+
+
+FOLDING = _FoldingTable()
+INDEX_FOLDING = _IndexFoldingTable()
+
+# Latin-1 letters that fold to one letter go through bytes.translate, about twenty times faster than str.translate.
+# `_NOT_BYTEWISE` finds what bytes.translate cannot do: characters that fold to several characters or to none, and every
+# letter beyond Latin-1. Punctuation beyond Latin-1 (dashes, curly quotes) is encoded as "?" and so becomes a space,
+# which is exactly its fold.
+_LATIN1 = [FOLDING[code] for code in range(256)]
+_BYTE_TABLE = "".join(folded if len(folded) == 1 else " " for folded in _LATIN1).encode("latin-1", "replace")
+_SINGLE_LATIN1 = "\xa0-\xa9\xab\xac\xae-\xb4\xb6-\xbb\xbf-\xc5\xc7-\xdd\xe0-\xe5\xe7-\xfd\xff"
+_PUNCTUATION = (
+    "\u2000-\u200a\u2010-\u205f\u20a0-\u20a7\u20a9-\u20cf\u2200-\u22ff\u2500-\u259f\u3000-\u3003\u3008-\u3020"
+)
+_NOT_BYTEWISE = re.compile(f"[^{_SINGLE_LATIN1}{_PUNCTUATION}]")
+_ASCII = bytes(range(128))
+# Characters that NFKC turns into letters of unspaced scripts, or merges with a neighbor: ﾃﾞ, ㍻, the Thai am.
+_COMPATIBILITY = re.compile(
+    "[\u0e33\u0eb3\u2e80-\u2fdf\u309b\u309c\u309f\u30ff\u3130-\u318f\u3200-\u33ff\uff66-\uffdc]"
+)
+
+
+def folds_bytewise(text: str) -> bool:
+    """Returns whether `fold_bytewise` gives the fold of this text: each character folds to one Latin-1 character."""
+    return text.isascii() or not _NOT_BYTEWISE.search(_non_ascii(text))
+
+
+def fold_bytewise(text: str) -> str:
+    """Folds character by character, so that offsets in the text stay valid in the result."""
+    return text.encode("latin-1", "replace").translate(_BYTE_TABLE).decode("latin-1")
+
+
+def fold(text: str) -> str:
+    """Returns the text as lower-case unaccented letters, digits and spaces. Unspaced scripts are not split."""
+    return fold_bytewise(text) if folds_bytewise(text) else compose(text).translate(FOLDING)
+
+
+def compose(text: str) -> str:
+    """Gives letters that can be written with or without combining characters one spelling."""
+    if _COMPATIBILITY.search(text):
+        return normalize("NFKC", text)
+    return text if is_normalized("NFC", text) else normalize("NFC", text)
+
+
+def _non_ascii(text: str) -> str:
+    """Returns only the non-ASCII characters; searching these is seven times faster than searching the whole text."""
+    return text.encode("utf-8", "replace").translate(None, _ASCII).decode()
+
+
+# Contains every character whose fold is not exactly one character, and a few others.
+_NOT_SINGLE = re.compile(
+    "[\u00ad\u00bc-\u00be\u00c6\u00de\u00df\u00e6\u00fe\u0132\u0133\u013f\u0140\u0149\u0152\u0153\u01c4-\u01cc\u01f1-\u01f3"
+    "\u0300-\u037a\u0587-\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670-\u0678\u06d6-\u06dc\u0958-\u095f\u09dc-\u09df"
+    "\u0a33-\u0a36\u0a59-\u0a5e\u0b5c\u0b5d\u0e33\u0eb3\u0edc\u0edd\u0f43-\u0fb9\u1d2d\u1e9a-\u1e9e\u1f80-\u200f\u2060"
+    "\u20a8\u2100-\u2189\u2469-\u24b5\u309b-\u309f\u30ff\u3200-\u33ff\ua7f9\ufb00-\ufb4f\ufbdd-\ufdff\ufe00-\ufe0f"
+    "\ufef5-\ufeff\U00010783\U0001d15e-\U0001d1c0\U0001f100-\U0001f248\U000e0100-\U000e01ef]"
+)
+# Characters that fold to their lower case, and punctuation: most of Russian, Hebrew, Chinese, Japanese and Korean.
+_LOWERCASE_ONLY = re.compile(
+    "[\0-\x7f\u00a0-\u00a9\u00ab\u00ac\u00ae-\u00b1\u00b4\u00b6-\u00b8\u00bb\u00bf\u0400\u0402-\u0450\u0452-\u045f\u05be"
+    "\u05d0-\u05ea\u2010-\u2027\u2030-\u205e\u2190-\u21ff\u2500-\u27bf\u3000-\u3003\u3005-\u3020\u3041-\u3096\u309d\u309e"
+    "\u30a1-\u30fe\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3\uff01-\uff0f\uff1a-\uff20\uff3b-\uff40\uff5b-\uff65"
+    "\U0001f300-\U0001f3fa\U0001f400-\U0001faff]*"
+)
+
+
+def folds_to_single_characters(text: str) -> bool:
+    """Returns whether each character folds to exactly one. May wrongly say no."""
+    return not _NOT_SINGLE.search(text)
+
+
+def folds_to_lower_case(text: str) -> bool:
+    """Returns whether the fold of each letter is its lower case. May wrongly say no."""
+    return _LOWERCASE_ONLY.fullmatch(text) is not None

@@ -1,11 +1,13 @@
-"""The command line of Florilegium. Administrative commands work beside a running server, which sees their effect at
-its next call."""
+"""The `florilegium` command line.
+
+Administrative commands can run while a server is running. The server sees their effect at its next call.
+"""
 
 from pathlib import Path
 
 import click
 
-from server.cli.lazy import LazyGroup
+from server.cli.lazy_group import LazyGroup
 
 COMMANDS = {
     "serve": "server.cli.serve:serve",
@@ -25,9 +27,9 @@ COMMANDS = {
     "token": "server.cli.tokens:token",
     "config": "server.cli.configuration:config",
     "doctor": "server.cli.doctor:doctor",
-    "healthcheck": "server.cli.health:healthcheck",
+    "healthcheck": "server.cli.healthcheck:healthcheck",
     "completion": "server.cli.completion:completion",
-    "version": "server.cli.about:version",
+    "version": "server.cli.version:version",
 }
 
 

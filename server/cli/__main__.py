@@ -1,4 +1,4 @@
-"""`python -m server.cli` is `florilegium`, for trees that are not installed."""
+"""Runs `florilegium` as `python -m server.cli`, for checkouts that are not installed."""
 
 from server.cli import main
 

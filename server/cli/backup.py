@@ -1,4 +1,4 @@
-"""`florilegium backup`: copies all libraries and the control database into a folder, while they are in use."""
+"""`florilegium backup`: copies all libraries and the control database into a folder, even while they are in use."""
 
 import time
 from pathlib import Path
@@ -8,9 +8,9 @@ from msgspec import to_builtins
 
 from auth.registry import Registry
 from config.paths import UserId
-from server.cli.control import administer, data_root
-from server.cli.options import Given, SettingsCommand, json_option, setting_options
-from server.cli.output import counted, instant, print_json
+from server.cli.admin import data_root, run_with_registry
+from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
+from server.cli.output import format_time, pluralize, print_json
 from sources.storage.sqlite.maintenance.backups import Backup, back_up
 
 
@@ -18,28 +18,28 @@ from sources.storage.sqlite.maintenance.backups import Backup, back_up
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @json_option
 @setting_options("data_dir")
-def backup(given: Given, folder: Path, as_json: bool) -> None:
-    """Copy everything into the folder DIR, which must be empty or absent.
+def backup(overrides: SettingsOverrides, folder: Path, as_json: bool) -> None:
+    """Back up all users and the control database to the folder DIR.
 
-    The server may run and write meanwhile. The files of one user are copied as they were at one moment.
-    `florilegium restore DIR` puts a backup back.
+    DIR must be empty or not exist. The server can keep running and writing; the copies of one user's files are
+    consistent with each other. `florilegium restore DIR` restores a backup.
     """
-    settings = given.load().settings
-    users = administer(settings, _users)
-    made = back_up(data_root(settings), users, folder, instant(time.time()) or "")
+    settings = overrides.load().settings
+    users = run_with_registry(settings, _users)
+    copy = back_up(data_root(settings), users, folder, format_time(time.time()) or "")
     if as_json:
-        print_json(to_builtins(made))
+        print_json(to_builtins(copy))
     else:
-        click.echo(f"{folder}: {contents(made)}")
+        click.echo(f"{folder}: {contents(copy)}")
 
 
 async def _users(registry: Registry) -> list[tuple[UserId, str]]:
     return [(user.id, user.name) for user in await registry.list_users()]
 
 
-def contents(made: Backup) -> str:
-    """2 users, 5 files, 1,204 rows"""
-    files = [made.control, *(file for user in made.users.values() for file in user.files.values())]
+def contents(backup: Backup) -> str:
+    """Describes a backup, such as "2 users, 5 files, 1,204 rows, created 2026-01-31T08:00:00Z"."""
+    files = [backup.control, *(file for user in backup.users.values() for file in user.files.values())]
     rows = sum(sum(file.rows.values()) for file in files)
-    counts = (counted(len(made.users), "users"), counted(len(files), "files"), counted(rows, "rows"))
-    return f"{', '.join(counts)}, made {made.made_at}"
+    counts = (pluralize(len(backup.users), "users"), pluralize(len(files), "files"), pluralize(rows, "rows"))
+    return f"{', '.join(counts)}, created {backup.made_at}"

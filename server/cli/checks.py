@@ -1,6 +1,6 @@
-"""What `doctor` looks at. Each check reads the world, judges it and says in one sentence what it found and what helps.
+"""The checks of `florilegium doctor`. Each reports its result in one sentence and says what to do about a problem.
 
-Nothing is created or changed.
+Checks never create or change anything.
 """
 
 import os
@@ -26,9 +26,9 @@ from config.errors import FlorilegiumError, Unavailable
 from config.loading import Loaded
 from config.paths import DataRoot
 from config.settings import Settings
-from server.cli.addresses import local_url
-from server.cli.output import counted
-from server.cli.probe import ask_health
+from server.cli.health_client import fetch_health
+from server.cli.output import pluralize
+from server.cli.urls import local_url
 from server.version import VERSION
 
 _MIB = 1024 * 1024
@@ -37,14 +37,14 @@ _DISK_WARN_BYTES = 1024 * _MIB
 # sqlite.org/wal.html, "the WAL-reset bug": fixed in 3.51.3.
 _WAL_RESET_FIXED = (3, 51, 3)
 _OPEN_FILES_WARN = 1024
-# Nothing that verifies tokens can be right when the clock is before this program was written.
-_WRITTEN_AT = 1_790_000_000.0
+# No token can be verified correctly if the clock is earlier than the release of this program.
+_RELEASED_AT = 1_790_000_000.0
 _CLOCK_SKEW_S = 300.0
 _ROUND_TRIP_S = 60.0
 
 
 class Check(Struct, frozen=True):
-    """One line of the table."""
+    """The result of one check."""
 
     name: str
     outcome: Literal["ok", "warn", "fail"]
@@ -54,22 +54,22 @@ class Check(Struct, frozen=True):
 async def check_all(loaded: Loaded, now: float) -> list[Check]:
     settings, root = loaded.settings, DataRoot(Path(loaded.settings.data_dir))
     return [
-        judge_settings(loaded.warnings),
+        evaluate_settings(loaded.warnings),
         check_data_directory(root.root),
-        judge_disk(shutil.disk_usage(_nearest_existing(root.root)).free),
+        evaluate_disk(shutil.disk_usage(_nearest_existing(root.root)).free),
         check_control_database(root.control_path),
-        judge_sqlite(sqlite3.sqlite_version_info, has_fts5()),
+        evaluate_sqlite(sqlite3.sqlite_version_info, has_fts5()),
         check_port(settings),
         await check_auth(settings, now),
-        judge_clock(now, _modified_at(root.control_path)),
-        judge_open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
+        evaluate_clock(now, _modified_at(root.control_path)),
+        evaluate_open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
     ]
 
 
-def judge_settings(warnings: Sequence[str]) -> Check:
+def evaluate_settings(warnings: Sequence[str]) -> Check:
     if warnings:
         return Check("settings", "warn", "; ".join(warnings))
-    return Check("settings", "ok", "load and fit together")
+    return Check("settings", "ok", "valid")
 
 
 def check_data_directory(root: Path) -> Check:
@@ -77,42 +77,42 @@ def check_data_directory(root: Path) -> Check:
     if not root.exists():
         parent = _nearest_existing(root)
         if os.access(parent, os.W_OK | os.X_OK):
-            return Check(name, "ok", f"{root} does not exist yet; the first start makes it")
-        return Check(name, "fail", f"{root} cannot be made: uid {os.geteuid()} may not write in {parent}")
+            return Check(name, "ok", f"{root} does not exist yet; it is created on first start")
+        return Check(name, "fail", f"{root} cannot be created: uid {os.geteuid()} has no write access to {parent}")
     if not root.is_dir():
-        return Check(name, "fail", f"{root} is not a directory; choose another with data_dir")
+        return Check(name, "fail", f"{root} is not a directory; set data_dir to another path")
     if not os.access(root, os.R_OK | os.W_OK | os.X_OK):
-        advice = f"run, as root, `chown -R {os.geteuid()} {shlex.quote(str(root))}`"
-        return Check(name, "fail", f"{root} cannot be written by uid {os.geteuid()}; {advice}")
+        advice = f"run as root: `chown -R {os.geteuid()} {shlex.quote(str(root))}`"
+        return Check(name, "fail", f"{root} is not writable by uid {os.geteuid()}; {advice}")
     mode = stat.S_IMODE(root.stat().st_mode)
     if mode & 0o077:
         advice = f"run `chmod 700 {shlex.quote(str(root))}`"
-        return Check(name, "warn", f"{root} is open to other accounts (mode {mode:04o}); {advice}")
-    return Check(name, "ok", f"{root} is private and can be written")
+        return Check(name, "warn", f"{root} is accessible to other accounts (mode {mode:04o}); {advice}")
+    return Check(name, "ok", f"{root} is private and writable")
 
 
-def judge_disk(free_bytes: int) -> Check:
-    free = f"{free_bytes // _MIB} MiB are free"
+def evaluate_disk(free_bytes: int) -> Check:
+    free = f"{free_bytes // _MIB} MiB free"
     if free_bytes < _DISK_FAIL_BYTES:
-        return Check("disk", "fail", f"{free}; at least {_DISK_FAIL_BYTES // _MIB} MiB are needed")
+        return Check("disk", "fail", f"{free}; at least {_DISK_FAIL_BYTES // _MIB} MiB required")
     if free_bytes < _DISK_WARN_BYTES:
-        return Check("disk", "warn", f"{free}; make room before it is full")
+        return Check("disk", "warn", f"{free}; free some space soon")
     return Check("disk", "ok", free)
 
 
 def check_control_database(path: Path) -> Check:
-    """Reads through it as any other process would, without changing a byte."""
+    """Opens the database read-only and runs SQLite's quick check."""
     name = "control database"
     if not path.exists():
-        return Check(name, "ok", "does not exist yet; the first start makes it")
+        return Check(name, "ok", "does not exist yet; it is created on first start")
     try:
         with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as database:
-            (verdict,) = database.execute("PRAGMA quick_check(1)").fetchone()
+            (result,) = database.execute("PRAGMA quick_check(1)").fetchone()
     except sqlite3.Error as error:
         return Check(name, "fail", f"cannot be read: {error}")
-    if verdict != "ok":
-        return Check(name, "fail", "is damaged; restore it from a backup")
-    return Check(name, "ok", "is sound")
+    if result != "ok":
+        return Check(name, "fail", "damaged; restore it from a backup")
+    return Check(name, "ok", "passes the integrity check")
 
 
 def has_fts5() -> bool:
@@ -124,17 +124,19 @@ def has_fts5() -> bool:
     return True
 
 
-def judge_sqlite(version: tuple[int, ...], fts5: bool) -> Check:
+def evaluate_sqlite(version: tuple[int, ...], fts5: bool) -> Check:
     text = ".".join(map(str, version))
     if not fts5:
-        return Check("SQLite", "fail", f"{text} lacks FTS5, which search needs; use a Python built with it")
+        return Check(
+            "SQLite", "fail", f"{text} lacks FTS5, which search requires; use a Python whose SQLite includes FTS5"
+        )
     if version < _WAL_RESET_FIXED:
         fixed = ".".join(map(str, _WAL_RESET_FIXED))
         return Check(
             "SQLite",
             "warn",
-            f"{text} with FTS5; before {fixed} the WAL-reset race can, rarely, damage a database that several "
-            "processes write: let one process serve, or upgrade SQLite",
+            f"{text} with FTS5; versions before {fixed} can, rarely, corrupt a database that several processes write "
+            "(WAL-reset bug): run only one server process, or upgrade SQLite",
         )
     return Check("SQLite", "ok", f"{text} with FTS5")
 
@@ -147,19 +149,19 @@ def check_port(settings: Settings) -> Check:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind((settings.host, settings.port))
     except OSError as error:
-        return _judge_taken_port(settings, where, (error.strerror or "not available").lower())
+        return _evaluate_port_in_use(settings, where, (error.strerror or "unavailable").lower())
     return Check("port", "ok", f"{where} is free")
 
 
-def _judge_taken_port(settings: Settings, where: str, cause: str) -> Check:
+def _evaluate_port_in_use(settings: Settings, where: str, cause: str) -> Check:
     try:
-        health = ask_health(local_url(settings))
+        health = fetch_health(local_url(settings))
     except Unavailable:
-        return Check("port", "fail", f"{where} cannot be used ({cause}); choose another with --port")
+        return Check("port", "fail", f"{where} is unavailable ({cause}); choose another port with --port")
     if health.version != VERSION:
-        advice = f"this is {VERSION}: restart the server"
-        return Check("port", "warn", f"{where} is served by Florilegium {health.version}, and {advice}")
-    return Check("port", "ok", f"{where} is served by Florilegium {health.version} already")
+        advice = f"but {VERSION} is installed: restart the server"
+        return Check("port", "warn", f"{where} is in use by Florilegium {health.version}, {advice}")
+    return Check("port", "ok", f"{where} is in use by Florilegium {health.version}, which is running")
 
 
 async def check_auth(settings: Settings, now: float) -> Check:
@@ -169,14 +171,18 @@ async def check_auth(settings: Settings, now: float) -> Check:
             return Check(name, "ok", await _round_trip(settings, now))
         if settings.jwt_key_file:
             load_signing_keys(settings)
-            return Check(name, "ok", f"{settings.jwt_key_file} holds a usable public key")
+            return Check(name, "ok", f"{settings.jwt_key_file} contains a usable public key")
         if settings.jwt_jwks_url:
             return await _check_jwks(settings)
     except FlorilegiumError as error:
         return Check(name, "fail", error.message)
     if settings.require_auth:
         return Check(name, "ok", "API keys only")
-    return Check(name, "ok", f"single-user mode: callers need no credential and are {settings.single_user_name!r}")
+    return Check(
+        name,
+        "ok",
+        f"single-user mode: no credential is required; every caller is the user {settings.single_user_name!r}",
+    )
 
 
 async def _round_trip(settings: Settings, now: float) -> str:
@@ -184,44 +190,46 @@ async def _round_trip(settings: Settings, now: float) -> str:
     assert keys is not None
     token = mint_token(settings, "doctor", SCOPES, lifetime_s=_ROUND_TRIP_S, now=now, client_id="doctor")
     claims = await JwtVerifier(settings, keys).verify(token, now)
-    return f"a token for {settings.audience} was minted and verified ({counted(len(claims.scopes), 'scopes')})"
+    return f"minted and verified a token for {settings.audience} ({pluralize(len(claims.scopes), 'scopes')})"
 
 
 async def _check_jwks(settings: Settings) -> Check:
-    from auth.jwks import UrlFetch  # noqa: PLC0415 - only this way to sign in needs it
+    from auth.jwks import UrlFetch  # noqa: PLC0415 - only needed with a JWKS URL
     from auth.signatures import keys_from_jwks  # noqa: PLC0415 - PyJWT takes 0.2 s to import
 
     body = await UrlFetch(settings.jwks_timeout_s, settings.jwks_max_bytes)(settings.jwt_jwks_url)
     try:
         keys = keys_from_jwks(msgspec.json.decode(body, type=dict[str, list[object]]).get("keys", []))
     except msgspec.MsgspecError:
-        return Check("authentication", "fail", f"{settings.jwt_jwks_url} does not answer with a JWK set")
+        return Check("authentication", "fail", f"{settings.jwt_jwks_url} does not return a JWK set")
     if not keys:
-        return Check("authentication", "fail", f"{settings.jwt_jwks_url} holds no key that could sign a token")
-    return Check("authentication", "ok", f"{settings.jwt_jwks_url} holds {counted(len(keys), 'usable keys')}")
+        return Check("authentication", "fail", f"{settings.jwt_jwks_url} contains no usable signing key")
+    return Check("authentication", "ok", f"{settings.jwt_jwks_url} contains {pluralize(len(keys), 'usable keys')}")
 
 
-def judge_clock(now: float, newest: float) -> Check:
-    """`newest` is a moment that has certainly passed: the last change of a file of ours."""
+def evaluate_clock(now: float, newest: float) -> Check:
+    """`newest` is a time known to be in the past: the last modification of one of our files."""
     shown = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(now))
-    if now < _WRITTEN_AT:
-        return Check("clock", "fail", f"says {shown}, which is past already; no token can be checked: set it")
+    if now < _RELEASED_AT:
+        return Check(
+            "clock", "fail", f"says {shown}, which is in the past, so tokens cannot be verified; set the clock"
+        )
     if newest > now + _CLOCK_SKEW_S:
-        return Check("clock", "warn", f"says {shown}, and the control database was changed later than that")
+        return Check("clock", "warn", f"says {shown}, but the control database was modified later than that")
     return Check("clock", "ok", f"says {shown}")
 
 
-def judge_open_files(soft: int) -> Check:
+def evaluate_open_files(soft: int) -> Check:
     if soft == resource.RLIM_INFINITY:
-        return Check("open files", "ok", "are not limited")
+        return Check("open files", "ok", "not limited")
     if soft < _OPEN_FILES_WARN:
-        advice = f"raise it to {_OPEN_FILES_WARN} or more with `ulimit -n`"
-        return Check("open files", "warn", f"are limited to {soft}; {advice}")
-    return Check("open files", "ok", f"are limited to {soft}")
+        advice = f"raise the limit to at least {_OPEN_FILES_WARN} with `ulimit -n`"
+        return Check("open files", "warn", f"limited to {soft}; {advice}")
+    return Check("open files", "ok", f"limited to {soft}")
 
 
 def _nearest_existing(path: Path) -> Path:
-    return next(place for place in (path, *path.parents) if place.exists())
+    return next(ancestor for ancestor in (path, *path.parents) if ancestor.exists())
 
 
 def _modified_at(path: Path) -> float:

@@ -1,7 +1,7 @@
-"""How each client is told of this server: the exact text to paste, in that client's own form.
+"""Client configurations: the exact text to paste, in each client's own format.
 
-A credential appears as a reference to an environment variable in the client's syntax; the key itself only if its
-owner passed it.
+A credential appears as a reference to an environment variable, in the client's syntax. The key itself appears only if
+the user passed it.
 """
 
 import json
@@ -13,13 +13,13 @@ from msgspec import Struct
 
 from config.loading import CLIENT_TOKEN_VARIABLE
 
-# Clients put it before our tool names, and some count it against a limit of 60 characters.
+# Clients prefix tool names with it, and some limit the combined name to 60 characters.
 NAME = "florilegium"
 PASTE_HERE = "<your API key>"
 
 
-class Target(Struct, frozen=True):
-    """The server to connect to. Neither a variable nor a key: it asks for no credential."""
+class ConnectionTarget(Struct, frozen=True):
+    """The server to connect to. Without a variable or key, the server needs no credential."""
 
     url: str
     profile: str | None = None
@@ -31,39 +31,39 @@ class Target(Struct, frozen=True):
         return bool(self.token_env or self.key)
 
     def bearer(self, reference: str) -> dict[str, str]:
-        """The header, with the key or with the client's reference to the variable."""
+        """Returns the Authorization header, with the key or with the client's reference to the variable."""
         return {"Authorization": f"Bearer {self.key or reference}"} if self.needs_credential else {}
 
 
-class Snippet(Struct, frozen=True):
-    """One text to paste. `where` says into what."""
+class ConfigSnippet(Struct, frozen=True):
+    """A text to paste, and where it goes."""
 
     where: str
     language: Literal["sh", "json", "toml", "yaml", "python", "text"]
     text: str
 
 
-class Guide(Struct, frozen=True):
-    """All that one client's user needs to know."""
+class ClientGuide(Struct, frozen=True):
+    """The instructions for one client."""
 
     title: str
-    snippets: tuple[Snippet, ...]
+    snippets: tuple[ConfigSnippet, ...]
     notes: tuple[str, ...] = ()
 
 
-def claude_code(target: Target) -> Guide:
+def claude_code(target: ConnectionTarget) -> ClientGuide:
     server = {"type": "http", "url": target.url, **_headers(target, f"${{{target.token_env}}}")}
     command = f"claude mcp add --transport http {NAME} {shlex.quote(target.url)}"
-    return Guide(
+    return ClientGuide(
         "Claude Code",
         (
-            Snippet("in a shell", "sh", command + _header_option(target)),
-            Snippet("or in the file .mcp.json of a project", "json", _json({"mcpServers": {NAME: server}})),
+            ConfigSnippet("in a shell", "sh", command + _header_option(target)),
+            ConfigSnippet("or in the file .mcp.json of a project", "json", _json({"mcpServers": {NAME: server}})),
         ),
     )
 
 
-def claude_desktop(target: Target) -> Guide:
+def claude_desktop(target: ConnectionTarget) -> ClientGuide:
     arguments = ["stdio", "--remote", target.url]
     remote: dict[str, Any] = {"command": NAME, "args": arguments}
     if target.needs_credential:
@@ -71,21 +71,21 @@ def claude_desktop(target: Target) -> Guide:
         remote["args"] = [*arguments, "--token-env", variable]
         remote["env"] = {variable: target.key or PASTE_HERE}
     local = {"command": NAME, "args": ["stdio", *(("--profile", target.profile) if target.profile else ())]}
-    return Guide(
+    return ClientGuide(
         "Claude Desktop",
         (
-            Snippet("in the file claude_desktop_config.json", "json", _json({"mcpServers": {NAME: remote}})),
-            Snippet("or there, for a library on this machine", "json", _json({"mcpServers": {NAME: local}})),
+            ConfigSnippet("in the file claude_desktop_config.json", "json", _json({"mcpServers": {NAME: remote}})),
+            ConfigSnippet("or there, for a library on this machine", "json", _json({"mcpServers": {NAME: local}})),
         ),
         (
             "Settings > Developer > Edit Config opens the file.",
             "It is in ~/Library/Application Support/Claude on macOS and in %APPDATA%\\Claude on Windows.",
-            "If Claude Desktop does not find the command, write its full path: `command -v florilegium` prints it.",
+            "If Claude Desktop does not find the command, use its full path, which `command -v florilegium` prints.",
         ),
     )
 
 
-def codex(target: Target) -> Guide:
+def codex(target: ConnectionTarget) -> ClientGuide:
     lines = [f"[mcp_servers.{NAME}]", f"url = {json.dumps(target.url)}"]
     command = f"codex mcp add {NAME} --url {shlex.quote(target.url)}"
     if target.key:
@@ -94,20 +94,23 @@ def codex(target: Target) -> Guide:
         lines.append(f"bearer_token_env_var = {json.dumps(target.token_env)}")
         command += f" --bearer-token-env-var {target.token_env}"
     text = "\n".join(lines)
-    if target.key:  # the command has no option for it
-        return Guide("Codex", (Snippet("in the file ~/.codex/config.toml", "toml", text),))
-    return Guide(
+    if target.key:  # the command has no option for a literal key
+        return ClientGuide("Codex", (ConfigSnippet("in the file ~/.codex/config.toml", "toml", text),))
+    return ClientGuide(
         "Codex",
-        (Snippet("in a shell", "sh", command), Snippet("or in the file ~/.codex/config.toml", "toml", text)),
+        (
+            ConfigSnippet("in a shell", "sh", command),
+            ConfigSnippet("or in the file ~/.codex/config.toml", "toml", text),
+        ),
     )
 
 
-def cursor(target: Target) -> Guide:
+def cursor(target: ConnectionTarget) -> ClientGuide:
     server = {"url": target.url, **_headers(target, f"${{env:{target.token_env}}}")}
-    return Guide(
+    return ClientGuide(
         "Cursor",
         (
-            Snippet(
+            ConfigSnippet(
                 "in the file ~/.cursor/mcp.json, or .cursor/mcp.json of a project",
                 "json",
                 _json({"mcpServers": {NAME: server}}),
@@ -116,61 +119,61 @@ def cursor(target: Target) -> Guide:
     )
 
 
-def vscode(target: Target) -> Guide:
+def vscode(target: ConnectionTarget) -> ClientGuide:
     """VS Code asks for the key once and keeps it in its own secret store."""
     asks = target.needs_credential and not target.key
     question = {"type": "promptString", "id": f"{NAME}-key", "description": "Florilegium API key", "password": True}
     server = {"type": "http", "url": target.url, **_headers(target, f"${{input:{NAME}-key}}")}
     value = {**({"inputs": [question]} if asks else {}), "servers": {NAME: server}}
-    return Guide("VS Code", (Snippet("in the file .vscode/mcp.json of a project", "json", _json(value)),))
+    return ClientGuide("VS Code", (ConfigSnippet("in the file .vscode/mcp.json of a project", "json", _json(value)),))
 
 
-def gemini_cli(target: Target) -> Guide:
-    # `url` would mean the old SSE transport here.
+def gemini_cli(target: ConnectionTarget) -> ClientGuide:
+    # In this client, `url` selects the deprecated SSE transport.
     server = {"httpUrl": target.url, **_headers(target, f"${{{target.token_env}}}")}
     command = f"gemini mcp add --transport http{_header_option(target)} {NAME} {shlex.quote(target.url)}"
-    return Guide(
+    return ClientGuide(
         "Gemini CLI",
         (
-            Snippet("in a shell", "sh", command),
-            Snippet("or in the file ~/.gemini/settings.json", "json", _json({"mcpServers": {NAME: server}})),
+            ConfigSnippet("in a shell", "sh", command),
+            ConfigSnippet("or in the file ~/.gemini/settings.json", "json", _json({"mcpServers": {NAME: server}})),
         ),
     )
 
 
-def librechat(target: Target) -> Guide:
-    """Each person enters a key of their own; LibreChat keeps it and puts it in place of the braces."""
+def librechat(target: ConnectionTarget) -> ClientGuide:
+    """LibreChat asks each user for a key and substitutes it for the placeholder in braces."""
     server: dict[str, Any] = {"type": "streamable-http", "url": target.url, "serverInstructions": True}
     server |= _headers(target, f"{{{{{target.token_env}}}}}")
     if target.needs_credential and not target.key:
-        question = {"title": "Florilegium API key", "description": "Your own key for Florilegium."}
+        question = {"title": "Florilegium API key", "description": "Your personal Florilegium key."}
         server["customUserVars"] = {target.token_env: question}
-    return Guide(
+    return ClientGuide(
         "LibreChat",
-        (Snippet("in the file librechat.yaml", "yaml", _yaml({"mcpServers": {NAME: server}})),),
-        ("Each person enters their own key in LibreChat and so reaches their own library, and no other.",)
+        (ConfigSnippet("in the file librechat.yaml", "yaml", _yaml({"mcpServers": {NAME: server}})),),
+        ("Each user enters their own key in LibreChat and can access only their own library.",)
         if target.needs_credential and not target.key
         else (),
     )
 
 
-def open_webui(target: Target) -> Guide:
+def open_webui(target: ConnectionTarget) -> ClientGuide:
     fields = {"Type": "MCP (Streamable HTTP)", "URL": target.url, "ID": NAME, "Name": "Florilegium"}
     fields |= {"Auth": "Bearer", "Key": target.key or PASTE_HERE} if target.needs_credential else {"Auth": "None"}
-    return Guide(
+    return ClientGuide(
         "Open WebUI",
         (
-            Snippet(
+            ConfigSnippet(
                 "under Admin Settings > External Tools > + (Add Server)",
                 "text",
                 "\n".join(f"{label + ':':<6}{value}" for label, value in fields.items()),
             ),
         ),
-        ("Everybody who uses this connection acts as the owner of its key.",) if target.needs_credential else (),
+        ("Everyone who uses this connection acts as the owner of its key.",) if target.needs_credential else (),
     )
 
 
-def openai_responses(target: Target) -> Guide:
+def openai_responses(target: ConnectionTarget) -> ClientGuide:
     secret = json.dumps(target.key) if target.key else f'os.environ["{target.token_env}"]'
     lines = [
         *(["import os", ""] if target.needs_credential and not target.key else []),
@@ -191,14 +194,14 @@ def openai_responses(target: Target) -> Guide:
         ")",
         "print(response.output_text)",
     ]
-    return Guide(
+    return ClientGuide(
         "OpenAI Responses API",
-        (Snippet("in a Python program", "python", "\n".join(lines)),),
-        ("OpenAI calls the server from its own network: the URL must be https and reachable from the internet.",),
+        (ConfigSnippet("in a Python program", "python", "\n".join(lines)),),
+        ("OpenAI calls the server from its own network: the URL must use https and be reachable from the internet.",),
     )
 
 
-CLIENTS: Mapping[str, Callable[[Target], Guide]] = {
+CLIENTS: Mapping[str, Callable[[ConnectionTarget], ClientGuide]] = {
     "claude-code": claude_code,
     "claude-desktop": claude_desktop,
     "codex": codex,
@@ -211,13 +214,13 @@ CLIENTS: Mapping[str, Callable[[Target], Guide]] = {
 }
 
 
-def _headers(target: Target, reference: str) -> dict[str, Any]:
+def _headers(target: ConnectionTarget, reference: str) -> dict[str, Any]:
     header = target.bearer(reference)
     return {"headers": header} if header else {}
 
 
-def _header_option(target: Target) -> str:
-    """In double quotes, so that the shell puts the variable in."""
+def _header_option(target: ConnectionTarget) -> str:
+    """Uses double quotes, so that the shell expands the variable."""
     header = target.bearer(f"${target.token_env}").get("Authorization")
     return f' --header "Authorization: {header}"' if header else ""
 
@@ -227,7 +230,7 @@ def _json(value: Any) -> str:
 
 
 def _yaml(value: Mapping[str, Any], depth: int = 0) -> str:
-    """Nested mappings with JSON scalars, which are YAML scalars too."""
+    """Renders nested mappings. Scalars are written as JSON, which is valid YAML."""
     lines = []
     for name, inner in value.items():
         label = "  " * depth + name + ":"

@@ -1,9 +1,9 @@
-"""`florilegium config`: what the settings are, and where each came from."""
+"""`florilegium config`: shows the settings and where each value comes from."""
 
 import click
 
 from config.loading import describe, settings_markdown
-from server.cli.options import Given, SettingsCommand, json_option, setting_options
+from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import print_json, print_table
 
 
@@ -13,12 +13,12 @@ def config() -> None:
 
 
 @config.command(cls=SettingsCommand)
-@click.option("--origin", is_flag=True, help="Also say where each value came from.")
+@click.option("--origin", is_flag=True, help="Also show where each value comes from.")
 @json_option
 @setting_options()
-def show(given: Given, origin: bool, as_json: bool) -> None:
-    """Print every setting as it is in force; secrets are masked."""
-    loaded = given.load()
+def show(overrides: SettingsOverrides, origin: bool, as_json: bool) -> None:
+    """Print the effective value of every setting. Secrets are masked."""
+    loaded = overrides.load()
     rows = describe(loaded)
     if as_json:
         print_json(rows)
@@ -32,5 +32,5 @@ def show(given: Given, origin: bool, as_json: bool) -> None:
 
 @config.command()
 def docs() -> None:
-    """Print the manual page of all settings, in Markdown."""
+    """Print the reference of all settings as Markdown."""
     click.echo(settings_markdown(), nl=False)

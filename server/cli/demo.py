@@ -7,9 +7,9 @@ from shlex import quote
 import click
 
 from config.settings import Settings
-from server.cli.local import open_local, user_option
-from server.cli.options import Given, SettingsCommand, json_option, setting_options
-from server.cli.output import counted, print_json
+from server.cli.local_library import open_local, user_option
+from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
+from server.cli.output import pluralize, print_json
 from server.cli.tour import tour
 from sources.demo import Filled, fill
 
@@ -18,18 +18,18 @@ from sources.demo import Filled, fill
 @user_option
 @json_option
 @setting_options("data_dir", "single_user_name")
-def demo(given: Given, user: str | None, as_json: bool) -> None:
+def demo(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None:
     """Add the demo library to a user's own.
 
     It is one year of a small observatory, in all five sources. What is there already is left alone.
     """
-    settings = given.load().settings
+    settings = overrides.load().settings
     filled = asyncio.run(_fill(settings, user))
     if as_json:
         print_json({"items": filled.items, "new": filled.new})
         return
     click.echo(f"{contents(filled)}; {filled.new} new in the library of {user or settings.single_user_name!r}")
-    click.echo(f"\nTry:\n\n{tour(_options(given, user))}\n")
+    click.echo(f"\nTry:\n\n{tour(_options(overrides, user))}\n")
 
 
 async def _fill(settings: Settings, user: str | None) -> Filled:
@@ -39,15 +39,15 @@ async def _fill(settings: Settings, user: str | None) -> Filled:
 
 def contents(filled: Filled) -> str:
     """23 notes, 7 media, …"""
-    return ", ".join(counted(count, source) for source, count in filled.items.items())
+    return ", ".join(pluralize(count, source) for source, count in filled.items.items())
 
 
-def _options(given: Given, user: str | None) -> str:
+def _options(overrides: SettingsOverrides, user: str | None) -> str:
     """What the next command has to be told, to find the same library."""
     named: dict[str, str | Path | None] = {
         "--user": user,
-        "--data-dir": given.cli["data_dir"],
-        "--single-user-name": given.cli["single_user_name"],
-        "--config": given.config_file,
+        "--data-dir": overrides.cli["data_dir"],
+        "--single-user-name": overrides.cli["single_user_name"],
+        "--config": overrides.config_file,
     }
     return "".join(f" {option} {quote(str(value))}" for option, value in named.items() if value is not None)

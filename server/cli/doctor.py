@@ -1,4 +1,4 @@
-"""`florilegium doctor`: whether this machine and these settings are fit to serve."""
+"""`florilegium doctor`: checks this machine and the settings."""
 
 import asyncio
 import time
@@ -7,16 +7,16 @@ import click
 
 from config.errors import ConfigurationError
 from server.cli.checks import Check, check_all
-from server.cli.options import Given, SettingsCommand, json_option, setting_options
+from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import print_json
 
 
 @click.command(cls=SettingsCommand)
 @json_option
 @setting_options()
-def doctor(given: Given, as_json: bool) -> None:
-    """Check whether this machine is fit to serve. The exit code is 1 if a check fails."""
-    checks = _examine(given)
+def doctor(overrides: SettingsOverrides, as_json: bool) -> None:
+    """Check this machine and the settings. Exits with 1 if a check fails."""
+    checks = _run_checks(overrides)
     if as_json:
         print_json(checks)
     else:
@@ -26,10 +26,10 @@ def doctor(given: Given, as_json: bool) -> None:
         click.get_current_context().exit(1)
 
 
-def _examine(given: Given) -> list[Check]:
-    """Without settings there is nothing else to look at."""
+def _run_checks(overrides: SettingsOverrides) -> list[Check]:
+    """Runs all checks. Invalid settings are the only result then, because the other checks depend on them."""
     try:
-        loaded = given.load()
+        loaded = overrides.load()
     except ConfigurationError as error:
         return [Check("settings", "fail", sentence) for sentence in error.message.splitlines()]
     return asyncio.run(check_all(loaded, time.time()))

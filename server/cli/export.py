@@ -7,9 +7,9 @@ import click
 from msgspec.structs import asdict
 
 from config.settings import Settings
-from server.cli.local import open_local, user_option
-from server.cli.options import Given, SettingsCommand, json_option, setting_options
-from server.cli.output import counted, print_json
+from server.cli.local_library import open_local, user_option
+from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
+from server.cli.output import pluralize, print_json
 from sources.exporters.export import export_library
 from sources.exporters.lines import Manifest
 
@@ -19,17 +19,17 @@ from sources.exporters.lines import Manifest
 @user_option
 @json_option
 @setting_options("data_dir", "single_user_name")
-def export(given: Given, folder: Path, user: str | None, as_json: bool) -> None:
+def export(overrides: SettingsOverrides, folder: Path, user: str | None, as_json: bool) -> None:
     """Write a whole library into the folder DIR, which must be empty or absent.
 
     DIR/*.jsonl hold every field of every item, and `florilegium import DIR` reads them again; the Markdown beside them
     is for people. What was deleted is left out.
     """
-    manifest = asyncio.run(_export(given.load().settings, folder, user))
+    manifest = asyncio.run(_export(overrides.load().settings, folder, user))
     if as_json:
         print_json(asdict(manifest))
         return
-    told = ", ".join(counted(count, kind) for kind, count in manifest.counts.items() if count)
+    told = ", ".join(pluralize(count, kind) for kind, count in manifest.counts.items() if count)
     click.echo(f"{folder}: {told or 'nothing: the library is empty'}")
 
 

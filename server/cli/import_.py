@@ -9,11 +9,11 @@ import click
 from msgspec.structs import asdict
 
 from config.settings import Settings
-from server.cli.local import open_local, user_option
+from server.cli.local_library import open_local, user_option
 from server.cli.meter import shown
-from server.cli.options import Given, SettingsCommand, json_option, setting_options
+from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import print_json
-from server.cli.paint import dim, harmless, say
+from server.cli.terminal import dim, echo, strip_control_characters
 from sources.importers.engine.discovery import find
 from sources.importers.engine.import_runner import (
     OUTCOMES,
@@ -39,7 +39,7 @@ _INTERRUPTED = 130
 @json_option
 @setting_options("data_dir", "single_user_name")
 def import_(
-    given: Given,
+    overrides: SettingsOverrides,
     paths: tuple[Path, ...],
     format_name: str | None,
     dry_run: bool,
@@ -53,18 +53,18 @@ def import_(
 
     Exit codes: 0 all is in, 1 something could not be read, 2 nothing could, 130 interrupted.
     """
-    settings, meter = given.load().settings, ImportProgress()
+    settings, meter = overrides.load().settings, ImportProgress()
     try:
         founds = list(find(paths, limits_of(settings), importers(), format_name))
         summary = asyncio.run(_import(settings, founds, user, meter, is_rehearsal=dry_run, reads_again=again))
     except KeyboardInterrupt:
-        say(farewell(meter, is_rehearsal=dry_run), err=True)
+        echo(farewell(meter, is_rehearsal=dry_run), err=True)
         click.get_current_context().exit(_INTERRUPTED)
     if as_json:
         print_json(asdict(summary))
     else:
         for told in report(summary, is_rehearsal=dry_run):
-            say(told)
+            echo(told)
     click.get_current_context().exit(exit_code(summary))
 
 
@@ -105,10 +105,10 @@ def report(summary: ImportSummary, *, is_rehearsal: bool) -> Iterator[str]:
     """The summary for a person: a table of what came, what was left out and why, what went wrong and where."""
     yield from _table(summary)
     for reason, count in sorted(summary.skipped.items()):
-        yield dim(f"left out: {count:,} {harmless(reason)}")
+        yield dim(f"left out: {count:,} {strip_control_characters(reason)}")
     for problem in summary.problems:
         place = ", ".join(filter(None, (problem.file, problem.place)))
-        yield click.style("not read: ", fg="red") + harmless(f"{place}: {problem.problem}")
+        yield click.style("not read: ", fg="red") + strip_control_characters(f"{place}: {problem.problem}")
     untold = summary.broken + summary.unread - len(summary.problems)
     if untold > 0:
         yield f"and {untold:,} more"

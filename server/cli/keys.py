@@ -1,4 +1,4 @@
-"""`florilegium key`: API keys. A secret is printed once, when it is made, and can never be shown again."""
+"""`florilegium key`: manages API keys. A key is printed once, when it is created, and cannot be shown again."""
 
 import time
 from typing import Any
@@ -7,10 +7,10 @@ import click
 
 from auth.principal import READ, SCOPES, WRITE
 from auth.registry import KeyRecord, Registry
-from server.cli.control import administer, find_user
-from server.cli.options import Given, json_option, setting_options
-from server.cli.output import instant, print_json, print_table
-from server.cli.times import parse_moment
+from server.cli.admin import find_user, run_with_registry
+from server.cli.options import SettingsOverrides, json_option, setting_options
+from server.cli.output import format_time, print_json, print_table
+from server.cli.times import parse_expiry
 from server.profiles import PROFILE_NAMES
 
 DEFAULT_SCOPES = (READ, WRITE)
@@ -25,13 +25,17 @@ def key() -> None:
 @click.argument("user")
 @click.option("--name", default="default", show_default=True, help="What the key is for.")
 @click.option("--scope", "scopes", multiple=True, default=DEFAULT_SCOPES, show_default=True, help=", ".join(SCOPES))
-@click.option("--profile", type=click.Choice(PROFILE_NAMES), help="All that the key may see. Default: everything.")
-@click.option("--expires", metavar="WHEN", help="90d, 12h, 2026-12-31 (through that day, UTC). Default: never.")
-@click.option("--quiet", is_flag=True, help="Print the secret and nothing else.")
+@click.option(
+    "--profile", type=click.Choice(PROFILE_NAMES), help="Restrict the key to this profile. Default: no restriction."
+)
+@click.option(
+    "--expires", metavar="WHEN", help="Expiry, such as 90d, 12h or 2026-12-31 (end of that day, UTC). Default: never."
+)
+@click.option("--quiet", is_flag=True, help="Print only the key.")
 @json_option
 @setting_options("data_dir")
 def create(
-    given: Given,
+    overrides: SettingsOverrides,
     user: str,
     name: str,
     scopes: tuple[str, ...],
@@ -40,16 +44,16 @@ def create(
     quiet: bool,
     as_json: bool,
 ) -> None:
-    """Create an API key for USER and print it, once."""
+    """Create an API key for USER and print it. It cannot be shown again."""
     if quiet and as_json:
-        raise click.UsageError("--quiet and --json exclude each other")
-    expires_at = None if expires is None else parse_moment("expires", expires, time.time())
+        raise click.UsageError("--quiet and --json cannot be combined")
+    expires_at = None if expires is None else parse_expiry("expires", expires, time.time())
 
     async def work(registry: Registry) -> tuple[KeyRecord, str]:
         owner = await find_user(registry, user)
         return await registry.create_key(owner.id, name, scopes, expires_at, profile)
 
-    record, secret = administer(given.load().settings, work)
+    record, secret = run_with_registry(overrides.load().settings, work)
     if as_json:
         print_json({**_as_data(record, time.time()), "secret": secret})
     elif quiet:
@@ -58,21 +62,21 @@ def create(
         allowed = ", ".join((_scopes(record), *_profile(record), _expiry(record)))
         click.echo(f"key {record.id} ({record.name}) of {user}, {allowed}:")
         click.echo(f"\n    {secret}\n")
-        click.echo("It is shown this once; only its hash is kept.")
+        click.echo("Save it now: only its hash is stored, so it cannot be shown again.")
 
 
 @key.command("list")
 @click.argument("user", required=False)
 @json_option
 @setting_options("data_dir")
-def list_keys(given: Given, user: str | None, as_json: bool) -> None:
+def list_keys(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None:
     """List the keys of USER, or of all users."""
 
     async def work(registry: Registry) -> list[KeyRecord]:
         return await registry.list_keys((await find_user(registry, user)).id if user else None)
 
     now = time.time()
-    data = [_as_data(record, now) for record in administer(given.load().settings, work)]
+    data = [_as_data(record, now) for record in run_with_registry(overrides.load().settings, work)]
     if as_json:
         print_json(data)
         return
@@ -84,9 +88,9 @@ def list_keys(given: Given, user: str | None, as_json: bool) -> None:
 @key.command()
 @click.argument("key_id", metavar="ID")
 @setting_options("data_dir")
-def revoke(given: Given, key_id: str) -> None:
-    """Revoke the key ID; it is void at its next use."""
-    record = administer(given.load().settings, lambda registry: registry.revoke_key(key_id))
+def revoke(overrides: SettingsOverrides, key_id: str) -> None:
+    """Revoke the key ID. It is rejected from its next use on."""
+    record = run_with_registry(overrides.load().settings, lambda registry: registry.revoke_key(key_id))
     click.echo(f"revoked {record.id} ({record.name}) of {record.user.name}")
 
 
@@ -98,10 +102,10 @@ def _as_data(record: KeyRecord, now: float) -> dict[str, Any]:
         "state": _state(record, now),
         "scopes": sorted(record.scopes),
         "profile": record.profile,
-        "created_at": instant(record.created_at),
-        "expires_at": instant(record.expires_at),
-        "revoked_at": instant(record.revoked_at),
-        "last_used_at": instant(record.last_used_at),
+        "created_at": format_time(record.created_at),
+        "expires_at": format_time(record.expires_at),
+        "revoked_at": format_time(record.revoked_at),
+        "last_used_at": format_time(record.last_used_at),
     }
 
 
@@ -126,4 +130,4 @@ def _profile(record: KeyRecord) -> tuple[str, ...]:
 
 
 def _expiry(record: KeyRecord) -> str:
-    return f"expires {instant(record.expires_at)}" if record.expires_at is not None else "never expires"
+    return f"expires {format_time(record.expires_at)}" if record.expires_at is not None else "never expires"

@@ -11,15 +11,15 @@ from unicodedata import east_asian_width
 
 import click
 
-from server.cli.output import counted
-from server.cli.paint import clock, dim, harmless, say, terminal_columns, wants_colour
+from server.cli.output import pluralize
+from server.cli.terminal import dim, echo, format_clock, strip_control_characters, terminal_columns, uses_colour
 from sources.importers.engine.import_runner import ImportProgress
 
 _BAR_CELLS = 24
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _FILE_CELLS_MIN = 8
-_DRAWN_EVERY_S = 0.2
-_SAID_EVERY_S = 10.0
+_DRAW_INTERVAL_S = 0.2
+_PRINT_INTERVAL_S = 10.0
 _ERASE_LINE = "\r\x1b[2K"
 _STDERR = 2
 _UNITS = ("B", "KB", "MB", "GB", "TB")
@@ -38,7 +38,7 @@ async def shown(meter: ImportProgress, *, is_terminal: bool | None = None) -> As
         if _reads_terminal(is_terminal):
             click.echo(_ERASE_LINE, err=True, nl=False, color=True)
             if meter.items:
-                say(dim(_ending(meter, time.monotonic() - begun)), err=True)
+                echo(dim(_ending(meter, time.monotonic() - begun)), err=True)
 
 
 def line(meter: ImportProgress, elapsed_s: float, columns: int) -> str:
@@ -50,15 +50,15 @@ def _parts(meter: ImportProgress, elapsed_s: float, columns: int) -> list[tuple[
     """The line in pieces, each with its colours. Where there is room for less than all, no piece is painted."""
     done = min(1.0, meter.bytes_read / meter.bytes_total) if meter.bytes_total else 0.0
     full, rest = _bar(done)
-    left = clock(elapsed_s * (1 - done) / done) if done else "--:--"
+    left = format_clock(elapsed_s * (1 - done) / done) if done else "--:--"
     told = (
-        f" {done:4.0%}  {size(meter.bytes_read)} of {size(meter.bytes_total)}  {counted(meter.items, 'items')}  "
+        f" {done:4.0%}  {size(meter.bytes_read)} of {size(meter.bytes_total)}  {pluralize(meter.items, 'items')}  "
         f"{_rate(meter.items, elapsed_s)}  {left} left"
     )
     room = columns - len(full + rest + told) - 3
     if room < 0:
         return [((full + rest + told)[: max(0, columns - 1)], {})]
-    file = _cut(harmless(meter.file).replace("\n", " "), room) if room >= _FILE_CELLS_MIN else ""
+    file = _cut(strip_control_characters(meter.file).replace("\n", " "), room) if room >= _FILE_CELLS_MIN else ""
     return [(full, {"fg": "cyan"}), (rest, {"dim": True}), (told, {}), (f"  {file}" if file else "", {"dim": True})]
 
 
@@ -85,8 +85,8 @@ def _rate(items: int, elapsed_s: float) -> str:
 
 def _ending(meter: ImportProgress, elapsed_s: float) -> str:
     """What is left of the line when all is done."""
-    items, rate = counted(meter.items, "items"), _rate(meter.items, elapsed_s)
-    return f"{size(meter.bytes_read)}, {items} in {clock(elapsed_s)} ({rate})"
+    items, rate = pluralize(meter.items, "items"), _rate(meter.items, elapsed_s)
+    return f"{size(meter.bytes_read)}, {items} in {format_clock(elapsed_s)} ({rate})"
 
 
 def size(count: int) -> str:
@@ -103,16 +103,16 @@ async def _draw(meter: ImportProgress, begun: float) -> None:
     while True:
         parts = _parts(meter, time.monotonic() - begun, terminal_columns(_STDERR))
         # What erases the line steers the terminal, whatever is thought of colours there.
-        drawn = "".join(click.style(text, **style) if wants_colour() else text for text, style in parts)
+        drawn = "".join(click.style(text, **style) if uses_colour() else text for text, style in parts)
         click.echo(f"{_ERASE_LINE}{drawn}", err=True, nl=False, color=True)
-        await asyncio.sleep(_DRAWN_EVERY_S)
+        await asyncio.sleep(_DRAW_INTERVAL_S)
 
 
 async def _say(meter: ImportProgress) -> None:
     while True:
-        await asyncio.sleep(_SAID_EVERY_S)
+        await asyncio.sleep(_PRINT_INTERVAL_S)
         read = f"{size(meter.bytes_read)} of {size(meter.bytes_total)}"
-        click.echo(f"{read}, {counted(meter.items, 'items')}: {harmless(meter.file)}", err=True)
+        click.echo(f"{read}, {pluralize(meter.items, 'items')}: {strip_control_characters(meter.file)}", err=True)
 
 
 def _reads_terminal(is_terminal: bool | None) -> bool:

@@ -1,4 +1,7 @@
-"""Options made from the table of settings. A secret is never an option: other accounts can read command lines."""
+"""Command-line options generated from the settings table.
+
+Secrets are never options, because other accounts can read command lines.
+"""
 
 import os
 from collections.abc import Callable, Mapping
@@ -19,21 +22,21 @@ OFFERED = {setting.name: setting for setting in SETTINGS if not setting.secret}
 _METAVARS = {"true": "BOOL", "text": "TEXT", "whole": "INTEGER", "number": "NUMBER", "list": "LIST"}
 
 
-class Given(Struct, frozen=True):
-    """What the command line says of the settings."""
+class SettingsOverrides(Struct, frozen=True):
+    """Settings given on the command line."""
 
     cli: Mapping[str, str | None]
     config_file: Path | None
 
     def load(self) -> Loaded:
-        """The settings from all places; from here on log lines look as the settings want them."""
+        """Loads the settings from all places and configures logging accordingly."""
         loaded = load(self.cli, os.environ, self.config_file)
         configure(loaded.settings.log_level, loaded.settings.log_format)
         return loaded
 
 
 class SettingOption(click.Option):
-    """The option of one setting; its value stays text, which `config.loading` reads and judges."""
+    """The option of one setting. Its value stays text, which `config.loading` parses and validates."""
 
     def __init__(self, setting: Setting) -> None:
         super().__init__(
@@ -45,11 +48,11 @@ class SettingOption(click.Option):
 
 
 class SettingsCommand(click.Command):
-    """Its help shows the command's own options first and the settings by group."""
+    """A command whose help lists its own options first, then the settings by group."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        own_first = sorted(self.get_params(ctx), key=lambda option: isinstance(option, SettingOption))
-        for title, options in groupby(own_first, key=_section):
+        own_options_first = sorted(self.get_params(ctx), key=lambda option: isinstance(option, SettingOption))
+        for title, options in groupby(own_options_first, key=_section):
             rows = [row for option in options if (row := option.get_help_record(ctx))]
             if rows:
                 with formatter.section(title):
@@ -65,21 +68,24 @@ def option_name(setting: str) -> str:
 
 
 def setting_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Adds an option for each named setting, or for all, and hands the function a `Given` as its first argument."""
+    """Adds an option for each named setting, or for all settings.
+
+    The decorated function receives a `SettingsOverrides` as its first argument.
+    """
     offered = names or tuple(OFFERED)
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         def run(config_file: Path | None, **values: Any) -> Any:
             cli = {name: values.pop(name) for name in offered}
-            named_before = click.get_current_context().find_root().obj
-            return function(Given(cli, config_file or named_before), **values)
+            global_config_file = click.get_current_context().find_root().obj
+            return function(SettingsOverrides(cli, config_file or global_config_file), **values)
 
         run.__doc__ = function.__doc__
         run.__name__ = function.__name__
         parameters = [_config_option(), *(SettingOption(OFFERED[name]) for name in offered)]
         own = getattr(function, "__click_params__", [])
-        # click collects parameters from the last to the first.
-        run.__click_params__ = [*reversed(parameters), *own]  # type: ignore[attr-defined]  # click's own protocol
+        # click expects the parameters in reverse order.
+        run.__click_params__ = [*reversed(parameters), *own]  # type: ignore[attr-defined]  # click's protocol
         return run
 
     return decorate

@@ -1,4 +1,4 @@
-"""How commands print: tables for people, JSON for programs, and times that both can read."""
+"""Output of commands: tables, JSON and times."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -14,20 +14,20 @@ def print_json(value: Any) -> None:
 
 
 def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Columns as wide as their widest value; the last one is not padded."""
+    """Prints columns as wide as their widest value. The last column is not padded."""
     widths = [max(len(row[column]) for row in (titles, *rows)) for column in range(len(titles))]
     for row in (titles, *rows):
         cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
         click.echo("  ".join(cells).rstrip())
 
 
-def counted(count: int, things: str) -> str:
-    """1,204 notes, 1 note, 1 entry. Of media there is no other form."""
+def pluralize(count: int, nouns: str) -> str:
+    """Returns "1,204 notes", "1 note" or "1 entry". `nouns` is the plural; "media" has no singular here."""
     if count != 1:
-        return f"{count:,} {things}"
-    return f"1 {things.removesuffix('ies')}y" if things.endswith("ies") else f"1 {things.removesuffix('s')}"
+        return f"{count:,} {nouns}"
+    return f"1 {nouns.removesuffix('ies')}y" if nouns.endswith("ies") else f"1 {nouns.removesuffix('s')}"
 
 
-def instant(seconds: float | None) -> str | None:
-    """Seconds since 1970 as ISO 8601 in UTC, to the second."""
+def format_time(seconds: float | None) -> str | None:
+    """Formats seconds since 1970 as ISO 8601 in UTC, without fractions."""
     return None if seconds is None else format_time_seconds(seconds)

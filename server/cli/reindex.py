@@ -1,4 +1,4 @@
-"""`florilegium reindex`: makes the full-text indexes of a library anew from its rows."""
+"""`florilegium reindex`: rebuilds the full-text indexes of a library."""
 
 import asyncio
 
@@ -6,10 +6,10 @@ import click
 
 from config.paths import DatabaseKind, UserId
 from config.settings import Settings
-from server.cli.control import data_root
-from server.cli.local import open_local, user_option
-from server.cli.options import Given, SettingsCommand, json_option, setting_options
-from server.cli.output import counted, print_json
+from server.cli.admin import data_root
+from server.cli.local_library import open_local, user_option
+from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
+from server.cli.output import pluralize, print_json
 from sources.storage.sqlite.connection.pool import engine_of
 from sources.storage.sqlite.maintenance.maintenance import reindex as reindex_file
 from sources.storage.sqlite.maintenance.maintenance import standings
@@ -19,18 +19,19 @@ from sources.storage.sqlite.maintenance.maintenance import standings
 @user_option
 @json_option
 @setting_options("data_dir", "single_user_name")
-def reindex(given: Given, user: str | None, as_json: bool) -> None:
-    """Make the full-text indexes of a library anew, from its rows.
+def reindex(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None:
+    """Rebuild the full-text indexes of a library from its rows.
 
-    Needed after a repair of the files by hand, and never in daily use. Writes to the library wait meanwhile.
+    Only needed after repairing the database files by hand. Writes to the library wait until it is done.
     """
-    settings = given.load().settings
+    settings = overrides.load().settings
     entries = _reindex(settings, asyncio.run(_user_id(settings, user)))
     if as_json:
         print_json(entries)
     else:
         click.echo(
-            ", ".join(f"{kind}: {counted(count, 'entries')}" for kind, count in entries.items()) or "nothing to index"
+            ", ".join(f"{kind}: {pluralize(count, 'entries')}" for kind, count in entries.items())
+            or "Nothing to index."
         )
 
 

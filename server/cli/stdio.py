@@ -1,4 +1,4 @@
-"""`florilegium stdio`: MCP on stdin and stdout, served here or passed on to a server elsewhere."""
+"""`florilegium stdio`: serves MCP on stdin and stdout, from a local library or by forwarding to a server."""
 
 import asyncio
 import os
@@ -10,40 +10,51 @@ from auth.authenticator import local_principal
 from config.errors import ConfigurationError
 from config.loading import CLIENT_TOKEN_VARIABLE
 from config.settings import Settings
-from server.cli.local import local_user
-from server.cli.options import Given, SettingsCommand, setting_options
+from server.cli.local_library import local_user
+from server.cli.options import SettingsCommand, SettingsOverrides, setting_options
 from server.lifespan import open_runtime
 from server.profiles import PROFILE_NAMES
 from server.transports.stdio import serve_stdio
 
 
 @click.command(cls=SettingsCommand)
-@click.option("--profile", type=click.Choice(PROFILE_NAMES), help="What is listed. Default: the profile default.")
+@click.option(
+    "--profile", type=click.Choice(PROFILE_NAMES), help="Profile, which selects the listed tools. Default: default."
+)
 @click.option("--user", help="The user whose library is served. Default: the setting single_user_name.")
-@click.option("--remote", metavar="URL", help="Pass everything on to the server at URL, such as https://host/mcp.")
+@click.option("--remote", metavar="URL", help="Forward everything to the server at URL, such as https://host/mcp.")
 @click.option(
     "--token-env",
     metavar="VAR",
     help=f"With --remote: the environment variable that holds the API key or token. Default: {CLIENT_TOKEN_VARIABLE}.",
 )
-@click.option("--insecure", is_flag=True, help="With --remote: allow http:// to another machine. The token is exposed.")
+@click.option(
+    "--insecure", is_flag=True, help="With --remote: allow http:// to another machine, which exposes the token."
+)
 @setting_options()
 def stdio(
-    given: Given, profile: str | None, user: str | None, remote: str | None, token_env: str | None, insecure: bool
+    overrides: SettingsOverrides,
+    profile: str | None,
+    user: str | None,
+    remote: str | None,
+    token_env: str | None,
+    insecure: bool,
 ) -> None:
     """Serve MCP on stdin and stdout until stdin ends."""
     if remote and user:
-        raise click.UsageError("--user belongs to a local library; with --remote the token decides the user")
+        raise click.UsageError("--user cannot be combined with --remote, where the token determines the user")
     if remote and profile:
-        raise click.UsageError("with --remote the URL names the profile, as in https://host/mcp/research")
+        raise click.UsageError(
+            "--profile cannot be combined with --remote; put the profile into the URL, as in https://host/mcp/research"
+        )
     if not remote and (token_env or insecure):
-        raise click.UsageError("--token-env and --insecure need --remote")
-    loaded = given.load()
+        raise click.UsageError("--token-env and --insecure require --remote")
+    loaded = overrides.load()
     for warning in loaded.warnings:
         logger.warning("{}", warning)
     if remote is None:
         asyncio.run(_serve(loaded.settings, user, profile))
-    elif not asyncio.run(_pass_on(loaded.settings, remote, _token(token_env), insecure)):
+    elif not asyncio.run(_forward(loaded.settings, remote, _token(token_env), insecure)):
         click.get_current_context().exit(1)
 
 
@@ -53,15 +64,15 @@ async def _serve(settings: Settings, user_name: str | None, profile: str | None)
         await serve_stdio(runtime, principal, profile=profile)
 
 
-async def _pass_on(settings: Settings, url: str, token: str, insecure: bool) -> bool:
-    from server.transports.bridge import Remote, bridge  # noqa: PLC0415 - a local server needs no WebSocket client
+async def _forward(settings: Settings, url: str, token: str, insecure: bool) -> bool:
+    from server.transports.bridge import Remote, bridge  # noqa: PLC0415 - only needed with --remote
 
     return await bridge(Remote.at(url, token, allow_insecure=insecure), settings)
 
 
 def _token(variable: str | None) -> str:
-    """The credential, or nothing for a server that asks for none. A variable that was named must be set."""
+    """Returns the credential, or an empty string if the server needs none. A variable named explicitly must be set."""
     value = os.environ.get(variable or CLIENT_TOKEN_VARIABLE, "").strip()
     if variable and not value:
-        raise ConfigurationError(f"--token-env names {variable}, which is not set; expected the API key or token in it")
+        raise ConfigurationError(f"--token-env: the environment variable {variable} is not set")
     return value

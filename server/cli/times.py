@@ -1,4 +1,4 @@
-"""Times as people write them: `90d`, `12h`, `2026-12-31`. Everything is UTC, and nothing else is guessed at."""
+"""Parses durations and times from the command line: `90d`, `12h`, `2026-12-31`. All times are UTC."""
 
 import re
 from datetime import UTC, date, datetime, timedelta
@@ -8,32 +8,32 @@ from config.times import parse_time
 
 _UNITS_S = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _DURATION = re.compile(rf"([0-9]{{1,9}})([{''.join(_UNITS_S)}])\Z")
-# `datetime` ends with the year 9999; a key that outlives it was a typing mistake.
+# `datetime` supports years up to 9999; a longer lifetime is a typing mistake.
 _LONGEST_S = 1000 * 365 * 86_400
 
 
 def parse_duration(field: str, text: str) -> float:
-    """`30m`, `12h`, `90d` and the like, in seconds."""
-    found = _DURATION.match(text)
-    seconds = int(found[1]) * _UNITS_S[found[2]] if found else 0
+    """Converts a duration such as `30m`, `12h` or `90d` to seconds."""
+    match = _DURATION.match(text)
+    seconds = int(match[1]) * _UNITS_S[match[2]] if match else 0
     if not 0 < seconds <= _LONGEST_S:
-        raise InvalidParams(f"{field}: got {text[:40]!r}, expected a number and s, m, h, d or w, such as 90d")
+        raise InvalidParams(f"{field}: expected a number and s, m, h, d or w, such as 90d, got {text[:40]!r}")
     return float(seconds)
 
 
-def parse_moment(field: str, text: str, now: float) -> float:
-    """A duration from now, a date (its end) or a date and time, in seconds since 1970."""
+def parse_expiry(field: str, text: str, now: float) -> float:
+    """Converts a duration from now, a date (end of that day) or a date and time to seconds since 1970."""
     if _DURATION.match(text):
         return now + parse_duration(field, text)
     try:
         return _end_of_day(text) if len(text) <= len("2026-12-31") else _point_in_time(text)
     except (ValueError, OverflowError):
         expected = "a duration such as 90d, a date such as 2026-12-31, or 2026-12-31T18:00:00Z"
-        raise InvalidParams(f"{field}: got {text[:40]!r}, expected {expected}") from None
+        raise InvalidParams(f"{field}: expected {expected}, got {text[:40]!r}") from None
 
 
 def _end_of_day(text: str) -> float:
-    """A key that expires on a date is good through that date."""
+    """Returns the end of a day: a key that expires on a date is valid through that day."""
     following = date.fromisoformat(text) + timedelta(days=1)
     return datetime(following.year, following.month, following.day, tzinfo=UTC).timestamp()
 

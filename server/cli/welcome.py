@@ -1,4 +1,4 @@
-"""What `serve` prints once it serves: where it is, who may call, and a first call that works as printed."""
+"""The message that `serve` prints when it is ready: the URL, who can call, and a first call to copy."""
 
 import shlex
 from collections.abc import Mapping
@@ -17,40 +17,42 @@ from server.protocol.versions import MODERN_VERSIONS
 _AUTHORIZATION = '"Authorization: Bearer $KEY"'
 
 
-class _Call(Struct, frozen=True):
+class _ExampleCall(Struct, frozen=True):
     tool: str
     arguments: Mapping[str, Any] = {}
 
 
-_DEMO = "What they find is the demo library, one year of a small observatory; it is kept apart from any other."
-_FIRST_CALL = _Call("server_info")
-_DEMO_CALL = _Call("knowledge_search", {"query": FIRST_QUERY, "limit": 3})
+_DEMO = "Serving the demo library: one year of a small observatory, in its own data directory."
+_FIRST_CALL = _ExampleCall("server_info")
+_DEMO_CALL = _ExampleCall("knowledge_search", {"query": FIRST_QUERY, "limit": 3})
 
 
 def welcome(loaded: Loaded, address: str, config_file: Path | None, *, is_demo: bool = False) -> str:
-    """`address` is where connections are accepted, in a form that a client on this machine can use."""
+    """Returns the message. `address` is the listening address in a form that a local client can use."""
     settings = loaded.settings
     url = (settings.public_url or address) + "/mcp"
-    parts = [f"Florilegium serves {url}\n{_mode(settings)}" + ("\n" + _DEMO if is_demo else "")]
+    parts = [f"Florilegium is serving {url}\n{_mode(settings)}" + ("\n" + _DEMO if is_demo else "")]
     if settings.auth_configured:
-        parts.append(f"Make a user and a key:\n\n{_key_commands(loaded, config_file)}")
+        parts.append(f"Create a user and a key:\n\n{_key_commands(loaded, config_file)}")
     parts.append(f"Connect Claude Code:\n\n{_client_command(settings, url)}")
     if is_demo:
-        parts.append(f"Ask it: {FIRST_QUERY}? Or ask in a second terminal:\n\n{_demo_command(loaded, config_file)}")
+        parts.append(
+            f"Then ask: {FIRST_QUERY}? Or search from a second terminal:\n\n{_demo_command(loaded, config_file)}"
+        )
     parts.append(f"Or call a tool:\n\n{_curl(settings, url, _DEMO_CALL if is_demo else _FIRST_CALL)}")
     return "\n\n".join(parts) + "\n"
 
 
 def _mode(settings: Settings) -> str:
     if settings.has_jwt_key:
-        return f"Callers need a JWT of {settings.issuer} or an API key."
+        return f"Callers need a JWT from {settings.issuer} or an API key."
     if settings.require_auth:
         return "Callers need an API key."
-    return f"Single-user mode: callers need no credential and are the user {settings.single_user_name!r}."
+    return f"Single-user mode: no credential is needed; every caller is the user {settings.single_user_name!r}."
 
 
 def _key_commands(loaded: Loaded, config_file: Path | None) -> str:
-    config, data_dir = _whereabouts(loaded, config_file)
+    config, data_dir = _location_options(loaded, config_file)
     program = program_name()
     return (
         f"    {program}{config} user add ada{data_dir}\n    KEY=$({program}{config} key create ada --quiet{data_dir})"
@@ -58,12 +60,12 @@ def _key_commands(loaded: Loaded, config_file: Path | None) -> str:
 
 
 def _demo_command(loaded: Loaded, config_file: Path | None) -> str:
-    config, data_dir = _whereabouts(loaded, config_file)
+    config, data_dir = _location_options(loaded, config_file)
     return f'    {program_name()}{config} search --demo{data_dir} "{FIRST_QUERY}"'
 
 
-def _whereabouts(loaded: Loaded, config_file: Path | None) -> tuple[str, str]:
-    """Options by which a command finds the same settings and data directory as the server did."""
+def _location_options(loaded: Loaded, config_file: Path | None) -> tuple[str, str]:
+    """Returns the options that make a command use the same settings and data directory as the server."""
     config = f" --config {shlex.quote(str(config_file))}" if config_file else ""
     is_on_command_line = loaded.origins["data_dir"] == "command line"
     return config, f" --data-dir {shlex.quote(loaded.settings.data_dir)}" if is_on_command_line else ""
@@ -74,7 +76,7 @@ def _client_command(settings: Settings, url: str) -> str:
     return f"    claude mcp add --transport http florilegium {shlex.quote(url)}{header}"
 
 
-def _curl(settings: Settings, url: str, call: _Call) -> str:
+def _curl(settings: Settings, url: str, call: _ExampleCall) -> str:
     version = MODERN_VERSIONS[-1]
     params = {"name": call.tool, "arguments": call.arguments, "_meta": {VERSION_KEY: version, CAPABILITIES_KEY: {}}}
     body = msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).decode()

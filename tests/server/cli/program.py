@@ -1,4 +1,4 @@
-"""The real executable in a directory of its own: as a command that ends, or as a server that stays."""
+"""Runs the real executable in its own directory, as a command or as a server."""
 
 import asyncio
 import json
@@ -33,12 +33,12 @@ class Outcome(Struct, frozen=True):
 
     @property
     def messages(self) -> list[Any]:
-        """One JSON value a line; anything else on stdout fails the test."""
+        """Parses stdout as one JSON value per line. Anything else fails the test."""
         return [json.loads(line) for line in self.stdout.splitlines()]
 
 
 class Program(Struct, frozen=True):
-    """Runs in `home`, which is also HOME, with nothing else of the caller's environment."""
+    """Runs commands in `home`, which is also HOME, with an otherwise empty environment."""
 
     home: Path
 
@@ -50,7 +50,7 @@ class Program(Struct, frozen=True):
         return {"PATH": os.environ["PATH"], "HOME": str(self.home), "PYTHONPATH": str(ROOT), **more}
 
     def run(self, *arguments: str, stdin: str | bytes = "", **environment: str) -> Outcome:
-        done = subprocess.run(
+        process = subprocess.run(
             [*EXECUTABLE, *arguments],
             cwd=self.home,
             env=self.environment(**environment),
@@ -59,16 +59,16 @@ class Program(Struct, frozen=True):
             timeout=TIMEOUT_S,
             check=False,
         )
-        return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
+        return Outcome(process.returncode, process.stdout.decode(), process.stderr.decode())
 
     def expect(self, *arguments: str, stdin: str | bytes = "", **environment: str) -> str:
-        """The output of a command that must succeed."""
+        """Returns the output of a command that must succeed."""
         outcome = self.run(*arguments, stdin=stdin, **environment)
         assert outcome.code == 0, outcome.stderr
         return outcome.stdout.strip()
 
     def with_users(self, *names: str) -> dict[str, UserId]:
-        """Makes the scene without the cost of a process each; the ids by name."""
+        """Adds users without starting a process for each. Returns the ids by name."""
 
         async def add(registry: Registry) -> dict[str, UserId]:
             return {name: (await registry.add_user(name)).id for name in names}
@@ -76,12 +76,12 @@ class Program(Struct, frozen=True):
         return self._in_registry(add)
 
     def states(self) -> dict[str, str]:
-        """Who is there, by name, and whether enabled."""
+        """Returns the state of every user by name."""
 
-        async def look(registry: Registry) -> dict[str, str]:
+        async def list_states(registry: Registry) -> dict[str, str]:
             return {user.name: "disabled" if user.is_disabled else "active" for user in await registry.list_users()}
 
-        return self._in_registry(look)
+        return self._in_registry(list_states)
 
     def _in_registry(self, work: Callable[[Registry], Awaitable[T]]) -> T:
         async def run() -> T:
@@ -94,7 +94,7 @@ class Program(Struct, frozen=True):
 
     @contextmanager
     def start(self, *arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
-        """A process with text pipes, which is gone when the block ends."""
+        """Starts a process with text pipes, which is killed when the block ends."""
         with (self.home / "stderr.log").open("a") as log:
             process = subprocess.Popen(
                 [*EXECUTABLE, *arguments],
@@ -112,28 +112,28 @@ class Program(Struct, frozen=True):
                     process.kill()
 
     @contextmanager
-    def serving(self, *arguments: str, **environment: str) -> Iterator["Serving"]:
+    def serving(self, *arguments: str, **environment: str) -> Iterator["RunningServer"]:
         with self.start("serve", *arguments, **environment) as process:
-            yield Serving(process, read_welcome(process))
+            yield RunningServer(process, read_welcome(process))
 
 
-class Serving(Struct, frozen=True):
-    """A server that is up, and what it said when it came up."""
+class RunningServer(Struct, frozen=True):
+    """A running server and the message it printed when it was ready."""
 
     process: subprocess.Popen[str]
     welcome: str
 
     @property
     def mcp(self) -> str:
-        return self.welcome.splitlines()[0].removeprefix("Florilegium serves ")
+        return self.welcome.splitlines()[0].removeprefix("Florilegium is serving ")
 
 
 def read_welcome(process: subprocess.Popen[str]) -> str:
-    """Everything up to the last line of the first call, which is printed once connections are accepted."""
+    """Reads up to the last line of the example call, which is printed once the server accepts connections."""
     assert process.stdout is not None
     lines = []
     for line in process.stdout:
         lines.append(line)
         if line.startswith("      -d"):
             return "".join(lines)
-    raise AssertionError(f"the server ended with {process.wait()}")
+    raise AssertionError(f"the server exited with {process.wait()}")

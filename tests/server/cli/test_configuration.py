@@ -22,12 +22,12 @@ def command(*path: str) -> click.Command:
 
 
 @pytest.mark.parametrize("path", [("serve",), ("stdio",), ("doctor",), ("config", "show")], ids=" ".join)
-def test_every_setting_that_is_no_secret_is_an_option(path: tuple[str, ...]) -> None:
+def test_every_setting_except_secrets_is_an_option(path: tuple[str, ...]) -> None:
     options = {option.name: option.opts for option in command(*path).params if isinstance(option, SettingOption)}
     assert options == {name: ["--" + name.replace("_", "-")] for name in OFFERED}
 
 
-def test_no_command_takes_a_secret() -> None:
+def test_no_command_accepts_a_secret() -> None:
     secrets = {setting.name for setting in SETTINGS if setting.secret}
     groups = [command(name) for name in COMMANDS]
     leaves = [leaf for group in groups for leaf in getattr(group, "commands", {"": group}).values()]
@@ -35,7 +35,7 @@ def test_no_command_takes_a_secret() -> None:
     assert not secrets & {parameter.name for leaf in leaves for parameter in leaf.params}
 
 
-def test_the_command_line_wins_over_environment_and_file(program: Program) -> None:
+def test_the_command_line_overrides_environment_and_file(program: Program) -> None:
     (program.home / "florilegium.toml").write_text("port = 1001\nsession_max = 11\nlist_page_size = 7\n")
     outcome = program.run(
         "config", "show", "--json", "--port", "1003", FLORILEGIUM_PORT="1002", FLORILEGIUM_SESSION_MAX="12"
@@ -47,14 +47,14 @@ def test_the_command_line_wins_over_environment_and_file(program: Program) -> No
     assert rows["host"] == ('"127.0.0.1"', "default")
 
 
-def test_the_config_file_can_be_named_before_or_after_the_command(program: Program) -> None:
+def test_the_config_option_works_before_and_after_the_command(program: Program) -> None:
     (program.home / "mine.toml").write_text("port = 1001\n")
     before = program.expect("--config", "mine.toml", "config", "show")
     assert before == program.expect("config", "show", "--config", "mine.toml")
     assert "1001" in before
 
 
-def test_origins_are_shown_when_asked_for_and_secrets_never(program: Program) -> None:
+def test_origins_are_shown_on_request_and_secrets_never(program: Program) -> None:
     secret = "a secret that is longer than 32 bytes"
     shown = program.expect("config", "show", "--origin", FLORILEGIUM_JWT_SECRET=secret)
     assert secret not in shown
@@ -63,7 +63,7 @@ def test_origins_are_shown_when_asked_for_and_secrets_never(program: Program) ->
     assert "ORIGIN" not in program.expect("config", "show")
 
 
-def test_wrong_settings_are_told_all_at_once_and_end_with_2(program: Program) -> None:
+def test_invalid_settings_are_all_reported_and_exit_with_2(program: Program) -> None:
     outcome = program.run("serve", "--port", "many", FLORILEGIUM_PROT="1")
     assert (outcome.code, outcome.stdout) == (2, "")
     assert "port (command line) is 'many'; expected whole number from 0 to 65535" in outcome.stderr
@@ -71,7 +71,7 @@ def test_wrong_settings_are_told_all_at_once_and_end_with_2(program: Program) ->
     assert all(line.startswith("florilegium: ") for line in outcome.stderr.splitlines())
 
 
-def test_a_shared_secret_file_is_warned_of(program: Program) -> None:
+def test_a_world_readable_secret_file_is_warned_about(program: Program) -> None:
     secret = program.home / "secret"
     secret.write_text("a secret that is longer than 32 bytes")
     secret.chmod(0o644)
@@ -81,42 +81,42 @@ def test_a_shared_secret_file_is_warned_of(program: Program) -> None:
     assert "chmod 600" in outcome.stderr
 
 
-def test_the_manual_page_of_the_settings_is_printed_byte_for_byte(program: Program) -> None:
+def test_config_docs_prints_the_settings_reference(program: Program) -> None:
     assert program.run("config", "docs").stdout == settings_markdown()
 
 
-def test_the_version_is_printed_in_three_ways(program: Program) -> None:
+def test_the_version_is_printed_as_text_and_json(program: Program) -> None:
     assert program.expect("version") == program.expect("--version") == VERSION
     data = program.run("version", "--json").json
     assert data["version"] == VERSION
     assert "2026-07-28" in data["protocol_versions"]
 
 
-def test_help_names_every_command_and_the_exit_codes(program: Program) -> None:
+def test_help_lists_every_command_and_the_exit_codes(program: Program) -> None:
     text = program.expect("--help")
     assert all(f"\n  {name} " in text for name in COMMANDS)
     assert "Exit codes: 0 success, 1 failure, 2 wrong usage or settings." in text
 
 
-def test_help_shows_the_settings_by_group(program: Program) -> None:
+def test_help_lists_the_settings_by_group(program: Program) -> None:
     text = program.expect("serve", "--help")
     for group in {setting.group for setting in SETTINGS if not setting.secret}:
         assert f"\n{group} settings:\n" in text
 
 
 @pytest.mark.parametrize("arguments", [("serv",), ("user", "ad"), ("serve", "--prot", "1"), ("user", "add")])
-def test_wrong_usage_ends_with_2_and_says_why(program: Program, arguments: tuple[str, ...]) -> None:
+def test_invalid_usage_exits_with_2_and_a_message(program: Program, arguments: tuple[str, ...]) -> None:
     outcome = program.run(*arguments)
     assert (outcome.code, outcome.stdout) == (2, "")
     assert "Error:" in outcome.stderr
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_completion_script_calls_us_back(program: Program, shell: str) -> None:
+def test_a_completion_script_calls_florilegium(program: Program, shell: str) -> None:
     assert f"_FLORILEGIUM_COMPLETE={shell}_complete" in program.expect("completion", shell)
 
 
-def test_the_shell_completes_commands_and_options(program: Program) -> None:
+def test_commands_and_options_are_completed(program: Program) -> None:
     def complete(words: str) -> list[str]:
         last = str(len(words.split()) - 1)
         said = program.run(_FLORILEGIUM_COMPLETE="bash_complete", COMP_WORDS=words, COMP_CWORD=last)

@@ -11,18 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.errors import InvalidParams
-from server.cli.addresses import local_url, require_url
-from server.cli.clients import CLIENTS, Guide, Snippet, Target
+from server.cli.clients import CLIENTS, ClientGuide, ConfigSnippet, ConnectionTarget
 from server.cli.connect import render
+from server.cli.urls import local_url, require_url
 from tests.live import make_settings
 from tests.server.cli.program import Program
 
 URL = "https://kb.example.com/mcp"
 KEY = "flo_" + "k" * 43
 TARGETS = {
-    "variable": Target(URL, token_env="FLORILEGIUM_TOKEN"),
-    "key": Target(URL, key=KEY),
-    "open": Target("http://127.0.0.1:8765/mcp"),
+    "variable": ConnectionTarget(URL, token_env="FLORILEGIUM_TOKEN"),
+    "key": ConnectionTarget(URL, key=KEY),
+    "open": ConnectionTarget("http://127.0.0.1:8765/mcp"),
 }
 
 
@@ -50,14 +50,14 @@ READERS: dict[str, Callable[[str], Any]] = {
 }
 
 
-def snippet(client: str, target: Target, language: str) -> Any:
+def snippet(client: str, target: ConnectionTarget, language: str) -> Any:
     guide = CLIENTS[client](target)
     return READERS[language](next(s.text for s in guide.snippets if s.language == language))
 
 
 @pytest.mark.parametrize("target", TARGETS.values(), ids=TARGETS)
 @pytest.mark.parametrize("client", CLIENTS)
-def test_every_snippet_can_be_read_and_names_the_server(client: str, target: Target) -> None:
+def test_every_snippet_can_be_read_and_names_the_server(client: str, target: ConnectionTarget) -> None:
     guide = CLIENTS[client](target)
     for shown in guide.snippets:
         assert READERS[shown.language](shown.text)
@@ -65,13 +65,13 @@ def test_every_snippet_can_be_read_and_names_the_server(client: str, target: Tar
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_key_stands_in_the_text_only_if_it_was_passed(client: str) -> None:
+def test_a_key_appears_only_if_it_was_passed(client: str) -> None:
     assert KEY in render(CLIENTS[client](TARGETS["key"]))
     assert "flo_" not in render(CLIENTS[client](TARGETS["variable"]))
 
 
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_server_that_asks_for_no_credential_gets_none(client: str) -> None:
+def test_no_credential_is_printed_for_an_open_server(client: str) -> None:
     text = render(CLIENTS[client](TARGETS["open"]))
     assert not [word for word in ("Bearer", "FLORILEGIUM_TOKEN", "API key") if word in text]
 
@@ -143,7 +143,9 @@ def test_json_holds_the_snippets_of_the_guide(program: Program) -> None:
     data = program.run("connect", "cursor", "--url", URL, "--json").json
     guide = CLIENTS["cursor"](TARGETS["variable"])
     assert data["client"] == "cursor"
-    assert Guide(data["title"], tuple(Snippet(**s) for s in data["snippets"]), tuple(data["notes"])) == guide
+    assert (
+        ClientGuide(data["title"], tuple(ConfigSnippet(**s) for s in data["snippets"]), tuple(data["notes"])) == guide
+    )
 
 
 def test_the_url_and_the_need_for_a_credential_come_from_the_settings(program: Program) -> None:
@@ -172,14 +174,17 @@ def test_a_key_can_come_from_stdin(program: Program) -> None:
     [
         (("netscape",), "'netscape' is not one of"),
         (("cursor", "--profile", "deep"), "'deep' is not one of"),
-        (("cursor", "--profile", "research", "--url", "https://h/mcp"), "let --url end in it"),
-        (("cursor", "--url", "ftp://host/mcp"), "url: got 'ftp://host/mcp', expected http:// or https://"),
+        (("cursor", "--profile", "research", "--url", "https://h/mcp"), "put the profile into the URL"),
+        (
+            ("cursor", "--url", "ftp://host/mcp"),
+            "url: expected http:// or https:// and a host, without a query, got 'ftp://host/mcp'",
+        ),
         (("cursor", "--key", 'x"; rm -rf'), "key: expected an API key or token"),
         (("cursor", "--token-env", "A-B"), "token-env: expected the name of an environment variable"),
-        (("cursor", "--token-env", "A", "--key", "b"), "--token-env and --key exclude each other"),
+        (("cursor", "--token-env", "A", "--key", "b"), "--token-env and --key cannot be combined"),
     ],
 )
-def test_what_would_make_a_broken_snippet_is_refused(
+def test_arguments_that_would_break_a_snippet_are_rejected(
     program: Program, arguments: tuple[str, ...], sentence: str
 ) -> None:
     outcome = program.run("connect", *arguments)
@@ -195,7 +200,7 @@ def test_a_url_is_refused_or_safe_in_every_format(text: str) -> None:
         return
     assert url.startswith(("http://", "https://"))
     for client in CLIENTS.values():
-        for shown in client(Target(url, token_env="T")).snippets:
+        for shown in client(ConnectionTarget(url, token_env="T")).snippets:
             READERS[shown.language](shown.text)
 
 

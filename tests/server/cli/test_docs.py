@@ -6,13 +6,13 @@ import click
 import pytest
 
 from server.cli import COMMANDS, florilegium
-from server.cli.clients import CLIENTS, Target
+from server.cli.clients import CLIENTS, ConnectionTarget
 from server.cli.options import SettingOption
 from tests.server.cli.program import ROOT, Program
 
 CLI = (ROOT / "docs" / "cli.md").read_text()
 CLIENT_PAGE = (ROOT / "docs" / "clients.md").read_text()
-TARGET = Target("https://kb.example.com/mcp", token_env="FLORILEGIUM_TOKEN")
+TARGET = ConnectionTarget("https://kb.example.com/mcp", token_env="FLORILEGIUM_TOKEN")
 
 
 def leaves() -> Iterator[tuple[str, click.Command]]:

@@ -15,10 +15,10 @@ from server.cli.checks import (
     check_control_database,
     check_data_directory,
     check_port,
-    judge_clock,
-    judge_disk,
-    judge_open_files,
-    judge_sqlite,
+    evaluate_clock,
+    evaluate_disk,
+    evaluate_open_files,
+    evaluate_sqlite,
 )
 from tests.live import live, make_settings
 from tests.server.cli.program import Program
@@ -85,7 +85,7 @@ def test_settings_that_do_not_load_are_a_failed_check(program: Program) -> None:
     assert outcome.stdout.startswith("fail  settings          port (command line) is 'many'")
 
 
-def test_the_data_directory_is_private_open_absent_or_no_directory(tmp_path: Path) -> None:
+def test_data_directory_check_covers_private_shared_missing_and_file(tmp_path: Path) -> None:
     private, shared, file = tmp_path / "private", tmp_path / "shared", tmp_path / "file"
     private.mkdir(0o700)
     shared.mkdir()
@@ -106,29 +106,29 @@ def test_a_damaged_control_database_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("check", "outcome"),
     [
-        (judge_disk(10 * 1024**3), "ok"),
-        (judge_disk(500 * 1024**2), "warn"),
-        (judge_disk(1024**2), "fail"),
-        (judge_sqlite((3, 51, 3), True), "ok"),
-        (judge_sqlite((3, 51, 2), True), "warn"),
-        (judge_sqlite((3, 60, 0), False), "fail"),
-        (judge_clock(NOW, NOW - 5), "ok"),
-        (judge_clock(NOW, NOW + 3600), "warn"),
-        (judge_clock(0.0, 0.0), "fail"),
-        (judge_open_files(-1), "ok"),
-        (judge_open_files(4096), "ok"),
-        (judge_open_files(256), "warn"),
+        (evaluate_disk(10 * 1024**3), "ok"),
+        (evaluate_disk(500 * 1024**2), "warn"),
+        (evaluate_disk(1024**2), "fail"),
+        (evaluate_sqlite((3, 51, 3), True), "ok"),
+        (evaluate_sqlite((3, 51, 2), True), "warn"),
+        (evaluate_sqlite((3, 60, 0), False), "fail"),
+        (evaluate_clock(NOW, NOW - 5), "ok"),
+        (evaluate_clock(NOW, NOW + 3600), "warn"),
+        (evaluate_clock(0.0, 0.0), "fail"),
+        (evaluate_open_files(-1), "ok"),
+        (evaluate_open_files(4096), "ok"),
+        (evaluate_open_files(256), "warn"),
     ],
 )
-def test_what_is_measured_is_judged(check: Check, outcome: str) -> None:
+def test_measurements_are_evaluated(check: Check, outcome: str) -> None:
     assert check.outcome == outcome
 
 
-def test_an_old_sqlite_is_told_which_race_it_has() -> None:
-    assert "WAL-reset race" in judge_sqlite((3, 40, 1), True).message
+def test_an_old_sqlite_is_warned_about_the_wal_reset_bug() -> None:
+    assert "WAL-reset bug" in evaluate_sqlite((3, 40, 1), True).message
 
 
-async def test_a_port_is_free_ours_or_somebody_elses(tmp_path: Path) -> None:
+async def test_port_check_distinguishes_free_ours_and_taken(tmp_path: Path) -> None:
     settings = make_settings(tmp_path)
     assert check_port(settings).message.endswith("is free")
     for body, outcome in (
@@ -140,7 +140,7 @@ async def test_a_port_is_free_ours_or_somebody_elses(tmp_path: Path) -> None:
             assert check_port(make_settings(tmp_path, port=port)).outcome == outcome
 
 
-async def test_single_user_api_keys_and_hs256_are_told_apart(tmp_path: Path) -> None:
+async def test_authentication_check_distinguishes_the_modes(tmp_path: Path) -> None:
     single = await check_auth(make_settings(tmp_path, jwt_secret=""), NOW)
     keys = await check_auth(make_settings(tmp_path, jwt_secret="", require_auth=True), NOW)
     shared = await check_auth(make_settings(tmp_path), NOW)
@@ -150,7 +150,7 @@ async def test_single_user_api_keys_and_hs256_are_told_apart(tmp_path: Path) -> 
     assert {single.outcome, keys.outcome, shared.outcome} == {"ok"}
 
 
-async def test_a_key_file_must_hold_a_key(tmp_path: Path) -> None:
+async def test_a_key_file_without_a_key_fails(tmp_path: Path) -> None:
     file = tmp_path / "key.pem"
     file.write_text("not a key")
     settings = make_settings(tmp_path, jwt_secret="", jwt_key_file=str(file), jwt_issuer="https://login.example.com")
@@ -180,7 +180,7 @@ async def test_a_key_file_must_hold_a_key(tmp_path: Path) -> None:
         ("<html>", "fail"),
     ],
 )
-async def test_a_jwks_url_is_fetched_and_must_hold_a_key(tmp_path: Path, body: str, outcome: str) -> None:
+async def test_a_jwks_url_must_return_a_usable_key(tmp_path: Path, body: str, outcome: str) -> None:
     with answering(body.encode()) as port:
         url = f"http://127.0.0.1:{port}/jwks"
         settings = make_settings(tmp_path, jwt_secret="", jwt_jwks_url=url, jwt_issuer="https://login.example.com")
@@ -194,11 +194,11 @@ async def test_an_identity_provider_that_is_down_fails_the_check(tmp_path: Path)
     assert (await check_auth(settings, NOW)).outcome == "fail"
 
 
-async def test_a_running_server_is_recognised_as_ours(tmp_path: Path, program: Program) -> None:
+async def test_a_running_server_of_this_version_is_ok(tmp_path: Path, program: Program) -> None:
     async with live(make_settings(tmp_path)) as server:
         port = server.url.rpartition(":")[2]
         with program.start("doctor", "--json", "--port", port) as process:
             output = await asyncio.to_thread(process.communicate)
     (check,) = [check for check in json.loads(output[0]) if check["name"] == "port"]
     assert check["outcome"] == "ok"
-    assert "already" in check["message"]
+    assert "which is running" in check["message"]

@@ -1,4 +1,4 @@
-"""Everything out and back again from the command line: export, backup and restore, purge, migrate, reindex."""
+"""Export, backup, restore, purge, migrate and reindex from the command line."""
 
 import sqlite3
 from contextlib import closing
@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.server.cli.program import Program
 
 
-def filled(program: Program) -> None:
+def add_demo_users(program: Program) -> None:
     """Ada has the demo library, Ben nothing."""
     program.with_users("ada", "ben")
     program.expect("demo", "--user", "ada")
@@ -17,20 +17,20 @@ def files_in(folder: Path) -> dict[str, bytes]:
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_an_export_is_imported_into_another_library_and_exported_as_the_same_bytes(program: Program) -> None:
-    filled(program)
+def test_an_export_imported_into_another_library_exports_identical_bytes(program: Program) -> None:
+    add_demo_users(program)
 
-    told = program.expect("export", "first", "--user", "ada")
+    output = program.expect("export", "first", "--user", "ada")
     program.expect("import", "first", "--user", "ben")
-    counted = program.run("export", "second", "--user", "ben", "--json").json["counts"]
+    counts = program.run("export", "second", "--user", "ben", "--json").json["counts"]
 
-    assert told == "first: 5 characters, 92 messages, 9 chats, 7 media, 23 notes, 9 prompts"
-    assert (counted["notes"], counted["messages"]) == (23, 92)
+    assert output == "first: 5 characters, 92 messages, 9 chats, 7 media, 23 notes, 9 prompts"
+    assert (counts["notes"], counts["messages"]) == (23, 92)
     assert files_in(program.home / "first") == files_in(program.home / "second")
 
 
-def test_an_export_into_a_folder_with_something_in_it_is_refused(program: Program) -> None:
-    filled(program)
+def test_export_into_a_folder_that_is_not_empty_is_rejected(program: Program) -> None:
+    add_demo_users(program)
     (program.home / "mine").mkdir()
     (program.home / "mine" / "letter.txt").write_text("dear")
 
@@ -42,22 +42,22 @@ def test_an_export_into_a_folder_with_something_in_it_is_refused(program: Progra
 
 
 def test_a_backup_is_verified_and_restored_into_an_empty_data_directory(program: Program) -> None:
-    filled(program)
+    add_demo_users(program)
     elsewhere = ("--data-dir", str(program.home / "elsewhere"))
 
     made = program.run("backup", "saved", "--json").json
     program.expect("restore", "saved", "--verify")
-    told = program.expect("restore", "saved", *elsewhere)
+    output = program.expect("restore", "saved", *elsewhere)
 
     assert {user["name"] for user in made["users"].values()} == {"ada", "ben"}
-    assert told.startswith("saved was restored: 2 users, ")
+    assert output.startswith("saved was restored: 2 users, ")
     program.expect("export", "first", "--user", "ada")
     program.expect("export", "second", "--user", "ada", *elsewhere)
     assert files_in(program.home / "first") == files_in(program.home / "second")
 
 
-def test_a_damaged_backup_and_a_data_directory_in_use_are_refused(program: Program) -> None:
-    filled(program)
+def test_restore_rejects_a_damaged_backup_and_a_data_directory_in_use(program: Program) -> None:
+    add_demo_users(program)
     program.expect("backup", "saved")
 
     in_use = program.run("restore", "saved")
@@ -69,7 +69,7 @@ def test_a_damaged_backup_and_a_data_directory_in_use_are_refused(program: Progr
     assert "the backup is damaged: media.db of 'ada'" in damaged.stderr
 
 
-def test_a_purge_leaves_nothing_of_the_user_on_the_disk(program: Program) -> None:
+def test_purge_leaves_no_trace_of_the_user_on_disk(program: Program) -> None:
     program.expect("user", "add", "ada-lovelace", "--subject", "s-1")
     program.with_users("ben")
     program.expect("demo", "--user", "ada-lovelace")
@@ -86,8 +86,8 @@ def test_a_purge_leaves_nothing_of_the_user_on_the_disk(program: Program) -> Non
     assert program.states() == {"ben": "active"}
 
 
-def test_migrate_names_libraries_that_are_behind_and_brings_them_up_to_date(program: Program) -> None:
-    filled(program)
+def test_migrate_lists_and_upgrades_outdated_libraries(program: Program) -> None:
+    add_demo_users(program)
     path = next(program.data_dir.glob("users/*/*/prompts.db"))
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("ALTER TABLE prompts DROP COLUMN arrived")
@@ -98,12 +98,12 @@ def test_migrate_names_libraries_that_are_behind_and_brings_them_up_to_date(prog
 
     assert behind.code == 1
     assert behind.stdout.splitlines()[1].split() == ["ada", "prompts", "1", "2", "needs", "migration"]
-    assert program.expect("migrate", "--check") == "all libraries are current"
+    assert program.expect("migrate", "--check") == "All libraries are current."
     assert path.with_name("prompts.db.schema-1").exists()
 
 
-def test_a_library_of_a_newer_program_is_told_with_a_sentence(program: Program) -> None:
-    filled(program)
+def test_a_library_of_a_newer_version_is_reported(program: Program) -> None:
+    add_demo_users(program)
     path = next(program.data_dir.glob("users/*/*/prompts.db"))
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA user_version = 99")
@@ -112,20 +112,20 @@ def test_a_library_of_a_newer_program_is_told_with_a_sentence(program: Program) 
     reindexed = program.run("reindex", "--user", "ada")
 
     assert (check.code, reindexed.code) == (1, 1)
-    assert [one["state"] for one in check.json] == ["made by a newer version"]
+    assert [one["state"] for one in check.json] == ["created by a newer version"]
     assert "made by a newer version of Florilegium" in reindexed.stderr
 
 
-def test_reindex_finds_again_what_the_index_has_lost(program: Program) -> None:
-    filled(program)
+def test_reindex_restores_lost_index_entries(program: Program) -> None:
+    add_demo_users(program)
     path = next(program.data_dir.glob("users/*/*/chacha.db"))
     with closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("INSERT INTO notes_index (notes_index) VALUES ('delete-all')")
     lost = program.run("search", "comet", "--user", "ada", "--source", "notes", "--json")
 
-    told = program.expect("reindex", "--user", "ada")
+    output = program.expect("reindex", "--user", "ada")
     found = program.run("search", "comet", "--user", "ada", "--source", "notes", "--json")
 
-    assert told.startswith("chacha: 129 entries, media: ")
+    assert output.startswith("chacha: 129 entries, media: ")
     assert lost.json["results"] == []
     assert found.json["results"]

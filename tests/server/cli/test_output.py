@@ -1,12 +1,12 @@
-"""What commands print in common."""
+"""Helpers for command output."""
 
 import pytest
 
-from server.cli.output import counted
+from server.cli.output import pluralize
 
 
 @pytest.mark.parametrize(
-    ("count", "things", "told"),
+    ("count", "nouns", "expected"),
     [
         (0, "notes", "0 notes"),
         (1, "notes", "1 note"),
@@ -18,5 +18,5 @@ from server.cli.output import counted
         (1, "usable keys", "1 usable key"),
     ],
 )
-def test_one_thing_is_told_as_one(count: int, things: str, told: str) -> None:
-    assert counted(count, things) == told
+def test_counts_agree_with_their_nouns(count: int, nouns: str, expected: str) -> None:
+    assert pluralize(count, nouns) == expected

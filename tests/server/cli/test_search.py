@@ -1,4 +1,4 @@
-"""`search` and `get` on a library of this machine: what they find, how they show it, and to whom."""
+"""`florilegium search` and `florilegium get` on a local library."""
 
 import asyncio
 import os
@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.settings import Settings
-from server.cli.get import Moment
-from server.cli.local import open_local
-from server.cli.paint import clock, harmless
+from server.cli.get import RecordingTime
+from server.cli.local_library import open_local
+from server.cli.terminal import format_clock, strip_control_characters
 from sources.demo import demo_uuid, fill
 from sources.drafts import NoteDraft
 from tests.server.cli.program import EXECUTABLE, Program
@@ -25,7 +25,7 @@ ESCAPE = "\x1b"
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Program:
-    """Ada has the demo library; Ben has one note, which would like to rename the terminal."""
+    """Ada has the demo library. Ben has one note with control sequences that would rename the terminal."""
     program = Program(tmp_path_factory.mktemp("shared"))
     program.with_users("ada", "ben")
 
@@ -42,7 +42,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Program:
 
 
 def on_terminal(program: Program, *arguments: str, **environment: str) -> str:
-    """What a command writes to a terminal."""
+    """Returns what a command writes to a terminal."""
     ours, theirs = pty.openpty()
     process = subprocess.Popen(
         [*EXECUTABLE, *arguments],
@@ -57,7 +57,7 @@ def on_terminal(program: Program, *arguments: str, **environment: str) -> str:
     try:
         while part := os.read(ours, 65_536):
             written += part
-    except OSError:  # Linux says EIO when the other side is gone
+    except OSError:  # Linux returns EIO when the other side is closed
         pass
     finally:
         os.close(ours)
@@ -68,7 +68,7 @@ def on_terminal(program: Program, *arguments: str, **environment: str) -> str:
 # -- search ------------------------------------------------------------------------------------------------------------
 
 
-def test_hits_of_all_sources_are_shown_with_their_place_and_address(shared: Program) -> None:
+def test_hits_of_all_sources_are_shown_with_position_and_uri(shared: Program) -> None:
     shown = shared.expect("search", "why does the dome stick", "--user", "ada")
 
     assert re.search(r"^1 Dome: where and when it sticks  notes · 2025-10-19$", shown, re.MULTILINE)
@@ -78,21 +78,21 @@ def test_hits_of_all_sources_are_shown_with_their_place_and_address(shared: Prog
     assert ESCAPE not in shown
 
 
-def test_words_need_no_quotation_and_sources_can_be_chosen(shared: Program) -> None:
+def test_query_words_need_no_quotes_and_sources_can_be_selected(shared: Program) -> None:
     shown = shared.expect("search", "dark", "frames", "--source", "media", "--source", "prompts", "--user", "ada")
 
     assert set(re.findall(r"^   (\w+)://", shown, re.MULTILINE)) == {"media", "prompts"}
 
 
-def test_nothing_found_is_told_and_is_the_exit_code(shared: Program) -> None:
+def test_search_without_hits_says_so_and_exits_with_1(shared: Program) -> None:
     outcome = shared.run("search", "zzyzx", "--user", "ada")
 
     assert (outcome.code, outcome.stdout) == (1, "")
-    assert outcome.stderr.startswith("nothing found\n")
+    assert outcome.stderr.startswith("No hits.\n")
     assert shared.run("search", "zzyzx", "--user", "ada", "--json").code == 1
 
 
-def test_json_is_the_answer_of_the_tool(shared: Program) -> None:
+def test_json_output_is_the_response_of_the_tool(shared: Program) -> None:
     outcome = shared.run("search", "dome", "--limit", "2", "--user", "ada", "--json")
 
     assert outcome.code == 0
@@ -101,7 +101,7 @@ def test_json_is_the_answer_of_the_tool(shared: Program) -> None:
     assert set(outcome.json["sources"]) == {"notes", "media", "chats", "characters", "prompts"}
 
 
-def test_the_pages_hold_every_hit_once(shared: Program) -> None:
+def test_pages_contain_every_hit_exactly_once(shared: Program) -> None:
     def uris(*options: str) -> list[str]:
         answer = shared.run("search", "grease OR azimuth", "--user", "ada", "--json", *options)
         return [hit["uri"] for hit in answer.json["results"]]
@@ -112,14 +112,14 @@ def test_the_pages_hold_every_hit_once(shared: Program) -> None:
     assert sorted(first + rest) == sorted(uris("--limit", "100"))
 
 
-def test_newest_first_where_that_is_asked_for(shared: Program) -> None:
+def test_recent_sorts_newest_first(shared: Program) -> None:
     answer = shared.run("search", "dome", "--recent", "--user", "ada", "--json").json
 
     times = [hit["last_modified"] for hit in answer["results"]]
     assert times == sorted(times, reverse=True)
 
 
-def test_each_user_finds_their_own_and_nothing_else(shared: Program) -> None:
+def test_each_user_finds_only_their_own_items(shared: Program) -> None:
     ben = shared.run("search", "dome", "--user", "ben", "--json").json
     ada = shared.run("search", "dome", "--user", "ada", "--limit", "100", "--json").json
 
@@ -131,10 +131,10 @@ def test_each_user_finds_their_own_and_nothing_else(shared: Program) -> None:
     )
 
 
-def test_to_read_where_nothing_is_makes_nothing_and_says_so(shared: Program, program: Program) -> None:
+def test_reading_commands_report_missing_data_and_create_nothing(shared: Program, program: Program) -> None:
     unnamed = shared.run("search", "dome")
     assert (unnamed.code, unnamed.stdout) == (1, "")
-    assert "the user 'local', who is meant where none is named, has no library yet" in unnamed.stderr
+    assert "the default user 'local' has no library yet" in unnamed.stderr
     assert "local" not in shared.states()
 
     shared.expect("backup", str(program.home / "saved"))
@@ -144,18 +144,18 @@ def test_to_read_where_nothing_is_makes_nothing_and_says_so(shared: Program, pro
     ):
         outcome = program.run(*command)
         assert (outcome.code, outcome.stdout) == (1, "")
-        assert f"there is no library at {program.data_dir}; " in outcome.stderr
-    assert program.expect("migrate", "--check") == "all libraries are current"
+        assert f"no data found in {program.data_dir}; " in outcome.stderr
+    assert program.expect("migrate", "--check") == "All libraries are current."
     assert not program.data_dir.exists()
     program.expect("restore", "saved")
     assert program.run("search", "dome", "--user", "ada").code == 0
 
 
-def test_with_authentication_configured_the_user_has_to_be_named(shared: Program) -> None:
+def test_user_option_is_required_if_authentication_is_configured(shared: Program) -> None:
     for command in (("search", "dome"), ("get", LOG), ("demo",)):
         outcome = shared.run(*command, FLORILEGIUM_REQUIRE_AUTH="true")
         assert (outcome.code, outcome.stdout) == (2, "")
-        assert "--user: got nothing, expected a user's name" in outcome.stderr
+        assert "--user is required because authentication is configured" in outcome.stderr
     assert shared.run("search", "dome", "--user", "ada", FLORILEGIUM_REQUIRE_AUTH="true").code == 0
 
 
@@ -172,7 +172,7 @@ def test_with_authentication_configured_the_user_has_to_be_named(shared: Program
         (("get", LOG, "--at", "soon"), 2, "expected a time such as 04:12"),
     ],
 )
-def test_what_cannot_be_done_is_told_in_a_sentence(
+def test_invalid_arguments_are_reported_without_a_traceback(
     program: Program, arguments: tuple[str, ...], code: int, sentence: str
 ) -> None:
     program.with_users("local")
@@ -184,7 +184,7 @@ def test_what_cannot_be_done_is_told_in_a_sentence(
     assert "Traceback" not in outcome.stderr
 
 
-def test_a_query_that_was_read_otherwise_is_told(shared: Program) -> None:
+def test_a_reinterpreted_query_is_reported(shared: Program) -> None:
     outcome = shared.run("search", 'dome "sticks', "--user", "ada")
 
     assert outcome.code == 0
@@ -194,7 +194,7 @@ def test_a_query_that_was_read_otherwise_is_told(shared: Program) -> None:
 # -- colours -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_terminal_gets_the_matched_words_highlighted_and_no_color_turns_it_off(shared: Program) -> None:
+def test_matches_are_highlighted_on_a_terminal_unless_no_color_is_set(shared: Program) -> None:
     command = ("search", "dome sticks", "--limit", "1", "--user", "ada")
 
     coloured = on_terminal(shared, *command)
@@ -206,7 +206,7 @@ def test_a_terminal_gets_the_matched_words_highlighted_and_no_color_turns_it_off
 
 
 @pytest.mark.parametrize("command", [("search", "dome"), ("get", "notes://harmful", "--query", "dome")])
-def test_what_is_stored_cannot_steer_the_terminal(shared: Program, command: tuple[str, ...]) -> None:
+def test_stored_text_cannot_control_the_terminal(shared: Program, command: tuple[str, ...]) -> None:
     shown = on_terminal(shared, *command, "--user", "ben")
 
     assert "renamed" in shown
@@ -216,22 +216,22 @@ def test_what_is_stored_cannot_steer_the_terminal(shared: Program, command: tupl
 
 
 @given(st.text())
-def test_harmless_text_steers_nothing_and_keeps_its_lines(text: str) -> None:
-    shown = harmless(text)
+def test_stripped_text_has_no_control_characters_and_keeps_its_lines(text: str) -> None:
+    shown = strip_control_characters(text)
 
     assert not re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", shown)
     assert shown.count("\n") == text.count("\n")
 
 
 @given(st.integers(0, 359_999))
-def test_a_time_that_is_shown_can_be_given_back(seconds: int) -> None:
-    assert Moment().convert(clock(seconds), None, None) == seconds
+def test_a_displayed_time_can_be_used_as_an_argument(seconds: int) -> None:
+    assert RecordingTime().convert(format_clock(seconds), None, None) == seconds
 
 
 # -- get ---------------------------------------------------------------------------------------------------------------
 
 
-def test_an_item_is_read_whole_unless_a_place_is_named(shared: Program) -> None:
+def test_get_shows_the_whole_item_by_default(shared: Program) -> None:
     shown = shared.expect("get", LOG, "--user", "ada")
 
     assert shown.startswith("Dome: where and when it sticks  notes\n")
@@ -239,7 +239,7 @@ def test_an_item_is_read_whole_unless_a_place_is_named(shared: Program) -> None:
     assert shown.endswith("| waiting for the sun |")
 
 
-def test_a_recording_is_read_at_a_time_and_within_a_budget(shared: Program) -> None:
+def test_a_recording_is_read_at_a_time_within_a_budget(shared: Program) -> None:
     outcome = shared.run("get", RECORDING, "--at", "04:12", "--max-tokens", "600", "--user", "ada")
 
     assert outcome.code == 0
@@ -249,7 +249,7 @@ def test_a_recording_is_read_at_a_time_and_within_a_budget(shared: Program) -> N
     assert int(tokens[1]) <= 600
 
 
-def test_an_answer_that_was_cut_is_read_on_by_its_cursor(shared: Program) -> None:
+def test_a_truncated_response_continues_at_its_cursor(shared: Program) -> None:
     whole = shared.run("get", RECORDING, "--user", "ada", "--json").json["content"]
     part = shared.run("get", RECORDING, "--max-tokens", "400", "--user", "ada")
     [cursor] = re.findall(r"--cursor (\S+)", part.stderr)
@@ -261,7 +261,7 @@ def test_an_answer_that_was_cut_is_read_on_by_its_cursor(shared: Program) -> Non
     assert first["content"] + rest["content"] == whole
 
 
-def test_a_mode_can_be_chosen_and_a_query_chooses_the_passage(shared: Program) -> None:
+def test_get_accepts_a_mode_and_a_query(shared: Program) -> None:
     answer = shared.run("get", RECORDING, "--query", "pillowcase", "--mode", "chunk", "--user", "ada", "--json").json
 
     assert (answer["mode"], answer["anchor"]) == ("chunk", "query")

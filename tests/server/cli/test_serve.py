@@ -58,7 +58,7 @@ def user_of(call: urllib.request.Request) -> str:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
-def test_single_user_mode_works_as_printed_and_ends_well_on_a_signal(program: Program, number: signal.Signals) -> None:
+def test_single_user_mode_works_as_printed_and_stops_on_a_signal(program: Program, number: signal.Signals) -> None:
     with program.serving("--port", "0") as up:
         assert "Single-user mode" in up.welcome
         assert f"claude mcp add --transport http florilegium {up.mcp}" in up.welcome
@@ -120,7 +120,7 @@ def test_healthcheck_tells_a_live_server_from_none(program: Program) -> None:
         up.process.wait(timeout=15)
     dead = program.run("healthcheck", "--port", port)
     assert (dead.code, dead.stdout) == (1, "")
-    assert dead.stderr == f"florilegium: {base}/healthz does not answer: connection refused\n"
+    assert dead.stderr == f"florilegium: {base}/healthz does not respond: connection refused\n"
     assert program.run("healthcheck", "--url", "file:///etc/passwd").code == 2
 
 

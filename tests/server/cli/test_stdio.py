@@ -41,7 +41,7 @@ def test_the_profile_named_on_the_command_line_is_listed(program: Program, conve
     ("options", "sentence"),
     [
         (("--profile", "deep"), "'deep' is not one of 'default', 'compact'"),
-        (("--profile", "research", "--remote", "https://host/mcp"), "the URL names the profile"),
+        (("--profile", "research", "--remote", "https://host/mcp"), "put the profile into the URL"),
     ],
 )
 def test_a_profile_that_cannot_be_served_is_refused(program: Program, options: tuple[str, ...], sentence: str) -> None:
@@ -70,15 +70,15 @@ def test_the_single_user_is_made_once_and_then_stays_the_same(program: Program) 
     ("arguments", "code", "sentence"),
     [
         (("--user", "nobody"), 1, "user 'nobody' not found"),
-        (("--user", "ada"), 1, "the user 'ada' is disabled"),
-        (("--user", "ada", "--remote", "https://host/mcp"), 2, "with --remote the token decides"),
-        (("--token-env", "T"), 2, "need --remote"),
-        (("--remote", "https://host/mcp", "--token-env", "UNSET"), 2, "--token-env names UNSET, which is not set"),
+        (("--user", "ada"), 1, "user 'ada' is disabled"),
+        (("--user", "ada", "--remote", "https://host/mcp"), 2, "the token determines the user"),
+        (("--token-env", "T"), 2, "require --remote"),
+        (("--remote", "https://host/mcp", "--token-env", "UNSET"), 2, "the environment variable UNSET is not set"),
         (("--remote", "http://kb.example.com/mcp"), 2, "without encryption"),
         (("--remote", "kb.example.com"), 2, "expected a URL such as https://host/mcp"),
     ],
 )
-def test_what_cannot_be_served_is_said_on_stderr_alone(
+def test_errors_are_printed_to_stderr_only(
     program: Program, arguments: tuple[str, ...], code: int, sentence: str
 ) -> None:
     program.with_users("ada")
@@ -99,7 +99,7 @@ def test_garbage_never_puts_anything_but_messages_on_stdout(program: Program, ga
     assert {0, 1, 2} <= {answer["id"] for answer in answers}
 
 
-def test_the_first_answer_comes_without_the_web_stack(program: Program) -> None:
+def test_stdio_starts_without_the_web_stack(program: Program) -> None:
     outcome = program.run("stdio", stdin=MODERN, PYTHONPROFILEIMPORTTIME="1")
     imported = set(re.findall(r"\| +(\w+)", outcome.stderr))
     assert "msgspec" in imported
@@ -109,7 +109,7 @@ def test_the_first_answer_comes_without_the_web_stack(program: Program) -> None:
 # -- the bridge to a server elsewhere ----------------------------------------------------------------------------
 
 
-def test_the_bridge_speaks_as_the_owner_of_its_token_and_never_shows_it(program: Program) -> None:
+def test_the_bridge_acts_as_the_token_owner_and_never_prints_the_token(program: Program) -> None:
     program.with_users("ada", "ben")
     ada, ben = (program.expect("key", "create", name, "--quiet") for name in ("ada", "ben"))
     with program.serving("--port", "0", "--require-auth", "true") as up:
@@ -127,7 +127,7 @@ def test_the_bridge_speaks_as_the_owner_of_its_token_and_never_shows_it(program:
     assert ben not in shown
 
 
-def test_the_session_goes_on_after_the_server_was_restarted(program: Program) -> None:
+def test_the_session_continues_after_a_server_restart(program: Program) -> None:
     def exchange(*messages: Any) -> Any:
         """Sends them all, and returns the one answer."""
         assert bridge.stdin is not None

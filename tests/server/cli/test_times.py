@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.errors import InvalidParams
-from server.cli.times import parse_duration, parse_moment
+from server.cli.times import parse_duration, parse_expiry
 
 NOW = 1_800_000_000.0
 
@@ -16,7 +16,7 @@ NOW = 1_800_000_000.0
 )
 def test_a_duration_is_a_number_and_a_unit(text: str, seconds: int) -> None:
     assert parse_duration("lifetime", text) == seconds
-    assert parse_moment("expires", text, NOW) == NOW + seconds
+    assert parse_expiry("expires", text, NOW) == NOW + seconds
 
 
 @pytest.mark.parametrize(
@@ -28,29 +28,29 @@ def test_a_duration_is_a_number_and_a_unit(text: str, seconds: int) -> None:
         ("2026-12-31T18:00:00+02:00", datetime(2026, 12, 31, 16, tzinfo=UTC)),
     ],
 )
-def test_a_date_lasts_to_its_end_and_a_time_is_utc_unless_it_says_otherwise(text: str, moment: datetime) -> None:
-    assert parse_moment("expires", text, NOW) == moment.timestamp()
+def test_a_date_means_its_end_and_times_default_to_utc(text: str, moment: datetime) -> None:
+    assert parse_expiry("expires", text, NOW) == moment.timestamp()
 
 
 @pytest.mark.parametrize("text", ["", "0d", "-1d", "1.5h", "d", "1y", "90 d", "999999999w", "٣d", "1d\n"])
-def test_what_is_no_duration_is_refused_with_field_got_and_expected(text: str) -> None:
-    with pytest.raises(InvalidParams, match=r"lifetime: got '.*', expected a number and s, m, h, d or w"):
+def test_an_invalid_duration_is_rejected(text: str) -> None:
+    with pytest.raises(InvalidParams, match=r"lifetime: expected a number and s, m, h, d or w, such as 90d, got '.*'"):
         parse_duration("lifetime", text)
 
 
 @pytest.mark.parametrize("text", ["", "soon", "2026-13-01", "2026-02-30", "9999-12-31", "31.12.2026", "0d"])
-def test_what_is_no_moment_is_refused(text: str) -> None:
-    with pytest.raises(InvalidParams, match="expires: got"):
-        parse_moment("expires", text, NOW)
+def test_an_invalid_expiry_is_rejected(text: str) -> None:
+    with pytest.raises(InvalidParams, match="expires: expected"):
+        parse_expiry("expires", text, NOW)
 
 
 @given(st.text(max_size=40))
-def test_any_text_is_a_moment_or_is_refused(text: str) -> None:
+def test_any_text_is_parsed_or_rejected(text: str) -> None:
     with suppress(InvalidParams):
-        assert isinstance(parse_moment("expires", text, NOW), float)
+        assert isinstance(parse_expiry("expires", text, NOW), float)
 
 
 @given(st.datetimes(min_value=datetime(1971, 1, 1), max_value=datetime(9000, 1, 1)))  # noqa: DTZ001 - made aware below
-def test_a_printed_time_is_read_back_as_the_same_time(naive: datetime) -> None:
+def test_a_formatted_time_is_parsed_as_the_same_time(naive: datetime) -> None:
     moment = naive.replace(tzinfo=UTC)
-    assert parse_moment("expires", moment.isoformat(), NOW) == moment.timestamp()
+    assert parse_expiry("expires", moment.isoformat(), NOW) == moment.timestamp()

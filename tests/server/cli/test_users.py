@@ -19,20 +19,20 @@ def test_an_added_user_is_listed_with_its_identity(program: Program) -> None:
     assert row["created_at"].endswith("Z")
 
 
-def test_users_are_listed_as_a_table_for_people(program: Program) -> None:
+def test_users_are_listed_as_a_table(program: Program) -> None:
     ada = program.with_users("ada")["ada"]
     titles, row = program.expect("user", "list").splitlines()
     assert titles.split() == ["NAME", "ID", "STATE", "CREATED", "SUBJECT", "ISSUER"]
     assert row.split()[:3] == ["ada", ada, "active"]
 
 
-def test_a_name_that_is_taken_is_refused(program: Program) -> None:
+def test_a_duplicate_name_is_rejected(program: Program) -> None:
     program.with_users("ada")
     outcome = program.run("user", "add", "ada")
     assert (outcome.code, outcome.stderr) == (1, "florilegium: a user named 'ada' already exists\n")
 
 
-def test_a_name_that_cannot_be_one_is_wrong_usage(program: Program) -> None:
+def test_an_invalid_name_is_rejected_with_exit_code_2(program: Program) -> None:
     outcome = program.run("user", "add", "../ada")
     assert outcome.code == 2
     assert ", got '../ada'" in outcome.stderr
@@ -54,7 +54,7 @@ def test_an_unknown_user_is_named_in_the_error(program: Program, verb: str) -> N
     assert outcome.stderr == "florilegium: user 'nobody' not found\n"
 
 
-def test_deleting_needs_a_yes_where_nobody_can_be_asked(program: Program) -> None:
+def test_deleting_without_a_terminal_requires_yes(program: Program) -> None:
     program.with_users("ada")
     outcome = program.run("user", "delete", "ada")
     assert outcome.code == 2
@@ -62,11 +62,13 @@ def test_deleting_needs_a_yes_where_nobody_can_be_asked(program: Program) -> Non
     assert program.states() == {"ada": "active"}
 
 
-@pytest.mark.parametrize(("answer", "code", "left"), [(b"n\n", 1, {"ada": "active"}), (b"y\n", 0, {})])
-def test_on_a_terminal_deleting_asks_first(program: Program, answer: bytes, code: int, left: dict[str, str]) -> None:
+@pytest.mark.parametrize(("reply", "code", "remaining"), [(b"n\n", 1, {"ada": "active"}), (b"y\n", 0, {})])
+def test_deleting_on_a_terminal_asks_first(
+    program: Program, reply: bytes, code: int, remaining: dict[str, str]
+) -> None:
     program.with_users("ada")
     ours, theirs = os.openpty()
-    os.write(ours, answer)
+    os.write(ours, reply)
     done = subprocess.run(
         [*EXECUTABLE, "user", "delete", "ada"],
         cwd=program.home,
@@ -80,20 +82,20 @@ def test_on_a_terminal_deleting_asks_first(program: Program, answer: bytes, code
     os.close(theirs)
     assert done.returncode == code
     assert b"Delete ada and all keys of ada?" in done.stdout + done.stderr
-    assert program.states() == left
+    assert program.states() == remaining
 
 
-def test_a_deleted_user_is_gone_and_its_databases_stay(program: Program) -> None:
+def test_deleting_a_user_keeps_the_databases(program: Program) -> None:
     ada = program.with_users("ada", "ben")["ada"]
     library = program.data_dir / "users" / ada[2:4] / ada
     library.mkdir(parents=True)
-    said = program.expect("user", "delete", "ada", "--yes")
-    assert ada in said
+    output = program.expect("user", "delete", "ada", "--yes")
+    assert ada in output
     assert program.states() == {"ben": "active"}
     assert library.is_dir()
 
 
-def test_purging_deletes_the_databases_of_that_user_alone(program: Program) -> None:
+def test_purging_deletes_only_that_users_databases(program: Program) -> None:
     libraries = []
     for user_id in program.with_users("ada", "ben").values():
         library = program.data_dir / "users" / user_id[2:4] / user_id
@@ -105,7 +107,7 @@ def test_purging_deletes_the_databases_of_that_user_alone(program: Program) -> N
     assert program.states() == {"ben": "active"}
 
 
-def test_a_purge_that_fails_leaves_a_disabled_user_to_delete_again(program: Program) -> None:
+def test_a_failed_purge_leaves_a_disabled_user_and_can_be_repeated(program: Program) -> None:
     ada = program.with_users("ada", "ben")["ada"]
     in_the_way = program.data_dir / "users" / ada[2:4] / ada
     in_the_way.parent.mkdir()
@@ -117,7 +119,7 @@ def test_a_purge_that_fails_leaves_a_disabled_user_to_delete_again(program: Prog
     assert program.states() == {"ben": "active"}
 
 
-def test_another_data_directory_holds_other_users(program: Program) -> None:
+def test_another_data_directory_has_other_users(program: Program) -> None:
     program.with_users("ada")
     elsewhere = str(program.home / "elsewhere")
     program.expect("user", "add", "ben", "--data-dir", elsewhere)

@@ -1,4 +1,4 @@
-"""Access to the control database for administrative commands, beside a server that may be running on it."""
+"""Access to the control database for administrative commands, which may run while a server uses it."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -17,29 +17,32 @@ def data_root(settings: Settings) -> DataRoot:
     return DataRoot(Path(settings.data_dir))
 
 
-def existing_root(settings: Settings) -> DataRoot:
-    """For commands that need something to be there. They leave no trace where nothing is: an empty data directory can
-    be restored into, and a mistyped one is seen as that."""
+def require_data_root(settings: Settings) -> DataRoot:
+    """Returns the data directory, which must exist.
+
+    Commands that only read create nothing: an empty directory can still be restored into, and a mistyped path is
+    reported instead of becoming a new, empty library.
+    """
     root = data_root(settings)
     if not root.control_path.exists():
         raise StorageError(
-            f"there is no library at {root.root}; `florilegium import` or `florilegium user add` makes one there, "
-            "and data_dir names another place"
+            f"no data found in {root.root}; `florilegium import` or `florilegium user add` creates it, "
+            "or set data_dir to another directory"
         )
     return root
 
 
-def prepared_root(settings: Settings) -> DataRoot:
+def create_data_root(settings: Settings) -> DataRoot:
     root = data_root(settings)
     root.prepare()
     return root
 
 
-def administer(settings: Settings, work: Callable[[Registry], Awaitable[T]], *, creates: bool = False) -> T:
-    """Runs the work on the open registry. One that `creates` may be the first command ever, and makes it."""
+def run_with_registry(settings: Settings, work: Callable[[Registry], Awaitable[T]], *, creates: bool = False) -> T:
+    """Runs `work` with the open registry. With `creates`, the data directory is created if it does not exist."""
 
     async def run() -> T:
-        root = prepared_root(settings) if creates else existing_root(settings)
+        root = create_data_root(settings) if creates else require_data_root(settings)
         async with Registry.open(root.control_path) as registry:
             return await work(registry)
 

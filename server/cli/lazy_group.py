@@ -1,4 +1,4 @@
-"""A group of commands of which each is imported only when it is needed: `stdio` must not pay for `serve`."""
+"""A command group that imports a command only when it is used, so that `stdio` starts without the web stack."""
 
 from collections.abc import Mapping
 from importlib import import_module
@@ -9,22 +9,22 @@ import click
 from config.errors import ConfigurationError, FlorilegiumError, InvalidParams
 
 
-class Failure(click.ClickException):
-    """An error of the tree as the command line tells it: its sentences on stderr, and exit code 1."""
+class CommandError(click.ClickException):
+    """A FlorilegiumError on the command line: its message on stderr, one line per sentence, and exit code 1."""
 
     def show(self, file: Any = None) -> None:
         for sentence in self.message.splitlines():
             click.echo(f"florilegium: {sentence}", err=True)
 
 
-class Misuse(Failure):
-    """Settings or arguments that cannot be honoured."""
+class CommandUsageError(CommandError):
+    """Invalid settings or arguments, with exit code 2."""
 
     exit_code = 2
 
 
 class LazyGroup(click.Group):
-    """`lazy` maps a name to "module:object". Errors of the tree end here and never become a traceback."""
+    """`lazy` maps a command name to "module:object". A FlorilegiumError is reported without a traceback."""
 
     def __init__(self, *args: Any, lazy: Mapping[str, str], **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -46,6 +46,6 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except (ConfigurationError, InvalidParams) as error:
-            raise Misuse(error.message) from error
+            raise CommandUsageError(error.message) from error
         except FlorilegiumError as error:
-            raise Failure(error.message) from error
+            raise CommandError(error.message) from error

@@ -1,4 +1,4 @@
-"""Asks a running server whether it is alive. No proxy, no redirect: the answer must be that server's own."""
+"""Fetches the health of a running server, without proxies or redirects, so that only that server can answer."""
 
 import http.client
 import urllib.request
@@ -9,32 +9,32 @@ from msgspec import Struct
 from config.errors import Unavailable
 
 TIMEOUT_S = 5.0
-_ANSWER_MAX_BYTES = 65_536
+_RESPONSE_MAX_BYTES = 65_536
 
 
 class Health(Struct, frozen=True):
-    """What `/healthz` says."""
+    """The response of `/healthz`."""
 
     status: str
     version: str
 
 
-def ask_health(base_url: str, timeout_s: float = TIMEOUT_S) -> Health:
-    """The server's answer; Unavailable when there is none, or when it is not one of ours."""
+def fetch_health(base_url: str, timeout_s: float = TIMEOUT_S) -> Health:
+    """Returns the server's health. Raises Unavailable if it does not respond or is not a Florilegium server."""
     opener = urllib.request.OpenerDirector()
     for handler in (urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
         opener.add_handler(handler())
     url = base_url.removesuffix("/healthz") + "/healthz"
     try:
         with opener.open(url, timeout=timeout_s) as response:
-            status, body = response.status, response.read(_ANSWER_MAX_BYTES)
+            status, body = response.status, response.read(_RESPONSE_MAX_BYTES)
         if status != 200:
-            raise Unavailable(f"{url} answers with HTTP status {status}")
+            raise Unavailable(f"{url} returned HTTP status {status}")
         return msgspec.json.decode(body, type=Health)
     except msgspec.MsgspecError as error:
-        raise Unavailable(f"{url} answers, but not as Florilegium does") from error
+        raise Unavailable(f"{url} responds, but is not a Florilegium server") from error
     except (OSError, http.client.HTTPException) as error:
-        raise Unavailable(f"{url} does not answer: {_cause(error)}") from error
+        raise Unavailable(f"{url} does not respond: {_cause(error)}") from error
 
 
 def _cause(error: Exception) -> str:

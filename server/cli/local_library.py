@@ -1,5 +1,8 @@
-"""A user's library on this machine, opened without a server. Whoever may read the files may read the library, so there
-is no credential; but where callers of the server need one, the user has to be named."""
+"""Opens a user's library on this machine without a server.
+
+Access to the files is access to the library, so no credential is needed. If authentication is configured, the user must
+be named.
+"""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -16,7 +19,7 @@ from config.errors import Conflict, StorageError
 from config.loading import Loaded
 from config.paths import DataRoot
 from config.settings import Settings
-from server.cli.control import existing_root, find_user, prepared_root
+from server.cli.admin import create_data_root, find_user, require_data_root
 from sources.storage.contract import Libraries
 from sources.storage.sqlite import SqliteLibraries
 
@@ -26,42 +29,42 @@ _DEMO_SUFFIX = "-demo"
 _REQUEST = "command line"
 
 
-class Local(Struct, frozen=True):
+class LocalLibrary(Struct, frozen=True):
     settings: Settings
     libraries: Libraries
     context: RequestContext
 
 
 def user_option(function: Decorated) -> Decorated:
-    help_ = (
-        "The user whose library it is. Default: the setting single_user_name, where no authentication is configured."
-    )
+    help_ = "The library's user. Default: the setting single_user_name; required if authentication is configured."
     return click.option("--user", help=help_)(function)
 
 
 def demo_option(function: Decorated) -> Decorated:
-    help_ = "The demo library, in a data directory of its own."
+    help_ = "Use the demo library, which has its own data directory."
     return click.option("--demo", is_flag=True, help=help_)(function)
 
 
 def demo_settings(loaded: Loaded) -> Settings:
-    """The demo library stands beside the real ones and never among them, unless the command itself names a place."""
+    """Returns settings with the demo's own data directory, unless the command line names one."""
     if loaded.origins["data_dir"] == "command line":
         return loaded.settings
     return replace(loaded.settings, data_dir=loaded.settings.data_dir.rstrip("/") + _DEMO_SUFFIX)
 
 
 @asynccontextmanager
-async def open_local(settings: Settings, user_name: str | None, *, creates: bool = False) -> AsyncIterator[Local]:
-    """Where no library is, there will be none, unless this command is one that `creates`."""
-    root = prepared_root(settings) if creates else existing_root(settings)
+async def open_local(
+    settings: Settings, user_name: str | None, *, creates: bool = False
+) -> AsyncIterator[LocalLibrary]:
+    """Opens the library of a user. Creates a missing data directory or user only with `creates`."""
+    root = create_data_root(settings) if creates else require_data_root(settings)
     if user_name is None and settings.auth_configured:
-        raise click.UsageError("--user: got nothing, expected a user's name: authentication is configured here")
+        raise click.UsageError("--user is required because authentication is configured")
     async with Registry.open(root.control_path) as registry:
         user = await local_user(registry, settings, user_name, creates=creates)
     libraries = SqliteLibraries(root, settings)
     try:
-        yield Local(settings, libraries, local_context(user, root))
+        yield LocalLibrary(settings, libraries, local_context(user, root))
     finally:
         await libraries.close()
 
@@ -70,15 +73,15 @@ def local_context(user: UserRecord, root: DataRoot) -> RequestContext:
     return build_context(local_principal(user), root, _REQUEST, is_agent=False)
 
 
-async def fill_demo(local: Local) -> None:
-    from sources.demo import fill_once  # noqa: PLC0415 - the demo's texts are nothing to a search of a real library
+async def fill_demo(local: LocalLibrary) -> None:
+    from sources.demo import fill_once  # noqa: PLC0415 - only needed with --demo
 
     async with local.libraries.library(local.context) as library:
         await fill_once(library)
 
 
 async def local_user(registry: Registry, settings: Settings, name: str | None, *, creates: bool = True) -> UserRecord:
-    """The named user must exist; the single user is made when it first comes with something to keep."""
+    """Returns the named user, who must exist, or the single user, who is created on first use with `creates`."""
     if name is not None:
         user = await find_user(registry, name)
     elif creates:
@@ -86,20 +89,18 @@ async def local_user(registry: Registry, settings: Settings, name: str | None, *
     else:
         user = await _existing_single_user(registry, settings.single_user_name)
     if user.is_disabled:
-        raise Conflict(f"the user {user.name!r} is disabled; `florilegium user enable {user.name}` enables it")
+        raise Conflict(f"user {user.name!r} is disabled; run `florilegium user enable {user.name}`")
     return user
 
 
 async def _existing_single_user(registry: Registry, name: str) -> UserRecord:
     user = await registry.user_by_name(name)
     if user is None:
-        raise StorageError(
-            f"the user {name!r}, who is meant where none is named, has no library yet; name one by --user"
-        )
+        raise StorageError(f"the default user {name!r} has no library yet; choose another user with --user")
     return user
 
 
 async def single_user(registry: Registry, settings: Settings) -> UserRecord:
-    """The user of callers without a credential."""
+    """Returns the user of callers without a credential, creating it if needed."""
     name = settings.single_user_name
     return await registry.user_by_name(name) or await registry.ensure_user("", name)

@@ -1,4 +1,4 @@
-"""`florilegium version`: what is installed here."""
+"""`florilegium version`: prints the installed version."""
 
 import platform
 import sqlite3

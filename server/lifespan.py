@@ -18,7 +18,9 @@ from auth.tokens import JwtVerifier
 from config.errors import StorageError
 from config.paths import DataRoot
 from config.settings import Settings
+from server.compat.agentchatbus.service import build_message_bus
 from server.compat.agentchatbus.tools import add_bus
+from server.compat.agentkit.services import build_agentkit
 from server.compat.conversation_memory.tools import add_memory
 from server.compat.letta.tools import add_letta
 from server.import_jobs import open_jobs
@@ -110,6 +112,8 @@ async def open_runtime(
                 profiles,
             ),
             imports=imports,
+            agentkit=build_agentkit(settings, libraries, knowledge.aggregator, knowledge.retriever, open_streams),
+            bus=build_message_bus(libraries, settings),
         )
         flushing = asyncio.create_task(_flush_regularly(runtime))
         try:

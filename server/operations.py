@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse, Response
 
 from auth.challenge import resource_metadata
 from auth.principal import ADMIN, READ
-from config.errors import FlorilegiumError, Forbidden, StorageError, Unavailable
+from config.errors import Forbidden, StorageError, Unavailable
 from server.metrics import CONTENT_TYPE, Metrics
 from server.runtime import Runtime
 from server.version import VERSION
@@ -67,13 +67,3 @@ class Operations:
         scheme, _, sent = request.headers.get("authorization", "").partition(" ")
         presented = bool(token) and scheme.lower() == "bearer"
         return presented and hmac.compare_digest(sent.strip().encode(), token.encode())
-
-
-def error_body(error: FlorilegiumError) -> dict[str, object]:
-    return {
-        "error": {
-            "code": error.code,
-            "message": error.message,
-            **({"data": error.data} if error.data else {}),
-        }
-    }

@@ -12,6 +12,8 @@ from auth.registry import Registry
 from auth.tickets import Tickets
 from config.paths import DataRoot
 from config.settings import Settings
+from server.compat.agentchatbus.service import MessageBus
+from server.compat.agentkit.services import AgentKit
 from server.import_jobs import ImportJobs
 from server.protocol.dispatcher import Dispatcher
 from server.protocol.legacy_sessions import LegacySessions
@@ -45,3 +47,5 @@ class Runtime(Struct, frozen=True, kw_only=True):
     sessions: LegacySessions
     dispatcher: Dispatcher
     imports: ImportJobs
+    agentkit: AgentKit
+    bus: MessageBus

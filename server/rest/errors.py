@@ -19,7 +19,6 @@ from config.errors import (
     retry_after_seconds,
 )
 from config.settings import Settings
-from server.operations import error_body
 
 # Answers are one caller's own, and so is the knowledge that something is not there.
 PRIVATE = {"Cache-Control": "private, no-store", "X-Content-Type-Options": "nosniff"}
@@ -99,6 +98,16 @@ class ErrorFormat(Struct, frozen=True):
 
     body: type[Any]
     render: Callable[[FlorilegiumError, str], Mapping[str, Any]]
+
+
+def error_body(error: FlorilegiumError) -> dict[str, object]:
+    return {
+        "error": {
+            "code": error.code,
+            "message": error.message,
+            **({"data": error.data} if error.data else {}),
+        }
+    }
 
 
 DEFAULT_ERROR_FORMAT = ErrorFormat(ErrorBody, lambda error, _path: error_body(error))

@@ -110,7 +110,7 @@ def _look(runtime: Runtime) -> Operation:
 def _follow(runtime: Runtime) -> Operation:
     async def run(context: RequestContext, given: JobRequest) -> Response:
         runtime.imports.get(context, given.id)
-        return await stream(runtime, context, _events(runtime, context, given.id), _EVENTS)
+        return await stream(runtime.open_streams, context, _events(runtime, context, given.id), _EVENTS)
 
     return Operation(
         id="follow_import",

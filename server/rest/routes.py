@@ -13,13 +13,8 @@ from starlette.types import Receive, Scope, Send
 
 from config.errors import NotFound
 from server.compat.agentchatbus.routes import bus_operations, health
-from server.compat.agentkit.archives import archive_operations
-from server.compat.agentkit.chat.completions import completion_operations
-from server.compat.agentkit.chat.routes import chat_operations
-from server.compat.agentkit.conversations import conversation_operations
-from server.compat.agentkit.errors import CONVERSATION_ENVELOPE
-from server.compat.agentkit.namespaces import namespace_operations
-from server.compat.agentkit.recording import recording_operations
+from server.compat.agentkit.errors import AGENTKIT_ERROR_FORMAT
+from server.compat.agentkit.routes import agentkit_operations
 from server.rest.errors import DEFAULT_ERROR_FORMAT, ErrorFormat, refuse
 from server.rest.handler import RestHandler, answer_if_changed
 from server.rest.html import STYLE_PATH, front_page
@@ -61,8 +56,8 @@ def rest_routes(runtime: Runtime) -> list[BaseRoute]:
         Route(STYLE_PATH, reference.style),
         Route(PERMALINK, ItemPage(runtime)),
         Mount("/api", Absent(runtime)),
-        Mount("/conversations", Absent(runtime, CONVERSATION_ENVELOPE)),
-        Mount("/namespaces", Absent(runtime, CONVERSATION_ENVELOPE)),
+        Mount("/conversations", Absent(runtime, AGENTKIT_ERROR_FORMAT)),
+        Mount("/namespaces", Absent(runtime, AGENTKIT_ERROR_FORMAT)),
     ]
 
 
@@ -70,14 +65,9 @@ def rest_operations(runtime: Runtime) -> list[Operation]:
     """Everything a REST client can ask for, in the order in which it is documented."""
     return [
         *knowledge_operations(runtime.knowledge),
-        *conversation_operations(runtime),
-        *recording_operations(runtime),
-        *archive_operations(runtime),
         *import_operations(runtime),
-        *chat_operations(runtime),
-        *completion_operations(runtime),
-        *namespace_operations(runtime),
-        *bus_operations(runtime),
+        *agentkit_operations(runtime.agentkit, runtime.settings),
+        *bus_operations(runtime.bus),
     ]
 
 

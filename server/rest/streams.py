@@ -10,19 +10,18 @@ from starlette.responses import StreamingResponse
 from auth.context import RequestContext
 from auth.principal import Principal
 from config.errors import Unavailable
-from server.runtime import Runtime
 from server.transports.open_streams import OpenStreams
 
 
 async def stream(
-    runtime: Runtime,
+    open_streams: OpenStreams,
     context: RequestContext,
     pieces: AsyncIterator[bytes],
     media_type: str,
     headers: Mapping[str, str] | None = None,
 ) -> StreamingResponse:
     """It is begun before it is answered, so that what fails at once is refused in good form."""
-    watched = _watched(runtime.open_streams, context.principal, pieces)
+    watched = _watched(open_streams, context.principal, pieces)
     first = await anext(watched, b"")
     return StreamingResponse(_joined(first, watched), media_type=media_type, headers=headers)
 

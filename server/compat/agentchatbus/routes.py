@@ -4,14 +4,12 @@ Threads are conversations of the caller, so that all agents of one user share th
 the caller's credential decides; an agent's token only tells the user's agents apart.
 """
 
-import time
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from auth.principal import WRITE
-from server.compat.agentchatbus.agents import Clock
 from server.compat.agentchatbus.errors import BUS_ENVELOPE
 from server.compat.agentchatbus.requests import (
     InStep,
@@ -26,12 +24,11 @@ from server.compat.agentchatbus.requests import (
     Threads,
     ThreadsRequest,
 )
-from server.compat.agentchatbus.service import Bus
+from server.compat.agentchatbus.service import MessageBus
 from server.compat.agentchatbus.threads import BusMessage, FoundMessageRows
 from server.profiles import BUS_WRITE
 from server.rest.errors import Unprocessable
 from server.rest.operation import Operation
-from server.runtime import Runtime
 from server.version import VERSION
 
 SEARCHING_TOOLS = ("msg_search", "chats_search", "knowledge_search")
@@ -47,13 +44,12 @@ async def health(_request: Request) -> Response:
     return JSONResponse(body)
 
 
-def bus_operations(runtime: Runtime, clock: Clock = time.time) -> list[Operation]:
-    bus = Bus(runtime.libraries, runtime.settings, clock)
+def bus_operations(bus: MessageBus) -> list[Operation]:
     declared = (_search, _register, _list, _open, _sync, _read, _post)
     return [declare(bus) for declare in declared]
 
 
-def _search(bus: Bus) -> Operation:
+def _search(bus: MessageBus) -> Operation:
     return _operation(
         id="search_bus",
         method="GET",
@@ -70,7 +66,7 @@ def _search(bus: Bus) -> Operation:
     )
 
 
-def _register(bus: Bus) -> Operation:
+def _register(bus: MessageBus) -> Operation:
     return _operation(
         id="register_agent",
         method="POST",
@@ -85,7 +81,7 @@ def _register(bus: Bus) -> Operation:
     )
 
 
-def _list(bus: Bus) -> Operation:
+def _list(bus: MessageBus) -> Operation:
     return _operation(
         id="list_threads",
         method="GET",
@@ -99,7 +95,7 @@ def _list(bus: Bus) -> Operation:
     )
 
 
-def _open(bus: Bus) -> Operation:
+def _open(bus: MessageBus) -> Operation:
     return _operation(
         id="open_thread",
         method="POST",
@@ -117,7 +113,7 @@ def _open(bus: Bus) -> Operation:
     )
 
 
-def _sync(bus: Bus) -> Operation:
+def _sync(bus: MessageBus) -> Operation:
     return _operation(
         id="sync_thread",
         method="POST",
@@ -133,7 +129,7 @@ def _sync(bus: Bus) -> Operation:
     )
 
 
-def _read(bus: Bus) -> Operation:
+def _read(bus: MessageBus) -> Operation:
     return _operation(
         id="read_thread",
         method="GET",
@@ -148,7 +144,7 @@ def _read(bus: Bus) -> Operation:
     )
 
 
-def _post(bus: Bus) -> Operation:
+def _post(bus: MessageBus) -> Operation:
     return _operation(
         id="post_message",
         method="POST",

@@ -51,14 +51,19 @@ _NUMBER_CHARS = 10
 _FIELDS = {"title": "topic", "sender": "author"}
 
 
-class Bus:
-    """What the operations do. Agents and reply tokens are this process's."""
+def build_message_bus(libraries: Libraries, settings: Settings, clock: Clock = time.time) -> "MessageBus":
+    """`clock` returns the wall-clock time in seconds; it decides when reply tokens expire."""
+    return MessageBus(libraries, settings, Agents(settings), ReplyTokens(settings, clock))
 
-    def __init__(self, libraries: Libraries, settings: Settings, clock: Clock = time.time) -> None:
+
+class MessageBus:
+    """Registers agents, and opens, reads, searches and writes threads. Agents and reply tokens live in this process."""
+
+    def __init__(self, libraries: Libraries, settings: Settings, agents: Agents, reply_tokens: ReplyTokens) -> None:
         self._libraries = libraries
         self._settings = settings
-        self._agents = Agents(settings)
-        self._reply_tokens = ReplyTokens(settings, clock)
+        self._agents = agents
+        self._reply_tokens = reply_tokens
 
     async def search(self, context: RequestContext, given: SearchRequest) -> FoundMessageRows:
         asked = given.q if given.q is not None else given.query

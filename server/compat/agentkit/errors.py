@@ -1,5 +1,7 @@
-"""The refusals of the conversations API: the envelope that its clients know, and `detail` for those that expect
-FastAPI's. What a person reads in it is our own sentence, save where a client may compare it."""
+"""Error responses of the conversations API: AgentKit's envelope, plus `detail` for clients that expect FastAPI's.
+
+Messages are our own sentences, except where clients may compare them ("Conversation not found").
+"""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -27,44 +29,45 @@ _CODES = {
 _NOT_FOUND = {"conversation": "Conversation not found"}
 
 
-class RefusalDetails(Struct, frozen=True):
+class AgentKitErrorDetails(Struct, frozen=True):
     status_code: int
     path: str
 
 
-class ConversationProblem(Struct, frozen=True):
-    """`retry_after` is in seconds, where trying again may help."""
+class AgentKitError(Struct, frozen=True):
+    """`retry_after` is in seconds; null if a retry does not help."""
 
     code: str
     message: str
-    details: RefusalDetails
+    details: AgentKitErrorDetails
     timestamp: str
     retry_after: int | None
 
 
-class ConversationRefusal(Struct, frozen=True, kw_only=True):
-    """The body of an answer that is not a success. `detail` is a list where the input could not be read (422)."""
+class AgentKitErrorBody(Struct, frozen=True, kw_only=True):
+    """The body of an error response. `detail` is a list if the input is invalid (422)."""
 
     success: bool = False
-    error: ConversationProblem
+    error: AgentKitError
     request_id: str
     detail: str | tuple[FieldError, ...]
 
 
-def _write(error: FlorilegiumError, path: str) -> Mapping[str, Any]:
+def _error_body(error: FlorilegiumError, path: str) -> Mapping[str, Any]:
     message = _NOT_FOUND.get(error.kind, error.message) if isinstance(error, NotFound) else error.message
-    problem = ConversationProblem(
-        code=_CODES.get(error.status) or HTTPStatus(error.status).name,
-        message=message,
-        details=RefusalDetails(error.status, path),
-        timestamp=format_time_microseconds(datetime.now(UTC)),
-        retry_after=wait_s(error),
+    body = AgentKitErrorBody(
+        error=AgentKitError(
+            code=_CODES.get(error.status) or HTTPStatus(error.status).name,
+            message=message,
+            details=AgentKitErrorDetails(error.status, path),
+            timestamp=format_time_microseconds(datetime.now(UTC)),
+            retry_after=wait_s(error),
+        ),
+        request_id=current_request_id(),
+        detail=field_errors(error) if isinstance(error, Unprocessable) else message,
     )
-    detail = field_errors(error) if isinstance(error, Unprocessable) else message
-    written: dict[str, Any] = msgspec.to_builtins(
-        ConversationRefusal(error=problem, request_id=current_request_id(), detail=detail)
-    )
-    return written
+    builtins: dict[str, Any] = msgspec.to_builtins(body)
+    return builtins
 
 
-CONVERSATION_ENVELOPE = ErrorFormat(ConversationRefusal, _write)
+AGENTKIT_ERROR_FORMAT = ErrorFormat(AgentKitErrorBody, _error_body)

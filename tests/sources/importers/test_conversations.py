@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from config.settings import Settings
-from server.compat.agentkit.exporting import Exporter, line_max_bytes
+from server.compat.agentkit.export import ConversationExporter, line_max_bytes
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.engine.file_probe import probe_file
 from sources.importers.engine.import_runner import OutcomeCounts
@@ -51,7 +51,7 @@ def conversation(key: str = "k1", **more: Any) -> dict[str, Any]:
 
 
 async def archive_of(desk: Desk, owner: str) -> bytes:
-    exporter = Exporter(desk.libraries, desk.context(owner), 2, line_max_bytes(Settings()))
+    exporter = ConversationExporter(desk.libraries, desk.context(owner), 2, line_max_bytes(Settings()))
     return b"".join([piece async for piece in exporter.as_archive()])
 
 

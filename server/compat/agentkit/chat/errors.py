@@ -1,4 +1,4 @@
-"""Errors in the form that clients of OpenAI's API read, as a body and as the last event of a stream."""
+"""Errors in the format of OpenAI's API, as a response body and as the last event of a stream."""
 
 from http import HTTPStatus
 from typing import Any
@@ -7,11 +7,12 @@ import msgspec
 from msgspec import Struct
 
 from config.errors import FlorilegiumError
+from server.rest.errors import ErrorFormat
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 
-class CompletionProblem(Struct, frozen=True):
+class CompletionError(Struct, frozen=True):
     """`code` is the name of the HTTP status in lower case."""
 
     message: str
@@ -20,20 +21,26 @@ class CompletionProblem(Struct, frozen=True):
     code: str
 
 
-class CompletionRefusal(Struct, frozen=True):
-    """The body of an answer that is not a success."""
+class CompletionErrorBody(Struct, frozen=True):
+    """The body of an error response."""
 
-    error: CompletionProblem
+    error: CompletionError
 
 
-def problem_body(error: FlorilegiumError) -> dict[str, Any]:
+def completion_error_body(error: FlorilegiumError) -> dict[str, Any]:
     status = error.status
     kind = _TYPES.get(status) or ("invalid_request_error" if status < 500 else "api_error")
-    problem = CompletionProblem(error.message, kind, None, HTTPStatus(status).name.lower())
-    written: dict[str, Any] = msgspec.to_builtins(CompletionRefusal(problem))
-    return written
+    detail = CompletionError(error.message, kind, None, HTTPStatus(status).name.lower())
+    body: dict[str, Any] = msgspec.to_builtins(CompletionErrorBody(detail))
+    return body
 
 
-def problem_event(error: FlorilegiumError) -> bytes:
-    """Instead of `[DONE]`: a client must not take a part for the whole. What came before may end within an event."""
-    return b"\n\ndata: " + msgspec.json.encode(problem_body(error)) + b"\n\n"
+def completion_error_event(error: FlorilegiumError) -> bytes:
+    """Replaces `[DONE]`, so that a client does not take a partial answer for a whole one.
+
+    It begins with a blank line because the bytes before it may end inside an event.
+    """
+    return b"\n\ndata: " + msgspec.json.encode(completion_error_body(error)) + b"\n\n"
+
+
+COMPLETION_ERROR_FORMAT = ErrorFormat(CompletionErrorBody, lambda error, _path: completion_error_body(error))

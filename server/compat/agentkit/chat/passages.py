@@ -1,7 +1,7 @@
-"""The passages of a library that answer a question best, within a budget: what a chat is answered from.
+"""Finds the passages of a library that best answer a question, within a token budget.
 
-An echo is not an answer. What was said in the same conversation, the question itself where it was asked before, and
-answers that were only passages are left out.
+Echoes of the question are left out: messages of the same conversation, earlier messages with the same text, and answers
+that consisted of passages only.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,21 +19,21 @@ from sources.items import Mode, RetrievalOptions
 from sources.storage.contract import Libraries
 from sources.text.titles import title_from_text
 
-# The model of an answer that is made of passages alone.
+# The model name of answers that consist of passages only.
 EXTRACTIVE = "extractive"
 _CHARS_PER_TOKEN = 4
-# What the envelope of a retrieved passage costs; it is not handed on.
+# The cost of a retrieved passage's envelope, which is not passed on.
 _ENVELOPE_TOKENS = 400
-# A passage shorter than this says nothing: where less room is left, the last one was the last.
-_LEAST_TOKENS = 40
-# Of the best hit's score. What is further behind holds only the common words of a question.
-_LEAST_SHARE = 0.5
-# For each passage wanted, hits that are looked at: some are echoes.
+# A shorter passage says nothing: with less than this left, no further passage is read.
+_PASSAGE_MIN_TOKENS = 40
+# Relative to the best hit's score. Hits below it match only the common words of a question.
+_SCORE_MIN_SHARE = 0.5
+# Search for more hits than passages are wanted, because some are echoes.
 _HITS_PER_PASSAGE = 3
 
 
-class Passage(Struct, frozen=True, kw_only=True):
-    """Words of an item, with the address under which they can be read again."""
+class ChatPassage(Struct, frozen=True, kw_only=True):
+    """An excerpt of an item, with the URI to read it again."""
 
     uri: str
     source: str
@@ -42,98 +42,99 @@ class Passage(Struct, frozen=True, kw_only=True):
     score: float
 
 
-class Gathered(Struct, frozen=True):
-    """Best first. `absent` names the sources that did not answer."""
+class PassageResults(Struct, frozen=True):
+    """Passages, best first. `failed_sources` names the sources that returned an error or timed out."""
 
-    passages: tuple[Passage, ...]
-    absent: tuple[str, ...] = ()
+    passages: tuple[ChatPassage, ...]
+    failed_sources: tuple[str, ...] = ()
 
 
-class Passages:
+class PassageFinder:
     def __init__(self, libraries: Libraries, aggregator: Aggregator, retriever: Retriever, settings: Settings) -> None:
         self._libraries = libraries
         self._aggregator = aggregator
         self._retriever = retriever
         self._settings = settings
 
-    async def gather(self, context: RequestContext, question: str, conversation_id: str | None = None) -> Gathered:
-        """For a question that is asked in a conversation."""
-        wanted = self._settings.chat_passages_max
-        asked = question[: self._settings.query_max_chars]
-        found = await self._aggregator.search(
-            context, KnowledgeSearch(query=asked, limit=wanted * _HITS_PER_PASSAGE, dedupe="off")
+    async def find(self, context: RequestContext, question: str, conversation_id: str | None = None) -> PassageResults:
+        """`conversation_id` is the conversation in which the question is asked."""
+        limit = self._settings.chat_passages_max
+        query = question[: self._settings.query_max_chars]
+        response = await self._aggregator.search(
+            context, KnowledgeSearch(query=query, limit=limit * _HITS_PER_PASSAGE, dedupe="off")
         )
-        hits = [hit for hit in found.results if not _is_of_conversation(hit, conversation_id, question)]
+        hits = [hit for hit in response.results if not _is_of_conversation(hit, conversation_id, question)]
         echoes = await self._echoes(context, hits, question)
-        worthy = _worthy([hit for hit in hits if hit.uri not in echoes])
-        passages = await self._read(context, worthy, asked, wanted)
-        absent = tuple(name for name, report in found.sources.items() if report.status != "ok")
-        return Gathered(passages, absent)
+        best = _best_of_each_item([hit for hit in hits if hit.uri not in echoes])
+        passages = await self._read(context, best, query, limit)
+        failed_sources = tuple(name for name, report in response.sources.items() if report.status != "ok")
+        return PassageResults(passages, failed_sources)
 
     async def _echoes(self, context: RequestContext, hits: Sequence[KnowledgeItem], question: str) -> frozenset[str]:
-        said = {hit.uri: hit.message_id for hit in hits if hit.message_id is not None}
-        if not said:
+        """Returns the URIs of messages that repeat the question or an answer made of passages."""
+        message_ids = {hit.uri: hit.message_id for hit in hits if hit.message_id is not None}
+        if not message_ids:
             return frozenset()
-        found = set[str]()
+        echoes = set[str]()
         async with self._libraries.library(context) as library:
-            for uri, message_id in said.items():
+            for uri, message_id in message_ids.items():
                 with suppress(NotFound):
                     message = await library.chats.get_message(message_id)
-                    if message.model == EXTRACTIVE or _is_same(message.content, question):
-                        found.add(uri)
-        return frozenset(found)
+                    if message.model == EXTRACTIVE or _is_same_text(message.content, question):
+                        echoes.add(uri)
+        return frozenset(echoes)
 
     async def _read(
-        self, context: RequestContext, hits: Sequence[KnowledgeItem], question: str, wanted: int
-    ) -> tuple[Passage, ...]:
-        room = self._settings.chat_context_max_tokens
-        passages: list[Passage] = []
+        self, context: RequestContext, hits: Sequence[KnowledgeItem], query: str, limit: int
+    ) -> tuple[ChatPassage, ...]:
+        remaining_tokens = self._settings.chat_context_max_tokens
+        passages: list[ChatPassage] = []
         for hit in hits:
-            if len(passages) == wanted or room < _LEAST_TOKENS:
+            if len(passages) == limit or remaining_tokens < _PASSAGE_MIN_TOKENS:
                 break
-            with suppress(NotFound):  # deleted since it was found
-                text = await self._text(context, hit, question, room)
-                room -= len(text) // _CHARS_PER_TOKEN + 1
+            with suppress(NotFound):  # deleted since the search
+                text = await self._text(context, hit, query, remaining_tokens)
+                remaining_tokens -= len(text) // _CHARS_PER_TOKEN + 1
                 title = hit.title or ""
-                passages.append(Passage(uri=hit.uri, source=hit.source, title=title, text=text, score=hit.score))
+                passages.append(ChatPassage(uri=hit.uri, source=hit.source, title=title, text=text, score=hit.score))
         return tuple(passages)
 
-    async def _text(self, context: RequestContext, hit: KnowledgeItem, question: str, room: int) -> str:
-        # A message says little without the one before and the one after it.
+    async def _text(self, context: RequestContext, hit: KnowledgeItem, query: str, max_tokens: int) -> str:
+        # A message says little without its neighbours.
         mode: Mode = "chunk" if hit.message_id is None else "chunk_with_siblings"
-        options = RetrievalOptions(mode=mode, sibling_window=1, max_tokens=room + _ENVELOPE_TOKENS)
-        asked = KnowledgeGet(uri=hit.uri, loc=_place(hit), query=question, retrieval=options)
-        text = (await self._retriever.get(context, asked)).content.strip()
-        most = room * _CHARS_PER_TOKEN
-        return text if len(text) <= most else text[: most - 1].rstrip() + "…"
+        options = RetrievalOptions(mode=mode, sibling_window=1, max_tokens=max_tokens + _ENVELOPE_TOKENS)
+        request = KnowledgeGet(uri=hit.uri, loc=_location(hit), query=query, retrieval=options)
+        text = (await self._retriever.get(context, request)).content.strip()
+        max_chars = max_tokens * _CHARS_PER_TOKEN
+        return text if len(text) <= max_chars else text[: max_chars - 1].rstrip() + "…"
 
 
-def _worthy(hits: Sequence[KnowledgeItem]) -> list[KnowledgeItem]:
-    """Hits that are not far behind the best, the best one of each item."""
+def _best_of_each_item(hits: Sequence[KnowledgeItem]) -> list[KnowledgeItem]:
+    """Returns the best hit of each item, without hits that score far below the best one."""
     if not hits:
         return []
-    least = max(hit.score for hit in hits) * _LEAST_SHARE
+    min_score = max(hit.score for hit in hits) * _SCORE_MIN_SHARE
     best: dict[tuple[str, str | int], KnowledgeItem] = {}
     for hit in hits:
-        if hit.score >= least:
+        if hit.score >= min_score:
             best.setdefault((hit.source, hit.id), hit)
     return list(best.values())
 
 
-def _place(hit: KnowledgeItem) -> dict[str, object] | None:
+def _location(hit: KnowledgeItem) -> dict[str, object] | None:
     if hit.loc is None:
         return None
-    named: Mapping[str, object] = {name: getattr(hit.loc, name) for name in hit.loc.__struct_fields__}
-    return {name: value for name, value in named.items() if value is not None}
+    fields: Mapping[str, object] = {name: getattr(hit.loc, name) for name in hit.loc.__struct_fields__}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _is_of_conversation(hit: KnowledgeItem, conversation_id: str | None, question: str) -> bool:
-    """Whether it was said in that conversation, or is the name of one that the same question began."""
+    """Whether the hit is part of that conversation, or is the title of one that began with the same question."""
     if hit.conversation_id is None:
         return False
-    is_named_so = hit.message_id is None and _is_same(hit.title or "", title_from_text(question))
-    return hit.conversation_id == conversation_id or is_named_so
+    is_question_title = hit.message_id is None and _is_same_text(hit.title or "", title_from_text(question))
+    return hit.conversation_id == conversation_id or is_question_title
 
 
-def _is_same(content: str, question: str) -> bool:
+def _is_same_text(content: str, question: str) -> bool:
     return " ".join(content.split()).casefold() == " ".join(question.split()).casefold()

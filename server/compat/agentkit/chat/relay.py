@@ -1,7 +1,7 @@
-"""A request to the upstream and its answer, relayed byte by byte and kept as a turn of the conversation.
+"""Relays a request to the upstream and its response to the client, byte for byte, and stores the turn.
 
-The turn is stored once: when the answer is at its end, or with what has come when the client leaves, the upstream
-breaks off, access is withdrawn or the server stops. None of these can interrupt the storing.
+The turn is stored once: when the response is complete, or with what has arrived when the client disconnects, the
+upstream breaks off, access is revoked or the server stops. None of these can interrupt the storing.
 """
 
 import asyncio
@@ -14,110 +14,114 @@ from starlette.types import Receive, Scope, Send
 
 from auth.principal import Principal
 from config.errors import FlorilegiumError, Unavailable
-from server.compat.agentkit.chat.completion_stream import Completion, EventReader, read_completion
-from server.compat.agentkit.chat.errors import problem_event
-from server.compat.agentkit.chat.reply import Reply, UpstreamFailed
+from server.compat.agentkit.chat.completion_parser import Completion, CompletionStreamParser, parse_completion
+from server.compat.agentkit.chat.errors import completion_error_event
 from server.compat.agentkit.chat.turns import TurnLimits
 from server.compat.agentkit.chat.upstream import Upstream
+from server.compat.agentkit.chat.upstream_response import UpstreamError, UpstreamResponse
 from server.protocol.failures import log_failure
 from server.transports.open_streams import OpenStreams
 
-# Pieces of an answer that wait for a slow client; then the upstream waits too.
-_PIECES_MAX = 64
-# A longer line goes out as it comes.
-_HELD_MAX_BYTES = 64 * 1024
+# Chunks that are buffered for a slow client; when the buffer is full, the upstream is read no further.
+_BUFFER_MAX_CHUNKS = 64
+# A longer line is sent before its end arrives.
+_PARTIAL_LINE_MAX_BYTES = 64 * 1024
 _RELAYED_HEADERS = ("content-type", "retry-after")
 _RELAYED_PREFIXES = ("x-ratelimit-", "openai-")
-# A client would take these for a judgement about its own credential, or about an address of ours.
-_OPERATORS_MATTER = frozenset((401, 403, 407))
+# These concern this server's credential at the upstream; a client would take them for its own.
+_UPSTREAM_AUTH_STATUSES = frozenset((401, 403, 407))
+_BROKEN_OFF = "the upstream broke off its response"
 
-# Stores a completion, with who cut it if it is not whole; the id of its conversation, or nothing if that failed.
-Keep = Callable[[Completion, str | None], Awaitable[str | None]]
+# Stores a completion, with who cut it if it is incomplete. Returns its conversation's id, or None if storing failed.
+StoreCompletion = Callable[[Completion, str | None], Awaitable[str | None]]
 
 
 class RelayLimits(Struct, frozen=True):
-    turn_s: float
+    turn_max_s: float
     answer_max_bytes: int
     turns: TurnLimits
 
 
-class Relay:
-    """One request. It runs in a task of its own, so that a client that leaves does not take the turn along."""
+class CompletionRelay:
+    """One request. It runs in its own task, so that a client that disconnects does not cancel the storing."""
 
-    _running: ClassVar[set["asyncio.Task[None]"]] = set()
+    _tasks: ClassVar[set["asyncio.Task[None]"]] = set()
 
-    def __init__(self, upstream: Upstream, open_streams: OpenStreams, limits: RelayLimits, keep: Keep) -> None:
+    def __init__(
+        self, upstream: Upstream, open_streams: OpenStreams, limits: RelayLimits, store: StoreCompletion
+    ) -> None:
         self._upstream = upstream
         self._open_streams = open_streams
         self._limits = limits
-        self._keep = keep
-        self._pieces: asyncio.Queue[bytes | None] = asyncio.Queue(_PIECES_MAX)
-        self._is_unwanted = asyncio.Event()
-        self._head: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._events = EventReader(limits.turns, limits.answer_max_bytes)
-        self._whole: bytes | None = None
+        self._store = store
+        self._chunks: asyncio.Queue[bytes | None] = asyncio.Queue(_BUFFER_MAX_CHUNKS)
+        self._client_gone = asyncio.Event()
+        self._head: asyncio.Future[UpstreamResponse] = asyncio.get_running_loop().create_future()
+        self._stream_parser = CompletionStreamParser(limits.turns, limits.answer_max_bytes)
+        self._whole_body: bytes | None = None
         self._failure: FlorilegiumError | None = None
         self._conversation_id: str | None = None
-        self._is_kept = self._is_complete = False
+        self._is_stored = self._is_complete = False
 
-    async def answer(self, principal: Principal, body: bytes, headers: Mapping[str, str]) -> Response:
-        """The upstream's answer. A stream is begun when its head is there; anything else comes whole."""
+    async def respond(self, principal: Principal, body: bytes, headers: Mapping[str, str]) -> Response:
+        """Returns the upstream's response: a stream as soon as its head arrives, anything else when it is complete."""
         task = asyncio.create_task(self._run(principal, body, headers))
-        self._running.add(task)
-        task.add_done_callback(self._forget)
+        self._tasks.add(task)
+        task.add_done_callback(self._discard_task)
         try:
             await asyncio.wait((task, self._head), return_when=asyncio.FIRST_COMPLETED)
             if not self._head.done():
                 task.result()
-            reply = self._head.result()
-            if _is_good_stream(reply):
-                return RelayedStream(self._stream(), reply.status, _relayed(reply), self._is_unwanted.set)
+            response = self._head.result()
+            if _is_successful_stream(response):
+                return RelayedStream(self._stream(), response.status, _relayed_headers(response), self._client_gone)
             await asyncio.wait((task,))
         except BaseException:
-            self._is_unwanted.set()
+            self._client_gone.set()
             raise
         task.result()
-        if self._whole is None:
-            raise self._failure or UpstreamFailed("the upstream broke off its answer")
-        told = {} if self._conversation_id is None else {"X-Conversation-Id": self._conversation_id}
-        return Response(self._whole, reply.status, {**_relayed(reply), **told})
+        if self._whole_body is None:
+            raise self._failure or UpstreamError(_BROKEN_OFF)
+        own_headers = {} if self._conversation_id is None else {"X-Conversation-Id": self._conversation_id}
+        return Response(self._whole_body, response.status, {**_relayed_headers(response), **own_headers})
 
-    def _forget(self, task: "asyncio.Task[None]") -> None:
-        self._running.discard(task)
+    def _discard_task(self, task: "asyncio.Task[None]") -> None:
+        self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             log_failure("chat relay", error)
 
     async def _stream(self) -> AsyncIterator[bytes]:
-        held = b""
-        while (piece := await self._pieces.get()) is not None:
-            lines, held = _whole_lines(held + piece)
+        partial_line = b""
+        while (chunk := await self._chunks.get()) is not None:
+            lines, partial_line = _split_whole_lines(partial_line + chunk)
             if lines:
                 yield lines
         if not self._is_complete:
-            yield problem_event(self._failure or UpstreamFailed("the upstream broke off its answer"))
-        elif held:
-            yield held
+            yield completion_error_event(self._failure or UpstreamError(_BROKEN_OFF))
+        elif partial_line:
+            yield partial_line
 
     async def _run(self, principal: Principal, body: bytes, headers: Mapping[str, str]) -> None:
         try:
             with self._open_streams.enter(principal):
-                cut_by = await self._relay_while_wanted(principal, body, headers)
-                await self._keep_answer(cut_by)
+                cut_by = await self._relay_while_allowed(principal, body, headers)
+                await self._store_answer(cut_by)
                 self._is_complete = self._failure is None
         except FlorilegiumError as error:
             self._fail(error)
         finally:
-            await self._end()
+            await self._end_stream()
 
-    async def _relay_while_wanted(self, principal: Principal, body: bytes, headers: Mapping[str, str]) -> str:
-        """Until the answer ends or nobody may have it any more; who it was that ended it."""
+    async def _relay_while_allowed(self, principal: Principal, body: bytes, headers: Mapping[str, str]) -> str:
+        """Relays until the response ends, the client disconnects, access is revoked or time is up; returns who ended
+        it."""
         relaying = asyncio.create_task(self._relay(body, headers))
-        ending = asyncio.create_task(self._open_streams.wait_while_open(principal))
-        leaving = asyncio.create_task(self._is_unwanted.wait())
-        await _first_of((relaying, ending, leaving), self._limits.turn_s)
+        closing = asyncio.create_task(self._open_streams.wait_while_open(principal))
+        disconnecting = asyncio.create_task(self._client_gone.wait())
+        await _wait_for_first((relaying, closing, disconnecting), self._limits.turn_max_s)
         if relaying.cancelled():
-            self._fail(Unavailable("the turn was ended before its answer was there"))
-            return "client" if self._is_unwanted.is_set() else "server"
+            self._fail(Unavailable("the turn was ended before the response was complete"))
+            return "client" if self._client_gone.is_set() else "server"
         try:
             relaying.result()
         except FlorilegiumError as error:
@@ -125,46 +129,49 @@ class Relay:
         return "upstream"
 
     async def _relay(self, body: bytes, headers: Mapping[str, str]) -> None:
-        async with self._upstream.ask("POST", "/chat/completions", body, headers) as reply:
-            _require_relayable(reply)
-            self._head.set_result(reply)
-            if not _is_good_stream(reply):
-                self._whole = await reply.read(self._limits.answer_max_bytes)
+        async with self._upstream.request("POST", "/chat/completions", body, headers) as response:
+            _require_relayable(response)
+            self._head.set_result(response)
+            if not _is_successful_stream(response):
+                self._whole_body = await response.read(self._limits.answer_max_bytes)
                 return
-            async for piece in reply.body:
-                self._events.feed(piece)
-                if self._events.is_done:
-                    # Clients stop reading here, and what they ask for next should find the turn.
-                    await self._keep_answer("upstream")
-                await self._pieces.put(piece)
-            # Where the connection's end is the body's, HTTP does not tell a part from the whole.
-            if not self._events.completion().is_whole:
-                raise UpstreamFailed("the upstream broke off its answer")
+            async for chunk in response.body:
+                self._stream_parser.feed(chunk)
+                if self._stream_parser.is_done:
+                    # Clients stop reading here, and their next request should find the turn stored.
+                    await self._store_answer("upstream")
+                await self._chunks.put(chunk)
+            # If the end of the connection ends the body, HTTP cannot tell a partial response from a whole one.
+            if not self._stream_parser.completion().is_complete:
+                raise UpstreamError(_BROKEN_OFF)
 
-    async def _keep_answer(self, cut_by: str) -> None:
-        """Once. A turn of which the upstream said nothing, or an error, is none."""
-        if self._is_kept or not self._head.done() or self._head.exception() or self._head.result().status != 200:
+    async def _store_answer(self, cut_by: str) -> None:
+        """Stores the turn once. If the upstream sent nothing or an error, there is no turn to store."""
+        if self._is_stored or not self._head.done() or self._head.exception() or self._head.result().status != 200:
             return
-        is_stream = self._head.result().is_stream
-        completion = self._events.completion() if is_stream else read_completion(self._whole or b"", self._limits.turns)
+        if self._head.result().is_stream:
+            completion: Completion | None = self._stream_parser.completion()
+        else:
+            completion = parse_completion(self._whole_body or b"", self._limits.turns)
         if completion is not None:
-            self._conversation_id = await self._keep(completion, None if completion.is_whole else cut_by)
-        self._is_kept = True
+            self._conversation_id = await self._store(completion, None if completion.is_complete else cut_by)
+        self._is_stored = True
 
     def _fail(self, error: FlorilegiumError) -> None:
         self._failure = error
         if not self._head.done():
             self._head.set_exception(error)
-            self._head.exception()  # there may be nobody left to be told
+            self._head.exception()  # marks it as retrieved: the client may have disconnected
 
-    async def _end(self) -> None:
-        """Tells whoever still reads; a client that left reads no more."""
-        telling, leaving = self._pieces.put(None), self._is_unwanted.wait()
-        await _first_of((asyncio.create_task(telling), asyncio.create_task(leaving)))
+    async def _end_stream(self) -> None:
+        """Signals the end to the reader; a client that disconnected reads no more."""
+        await _wait_for_first(
+            (asyncio.create_task(self._chunks.put(None)), asyncio.create_task(self._client_gone.wait()))
+        )
 
 
-async def _first_of(tasks: Collection["asyncio.Task[Any]"], timeout_s: float | None = None) -> None:
-    """Until one of them is done; the others are cancelled then, and all are over afterwards."""
+async def _wait_for_first(tasks: Collection["asyncio.Task[Any]"], timeout_s: float | None = None) -> None:
+    """Waits until one task is done and cancels the others. All of them have ended when this returns."""
     try:
         await asyncio.wait(tasks, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -174,48 +181,48 @@ async def _first_of(tasks: Collection["asyncio.Task[Any]"], timeout_s: float | N
 
 
 class RelayedStream(StreamingResponse):
-    """Says when it is over, however it ended, and also if it never began."""
+    """Sets `closed` when the response ends, whether it succeeded, failed or never began."""
 
     def __init__(
-        self, pieces: AsyncIterator[bytes], status: int, headers: Mapping[str, str], when_over: Callable[[], None]
+        self, chunks: AsyncIterator[bytes], status: int, headers: Mapping[str, str], closed: asyncio.Event
     ) -> None:
-        super().__init__(pieces, status, headers)
-        self._when_over = when_over
+        super().__init__(chunks, status, headers)
+        self._closed = closed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
-            self._when_over()
+            self._closed.set()
 
 
-def _whole_lines(data: bytes) -> tuple[bytes, bytes]:
-    """What may go out, and what waits for the end of its line: a part of an event is nothing a client can read, and
-    would spoil the error that follows it where the upstream broke off."""
+def _split_whole_lines(data: bytes) -> tuple[bytes, bytes]:
+    """Separates what can be sent from a partial last line. A client cannot use part of an event, and a partial line
+    would corrupt the error event that follows if the upstream breaks off."""
     end = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
-    return (data, b"") if len(data) - end > _HELD_MAX_BYTES else (data[:end], data[end:])
+    return (data, b"") if len(data) - end > _PARTIAL_LINE_MAX_BYTES else (data[:end], data[end:])
 
 
-def _is_good_stream(reply: Reply) -> bool:
-    return reply.status == 200 and reply.is_stream
+def _is_successful_stream(response: UpstreamResponse) -> bool:
+    return response.status == 200 and response.is_stream
 
 
-def _require_relayable(reply: Reply) -> None:
-    if reply.status in _OPERATORS_MATTER:
-        raise UpstreamFailed("the upstream refused this server's credential; its operator has to set chat_upstream_key")
-    if not 200 <= reply.status < 300 and reply.status < 400:
-        raise UpstreamFailed(f"the upstream answered {reply.status}, and redirects are not followed")
+def _require_relayable(response: UpstreamResponse) -> None:
+    if response.status in _UPSTREAM_AUTH_STATUSES:
+        raise UpstreamError("the upstream rejected this server's credential; the operator must check chat_upstream_key")
+    if not 200 <= response.status < 300 and response.status < 400:
+        raise UpstreamError(f"the upstream responded with status {response.status}; redirects are not followed")
 
 
-def _relayed(reply: Reply) -> dict[str, str]:
+def _relayed_headers(response: UpstreamResponse) -> dict[str, str]:
     return {
         name: value
-        for name, value in reply.headers.items()
+        for name, value in response.headers.items()
         if name in _RELAYED_HEADERS or name.startswith(_RELAYED_PREFIXES)
     }
 
 
-async def relayed_reply(reply: Reply, max_bytes: int) -> Response:
-    """An answer of the upstream as ours, whole, where nothing of it is kept."""
-    _require_relayable(reply)
-    return Response(await reply.read(max_bytes), reply.status, _relayed(reply))
+async def relay_whole_response(response: UpstreamResponse, max_bytes: int) -> Response:
+    """Relays a response of which nothing is stored."""
+    _require_relayable(response)
+    return Response(await response.read(max_bytes), response.status, _relayed_headers(response))

@@ -1,5 +1,7 @@
-"""Turns of a conversation as OpenAI's chat completions write them, read leniently: what cannot be read is left out of
-the record, never refused. It judges nothing that an upstream will judge.
+"""Parses the `messages` of OpenAI's chat completions into turns that can be stored.
+
+Parsing is lenient: whatever cannot be parsed is left out of the stored record but still relayed. Validating the request
+is the upstream's job.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,82 +21,82 @@ _ROLES = {
     "tool": "tool",
     "function": "tool",
 }
-_PLACE_MAX_CHARS = 500
+_NAME_MAX_CHARS = 500
+_SHORT_NAME_MAX_CHARS = 100
 
 
 class TurnLimits(Struct, frozen=True):
-    """How much of a turn a row can hold."""
+    """How much of a turn fits into a stored message."""
 
     content_max_chars: int
     metadata_max_bytes: int
 
 
-class Turn(Struct, frozen=True, kw_only=True):
-    """One thing said. `calls` are the tool calls of an assistant, `answers` is the call that a tool's turn answers."""
+class ChatTurn(Struct, frozen=True, kw_only=True):
+    """One message of a chat. `tool_call_id` names the call that a tool's turn responds to."""
 
     role: str
     content: str = ""
     name: str = ""
-    calls: tuple[Mapping[str, Any], ...] = ()
-    answers: str = ""
+    tool_calls: tuple[Mapping[str, Any], ...] = ()
+    tool_call_id: str = ""
     attachments: tuple[Mapping[str, Any], ...] = ()
-    is_shortened: bool = False
+    is_truncated: bool = False
 
     @property
     def is_empty(self) -> bool:
-        return not (self.content or self.calls or self.attachments)
+        return not (self.content or self.tool_calls or self.attachments)
 
     @property
     def fingerprint(self) -> tuple[str, ...]:
-        """By which a turn is known again. Clients trim what they send back."""
-        return (self.role, self.content.strip(), self.answers, *_ids(self.calls))
+        """Identifies a turn that is sent again. Content is stripped because clients trim what they send back."""
+        return (self.role, self.content.strip(), self.tool_call_id, *_call_ids(self.tool_calls))
 
     @property
     def metadata(self) -> dict[str, Any]:
-        told: dict[str, Any] = {}
-        if self.calls:
-            told["tool_calls"] = list(self.calls)
-        if self.answers:
-            told["tool_call_id"] = self.answers
-        if self.is_shortened:
-            told["is_shortened"] = True
-        return told
+        metadata: dict[str, Any] = {}
+        if self.tool_calls:
+            metadata["tool_calls"] = list(self.tool_calls)
+        if self.tool_call_id:
+            metadata["tool_call_id"] = self.tool_call_id
+        if self.is_truncated:
+            metadata["is_shortened"] = True
+        return metadata
 
 
-def fingerprint_of(message: Message) -> tuple[str, ...]:
-    """Of a stored turn, equal to that of the turn it was made from."""
-    calls, answers = message.metadata.get("tool_calls"), message.metadata.get("tool_call_id")
-    ids = _ids(call for call in calls if isinstance(call, dict)) if isinstance(calls, list) else ()
-    return (message.role, message.content.strip(), answers if isinstance(answers, str) else "", *ids)
+def message_fingerprint(message: Message) -> tuple[str, ...]:
+    """Returns the fingerprint of the turn that a stored message was created from."""
+    calls, call_id = message.metadata.get("tool_calls"), message.metadata.get("tool_call_id")
+    ids = _call_ids(call for call in calls if isinstance(call, dict)) if isinstance(calls, list) else ()
+    return (message.role, message.content.strip(), call_id if isinstance(call_id, str) else "", *ids)
 
 
-def read_turns(messages: Any, limits: TurnLimits) -> tuple[Turn, ...]:
-    """The turns in `messages` of a request."""
+def parse_turns(messages: Any, limits: TurnLimits) -> tuple[ChatTurn, ...]:
+    """Parses the `messages` of a request; unknown roles and empty turns are left out."""
     if not isinstance(messages, list):
         return ()
-    read = (read_turn(message, limits) for message in messages if isinstance(message, dict))
-    return tuple(turn for turn in read if turn is not None and not turn.is_empty)
+    turns = (parse_turn(message, limits) for message in messages if isinstance(message, dict))
+    return tuple(turn for turn in turns if turn is not None and not turn.is_empty)
 
 
-def read_turn(message: Mapping[str, Any], limits: TurnLimits) -> Turn | None:
+def parse_turn(message: Mapping[str, Any], limits: TurnLimits) -> ChatTurn | None:
     role = _ROLES.get(str(message.get("role")))
     if role is None:
         return None
-    said = text_of(message.get("content")) or _text(message.get("refusal"))
-    content = replace_unstorable(said)
-    return Turn(
+    content = replace_unstorable(content_text(message.get("content")) or _string(message.get("refusal")))
+    return ChatTurn(
         role=role,
         content=content[: limits.content_max_chars],
-        name=replace_unstorable(_text(message.get("name")))[:_PLACE_MAX_CHARS],
-        calls=_calls(message, limits.metadata_max_bytes),
-        answers=replace_unstorable(_text(message.get("tool_call_id")))[:_PLACE_MAX_CHARS],
+        name=replace_unstorable(_string(message.get("name")))[:_NAME_MAX_CHARS],
+        tool_calls=_tool_calls(message, limits.metadata_max_bytes),
+        tool_call_id=replace_unstorable(_string(message.get("tool_call_id")))[:_NAME_MAX_CHARS],
         attachments=_attachments(message.get("content")),
-        is_shortened=len(content) > limits.content_max_chars,
+        is_truncated=len(content) > limits.content_max_chars,
     )
 
 
-def text_of(content: Any) -> str:
-    """A content may be text, or parts of which some are."""
+def content_text(content: Any) -> str:
+    """Returns the text of a message's content, which is a string or a list of parts."""
     if isinstance(content, str):
         return content
     parts = content if isinstance(content, list) else []
@@ -102,42 +104,43 @@ def text_of(content: Any) -> str:
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
-def last_said(turns: Sequence[Turn], role: str) -> str:
+def last_content(turns: Sequence[ChatTurn], role: str) -> str:
     return next((turn.content for turn in reversed(turns) if turn.role == role), "")
 
 
-def first_said(turns: Sequence[Turn], role: str) -> str:
+def first_content(turns: Sequence[ChatTurn], role: str) -> str:
     return next((turn.content for turn in turns if turn.role == role), "")
 
 
-def _text(value: Any) -> str:
+def _string(value: Any) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _ids(calls: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+def _call_ids(calls: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
     return tuple(str(call.get("id") or "") for call in calls)
 
 
-def _calls(message: Mapping[str, Any], limit_bytes: int) -> tuple[Mapping[str, Any], ...]:
-    """The tool calls; of very long ones the names, so that the turn can still be stored and known again."""
-    listed = message.get("tool_calls")
-    calls = [call for call in listed if isinstance(call, dict)] if isinstance(listed, list) else []
+def _tool_calls(message: Mapping[str, Any], limit_bytes: int) -> tuple[Mapping[str, Any], ...]:
+    """Very long calls are reduced to their ids and names, so that the turn can still be stored and recognized."""
+    value = message.get("tool_calls")
+    calls = [call for call in value if isinstance(call, dict)] if isinstance(value, list) else []
     if isinstance(legacy := message.get("function_call"), dict):
         calls.append({"type": "function", "function": legacy})
-    # Half of the room is for what else is told of a message.
+    # Half of the metadata limit is reserved for the message's other metadata.
     if len(msgspec.json.encode(calls)) * 2 > limit_bytes:
-        calls = [_named_only(call) for call in calls]
+        calls = [_without_arguments(call) for call in calls]
     return tuple(calls)
 
 
-def _named_only(call: Mapping[str, Any]) -> dict[str, Any]:
+def _without_arguments(call: Mapping[str, Any]) -> dict[str, Any]:
     function = call.get("function")
-    name = _text(function.get("name")) if isinstance(function, dict) else ""
-    return {"id": replace_unstorable(_text(call.get("id")))[:100], "function": {"name": replace_unstorable(name)[:100]}}
+    name = _string(function.get("name")) if isinstance(function, dict) else ""
+    call_id = replace_unstorable(_string(call.get("id")))[:_SHORT_NAME_MAX_CHARS]
+    return {"id": call_id, "function": {"name": replace_unstorable(name)[:_SHORT_NAME_MAX_CHARS]}}
 
 
 def _attachments(content: Any) -> tuple[Mapping[str, Any], ...]:
-    """Parts that are not text: where they are, never the bytes of a `data:` address."""
+    """Returns the parts that are not text: their URL, never the bytes of a `data:` URL."""
     parts = content if isinstance(content, list) else []
     kinds = [(part, part.get("type")) for part in parts if isinstance(part, dict)]
     return tuple(
@@ -146,9 +149,9 @@ def _attachments(content: Any) -> tuple[Mapping[str, Any], ...]:
 
 
 def _attachment(part: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    told: dict[str, Any] = {"type": replace_unstorable(kind)[:100]}
-    held = part.get(kind)
-    url = _text(held.get("url")) if isinstance(held, dict) else _text(held)
+    attachment: dict[str, Any] = {"type": replace_unstorable(kind)[:_SHORT_NAME_MAX_CHARS]}
+    value = part.get(kind)
+    url = _string(value.get("url")) if isinstance(value, dict) else _string(value)
     if url.startswith("data:"):
-        return told | {"media_type": replace_unstorable(url[5:105].partition(";")[0]), "chars": len(url)}
-    return told | ({"url": replace_unstorable(url[:_PLACE_MAX_CHARS])} if url else {})
+        return attachment | {"media_type": replace_unstorable(url[5:105].partition(";")[0]), "chars": len(url)}
+    return attachment | ({"url": replace_unstorable(url[:_NAME_MAX_CHARS])} if url else {})

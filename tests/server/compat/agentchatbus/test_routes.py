@@ -10,6 +10,7 @@ from starlette.routing import Route
 
 from auth.principal import READ, WRITE
 from server.compat.agentchatbus.routes import bus_operations
+from server.compat.agentchatbus.service import build_message_bus
 from server.rest.handler import RestHandler
 from tests.server.compat.agentkit.conversing import keep, post
 from tests.server.http_client import HttpResponse
@@ -427,9 +428,10 @@ async def test_a_reply_token_that_is_not_of_the_thread_is_refused(api: RestClien
 
 
 async def test_a_reply_token_expires(api: RestClient) -> None:
-    now = [1_800_000_000.0]
+    now, runtime = [1_800_000_000.0], api.server.runtime
+    bus = build_message_bus(runtime.libraries, runtime.settings, lambda: now[0])
     doors: dict[str, list[Any]] = {}
-    for operation in bus_operations(api.server.runtime, lambda: now[0]):
+    for operation in bus_operations(bus):
         doors.setdefault(operation.path, []).append(operation)
     routes = [Route(path, RestHandler(api.server.runtime, operations)) for path, operations in doors.items()]
     agent = await Member.of(RestClient(api.server, Starlette(routes=routes)))

@@ -7,6 +7,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from server.app import build_app
+from server.compat.agentchatbus.service import build_message_bus
 from server.metrics import Metrics
 from sources.drafts import MessageDraft
 from tests.server.rest.rest_client import RestClient
@@ -141,7 +142,9 @@ async def test_people_read_what_only_people_may_read(api: RestClient, ada: Libra
 
 
 async def test_a_search_out_of_time_is_told_with_503(api: RestClient) -> None:
-    late = build_app(msgspec.structs.replace(api.server.runtime, libraries=OutOfTime()), Metrics())
+    runtime = api.server.runtime
+    bus = build_message_bus(OutOfTime(), runtime.settings)
+    late = build_app(msgspec.structs.replace(runtime, bus=bus), Metrics())
 
     async def searching(scope: Scope, receive: Receive, send: Send) -> None:
         await late({**scope, "query_string": b"q=fox"}, receive, send)

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from server.compat.agentkit.chat.completion_stream import Completion
-from server.compat.agentkit.chat.turns import Turn, TurnLimits, read_turns
-from server.compat.agentkit.recorder import Recorder, Talk
+from server.compat.agentkit.chat.completion_parser import Completion
+from server.compat.agentkit.chat.recorder import CompletedTurn, TurnRecorder
+from server.compat.agentkit.chat.turns import ChatTurn, TurnLimits, parse_turns
 from sources.records import ListPage, Message
 from sources.storage.contract import Chats
 from tests.sources.storage.desk import Clock, Desk, open_sqlite
@@ -38,15 +38,17 @@ class Client:
         self.chats = chats
         self.clock = clock
         self.named = named
-        self.recorder = Recorder(RETRY_S, 1000, lambda: datetime.fromtimestamp(clock.now_s, UTC))
+        self.recorder = TurnRecorder(RETRY_S, 1000, lambda: datetime.fromtimestamp(clock.now_s, UTC))
 
     async def say(self, sent: Sequence[Said], answer: str, cut: str | None = None, **more: Any) -> str:
         """Sends these messages and is answered so."""
         messages = [{"role": role, "content": content} for role, content in sent]
-        completion = Completion(turn=Turn(role="assistant", content=answer), model="m", is_whole=cut is None)
+        completion = Completion(turn=ChatTurn(role="assistant", content=answer), model="m", is_complete=cut is None)
         at = datetime.fromtimestamp(self.clock.now_s, UTC).isoformat()
-        given = {"name": None, **self.named, **more}
-        talk = Talk(turns=read_turns(messages, LIMITS), completion=completion, asked_at=at, cut=cut, **given)
+        given = {"conversation_name": None, **self.named, **more}
+        talk = CompletedTurn(
+            turns=parse_turns(messages, LIMITS), completion=completion, requested_at=at, cut_by=cut, **given
+        )
         return await self.recorder.record(self.chats, talk)
 
     def wait(self, seconds: float) -> None:
@@ -127,7 +129,7 @@ async def test_a_retry_with_other_instructions_is_the_same_turn(client: Client) 
 
 
 async def test_a_client_that_forgets_the_beginning_goes_on_in_its_named_conversation(client: Client) -> None:
-    client.named = {"name": "mine"}
+    client.named = {"conversation_name": "mine"}
     await client.say([user("1")], "a")
     await client.say([user("1"), model("a"), user("2")], "b")
     await client.say([model("a"), user("2"), model("b"), user("3")], "c")
@@ -136,7 +138,7 @@ async def test_a_client_that_forgets_the_beginning_goes_on_in_its_named_conversa
 
 
 async def test_a_client_that_sends_only_what_is_new_is_kept_whole_under_its_name(client: Client) -> None:
-    client.named = {"name": "mine"}
+    client.named = {"conversation_name": "mine"}
     for text in ("first", "next", "next", "next"):
         client.wait(RETRY_S)
         await client.say([user(text)], f"after {text}")
@@ -147,14 +149,14 @@ async def test_a_client_that_sends_only_what_is_new_is_kept_whole_under_its_name
 async def test_a_conversation_can_be_named_by_its_id(client: Client) -> None:
     identity = await client.say([user("hi")], "hello")
 
-    await client.say([user("something else")], "sure", name=identity)
+    await client.say([user("something else")], "sure", conversation_name=identity)
 
     assert await client.kept() == [[user("hi"), model("hello"), user("something else"), model("sure")]]
 
 
 async def test_tool_calls_and_their_results_are_turns(client: Client) -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": "x"}'}}
-    turns = read_turns(
+    turns = parse_turns(
         [
             {"role": "user", "content": "look"},
             {"role": "assistant", "content": None, "tool_calls": [call]},
@@ -164,11 +166,13 @@ async def test_tool_calls_and_their_results_are_turns(client: Client) -> None:
     )
     at = "2026-11-15T08:00:00Z"
 
-    def talk(count: int, said: Turn) -> Talk:
-        return Talk(name=None, turns=turns[:count], completion=Completion(turn=said), asked_at=at)
+    def talk(count: int, said: ChatTurn) -> CompletedTurn:
+        return CompletedTurn(
+            conversation_name=None, turns=turns[:count], completion=Completion(turn=said), requested_at=at
+        )
 
     await client.recorder.record(client.chats, talk(1, turns[1]))
-    await client.recorder.record(client.chats, talk(3, Turn(role="assistant", content="done")))
+    await client.recorder.record(client.chats, talk(3, ChatTurn(role="assistant", content="done")))
 
     [conversation] = (await client.chats.list(10, 0)).rows
     messages = (await client.chats.messages(conversation.id, 10, 0)).rows
@@ -234,7 +238,7 @@ async def test_the_same_key_is_the_same_turn_however_late(client: Client) -> Non
 
 
 async def test_another_key_is_another_turn_however_soon(client: Client) -> None:
-    client.named = {"name": "mine"}
+    client.named = {"conversation_name": "mine"}
     await client.say([user("next")], "one", idempotency_key="1")
     await client.say([user("next")], "two", idempotency_key="2")
 
@@ -288,7 +292,7 @@ async def test_what_one_user_says_is_not_known_to_another(desk: Desk) -> None:
     async with desk.library("ada") as hers, desk.library("ben") as his:
         ada, ben = Client(hers.chats, desk.clock), Client(his.chats, desk.clock)
         first = await ada.say([user("hi")], "to ada")
-        second = await ben.say([user("hi"), model("to ada"), user("more")], "to ben", name=first)
+        second = await ben.say([user("hi"), model("to ada"), user("more")], "to ben", conversation_name=first)
 
         assert first != second
         assert await ada.kept() == [[user("hi"), model("to ada")]]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.compat.agentkit.chat.completion_stream import EventReader, read_completion
-from server.compat.agentkit.chat.turns import TurnLimits, fingerprint_of, read_turns
+from server.compat.agentkit.chat.completion_parser import CompletionStreamParser, parse_completion
+from server.compat.agentkit.chat.turns import TurnLimits, message_fingerprint, parse_turns
 from sources.records import Message
 
 LIMITS = TurnLimits(content_max_chars=1_000, metadata_max_bytes=1_000)
@@ -31,8 +31,8 @@ def delta(index: int = 0, **delta: Any) -> dict[str, Any]:
     return {"model": "m-1", "choices": [{"index": index, "delta": delta}]}
 
 
-def read(body: bytes, cuts: list[int] = [], max_bytes: int = 100_000) -> EventReader:  # noqa: B006 - never changed
-    reader = EventReader(LIMITS, max_bytes)
+def read(body: bytes, cuts: list[int] = [], max_bytes: int = 100_000) -> CompletionStreamParser:  # noqa: B006 - never changed
+    reader = CompletionStreamParser(LIMITS, max_bytes)
     places = sorted({cut % (len(body) + 1) for cut in cuts} | {0, len(body)})
     for start, stop in pairwise(places):
         reader.feed(body[start:stop])
@@ -46,9 +46,9 @@ def test_a_stream_reads_alike_however_its_bytes_are_cut(cuts: list[int], end: by
     reader = read(body, cuts)
     completion = reader.completion()
 
-    assert (completion.turn.content, completion.model, completion.choices) == ("Sødium", "m-1", 2)
+    assert (completion.turn.content, completion.model, completion.choice_count) == ("Sødium", "m-1", 2)
     assert reader.is_done
-    assert completion.is_whole
+    assert completion.is_complete
 
 
 def test_parts_of_tool_calls_are_put_together() -> None:
@@ -57,17 +57,19 @@ def test_parts_of_tool_calls_are_put_together() -> None:
 
     turn = read(stream(*(delta(tool_calls=[part]) for part in (first, *parts)))).completion().turn
 
-    assert turn.calls == ({"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": "x"}'}},)
+    assert turn.tool_calls == (
+        {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": "x"}'}},
+    )
 
 
 def test_an_end_without_a_line_end_is_an_end() -> None:
-    assert read(b'data: {"choices":[{"delta":{"content":"x"}}]}\n\ndata: [DONE]').completion().is_whole
+    assert read(b'data: {"choices":[{"delta":{"content":"x"}}]}\n\ndata: [DONE]').completion().is_complete
 
 
 def test_a_stream_that_broke_off_is_not_whole() -> None:
     completion = read(stream(delta(content="Sod"))[: -len("data: [DONE]\n\n")]).completion()
 
-    assert (completion.turn.content, completion.is_whole) == ("Sod", False)
+    assert (completion.turn.content, completion.is_complete) == ("Sod", False)
 
 
 @pytest.mark.parametrize("piece_bytes", [1, 5, 100])
@@ -80,19 +82,19 @@ def test_of_a_stream_that_is_too_long_the_beginning_is_kept_and_told(piece_bytes
     assert completion.turn.content.startswith("word word ")
     assert len(completion.turn.content) < 100
     assert completion.metadata["is_shortened"] is True
-    assert completion.is_whole
+    assert completion.is_complete
 
 
 @given(JSON, st.lists(st.integers(0, 200), max_size=3))
 def test_whatever_an_upstream_says_is_read_without_a_fault(value: Any, cuts: list[int]) -> None:
-    read_completion(msgspec.json.encode(value), LIMITS)
+    parse_completion(msgspec.json.encode(value), LIMITS)
     read(stream(value), cuts).completion()
-    read_turns(value, LIMITS)
+    parse_turns(value, LIMITS)
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"{}", b'{"choices": []}', b'{"choices": [{}]}', b"\xff"])
 def test_what_holds_no_message_is_no_completion(body: bytes) -> None:
-    assert read_completion(body, LIMITS) is None
+    assert parse_completion(body, LIMITS) is None
 
 
 def test_of_content_in_parts_the_texts_are_kept_and_the_rest_is_named() -> None:
@@ -102,7 +104,7 @@ def test_of_content_in_parts_the_texts_are_kept_and_the_rest_is_named() -> None:
         {"type": "image_url", "image_url": {"url": "https://example.com/a.png"}},
     ]
 
-    [turn] = read_turns([{"role": "user", "content": parts}], LIMITS)
+    [turn] = parse_turns([{"role": "user", "content": parts}], LIMITS)
 
     assert turn.content == "Look:"
     assert turn.attachments == (
@@ -114,7 +116,7 @@ def test_of_content_in_parts_the_texts_are_kept_and_the_rest_is_named() -> None:
 def test_what_no_row_can_hold_is_cut_or_replaced_and_told() -> None:
     calls = [{"id": "c1", "function": {"name": "write", "arguments": "x" * 5_000}}]
 
-    long, nul, calling = read_turns(
+    long, nul, calling = parse_turns(
         [
             {"role": "user", "content": "x" * 1_001},
             {"role": "developer", "content": "a\0b"},
@@ -125,13 +127,13 @@ def test_what_no_row_can_hold_is_cut_or_replaced_and_told() -> None:
 
     assert (len(long.content), long.metadata) == (1_000, {"is_shortened": True})
     assert (nul.role, nul.content) == ("system", "a\ufffdb")
-    assert calling.calls == ({"id": "c1", "function": {"name": "write"}},)
+    assert calling.tool_calls == ({"id": "c1", "function": {"name": "write"}},)
 
 
 @given(st.sampled_from(("user", "assistant", "tool")), st.text(min_size=1, max_size=20), st.text(max_size=5))
 def test_a_stored_turn_is_known_by_the_one_it_was_made_from(role: str, content: str, call: str) -> None:
     sent = {"role": role, "content": content, "tool_call_id": call, "tool_calls": [{"id": call}]}
-    [turn] = read_turns([sent], LIMITS)
+    [turn] = parse_turns([sent], LIMITS)
     stored = Message(
         uuid="1",
         created_at="",
@@ -147,4 +149,4 @@ def test_a_stored_turn_is_known_by_the_one_it_was_made_from(role: str, content: 
         metadata=msgspec.json.decode(msgspec.json.encode(turn.metadata)),
     )
 
-    assert fingerprint_of(stored) == turn.fingerprint
+    assert message_fingerprint(stored) == turn.fingerprint

@@ -110,7 +110,7 @@ async def test_without_a_question_there_is_no_answer(quiet_room: Chatroom, messa
     answer = await quiet_room.complete(messages)
 
     assert answer.status == 400
-    assert answer.json()["error"]["message"].startswith("messages: got none of the role user")
+    assert answer.json()["error"]["message"].startswith("messages: expected a message with role user")
 
 
 @pytest.mark.parametrize("scope", [READ, WRITE])

@@ -4,18 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from server.compat.agentkit.chat.completions import passages_of
-from server.compat.agentkit.chat.passages import Gathered
+from server.compat.agentkit.chat.passages import PassageResults
 from tests.server.compat.agentkit.chat.conftest import Chatroom
 from tests.server.rest.rest_client import RestClient, open_rest_client
 from tests.sources.source_fixture import LibraryUser
 
 
-async def gather(api: RestClient, reader: LibraryUser, question: str, conversation_id: str | None = None) -> Gathered:
-    return await passages_of(api.server.runtime).gather(reader.context, question, conversation_id)
+async def gather(
+    api: RestClient, reader: LibraryUser, question: str, conversation_id: str | None = None
+) -> PassageResults:
+    return await api.server.runtime.agentkit.passages.find(reader.context, question, conversation_id)
 
 
-def uris(gathered: Gathered) -> list[str]:
+def uris(gathered: PassageResults) -> list[str]:
     return [passage.uri for passage in gathered.passages]
 
 
@@ -77,4 +78,4 @@ async def test_nobody_gets_a_passage_of_another(quiet_room: Chatroom, ada: Libra
 
     found = await gather(quiet_room.api, await quiet_room.api.reader("ben"), "galleon", chat)
 
-    assert found == Gathered(())
+    assert found == PassageResults(())

@@ -1,7 +1,7 @@
-"""Conversations as streams of bytes: one of them as JSON or as a transcript, or all of them as an archive.
+"""Exports conversations as streams of bytes: one as JSON or as a transcript, or all of them as an archive.
 
-A library is in use for one page at a time: a caller who reads slowly keeps nothing open. What is written is what there
-was when the conversation was begun; one that loses messages meanwhile ends the stream, because it would tell a lie.
+The library is held for one page at a time, so a slow reader keeps nothing open. The export contains what existed when
+it reached the conversation; if messages are deleted meanwhile, the stream fails instead of ending early.
 """
 
 import asyncio
@@ -13,29 +13,29 @@ from msgspec import Struct
 from auth.context import RequestContext
 from config.errors import Conflict, NotFound
 from config.settings import Settings
-from server.compat.agentkit.transcripts import TRANSCRIPTS, TranscriptFormat
+from server.compat.agentkit.transcripts import TranscriptFormat, transcript_heading, transcript_message
 from sources.importers.formats.conversation_archive.archive import ArchiveWriter
 from sources.importers.formats.conversation_archive.framing import end_line, head_line, message_lines
 from sources.importers.formats.conversation_archive.shapes import message_shape, summary_shape
 from sources.records import Conversation, Message
 from sources.storage.contract import Libraries
 
-# The longest escape of one character in JSON, `\u0000`.
-_ESCAPED_BYTES = 6
-# Of a message beside its content: attachments, citations and metadata, and short texts.
-_OBJECTS = 3
-_SHORT_TEXTS = 12
+# The longest JSON escape of a character, `\u0000`.
+_ESCAPE_MAX_BYTES = 6
+# A message's fields besides its content: attachments, citations and metadata, and short texts.
+_OBJECT_FIELDS = 3
+_SHORT_FIELDS = 12
 _IDS_PER_PAGE = 1_000
 
 
 def line_max_bytes(settings: Settings) -> int:
-    """The longest line that a message, as large as it may be, makes in an archive."""
-    short = _SHORT_TEXTS * settings.title_max_chars
-    return _ESCAPED_BYTES * (settings.item_max_chars + short) + _OBJECTS * settings.metadata_max_bytes
+    """Returns the length of the longest line that a message of the maximum size makes in an archive."""
+    short_chars = _SHORT_FIELDS * settings.title_max_chars
+    return _ESCAPE_MAX_BYTES * (settings.item_max_chars + short_chars) + _OBJECT_FIELDS * settings.metadata_max_bytes
 
 
-class Exporter(Struct, frozen=True):
-    """One caller's conversations, page by page."""
+class ConversationExporter(Struct, frozen=True):
+    """Exports one caller's conversations, page by page."""
 
     libraries: Libraries
     context: RequestContext
@@ -43,7 +43,7 @@ class Exporter(Struct, frozen=True):
     line_max_bytes: int
 
     async def as_json(self, conversation: Conversation) -> AsyncIterator[bytes]:
-        """The documented object, each message on a line of its own."""
+        """Yields the documented object, with each message on its own line."""
         yield head_line(summary_shape(conversation))
         is_first = True
         async for page in self._pages(conversation):
@@ -51,29 +51,30 @@ class Exporter(Struct, frozen=True):
             is_first = False
         yield end_line()
 
-    async def as_transcript(self, conversation: Conversation, form: TranscriptFormat) -> AsyncIterator[bytes]:
-        """The text as the value of `content`."""
-        transcript = TRANSCRIPTS[form]
-        yield b'{"content":"' + _inside_a_text(transcript.head(conversation))
+    async def as_transcript(
+        self, conversation: Conversation, transcript_format: TranscriptFormat
+    ) -> AsyncIterator[bytes]:
+        """Yields an object with the text as its `content`."""
+        yield b'{"content":"' + _json_string_body(transcript_heading(conversation, transcript_format))
         async for page in self._pages(conversation):
-            yield _inside_a_text("".join(map(transcript.turn, page)))
-        yield b'","format":' + msgspec.json.encode(form) + b"}"
+            yield _json_string_body("".join(transcript_message(message, transcript_format) for message in page))
+        yield b'","format":' + msgspec.json.encode(transcript_format) + b"}"
 
     async def as_archive(self) -> AsyncIterator[bytes]:
-        """In the order of their ids. Packing is done on another thread, a page at a time."""
+        """Yields a zip of all conversations, ordered by id. Compression runs in a thread, one page at a time."""
         writer, after = ArchiveWriter(self.line_max_bytes), ""
         while ids := await self._ids(after):
             for conversation_id in ids:
-                async for piece in self._packed(writer, conversation_id):
-                    yield piece
+                async for chunk in self._archive_entry(writer, conversation_id):
+                    yield chunk
             after = ids[-1]
         await asyncio.to_thread(writer.finish, await self._namespaces())
         yield writer.taken()
 
-    async def _packed(self, writer: ArchiveWriter, conversation_id: str) -> AsyncIterator[bytes]:
+    async def _archive_entry(self, writer: ArchiveWriter, conversation_id: str) -> AsyncIterator[bytes]:
         try:
             conversation = await self._conversation(conversation_id)
-        except NotFound:  # deleted since its id was read
+        except NotFound:  # deleted since the ids were read
             return
         writer.begin(conversation)
         async for page in self._pages(conversation):
@@ -83,17 +84,19 @@ class Exporter(Struct, frozen=True):
         writer.end()
 
     async def _pages(self, conversation: Conversation) -> AsyncIterator[Sequence[Message]]:
-        position, left = 0, conversation.message_count
-        while left > 0:
-            page = (await self._page(conversation.id, position))[:left]
+        position, remaining = 0, conversation.message_count
+        while remaining > 0:
+            page = (await self._page(conversation.id, position))[:remaining]
             if not page:
-                raise Conflict(f"conversation {conversation.id!r} lost messages while it was exported; ask again")
+                raise Conflict(
+                    f"messages of conversation {conversation.id!r} were deleted during the export; try again"
+                )
             yield page
-            position, left = page[-1].position + 1, left - len(page)
+            position, remaining = page[-1].position + 1, remaining - len(page)
 
     async def _page(self, conversation_id: str, position: int) -> Sequence[Message]:
         async with self.libraries.library(self.context) as library:
-            # Where the message at a position was deleted, one less comes.
+            # One message less is returned if the one at this position was deleted.
             return await library.chats.messages_around(conversation_id, position, 0, max(1, self.page_messages - 1))
 
     async def _conversation(self, conversation_id: str) -> Conversation:
@@ -109,6 +112,6 @@ class Exporter(Struct, frozen=True):
             return [namespace.name for namespace in await library.chats.namespaces()]
 
 
-def _inside_a_text(text: str) -> bytes:
-    """As it stands between the quotation marks of a JSON text."""
+def _json_string_body(text: str) -> bytes:
+    """Returns the text as JSON without the quotation marks."""
     return msgspec.json.encode(text)[1:-1]

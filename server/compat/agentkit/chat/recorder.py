@@ -1,0 +1,224 @@
+"""Stores the turns of chat completions: each turn once, however often and with however much history it is sent.
+
+A conversation is identified by the name that the client gives it, or else by the user's first message.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
+
+from config.errors import Conflict, NotFound
+from config.times import parse_time
+from server.compat.agentkit.chat.alignment import Overlap, StoredTurn, find_overlap
+from server.compat.agentkit.chat.completion_parser import Completion
+from server.compat.agentkit.chat.turns import ChatTurn, first_content, message_fingerprint
+from sources.drafts import ConversationDraft, MessageDraft
+from sources.records import Conversation, Message
+from sources.storage.contract import Chats
+from sources.text.titles import title_from_messages
+
+# How many messages back turns are compared. A client that lost more of a conversation than this starts a new one.
+_WINDOW = 200
+# Another client may write to the conversation at the same time.
+_ATTEMPTS = 4
+_VIA = {"via": "completions"}
+
+
+class CompletedTurn(Struct, frozen=True, kw_only=True):
+    """Everything the client sent, and the answer. `conversation_name` is the client's name for the conversation.
+    `cut_by` says who interrupted an incomplete answer: client, upstream or server."""
+
+    conversation_name: str | None
+    turns: tuple[ChatTurn, ...]
+    completion: Completion
+    requested_at: str
+    cut_by: str | None = None
+    idempotency_key: str | None = None
+    tool: str | None = None
+    citations: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def dialogue(self) -> tuple[ChatTurn, ...]:
+        """The turns without system messages, which some clients change with every turn (they often hold the time)."""
+        return tuple(turn for turn in self.turns if turn.role != "system")
+
+    @property
+    def session_id(self) -> str:
+        """The session under which the conversation is found again."""
+        return self.conversation_name or f"completions-{_digest(self._first_text)}"
+
+    @property
+    def session_id_by_answer(self) -> str:
+        """The session of a conversation that a later one with the same first message has replaced."""
+        return f"{self.session_id}-{_digest(first_content(self.turns, 'assistant'))}"
+
+    @property
+    def _first_text(self) -> str:
+        dialogue = self.dialogue
+        return first_content(dialogue, "user") or (dialogue[0].content if dialogue else "")
+
+
+class TurnRecorder:
+    """`retry_s` is for how long the same request without an idempotency key counts as a retry."""
+
+    def __init__(self, retry_s: float, turns_max: int, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._retry = timedelta(seconds=retry_s)
+        self._turns_max = turns_max
+        self._now = now
+
+    async def record(self, chats: Chats, turn: CompletedTurn) -> str:
+        """Stores the turn and returns the id of its conversation."""
+        for _ in range(_ATTEMPTS - 1):
+            with suppress(Conflict):
+                return await self._record(chats, turn)
+        return await self._record(chats, turn)
+
+    async def _record(self, chats: Chats, turn: CompletedTurn) -> str:
+        conversation = await find_conversation(chats, turn)
+        if conversation is None:
+            return await self._start_conversation(chats, turn)
+        last_number = await chats.last_message_number(conversation.id)
+        skipped = max(0, conversation.message_count - _WINDOW)
+        messages = (await chats.messages(conversation.id, _WINDOW, skipped)).rows
+        dialogue = [message for message in messages if message.role != "system"]
+        plan = self._plan(turn, dialogue, is_whole=skipped == 0)
+        if plan.replaces is not None:
+            await self._replace_answer(chats, turn, plan.replaces)
+        elif plan.starts_conversation:
+            await _release_session_id(chats, conversation, dialogue)
+            return await self._start_conversation(chats, turn)
+        else:
+            drafts = [*_drafts(plan.new_turns, turn.requested_at, plan.parent_id), self._answer_draft(turn)]
+            await chats.append(conversation.id, drafts, expected_last_number=last_number)
+        return conversation.id
+
+    def _plan(self, turn: CompletedTurn, dialogue: Sequence[Message], *, is_whole: bool) -> "_WritePlan":
+        sent = turn.dialogue[-_WINDOW:]
+        overlap = find_overlap(_stored_turns(dialogue), [one.fingerprint for one in sent], is_whole=is_whole)
+        new_turns = sent[overlap.sent_count :]
+        has_name = turn.conversation_name is not None
+        if overlap.last_stored < 0:
+            return _WritePlan(new_turns, starts_conversation=not has_name and bool(dialogue))
+        if new_turns or overlap.last_stored == len(dialogue) - 1:
+            return _WritePlan(new_turns, parent_id=_parent_id(dialogue, overlap))
+        # Everything was sent before, and was answered.
+        answer = dialogue[overlap.last_stored + 1]
+        is_last = overlap.last_stored == len(dialogue) - 2
+        if is_last and answer.role == "assistant" and self._is_retry(turn, answer):
+            return _WritePlan(replaces=answer)
+        parent_id = _parent_id(dialogue, Overlap(overlap.last_stored - 1))
+        return _WritePlan(sent[-1:], parent_id=parent_id, starts_conversation=not has_name)
+
+    def _is_retry(self, turn: CompletedTurn, answer: Message) -> bool:
+        """Compares idempotency keys if both have one. Otherwise a retry follows an interrupted or a recent answer."""
+        key, stored_key = turn.idempotency_key, answer.metadata.get("idempotency_key")
+        if key and stored_key:
+            return bool(key == stored_key)
+        if "cut" in answer.metadata:
+            return True
+        return self._now() - parse_time(answer.last_modified) <= self._retry
+
+    async def _replace_answer(self, chats: Chats, turn: CompletedTurn, answer: Message) -> None:
+        """The client's latest answer replaces the stored one, unless only the latest was interrupted."""
+        is_worse = turn.cut_by is not None and "cut" not in answer.metadata
+        if not is_worse:
+            await chats.update_message(answer.id, self._answer_draft(turn), answer.version)
+
+    async def _start_conversation(self, chats: Chats, turn: CompletedTurn) -> str:
+        turns = turn.turns[-self._turns_max + 1 :]
+        drafts = [*_drafts(turns, turn.requested_at, UNSET), self._answer_draft(turn)]
+        draft = ConversationDraft(title=title_from_messages(drafts), session_id=turn.session_id, metadata=_VIA)
+        return (await chats.create(draft, drafts)).id
+
+    def _answer_draft(self, turn: CompletedTurn) -> MessageDraft:
+        completion = turn.completion
+        metadata = completion.metadata | _VIA
+        if turn.cut_by is not None:
+            metadata["cut"] = turn.cut_by
+        if turn.idempotency_key:
+            metadata["idempotency_key"] = turn.idempotency_key
+        return MessageDraft(
+            role="assistant",
+            content=completion.turn.content,
+            model=completion.model,
+            tool=turn.tool,
+            citations=turn.citations,
+            metadata=metadata,
+        )
+
+
+class _WritePlan(Struct, frozen=True):
+    """Either new turns after a stored message, an answer that replaces another, or a new conversation."""
+
+    new_turns: Sequence[ChatTurn] = ()
+    parent_id: str | UnsetType = UNSET
+    replaces: Message | None = None
+    starts_conversation: bool = False
+
+
+async def find_conversation(chats: Chats, turn: CompletedTurn) -> Conversation | None:
+    """Looks up the client's name for the conversation, which may be any conversation's id; without a name, the session
+    derived from its first message."""
+    if turn.conversation_name is not None:
+        with suppress(NotFound):
+            return await chats.get(turn.conversation_name)
+        session_ids: tuple[str, ...] = (turn.session_id,)
+    else:
+        session_ids = (turn.session_id_by_answer, turn.session_id)
+    for session_id in session_ids:
+        with suppress(NotFound):
+            return await chats.get_by_session(session_id)
+    return None
+
+
+async def _release_session_id(chats: Chats, conversation: Conversation, dialogue: Sequence[Message]) -> None:
+    """Frees the session id for a new conversation with the same first message; the old one's id gets a suffix derived
+    from its first answer."""
+    if conversation.message_count > len(dialogue):
+        dialogue = (await chats.messages(conversation.id, _WINDOW, 0)).rows
+    first_answer = next((message.content for message in dialogue if message.role == "assistant"), "")
+    session_id = f"{conversation.session_id}-{_digest(first_answer)}"
+    try:
+        await chats.update(conversation.id, ConversationDraft(session_id=session_id))
+    except Conflict:  # a third conversation has the same first answer
+        await chats.update(conversation.id, ConversationDraft(session_id=""))
+
+
+def _stored_turns(dialogue: Sequence[Message]) -> list[StoredTurn]:
+    indexes = {message.id: index for index, message in enumerate(dialogue)}
+    return [
+        StoredTurn(
+            message_fingerprint(message),
+            indexes.get(message.parent_id or "", -1) if message.parent_id else index - 1,
+        )
+        for index, message in enumerate(dialogue)
+    ]
+
+
+def _parent_id(dialogue: Sequence[Message], overlap: Overlap) -> str | UnsetType:
+    """The message that a new one follows, if that is not the last one."""
+    return dialogue[overlap.last_stored].id if 0 <= overlap.last_stored < len(dialogue) - 1 else UNSET
+
+
+def _drafts(turns: Sequence[ChatTurn], created_at: str, parent_id: str | UnsetType) -> list[MessageDraft]:
+    return [
+        MessageDraft(
+            role=turn.role,
+            sender=turn.name or UNSET,
+            content=turn.content,
+            tool=turn.name or None if turn.role == "tool" else None,
+            attachments=turn.attachments,
+            metadata=turn.metadata | _VIA,
+            parent_id=parent_id if index == 0 else UNSET,
+            created_at=created_at,
+        )
+        for index, turn in enumerate(turns)
+    ]
+
+
+def _digest(text: str) -> str:
+    return sha256(text.strip().encode()).hexdigest()[:32]

@@ -1,0 +1,293 @@
+"""The operations of the conversations API, in the order in which they are documented."""
+
+from auth.principal import WRITE
+from config.settings import Settings
+from server.compat.agentkit.archives import ZIP, ArchiveService
+from server.compat.agentkit.chat.routes import chat_operations
+from server.compat.agentkit.conversations import ConversationService
+from server.compat.agentkit.namespaces import NamespaceService
+from server.compat.agentkit.operations import (
+    LISTING_TOOLS,
+    READING_TOOLS,
+    SEARCHING_TOOLS,
+    WRITING_TOOLS,
+    agentkit_operation,
+)
+from server.compat.agentkit.recording import RecordingService
+from server.compat.agentkit.schemas import (
+    AddedMessages,
+    AddMessageRequest,
+    AddMessagesRequest,
+    ConversationChanged,
+    ConversationExport,
+    ConversationList,
+    CreateConversationRequest,
+    CreateNamespaceRequest,
+    DeleteConversationRequest,
+    DeleteNamespaceRequest,
+    ExportArchiveRequest,
+    ExportConversationRequest,
+    ImportArchiveRequest,
+    ListConversationsRequest,
+    ListNamespacesRequest,
+    MessageSearchResults,
+    NamespaceChanged,
+    NamespaceList,
+    ReadConversationRequest,
+    RenameConversationRequest,
+    RenameNamespaceRequest,
+    SearchMessagesRequest,
+)
+from server.compat.agentkit.services import AgentKit
+from server.rest.forms import FormSpec
+from server.rest.operation import Operation, Upload
+from sources.importers.formats.conversation_archive.drafts import ArchiveImportResult
+from sources.importers.formats.conversation_archive.shapes import (
+    ConversationDetail,
+    ConversationMessage,
+    ConversationSummary,
+)
+
+_IDEMPOTENCY = {"idempotency_key": "Idempotency-Key"}
+# AgentKit's clients send namespaces as a form; the rest of the API takes JSON.
+_NAMESPACE_FORM = FormSpec(files=frozenset(), parts_max=10, or_json=True)
+
+
+def agentkit_operations(agentkit: AgentKit, settings: Settings) -> list[Operation]:
+    return [
+        *_conversation_operations(agentkit.conversations, settings),
+        *_recording_operations(agentkit.recording),
+        *_archive_operations(agentkit.archives, settings),
+        *chat_operations(agentkit.chat, agentkit.completions, settings),
+        *_namespace_operations(agentkit.namespaces),
+    ]
+
+
+def _conversation_operations(conversations: ConversationService, settings: Settings) -> list[Operation]:
+    return [
+        agentkit_operation(
+            id="list_conversations",
+            method="GET",
+            path="/conversations",
+            summary="List conversations",
+            description="The user's conversations without their messages, most recently changed first.",
+            input=ListConversationsRequest,
+            response=ConversationList,
+            handler=conversations.list,
+            tools=LISTING_TOOLS,
+        ),
+        agentkit_operation(
+            id="search_messages",
+            method="GET",
+            path="/conversations/search/messages",
+            summary="Search messages",
+            description=(
+                "Messages that contain a text, ignoring case, newest first. To rank messages by relevance, use "
+                "search_knowledge."
+            ),
+            input=SearchMessagesRequest,
+            response=MessageSearchResults,
+            handler=conversations.search_messages,
+            tools=SEARCHING_TOOLS,
+        ),
+        agentkit_operation(
+            id="read_conversation",
+            method="GET",
+            path="/conversations/{conversation_id}",
+            summary="Read a conversation",
+            description=(
+                "A conversation with all of its messages in order, including alternate branches. For a very long "
+                "conversation, the first messages and next_messages_offset, which requests the next part."
+            ),
+            input=ReadConversationRequest,
+            response=ConversationDetail,
+            handler=conversations.read,
+            tools=READING_TOOLS,
+            error_statuses=frozenset((404,)),
+        ),
+        agentkit_operation(
+            id="rename_conversation",
+            method="PUT",
+            path="/conversations/{conversation_id}",
+            summary="Rename a conversation",
+            description="Sets a conversation's title. Without a title, only its modification time changes.",
+            input=RenameConversationRequest,
+            response=ConversationChanged,
+            handler=conversations.rename,
+            tools=WRITING_TOOLS,
+            scope=WRITE,
+            query=frozenset(("title",)),
+            error_statuses=frozenset((404,)),
+        ),
+        agentkit_operation(
+            id="delete_conversation",
+            method="DELETE",
+            path="/conversations/{conversation_id}",
+            summary="Delete a conversation",
+            description="Deletes a conversation and its messages: they no longer appear in any list, search or tool.",
+            input=DeleteConversationRequest,
+            response=ConversationChanged,
+            handler=conversations.delete,
+            # A conversation can be as large as an import allows.
+            deadline_ms=round(settings.import_deadline_s * 1000),
+            tools=WRITING_TOOLS,
+            scope=WRITE,
+            error_statuses=frozenset((404,)),
+        ),
+        agentkit_operation(
+            id="export_conversation",
+            method="POST",
+            path="/conversations/{conversation_id}/export",
+            summary="Export a conversation",
+            description="Streams a whole conversation: as JSON, or as text or Markdown in the field content.",
+            input=ExportConversationRequest,
+            response=ConversationExport,
+            handler=conversations.export,
+            tools=READING_TOOLS,
+            query=frozenset(("format",)),
+            error_statuses=frozenset((404,)),
+        ),
+    ]
+
+
+def _recording_operations(recording: RecordingService) -> list[Operation]:
+    return [
+        agentkit_operation(
+            id="create_conversation",
+            method="POST",
+            path="/conversations",
+            summary="Create a conversation",
+            description="Stores a new conversation with the messages it has so far. More can be added later.",
+            input=CreateConversationRequest,
+            response=ConversationSummary,
+            handler=recording.create,
+            tools=WRITING_TOOLS,
+            scope=WRITE,
+            status=201,
+            headers=_IDEMPOTENCY,
+            error_statuses=frozenset((409,)),
+        ),
+        agentkit_operation(
+            id="add_message",
+            method="POST",
+            path="/conversations/{conversation_id}/messages",
+            summary="Add a message",
+            description=("Appends a message to a conversation. Its first message becomes the title if it has none."),
+            input=AddMessageRequest,
+            response=ConversationMessage,
+            handler=recording.add_message,
+            tools=WRITING_TOOLS,
+            scope=WRITE,
+            status=201,
+            headers=_IDEMPOTENCY,
+            error_statuses=frozenset((404, 409)),
+        ),
+        agentkit_operation(
+            id="add_messages",
+            method="POST",
+            path="/conversations/{conversation_id}/messages/bulk",
+            summary="Add many messages",
+            description="Appends messages to a conversation: all of them or none.",
+            input=AddMessagesRequest,
+            response=AddedMessages,
+            handler=recording.add_messages,
+            tools=WRITING_TOOLS,
+            scope=WRITE,
+            status=201,
+            headers=_IDEMPOTENCY,
+            error_statuses=frozenset((404, 409)),
+        ),
+    ]
+
+
+def _archive_operations(archives: ArchiveService, settings: Settings) -> list[Operation]:
+    return [
+        agentkit_operation(
+            id="export_conversations",
+            method="GET",
+            path="/conversations/export",
+            summary="Export all conversations",
+            description=(
+                "Streams all of the user's conversations as a zip: one JSON file each, and a manifest. Unchanged "
+                "conversations produce the same bytes."
+            ),
+            input=ExportArchiveRequest,
+            response=ZIP,
+            handler=archives.export_all,
+            tools=LISTING_TOOLS,
+        ),
+        agentkit_operation(
+            id="import_conversations",
+            method="POST",
+            path="/conversations/import",
+            summary="Import conversations",
+            description=(
+                "Imports an archive from export_conversations, of this or another server. Existing conversations are "
+                "not changed; repeating an interrupted import completes it."
+            ),
+            input=ImportArchiveRequest,
+            response=ArchiveImportResult,
+            handler=archives.import_all,
+            tools=WRITING_TOOLS,
+            scope=WRITE,
+            upload=Upload(ZIP, settings.import_max_bytes),
+            deadline_ms=round(settings.import_deadline_s * 1000),
+        ),
+    ]
+
+
+def _namespace_operations(namespaces: NamespaceService) -> list[Operation]:
+    return [
+        agentkit_operation(
+            id="list_namespaces",
+            method="GET",
+            path="/namespaces",
+            summary="List namespaces",
+            description="All namespaces by name, each with the number of its conversations.",
+            input=ListNamespacesRequest,
+            response=NamespaceList,
+            handler=namespaces.list,
+            tools=LISTING_TOOLS,
+        ),
+        agentkit_operation(
+            id="create_namespace",
+            method="POST",
+            path="/namespaces",
+            summary="Create a namespace",
+            description=("Creates an empty namespace. A conversation in a new namespace creates it as well."),
+            input=CreateNamespaceRequest,
+            form=_NAMESPACE_FORM,
+            response=NamespaceChanged,
+            handler=namespaces.create,
+            tools=WRITING_TOOLS,
+            scope=WRITE,
+            error_statuses=frozenset((409,)),
+        ),
+        agentkit_operation(
+            id="rename_namespace",
+            method="PUT",
+            path="/namespaces/{old_name}/rename",
+            summary="Rename a namespace",
+            description="Renames a namespace; its conversations stay in it.",
+            input=RenameNamespaceRequest,
+            form=_NAMESPACE_FORM,
+            response=NamespaceChanged,
+            handler=namespaces.rename,
+            tools=WRITING_TOOLS,
+            scope=WRITE,
+            error_statuses=frozenset((404, 409)),
+        ),
+        agentkit_operation(
+            id="delete_namespace",
+            method="DELETE",
+            path="/namespaces/{namespace_name}",
+            summary="Delete a namespace",
+            description="Deletes a namespace. Its conversations are moved to the default namespace.",
+            input=DeleteNamespaceRequest,
+            response=NamespaceChanged,
+            handler=namespaces.delete,
+            tools=WRITING_TOOLS,
+            scope=WRITE,
+            error_statuses=frozenset((404,)),
+        ),
+    ]

@@ -1,0 +1,199 @@
+"""Inputs and results of the conversations API, except chat."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from sources.importers.formats.conversation_archive.shapes import ConversationMessage, ConversationSummary
+from sources.records import Role
+
+DEFAULT_PAGE = 50
+
+ConversationId = Annotated[str, Meta(description="Id of a conversation.")]
+JsonObjects = tuple[Mapping[str, Any], ...]
+IdempotencyKey = Annotated[
+    str | None, Meta(description="Identifies this write: a retry with the same key writes nothing.")
+]
+NamespaceName = Annotated[str, Meta(description="Name of a namespace.")]
+NewNamespaceName = Annotated[str, Meta(description="1 to 64 letters, digits, underscores or hyphens.")]
+
+
+# Conversations
+
+
+class ListConversationsRequest(Struct, frozen=True, kw_only=True):
+    limit: Annotated[int, Meta(description="Conversations per page, clamped to the allowed range.")] = DEFAULT_PAGE
+    offset: Annotated[int, Meta(description="Conversations to skip.")] = 0
+    namespace: Annotated[str | None, Meta(description="Only conversations in this namespace.")] = None
+    search: Annotated[
+        str | None, Meta(description="Only conversations whose title (ignoring case) or id contains this.")
+    ] = None
+
+
+class ReadConversationRequest(Struct, frozen=True, kw_only=True):
+    conversation_id: ConversationId
+    messages_limit: Annotated[int | None, Meta(description="Messages to return; default: as many as allowed.")] = None
+    messages_offset: Annotated[int, Meta(description="Messages to skip; see next_messages_offset.")] = 0
+
+
+class RenameConversationRequest(Struct, frozen=True, kw_only=True):
+    conversation_id: ConversationId
+    title: Annotated[str | None, Meta(description="The new title.")] = None
+
+
+class DeleteConversationRequest(Struct, frozen=True, kw_only=True):
+    conversation_id: ConversationId
+    purge: Annotated[
+        bool,
+        Meta(description="Also remove it from disk, even if it is already deleted. This cannot be undone."),
+    ] = False
+
+
+class SearchMessagesRequest(Struct, frozen=True, kw_only=True):
+    query: Annotated[str, Meta(description="Text that a message contains, ignoring case. Empty: every message.")]
+    conversation_id: Annotated[str | None, Meta(description="Only messages of this conversation.")] = None
+    limit: Annotated[int, Meta(description="Messages to return, clamped to the allowed range.")] = DEFAULT_PAGE
+
+
+class ExportConversationRequest(Struct, frozen=True, kw_only=True):
+    conversation_id: ConversationId
+    format: Annotated[str, Meta(description="json, txt or md.")] = "json"
+
+
+class ConversationList(Struct, frozen=True, kw_only=True):
+    """`total` counts all conversations that pass the filters; limit and offset are those that were applied."""
+
+    conversations: tuple[ConversationSummary, ...]
+    total: int
+    limit: int
+    offset: int
+
+
+class ConversationChanged(Struct, frozen=True, kw_only=True):
+    success: bool = True
+    conversation_id: str
+
+
+class MessageSearchResults(Struct, frozen=True, kw_only=True):
+    """`total` counts the messages in this response; `is_complete` is false if older ones were not searched yet."""
+
+    messages: tuple[ConversationMessage, ...]
+    total: int
+    has_more: bool
+    is_complete: bool
+
+
+class ConversationExport(Struct, frozen=True, kw_only=True):
+    """`content` and `format` for txt and md; the fields of the conversation for json."""
+
+    content: str | UnsetType = UNSET
+    format: str | UnsetType = UNSET
+    id: str | UnsetType = UNSET
+    session_id: str | UnsetType = UNSET
+    title: str | UnsetType = UNSET
+    namespace: str | UnsetType = UNSET
+    created_at: str | UnsetType = UNSET
+    updated_at: str | UnsetType = UNSET
+    message_count: int | UnsetType = UNSET
+    metadata: Mapping[str, Any] | UnsetType = UNSET
+    messages: tuple[ConversationMessage, ...] | UnsetType = UNSET
+
+
+# Recording
+
+
+class RecordedMessage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A message to store."""
+
+    role: Annotated[Role, Meta(description="The author's role.")]
+    content: Annotated[str, Meta(description="The text of the message.")]
+    model: Annotated[str | None, Meta(description="The model that wrote it.")] = None
+    tool_used: Annotated[str | None, Meta(description="The tool that it came from.")] = None
+    attachments: Annotated[JsonObjects, Meta(description="Objects that describe files.")] = ()
+    citations: Annotated[JsonObjects, Meta(description="Objects that describe sources.")] = ()
+    metadata: Annotated[Mapping[str, Any], Meta(description="Any other data, as an object.")] = {}
+    timestamp: Annotated[str | None, Meta(description="When it was written, ISO 8601; default: now.")] = None
+    id: Annotated[str | None, Meta(description="An id of your choice; default: a new one.")] = None
+
+
+class AddMessageRequest(RecordedMessage, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    conversation_id: ConversationId
+    idempotency_key: IdempotencyKey = None
+
+
+class AddMessagesRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    conversation_id: ConversationId
+    messages: Annotated[tuple[RecordedMessage, ...], Meta(description="The messages in order.")]
+    idempotency_key: IdempotencyKey = None
+
+
+class CreateConversationRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    session_id: Annotated[
+        str | None, Meta(description="The client's session. No two conversations can have the same one.")
+    ] = None
+    title: Annotated[str | None, Meta(description="Default: the beginning of the first message.")] = None
+    namespace: Annotated[str | None, Meta(description="Default: `default`.")] = None
+    metadata: Annotated[Mapping[str, Any], Meta(description="Any other data, as an object.")] = {}
+    messages: Annotated[tuple[RecordedMessage, ...], Meta(description="The messages so far.")] = ()
+    id: Annotated[str | None, Meta(description="An id of your choice; default: a new one.")] = None
+    idempotency_key: IdempotencyKey = None
+
+
+class AddedMessages(Struct, frozen=True, kw_only=True):
+    messages: tuple[ConversationMessage, ...]
+    total: int
+
+
+# Archives
+
+
+class ExportArchiveRequest(Struct, frozen=True, kw_only=True):
+    format: Annotated[str, Meta(description="json: the format of the files in the zip.")] = "json"
+
+
+class ImportArchiveRequest(Struct, frozen=True, kw_only=True):
+    """Takes no input but the archive."""
+
+
+# Namespaces
+
+
+class ListNamespacesRequest(Struct, frozen=True, kw_only=True):
+    """Takes no input: all namespaces are returned, because there are few."""
+
+
+class DeleteNamespaceRequest(Struct, frozen=True, kw_only=True):
+    namespace_name: NamespaceName
+
+
+class CreateNamespaceRequest(Struct, frozen=True, kw_only=True):
+    name: NewNamespaceName
+
+
+class RenameNamespaceRequest(Struct, frozen=True, kw_only=True):
+    old_name: NamespaceName
+    new_name: NewNamespaceName
+
+
+class NamespaceSummary(Struct, frozen=True, kw_only=True):
+    """`document_count` is always 0: only conversations have namespaces here."""
+
+    name: str
+    document_count: int = 0
+    conversation_count: int
+    is_default: bool
+
+
+class NamespaceList(Struct, frozen=True, kw_only=True):
+    namespaces: tuple[NamespaceSummary, ...]
+    total: int
+
+
+class NamespaceChanged(Struct, frozen=True, kw_only=True):
+    """`moved` is the number of conversations that were moved to the default namespace."""
+
+    status: str = "success"
+    message: str
+    namespace: str
+    moved: int | UnsetType = UNSET

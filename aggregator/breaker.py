@@ -23,7 +23,7 @@ class Breaker:
         self._failures = settings.breaker_failures
         self._pause_s = settings.breaker_pause_s
         self._clock = clock
-        self._failing: LRUCache[tuple[UserId, str], _Failing] = LRUCache(settings.breaker_max)
+        self._failing: LRUCache[tuple[UserId, str], _Failing] = LRUCache(settings.breaker_entries_max)
 
     def wait_s(self, user: UserId, source: str) -> float:
         """How long the source is still passed by; 0 if it may be asked."""

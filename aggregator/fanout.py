@@ -70,7 +70,7 @@ class Fanout:
         for name, task in tasks.items():
             ms = took_ms.get(name, self._deadline_ms)
             if task in late:
-                error = f"did not answer within {self._deadline_ms} ms"
+                error = f"did not respond within {self._deadline_ms} ms"
                 self._failed(name, SourceReport(status="timeout", ms=ms, error=error))
             elif task.cancelled():
                 self._excuse(name, asyncio.CancelledError(), ms)

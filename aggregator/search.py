@@ -127,10 +127,10 @@ class Aggregator:
     ) -> KnowledgeAnswer:
         settings, depth = self._settings, self._settings.fanout_depth
         fanout = Fanout(plan.context, library, inquiries, self._breaker, depth=depth, deadline_ms=plan.deadline_ms)
-        fairness = Fairness(settings.fanout_siblings_max, settings.fanout_source_max)
+        fairness = Fairness(settings.fanout_document_max, settings.fanout_source_max)
         ranking = Ranking(fanout.ask, list(inquiries), plan.order, depth, fairness)
         await ranking.skip_to(plan.offset)
-        span = await examine(ranking, plan.seen, plan.limit, settings.fanout_examined_max)
+        span = await examine(ranking, plan.seen, plan.limit, settings.fanout_scan_max)
         choice = choose(span, plan.dedupe, offset=plan.offset, limit=plan.limit)
         told = await _tell(choice, fanout, plan)
         # Its numbers at their widest, to know what room they leave to the hits.
@@ -142,7 +142,7 @@ class Aggregator:
             read_as=read_as or UNSET,
             session=plan.state.handle,
             sources=_without_common_reading(fanout.reports, plan.query),
-            suppressed=settings.fanout_examined_max,
+            suppressed=settings.fanout_scan_max,
             explain=await self._explain(plan, library) if plan.asked.explain else UNSET,
         )
         return _fill(envelope, span, choice, told, plan)
@@ -154,7 +154,7 @@ class Aggregator:
         order = asked.order_by or habits.order_by or "relevance"
         sizes = (asked.limit, asked.snippet_length, habits.snippet_length)
         is_default = all(size is None for size in sizes) and not asked.explain
-        most = settings.answer_max_bytes
+        most = settings.search_response_max_bytes
         deadline_ms = settings.fanout_deadline_ms if asked.deadline_ms is None else asked.deadline_ms
         query = read_query(asked.query, settings)
         return _Plan(
@@ -169,7 +169,7 @@ class Aggregator:
             order=order,
             dedupe=asked.dedupe or habits.dedupe or settings.dedupe,
             deadline_ms=clamp(deadline_ms, 1, settings.fanout_deadline_ms),
-            room_bytes=min(settings.answer_default_bytes, most) if is_default else most,
+            room_bytes=min(settings.search_response_default_bytes, most) if is_default else most,
         )
 
     def _chosen(self, named: Sequence[str], query: ParsedQuery) -> tuple[dict[str, Source], str | None]:

@@ -82,7 +82,7 @@ class Shelf(Struct, frozen=True):
             asked = source.search_input(query=text, limit=DEPTH)
             answer = await source.search(self.reader, self.library, asked)
             candidates += (Candidate(source.name, match, rank, answer) for rank, match in enumerate(answer.found))
-        fairness = Fairness(self.settings.fanout_siblings_max, self.settings.fanout_source_max)
+        fairness = Fairness(self.settings.fanout_document_max, self.settings.fanout_source_max)
         merged = fairness.order(candidates)
         best = merged[0].match.score if merged else 0.0
         return self._ranked([(one.source, str(one.match.id)) for one in merged], best)

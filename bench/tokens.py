@@ -316,7 +316,10 @@ def check_searches(caller: Caller, queries: Sequence[str]) -> Iterator[Breach | 
     settings = Settings()
     widest = {"limit": 100, "snippet_length": 1000}
     for query in queries:
-        for arguments, cap in (({}, settings.answer_default_bytes), (widest, settings.answer_max_bytes)):
+        for arguments, cap in (
+            ({}, settings.search_response_default_bytes),
+            (widest, settings.search_response_max_bytes),
+        ):
             answer = caller.call(ToolCall("knowledge_search", {"query": query, **arguments}))
             got = len(answer.text.encode())
             yield Breach(f"search {query!r} {arguments}", cap, got) if got > cap else None

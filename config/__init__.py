@@ -1,1 +1,1 @@
-"""Settings, errors, paths and logging: what every other package may rely on and none may change."""
+"""Settings, errors, paths, logging and the formats of times and text. Every other package may import this one."""

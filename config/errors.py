@@ -1,32 +1,32 @@
-"""Every error Florilegium raises on purpose, in one tree; nothing here knows how an answer is sent.
+"""The errors that all packages share. Errors of a single protocol or API are subclasses defined next to it.
 
     FlorilegiumError
-    |-- ConfigurationError          the process refuses to start
-    |-- Unauthenticated             401  no credential, or one we do not accept
-    |-- Forbidden                   403  a good credential that lacks a scope
-    |-- OriginRejected               403  a browser page or host name we do not trust
-    |-- NotFound                    404  absent, or somebody else's: the same answer
+    |-- ConfigurationError          the process does not start
+    |-- Unauthenticated             401  no credential, or an invalid one
+    |-- Forbidden                   403  the credential lacks a scope
+    |-- OriginRejected              403  the Origin or Host header is not allowed
+    |-- NotFound                    404  does not exist, or belongs to another user
     |   `-- SessionNotFound         404
-    |-- Conflict                    409  the thing exists already, or changed meanwhile
+    |-- Conflict                    409  already exists, or was changed by someone else
     |-- TooLarge                    413  over a size limit
-    |-- RateLimited                 429  over a rate, with the seconds to wait
-    |-- Unavailable                 503  full, or shutting down
+    |-- RateLimited                 429  over a rate limit, with the time to wait
+    |-- Unavailable                 503  at capacity, or shutting down
     |-- StorageError                500  the control database or a library cannot be used
-    |   |-- DiskFull                507  nothing was written; what was there can still be read
-    |   `-- SourceTimeout             503  a source did not answer within its deadline
-    `-- ProtocolError               a JSON-RPC message we cannot serve
+    |   |-- DiskFull                507  nothing was written; existing data can still be read
+    |   `-- SourceTimeout           503  a source did not respond within its deadline
+    `-- ProtocolError               400  a JSON-RPC message that cannot be processed
         |-- ParseError              -32700
         |-- InvalidRequest          -32600
         |-- MethodNotFound          -32601
         |-- InvalidParams           -32602
-        |-- ResourceNotFound         -32002  the legacy era's code for an absent resource
+        |-- ResourceNotFound        -32002  legacy protocol versions only
         |-- HeaderMismatch          -32020
         |-- MissingCapability       -32021
         `-- UnsupportedVersion      -32022
 
-Each class fixes its HTTP status and its JSON-RPC code. Application errors use the HTTP status as their code: the
-band -32768..-32000 belongs to JSON-RPC and MCP. A message is written for a stranger: it names no path, no SQL and
-no secret.
+Each class defines its HTTP status and its JSON-RPC code. Application errors use the HTTP status as their code, because
+-32768..-32000 is reserved for JSON-RPC and MCP. Messages may be shown to any caller: they contain no paths, SQL or
+secrets.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +35,7 @@ from typing import Any, ClassVar
 
 
 class FlorilegiumError(Exception):
-    """The root: a sentence for the caller, and optional data that goes with it."""
+    """Base class: a message for the caller, and optional data that is sent with it."""
 
     status: ClassVar[int] = 500
     code: ClassVar[int] = -32603
@@ -47,11 +47,11 @@ class FlorilegiumError(Exception):
 
 
 class ConfigurationError(FlorilegiumError):
-    """A setting that cannot be honoured; the message says what was expected and how to fix it."""
+    """An invalid setting. The message says what was expected and how to fix it."""
 
 
 class Unauthenticated(FlorilegiumError):
-    """No credential or a bad one. `presented` decides between a plain challenge and `invalid_token`."""
+    """No credential, or an invalid one. `presented` selects between a plain challenge and `invalid_token`."""
 
     status = 401
     code = 401
@@ -62,25 +62,25 @@ class Unauthenticated(FlorilegiumError):
 
 
 class Forbidden(FlorilegiumError):
-    """The principal is known but lacks `scope`."""
+    """The principal lacks a scope."""
 
     status = 403
     code = 403
 
     def __init__(self, scope: str) -> None:
-        super().__init__(f"this needs the scope {scope!r}", {"scope": scope})
+        super().__init__(f"scope {scope!r} required", {"scope": scope})
         self.scope = scope
 
 
 class OriginRejected(FlorilegiumError):
-    """A request whose Origin or Host header is not on the list (DNS rebinding)."""
+    """The Origin or Host header is not allowed, which prevents DNS rebinding."""
 
     status = 403
     code = 403
 
 
 class NotFound(FlorilegiumError):
-    """Nothing under that id, or nothing that is the caller's."""
+    """The object does not exist or belongs to another user; callers cannot distinguish the two."""
 
     status = 404
     code = 404
@@ -92,7 +92,7 @@ class NotFound(FlorilegiumError):
 
 
 class SessionNotFound(NotFound):
-    """An unknown, ended or foreign session: which of the three is nobody's business."""
+    """The session is unknown, has ended or belongs to another owner; callers cannot distinguish these."""
 
     def __init__(self) -> None:
         FlorilegiumError.__init__(self, "session not found")
@@ -101,14 +101,14 @@ class SessionNotFound(NotFound):
 
 
 class Conflict(FlorilegiumError):
-    """What is to be made exists already, or what is to be changed is no longer what the caller saw."""
+    """The object already exists, or has changed since the caller read it."""
 
     status = 409
     code = 409
 
 
 class TooLarge(FlorilegiumError):
-    """A body, frame or line over its limit."""
+    """A body, frame, line or file is over its size limit."""
 
     status = 413
     code = 413
@@ -119,19 +119,19 @@ class TooLarge(FlorilegiumError):
 
 
 def retry_after_seconds(wait_s: float) -> int:
-    """As `Retry-After` and sentences tell a wait: never so few that it is too early, and never none."""
+    """Rounds a wait up to whole seconds, at least 1, for `Retry-After` headers and messages."""
     return max(1, ceil(wait_s))
 
 
 class RateLimited(FlorilegiumError):
-    """A bucket is empty; `retry_after_s` is when a token will be there."""
+    """A token bucket is empty; `retry_after_s` is the time until a token is available."""
 
     status = 429
     code = 429
 
     def __init__(self, what: str, retry_after_s: float) -> None:
         super().__init__(
-            f"rate limit for {what} reached, retry after {retry_after_seconds(retry_after_s)} s",
+            f"rate limit for {what} reached; retry after {retry_after_seconds(retry_after_s)} s",
             {"retry_after_s": round(retry_after_s, 3)},
         )
         self.what = what
@@ -139,7 +139,7 @@ class RateLimited(FlorilegiumError):
 
 
 class Unavailable(FlorilegiumError):
-    """A capacity is used up or the process is stopping; the same call may succeed later."""
+    """A capacity limit is reached or the process is stopping. The call may succeed later."""
 
     status = 503
     code = 503
@@ -154,7 +154,7 @@ class StorageError(FlorilegiumError):
 
 
 class DiskFull(StorageError):
-    """There is no room for what was to be written; the write was undone."""
+    """The disk is full and the write was rolled back."""
 
     status = 507
     code = 507
@@ -164,21 +164,21 @@ class DiskFull(StorageError):
 
 
 class SourceTimeout(StorageError):
-    """A source took longer than it was given; the same call may succeed later, or with a longer deadline."""
+    """A source exceeded its deadline. The call may succeed later, or with a longer deadline."""
 
     status = 503
     code = 503
 
     def __init__(self, source: str, deadline_ms: int) -> None:
         super().__init__(
-            f"{source} did not answer within {deadline_ms} ms", {"source": source, "deadline_ms": deadline_ms}
+            f"{source} did not respond within {deadline_ms} ms", {"source": source, "deadline_ms": deadline_ms}
         )
         self.source = source
         self.deadline_ms = deadline_ms
 
 
 class ProtocolError(FlorilegiumError):
-    """A JSON-RPC message that cannot be served, with the code its era prescribes."""
+    """A JSON-RPC message that cannot be processed, with the code that the specification assigns."""
 
     status = 400
 
@@ -205,7 +205,7 @@ class InvalidParams(ProtocolError):
 
 
 class ResourceNotFound(ProtocolError):
-    """Legacy only: from 2026-07-28 on an absent resource is InvalidParams with the URI as data."""
+    """Legacy versions only. From 2026-07-28 on, a missing resource is InvalidParams with the URI as data."""
 
     status = 404
     code = -32002
@@ -222,7 +222,7 @@ class MissingCapability(ProtocolError):
 
     def __init__(self, capability: str) -> None:
         super().__init__(
-            f"this call needs the client capability {capability!r}",
+            f"client capability {capability!r} required",
             {"requiredCapabilities": {capability: {}}},
         )
         self.capability = capability

@@ -1,6 +1,6 @@
-"""Settings from the command line, the environment and a TOML file, each value with where it came from.
+"""Loads settings from the command line, the environment and a TOML file, and records where each value came from.
 
-Nothing unknown and nothing malformed is passed over: every problem is reported, all in one error.
+Unknown names and invalid values are errors. All problems are reported together.
 """
 
 import difflib
@@ -23,32 +23,32 @@ from config.settings import SETTINGS, Setting, Settings, check
 DEFAULT_FILE = Path("florilegium.toml")
 FILE_VARIABLE = "FLORILEGIUM_CONFIG"
 
-# Read by nobody here: the name under which clients keep their own credential for this server.
+# Not a setting: clients keep their credential for this server under this name.
 CLIENT_TOKEN_VARIABLE = "FLORILEGIUM_TOKEN"  # noqa: S105  a name, not a token
 
 _PREFIX = "FLORILEGIUM_"
 _FILE_SUFFIX = "_FILE"
 _FILE_MAX_BYTES = 1024 * 1024
-_SHOWN_MAX_CHARS = 80
+_VALUE_MAX_CHARS = 80
 _MASK = "********"
-_YES = ("true", "1", "yes", "on")
-_NO = ("false", "0", "no", "off")
-_WORDS: dict[str, bool] = {word: word in _YES for word in (*_YES, *_NO)}
+_TRUE = ("true", "1", "yes", "on")
+_FALSE = ("false", "0", "no", "off")
+_BOOLEANS: dict[str, bool] = {word: word in _TRUE for word in (*_TRUE, *_FALSE)}
 
 _BY_NAME = {setting.name: setting for setting in SETTINGS}
 _TYPES = {item.name: item.type for item in fields(Settings)}
 
 
-class Loaded(Struct, frozen=True):
-    """The settings, the origin of each, and what the operator should hear about although it is allowed."""
+class LoadedSettings(Struct, frozen=True):
+    """The settings, the origin of each value, and warnings for the operator."""
 
     settings: Settings
     origins: Mapping[str, str]
     warnings: tuple[str, ...] = ()
 
 
-class Row(Struct, frozen=True):
-    """One line of `config show`: the value as TOML writes it, a secret as a mask."""
+class SettingRow(Struct, frozen=True):
+    """One line of `config show`. The value is written as in TOML; secrets are masked."""
 
     name: str
     value: str
@@ -57,24 +57,29 @@ class Row(Struct, frozen=True):
 
 
 class _Layer(Struct):
-    """What one place says: good values with their origins, and everything that is wrong or odd about it."""
+    """The values of one place (file, environment or command line), with its problems and warnings."""
 
     values: dict[str, Any] = field(default_factory=dict)
     origins: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
-    def take(self, name: str, origin: str, given: Any, read: Callable[[Any, str], Any]) -> None:
-        """Keep the value, or say why it cannot be one."""
+    def add(self, name: str, origin: str, value: Any, convert: Callable[[Any, str], Any]) -> None:
+        """Adds the converted value, or a problem if it is invalid."""
         try:
-            self.values[name] = read(given, name)
+            self.values[name] = convert(value, name)
             self.origins[name] = origin
         except (msgspec.ValidationError, UnicodeEncodeError):
-            self.problems.append(_bad_value(_BY_NAME[name], origin, given))
+            self.problems.append(_invalid_value(_BY_NAME[name], origin, value))
 
 
-def load(cli: Mapping[str, str | None], environ: Mapping[str, str], config_file: Path | None) -> Loaded:
-    """Command line over environment over file over default. A bad value is refused even if another wins."""
+def load_settings(
+    cli: Mapping[str, str | None], environ: Mapping[str, str], config_file: Path | None
+) -> LoadedSettings:
+    """Loads the settings. The command line overrides the environment, which overrides the file.
+
+    An invalid value is an error even if it is overridden.
+    """
     toml_file = _find_toml(config_file, environ)
     layers = (_read_toml(toml_file), _read_environment(environ), _read_command_line(cli))
     problems = [problem for layer in layers for problem in layer.problems]
@@ -87,26 +92,26 @@ def load(cli: Mapping[str, str | None], environ: Mapping[str, str], config_file:
         values |= layer.values
     settings = _with_data_dir(Settings(**values), environ)
     check(settings)
-    return Loaded(settings, origins, tuple(warning for layer in layers for warning in layer.warnings))
+    return LoadedSettings(settings, origins, tuple(warning for layer in layers for warning in layer.warnings))
 
 
-def describe(loaded: Loaded) -> list[Row]:
-    """Every setting with its value and origin, for people: no secret is in it."""
+def describe_settings(loaded: LoadedSettings) -> list[SettingRow]:
+    """Returns every setting with its value and origin. Secrets are masked."""
     return [
-        Row(setting.name, _shown(setting, loaded.settings), setting.unit, loaded.origins[setting.name])
+        SettingRow(setting.name, _display_value(setting, loaded.settings), setting.unit, loaded.origins[setting.name])
         for setting in SETTINGS
     ]
 
 
-def _shown(setting: Setting, settings: Settings) -> str:
+def _display_value(setting: Setting, settings: Settings) -> str:
     value = getattr(settings, setting.name)
-    if setting.secret:
+    if setting.is_secret:
         return _MASK if value else "(not set)"
-    return _written(value)
+    return _format_toml(value)
 
 
-def _written(value: Any) -> str:
-    """As TOML writes it; JSON writes texts, lists and truth values the same."""
+def _format_toml(value: Any) -> str:
+    """Formats a value as in TOML. JSON writes strings, lists and booleans the same way."""
     if isinstance(value, float):
         return f"{value:.15g}"
     return msgspec.json.encode(value).decode().replace('","', '", "')
@@ -114,11 +119,11 @@ def _written(value: Any) -> str:
 
 def _read_command_line(cli: Mapping[str, str | None]) -> _Layer:
     layer = _Layer()
-    for name, given in cli.items():
-        if given is None:
+    for name, value in cli.items():
+        if value is None:
             continue
         if name in _BY_NAME:
-            layer.take(name, "command line", given, _from_text)
+            layer.add(name, "command line", value, _from_text)
         else:
             layer.problems.append(f"command line: unknown setting {name!r}{_hint(name, _BY_NAME)}")
     return layer
@@ -126,36 +131,36 @@ def _read_command_line(cli: Mapping[str, str | None]) -> _Layer:
 
 def _read_environment(environ: Mapping[str, str]) -> _Layer:
     layer = _Layer()
-    plain = {setting.environment: setting.name for setting in SETTINGS}
-    filed = {setting.environment + _FILE_SUFFIX: setting.name for setting in SETTINGS if setting.secret}
+    variables = {setting.environment: setting.name for setting in SETTINGS}
+    file_variables = {setting.environment + _FILE_SUFFIX: setting.name for setting in SETTINGS if setting.is_secret}
     for variable in sorted(name for name in environ if name.startswith(_PREFIX)):
-        if variable in plain:
-            layer.take(plain[variable], f"environment {variable}", environ[variable], _from_text)
-        elif variable in filed and variable.removesuffix(_FILE_SUFFIX) in environ:
+        if variable in variables:
+            layer.add(variables[variable], f"environment {variable}", environ[variable], _from_text)
+        elif variable in file_variables and variable.removesuffix(_FILE_SUFFIX) in environ:
             both = f"{variable.removesuffix(_FILE_SUFFIX)} and {variable}"
-            layer.problems.append(f"environment: {both} are both set; expected one of them: unset the other")
-        elif variable in filed:
-            _take_secret_file(layer, filed[variable], variable, Path(environ[variable]))
+            layer.problems.append(f"environment: {both} are both set; unset one of them")
+        elif variable in file_variables:
+            _read_secret_file(layer, file_variables[variable], variable, Path(environ[variable]))
         elif variable not in (FILE_VARIABLE, CLIENT_TOKEN_VARIABLE):
-            known = (*plain, *filed, FILE_VARIABLE)
+            known = (*variables, *file_variables, FILE_VARIABLE)
             layer.problems.append(f"environment: unknown variable {variable}{_hint(variable, known)}")
     return layer
 
 
-def _take_secret_file(layer: _Layer, name: str, variable: str, path: Path) -> None:
+def _read_secret_file(layer: _Layer, name: str, variable: str, path: Path) -> None:
     try:
-        content, is_shared = _read(path)
+        content, is_shared = _read_file(path)
     except (OSError, ValueError) as error:
         layer.problems.append(f"{name} (environment {variable}): {path} cannot be read: {_cause(error)}")
         return
-    # Editors and `echo` end a file with one newline; any other white space may belong to the secret.
+    # Editors and `echo` end a file with one newline; other white space may be part of the secret.
     secret = content.removesuffix("\n").removesuffix("\r")
     if not secret:
-        layer.problems.append(f"{name} (environment {variable}): {path} is empty; expected the secret in it")
+        layer.problems.append(f"{name} (environment {variable}): {path} is empty; expected the secret")
         return
-    layer.take(name, f"environment {variable}", secret, _from_text)
+    layer.add(name, f"environment {variable}", secret, _from_text)
     if is_shared:
-        layer.warnings.append(_shared(path, name))
+        layer.warnings.append(_shared_file_warning(path, name))
 
 
 def _read_toml(path: Path | None) -> _Layer:
@@ -163,31 +168,31 @@ def _read_toml(path: Path | None) -> _Layer:
     if path is None:
         return layer
     try:
-        content, is_shared = _read(path)
-        given = tomllib.loads(content)
+        content, is_shared = _read_file(path)
+        table = tomllib.loads(content)
     except (OSError, ValueError, RecursionError) as error:
         layer.problems.append(f"file {path} cannot be read: {_cause(error)}")
         return layer
-    for name, value in given.items():
+    for name, value in table.items():
         if name in _BY_NAME:
-            layer.take(name, f"file {path}", value, _from_toml)
+            layer.add(name, f"file {path}", value, _from_toml)
         else:
             layer.problems.append(f"file {path}: unknown setting {name!r}{_hint(name, _BY_NAME)}")
     if is_shared:
-        layer.warnings += [_shared(path, name) for name in layer.values if _BY_NAME[name].secret]
+        layer.warnings += [_shared_file_warning(path, name) for name in layer.values if _BY_NAME[name].is_secret]
     return layer
 
 
 def _find_toml(config_file: Path | None, environ: Mapping[str, str]) -> Path | None:
-    """A file that was named must be there; the one in the working directory need not."""
+    """Returns the file to read. A file that is named explicitly must exist; `florilegium.toml` is optional."""
     named = environ.get(FILE_VARIABLE)
     if config_file or named:
         return config_file or Path(named or "")
     return DEFAULT_FILE if DEFAULT_FILE.exists() else None
 
 
-def _read(path: Path) -> tuple[str, bool]:
-    """The text of a file, and whether accounts other than its owner may read it."""
+def _read_file(path: Path) -> tuple[str, bool]:
+    """Returns the text of a file, and whether other accounts can read it."""
     with path.open("rb") as file:
         content = file.read(_FILE_MAX_BYTES + 1)
         mode = os.fstat(file.fileno()).st_mode
@@ -196,100 +201,102 @@ def _read(path: Path) -> tuple[str, bool]:
     return content.decode(), bool(mode & (stat.S_IRGRP | stat.S_IROTH))
 
 
-def _shared(path: Path, name: str) -> str:
-    return f"{path} holds {name} and others may read it; run `chmod 600 {shlex.quote(str(path))}`"
+def _shared_file_warning(path: Path, name: str) -> str:
+    return f"{path} contains {name} and is readable by other users; run `chmod 600 {shlex.quote(str(path))}`"
 
 
 def _cause(error: Exception) -> str:
-    """What went wrong, without the content: a decoding error would quote it."""
+    """Describes an error without the file's content, which a decoding error would quote."""
     match error:
         case OSError():
             return (error.strerror or "input/output error").lower()
         case UnicodeDecodeError():
-            return f"expected UTF-8, got something else at byte {error.start}"
+            return f"invalid UTF-8 at byte {error.start}"
         case RecursionError():
             return "it is nested too deeply"
         case _:
             return str(error)
 
 
-def _from_text(given: str, name: str) -> Any:
-    """A value from text that people typed: lists with commas, truth values by several words."""
-    given.encode()  # bytes that are not UTF-8 arrive as lone surrogates and could not be sent or stored
+def _from_text(text: str, name: str) -> Any:
+    """Converts text from the command line or the environment. Lists are comma-separated; see `_BOOLEANS`."""
+    text.encode()  # rejects lone surrogates, which represent bytes that are not UTF-8
     kind = get_args(_TYPES[name])[0]
     if get_origin(kind) is tuple:
-        return tuple(part for part in (piece.strip() for piece in given.split(",")) if part)
+        return tuple(part for part in (piece.strip() for piece in text.split(",")) if part)
     if kind is bool:
-        return msgspec.convert(_WORDS.get(given.strip().lower(), given), bool)
+        return msgspec.convert(_BOOLEANS.get(text.strip().lower(), text), bool)
     if kind in (int, float):
-        return msgspec.convert(given.strip(), _TYPES[name], strict=False)
-    return msgspec.convert(given, _TYPES[name])
+        return msgspec.convert(text.strip(), _TYPES[name], strict=False)
+    return msgspec.convert(text, _TYPES[name])
 
 
-def _from_toml(given: Any, name: str) -> Any:
-    return msgspec.convert(given, _TYPES[name])
+def _from_toml(value: Any, name: str) -> Any:
+    return msgspec.convert(value, _TYPES[name])
 
 
-def _bad_value(setting: Setting, origin: str, given: Any) -> str:
-    text = repr(given)
-    shown = text if len(text) <= _SHOWN_MAX_CHARS else text[:_SHOWN_MAX_CHARS] + "..."
-    got = "is not valid" if setting.secret else f"is {shown}"
-    return f"{setting.name} ({origin}) {got}; expected {setting.type_text}"
+def _invalid_value(setting: Setting, origin: str, value: Any) -> str:
+    expected = f"{setting.name} ({origin}): expected {setting.type_text}"
+    if setting.is_secret:
+        return f"{expected}; the value is not shown"
+    text = repr(value)
+    return f"{expected}, got {text if len(text) <= _VALUE_MAX_CHARS else text[:_VALUE_MAX_CHARS] + '...'}"
 
 
 def _hint(name: str, known: Iterable[str]) -> str:
     nearest = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {nearest[0]}?" if nearest else "; `florilegium config show` lists all"
+    return f"; did you mean {nearest[0]}?" if nearest else "; `florilegium config show` lists all settings"
 
 
 def _with_data_dir(settings: Settings, environ: Mapping[str, str]) -> Settings:
-    """The data directory spelled out. The XDG base directory specification tells to ignore a relative one."""
+    """Resolves the data directory. A relative XDG_DATA_HOME is ignored, as the XDG specification requires."""
     home = environ.get("HOME", "")
-    shared = environ.get("XDG_DATA_HOME", "")
-    given = settings.data_dir or (f"{shared}/florilegium" if shared.startswith("/") else "~/.local/share/florilegium")
-    if given != "~" and not given.startswith("~/"):
-        return replace(settings, data_dir=given)
+    xdg_data_home = environ.get("XDG_DATA_HOME", "")
+    default = f"{xdg_data_home}/florilegium" if xdg_data_home.startswith("/") else "~/.local/share/florilegium"
+    data_dir = settings.data_dir or default
+    if data_dir != "~" and not data_dir.startswith("~/"):
+        return replace(settings, data_dir=data_dir)
     if not home:
-        raise ConfigurationError("data_dir depends on HOME, which is not set; expected a directory: set data_dir")
-    return replace(settings, data_dir=home + given[1:])
+        raise ConfigurationError("data_dir depends on HOME, which is not set; set data_dir to a directory")
+    return replace(settings, data_dir=home + data_dir[1:])
 
 
 _INTRODUCTION = """\
 # Settings
 
-Each setting can be given in four places; the first that names it wins:
+You can set each setting in four places. The first place that sets it wins:
 
-1. the command line: `--port 9000`;
-2. the environment: `FLORILEGIUM_PORT=9000`, that is `FLORILEGIUM_` and the name in upper case;
-3. a TOML file: `port = 9000`. The file is the one named by `--config`, or by `FLORILEGIUM_CONFIG`, or
-   `florilegium.toml` in the working directory if there is one;
-4. the default.
+1. The command line: `--port 9000`.
+2. The environment: `FLORILEGIUM_PORT=9000`, that is, `FLORILEGIUM_` and the name in upper case.
+3. A TOML file: `port = 9000`. The file is the one given by `--config` or by `FLORILEGIUM_CONFIG`, or `florilegium.toml`
+   in the working directory if it exists.
+4. The default.
 
-`florilegium config show --origin` prints every value with the place it came from. An unknown name or a bad
-value in any of the places stops the start, and the message says what was expected.
+Run `florilegium config show --origin` to print every value and where it came from. The server does not start if a name
+is unknown or a value is invalid, in any of these places; the error message says what was expected.
 
-On the command line and in the environment a list is written with commas (`a,b`), and a truth value as `true`,
-`yes`, `on`, `1` or `false`, `no`, `off`, `0`. A setting marked *secret* is never shown. It can also be read
-from a file: `FLORILEGIUM_JWT_SECRET_FILE=/run/secrets/jwt` takes the content without its last newline; naming
-both the variable and its `_FILE` is an error. `FLORILEGIUM_TOKEN` is left to clients, for their credential.
+On the command line and in the environment, write lists with commas (`a,b`), and booleans as `true`, `yes`, `on`, `1` or
+`false`, `no`, `off`, `0`. A setting marked *secret* is never displayed. You can also read it from a file:
+`FLORILEGIUM_JWT_SECRET_FILE=/run/secrets/jwt` uses the content of the file without its last newline. Setting both the
+variable and its `_FILE` variant is an error. `FLORILEGIUM_TOKEN` is not a setting: clients keep their credential in it.
 
-In Kubernetes, a Service called `florilegium` puts variables such as `FLORILEGIUM_PORT=tcp://...` into the
-pods of its namespace, and they are refused here: set `enableServiceLinks: false`, or rename the Service.
+In Kubernetes, a Service called `florilegium` adds variables such as `FLORILEGIUM_PORT=tcp://...` to the pods of its
+namespace, which are rejected. Set `enableServiceLinks: false`, or rename the Service.
 
-This page is made by `florilegium config docs`.
+This page is generated by `florilegium config docs`.
 """
 
 
 def settings_markdown() -> str:
-    """The manual page `docs/settings.md`, made from the table of settings."""
+    """Returns the content of `docs/settings.md`, generated from the table of settings."""
     return _INTRODUCTION + "".join(
         _group_markdown(group, list(rows)) for group, rows in groupby(SETTINGS, key=lambda row: row.group)
     )
 
 
 def _group_markdown(group: str, rows: list[Setting]) -> str:
-    lines = [f"\n## {group}\n", "| setting | default | unit | value | meaning |", "|---|---|---|---|---|"]
+    lines = [f"\n## {group}\n", "| setting | default | unit | value | description |", "|---|---|---|---|---|"]
     for row in rows:
-        value = f"{row.type_text}, *secret*" if row.secret else row.type_text
-        lines.append(f"| `{row.name}` | `{_written(row.default)}` | {row.unit} | {value} | {row.help} |")
+        value = f"{row.type_text}, *secret*" if row.is_secret else row.type_text
+        lines.append(f"| `{row.name}` | `{_format_toml(row.default)}` | {row.unit} | {value} | {row.description} |")
     return "\n".join(lines) + "\n"

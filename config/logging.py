@@ -1,7 +1,7 @@
-"""Log lines on standard error, text on a terminal and JSON elsewhere, each with the id of its request.
+"""Logging to standard error, as text on a terminal and as JSON elsewhere, with the id of the request.
 
-Callers log no credential and no content. As the last line of defence, whatever looks like a credential is
-masked here, and the debug lines of libraries, which print frames and statements, are not passed on.
+Callers must not log credentials or content. As a second safeguard, text that looks like a credential is masked here,
+and debug output of libraries, which includes frames and SQL statements, is dropped.
 """
 
 import itertools
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
 
-# A request id only has to be told apart from others, so it is counted, not drawn.
-_PROCESS = secrets.token_hex(4)
-_COUNT = itertools.count(1)
+# Request ids only have to be unique, so they are counted instead of random.
+_PROCESS_ID = secrets.token_hex(4)
+_REQUEST_COUNTER = itertools.count(1)
 
 _MASK = "[masked]"
 
-# Every run is of one class and starts at a boundary or a literal, so a hostile text costs linear time.
+# Every repetition is of one character class and starts at a boundary or a literal, so matching takes linear time.
 _CREDENTIAL = re.compile(
     r"""
-      (?P<kept> (?i: bearer | basic ) (?: [\s:='"\\] | %20 )+
+      (?P<label> (?i: bearer | basic ) (?: [\s:='"\\] | %20 )+
               | (?i: ticket | token ) (?: = | %3D | ['"] \s* : \s* ['"] ) )
       [A-Za-z0-9._~+/=%-]+
     | flo_ [A-Za-z0-9_-]{8,}
@@ -43,15 +43,15 @@ _CREDENTIAL = re.compile(
     """,
     re.VERBOSE,
 )
-# Paths that cannot carry a credential, so their lines need no masking.
-_PLAIN_PATHS = frozenset(("/mcp", "/mcp/", "/healthz", "/readyz", "/metrics"))
+# Paths that cannot contain a credential, so their lines need no masking.
+_UNMASKED_PATHS = frozenset(("/mcp", "/mcp/", "/healthz", "/readyz", "/metrics"))
 _SECRET_NAMES = frozenset(("authorization", "cookie", "password", "secret", "ticket", "token"))
 
-# In text form a line break or an escape sequence would forge lines or steer the terminal.
+# In text format, line breaks and escape sequences could forge lines or control the terminal.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
-_CONTROLS_BUT_LAYOUT = {code: text for code, text in _CONTROLS.items() if chr(code) not in "\n\t"}
-_OWN_NAMES = frozenset(("time", "level", "message"))
-_PLAIN = frozenset((int, float, bool, type(None)))
+_CONTROLS_EXCEPT_LAYOUT = {code: text for code, text in _CONTROLS.items() if chr(code) not in "\n\t"}
+_RESERVED_FIELDS = frozenset(("time", "level", "message"))
+_UNMASKED_TYPES = frozenset((int, float, bool, type(None)))
 _LEVELS = (
     (logging.CRITICAL, "CRITICAL"),
     (logging.ERROR, "ERROR"),
@@ -61,22 +61,22 @@ _LEVELS = (
 
 
 def new_request_id() -> str:
-    """Enough to tell the requests of a log apart; it grants nothing."""
-    return f"{_PROCESS}{next(_COUNT):08x}"
+    """Returns an id that is unique in the logs of this process; it is not a secret."""
+    return f"{_PROCESS_ID}{next(_REQUEST_COUNTER):08x}"
 
 
 def current_request_id() -> str:
-    """The id of the request being served here, or nothing outside one."""
+    """Returns the id of the current request, or an empty string outside of a request."""
     return REQUEST_ID.get()
 
 
-def redact(text: str) -> str:
-    """Mask bearer and basic credentials, API keys, JWTs and WebSocket tickets, wherever they stand."""
+def mask_credentials(text: str) -> str:
+    """Masks bearer and basic credentials, API keys, JWTs and WebSocket tickets anywhere in the text."""
     return _CREDENTIAL.sub(_mask, text)
 
 
 def _mask(match: re.Match[str]) -> str:
-    return (match["kept"] or "") + _MASK
+    return (match["label"] or "") + _MASK
 
 
 def configure(
@@ -84,16 +84,16 @@ def configure(
     log_format: Literal["auto", "text", "json"],
     stream: TextIO | None = None,
 ) -> None:
-    """Send our log lines and those of libraries to the stream (standard error), and nowhere else."""
+    """Sends log lines of this program and of libraries to the stream (by default standard error) only."""
     target = stream or sys.stderr
     is_text = log_format == "text" or (log_format == "auto" and target.isatty())
     level = logging.getLevelNamesMapping()[log_level.upper()]
     logger.remove()
     logger.configure(patcher=_add_request_id)
-    # diagnose would print the values of variables; catch would print the record, unmasked, when a line fails.
+    # diagnose would print the values of variables; catch would print the unmasked record if formatting fails.
     write = _writer(target)
     logger.add(
-        _sink(write, _text_line if is_text else _json_line),
+        _sink(write, _format_text if is_text else _format_json),
         level=level,
         format=_exception_only,
         backtrace=False,
@@ -101,27 +101,27 @@ def configure(
         catch=False,
     )
     _route_standard_logging(level)
-    _direct.write = write if level <= logging.INFO and not is_text else None
+    _request_log.write = write if level <= logging.INFO and not is_text else None
 
 
-class _Direct:
-    """Where `log_request` writes without loguru; None while lines are text, below the level, or not configured."""
+class _RequestLog:
+    """Where `log_request` writes JSON lines without loguru; None if lines are text, disabled or not configured."""
 
     write: Callable[[str], None] | None = None
 
 
-_direct = _Direct()
+_request_log = _RequestLog()
 
 
-def log_request(verb: str, path: str, status: int, milliseconds: float) -> None:
-    """The one line of a request. In JSON form it is written here: loguru's record costs more than a whole call."""
-    message = f"{verb} {path} {status or '-'} {milliseconds:.1f} ms"
-    if _direct.write is None or path not in _PLAIN_PATHS:
+def log_request(method: str, path: str, status: int, milliseconds: float) -> None:
+    """Logs a request. JSON lines bypass loguru, whose records cost more than a whole call."""
+    message = f"{method} {path} {status or '-'} {milliseconds:.1f} ms"
+    if _request_log.write is None or path not in _UNMASKED_PATHS:
         logger.info("{}", message)
         return
     now = format_time(datetime.now(UTC))
     line = {"time": now, "level": "info", "message": message, "request_id": REQUEST_ID.get()}
-    _direct.write(msgspec.json.encode(line).decode())
+    _request_log.write(msgspec.json.encode(line).decode())
 
 
 def _add_request_id(record: "Record") -> None:
@@ -129,13 +129,13 @@ def _add_request_id(record: "Record") -> None:
 
 
 def _exception_only(record: "Record") -> str:
-    """loguru formats the traceback; the rest of the line is ours."""
+    """Lets loguru format the traceback only; `_format_json` and `_format_text` write the rest."""
     return "{exception}"
 
 
 def _writer(stream: TextIO) -> Callable[[str], None]:
     def write(line: str) -> None:
-        # A log that cannot be written (closed pipe, full disk) must not fail the request it tells of.
+        # A log that cannot be written (closed pipe, full disk) must not fail the request.
         with suppress(OSError, ValueError):
             stream.write(line + "\n")
             stream.flush()
@@ -143,61 +143,63 @@ def _writer(stream: TextIO) -> Callable[[str], None]:
     return write
 
 
-def _sink(write: Callable[[str], None], line_of: Callable[["Record", str], str]) -> Callable[["Message"], None]:
-    def take(message: "Message") -> None:
-        write(line_of(message.record, str(message)))
+def _sink(write: Callable[[str], None], format_line: Callable[["Record", str], str]) -> Callable[["Message"], None]:
+    def emit(message: "Message") -> None:
+        write(format_line(message.record, str(message)))
 
-    return take
+    return emit
 
 
-def _json_line(record: "Record", exception: str) -> str:
+def _format_json(record: "Record", exception: str) -> str:
     line: dict[str, Any] = {
         "time": format_time(record["time"]),
         "level": record["level"].name.lower(),
-        "message": redact(record["message"]),
+        "message": mask_credentials(record["message"]),
         "request_id": "",
     }
-    line |= {name: _safe(name, value) for name, value in record["extra"].items() if name not in _OWN_NAMES}
+    line |= {
+        name: _masked_value(name, value) for name, value in record["extra"].items() if name not in _RESERVED_FIELDS
+    }
     if exception:
-        line["exception"] = redact(exception)
+        line["exception"] = mask_credentials(exception)
     try:
         return msgspec.json.encode(line).decode()
     except UnicodeEncodeError:
         return msgspec.json.encode({name: _encodable(value) for name, value in line.items()}).decode()
 
 
-def _text_line(record: "Record", exception: str) -> str:
-    extra = "".join(f" {name}={_safe(name, value)}" for name, value in record["extra"].items() if value != "")
+def _format_text(record: "Record", exception: str) -> str:
+    extra = "".join(f" {name}={_masked_value(name, value)}" for name, value in record["extra"].items() if value != "")
     time = record["time"].isoformat(" ", timespec="milliseconds")
-    line = f"{time} {record['level'].name:<8} {redact(record['message'])}{extra}".translate(_CONTROLS)
-    return f"{line}\n{redact(exception).translate(_CONTROLS_BUT_LAYOUT).rstrip()}" if exception else line
+    line = f"{time} {record['level'].name:<8} {mask_credentials(record['message'])}{extra}".translate(_CONTROLS)
+    return f"{line}\n{mask_credentials(exception).translate(_CONTROLS_EXCEPT_LAYOUT).rstrip()}" if exception else line
 
 
-def _safe(name: str, value: Any) -> Any:
-    """A bound value as it may be shown: numbers as they are, anything else as masked text."""
+def _masked_value(name: str, value: Any) -> Any:
+    """Returns numbers and booleans unchanged, and anything else as masked text."""
     if name in _SECRET_NAMES:
         return _MASK
-    return value if type(value) in _PLAIN else redact(str(value))
+    return value if type(value) in _UNMASKED_TYPES else mask_credentials(str(value))
 
 
 def _encodable(value: Any) -> Any:
-    """Lone surrogates, which stand for the bytes of a path or header that are not UTF-8, written out."""
+    """Escapes lone surrogates, which represent bytes of a path or header that are not UTF-8."""
     return value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
 
 
 class _StandardHandler(logging.Handler):
-    """Hands the records of standard `logging` (uvicorn, websockets, asyncio) to loguru."""
+    """Forwards records of standard `logging` (uvicorn, websockets, asyncio) to loguru."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             text = record.getMessage()
         except (TypeError, ValueError, KeyError):
-            text = str(record.msg)  # arguments that do not fit: logging itself would print them unmasked
+            text = str(record.msg)  # mismatched arguments: logging itself would print them unmasked
         level = next(name for floor, name in _LEVELS if record.levelno >= floor)
         logger.opt(exception=record.exc_info).bind(logger=record.name).log(level, text)
 
 
 def _route_standard_logging(level: int) -> None:
-    """Never below info: at debug, websockets logs frames and aiosqlite statements with their values."""
+    """Never below info, since websockets logs frames and aiosqlite logs statements with values at debug level."""
     handler = _StandardHandler(max(level, logging.INFO))
     logging.basicConfig(handlers=[handler], level=handler.level, force=True)

@@ -1,7 +1,7 @@
-"""Where a user's files are: the one place that turns a user id into paths.
+"""The paths of users' files. This is the only module that turns a user id into a path.
 
-It refuses every text that is not a user id, and below the data root every symbolic link, second hard link and
-special file, so that nothing outside the root can be opened through it.
+It rejects invalid user ids, and below the data root symbolic links, files with several hard links and special files, so
+that nothing outside the root can be opened.
 """
 
 import base64
@@ -30,8 +30,8 @@ _USERS = "users"
 _DIRECTORY_MODE = 0o700
 _FILE_MODE = 0o600
 
-# SQLite's POSIX locks belong to the process: closing any descriptor of a file drops them all. So a file that
-# exists is never opened here, and nobody is told of a new one before its first descriptor is closed.
+# SQLite's POSIX locks belong to the process: closing any descriptor of a file drops all of them. Therefore an existing
+# file is never opened here, and a new file's path is not returned before its first descriptor is closed.
 _CREATING = threading.Lock()
 
 
@@ -44,7 +44,7 @@ class DatabasePaths(Struct, frozen=True):
 
 
 def new_user_id() -> UserId:
-    """128 random bits in lower-case base32: collision-free, and safe on case-blind file systems."""
+    """Returns 128 random bits in lower-case base32, which is safe on case-insensitive file systems."""
     return UserId("u_" + base64.b32encode(os.urandom(16)).decode().rstrip("=").lower())
 
 
@@ -59,142 +59,142 @@ class DataRoot:
         return self.root / _CONTROL
 
     def paths_of(self, user_id: UserId) -> DatabasePaths:
-        """Where the user's databases are, whether or not they exist."""
-        home = self.root.joinpath(*_steps(user_id))
+        """Returns the paths of the user's databases, whether or not they exist."""
+        home = self.root.joinpath(*_path_parts(user_id))
         return DatabasePaths(home / "media.db", home / "chacha.db", home / "prompts.db")
 
     def prepare(self) -> None:
-        """Make the root, private to this account, with an empty control database that only it can read.
+        """Creates the root and an empty control database, readable by this account only.
 
-        A root that exists keeps its mode: it may be a mounted volume, or serve other programs too.
+        An existing root keeps its mode: it may be a mounted volume, or be used by other programs.
         """
         try:
             for directory in (*reversed(self.root.parents), self.root):
                 directory.mkdir(_DIRECTORY_MODE, exist_ok=True)
-            with _opened(self.root, ()) as root:
-                _make_directory(root, _USERS)
-                _make_file(root, _CONTROL)
+            with _open_directory(self.root, ()) as root:
+                _ensure_directory(root, _USERS)
+                _ensure_file(root, _CONTROL)
         except OSError as error:
             raise StorageError(_advice(self.root, error)) from error
-        # SQLite writes journals beside its databases, so existing files in a directory closed to us are no use.
+        # SQLite creates journals next to its databases, so writable files in a read-only directory are not enough.
         if not os.access(self.root, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
             raise StorageError(_advice(self.root, PermissionError()))
 
     def prepare_user(self, user_id: UserId) -> DatabasePaths:
-        """Make the user's directory, private to this account, and say where its databases belong."""
+        """Creates the user's directory, readable by this account only, and returns the paths of its databases."""
         paths = self.paths_of(user_id)
-        with _storage_errors(), _made(self.root, _steps(user_id)):
+        with _storage_errors(), _create_and_open(self.root, _path_parts(user_id)):
             return paths
 
     def ensure_database(self, user_id: UserId, kind: DatabaseKind) -> Path:
-        """The path of a database that is a regular file inside the root, made empty and private if absent."""
+        """Returns the path of a database file, creating it empty and private if necessary."""
         path: Path = getattr(self.paths_of(user_id), kind)
-        with _storage_errors(), _made(self.root, _steps(user_id)) as home:
-            _make_file(home, path.name)
+        with _storage_errors(), _create_and_open(self.root, _path_parts(user_id)) as home:
+            _ensure_file(home, path.name)
         return path
 
     def remove_user(self, user_id: UserId) -> None:
-        """Delete the user's directory, if any, and all in it; a link inside is deleted, never followed."""
-        *above, name = _steps(user_id)
-        if not os.path.lexists(self.root.joinpath(*above, name)):
+        """Deletes the user's directory with its content, if it exists. Links inside are deleted, not followed."""
+        *parents, name = _path_parts(user_id)
+        if not os.path.lexists(self.root.joinpath(*parents, name)):
             return
-        with _storage_errors(), _opened(self.root, above) as shard:
+        with _storage_errors(), _open_directory(self.root, parents) as shard:
             shutil.rmtree(name, dir_fd=shard)
-        # Two characters of the id are left of it, unless another user has them too.
-        with suppress(OSError), _opened(self.root, above[:-1]) as users:
-            os.rmdir(above[-1], dir_fd=users)
+        # Also removes the shard directory, unless it contains other users.
+        with suppress(OSError), _open_directory(self.root, parents[:-1]) as users:
+            os.rmdir(parents[-1], dir_fd=users)
 
 
-def _steps(user_id: UserId) -> tuple[str, str, str]:
-    """The directories from the root down to the user's. Two characters of 32 keep any one of them small."""
+def _path_parts(user_id: UserId) -> tuple[str, str, str]:
+    """Returns the directories from the root to the user's. Sharding by two characters keeps directories small."""
     if not _USER_ID.match(user_id):
         raise NotFound("user", "(not a user id)")
     return (_USERS, user_id[2:4], user_id)
 
 
 @contextmanager
-def _opened(root: Path, steps: Sequence[str]) -> Iterator[int]:
-    """A descriptor of a directory under the root. The root itself may be a link; no step below it may."""
+def _open_directory(root: Path, parts: Sequence[str]) -> Iterator[int]:
+    """Opens a directory below the root. The root itself may be a symbolic link, directories below it may not."""
     with ExitStack() as descriptors:
-        here = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
-        descriptors.callback(os.close, here)
-        for name in steps:
-            here = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=here)
-            descriptors.callback(os.close, here)
-        yield here
+        current = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+        descriptors.callback(os.close, current)
+        for name in parts:
+            current = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=current)
+            descriptors.callback(os.close, current)
+        yield current
 
 
 @contextmanager
-def _made(root: Path, steps: Sequence[str]) -> Iterator[int]:
-    """As `_opened`, making what is missing."""
+def _create_and_open(root: Path, parts: Sequence[str]) -> Iterator[int]:
+    """Like `_open_directory`, but creates missing directories."""
     try:
-        _make_steps(root, steps)
-    except FileNotFoundError:  # the purge of a neighbour took away a directory that was empty; it will not again
-        _make_steps(root, steps)
-    with _opened(root, steps) as here:
-        yield here
+        _create_directories(root, parts)
+    except FileNotFoundError:  # purging another user removed the empty shard directory meanwhile
+        _create_directories(root, parts)
+    with _open_directory(root, parts) as current:
+        yield current
 
 
-def _make_steps(root: Path, steps: Sequence[str]) -> None:
-    for depth, name in enumerate(steps):
-        with _opened(root, steps[:depth]) as parent:
-            _make_directory(parent, name)
+def _create_directories(root: Path, parts: Sequence[str]) -> None:
+    for depth, name in enumerate(parts):
+        with _open_directory(root, parts[:depth]) as parent:
+            _ensure_directory(parent, name)
 
 
-def _make_directory(parent: int, name: str) -> None:
-    """Create it private; one that is there and open to others, say from a backup, is closed to them."""
+def _ensure_directory(parent: int, name: str) -> None:
+    """Creates a private directory, or removes the permissions of others from an existing one."""
     with suppress(FileExistsError):
         os.mkdir(name, _DIRECTORY_MODE, dir_fd=parent)
     descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
     try:
         if stat.S_IMODE(os.fstat(descriptor).st_mode) != _DIRECTORY_MODE:
-            with suppress(PermissionError):  # shares mounted without modes: their mount options decide
+            with suppress(PermissionError):  # file systems without modes, where the mount options apply
                 os.fchmod(descriptor, _DIRECTORY_MODE)
     finally:
         os.close(descriptor)
 
 
-def _make_file(parent: int, name: str) -> None:
-    """Create it private and empty, or make sure that what is there is a regular file with this name only."""
+def _ensure_file(parent: int, name: str) -> None:
+    """Creates a private empty file, or checks that the existing file is regular and has one hard link."""
     with _CREATING:
         try:
             descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, _FILE_MODE, dir_fd=parent)
         except FileExistsError:
-            _require_plain_file(os.stat(name, dir_fd=parent, follow_symlinks=False))
+            _require_regular_file(os.stat(name, dir_fd=parent, follow_symlinks=False))
         else:
             os.close(descriptor)
 
 
-def _require_plain_file(found: os.stat_result) -> None:
-    if not stat.S_ISREG(found.st_mode):
-        raise StorageError("a database is not a regular file; move what stands in its place out of the data directory")
-    if found.st_nlink != 1:
-        # The other name can be another user's or outside the root, and SQLite corrupts what two names reach.
+def _require_regular_file(status: os.stat_result) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise StorageError("a database is not a regular file; remove what is in its place from the data directory")
+    if status.st_nlink != 1:
+        # The other name may belong to another user or be outside the root, and SQLite corrupts files with two names.
         raise StorageError("a database has a second hard link; copy the file instead of linking it")
 
 
 @contextmanager
 def _storage_errors() -> Iterator[None]:
-    """What the system refuses, as a sentence for a stranger: the cause, without the path."""
+    """Converts OSError to StorageError, with the cause but without the path."""
     try:
         yield
     except OSError as error:
-        raise StorageError(f"the user's files cannot be used: {_cause(error)}") from error
+        raise StorageError(f"the user's files cannot be accessed: {_cause(error)}") from error
 
 
 def _cause(error: OSError) -> str:
-    # O_NOFOLLOW answers ELOOP or ENOTDIR; shutil.rmtree refuses a link with an error that has no number.
+    # O_NOFOLLOW fails with ELOOP or ENOTDIR; shutil.rmtree rejects a link with an error without errno.
     if error.strerror is None or error.errno in (errno.ELOOP, errno.ENOTDIR):
-        return "a link or a file stands where a directory belongs"
+        return "expected a directory, found a link or a file"
     return error.strerror.lower()
 
 
 def _advice(root: Path, error: OSError) -> str:
-    """The same for the operator at start-up, who needs the path, the account and the command that helps."""
+    """Describes an error for the operator at start-up, with the path and a command that fixes permissions."""
     if not isinstance(error, PermissionError):
-        return f"the data directory {root} cannot be used: {_cause(error)}; choose another with data_dir"
+        return f"the data directory {root} cannot be used: {_cause(error)}; set data_dir to another directory"
     quoted = shlex.quote(str(root))
     return (
-        f"the data directory {root} cannot be written by uid {os.geteuid()}; run, as root, "
-        f"`mkdir -p {quoted} && chown -R {os.geteuid()} {quoted}`, or choose another with data_dir"
+        f"the data directory {root} is not writable by uid {os.geteuid()}; as root, run "
+        f"`mkdir -p {quoted} && chown -R {os.geteuid()} {quoted}`, or set data_dir to another directory"
     )

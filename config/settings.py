@@ -1,6 +1,6 @@
-"""Every setting, once: name, type, default, unit, help and whether it is secret. Nothing is loaded here.
+"""The table of settings: name, type, default, unit, description and whether a value is secret.
 
-`check` holds the rules between settings; it refuses a combination that would be unsafe or could not work.
+`check` validates combinations of settings. Values are loaded in `config.loading`.
 """
 
 import ipaddress
@@ -21,127 +21,149 @@ _MIB = 1024 * 1024
 SYMMETRIC_ALGORITHMS = ("HS256",)
 ASYMMETRIC_ALGORITHMS = ("RS256", "ES256", "EdDSA")
 
-# RFC 7518 section 3.2: an HS256 key has at least the 256 bits of its hash.
+# RFC 7518 section 3.2: an HS256 key must have at least 256 bits.
 JWT_SECRET_MIN_BYTES = 32
 
 
-def _text(help_: str, **limits: Any) -> Meta:
-    return Meta(description=help_, extra={"unit": ""}, **limits)
+def _text(description: str, **limits: Any) -> Meta:
+    return Meta(description=description, extra={"unit": ""}, **limits)
 
 
-def _secret(help_: str) -> Meta:
-    return Meta(description=help_, extra={"unit": "", "secret": True})
+def _secret(description: str) -> Meta:
+    return Meta(description=description, extra={"unit": "", "secret": True})
 
 
-def _number(unit: str, help_: str, ge: float, le: float) -> Meta:
-    return Meta(description=help_, extra={"unit": unit}, ge=ge, le=le)
+def _number(unit: str, description: str, ge: float, le: float) -> Meta:
+    return Meta(description=description, extra={"unit": unit}, ge=ge, le=le)
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the operator decided. Built by `config.loading.load`; tests build it directly."""
+    """The configuration of a server. `config.loading.load_settings` builds it; tests build it directly."""
 
     # Network
     host: Annotated[
         str,
         _text(
-            "Address to listen on. Any address but a loopback one needs authentication to be configured.",
+            "Address to listen on. Any address other than a loopback address requires authentication.",
             min_length=1,
         ),
     ] = "127.0.0.1"
-    port: Annotated[int, _number("", "TCP port to listen on; 0 takes any free port.", 0, 65_535)] = 8765
+    port: Annotated[int, _number("", "TCP port to listen on. 0 picks a free port.", 0, 65_535)] = 8765
     public_url: Annotated[
         str,
         _text(
-            "The address under which clients reach this server, without a trailing slash, for example "
+            "Base URL at which clients reach this server, without a trailing slash, for example "
             "`https://kb.example.com`. Empty: `http://host:port`."
         ),
     ] = ""
     allowed_hosts: Annotated[
         tuple[str, ...],
-        _text("Names accepted in the Host header beside the public URL's and, on a loopback address, loopback names."),
+        _text(
+            "Additional values accepted in the Host header. The host of the public URL is always accepted; so are "
+            "loopback names when listening on a loopback address."
+        ),
     ] = ()
     allowed_origins: Annotated[
         tuple[str, ...],
         _text(
-            "Web origins whose pages may call this server, such as `https://app.example.com`, beside its own and, "
-            "on a loopback address, those of loopback pages."
+            "Additional web origins whose pages may call this server, such as `https://app.example.com`. The server's "
+            "own origin is always accepted; so are loopback origins when listening on a loopback address."
         ),
     ] = ()
     trusted_proxies: Annotated[
         tuple[str, ...],
-        _text("Addresses or networks of reverse proxies whose X-Forwarded headers are believed."),
+        _text("Addresses or networks of reverse proxies whose X-Forwarded headers are trusted."),
     ] = ()
 
     # Storage
     data_dir: Annotated[
         str,
         _text(
-            "Directory of the control database and of all users' databases. "
-            "Empty: `$XDG_DATA_HOME/florilegium`, or `~/.local/share/florilegium`."
+            "Directory of the control database and of all users' databases. Empty: `$XDG_DATA_HOME/florilegium`, or "
+            "`~/.local/share/florilegium`."
         ),
     ] = ""
 
     durability: Annotated[
         Literal["normal", "full"],
         _text(
-            "What a power failure may take: with normal the last writes, with full nothing. "
-            "A crash of the process takes nothing either way."
+            "What a power failure can lose: with `normal` the last writes, with `full` nothing. A crash of the process "
+            "loses nothing in either mode."
         ),
     ] = "normal"
     library_open_max: Annotated[
         int,
-        _number("users", "Users whose libraries are open at once; 0 takes 128, or fewer if files run out.", 0, 100_000),
+        _number(
+            "users", "Libraries open at the same time. 0: 128, or fewer if the limit on open files is low.", 0, 100_000
+        ),
     ] = 0
     library_jobs_max: Annotated[
         int,
-        _number("jobs", "Reads and writes of libraries that run at once; 0 is the number of cores.", 0, 1_000),
+        _number("jobs", "Library reads and writes that run at the same time. 0: the number of CPU cores.", 0, 1_000),
     ] = 0
     library_queue_max: Annotated[
-        int, _number("jobs", "Reads, and writes, that may wait for one file of one user.", 1, 10_000)
+        int, _number("jobs", "Reads that may wait for one database file of one user, and as many writes.", 1, 10_000)
     ] = 256
     library_deadline_ms: Annotated[
-        int, _number("ms", "Longest time one read or write of a library may take; a search has its own.", 10, 3_600_000)
+        int, _number("ms", "Time limit for one library read or write. Searches have their own limit.", 10, 3_600_000)
     ] = 10_000
     library_cache_kib: Annotated[
-        int, _number("KiB", "Pages kept in memory for each open file, once for reading and once for writing.", 64, _MIB)
+        int, _number("KiB", "Page cache of each open database file; readers and the writer have one each.", 64, _MIB)
     ] = 1_024
     migration_copies_max: Annotated[
         int,
-        _number("copies", "Copies of a library's file, made before its schema is changed, that are kept.", 0, 100),
+        _number("copies", "Copies of a library file to keep from before its schema was migrated.", 0, 100),
     ] = 2
     item_max_chars: Annotated[
-        int, _number("characters", "Longest text of a note, message, card or media item.", 1_000, 100_000_000)
+        int,
+        _number(
+            "characters",
+            "Maximum length of the text of a note, message, character card or media item.",
+            1_000,
+            100_000_000,
+        ),
     ] = 10_000_000
     title_max_chars: Annotated[
-        int, _number("characters", "Longest title, name, address or other short text of an item.", 100, 100_000)
+        int, _number("characters", "Maximum length of a title, name, URL or other short text of an item.", 100, 100_000)
     ] = 2_000
-    tags_max: Annotated[int, _number("tags", "Tags one item may have.", 1, 10_000)] = 100
-    tag_max_chars: Annotated[int, _number("characters", "Longest tag.", 1, 1_000)] = 100
+    tags_max: Annotated[int, _number("tags", "Maximum number of tags per item.", 1, 10_000)] = 100
+    tag_max_chars: Annotated[int, _number("characters", "Maximum length of a tag.", 1, 1_000)] = 100
     metadata_max_bytes: Annotated[
-        int, _number("bytes", "Largest metadata, attachment list or card of one item, as JSON.", 2, 16 * _MIB)
+        int,
+        _number(
+            "bytes",
+            "Maximum size of an item's metadata, attachment list or character card, encoded as JSON.",
+            2,
+            16 * _MIB,
+        ),
     ] = 256 * _KIB
-    batch_max_items: Annotated[int, _number("items", "Items written by one call.", 1, 1_000_000)] = 10_000
-    chunk_size_chars: Annotated[int, _number("characters", "Longest chunk that media is cut into.", 100, 100_000)] = (
-        1_500
+    batch_max_items: Annotated[int, _number("items", "Maximum number of items written by one call.", 1, 1_000_000)] = (
+        10_000
     )
+    chunk_size_chars: Annotated[
+        int, _number("characters", "Maximum size of the chunks that media texts are split into.", 100, 100_000)
+    ] = 1_500
     chunk_overlap_chars: Annotated[
-        int, _number("characters", "Text that a chunk repeats from the one before it.", 0, 10_000)
+        int, _number("characters", "Text that a chunk repeats from the end of the previous chunk.", 0, 10_000)
     ] = 150
-    idempotency_ttl_s: Annotated[
-        float, _number("s", "How long a write with an idempotency key is remembered.", 1, 365 * _DAY_S)
-    ] = 7 * _DAY_S
+    idempotency_ttl_s: Annotated[float, _number("s", "How long idempotency keys are kept.", 1, 365 * _DAY_S)] = (
+        7 * _DAY_S
+    )
     idempotency_max_keys: Annotated[
-        int, _number("keys", "Idempotency keys remembered for each file of a user.", 1, 10_000_000)
+        int,
+        _number(
+            "keys", "Idempotency keys kept per database file of a user. The oldest are dropped first.", 1, 10_000_000
+        ),
     ] = 10_000
     search_ranked_rows_max: Annotated[
         int,
-        _number("rows", "Matches that are ranked; of words more common than that, the newest are.", 100, 100_000_000),
+        _number("rows", "Matches that are ranked. If more rows match, only the newest are ranked.", 100, 100_000_000),
     ] = 20_000
     message_scan_max_rows: Annotated[
         int,
         _number(
             "rows",
-            "Messages looked through for a part of a word; in a library with more of them an index is made for it.",
+            "Messages scanned to find part of a word. Libraries with more messages build an index for it.",
             10,
             100_000_000,
         ),
@@ -149,328 +171,374 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     # Logging
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], _text("The least serious kind of line that is logged.")
+        Literal["debug", "info", "warning", "error"], _text("Minimum level of the lines that are logged.")
     ] = "info"
     log_format: Annotated[
         Literal["auto", "text", "json"],
-        _text("Form of a log line on standard error; auto is text on a terminal and JSON elsewhere."),
+        _text("Format of log lines on standard error. `auto` is text on a terminal and JSON elsewhere."),
     ] = "auto"
-    log_requests: Annotated[bool, _text("Whether each request is logged with one line.")] = True
+    log_requests: Annotated[bool, _text("Log one line per request.")] = True
 
     # Requests
     body_max_bytes: Annotated[
         int,
-        _number("bytes", "Largest request body, WebSocket message or stdio line accepted.", _KIB, 1024 * _MIB),
+        _number("bytes", "Maximum size of a request body, WebSocket message or stdio line.", _KIB, 1024 * _MIB),
     ] = 4 * _MIB
     head_max_bytes: Annotated[
         int,
-        _number("bytes", "Largest request line and headers together, beside the credential.", _KIB, 64 * _MIB),
+        _number("bytes", "Maximum size of the request line and headers, not counting the credential.", _KIB, 64 * _MIB),
     ] = 64 * _KIB
     head_timeout_s: Annotated[
-        float, _number("s", "Time a connection has to send a whole request line and headers.", 0.1, _HOUR_S)
+        float, _number("s", "Time limit for receiving the request line and headers of a request.", 0.1, _HOUR_S)
     ] = 30
     call_deadline_ms: Annotated[
-        int, _number("ms", "Longest time one call may run before it is cancelled.", 10, _HOUR_S * 1000)
+        int, _number("ms", "Time limit for one call, after which it is cancelled.", 10, _HOUR_S * 1000)
     ] = 30_000
-    answer_timeout_s: Annotated[
-        float, _number("s", "Time a client has to answer a question of a tool (legacy era).", 1, _DAY_S)
+    elicitation_timeout_s: Annotated[
+        float, _number("s", "Time a client has to answer a question from a tool (legacy protocol versions).", 1, _DAY_S)
     ] = 300
     connection_in_flight_max: Annotated[
         int,
-        _number("calls", "Calls that one WebSocket or stdio connection may have running at once.", 1, 10_000),
+        _number("calls", "Concurrent calls on one WebSocket or stdio connection.", 1, 10_000),
     ] = 32
     shutdown_grace_s: Annotated[
-        float, _number("s", "Time that running calls are given to finish when the server stops.", 0, _HOUR_S)
+        float, _number("s", "Time for running calls to finish when the server stops.", 0, _HOUR_S)
     ] = 10
-    list_page_size: Annotated[
-        int, _number("items", "Tools, resources or prompts in one page of a list.", 1, 10_000)
-    ] = 100
+    list_page_size: Annotated[int, _number("items", "Tools, resources or prompts per page of a list.", 1, 10_000)] = 100
     list_ttl_ms: Annotated[
         int,
-        _number("ms", "How long a client may keep a list before it asks again.", 0, _DAY_S * 1000),
+        _number("ms", "How long clients may cache a list.", 0, _DAY_S * 1000),
     ] = 60_000
     tool_names: Annotated[
         Literal["underscore", "dotted"],
         _text(
-            "How tools are listed: knowledge_search or knowledge.search, which some clients refuse. Both can be called."
+            "How tool names are listed: `knowledge_search`, or `knowledge.search`, which some clients reject. Both can "
+            "be called."
         ),
     ] = "underscore"
     client_profiles: Annotated[
         tuple[str, ...],
         _text(
-            "Profiles of legacy clients at `/mcp`, by the name they introduce themselves with, as `NAME=PROFILE`: "
-            "`openai-mcp=research`."
+            "Profiles for legacy clients that connect to `/mcp`, by the client name in their handshake, as "
+            "`NAME=PROFILE`: `openai-mcp=research`."
         ),
     ] = ()
-    config_max_bytes: Annotated[
-        int, _number("bytes", "Largest config a request may carry in its header or address.", 64, 64 * _KIB)
+    request_config_max_bytes: Annotated[
+        int, _number("bytes", "Maximum size of the config in a request's header or URL.", 64, 64 * _KIB)
     ] = 2 * _KIB
 
     # Search
-    search_deadline_ms: Annotated[
-        int, _number("ms", "Longest time one search of one source may run.", 10, _HOUR_S * 1000)
-    ] = 2_000
+    search_deadline_ms: Annotated[int, _number("ms", "Time limit for searching one source.", 10, _HOUR_S * 1000)] = (
+        2_000
+    )
     search_scoring: Annotated[
         Literal["comparable", "minmax"],
         _text(
-            "How hits are scored: comparable means the same in every source and on every page; minmax spreads the hits "
-            "of each query and source over 0 to 1."
+            "How hits are scored. `comparable`: absolute scores, comparable across sources and pages. `minmax`: the "
+            "hits of each query and source are scaled to 0..1."
         ),
     ] = "comparable"
-    search_snippet_chars: Annotated[
-        int, _number("characters", "Length of a snippet when the caller names none.", 1, 1_000)
-    ] = 300
+    search_snippet_chars: Annotated[int, _number("characters", "Default length of snippets.", 1, 1_000)] = 300
     query_max_chars: Annotated[
-        int, _number("characters", "Longest query read; the rest is left out, and the answer says so.", 1, 100_000)
+        int,
+        _number("characters", "Maximum length of a query. The rest is ignored, and the response says so.", 1, 100_000),
     ] = 1_000
     query_max_terms: Annotated[
-        int, _number("words", "Words of a query that are searched for; the answer says when there were more.", 1, 1_000)
+        int,
+        _number(
+            "words",
+            "Maximum number of search terms in a query. The rest is ignored, and the response says so.",
+            1,
+            1_000,
+        ),
     ] = 32
-    get_default_tokens: Annotated[
-        int, _number("tokens", "Budget of one answer with passages when the caller names none.", 100, 1_000_000)
+    retrieval_default_tokens: Annotated[
+        int, _number("tokens", "Default token budget of a response that contains passages.", 100, 1_000_000)
     ] = 5_000
-    get_max_tokens: Annotated[
-        int, _number("tokens", "Largest budget of one answer; what is longer is read page by page.", 100, 1_000_000)
+    retrieval_max_tokens: Annotated[
+        int,
+        _number("tokens", "Maximum token budget of a response. Longer texts are returned in pages.", 100, 1_000_000),
     ] = 20_000
-    get_chunk_tokens: Annotated[
-        int, _number("tokens", "Size of a passage where an item has no stored chunks.", 16, 4_000)
+    retrieval_chunk_tokens: Annotated[
+        int, _number("tokens", "Size of a passage if an item has no stored chunks.", 16, 4_000)
     ] = 300
-    get_chunk_overlap_tokens: Annotated[
-        int, _number("tokens", "What two such neighbouring passages share.", 0, 2_000)
+    retrieval_chunk_overlap_tokens: Annotated[
+        int, _number("tokens", "Text shared by two neighbouring passages if an item has no stored chunks.", 0, 2_000)
     ] = 30
-    get_sibling_window: Annotated[
-        int, _number("passages", "Passages on each side of a match that are read with it.", 0, 50)
+    retrieval_sibling_window: Annotated[
+        int, _number("passages", "Passages returned on each side of a match.", 0, 50)
     ] = 2
     prompt_max_chars: Annotated[
         int,
-        _number("characters", "Longest text that one of the user's prompts may become, arguments filled in.", 1, 10**9),
+        _number("characters", "Maximum length of a rendered user prompt, including its arguments.", 1, 10**9),
     ] = 1_000_000
-    chat_page_max: Annotated[
-        int, _number("messages", "Messages in one page of a conversation, at most.", 1, 10_000)
+    message_page_max: Annotated[
+        int, _number("messages", "Maximum number of messages per page of a conversation.", 1, 10_000)
     ] = 200
     fanout_deadline_ms: Annotated[
         int,
         _number(
-            "ms", "Longest time a search of all sources waits; a late source is left out, and told.", 10, 3_600_000
+            "ms",
+            "Time limit for searching all sources. Sources that take longer are left out and reported.",
+            10,
+            3_600_000,
         ),
     ] = 2_500
-    # One more is looked for, to see whether there is one. Together they stay within a block of the engine's ranking: a
-    # second block would be scored for that one.
+    # One more hit is requested, to know whether there are more. The sum must stay within one block of the engine's
+    # ranking; otherwise a second block would be scored for a single hit.
     fanout_depth: Annotated[
-        int, _number("hits", "Hits asked of each source at a time, which are then ranked together.", 1, 100)
+        int, _number("hits", "Hits requested from each source at a time when all sources are searched.", 1, 100)
     ] = 20
-    fanout_examined_max: Annotated[
-        int, _number("hits", "Hits one search of all sources looks through for those not seen yet.", 100, 1_000_000)
-    ] = 1_000
-    fanout_siblings_max: Annotated[
+    fanout_scan_max: Annotated[
         int,
-        _number("hits", "Hits of one conversation or document that keep their rank; further ones follow.", 1, 100),
+        _number(
+            "hits", "Hits examined by one search of all sources to find hits the session has not seen.", 100, 1_000_000
+        ),
+    ] = 1_000
+    fanout_document_max: Annotated[
+        int,
+        _number(
+            "hits", "Hits of one conversation or document that keep their rank. Further hits are ranked lower.", 1, 100
+        ),
     ] = 3
     fanout_source_max: Annotated[
-        int, _number("hits", "Hits of one source among any ten that keep their rank while others have some.", 1, 10)
-    ] = 6
-    answer_default_bytes: Annotated[
-        int, _number("bytes", "Size of a page of hits whose caller names no limit and no snippet length.", 2_000, _MIB)
-    ] = 7_000
-    answer_max_bytes: Annotated[
-        int, _number("bytes", "Size of any page of hits of all sources; the next page goes on there.", 2_000, 64 * _MIB)
-    ] = 64 * _KIB
-    memory_examined_max: Annotated[
         int,
-        _number("messages", "Matches of a concept looked through for exchanges and conversations.", 10, 100_000),
+        _number("hits", "Hits of one source among any ten that keep their rank while other sources have hits.", 1, 10),
+    ] = 6
+    search_response_default_bytes: Annotated[
+        int,
+        _number(
+            "bytes", "Size of a page of hits if the caller sets neither a limit nor a snippet length.", 2_000, _MIB
+        ),
+    ] = 7_000
+    search_response_max_bytes: Annotated[
+        int,
+        _number(
+            "bytes",
+            "Maximum size of a page of hits from all sources. Further hits are on the next page.",
+            2_000,
+            64 * _MIB,
+        ),
+    ] = 64 * _KIB
+    memory_scan_max: Annotated[
+        int,
+        _number("messages", "Matches per concept examined for exchanges and conversations.", 10, 100_000),
     ] = 300
     memory_exchange_max_messages: Annotated[
-        int, _number("messages", "Messages gone back from a match to where its exchange began.", 1, 1_000)
+        int, _number("messages", "Messages searched backwards from a match for the start of its exchange.", 1, 1_000)
     ] = 30
     observations_batch_max: Annotated[
-        int, _number("observations", "Observations that one call may record.", 1, 10_000)
+        int, _number("observations", "Observations that one call can record.", 1, 10_000)
     ] = 50
     dedupe: Annotated[
         Literal["hide", "demote", "off"],
-        _text("What becomes of hits that a session has seen: they are left out, come last, or stay."),
+        _text(
+            "What happens to hits that the session has already seen: `hide` leaves them out, `demote` ranks them last, "
+            "`off` keeps them."
+        ),
     ] = "hide"
     breaker_failures: Annotated[
-        int, _number("failures", "Failures of a source in a row after which a user's searches pass it by.", 1, 1_000)
+        int, _number("failures", "Consecutive failures of a source after which a user's searches skip it.", 1, 1_000)
     ] = 5
-    breaker_pause_s: Annotated[float, _number("s", "How long a failing source is passed by.", 0.1, _DAY_S)] = 30
-    breaker_max: Annotated[
-        int, _number("sources", "Failing sources of users that are kept in mind at once.", 1, 10_000_000)
+    breaker_pause_s: Annotated[float, _number("s", "How long a failing source is skipped.", 0.1, _DAY_S)] = 30
+    breaker_entries_max: Annotated[
+        int, _number("sources", "Failing sources tracked at the same time, for all users together.", 1, 10_000_000)
     ] = 10_000
 
     # Conversations
     conversation_page_max: Annotated[
-        int, _number("conversations", "Conversations in one page of the list over REST.", 1, 10_000)
+        int, _number("conversations", "Maximum number of conversations per page of the REST list.", 1, 10_000)
     ] = 200
-    conversation_found_max: Annotated[
-        int, _number("messages", "Messages that one search of messages answers.", 1, 10_000)
+    conversation_hits_max: Annotated[
+        int, _number("messages", "Maximum number of messages returned by a message search.", 1, 10_000)
     ] = 200
     conversation_messages_max: Annotated[
-        int, _number("messages", "Messages of a conversation in one answer over REST; the rest is asked for.", 1, 10**6)
+        int,
+        _number(
+            "messages",
+            "Maximum number of messages of a conversation in one REST response. The rest can be requested separately.",
+            1,
+            10**6,
+        ),
     ] = 5_000
-    conversation_answer_max_bytes: Annotated[
-        int, _number("bytes", "Text of the messages in such an answer, after which it ends.", _KIB, 1024 * _MIB)
+    conversation_response_max_bytes: Annotated[
+        int, _number("bytes", "Message text in one REST response, after which the response ends.", _KIB, 1024 * _MIB)
     ] = 16 * _MIB
-    conversation_shown_chars: Annotated[
-        int, _number("characters", "Text of each message that conversation_search shows.", 1, 1_000_000)
+    conversation_search_message_chars: Annotated[
+        int, _number("characters", "Text of each message that conversation_search returns.", 1, 1_000_000)
     ] = 2_000
-    conversation_examined_max: Annotated[
-        int, _number("messages", "Messages conversation_search looks through for those it may show.", 1, 1_000_000)
+    conversation_search_scan_max: Annotated[
+        int, _number("messages", "Messages that conversation_search examines to find results.", 1, 1_000_000)
     ] = 4_000
     bus_thread_max: Annotated[
-        int, _number("threads", "Threads of the message bus that one user may have.", 1, 10_000_000)
+        int, _number("threads", "Maximum number of message bus threads per user.", 1, 10_000_000)
     ] = 10_000
     bus_agent_max: Annotated[
-        int, _number("agents", "Registered agents of all users together; they are kept in memory.", 1, 10_000_000)
+        int,
+        _number("agents", "Registered agents, for all users together. They are kept in the process.", 1, 10_000_000),
     ] = 10_000
     bus_agent_max_per_user: Annotated[
-        int, _number("agents", "Registered agents of one user; the one unseen longest is forgotten.", 1, 100_000)
+        int,
+        _number("agents", "Registered agents per user. The least recently active agent is dropped first.", 1, 100_000),
     ] = 100
     bus_agent_ttl_s: Annotated[
-        float, _number("s", "Time without a call after which an agent must register again.", 1, 365 * _DAY_S)
+        float, _number("s", "Idle time after which an agent has to register again.", 1, 365 * _DAY_S)
     ] = 7 * _DAY_S
     bus_reply_token_max: Annotated[
-        int, _number("tokens", "Reply tokens of all users together; they are kept in memory.", 1, 10_000_000)
+        int, _number("tokens", "Reply tokens, for all users together. They are kept in the process.", 1, 10_000_000)
     ] = 100_000
     bus_reply_token_max_per_user: Annotated[
-        int, _number("tokens", "Reply tokens of one user; the oldest is forgotten.", 1, 1_000_000)
+        int, _number("tokens", "Reply tokens per user. The oldest is dropped first.", 1, 1_000_000)
     ] = 1_000
-    bus_reply_token_ttl_s: Annotated[
-        float, _number("s", "Time within which a reply token must be used.", 1, 30 * _DAY_S)
-    ] = _HOUR_S
+    bus_reply_token_ttl_s: Annotated[float, _number("s", "Lifetime of a reply token.", 1, 30 * _DAY_S)] = _HOUR_S
     bus_sync_required: Annotated[
         bool,
-        _text("Whether a message on the bus must name the seq and the reply token after which it was written."),
+        _text("Require every bus message to include the last seen `seq` and a reply token."),
     ] = False
 
     # Import
     import_max_bytes: Annotated[
-        int, _number("bytes", "Largest file or archive that is imported.", _KIB, 1024 * 1024 * _MIB)
+        int, _number("bytes", "Maximum size of an imported file or archive.", _KIB, 1024 * 1024 * _MIB)
     ] = 1024 * _MIB
     import_unpacked_max_bytes: Annotated[
-        int, _number("bytes", "How much an archive may be when it is unpacked.", _KIB, 1024 * 1024 * _MIB)
+        int, _number("bytes", "Maximum unpacked size of an archive.", _KIB, 1024 * 1024 * _MIB)
     ] = 16 * 1024 * _MIB
     import_unpacked_ratio_max: Annotated[
         int,
         _number(
             "times",
-            "How much larger than packed a file of an archive may be; text is ten to forty times as large.",
+            "Maximum compression ratio of a file in an archive. Text has a ratio of ten to forty.",
             10,
             100_000,
         ),
     ] = 200
     import_file_max_bytes: Annotated[
-        int, _number("bytes", "Largest file of an archive that was not written by our own export.", _KIB, 1024 * _MIB)
+        int,
+        _number("bytes", "Maximum size of one file in an archive that is not a Florilegium export.", _KIB, 1024 * _MIB),
     ] = 64 * _MIB
     import_max_conversations: Annotated[
-        int, _number("conversations", "Files, conversations and namespaces in one archive.", 1, 10_000_000)
+        int,
+        _number(
+            "conversations", "Maximum number of files, conversations and namespaces in one archive.", 1, 10_000_000
+        ),
     ] = 100_000
     import_problems_max: Annotated[
-        int, _number("problems", "Problems that an import tells; all are counted.", 1, 10_000)
+        int, _number("problems", "Problems listed in an import report. All problems are counted.", 1, 10_000)
     ] = 100
     import_line_max_bytes: Annotated[
-        int, _number("bytes", "Longest line, or single value, of a file that is imported.", _KIB, 1024 * _MIB)
+        int, _number("bytes", "Maximum size of one line, or one value, in an imported file.", _KIB, 1024 * _MIB)
     ] = 32 * _MIB
     import_depth_max: Annotated[
-        int, _number("levels", "How deep JSON in an imported file may be nested.", 4, 1_000)
+        int, _number("levels", "Maximum nesting depth of JSON in an imported file.", 4, 1_000)
     ] = 100
     import_parser_cpu_s: Annotated[
-        int, _number("s", "Processor time that the process parsing one document may use.", 1, 3_600)
+        int, _number("s", "CPU time limit of the process that parses one document.", 1, 3_600)
     ] = 10
     import_parser_memory_mib: Annotated[
-        int, _number("MiB", "Memory that the process parsing one document may use.", 128, 65_536)
+        int, _number("MiB", "Memory limit of the process that parses one document.", 128, 65_536)
     ] = 512
-    import_parser_deadline_s: Annotated[
-        float, _number("s", "Longest time until one document is parsed.", 1, _HOUR_S)
-    ] = 30
+    import_parser_deadline_s: Annotated[float, _number("s", "Time limit for parsing one document.", 1, _HOUR_S)] = 30
     import_batch_items: Annotated[
-        int, _number("items", "Items and messages that an import writes in one transaction.", 1, 100_000)
+        int, _number("items", "Items and messages that an import writes per transaction.", 1, 100_000)
     ] = 2_000
     import_batch_chars: Annotated[
-        int, _number("characters", "Text that an import writes in one transaction.", _KIB, 1024 * _MIB)
+        int, _number("characters", "Text that an import writes per transaction.", _KIB, 1024 * _MIB)
     ] = 2 * _MIB
     import_jobs_max: Annotated[
-        int, _number("imports", "Imports over REST that run at once, of all users together.", 1, 1_000)
+        int, _number("imports", "REST imports that run at the same time, for all users together.", 1, 1_000)
     ] = 2
-    import_jobs_kept: Annotated[
-        int, _number("imports", "Finished imports over REST whose results can still be asked for.", 1, 100_000)
+    import_history_max: Annotated[
+        int, _number("imports", "Finished REST imports whose results can still be retrieved.", 1, 100_000)
     ] = 100
     import_deadline_s: Annotated[
-        float, _number("s", "Longest time an import may take; repeated, it goes on where it was.", 1, _DAY_S)
+        float, _number("s", "Time limit for an import. Running the same import again continues it.", 1, _DAY_S)
     ] = _HOUR_S
 
     # Chat
     chat_upstream_url: Annotated[
         str,
         _text(
-            "Address of an OpenAI-compatible API that answers chats, such as https://api.openai.com/v1. "
-            "Empty: answers are passages of the caller's library."
+            "Base URL of an OpenAI-compatible API that answers chats, such as `https://api.openai.com/v1`. Empty: "
+            "chats are answered with passages from the caller's library."
         ),
     ] = ""
-    chat_upstream_key: Annotated[str, _secret("Bearer token for that API.")] = ""
-    chat_upstream_model: Annotated[str, _text("Model that `/chat` asks for. Empty: the one that the caller names.")] = (
-        ""
-    )
+    chat_upstream_key: Annotated[str, _secret("Bearer token for the upstream API.")] = ""
+    chat_upstream_model: Annotated[
+        str, _text("Model that `/chat` requests from the upstream API. Empty: the model that the caller requests.")
+    ] = ""
     chat_upstream_timeout_s: Annotated[
-        float, _number("s", "Longest silence of that API before and within an answer.", 0.1, _HOUR_S)
+        float, _number("s", "Time limit for the upstream API to send the next part of a response.", 0.1, _HOUR_S)
     ] = 120
-    chat_turn_max_s: Annotated[
-        float, _number("s", "Longest time a turn of a chat may take, however it goes on.", 1, _DAY_S)
-    ] = 1800
-    chat_answer_max_bytes: Annotated[
-        int, _number("bytes", "Largest answer of that API that is taken, and of a streamed one kept.", _KIB, 256 * _MIB)
+    chat_turn_max_s: Annotated[float, _number("s", "Time limit for a complete chat turn.", 1, _DAY_S)] = 1800
+    chat_response_max_bytes: Annotated[
+        int,
+        _number(
+            "bytes",
+            "Maximum size of an upstream response, or of the part of a streamed response that is stored.",
+            _KIB,
+            256 * _MIB,
+        ),
     ] = 8 * _MIB
-    chat_retry_s: Annotated[
-        float, _number("s", "Time within which a turn that is sent again is the same turn, stored once.", 0, _DAY_S)
+    chat_retry_window_s: Annotated[
+        float, _number("s", "Time within which a repeated turn is treated as a retry and stored once.", 0, _DAY_S)
     ] = 300
     chat_message_max_chars: Annotated[
-        int, _number("characters", "Longest message that `/chat` takes.", 1, 10_000_000)
+        int, _number("characters", "Maximum length of a message sent to `/chat`.", 1, 10_000_000)
     ] = 10_000
     chat_history_max_chars: Annotated[
-        int, _number("characters", "Longest `history` that `/chat` takes, as JSON.", 2, 100_000_000)
+        int, _number("characters", "Maximum length of `history` sent to `/chat`, encoded as JSON.", 2, 100_000_000)
     ] = 500_000
-    chat_files_max: Annotated[int, _number("files", "Files that one message of `/chat` may bring.", 0, 1_000)] = 10
+    chat_files_max: Annotated[
+        int, _number("files", "Maximum number of files attached to a `/chat` message.", 0, 1_000)
+    ] = 10
     chat_file_max_chars: Annotated[
-        int, _number("characters", "Text of such a file that is read; the rest is left out, and told.", 1, 10_000_000)
+        int,
+        _number(
+            "characters",
+            "Text read from an attached file. The rest is left out, and the response says so.",
+            1,
+            10_000_000,
+        ),
     ] = 20_000
     chat_context_max_tokens: Annotated[
-        int, _number("tokens", "Text of the library that one message of a chat is answered from.", 100, 1_000_000)
+        int, _number("tokens", "Library text used to answer one chat message.", 100, 1_000_000)
     ] = 2_000
-    chat_passages_max: Annotated[int, _number("passages", "Passages of the library in it.", 1, 50)] = 6
+    chat_passages_max: Annotated[
+        int, _number("passages", "Library passages used to answer one chat message.", 1, 50)
+    ] = 6
 
     # Sessions and streams
-    session_ttl_s: Annotated[float, _number("s", "Time without a call after which a session ends.", 1, 30 * _DAY_S)] = (
-        1800
-    )
-    session_max: Annotated[int, _number("sessions", "Sessions kept at once, of all users together.", 1, 10_000_000)] = (
-        10_000
-    )
-    session_max_per_user: Annotated[int, _number("sessions", "Sessions kept at once for one user.", 1, 1_000_000)] = 100
+    session_ttl_s: Annotated[float, _number("s", "Idle time after which a session ends.", 1, 30 * _DAY_S)] = 1800
+    session_max: Annotated[int, _number("sessions", "Sessions, for all users together.", 1, 10_000_000)] = 10_000
+    session_max_per_user: Annotated[
+        int, _number("sessions", "Sessions per user. The least recently used session is dropped first.", 1, 1_000_000)
+    ] = 100
     session_seen_max: Annotated[
-        int, _number("items", "Delivered items one session remembers; the oldest are forgotten.", 1, 1_000_000)
+        int, _number("items", "Delivered items kept per session. The oldest are dropped first.", 1, 1_000_000)
     ] = 2_000
-    session_queries_max: Annotated[int, _number("queries", "Recent queries one session remembers.", 1, 1_000)] = 20
+    session_queries_max: Annotated[int, _number("queries", "Recent queries kept per session.", 1, 1_000)] = 20
     session_state_max: Annotated[
         int,
-        _number("items", "What the sessions of all users remember together, in items.", 1_000, 1_000_000_000),
+        _number(
+            "items", "Items, queries and defaults kept for the sessions of all users together.", 1_000, 1_000_000_000
+        ),
     ] = 1_000_000
     session_state_max_per_user: Annotated[
-        int, _number("items", "What the sessions of one user remember together, in items.", 1_000, 1_000_000_000)
+        int, _number("items", "Items, queries and defaults kept for the sessions of one user.", 1_000, 1_000_000_000)
     ] = 50_000
     stream_max_per_user: Annotated[
         int,
-        _number("streams", "Event streams and WebSocket connections one user may have open at once.", 1, 100_000),
+        _number("streams", "Open event streams and WebSocket connections per user.", 1, 100_000),
     ] = 16
-    ws_ticket_ttl_s: Annotated[
-        float, _number("s", "Time within which a WebSocket ticket must be used.", 1, _HOUR_S)
-    ] = 30
+    ws_ticket_ttl_s: Annotated[float, _number("s", "Lifetime of a WebSocket ticket.", 1, _HOUR_S)] = 30
     ws_ping_interval_s: Annotated[
-        float, _number("s", "Time between two pings on an open WebSocket connection.", 1, _HOUR_S)
+        float, _number("s", "Interval between pings on a WebSocket connection.", 1, _HOUR_S)
     ] = 20
     sse_keepalive_s: Annotated[
         float,
         _number(
             "s",
-            "Silence after which a comment keeps proxies from closing an event stream.",
+            "Idle time after which a comment is sent, so that proxies do not close an event stream.",
             1,
             _HOUR_S,
         ),
@@ -479,7 +547,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float,
         _number(
             "s",
-            "How often open streams and sockets look whether their user still has access.",
+            "How often open streams and connections check that their user still has access.",
             0.1,
             _HOUR_S,
         ),
@@ -488,118 +556,120 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # Authentication
     require_auth: Annotated[
         bool,
-        _text("Refuse callers without a credential even on a loopback address; API keys alone are then enough."),
+        _text("Reject callers without a credential even on a loopback address. API keys are then sufficient."),
     ] = False
     single_user_name: Annotated[
         str,
         _text(
-            "The user of callers without a credential, when no authentication is configured.",
+            "The user for callers without a credential if no authentication is configured.",
             pattern=r"^[A-Za-z0-9._@+-]{1,128}\Z",
         ),
     ] = "local"
-    jwt_secret: Annotated[str, _secret("Shared secret that signs tokens with HS256, of at least 32 bytes.")] = ""
+    jwt_secret: Annotated[str, _secret("Shared secret that signs tokens with HS256, at least 32 bytes.")] = ""
     jwt_key_file: Annotated[
-        str, _text("File with the public key that signs tokens: PEM, or a JWK or JWK set in JSON.")
+        str, _text("File with the public key that verifies tokens: PEM, or a JWK or JWK set in JSON.")
     ] = ""
     jwt_jwks_url: Annotated[
-        str, _text("URL of the identity provider's JWK set; https, unless it is on a loopback address.")
+        str, _text("URL of the identity provider's JWK set. Must be https unless it is on a loopback address.")
     ] = ""
     jwt_algorithms: Annotated[
         tuple[str, ...],
         _text(
-            "Signature algorithms accepted. Empty: HS256 with a secret; RS256, ES256 and EdDSA with a key file or URL."
+            "Accepted signature algorithms. Empty: HS256 with a secret; RS256, ES256 and EdDSA with a key file or URL."
         ),
     ] = ()
     jwt_issuer: Annotated[
         str,
-        _text("The `iss` a token must carry; needed with a key file or URL. Empty: the base URL of this server."),
+        _text("Required `iss` of a token. Must be set with a key file or URL. Empty: the base URL of this server."),
     ] = ""
     jwt_audience: Annotated[
         str,
-        _text("The `aud` a token must carry. Empty: the resource URL, which is the public URL and `/mcp`."),
+        _text("Required `aud` of a token. Empty: the resource URL, which is the public URL followed by `/mcp`."),
     ] = ""
     jwt_leeway_s: Annotated[
         float,
-        _number("s", "Difference between clocks that is forgiven when a token's times are checked.", 0, 600),
+        _number("s", "Clock difference tolerated when the times of a token are checked.", 0, 600),
     ] = 30
-    jwt_token_types: Annotated[tuple[str, ...], _text("Values accepted in a token's `typ` header, in any case.")] = (
+    jwt_token_types: Annotated[
+        tuple[str, ...], _text("Accepted values of a token's `typ` header, case-insensitive.")
+    ] = (
         "at+jwt",
         "JWT",
     )
-    jwt_user_claim: Annotated[str, _text("Claim that names the user.", min_length=1)] = "sub"
-    jwt_client_claim: Annotated[str, _text("Claim that names the client program.", min_length=1)] = "client_id"
+    jwt_user_claim: Annotated[str, _text("Claim that identifies the user.", min_length=1)] = "sub"
+    jwt_client_claim: Annotated[str, _text("Claim that identifies the client application.", min_length=1)] = "client_id"
     jwt_scope_claim: Annotated[
-        str, _text("Claim that lists the scopes, as a list or as text with spaces.", min_length=1)
+        str, _text("Claim that contains the scopes, as a list or as a space-separated string.", min_length=1)
     ] = "scope"
-    jwt_default_scopes: Annotated[tuple[str, ...], _text("Scopes of a token that names none.")] = ()
-    jwt_create_users: Annotated[
-        bool, _text("Create the user of a good token that is not yet known, instead of refusing it.")
-    ] = False
+    jwt_default_scopes: Annotated[tuple[str, ...], _text("Scopes of a token without a scope claim.")] = ()
+    jwt_create_users: Annotated[bool, _text("Create unknown users of valid tokens instead of rejecting them.")] = False
     authorization_servers: Annotated[
         tuple[str, ...],
-        _text("Issuer URLs of the authorization servers that clients are sent to for a token."),
+        _text("Issuer URLs of the authorization servers at which clients can obtain a token."),
     ] = ()
 
     # Credential caches
     token_cache_max: Annotated[
         int,
-        _number("tokens", "Verified credentials remembered at once.", 1, 10_000_000),
+        _number("tokens", "Verified credentials that are cached, and as many rejected ones.", 1, 10_000_000),
     ] = 10_000
     token_cache_ttl_s: Annotated[
         float,
-        _number("s", "Longest time a verified credential is remembered; never beyond its expiry.", 0, _DAY_S),
+        _number("s", "How long a verified credential is cached, at most until it expires.", 0, _DAY_S),
     ] = 60
     token_failure_cache_ttl_s: Annotated[
-        float, _number("s", "Longest time a refused credential is remembered.", 0, _HOUR_S)
+        float, _number("s", "How long a rejected credential is cached.", 0, _HOUR_S)
     ] = 5
     token_max_bytes: Annotated[
-        int, _number("bytes", "Largest credential looked at; a longer one is refused unread.", 256, _MIB)
+        int, _number("bytes", "Maximum size of a credential. Longer ones are rejected without being parsed.", 256, _MIB)
     ] = 16 * _KIB
-    jwks_ttl_s: Annotated[float, _number("s", "Time after which the JWK set is fetched again.", 1, 30 * _DAY_S)] = 600
+    jwks_ttl_s: Annotated[float, _number("s", "Age at which the JWK set is fetched again.", 1, 30 * _DAY_S)] = 600
     jwks_refresh_min_s: Annotated[
         float,
         _number(
             "s",
-            "Least time between two fetches of the JWK set, however many unknown keys are named.",
+            "Minimum time between two fetches of the JWK set, even if tokens name unknown keys.",
             1,
             _DAY_S,
         ),
     ] = 30
     jwks_stale_max_s: Annotated[
         float,
-        _number("s", "How long the last JWK set stays in use while fetching it fails.", 0, 365 * _DAY_S),
+        _number("s", "How long the last JWK set stays in use while fetching fails.", 0, 365 * _DAY_S),
     ] = _DAY_S
-    jwks_timeout_s: Annotated[float, _number("s", "Longest time one fetch of the JWK set may take.", 0.1, 300)] = 5
-    jwks_max_bytes: Annotated[int, _number("bytes", "Largest JWK set accepted.", _KIB, 64 * _MIB)] = _MIB
+    jwks_timeout_s: Annotated[float, _number("s", "Time limit for fetching the JWK set.", 0.1, 300)] = 5
+    jwks_max_bytes: Annotated[int, _number("bytes", "Maximum size of the JWK set.", _KIB, 64 * _MIB)] = _MIB
     key_last_used_flush_s: Annotated[
-        float, _number("s", "How often the last-used times of API keys are written down.", 1, _DAY_S)
+        float, _number("s", "How often the last-used times of API keys are stored.", 1, _DAY_S)
     ] = 60
 
     # Rate limits
-    rate_user_per_minute: Annotated[float, _number("calls/min", "Calls one user may make; 0 is no limit.", 0, 1e9)] = (
-        1200
-    )
+    rate_user_per_minute: Annotated[float, _number("calls/min", "Calls per user. 0: no limit.", 0, 1e9)] = 1200
     rate_user_burst: Annotated[
-        int, _number("calls", "Calls one user may make at once after a pause.", 1, 1_000_000_000)
+        int, _number("calls", "Calls per user that are allowed at once after an idle period.", 1, 1_000_000_000)
     ] = 200
-    rate_tool_per_minute: Annotated[
-        float, _number("calls/min", "Calls one user may make to one tool; 0 is no limit.", 0, 1e9)
-    ] = 600
+    rate_tool_per_minute: Annotated[float, _number("calls/min", "Calls per user and tool. 0: no limit.", 0, 1e9)] = 600
     rate_tool_burst: Annotated[
-        int, _number("calls", "Calls one user may make to one tool at once after a pause.", 1, 1_000_000_000)
+        int,
+        _number("calls", "Calls per user and tool that are allowed at once after an idle period.", 1, 1_000_000_000),
     ] = 100
     rate_failures_per_minute: Annotated[
-        float, _number("failures/min", "Failed sign-ins allowed from one address; 0 is no limit.", 0, 1e9)
+        float, _number("failures/min", "Failed sign-ins per client address. 0: no limit.", 0, 1e9)
     ] = 60
     rate_failures_burst: Annotated[
         int,
-        _number("failures", "Failed sign-ins allowed from one address at once after a pause.", 1, 1_000_000_000),
+        _number(
+            "failures",
+            "Failed sign-ins per client address that are allowed at once after an idle period.",
+            1,
+            1_000_000_000,
+        ),
     ] = 30
     rate_keys_max: Annotated[
         int,
         _number(
             "keys",
-            "Users, tools or addresses counted at once; the one unseen longest is forgotten.",
+            "Users, tools and addresses tracked by each limit. The least recently seen is dropped first.",
             1,
             100_000_000,
         ),
@@ -608,7 +678,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     # Operations
     metrics_token: Annotated[
         str,
-        _secret("Bearer token that opens `/metrics`; a credential with the scope `admin` opens it too."),
+        _secret("Bearer token for `/metrics`, which can also be read with a credential that has the scope `admin`."),
     ] = ""
 
     @property
@@ -617,7 +687,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def auth_configured(self) -> bool:
-        """Whether a caller without a credential is refused."""
+        """Whether callers without a credential are rejected."""
         return self.has_jwt_key or self.require_auth
 
     @property
@@ -627,7 +697,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def resource_url(self) -> str:
-        """The resource identifier of RFC 8707 and RFC 9728, compared byte by byte."""
+        """The resource identifier of RFC 8707 and RFC 9728, which clients compare byte by byte."""
         return self.base_url + "/mcp"
 
     @property
@@ -639,22 +709,22 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.jwt_issuer or self.base_url
 
     def __repr__(self) -> str:
-        """Only what was changed, and never a secret: a repr ends in logs and tracebacks."""
-        changed = (s for s in SETTINGS if getattr(self, s.name) != s.default)
-        shown = (f"{s.name}={'********' if s.secret else repr(getattr(self, s.name))}" for s in changed)
+        """Shows the settings that differ from their defaults. Secrets are masked, since a repr can end up in a log."""
+        changes = (s for s in SETTINGS if getattr(self, s.name) != s.default)
+        shown = (f"{s.name}={'********' if s.is_secret else repr(getattr(self, s.name))}" for s in changes)
         return f"Settings({', '.join(shown)})"
 
 
 class Setting(Struct, frozen=True, kw_only=True):
-    """One row of the table."""
+    """A row of the table of settings."""
 
     name: str
     group: str
     type_text: str
     default: Any
     unit: str
-    help: str
-    secret: bool
+    description: str
+    is_secret: bool
 
     @property
     def environment(self) -> str:
@@ -662,7 +732,7 @@ class Setting(Struct, frozen=True, kw_only=True):
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine can connect there. A name other than localhost may resolve to anything."""
+    """Whether the host is reachable from this machine only. Names other than localhost may resolve to any address."""
     if host.lower() == "localhost":
         return True
     try:
@@ -671,7 +741,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-# The first setting of each group; a group reaches to the next one's first.
+# The first setting of each group. A group extends to the first setting of the next.
 _GROUPS = {
     "host": "Network",
     "data_dir": "Storage",
@@ -689,7 +759,7 @@ _GROUPS = {
 }
 
 
-def _rows() -> Iterator[Setting]:
+def _read_table() -> Iterator[Setting]:
     group = ""
     for field in fields(Settings):
         kind, meta = get_args(field.type)
@@ -700,28 +770,28 @@ def _rows() -> Iterator[Setting]:
             type_text=_type_text(kind, meta),
             default=field.default,
             unit=meta.extra["unit"],
-            help=meta.description,
-            secret=meta.extra.get("secret", False),
+            description=meta.description,
+            is_secret=meta.extra.get("secret", False),
         )
 
 
 def _type_text(kind: Any, meta: Meta) -> str:
-    """What a value must be, so that it reads well after "expected"."""
+    """Describes valid values, as used after "expected" in error messages."""
     if get_origin(kind) is Literal:
         return " or ".join(get_args(kind))
     if meta.pattern:
         return f"text matching `{meta.pattern}`"
     if meta.min_length:
-        return "text that is not empty"
-    name = {bool: "true or false", str: "text", int: "whole number", float: "number"}.get(kind, "list of texts")
+        return "non-empty text"
+    name = {bool: "true or false", str: "text", int: "integer", float: "number"}.get(kind, "list of strings")
     return name if meta.ge is None else f"{name} from {meta.ge:.15g} to {meta.le:.15g}"
 
 
-SETTINGS: tuple[Setting, ...] = tuple(_rows())
+SETTINGS: tuple[Setting, ...] = tuple(_read_table())
 
 
 def check(settings: Settings) -> None:
-    """Refuse combinations that are unsafe or cannot work: every problem at once, one sentence a line."""
+    """Raises ConfigurationError, with one problem per line, for combinations that are unsafe or cannot work."""
     rules = (
         _key_problems,
         _algorithm_problems,
@@ -736,58 +806,54 @@ def check(settings: Settings) -> None:
 
 
 def _key_problems(settings: Settings) -> Iterator[str]:
-    sources = ("jwt_secret", "jwt_key_file", "jwt_jwks_url")
-    given = [name for name in sources if getattr(settings, name)]
-    if len(given) > 1:
-        yield f"{' and '.join(given)} are set together; expected one of them at most: unset the others"
+    names = [name for name in ("jwt_secret", "jwt_key_file", "jwt_jwks_url") if getattr(settings, name)]
+    if len(names) > 1:
+        yield f"{' and '.join(names)}: only one of them can be set"
     if settings.jwt_secret and len(settings.jwt_secret.encode()) < JWT_SECRET_MIN_BYTES:
-        yield (
-            f"jwt_secret is too short; expected at least {JWT_SECRET_MIN_BYTES} bytes: "
-            "make one with `openssl rand -base64 48`"
-        )
+        yield (f"jwt_secret: expected at least {JWT_SECRET_MIN_BYTES} bytes; create one with `openssl rand -base64 48`")
     if (settings.jwt_key_file or settings.jwt_jwks_url) and not settings.jwt_issuer:
-        yield f"jwt_issuer is empty; expected, beside {given[-1]}, the `iss` that accepted tokens carry"
+        yield f"jwt_issuer: required with {names[-1]}; set it to the `iss` of your identity provider's tokens"
 
 
 def _algorithm_problems(settings: Settings) -> Iterator[str]:
     known = (*SYMMETRIC_ALGORITHMS, *ASYMMETRIC_ALGORITHMS)
     for name in settings.jwt_algorithms:
         if name not in known:
-            yield f"jwt_algorithms names {name!r}; expected only {', '.join(known)}"
+            yield f"jwt_algorithms: expected only {', '.join(known)}, got {name!r}"
     symmetric = set(SYMMETRIC_ALGORITHMS).intersection(settings.jwt_algorithms)
     asymmetric = set(ASYMMETRIC_ALGORITHMS).intersection(settings.jwt_algorithms)
-    # RFC 8725 section 3.1: with both kinds allowed, a public key could be taken for an HMAC secret.
+    # RFC 8725 section 3.1: with both kinds allowed, a public key could be used as an HMAC secret.
     if symmetric and asymmetric:
-        yield "jwt_algorithms mixes HS256 with public-key algorithms; expected one kind: remove the other"
+        yield "jwt_algorithms: HS256 cannot be combined with public-key algorithms"
     elif settings.jwt_secret and asymmetric:
-        yield "jwt_algorithms names public-key algorithms; expected HS256 beside jwt_secret: leave it empty"
+        yield "jwt_algorithms: only HS256 can be used with jwt_secret; leave jwt_algorithms empty"
     elif (settings.jwt_key_file or settings.jwt_jwks_url) and symmetric:
-        yield "jwt_algorithms names HS256; expected others beside a key file or URL: leave it empty"
+        yield "jwt_algorithms: HS256 cannot be used with a key file or URL; leave jwt_algorithms empty"
 
 
 def _url_problems(settings: Settings) -> Iterator[str]:
     if settings.public_url and not _is_plain_url(settings.public_url):
         yield (
-            f"public_url is {settings.public_url!r}; expected http:// or https:// and a host, "
-            "without query, fragment or trailing slash, such as https://kb.example.com"
+            "public_url: expected an http:// or https:// URL without query, fragment or trailing slash, "
+            f"such as https://kb.example.com, got {settings.public_url!r}"
         )
     if settings.jwt_jwks_url and not _is_safe_to_fetch(settings.jwt_jwks_url):
         yield (
-            f"jwt_jwks_url is {settings.jwt_jwks_url!r}; expected https:// and a host, "
-            "or http:// and a loopback address: keys fetched in the clear can be replaced on the way"
+            "jwt_jwks_url: expected an https:// URL, or http:// with a loopback address, because keys fetched without "
+            f"encryption can be replaced in transit; got {settings.jwt_jwks_url!r}"
         )
     yield from _upstream_problems(settings)
     for origin in settings.allowed_origins:
         if not _is_origin(origin):
             yield (
-                f"allowed_origins names {origin!r}; expected lower-case scheme://host or scheme://host:port "
-                "without a path, such as https://app.example.com"
+                "allowed_origins: expected lower-case scheme://host or scheme://host:port without a path, "
+                f"such as https://app.example.com, got {origin!r}"
             )
     for url in settings.authorization_servers:
         if not _is_plain_url(url.removesuffix("/")):
             yield (
-                f"authorization_servers names {url!r}; expected an issuer URL without query or fragment, "
-                "such as https://login.example.com"
+                "authorization_servers: expected an issuer URL without query or fragment, "
+                f"such as https://login.example.com, got {url!r}"
             )
 
 
@@ -795,13 +861,13 @@ def _upstream_problems(settings: Settings) -> Iterator[str]:
     url = settings.chat_upstream_url
     if url and not _is_plain_url(url):
         yield (
-            f"chat_upstream_url is {url.rpartition('@')[2]!r}; expected http:// or https:// and a host, without user, "
-            "query, fragment or trailing slash, such as https://api.openai.com/v1"
+            "chat_upstream_url: expected an http:// or https:// URL without user, query, fragment or trailing slash, "
+            f"such as https://api.openai.com/v1, got {url.rpartition('@')[2]!r}"
         )
     elif url and settings.chat_upstream_key and not _is_safe_to_fetch(url):
         yield (
-            f"chat_upstream_url is {url!r}; expected https://, or a loopback address, beside chat_upstream_key: "
-            "a key sent in the clear can be read on the way"
+            "chat_upstream_url: expected an https:// URL or a loopback address with chat_upstream_key, because a key "
+            f"sent without encryption can be read in transit; got {url!r}"
         )
 
 
@@ -810,32 +876,32 @@ def _proxy_problems(settings: Settings) -> Iterator[str]:
         try:
             ipaddress.ip_network(network, strict=False)
         except ValueError:
-            yield f"trusted_proxies names {network!r}; expected an address or a network such as 10.0.0.0/8"
+            yield f"trusted_proxies: expected an address or a network such as 10.0.0.0/8, got {network!r}"
 
 
 def _client_problems(settings: Settings) -> Iterator[str]:
     for entry in settings.client_profiles:
         name, _, profile = entry.rpartition("=")
         if not name or not profile:
-            yield f"client_profiles names {entry!r}; expected NAME=PROFILE, such as openai-mcp=research"
+            yield f"client_profiles: expected NAME=PROFILE, such as openai-mcp=research, got {entry!r}"
 
 
 def _exposure_problems(settings: Settings) -> Iterator[str]:
     if not is_loopback(settings.host) and not settings.auth_configured:
         yield (
-            f"host is {settings.host!r}, which others can reach, and no authentication is configured; "
+            f"host: {settings.host!r} is reachable from other machines, but no authentication is configured; "
             "set a JWT key (jwt_secret, jwt_key_file or jwt_jwks_url), "
-            "or set require_auth = true and create keys with `florilegium key create`, or bind to 127.0.0.1"
+            "or set require_auth = true and create keys with `florilegium key create`, or listen on 127.0.0.1"
         )
 
 
 def _split(url: str) -> SplitResult | None:
-    """The parts of a URL, or nothing if it is malformed. White space, which `urlsplit` drops, is refused."""
+    """Returns the parts of a URL, or None if it is malformed. White space, which `urlsplit` strips, is rejected."""
     if any(character <= " " for character in url):
         return None
     try:
         parts = urlsplit(url)
-        _ = parts.port  # parsed, and refused, only when it is read
+        _ = parts.port  # parsed and validated only when accessed
     except ValueError:
         return None
     return parts if parts.hostname and parts.username is None else None
@@ -856,6 +922,6 @@ def _is_safe_to_fetch(url: str) -> bool:
 
 
 def _is_origin(text: str) -> bool:
-    """RFC 6454 section 6.2, as a browser writes it; `*` and `null` are no origins but everybody."""
+    """Whether the text is an origin as serialized by browsers (RFC 6454 section 6.2). `*` and `null` are not."""
     parts = _split(text)
     return parts is not None and text == f"{parts.scheme}://{parts.netloc}".lower()

@@ -196,7 +196,7 @@ class ImportJobs:
 
     def _forget_old(self) -> None:
         over = [job.id for job in self._jobs.values() if job.state != "running"]
-        for job_id in over[: max(0, len(over) - self._settings.import_jobs_kept)]:
+        for job_id in over[: max(0, len(over) - self._settings.import_history_max)]:
             del self._jobs[job_id]
 
     def _own(self, context: RequestContext, job_id: str) -> _Job:

@@ -161,7 +161,7 @@ def _offer(settings: Settings) -> DispatcherOptions:
         list_ttl_ms=settings.list_ttl_ms,
         deadline_ms=settings.call_deadline_ms,
         recheck_s=settings.access_recheck_s,
-        answer_timeout_s=settings.answer_timeout_s,
+        elicitation_timeout_s=settings.elicitation_timeout_s,
         has_dotted_names=settings.tool_names == "dotted",
     )
 

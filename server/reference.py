@@ -53,8 +53,8 @@ where a media item was taken from. A page of hits keeps all that is told of it a
 `search` and `fetch` are the pair that OpenAI's deep research asks for. `search` answers
 `{"results": [{"id", "title", "url", "text"}]}`, with a `note` beside it only when a source did not answer or the query
 was not read literally; a session holds nothing back there. `fetch` answers one item in the compact shape, with
-`metadata.extent`: `whole`, or of a text longer than `get_max_tokens` its `beginning`, the `passage` that was found, or
-a `continuation`; `metadata.next_id` is then the id that reads on. A permalink is as good as an id.
+`metadata.extent`: `whole`, or of a text longer than `retrieval_max_tokens` its `beginning`, the `passage` that was
+found, or a `continuation`; `metadata.next_id` is then the id that reads on. A permalink is as good as an id.
 """
 
 

@@ -116,7 +116,7 @@ class ChatsSource(LibrarySource):
         chat = await library.chats.get(identity)
         loc = reading.place
         plan = make_plan(reading.retrieval, preferences_of(context.config), self._settings, _usual_mode(reading, page))
-        size = clamp(PAGE_SIZE if page_size is None else page_size, 1, self._settings.chat_page_max)
+        size = clamp(PAGE_SIZE if page_size is None else page_size, 1, self._settings.message_page_max)
         meta = meta_of(self.name, chat, chat.id, chat.title, conversation_id=chat.id)
         if reading.cursor is not None:
             position = read_cursor(reading.cursor, meta.uri, chat.version)

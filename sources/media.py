@@ -208,7 +208,7 @@ class MediaSource(LibrarySource):
     def _transcript_page(self, asked: MediaTranscript, segments: Sequence[Segment], start: Position) -> TranscriptPage:
         """As much as the budget pays for. What characters weigh shows once they are written, so the page is written
         again, with less room each time, until it fits."""
-        limit, scale = self._settings.get_max_tokens, TokenScale()
+        limit, scale = self._settings.retrieval_max_tokens, TokenScale()
         budget = scale.budget(limit if asked.max_tokens is None else clamp(asked.max_tokens, 1, limit))
         timestamps, room = _has_timestamps(asked), max(_TRANSCRIPT_MIN_CHARS, scale.max_chars(budget))
         while True:

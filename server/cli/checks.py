@@ -23,7 +23,7 @@ from auth.key_sources import load_signing_keys
 from auth.principal import SCOPES
 from auth.tokens import JwtVerifier, mint_token
 from config.errors import FlorilegiumError, Unavailable
-from config.loading import Loaded
+from config.loading import LoadedSettings
 from config.paths import DataRoot
 from config.settings import Settings
 from server.cli.health_client import fetch_health
@@ -51,7 +51,7 @@ class Check(Struct, frozen=True):
     message: str
 
 
-async def check_all(loaded: Loaded, now: float) -> list[Check]:
+async def check_all(loaded: LoadedSettings, now: float) -> list[Check]:
     settings, root = loaded.settings, DataRoot(Path(loaded.settings.data_dir))
     return [
         evaluate_settings(loaded.warnings),

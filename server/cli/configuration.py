@@ -2,7 +2,7 @@
 
 import click
 
-from config.loading import describe, settings_markdown
+from config.loading import describe_settings, settings_markdown
 from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import print_json, print_table
 
@@ -19,7 +19,7 @@ def config() -> None:
 def show(overrides: SettingsOverrides, origin: bool, as_json: bool) -> None:
     """Print the effective value of every setting. Secrets are masked."""
     loaded = overrides.load()
-    rows = describe(loaded)
+    rows = describe_settings(loaded)
     if as_json:
         print_json(rows)
     else:

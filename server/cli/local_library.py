@@ -16,7 +16,7 @@ from auth.authenticator import local_principal
 from auth.context import RequestContext, build_context
 from auth.registry import Registry, UserRecord
 from config.errors import Conflict, StorageError
-from config.loading import Loaded
+from config.loading import LoadedSettings
 from config.paths import DataRoot
 from config.settings import Settings
 from server.cli.admin import create_data_root, find_user, require_data_root
@@ -45,7 +45,7 @@ def demo_option(function: Decorated) -> Decorated:
     return click.option("--demo", is_flag=True, help=help_)(function)
 
 
-def demo_settings(loaded: Loaded) -> Settings:
+def demo_settings(loaded: LoadedSettings) -> Settings:
     """Returns settings with the demo's own data directory, unless the command line names one."""
     if loaded.origins["data_dir"] == "command line":
         return loaded.settings

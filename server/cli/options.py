@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 import click
 from msgspec import Struct
 
-from config.loading import Loaded, load
+from config.loading import LoadedSettings, load_settings
 from config.logging import configure
 from config.settings import SETTINGS, Setting
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
-OFFERED = {setting.name: setting for setting in SETTINGS if not setting.secret}
+OFFERED = {setting.name: setting for setting in SETTINGS if not setting.is_secret}
 _METAVARS = {"true": "BOOL", "text": "TEXT", "whole": "INTEGER", "number": "NUMBER", "list": "LIST"}
 
 
@@ -28,9 +28,9 @@ class SettingsOverrides(Struct, frozen=True):
     cli: Mapping[str, str | None]
     config_file: Path | None
 
-    def load(self) -> Loaded:
+    def load(self) -> LoadedSettings:
         """Loads the settings from all places and configures logging accordingly."""
-        loaded = load(self.cli, os.environ, self.config_file)
+        loaded = load_settings(self.cli, os.environ, self.config_file)
         configure(loaded.settings.log_level, loaded.settings.log_format)
         return loaded
 
@@ -42,7 +42,7 @@ class SettingOption(click.Option):
         super().__init__(
             [option_name(setting.name), setting.name],
             metavar=_METAVARS.get(setting.type_text.split()[0], setting.type_text.replace(" or ", "|")),
-            help=setting.help,
+            help=setting.description,
         )
         self.group = setting.group
 

@@ -12,7 +12,7 @@ from loguru import logger
 from msgspec.structs import replace
 
 from config.errors import ConfigurationError
-from config.loading import Loaded
+from config.loading import LoadedSettings
 from server.cli.local_library import demo_option, demo_settings, local_context, single_user
 from server.cli.options import SettingsCommand, SettingsOverrides, setting_options
 from server.cli.urls import local_url
@@ -36,7 +36,7 @@ def serve(overrides: SettingsOverrides, demo: bool) -> None:
     run(_serve(loaded, overrides.config_file, is_demo=demo))
 
 
-def _require_single_user(loaded: Loaded) -> None:
+def _require_single_user(loaded: LoadedSettings) -> None:
     if loaded.settings.auth_configured:
         raise ConfigurationError(
             "--demo cannot be used because authentication is configured; start without --demo and run "
@@ -44,7 +44,7 @@ def _require_single_user(loaded: Loaded) -> None:
         )
 
 
-async def _serve(loaded: Loaded, config_file: Path | None, *, is_demo: bool) -> None:
+async def _serve(loaded: LoadedSettings, config_file: Path | None, *, is_demo: bool) -> None:
     from server.app import build_app  # noqa: PLC0415 - as above
     from server.lifespan import open_runtime  # noqa: PLC0415 - as above
     from server.metrics import Metrics  # noqa: PLC0415 - as above

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from config.loading import Loaded
+from config.loading import LoadedSettings
 from config.settings import Settings
 from server.cli.tour import FIRST_QUERY, program_name
 from server.protocol.request_meta import CAPABILITIES_KEY, VERSION_KEY
@@ -27,7 +27,7 @@ _FIRST_CALL = _ExampleCall("server_info")
 _DEMO_CALL = _ExampleCall("knowledge_search", {"query": FIRST_QUERY, "limit": 3})
 
 
-def welcome(loaded: Loaded, address: str, config_file: Path | None, *, is_demo: bool = False) -> str:
+def welcome(loaded: LoadedSettings, address: str, config_file: Path | None, *, is_demo: bool = False) -> str:
     """Returns the message. `address` is the listening address in a form that a local client can use."""
     settings = loaded.settings
     url = (settings.public_url or address) + "/mcp"
@@ -51,7 +51,7 @@ def _mode(settings: Settings) -> str:
     return f"Single-user mode: no credential is needed; every caller is the user {settings.single_user_name!r}."
 
 
-def _key_commands(loaded: Loaded, config_file: Path | None) -> str:
+def _key_commands(loaded: LoadedSettings, config_file: Path | None) -> str:
     config, data_dir = _location_options(loaded, config_file)
     program = program_name()
     return (
@@ -59,12 +59,12 @@ def _key_commands(loaded: Loaded, config_file: Path | None) -> str:
     )
 
 
-def _demo_command(loaded: Loaded, config_file: Path | None) -> str:
+def _demo_command(loaded: LoadedSettings, config_file: Path | None) -> str:
     config, data_dir = _location_options(loaded, config_file)
     return f'    {program_name()}{config} search --demo{data_dir} "{FIRST_QUERY}"'
 
 
-def _location_options(loaded: Loaded, config_file: Path | None) -> tuple[str, str]:
+def _location_options(loaded: LoadedSettings, config_file: Path | None) -> tuple[str, str]:
     """Returns the options that make a command use the same settings and data directory as the server."""
     config = f" --config {shlex.quote(str(config_file))}" if config_file else ""
     is_on_command_line = loaded.origins["data_dir"] == "command line"

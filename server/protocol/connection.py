@@ -67,7 +67,7 @@ class Connection:
         self._admit = admit
         self._in_flight_max = in_flight_max
         self._profile = profile
-        self._in_flight = InFlightRequests(dispatcher.offer.answer_timeout_s)
+        self._in_flight = InFlightRequests(dispatcher.offer.elicitation_timeout_s)
         self._session: Session | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._writing = asyncio.Lock()

@@ -82,7 +82,7 @@ class DispatcherOptions(Struct, frozen=True, kw_only=True):
     list_ttl_ms: int
     deadline_ms: int
     recheck_s: float
-    answer_timeout_s: float
+    elicitation_timeout_s: float
     has_dotted_names: bool = False
 
     def as_implementation(self) -> dict[str, str]:

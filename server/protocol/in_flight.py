@@ -35,8 +35,8 @@ class RunningCall:
 class InFlightRequests:
     """Entries live exactly as long as the call or question they stand for."""
 
-    def __init__(self, answer_timeout_s: float) -> None:
-        self._answer_timeout_s = answer_timeout_s
+    def __init__(self, elicitation_timeout_s: float) -> None:
+        self._answer_timeout_s = elicitation_timeout_s
         self._running: dict[Key, RunningCall] = {}
         self._open: dict[Key, asyncio.Future[Mapping[str, Any]]] = {}
         self._ids = itertools.count(1)

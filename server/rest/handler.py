@@ -91,7 +91,7 @@ async def admit(
     if not any(runtime.dispatcher.profiles.permits(principal, tool) for tool in operation.tools):
         raise OutsideProfile(operation.id, principal.profile)
     runtime.limits.user.take(principal.user_id)
-    config = config_of(headers, request.scope["query_string"], runtime.settings.config_max_bytes)
+    config = config_of(headers, request.scope["query_string"], runtime.settings.request_config_max_bytes)
     # A key that is bound to a profile is an assistant's; others are taken for people.
     is_agent = principal.profile is not None
     return build_context(principal, runtime.data_root, current_request_id(), config=config, is_agent=is_agent)

@@ -77,7 +77,7 @@ def search_tool(knowledge: Knowledge, settings: Settings) -> Tool:
     async def run(call: Call, given: ResearchQuery) -> ResearchAnswer:
         # There is no field here to say that hits were held back, so none are.
         answer = await knowledge.aggregator.search(call.context, KnowledgeSearch(query=given.query, dedupe="off"))
-        results = tuple(_found(item, links, settings.get_max_tokens) for item in answer.results)
+        results = tuple(_found(item, links, settings.retrieval_max_tokens) for item in answer.results)
         return ResearchAnswer(results=results, note=_note(answer) or UNSET)
 
     return Tool(

@@ -79,7 +79,7 @@ class HttpTransport:
         self._settings = runtime.settings
         self._dispatcher = runtime.dispatcher
         self._sessions = runtime.sessions
-        self._in_flight = InFlightRequests(runtime.dispatcher.offer.answer_timeout_s)
+        self._in_flight = InFlightRequests(runtime.dispatcher.offer.elicitation_timeout_s)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Every refusal ends here. It is an outermost handler: what nobody foresaw becomes a 500 with an id."""
@@ -107,7 +107,7 @@ class HttpTransport:
         if not principal.scopes:
             raise Forbidden(READ)
         self._runtime.limits.user.take(principal.user_id)
-        config = config_of(headers, scope["query_string"], self._settings.config_max_bytes)
+        config = config_of(headers, scope["query_string"], self._settings.request_config_max_bytes)
         caller = Caller(headers, principal, current_request_id(), named, config)
         match scope["method"]:
             case "POST":

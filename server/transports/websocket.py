@@ -76,7 +76,7 @@ class WebSocketTransport:
         try:
             profile = self._profile(scope)
             principal = await self._authenticate(scope, headers)
-            config = config_of(headers, scope["query_string"], self._runtime.settings.config_max_bytes)
+            config = config_of(headers, scope["query_string"], self._runtime.settings.request_config_max_bytes)
             visit = Visit(principal, profile, config)
             with self._runtime.open_streams.enter(principal):
                 await self._converse(visit, receive, send)

@@ -60,16 +60,16 @@ def make_plan(
     given = options or RetrievalOptions(mode=default_mode)
     asked = _first(given.max_tokens, preferred.max_tokens)
     mode = _step(given.mode or "snippet", has_budget=asked is not None)
-    usual = settings.get_max_tokens if mode == "full" else settings.get_default_tokens
+    usual = settings.retrieval_max_tokens if mode == "full" else settings.retrieval_default_tokens
     scale = TokenScale(chars_per_token(given.chars_per_token, preferred))
     per_token = scale.chars_per_token or CHARS_PER_TOKEN
-    size = clamp(given.chunk_size_tokens or settings.get_chunk_tokens, CHUNK_TOKENS_MIN, CHUNK_TOKENS_MAX)
-    overlap = _first(given.chunk_overlap_tokens, settings.get_chunk_overlap_tokens) or 0
-    window = _first(given.sibling_window, preferred.sibling_window, settings.get_sibling_window) or 0
+    size = clamp(given.chunk_size_tokens or settings.retrieval_chunk_tokens, CHUNK_TOKENS_MIN, CHUNK_TOKENS_MAX)
+    overlap = _first(given.chunk_overlap_tokens, settings.retrieval_chunk_overlap_tokens) or 0
+    window = _first(given.sibling_window, preferred.sibling_window, settings.retrieval_sibling_window) or 0
     return Plan(
         mode=mode,
         snippet_length=snippet_length(given.snippet_length, preferred, settings),
-        max_tokens=clamp(usual if asked is None else asked, 1, settings.get_max_tokens),
+        max_tokens=clamp(usual if asked is None else asked, 1, settings.retrieval_max_tokens),
         scale=scale,
         chunk_chars=int(size * per_token),
         overlap_chars=int(clamp(overlap, 0, size // 2) * per_token),

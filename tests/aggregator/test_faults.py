@@ -33,7 +33,7 @@ def sound(*names: str) -> list[Shelf]:
 ERRORS = {
     "storage": (StorageError("the file is damaged"), "error", "the file is damaged"),
     "disk": (DiskFull(), "error", "the disk is full; nothing was written"),
-    "engine deadline": (SourceTimeout("notes", 20), "timeout", "notes did not answer within 20 ms"),
+    "engine deadline": (SourceTimeout("notes", 20), "timeout", "notes did not respond within 20 ms"),
     "capacity": (Unavailable("too many reads"), "error", "too many reads"),
     "refusal": (InvalidParams("query: too odd"), "error", "query: too odd"),
     "bug": (ZeroDivisionError("secret: /home/ada/x.db"), "error", "failed unexpectedly"),
@@ -65,7 +65,7 @@ async def test_a_hanging_source_is_left_out_at_the_deadline_and_let_go(late: str
     answer = await desk.ask(deadline_ms=20)
 
     assert len(answer.results) == 12
-    assert (answer.sources[late].status, answer.sources[late].error) == ("timeout", "did not answer within 20 ms")
+    assert (answer.sources[late].status, answer.sources[late].error) == ("timeout", "did not respond within 20 ms")
     assert hanging.was_let_go
 
 

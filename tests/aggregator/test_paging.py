@@ -85,7 +85,7 @@ async def test_by_date_no_hit_comes_before_a_newer_one(shelves: list[Shelf], dep
 
 @given(shelves=libraries())
 async def test_a_page_within_one_round_is_ordered_by_score(shelves: list[Shelf]) -> None:
-    desk = open_desk(*shelves, fanout_depth=30, fanout_siblings_max=100, fanout_source_max=10)
+    desk = open_desk(*shelves, fanout_depth=30, fanout_document_max=100, fanout_source_max=10)
 
     scores = [item.score for item in (await desk.ask(limit=100)).results]
 
@@ -142,7 +142,9 @@ async def test_a_default_answer_is_never_larger_than_its_setting(
 ) -> None:
     """Whatever else it has to tell: how the query was read, which sources failed and why."""
     hits = [hit("notes", number, text=f"{number} {text}") for number in range(count)]
-    desk = open_desk(Shelf("notes", hits), FailingShelf("media", StorageError(error)), answer_default_bytes=room)
+    desk = open_desk(
+        Shelf("notes", hits), FailingShelf("media", StorageError(error)), search_response_default_bytes=room
+    )
 
     answer = await desk.ask(query)
 

@@ -114,7 +114,7 @@ async def test_paging_and_memory_do_not_get_in_each_others_way() -> None:
 
 async def test_only_what_was_delivered_is_marked() -> None:
     """Hits that were found and did not fit on the page are still to come."""
-    desk, _ = desk_of(20, answer_max_bytes=2_000, answer_default_bytes=2_000)
+    desk, _ = desk_of(20, search_response_max_bytes=2_000, search_response_default_bytes=2_000)
 
     first = await desk.ask()
     second = await desk.ask(session=first.session)
@@ -135,7 +135,7 @@ async def test_a_copy_that_was_told_counts_as_seen() -> None:
 
 
 async def test_a_search_looks_through_no_more_than_its_limit_and_says_where_it_stopped() -> None:
-    desk, _ = desk_of(250, fanout_examined_max=100)
+    desk, _ = desk_of(250, fanout_scan_max=100)
     session = (await desk.ask(limit=100)).session
 
     held = await desk.ask(session=session)

@@ -1,4 +1,4 @@
-"""One line an event, with the id of its request, and never a credential in it, whichever way it came."""
+"""Every event is one line with the id of its request and never contains a credential."""
 
 import io
 import json
@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from loguru import logger
 
-from config.logging import REQUEST_ID, configure, current_request_id, new_request_id, redact
+from config.logging import REQUEST_ID, configure, current_request_id, mask_credentials, new_request_id
 
 JWT = "eyJhbGciOiJIUzI1NiIsInR5cCI6ImF0K2p3dCJ9.eyJzdWIiOiJjYW5hcnkifQ.CANARYsignatureCANARYsignatureCANARYsignatu"
 CREDENTIALS = {
@@ -45,7 +45,7 @@ HARMLESS = (
     "2026-11-15T02:11:03.123+00:00",
 )
 
-Form = Literal["text", "json"]
+Format = Literal["text", "json"]
 
 
 class Terminal(io.StringIO):
@@ -58,15 +58,15 @@ class Unwritable(io.StringIO):
         raise BrokenPipeError
 
 
-class Unprintable:
-    """Stands for any object whose text has a credential in it."""
+class RequestWithToken:
+    """An object whose text contains a credential."""
 
     def __str__(self) -> str:
         return f"request with {JWT}"
 
 
 @pytest.fixture(autouse=True)
-def _restored() -> Iterator[None]:
+def _restore_logging() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
@@ -75,30 +75,30 @@ def _restored() -> Iterator[None]:
     root.setLevel(level)
 
 
-def written(form: Form, act: Callable[[], Any], level: Literal["debug", "info", "warning"] = "info") -> str:
+def log_output(log_format: Format, act: Callable[[], Any], level: Literal["debug", "info", "warning"] = "info") -> str:
     stream = io.StringIO()
-    configure(level, form, stream)
+    configure(level, log_format, stream)
     act()
     return stream.getvalue()
 
 
 def line_of(act: Callable[[], Any]) -> dict[str, Any]:
-    text = written("json", act)
+    text = log_output("json", act)
     assert text.endswith("\n")
     assert text.count("\n") == 1
     line: dict[str, Any] = json.loads(text)
     return line
 
 
-def raising(text: str) -> None:
-    local = text  # a variable whose value must not reach the log
+def log_exception(text: str) -> None:
+    local = text  # a variable whose value must not be logged
     try:
         raise ValueError(local)
     except ValueError:
         logger.exception("it failed")
 
 
-def test_a_json_line_has_time_level_message_request_id_and_bound_fields() -> None:
+def test_json_line_has_time_level_message_request_id_and_bound_fields() -> None:
     line = line_of(lambda: logger.bind(status=200, ms=1.5, path="/mcp", ok=True, gone=None).warning("served"))
     time = datetime.fromisoformat(line.pop("time"))
     assert time.utcoffset() == UTC.utcoffset(None)
@@ -108,8 +108,8 @@ def test_a_json_line_has_time_level_message_request_id_and_bound_fields() -> Non
     assert line == {"level": "warning", "message": "served", "request_id": ""} | fields
 
 
-def test_a_text_line_has_level_message_and_bound_fields() -> None:
-    text = written("text", lambda: logger.bind(status=200).info("served"))
+def test_text_line_has_level_message_and_bound_fields() -> None:
+    text = log_output("text", lambda: logger.bind(status=200).info("served"))
     assert text.endswith(" INFO     served status=200\n")
 
 
@@ -120,7 +120,7 @@ def test_auto_is_text_on_a_terminal_and_json_elsewhere(stream: io.StringIO, is_j
     assert stream.getvalue().startswith("{") is is_json
 
 
-def test_standard_error_is_where_lines_go_by_default(capsys: pytest.CaptureFixture[str]) -> None:
+def test_lines_are_written_to_standard_error_by_default(capsys: pytest.CaptureFixture[str]) -> None:
     configure("info", "json")
     logger.info("served")
     captured = capsys.readouterr()
@@ -128,7 +128,7 @@ def test_standard_error_is_where_lines_go_by_default(capsys: pytest.CaptureFixtu
     assert json.loads(captured.err)["message"] == "served"
 
 
-def test_every_line_of_a_request_carries_its_id_and_no_other() -> None:
+def test_every_line_of_a_request_has_its_request_id() -> None:
     def serve(request_id: str) -> None:
         REQUEST_ID.set(request_id)
         assert current_request_id() == request_id
@@ -138,17 +138,17 @@ def test_every_line_of_a_request_carries_its_id_and_no_other() -> None:
     def act() -> None:
         for request_id in ("ada-1", "bob-1"):
             copy_context().run(serve, request_id)
-        logger.info("nobody's")
+        logger.info("outside of a request")
 
-    lines = [json.loads(line) for line in written("json", act).splitlines()]
+    lines = [json.loads(line) for line in log_output("json", act).splitlines()]
     assert [line["request_id"] for line in lines] == ["ada-1", "ada-1", "bob-1", "bob-1", ""]
     assert current_request_id() == ""
 
 
-def test_new_request_ids_differ_and_pass_the_mask() -> None:
+def test_new_request_ids_are_unique_and_not_masked() -> None:
     ids = {new_request_id() for _ in range(1000)}
     assert len(ids) == 1000
-    assert all(redact(request_id) == request_id for request_id in ids)
+    assert all(mask_credentials(request_id) == request_id for request_id in ids)
 
 
 def test_lines_below_the_level_are_not_written() -> None:
@@ -159,10 +159,10 @@ def test_lines_below_the_level_are_not_written() -> None:
         logger.warning("shown")
         logging.getLogger("uvicorn").warning("shown")
 
-    assert [json.loads(line)["message"] for line in written("json", act, "warning").splitlines()] == ["shown"] * 2
+    assert [json.loads(line)["message"] for line in log_output("json", act, "warning").splitlines()] == ["shown"] * 2
 
 
-def test_configuring_again_replaces_what_was_set() -> None:
+def test_configuring_again_replaces_the_configuration() -> None:
     first = io.StringIO()
     configure("info", "json", first)
 
@@ -170,12 +170,12 @@ def test_configuring_again_replaces_what_was_set() -> None:
         logger.info("once")
         logging.getLogger("x").info("once")
 
-    text = written("json", act)
+    text = log_output("json", act)
     assert first.getvalue() == ""
     assert text.count("\n") == 2
 
 
-def test_library_lines_keep_their_logger_level_and_traceback() -> None:
+def test_library_lines_keep_logger_level_and_traceback() -> None:
     def act() -> None:
         try:
             raise KeyError("gone")
@@ -191,45 +191,45 @@ def test_library_lines_keep_their_logger_level_and_traceback() -> None:
 @pytest.mark.parametrize(
     ("number", "name"), [(20, "info"), (25, "info"), (30, "warning"), (40, "error"), (60, "critical")]
 )
-def test_library_levels_are_ours(number: int, name: str) -> None:
+def test_library_levels_are_mapped(number: int, name: str) -> None:
     assert line_of(lambda: logging.getLogger("x").log(number, "text"))["level"] == name
 
 
-def test_library_debug_lines_are_not_passed_on_even_at_debug() -> None:
-    library = logging.getLogger("a library that was told to log everything")
+def test_library_debug_lines_are_dropped_even_at_debug() -> None:
+    library = logging.getLogger("verbose.library")
     library.setLevel(logging.DEBUG)
 
     def act() -> None:
         library.debug("< TEXT content")
         logger.debug("ours")
 
-    text = written("json", act, "debug")
+    text = log_output("json", act, "debug")
     assert [json.loads(line)["message"] for line in text.splitlines()] == ["ours"]
 
 
-def test_library_arguments_that_do_not_fit_are_left_out() -> None:
+def test_mismatched_library_arguments_are_left_out() -> None:
     assert line_of(lambda: logging.getLogger("x").info("%d of", "CANARY"))["message"] == "%d of"
 
 
-def test_an_exception_call_without_an_exception_is_still_one_line() -> None:
+def test_error_with_empty_exc_info_is_one_line() -> None:
     assert line_of(lambda: logging.getLogger("x").error("odd", exc_info=(None, None, None)))["message"] == "odd"
 
 
 @pytest.mark.parametrize("text", CREDENTIALS.values(), ids=CREDENTIALS.keys())
 def test_credential_is_masked(text: str) -> None:
-    assert "CANARY" not in redact(f"before {text} after")
-    assert redact(f"before {text} after").startswith("before ")
-    assert redact(f"before {text} after").endswith(" after")
+    assert "CANARY" not in mask_credentials(f"before {text} after")
+    assert mask_credentials(f"before {text} after").startswith("before ")
+    assert mask_credentials(f"before {text} after").endswith(" after")
 
 
 @pytest.mark.parametrize("text", HARMLESS)
-def test_text_without_a_credential_is_left_as_it_is(text: str) -> None:
-    assert redact(text) == text
+def test_text_without_a_credential_is_unchanged(text: str) -> None:
+    assert mask_credentials(text) == text
 
 
-@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize("log_format", ["text", "json"])
 @pytest.mark.parametrize("text", CREDENTIALS.values(), ids=CREDENTIALS.keys())
-def test_no_credential_reaches_the_log_by_any_way(form: Form, text: str) -> None:
+def test_no_credential_reaches_the_log(log_format: Format, text: str) -> None:
     def act() -> None:
         logger.info(text)
         logger.info("formatted {}", text)
@@ -237,32 +237,32 @@ def test_no_credential_reaches_the_log_by_any_way(form: Form, text: str) -> None
         logger.bind(headers=[text], raw=text.encode(), nested={"a": {"b": text}}).info("bound deeper")
         with logger.contextualize(request=text):
             logger.info("contextualized")
-        raising(text)
+        log_exception(text)
         logging.getLogger("uvicorn.error").warning("library %s", text)
         logging.getLogger("uvicorn.error").error("library", exc_info=ValueError(text))
         logger.bind(request_id=text).info("as request id")
 
-    output = written(form, act)
+    output = log_output(log_format, act)
     assert output.count("library") >= 2
     assert "CANARY" not in output
 
 
-@pytest.mark.parametrize("form", ["text", "json"])
-def test_fields_named_like_credentials_are_masked_whatever_they_hold(form: Form) -> None:
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_fields_named_like_credentials_are_always_masked(log_format: Format) -> None:
     names = ("authorization", "cookie", "password", "secret", "ticket", "token")
-    output = written(form, lambda: logger.bind(**dict.fromkeys(names, "CANARY")).info("bound"))
+    output = log_output(log_format, lambda: logger.bind(**dict.fromkeys(names, "CANARY")).info("bound"))
     assert output.count("[masked]") == len(names)
     assert "CANARY" not in output
 
 
-@pytest.mark.parametrize("form", ["text", "json"])
-def test_an_object_is_masked_by_its_text(form: Form) -> None:
-    output = written(form, lambda: logger.bind(request=Unprintable()).info("bound"))
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_object_is_logged_as_masked_text(log_format: Format) -> None:
+    output = log_output(log_format, lambda: logger.bind(request=RequestWithToken()).info("bound"))
     assert "request with [masked]" in output
 
 
-@pytest.mark.parametrize("form", ["text", "json"])
-def test_values_of_variables_are_not_in_a_traceback(form: Form) -> None:
+@pytest.mark.parametrize("log_format", ["text", "json"])
+def test_traceback_does_not_contain_values_of_variables(log_format: Format) -> None:
     def act() -> None:
         password = "CANARY"
         try:
@@ -270,24 +270,24 @@ def test_values_of_variables_are_not_in_a_traceback(form: Form) -> None:
         except KeyError:
             logger.exception("it failed")
 
-    output = written(form, act)
+    output = log_output(log_format, act)
     assert "KeyError: 6" in output
     assert "CANARY" not in output.replace('password = "CANARY"', "")
 
 
-def test_a_text_line_cannot_be_forged_or_steer_the_terminal() -> None:
-    output = written("text", lambda: logger.bind(name="\x1b[2J").info("one\n2026 INFO two\r\x9b"))
+def test_text_line_escapes_control_characters() -> None:
+    output = log_output("text", lambda: logger.bind(name="\x1b[2J").info("one\n2026 INFO two\r\x9b"))
     assert output.count("\n") == 1
     assert "one\\x0a2026 INFO two\\x0d\\x9b name=\\x1b[2J" in output
 
 
-def test_a_text_traceback_keeps_its_lines_but_no_escape_sequence() -> None:
-    output = written("text", lambda: raising("red \x1b[31m"))
+def test_text_traceback_keeps_lines_and_escapes_control_characters() -> None:
+    output = log_output("text", lambda: log_exception("red \x1b[31m"))
     assert output.splitlines()[1] == "Traceback (most recent call last):"
     assert output.endswith("ValueError: red \\x1b[31m\n")
 
 
-def test_a_bound_field_cannot_replace_time_level_or_message() -> None:
+def test_bound_field_cannot_replace_time_level_or_message() -> None:
     line = line_of(lambda: logger.bind(time="x", level="x", message="x").info("served"))
     assert (line["level"], line["message"]) == ("info", "served")
     assert line["time"] != "x"
@@ -298,18 +298,18 @@ def test_a_bound_field_cannot_replace_time_level_or_message() -> None:
 @example(f"\n{JWT}")
 @example(f"\x01{JWT}")
 @example('Bearer "\\')
-def test_any_message_and_any_field_is_one_line_of_json(text: str) -> None:
+def test_arbitrary_message_and_field_are_one_line_of_json(text: str) -> None:
     line = line_of(lambda: logger.bind(field=text).info("{}", text))
     assert line["message"] == line["field"]
     assert line["level"] == "info"
 
 
 @given(st.text())
-def test_masking_twice_changes_nothing_more(text: str) -> None:
-    assert redact(redact(text)) == redact(text)
+def test_masking_is_idempotent(text: str) -> None:
+    assert mask_credentials(mask_credentials(text)) == mask_credentials(text)
 
 
-def test_a_stream_that_cannot_be_written_fails_no_caller() -> None:
+def test_unwritable_stream_does_not_fail_the_caller() -> None:
     configure("info", "json", Unwritable())
     logger.info("lost")
     closed = io.StringIO()
@@ -318,5 +318,5 @@ def test_a_stream_that_cannot_be_written_fails_no_caller() -> None:
     logger.info("lost")
     stream = io.StringIO()
     configure("info", "json", stream)
-    logger.info("found")
-    assert json.loads(stream.getvalue())["message"] == "found"
+    logger.info("written")
+    assert json.loads(stream.getvalue())["message"] == "written"

@@ -1,4 +1,4 @@
-"""The table of settings is complete, and combinations that are unsafe or cannot work are refused."""
+"""The table of settings is complete, and combinations that are unsafe or cannot work are rejected."""
 
 from typing import Any
 
@@ -34,49 +34,52 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "proxies": {"trusted_proxies": ("10.0.0.7", "10.0.0.0/8", "::1")},
 }
 
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+REJECTED: dict[str, tuple[dict[str, Any], str]] = {
     "open without authentication": (OPEN, "require_auth = true"),
-    "open by name": ({"host": "kb.example.com"}, "bind to 127.0.0.1"),
+    "open by name": ({"host": "kb.example.com"}, "listen on 127.0.0.1"),
     "open on all IPv6 addresses": ({"host": "::"}, "set a JWT key"),
-    "a secret and a key file": (KEY_FILE | {"jwt_secret": SECRET}, "jwt_secret and jwt_key_file are set together"),
-    "a key file and a key URL": (KEY_FILE | KEY_URL, "jwt_key_file and jwt_jwks_url are set together"),
+    "a secret and a key file": (KEY_FILE | {"jwt_secret": SECRET}, "jwt_secret and jwt_key_file: only one"),
+    "a key file and a key URL": (KEY_FILE | KEY_URL, "jwt_key_file and jwt_jwks_url: only one"),
     "a short secret": ({"jwt_secret": SECRET[1:]}, "expected at least 32 bytes"),
-    "a key file without issuer": ({"jwt_key_file": "key.pem"}, "jwt_issuer is empty"),
-    "a key URL without issuer": ({"jwt_jwks_url": "https://a.example/jwks"}, "jwt_issuer is empty"),
-    "the algorithm none": ({"jwt_algorithms": ("none",)}, "jwt_algorithms names 'none'"),
+    "a key file without issuer": ({"jwt_key_file": "key.pem"}, "jwt_issuer: required with"),
+    "a key URL without issuer": ({"jwt_jwks_url": "https://a.example/jwks"}, "jwt_issuer: required with"),
+    "the algorithm none": ({"jwt_algorithms": ("none",)}, "got 'none'"),
     "an algorithm in lower case": ({"jwt_algorithms": ("hs256",)}, "expected only HS256, RS256, ES256, EdDSA"),
-    "mixed algorithms": (KEY_FILE | {"jwt_algorithms": ("HS256", "RS256")}, "mixes HS256"),
-    "RS256 with a secret": ({"jwt_secret": SECRET, "jwt_algorithms": ("RS256",)}, "expected HS256"),
-    "HS256 with a key file": (KEY_FILE | {"jwt_algorithms": ("HS256",)}, "names HS256"),
-    "HS256 with a key URL": (KEY_URL | {"jwt_algorithms": ("HS256",)}, "names HS256"),
-    "a key URL in the clear": (KEY_URL | {"jwt_jwks_url": "http://a.example/jwks"}, "expected https://"),
+    "mixed algorithms": (KEY_FILE | {"jwt_algorithms": ("HS256", "RS256")}, "HS256 cannot be combined"),
+    "RS256 with a secret": ({"jwt_secret": SECRET, "jwt_algorithms": ("RS256",)}, "only HS256 can be used"),
+    "HS256 with a key file": (KEY_FILE | {"jwt_algorithms": ("HS256",)}, "HS256 cannot be used"),
+    "HS256 with a key URL": (KEY_URL | {"jwt_algorithms": ("HS256",)}, "HS256 cannot be used"),
+    "a key URL in the clear": (KEY_URL | {"jwt_jwks_url": "http://a.example/jwks"}, "expected an https:// URL"),
     "a chat key in the clear": (
         {"chat_upstream_url": "http://models.example/v1", "chat_upstream_key": "k"},
-        "expected https://, or a loopback address, beside chat_upstream_key",
+        "expected an https:// URL or a loopback address with chat_upstream_key",
     ),
-    "a chat URL that is a file": ({"chat_upstream_url": "file:///v1"}, "chat_upstream_url is 'file:///v1'"),
+    "a chat URL that is a file": ({"chat_upstream_url": "file:///v1"}, "got 'file:///v1'"),
     "a chat URL with a user": ({"chat_upstream_url": "https://me:pw@a.example/v1"}, "without user"),
     "a chat URL with a slash": ({"chat_upstream_url": "https://a.example/v1/"}, "trailing slash"),
-    "a key URL that is a file": (KEY_URL | {"jwt_jwks_url": "file:///etc/jwks"}, "expected https://"),
-    "a key URL without host": (KEY_URL | {"jwt_jwks_url": "https:///jwks"}, "expected https://"),
+    "a key URL that is a file": (KEY_URL | {"jwt_jwks_url": "file:///etc/jwks"}, "expected an https:// URL"),
+    "a key URL without host": (KEY_URL | {"jwt_jwks_url": "https:///jwks"}, "expected an https:// URL"),
     "a key URL with a loopback user name": (KEY_URL | {"jwt_jwks_url": "http://127.0.0.1@a.example/"}, "jwks"),
     "a public URL with a slash": ({"public_url": "https://a.example/"}, "trailing slash"),
     "a public URL with a query": ({"public_url": "https://a.example?x"}, "without query"),
     "a public URL with a fragment": ({"public_url": "https://a.example#x"}, "without query"),
-    "a public URL without scheme": ({"public_url": "a.example"}, "public_url is 'a.example'"),
+    "a public URL without scheme": ({"public_url": "a.example"}, "got 'a.example'"),
     "a public URL of another scheme": ({"public_url": "ftp://a.example"}, "public_url"),
     "a public URL with a port of letters": ({"public_url": "https://a.example:http"}, "public_url"),
     "a public URL with a port too high": ({"public_url": "https://a.example:65536"}, "public_url"),
     "a public URL with a line break": ({"public_url": "https://a.example\n"}, "public_url"),
     "a public URL with an open bracket": ({"public_url": "https://[::1"}, "public_url"),
-    "any origin": ({"allowed_origins": ("*",)}, "allowed_origins names '*'"),
-    "the null origin": ({"allowed_origins": ("null",)}, "allowed_origins names 'null'"),
+    "any origin": ({"allowed_origins": ("*",)}, "allowed_origins: expected lower-case"),
+    "the null origin": ({"allowed_origins": ("null",)}, "got 'null'"),
     "an origin with a slash": ({"allowed_origins": ("https://a.example/",)}, "without a path"),
     "an origin in upper case": ({"allowed_origins": ("https://A.example",)}, "lower-case"),
     "an origin with a user name": ({"allowed_origins": ("https://x@a.example",)}, "allowed_origins"),
     "an origin without scheme": ({"allowed_origins": ("a.example",)}, "allowed_origins"),
     "an issuer with a query": ({"authorization_servers": ("https://a.example?x",)}, "authorization_servers"),
-    "every proxy": ({"trusted_proxies": ("*",)}, "trusted_proxies names '*'"),
+    "every proxy": (
+        {"trusted_proxies": ("*",)},
+        "trusted_proxies: expected an address or a network such as 10.0.0.0/8, got '*'",
+    ),
     "a proxy by name": ({"trusted_proxies": ("proxy.local",)}, "expected an address or a network"),
 }
 
@@ -86,29 +89,29 @@ def test_combination_is_accepted(changes: dict[str, Any]) -> None:
     check(Settings(**changes))
 
 
-@pytest.mark.parametrize(("changes", "sentence"), REFUSED.values(), ids=REFUSED.keys())
-def test_combination_is_refused_with_a_sentence(changes: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(ConfigurationError) as refusal:
+@pytest.mark.parametrize(("changes", "message"), REJECTED.values(), ids=REJECTED.keys())
+def test_combination_is_rejected_with_a_message(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError) as raised:
         check(Settings(**changes))
-    assert sentence in refusal.value.message
-    assert SECRET[1:] not in refusal.value.message
+    assert message in raised.value.message
+    assert SECRET[1:] not in raised.value.message
 
 
-def test_all_broken_rules_are_told_at_once() -> None:
-    with pytest.raises(ConfigurationError) as refusal:
+def test_all_problems_are_reported_together() -> None:
+    with pytest.raises(ConfigurationError) as raised:
         check(Settings(host="0.0.0.0", public_url="x", allowed_origins=("*", "null")))
-    assert len(refusal.value.message.splitlines()) == 4
+    assert len(raised.value.message.splitlines()) == 4
 
 
-def test_every_setting_has_a_row_with_group_help_and_type() -> None:
+def test_every_setting_has_a_row_with_group_description_and_type() -> None:
     assert [row.name for row in SETTINGS] == list(Settings.__struct_fields__)
     for row in SETTINGS:
         assert row.group, row.name
         assert row.type_text, row.name
-        assert row.help.endswith("."), row.name
+        assert row.description.endswith("."), row.name
 
 
-def test_every_number_has_limits_and_its_name_ends_with_its_unit() -> None:
+def test_every_number_has_limits_and_a_unit_that_matches_its_name() -> None:
     endings = {"s": "_s", "ms": "_ms", "bytes": "_bytes"}
     for row in SETTINGS:
         if isinstance(row.default, int | float) and not isinstance(row.default, bool):
@@ -117,14 +120,14 @@ def test_every_number_has_limits_and_its_name_ends_with_its_unit() -> None:
             assert row.name.endswith(endings.get(row.unit, "")), row.name
 
 
-def test_every_default_is_a_value_its_own_type_accepts() -> None:
+def test_every_default_is_valid() -> None:
     defaults = msgspec.to_builtins(Settings())
     assert msgspec.convert(defaults, Settings) == Settings()
     assert all(getattr(Settings(), row.name) == row.default for row in SETTINGS)
 
 
 @pytest.mark.parametrize("row", [row for row in SETTINGS if " from " in row.type_text], ids=lambda row: row.name)
-def test_a_number_outside_its_limits_is_refused(row: Any) -> None:
+def test_number_outside_its_limits_is_rejected(row: Any) -> None:
     low, high = (float(text) for text in row.type_text.rpartition(" from ")[2].split(" to "))
     for edge in (low, high):
         msgspec.convert({row.name: edge}, Settings, strict=False)
@@ -133,15 +136,15 @@ def test_a_number_outside_its_limits_is_refused(row: Any) -> None:
             msgspec.convert({row.name: beyond}, Settings, strict=False)
 
 
-def test_environment_name_is_the_setting_in_upper_case() -> None:
+def test_environment_variable_is_the_name_in_upper_case() -> None:
     assert {row.name: row.environment for row in SETTINGS}["jwt_secret"] == "FLORILEGIUM_JWT_SECRET"
 
 
-def test_the_three_credentials_among_the_settings_are_secret() -> None:
-    assert [row.name for row in SETTINGS if row.secret] == ["chat_upstream_key", "jwt_secret", "metrics_token"]
+def test_credentials_are_secret() -> None:
+    assert [row.name for row in SETTINGS if row.is_secret] == ["chat_upstream_key", "jwt_secret", "metrics_token"]
 
 
-def test_printing_settings_shows_changes_but_no_secret() -> None:
+def test_repr_shows_changes_but_no_secrets() -> None:
     text = repr(Settings(port=1, jwt_secret=SECRET, metrics_token="canary"))
     assert text == "Settings(port=1, jwt_secret=********, metrics_token=********)"
 
@@ -163,18 +166,18 @@ def test_printing_settings_shows_changes_but_no_secret() -> None:
         ("", False),
     ],
 )
-def test_loopback_is_only_what_no_other_machine_can_reach(host: str, expected: bool) -> None:
+def test_is_loopback_accepts_only_local_addresses(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
 
 
-def test_urls_follow_from_host_and_port() -> None:
+def test_urls_are_derived_from_host_and_port() -> None:
     settings = Settings(host="::1", port=9000)
     assert settings.base_url == "http://[::1]:9000"
     assert settings.resource_url == settings.audience == "http://[::1]:9000/mcp"
     assert settings.issuer == "http://[::1]:9000"
 
 
-def test_urls_follow_from_the_public_url_unless_named() -> None:
+def test_urls_are_derived_from_the_public_url_unless_set() -> None:
     settings = Settings(public_url="https://kb.example.com", jwt_issuer="https://login.example.com")
     assert settings.resource_url == settings.audience == "https://kb.example.com/mcp"
     assert settings.issuer == "https://login.example.com"
@@ -193,11 +196,11 @@ def test_urls_follow_from_the_public_url_unless_named() -> None:
     ],
     ids=str,
 )
-def test_authentication_is_configured_by_a_key_or_by_demand(changes: dict[str, Any], expected: bool) -> None:
+def test_authentication_is_configured_by_a_key_or_require_auth(changes: dict[str, Any], expected: bool) -> None:
     assert Settings(**changes).auth_configured is expected
 
 
-def test_settings_cannot_be_changed() -> None:
+def test_settings_are_immutable() -> None:
     with pytest.raises(AttributeError):
-        Settings().port = 1  # type: ignore[misc]  # the refusal is what is tested
+        Settings().port = 1  # type: ignore[misc]  # assignment must fail
     assert all(isinstance(row.default, str | int | float | tuple) for row in SETTINGS)

@@ -216,7 +216,7 @@ async def test_a_tools_rate_is_told_to_the_model_with_the_seconds_to_wait(
 
     result = refused.json()["result"]
     assert (refused.status, result["isError"]) == (200, True)
-    assert "rate limit for this tool reached, retry after" in result["content"][0]["text"]
+    assert "rate limit for this tool reached; retry after" in result["content"][0]["text"]
     assert 0 < result["_meta"]["florilegium/retryAfterS"] <= 10
     assert "isError" not in other_tool.json()["result"]
 

@@ -275,7 +275,7 @@ async def test_a_negative_message_index_is_refused(ada: LibraryUser) -> None:
 
 
 async def test_the_largest_page_is_a_setting(tmp_path: Any) -> None:
-    async with open_source_fixture(tmp_path, chat_page_max=7) as fixture:
+    async with open_source_fixture(tmp_path, message_page_max=7) as fixture:
         chat = await long_chat(fixture.ada, 20)
 
         answer = await fixture.ada.read("chats", chat, page_size=50)

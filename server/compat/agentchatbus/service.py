@@ -130,7 +130,7 @@ class MessageBus:
         return self._step(context, given.thread_id, current)
 
     async def messages(self, context: RequestContext, given: MessagesRequest) -> tuple[BusMessage, ...]:
-        limit = clamp(given.limit, 1, self._settings.chat_page_max)
+        limit = clamp(given.limit, 1, self._settings.message_page_max)
         async with self._libraries.library(context) as library:
             offset = await _offset_after(library.chats, given.thread_id, given.after_seq)
             page = await library.chats.messages(given.thread_id, limit, offset)
@@ -178,7 +178,7 @@ class MessageBus:
         """What was written after that, of much of it the newest."""
         search = MessageSearch(
             conversation_id=thread_id,
-            limit=self._settings.chat_page_max,
+            limit=self._settings.message_page_max,
             deadline_ms=self._settings.search_deadline_ms,
         )
         found = await chats.find_messages(search)

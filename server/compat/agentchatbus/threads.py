@@ -97,7 +97,7 @@ def exact_search(query: str, thread_id: str | None, limit: int, settings: Settin
     return ExactSearch(
         expression=query[: settings.query_max_chars],
         conversation_id=thread_id or None,
-        limit=clamp(limit, 1, settings.conversation_found_max),
+        limit=clamp(limit, 1, settings.conversation_hits_max),
         deadline_ms=settings.search_deadline_ms,
     )
 

@@ -58,4 +58,4 @@ def _archive_limits(settings: Settings) -> ArchiveLimits:
 
 
 def _batch_size(settings: Settings) -> int:
-    return min(settings.chat_page_max, settings.batch_max_items)
+    return min(settings.message_page_max, settings.batch_max_items)

@@ -53,7 +53,7 @@ class ConversationService:
         return ConversationList(conversations=conversations, total=page.total, limit=limit, offset=offset)
 
     async def search_messages(self, context: RequestContext, request: SearchMessagesRequest) -> MessageSearchResults:
-        limit = clamp(request.limit, 1, self._settings.conversation_found_max)
+        limit = clamp(request.limit, 1, self._settings.conversation_hits_max)
         search = MessageSearch(
             text=request.query or None,
             in_titles=False,
@@ -78,8 +78,8 @@ class ConversationService:
         offset = clamp(request.messages_offset, 0, _COUNT_MAX)
         async with self._libraries.library(context) as library:
             conversation = await library.chats.get(request.conversation_id)
-            pages = _message_pages(library.chats, conversation, offset, settings.chat_page_max)
-            messages = await _take_messages(pages, limit, settings.conversation_answer_max_bytes)
+            pages = _message_pages(library.chats, conversation, offset, settings.message_page_max)
+            messages = await _take_messages(pages, limit, settings.conversation_response_max_bytes)
         end = offset + len(messages)
         return detail_shape(conversation, messages, end if end < conversation.message_count else UNSET)
 
@@ -112,7 +112,7 @@ class ConversationService:
 
 
 def conversation_exporter(libraries: Libraries, context: RequestContext, settings: Settings) -> ConversationExporter:
-    return ConversationExporter(libraries, context, settings.chat_page_max, line_max_bytes(settings))
+    return ConversationExporter(libraries, context, settings.message_page_max, line_max_bytes(settings))
 
 
 async def _message_pages(

@@ -61,7 +61,7 @@ class ChatSearch:
         self._asked = asked
         self._clock = clock
         self._projects = frozenset(name.strip().casefold() for name in asked.projects)
-        self._examined_max = settings.memory_examined_max
+        self._examined_max = settings.memory_scan_max
         self._known: dict[str, Conversation | None] = {}
 
     # -- one concept ---------------------------------------------------------------------------------------------------

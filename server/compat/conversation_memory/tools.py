@@ -140,7 +140,7 @@ def _read(libraries: Libraries, settings: Settings) -> Tool:
         path, lines = read_path(given.path), read_lines(given.start_line, given.end_line)
         async with libraries.library(call.context) as library:
             budget = _budget(call, settings)
-            read = await read_transcript(library.chats, path, lines, budget, settings.chat_page_max)
+            read = await read_transcript(library.chats, path, lines, budget, settings.message_page_max)
         return _markdown(transcript_markdown(read))
 
     return Tool(

@@ -54,7 +54,7 @@ def _conversation_search(libraries: Libraries, settings: Settings, own_tools: Co
         try:
             search = _search(given, settings)
             async with libraries.library(call.context) as library:
-                found = await _find(library.chats, search, own_tools, settings.conversation_examined_max)
+                found = await _find(library.chats, search, own_tools, settings.conversation_search_scan_max)
         except Unreadable as error:
             return _text(error.message)
         except FlorilegiumError as error:
@@ -86,7 +86,7 @@ def _schema(settings: Settings) -> Mapping[str, Any]:
     schema["properties"]["limit"] = {
         "type": "integer",
         "default": DEFAULT_LIMIT,
-        "description": f"Messages, 1 to {settings.conversation_found_max}.",
+        "description": f"Messages, 1 to {settings.conversation_hits_max}.",
     }
     return schema
 
@@ -100,7 +100,7 @@ def _search(given: ConversationSearch, settings: Settings) -> MessageSearch:
         roles=read_roles(given.roles),
         date_from=read_start(given.start_date),
         date_to=read_end(given.end_date),
-        limit=read_limit(given.limit, settings.conversation_found_max),
+        limit=read_limit(given.limit, settings.conversation_hits_max),
         deadline_ms=settings.search_deadline_ms,
     )
 
@@ -121,8 +121,8 @@ async def _find(chats: Chats, search: MessageSearch, own_tools: Collection[str],
 def _answer(given: ConversationSearch, found: MessageHits, settings: Settings, now: Now) -> ToolResult:
     note = None if found.is_complete else _UNSEEN
     if given.format == "text":
-        return _text(as_text(found.hits, settings.conversation_shown_chars, note))
-    answer = msgspec.to_builtins(as_letta(found.hits, settings.conversation_shown_chars, note, now()))
+        return _text(as_text(found.hits, settings.conversation_search_message_chars, note))
+    answer = msgspec.to_builtins(as_letta(found.hits, settings.conversation_search_message_chars, note, now()))
     return ToolResult([{"type": "text", "text": msgspec.json.encode(answer).decode()}], answer)
 
 

@@ -140,7 +140,7 @@ PROMISES: tuple[Promise, ...] = (
             f"{_READING}test_deleted_messages_leave_no_hole_in_what_is_read",
         ),
         differs=(
-            "Up to `conversation_messages_max` messages and `conversation_answer_max_bytes`; beyond that "
+            "Up to `conversation_messages_max` messages and `conversation_response_max_bytes`; beyond that "
             "`next_messages_offset` is in the answer, to be passed as `messages_offset`."
         ),
     ),

@@ -89,7 +89,7 @@ PROMISES: tuple[Promise, ...] = (
         id="tldw.security.paths",
         says="Each user has a media, a chacha and a prompts database, at paths derived from the user's id.",
         tests=(
-            f"{_PATHS}test_databases_of_a_user_lie_in_a_directory_named_by_the_id",
+            f"{_PATHS}test_databases_of_a_user_are_in_a_directory_named_after_the_id",
             f"{_CONTEXT}test_two_users_never_share_a_path",
         ),
     ),
@@ -106,7 +106,7 @@ PROMISES: tuple[Promise, ...] = (
     Promise(
         id="tldw.security.logging",
         says="No secret reaches the log.",
-        tests=(f"{_LOGGING}test_no_credential_reaches_the_log_by_any_way",),
+        tests=(f"{_LOGGING}test_no_credential_reaches_the_log",),
     ),
     # -- tools
     Promise(
@@ -354,7 +354,7 @@ PROMISES: tuple[Promise, ...] = (
             f"{_EVERY_SOURCE}test_every_mode_works_and_says_which_it_was",
             f"{_EVERY_SOURCE}test_full_is_paged_by_cursor_and_says_everything_once",
         ),
-        differs="It comes in pages with `next_cursor`, of at most `get_max_tokens` each.",
+        differs="It comes in pages with `next_cursor`, of at most `retrieval_max_tokens` each.",
     ),
     Promise(
         id="tldw.retrieval.auto",
@@ -628,7 +628,7 @@ PROMISES: tuple[Promise, ...] = (
             f"{_AGGREGATE}test_a_default_answer_stays_under_8_kb",
         ),
         differs=(
-            "Where nobody names a limit, hits that do not fit into `answer_default_bytes` are left for the "
+            "Where nobody names a limit, hits that do not fit into `search_response_default_bytes` are left for the "
             "next page and `cut` says so: a default must not fill a context."
         ),
     ),

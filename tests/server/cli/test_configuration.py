@@ -8,7 +8,7 @@ from server.cli.options import SettingOption
 from server.version import VERSION
 from tests.server.cli.program import Program
 
-OFFERED = {setting.name for setting in SETTINGS if not setting.secret}
+OFFERED = {setting.name for setting in SETTINGS if not setting.is_secret}
 
 
 def command(*path: str) -> click.Command:
@@ -28,7 +28,7 @@ def test_every_setting_except_secrets_is_an_option(path: tuple[str, ...]) -> Non
 
 
 def test_no_command_accepts_a_secret() -> None:
-    secrets = {setting.name for setting in SETTINGS if setting.secret}
+    secrets = {setting.name for setting in SETTINGS if setting.is_secret}
     groups = [command(name) for name in COMMANDS]
     leaves = [leaf for group in groups for leaf in getattr(group, "commands", {"": group}).values()]
     assert secrets
@@ -66,7 +66,7 @@ def test_origins_are_shown_on_request_and_secrets_never(program: Program) -> Non
 def test_invalid_settings_are_all_reported_and_exit_with_2(program: Program) -> None:
     outcome = program.run("serve", "--port", "many", FLORILEGIUM_PROT="1")
     assert (outcome.code, outcome.stdout) == (2, "")
-    assert "port (command line) is 'many'; expected whole number from 0 to 65535" in outcome.stderr
+    assert "port (command line): expected integer from 0 to 65535, got 'many'" in outcome.stderr
     assert "did you mean FLORILEGIUM_PORT?" in outcome.stderr
     assert all(line.startswith("florilegium: ") for line in outcome.stderr.splitlines())
 
@@ -100,7 +100,7 @@ def test_help_lists_every_command_and_the_exit_codes(program: Program) -> None:
 
 def test_help_lists_the_settings_by_group(program: Program) -> None:
     text = program.expect("serve", "--help")
-    for group in {setting.group for setting in SETTINGS if not setting.secret}:
+    for group in {setting.group for setting in SETTINGS if not setting.is_secret}:
         assert f"\n{group} settings:\n" in text
 
 

@@ -109,7 +109,7 @@ def make_dispatcher(
         "list_ttl_ms": 1000,
         "deadline_ms": 10_000,
         "recheck_s": 0.01,
-        "answer_timeout_s": 5.0,
+        "elicitation_timeout_s": 5.0,
     }
     return Dispatcher(
         catalog,

@@ -291,7 +291,7 @@ async def test_a_rate_limit_is_an_error_of_the_request_and_the_connection_lives(
     assert first["result"] == {}
     assert second["error"] == {
         "code": 429,
-        "message": "rate limit for calls reached, retry after 3 s",
+        "message": "rate limit for calls reached; retry after 3 s",
         "data": {"retry_after_s": 3.0},
     }
 

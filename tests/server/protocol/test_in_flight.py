@@ -33,7 +33,7 @@ class Question:
 
 
 async def test_a_cancellation_reaches_the_call_of_its_own_connection_only() -> None:
-    in_flight = InFlightRequests(answer_timeout_s=5)
+    in_flight = InFlightRequests(elicitation_timeout_s=5)
     ada = asyncio.create_task(_run_until_cancelled(in_flight, "ada", 1))
     ben = asyncio.create_task(_run_until_cancelled(in_flight, "ben", 1))
     await asyncio.sleep(0)
@@ -48,7 +48,7 @@ async def test_a_cancellation_reaches_the_call_of_its_own_connection_only() -> N
 
 @pytest.mark.parametrize("request_id", [2, "1", None, [], {}, 1.5])
 async def test_a_cancellation_of_an_unknown_or_odd_id_does_nothing(request_id: Any) -> None:
-    in_flight = InFlightRequests(answer_timeout_s=5)
+    in_flight = InFlightRequests(elicitation_timeout_s=5)
     call = asyncio.create_task(_run_until_cancelled(in_flight, "ada", 1))
     await asyncio.sleep(0)
 
@@ -61,7 +61,7 @@ async def test_a_cancellation_of_an_unknown_or_odd_id_does_nothing(request_id: A
 
 
 async def test_a_call_that_ended_cannot_be_cancelled_any_more() -> None:
-    in_flight = InFlightRequests(answer_timeout_s=5)
+    in_flight = InFlightRequests(elicitation_timeout_s=5)
     with in_flight.running("ada", 1):
         pass
 
@@ -74,7 +74,7 @@ async def test_a_call_that_ended_cannot_be_cancelled_any_more() -> None:
 
 
 async def test_an_id_used_again_while_its_first_call_runs_keeps_both_alive() -> None:
-    in_flight = InFlightRequests(answer_timeout_s=5)
+    in_flight = InFlightRequests(elicitation_timeout_s=5)
     first = asyncio.create_task(_run_until_cancelled(in_flight, "ada", 1))
     await asyncio.sleep(0)
     second = asyncio.create_task(_run_until_cancelled(in_flight, "ada", 1))
@@ -89,7 +89,7 @@ async def test_an_id_used_again_while_its_first_call_runs_keeps_both_alive() -> 
 
 
 async def test_a_question_is_answered_by_its_own_connection_only() -> None:
-    in_flight = InFlightRequests(answer_timeout_s=5)
+    in_flight = InFlightRequests(elicitation_timeout_s=5)
     question = Question(in_flight, "ada")
     sent = await question.sent
 
@@ -102,7 +102,7 @@ async def test_a_question_is_answered_by_its_own_connection_only() -> None:
 
 
 async def test_a_second_answer_to_one_question_is_dropped() -> None:
-    in_flight = InFlightRequests(answer_timeout_s=5)
+    in_flight = InFlightRequests(elicitation_timeout_s=5)
     question = Question(in_flight, "ada")
     sent = await question.sent
 
@@ -114,7 +114,7 @@ async def test_a_second_answer_to_one_question_is_dropped() -> None:
 
 
 async def test_a_refusal_of_the_client_becomes_an_error_with_a_bounded_text() -> None:
-    in_flight = InFlightRequests(answer_timeout_s=5)
+    in_flight = InFlightRequests(elicitation_timeout_s=5)
     question = Question(in_flight, "ada")
     sent = await question.sent
 

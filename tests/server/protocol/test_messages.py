@@ -155,7 +155,7 @@ def test_an_error_answer_carries_code_sentence_and_data() -> None:
         "id": 9,
         "error": {
             "code": 429,
-            "message": "rate limit for calls reached, retry after 2 s",
+            "message": "rate limit for calls reached; retry after 2 s",
             "data": {"retry_after_s": 2.0},
         },
     }

@@ -150,7 +150,7 @@ async def test_a_job_of_which_something_came_is_done_and_tells_the_rest(tmp_path
 
 
 async def test_results_of_old_jobs_are_forgotten(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path / "data") as shelves, jobs_at(shelves, import_jobs_kept=2) as jobs:
+    async with open_sqlite(tmp_path / "data") as shelves, jobs_at(shelves, import_history_max=2) as jobs:
         ada = shelves.context("ada")
         started = []
         for _ in range(4):

@@ -166,7 +166,7 @@ async def test_a_default_answer_stays_under_8_kb(ada: LibraryUser) -> None:
 
 
 async def test_who_names_a_limit_gets_as_many_hits_up_to_the_hard_cap(tmp_path: Path) -> None:
-    async with open_source_fixture(tmp_path, answer_max_bytes=20_000) as fixture:
+    async with open_source_fixture(tmp_path, search_response_max_bytes=20_000) as fixture:
         catalog = Catalog()
         add_aggregate(catalog, build_knowledge(fixture.settings, fixture.libraries), fixture.settings)
         ada = msgspec.structs.replace(fixture.ada, dispatcher=make_dispatcher(catalog))

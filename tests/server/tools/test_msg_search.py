@@ -250,7 +250,7 @@ async def test_a_search_out_of_time_finds_nothing_and_says_why(api: RestClient, 
     answer = await ada.call("msg_search", query="fox")
 
     assert (answer["results"], answer["total"], answer["query"]) == ([], 0, "fox")
-    assert answer["note"] == "nothing was found in time: chats did not answer within 2000 ms"
+    assert answer["note"] == "nothing was found in time: chats did not respond within 2000 ms"
 
 
 async def test_messages_are_found_by_their_owner_alone(ada: LibraryUser, ben: LibraryUser) -> None:

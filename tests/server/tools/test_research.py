@@ -186,7 +186,7 @@ async def test_a_message_is_fetched_with_what_was_said_around_it(ada: LibraryUse
 
 
 async def test_the_id_of_a_message_is_its_uri_however_long_the_conversation(tmp_path: Path) -> None:
-    async with desk(tmp_path, get_max_tokens=1_000) as (ada, _):
+    async with desk(tmp_path, retrieval_max_tokens=1_000) as (ada, _):
         conversation = await ada.add_chat("Weather", *[FILLER * 10] * 30, "A galleon.", *[FILLER * 10] * 30)
         found = next(found for found in await search(ada, "galleon") if found["text"] == "A galleon.")
 
@@ -199,7 +199,7 @@ async def test_the_id_of_a_message_is_its_uri_however_long_the_conversation(tmp_
 
 async def test_a_text_longer_than_the_budget_is_fetched_part_by_part_to_the_last_word(tmp_path: Path) -> None:
     text = " ".join(f"word{number}" for number in range(2_000))
-    async with desk(tmp_path, get_max_tokens=1_000) as (ada, _):
+    async with desk(tmp_path, retrieval_max_tokens=1_000) as (ada, _):
         note = await ada.add_note("Voyage", text)
 
         pages = await read_to_the_end(ada, f"notes://{note}")
@@ -212,7 +212,7 @@ async def test_a_text_longer_than_the_budget_is_fetched_part_by_part_to_the_last
 
 @pytest.mark.parametrize("source", SOURCES)
 async def test_the_id_of_a_hit_deep_in_a_long_item_leads_to_the_hit(tmp_path: Path, source: str) -> None:
-    async with desk(tmp_path, get_max_tokens=2_000, get_default_tokens=600) as (ada, _):
+    async with desk(tmp_path, retrieval_max_tokens=2_000, retrieval_default_tokens=600) as (ada, _):
         identity = await ada.add_item(source, "Weather", FILLER * 400 + "Then came the galleon. " + FILLER * 400)
         found = next(found for found in await search(ada, "galleon") if "galleon" in found["text"])
 
@@ -231,7 +231,7 @@ async def test_what_was_said_in_a_recording_is_cited_at_its_second(tmp_path: Pat
         Segment(start_ms=60_000 * n, end_ms=60_000 * n + 59_000, text=f"Minute {n}. {FILLER * 20}") for n in range(30)
     ]
     said[20] = Segment(start_ms=1_200_500, end_ms=1_259_000, text="Then came the galleon.")
-    async with desk(tmp_path, get_max_tokens=2_000, get_default_tokens=600) as (ada, _):
+    async with desk(tmp_path, retrieval_max_tokens=2_000, retrieval_default_tokens=600) as (ada, _):
         media = await ada.add_media("Talk", segments=said)
         (found,) = await search(ada, "galleon")
 
@@ -244,7 +244,7 @@ async def test_what_was_said_in_a_recording_is_cited_at_its_second(tmp_path: Pat
 
 
 async def test_who_reads_on_after_a_passage_reaches_the_end_of_the_item(tmp_path: Path) -> None:
-    async with desk(tmp_path, get_max_tokens=2_000, get_default_tokens=600) as (ada, _):
+    async with desk(tmp_path, retrieval_max_tokens=2_000, retrieval_default_tokens=600) as (ada, _):
         await ada.add_media("Weather", FILLER * 400 + "Then came the galleon. " + FILLER * 60 + "The end.")
         (found,) = await search(ada, "galleon")
 

@@ -48,7 +48,7 @@ async def test_an_item_is_read_whole_under_its_uri(ada: LibraryUser, source: str
 
 @every_source
 async def test_what_is_too_long_for_one_answer_is_cut_and_told(tmp_path: Path, source: str) -> None:
-    async with open_source_fixture(tmp_path, get_max_tokens=500) as fixture:
+    async with open_source_fixture(tmp_path, retrieval_max_tokens=500) as fixture:
         identity = await fixture.ada.add_item(source, "Voyage", "A galleon under full sail. " * 500)
 
         (content,) = (await fixture.ada.request("resources/read", uri=f"{source}://{identity}"))["contents"]

@@ -21,9 +21,14 @@ from tests.server.http_client import fetch
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-SETTINGS = {"search_snippet_chars": 250, "get_default_tokens": 900, "get_sibling_window": 4, "dedupe": "demote"}
+SETTINGS = {
+    "search_snippet_chars": 250,
+    "retrieval_default_tokens": 900,
+    "retrieval_sibling_window": 4,
+    "dedupe": "demote",
+}
 # Passages small enough that each budget and each window holds another number of them.
-PASSAGES = {"get_chunk_tokens": 50, "get_chunk_overlap_tokens": 5}
+PASSAGES = {"retrieval_chunk_tokens": 50, "retrieval_chunk_overlap_tokens": 5}
 LAYERS = ("argument", "session", "config")
 LONG = " ".join(
     f"In paragraph {n} the galleon was seen off the coast, and the pilot wrote it down." for n in range(300)
@@ -229,4 +234,4 @@ async def test_a_number_out_of_range_is_moved_to_the_nearest_that_is_allowed(lib
             read = await talk("knowledge_get", {"uri": library.long_uri, "retrieval": {"mode": "full"}})
 
         assert all(250 < len(hit["snippet"]) <= 1000 for hit in hits)
-        assert read["tokens"] <= library.server.runtime.settings.get_max_tokens
+        assert read["tokens"] <= library.server.runtime.settings.retrieval_max_tokens

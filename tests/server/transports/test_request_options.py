@@ -51,7 +51,7 @@ def add_teller(catalog: Catalog) -> None:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LiveServer]:
     unlimited = {"rate_user_per_minute": 0, "rate_tool_per_minute": 0}
-    settings = make_settings(tmp_path_factory.mktemp("up"), config_max_bytes=200, **unlimited)
+    settings = make_settings(tmp_path_factory.mktemp("up"), request_config_max_bytes=200, **unlimited)
     async with live(settings, extend=add_teller) as server:
         yield server
 

@@ -120,15 +120,15 @@ def test_every_number_of_a_plan_is_moved_into_its_range(
     )
 
     assert 1 <= made.snippet_length <= 1000
-    assert 1 <= made.max_tokens <= SETTINGS.get_max_tokens
+    assert 1 <= made.max_tokens <= SETTINGS.retrieval_max_tokens
     assert made.scale.chars_per_token is None or 1 <= made.scale.chars_per_token <= 8
     assert 0 <= made.overlap_chars <= made.chunk_chars / 2
     assert 0 <= made.window <= 50
 
 
 def test_full_without_a_budget_may_use_the_largest_one() -> None:
-    assert plan("full").max_tokens == SETTINGS.get_max_tokens
-    assert plan("chunk").max_tokens == SETTINGS.get_default_tokens
+    assert plan("full").max_tokens == SETTINGS.retrieval_max_tokens
+    assert plan("chunk").max_tokens == SETTINGS.retrieval_default_tokens
 
 
 def test_a_config_with_a_wrong_value_is_refused_by_name() -> None:

@@ -183,7 +183,7 @@ async def test_whatever_is_typed_finds_something_or_nothing(kind: Kind, ada: Lib
 @every_kind
 async def test_a_search_ends_at_its_deadline_and_says_so(kind: Kind, ada: Library) -> None:
     await fill(kind, ada, 3)
-    with pytest.raises(SourceTimeout, match=f"{kind.name} did not answer within 0 ms"):
+    with pytest.raises(SourceTimeout, match=f"{kind.name} did not respond within 0 ms"):
         await kind.collection(ada).search(replace(ask("tea"), deadline_ms=0))
     assert (await kind.collection(ada).search(ask("tea"))).hits
 

@@ -75,8 +75,8 @@ class CompletionService:
         self._passages = passages
         self._upstream = upstream
         self._settings = settings
-        self._recorder = TurnRecorder(settings.chat_retry_s, settings.batch_max_items)
-        self._limits = RelayLimits(settings.chat_turn_max_s, settings.chat_answer_max_bytes, turn_limits(settings))
+        self._recorder = TurnRecorder(settings.chat_retry_window_s, settings.batch_max_items)
+        self._limits = RelayLimits(settings.chat_turn_max_s, settings.chat_response_max_bytes, turn_limits(settings))
 
     async def complete(self, context: RequestContext, uploaded: UploadRequest) -> Response:
         body = await asyncio.to_thread(uploaded.file.read)
@@ -90,7 +90,7 @@ class CompletionService:
             model = {"id": EXTRACTIVE, "object": "model", "created": 0, "owned_by": "florilegium"}
             return JSONResponse({"object": "list", "data": [model]})
         async with self._upstream.request("GET", "/models") as response:
-            return await relay_whole_response(response, self._settings.chat_answer_max_bytes)
+            return await relay_whole_response(response, self._settings.chat_response_max_bytes)
 
     async def _relay(self, context: RequestContext, request: CompletionRequest, upstream: Upstream) -> Response:
         async def store(completion: Completion, cut_by: str | None) -> str | None:

@@ -90,7 +90,7 @@ async def test_exporting_twice_gives_the_same_bytes_whatever_the_time(api: RestC
 
 
 async def test_an_export_is_complete_however_many_pages_it_takes(tmp_path: Path) -> None:
-    async with open_rest_client(tmp_path, chat_page_max=2) as api:
+    async with open_rest_client(tmp_path, message_page_max=2) as api:
         made = await keep(api, *({"role": "user", "content": f"turn {n}"} for n in range(9)))
         before = (await api.get(f"/conversations/{made}")).json()["messages"]
         reader = await api.reader("ada")
@@ -161,7 +161,7 @@ class Hall:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def hall(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Hall]:
     unlimited = {"rate_user_per_minute": 0, "rate_tool_per_minute": 0}
-    async with open_rest_client(tmp_path_factory.mktemp("hall"), chat_page_max=2, **unlimited) as api:
+    async with open_rest_client(tmp_path_factory.mktemp("hall"), message_page_max=2, **unlimited) as api:
         yield Hall(api)
 
 
@@ -225,7 +225,7 @@ async def test_a_message_that_was_deleted_alone_does_not_come_back_and_that_is_t
 
 
 async def test_a_conversation_that_is_only_begun_is_continued(tmp_path: Path) -> None:
-    async with open_rest_client(tmp_path, chat_page_max=3) as api:
+    async with open_rest_client(tmp_path, message_page_max=3) as api:
         made = await keep(api, *({"role": "user", "content": f"turn {n}", "id": f"m-{n}"} for n in range(10)))
         archive = await export(api)
         begun = msgspec.json.decode(files(archive)[f"conversations/{made}.json"])
@@ -426,7 +426,7 @@ async def test_problems_are_counted_all_and_told_up_to_a_limit(tmp_path: Path) -
 
 
 async def test_a_large_library_is_streamed_out_and_in_over_a_socket(tmp_path: Path) -> None:
-    settings_ = make_settings(tmp_path, chat_page_max=50)
+    settings_ = make_settings(tmp_path, message_page_max=50)
     async with live(settings_) as server:
         ada, ben = [await server.bearer(name) for name in ("ada", "ben")]
         body = {"messages": [{"role": "user", "content": f"{n} " + "galleon " * 40} for n in range(600)]}
@@ -447,7 +447,7 @@ async def test_a_large_library_is_streamed_out_and_in_over_a_socket(tmp_path: Pa
 
 
 async def test_a_reader_that_goes_away_leaves_nothing_open(tmp_path: Path) -> None:
-    async with live(make_settings(tmp_path, chat_page_max=50, stream_max_per_user=1)) as server:
+    async with live(make_settings(tmp_path, message_page_max=50, stream_max_per_user=1)) as server:
         ada, open_streams = await server.bearer("ada"), server.runtime.open_streams
         # More than the buffers of a connection take, so that the server has to wait for its reader.
         made = await _fill(server, "ada", [f"{n} " + "galleon " * 8_000 for n in range(400)])
@@ -463,7 +463,7 @@ async def test_a_reader_that_goes_away_leaves_nothing_open(tmp_path: Path) -> No
 
 
 async def test_an_export_is_broken_off_when_access_is_withdrawn(tmp_path: Path, failures: list[str]) -> None:
-    async with live(make_settings(tmp_path, chat_page_max=50)) as server:
+    async with live(make_settings(tmp_path, message_page_max=50)) as server:
         ada = await server.bearer("ada")
         made = await _fill(server, "ada", [f"{n} " + "galleon " * 8_000 for n in range(400)])
         async with RawConnection.open(server.url) as wire:

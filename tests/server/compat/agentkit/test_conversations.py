@@ -123,7 +123,7 @@ async def test_a_conversation_that_is_not_there_is_not_found(api: RestClient) ->
 
 
 async def test_a_long_conversation_is_read_on_where_the_answer_ended(tmp_path: Path) -> None:
-    async with open_rest_client(tmp_path, conversation_messages_max=4, chat_page_max=3) as api:
+    async with open_rest_client(tmp_path, conversation_messages_max=4, message_page_max=3) as api:
         made = await keep(api, *({"role": "user", "content": f"turn {n}"} for n in range(10)))
         told: list[str] = []
         offset: int | None = 0
@@ -137,7 +137,7 @@ async def test_a_long_conversation_is_read_on_where_the_answer_ended(tmp_path: P
 
 
 async def test_an_answer_ends_before_its_text_grows_too_large_but_never_before_one_message(tmp_path: Path) -> None:
-    async with open_rest_client(tmp_path, conversation_answer_max_bytes=1024) as api:
+    async with open_rest_client(tmp_path, conversation_response_max_bytes=1024) as api:
         made = await keep(api, *({"role": "user", "content": str(n) * 2000} for n in range(3)))
 
         part = (await api.get(f"/conversations/{made}?messages_offset=1")).json()
@@ -374,7 +374,7 @@ async def test_any_other_format_is_refused(api: RestClient) -> None:
 
 @pytest.mark.parametrize("form", ["json", "txt", "md"])
 async def test_an_export_of_many_pages_is_whole(tmp_path: Path, form: str) -> None:
-    async with open_rest_client(tmp_path, chat_page_max=3) as api:
+    async with open_rest_client(tmp_path, message_page_max=3) as api:
         said = [f'turn {n} "\\\n\u2028\U0001f600' for n in range(20)]
         made = await keep(api, *({"role": "user", "content": text} for text in said), title="T")
 

@@ -38,7 +38,7 @@ def asking() -> Recall:
 
 
 async def test_conversations_found_until_time_runs_out_are_given_and_the_rest_is_told(tmp_path: Path) -> None:
-    settings = Settings(memory_examined_max=10, search_deadline_ms=1_000)
+    settings = Settings(memory_scan_max=10, search_deadline_ms=1_000)
     async with open_sqlite(tmp_path) as desk, desk.library("a") as ada, desk.library("b") as ben:
         await fill(ada)
         slow = await ChatSearch(ada.chats, desk.context("a"), settings, asking(), Watch(0.25)).conversations()

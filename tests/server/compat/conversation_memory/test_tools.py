@@ -285,7 +285,7 @@ async def test_projects_and_dates_narrow_conversations_too(ada: Rememberer) -> N
 
 
 async def test_a_common_concept_does_not_hide_a_conversation_that_holds_a_rare_one(tmp_path: Path) -> None:
-    async with two_memories(tmp_path, memory_examined_max=10) as (ada, _):
+    async with two_memories(tmp_path, memory_scan_max=10) as (ada, _):
         for number in range(30):
             await ada.talk(f"Bread, bread and more bread number {number}.")
         both = await ada.talk("A galleon with a little bread among many other things that are told here at length.")
@@ -297,7 +297,7 @@ async def test_a_common_concept_does_not_hide_a_conversation_that_holds_a_rare_o
 
 
 async def test_there_is_a_limit_to_how_often_common_concepts_are_looked_up(tmp_path: Path) -> None:
-    async with two_memories(tmp_path, memory_examined_max=10) as (ada, _):
+    async with two_memories(tmp_path, memory_scan_max=10) as (ada, _):
         foods = ("bread", "butter", "cheese")
         for food in foods:
             for _number in range(15):
@@ -310,7 +310,7 @@ async def test_there_is_a_limit_to_how_often_common_concepts_are_looked_up(tmp_p
 
 
 async def test_matches_that_were_not_looked_through_are_told(tmp_path: Path) -> None:
-    async with two_memories(tmp_path, memory_examined_max=10) as (ada, _):
+    async with two_memories(tmp_path, memory_scan_max=10) as (ada, _):
         for number in range(30):
             await ada.talk(f"Bread and butter number {number}.")
 
@@ -555,7 +555,7 @@ async def test_a_session_goes_by_the_name_in_its_archive(ada: Rememberer) -> Non
 
 
 async def test_a_long_conversation_is_cut_and_says_where_it_goes_on(tmp_path: Path) -> None:
-    async with two_memories(tmp_path, get_max_tokens=500) as (ada, _):
+    async with two_memories(tmp_path, retrieval_max_tokens=500) as (ada, _):
         said = [f"Turn {number} " + "of wind and rain " * 20 for number in range(40)]
         chat = await ada.talk(*said)
         start, seen = 1, []
@@ -583,7 +583,7 @@ async def test_an_answer_is_never_longer_than_the_caller_allows(ada: Rememberer,
 
 
 async def test_a_message_too_long_for_any_answer_is_cut_and_told(tmp_path: Path) -> None:
-    async with two_memories(tmp_path, get_max_tokens=500) as (ada, _):
+    async with two_memories(tmp_path, retrieval_max_tokens=500) as (ada, _):
         chat = await ada.talk("wind " * 5_000, "And then?")
 
         first = await ada.text("memory_read", path=f"chats://{chat.id}")
@@ -595,7 +595,7 @@ async def test_a_message_too_long_for_any_answer_is_cut_and_told(tmp_path: Path)
 
 
 async def test_many_messages_on_one_line_do_not_stop_a_reader(tmp_path: Path) -> None:
-    async with two_memories(tmp_path, get_max_tokens=300) as (ada, _):
+    async with two_memories(tmp_path, retrieval_max_tokens=300) as (ada, _):
         turns = [("tool", "wind and rain " * 40, 1, 1)] * 5 + [("user", "And then?", 2, 2)]
         await ada.session("s-1", turns, "my-api")
 

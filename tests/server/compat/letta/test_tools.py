@@ -196,7 +196,7 @@ async def test_a_mistake_is_answered_with_a_text_that_says_what_to_do(
 async def test_a_search_out_of_time_is_told_in_a_text(api: RestClient, ada: LibraryUser) -> None:
     add_letta(api.server.runtime.dispatcher.catalog, OutOfTime(), api.server.runtime.settings)
 
-    assert await search(ada, query="zeppelin") == "Error: chats did not answer within 2000 ms"
+    assert await search(ada, query="zeppelin") == "Error: chats did not respond within 2000 ms"
 
 
 async def test_an_argument_that_is_unknown_is_refused(ada: LibraryUser) -> None:
@@ -218,7 +218,7 @@ async def test_what_our_own_searches_answered_is_never_found_again(ada: LibraryU
 
 
 async def test_where_too_much_is_ours_the_rest_is_told(tmp_path: Path) -> None:
-    async with open_rest_client(tmp_path, conversation_examined_max=10) as api:
+    async with open_rest_client(tmp_path, conversation_search_scan_max=10) as api:
         ada = await api.reader("ada")
         outputs = [at("2025-02-11T14:30:00Z", "zeppelin", "tool", tool="conversation_search") for _ in range(30)]
         await ada.add_chat("Talk", at("2025-02-10T14:30:00Z", "the zeppelin itself"), *outputs)

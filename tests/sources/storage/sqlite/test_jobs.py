@@ -23,7 +23,7 @@ def loop_of_small_queries(connection: sqlite3.Connection) -> None:
 async def test_a_read_ends_at_its_deadline_and_the_next_is_served(database: Database, work: object) -> None:
     await add(database, "tea")
     async with asyncio.timeout(PATIENCE_S):
-        with pytest.raises(SourceTimeout, match="words did not answer within 30 ms"):
+        with pytest.raises(SourceTimeout, match="words did not respond within 30 ms"):
             await database.read("words", work, 30)  # type: ignore[arg-type]  # one of the two above
         assert await all_words(database) == ["tea"]
 

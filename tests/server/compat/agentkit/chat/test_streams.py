@@ -252,7 +252,7 @@ async def test_an_upstream_that_is_down_is_502_in_openais_form(tmp_path: Path) -
 
 
 async def test_an_answer_larger_than_is_taken_is_502(tmp_path: Path, upstream: UpstreamProgram) -> None:
-    async with live(make_settings(tmp_path, chat_upstream_url=upstream.api, chat_answer_max_bytes=2048)) as server:
+    async with live(make_settings(tmp_path, chat_upstream_url=upstream.api, chat_response_max_bytes=2048)) as server:
         headers = {"Content-Type": "application/json", **await server.bearer("ada")}
         body = msgspec.json.encode({"messages": ASK, "model": "huge"})
         answer = await fetch(server.url, "POST", "/v1/chat/completions", headers, body)

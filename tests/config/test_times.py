@@ -1,0 +1,46 @@
+"""Times as text: one stored form, whatever the offset of the input."""
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from config.times import format_time, format_time_microseconds, format_time_seconds, format_timestamp, parse_time
+
+OFFSETS = st.integers(-14 * 60, 14 * 60).map(lambda minutes: timezone(timedelta(minutes=minutes)))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("2026-11-15T08:30:00Z", "2026-11-15T08:30:00.000Z"),
+        ("2026-11-15T08:30:00", "2026-11-15T08:30:00.000Z"),
+        ("2026-11-15T10:30:00.123456+02:00", "2026-11-15T08:30:00.123Z"),
+        ("2026-11-15", "2026-11-15T00:00:00.000Z"),
+    ],
+)
+def test_parsed_time_is_formatted_in_utc_with_milliseconds(text: str, expected: str) -> None:
+    assert format_time(parse_time(text)) == expected
+
+
+@given(st.datetimes(timezones=OFFSETS).filter(lambda time: 1 < time.year < 9999))
+def test_formatted_time_is_parsed_to_the_same_millisecond(time: datetime) -> None:
+    assert abs(parse_time(format_time(time)) - time) < timedelta(milliseconds=1)
+
+
+@given(st.lists(st.datetimes(timezones=st.just(UTC)), min_size=2, max_size=5))
+def test_formatted_times_sort_as_text(times: list[datetime]) -> None:
+    assert sorted(map(format_time, times)) == [format_time(time) for time in sorted(times)]
+
+
+def test_timestamps_are_formatted_with_and_without_fractions() -> None:
+    assert format_timestamp(1_800_000_000.25) == "2027-01-15T08:00:00.250Z"
+    assert format_time_seconds(1_800_000_000.25) == "2027-01-15T08:00:00Z"
+    assert format_time_microseconds(datetime.fromtimestamp(1_800_000_000, UTC)) == "2027-01-15T08:00:00.000000+00:00"
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "2026-13-01", "08:30"])
+def test_text_that_is_not_a_time_raises_value_error(text: str) -> None:
+    with pytest.raises(ValueError, match=r"Invalid isoformat string|month must be"):
+        parse_time(text)

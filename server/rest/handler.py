@@ -232,7 +232,7 @@ def answer_if_changed(response: Response, headers: Headers) -> Response:
     return response
 
 
-_NAMED = re.compile(r"(?:argument ')?(\w+)(?:[.\['][^:]*?)?(?::| is )")
+_NAMED = re.compile(r"(\w+)(?:[.\[][^:]*?)?:")
 _OF_A_BODY = frozenset(("content-length", "content-type"))
 # Larger uploads go to disk, into a file without a name.
 _IN_MEMORY_BYTES = 1 << 20

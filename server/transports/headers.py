@@ -88,7 +88,7 @@ def _check_parameter(headers: Headers, parameter: MirroredParameter, arguments: 
     value = _value_at(arguments, parameter.path)
     if sent is None and value is None:
         return
-    if sent is None or value is None or not _is_same(_decode_value(sent), value, parameter.kind):
+    if sent is None or value is None or not _is_same(_decode_value(sent), value, parameter.type):
         where = ".".join(parameter.path)
         raise HeaderMismatch(f"Mcp-Param-{parameter.token} does not match the argument {where!r}")
 

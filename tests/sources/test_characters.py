@@ -121,4 +121,4 @@ async def test_a_number_may_be_sent_as_a_model_sends_it(ada: LibraryUser, identi
 async def test_an_id_that_is_no_number_is_refused(ada: LibraryUser) -> None:
     sentence = await ada.call_error("characters_get", character_id="Merlin")
 
-    assert sentence.startswith("argument 'character_id': got `str`, expected `int`")
+    assert sentence.startswith("character_id: expected `int`, got `str`")

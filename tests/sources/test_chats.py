@@ -96,7 +96,7 @@ async def test_a_character_that_is_not_there_has_no_chats(ada: LibraryUser, numb
 async def test_an_unknown_value_of_by_is_refused(ada: LibraryUser) -> None:
     sentence = await ada.call_error("chats_search", query="x", by="sender")
 
-    assert sentence == "argument 'by': got 'sender', expected one of both, message, title"
+    assert sentence == "by: expected one of both, message, title, got 'sender'"
 
 
 # -- get --------------------------------------------------------------------------------------------------------

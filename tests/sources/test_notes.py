@@ -102,7 +102,7 @@ async def test_a_long_title_is_shortened_on_the_wire(ada: LibraryUser) -> None:
 
 
 async def test_a_missing_id_is_named(ada: LibraryUser) -> None:
-    assert await ada.call_error("notes_get") == "argument 'note_id' is missing"
+    assert await ada.call_error("notes_get") == "note_id: required argument is missing"
 
 
 async def test_what_a_note_has_no_part_in_finds_nothing_and_says_why(ada: LibraryUser) -> None:

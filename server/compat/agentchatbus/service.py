@@ -68,7 +68,7 @@ class MessageBus:
     async def search(self, context: RequestContext, given: SearchRequest) -> FoundMessageRows:
         asked = given.q if given.q is not None else given.query
         if asked is None:
-            raise Unprocessable("argument 'q' is missing", {"loc": ["query", "q"]})
+            raise Unprocessable("q: required argument is missing", {"loc": ["query", "q"]})
         if not asked.strip():
             raise InvalidParams("Query parameter 'q' must not be empty")
         try:

@@ -140,11 +140,11 @@ async def test_a_key_bound_to_a_profile_opens_what_the_tools_of_the_profile_tell
 @pytest.mark.parametrize(
     ("body", "told"),
     [
-        ({}, "argument 'query' is missing"),
-        ({"query": 7}, "argument 'query': got `int`, expected `str`"),
-        ({"query": "x", "limit": "many"}, "argument 'limit': got `str`, expected `int | null`"),
-        ({"query": "x", "order_by": "size"}, "argument 'order_by': got 'size', expected one of recent, relevance"),
-        ({"query": "x", "limits": 3}, "argument 'limits' is unknown; did you mean 'limit'?"),
+        ({}, "query: required argument is missing"),
+        ({"query": 7}, "query: expected `str`, got `int`"),
+        ({"query": "x", "limit": "many"}, "limit: expected `int | null`, got `str`"),
+        ({"query": "x", "order_by": "size"}, "order_by: expected one of recent, relevance, got 'size'"),
+        ({"query": "x", "limits": 3}, "limits: unknown argument; did you mean 'limit'?"),
         ({"query": "x", "sources": ["films"]}, "sources: got 'films', expected"),
         ([], "expected an object"),
         (b'{"query": ', "not valid JSON"),
@@ -162,9 +162,9 @@ async def test_a_body_that_cannot_be_read_is_told_field_got_and_expected(api: Re
 @pytest.mark.parametrize(
     ("query", "told"),
     [
-        ("mode=all", "argument 'mode': got 'all', expected one of auto, chunk, chunk_with_siblings, full, snippet"),
-        ("max_tokens=few", "argument 'max_tokens': got `str`, expected `int | null`"),
-        ("max_token=3", "argument 'max_token' is unknown; did you mean 'max_tokens'?"),
+        ("mode=all", "mode: expected one of auto, chunk, chunk_with_siblings, full, snippet, got 'all'"),
+        ("max_tokens=few", "max_tokens: expected `int | null`, got `str`"),
+        ("max_token=3", "max_token: unknown argument; did you mean 'max_tokens'?"),
         ("mode=full&mode=chunk", "mode: got it twice"),
         ("id=2", "id: got it twice"),
         ("cursor=nonsense", "cursor"),
@@ -383,7 +383,7 @@ async def test_an_operation_may_refuse_in_an_envelope_of_its_own(api: RestClient
 
     told = replace(RENAME, error_format=ErrorFormat(Detail, lambda error, path: {"detail": f"{path}: {error.message}"}))
 
-    assert (await _knock(api, told, b"{}")).json() == {"detail": "/things/7: argument 'title' is missing"}
+    assert (await _knock(api, told, b"{}")).json() == {"detail": "/things/7: title: required argument is missing"}
 
 
 def test_files_and_envelopes_are_documented_as_they_are(api: RestClient) -> None:

@@ -204,7 +204,7 @@ async def test_a_filter_is_for_its_source(ada: LibraryUser) -> None:
         ({"filters": {"media": {"date_from": "May"}}}, "filters.media.date_from: got 'May', expected an ISO 8601 date"),
         ({"filters": {"chats": {"by": "author"}}}, "filters.chats.by: invalid enum value 'author'"),
         ({"sources": ["web"]}, "sources: got 'web', expected some of notes, media, chats, characters, prompts"),
-        ({"filter": {}}, "argument 'filter' is unknown; did you mean 'filters'?"),
+        ({"filter": {}}, "filter: unknown argument; did you mean 'filters'?"),
         ({"session": "unknown"}, "session not found"),
     ],
 )

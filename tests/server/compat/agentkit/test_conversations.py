@@ -493,7 +493,7 @@ async def test_a_refusal_is_in_the_known_envelope_with_a_detail_beside_it(api: R
             {
                 "type": "value_error",
                 "loc": ["query", "limit"],
-                "msg": "argument 'limit': got `str`, expected `int`",
+                "msg": "limit: expected `int`, got `str`",
             },
         ),
     ],

@@ -143,9 +143,9 @@ async def test_one_session_has_one_conversation_of_each_user(api: RestClient) ->
 @pytest.mark.parametrize(
     ("body", "status", "told"),
     [
-        ({"content": "x"}, 422, "argument 'role' is missing"),
+        ({"content": "x"}, 422, "role: required argument is missing"),
         ({"role": "admin", "content": "x"}, 422, "expected one of assistant, system, tool, user"),
-        ({"role": "user"}, 422, "argument 'content' is missing"),
+        ({"role": "user"}, 422, "content: required argument is missing"),
         ({"role": "user", "content": "x", "tool": "y"}, 422, "did you mean 'tool_used'?"),
         ({"role": "user", "content": "x", "attachments": ["a.txt"]}, 422, "attachments"),
         ({"role": "user", "content": "x", "timestamp": "tomorrow"}, 400, "timestamp: got 'tomorrow', expected a time"),

@@ -388,8 +388,8 @@ async def test_nothing_found_is_said_in_the_words_clients_know(ada: Rememberer) 
             {"query": ["galleon", "bread"], "types": ["decision"]},
             "Error: types, concepts and files: got one of them with several concepts, expected a single concept",
         ),
-        ({"query": "galleon", "mode": "fuzzy"}, "argument 'mode': got 'fuzzy', expected one of both, text, vector"),
-        ({}, "argument 'query' is missing"),
+        ({"query": "galleon", "mode": "fuzzy"}, "mode: expected one of both, text, vector, got 'fuzzy'"),
+        ({}, "query: required argument is missing"),
     ],
 )
 async def test_a_search_is_refused_in_the_words_clients_know(

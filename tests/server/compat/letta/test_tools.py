@@ -202,7 +202,7 @@ async def test_a_search_out_of_time_is_told_in_a_text(api: RestClient, ada: Libr
 async def test_an_argument_that_is_unknown_is_refused(ada: LibraryUser) -> None:
     refused = await ada.call_error("conversation_search", query="word", page=2)
 
-    assert refused == "argument 'page' is unknown; expected: query, roles, start_date, end_date, limit, format"
+    assert refused == "page: unknown argument; expected one of query, roles, start_date, end_date, limit, format"
 
 
 async def test_what_our_own_searches_answered_is_never_found_again(ada: LibraryUser) -> None:

@@ -1,4 +1,4 @@
-"""For all tests: no property is judged by how long it took. Machines are noisy, and a slow one is not wrong."""
+"""Hypothesis profile for all tests: no deadlines, because timing on a busy machine says nothing about correctness."""
 
 from hypothesis import HealthCheck, settings
 

@@ -1,4 +1,4 @@
-"""A real server for tests: uvicorn on a free loopback port, inside the test's own event loop."""
+"""A real server for tests: uvicorn on a free loopback port, in the event loop of the test."""
 
 import asyncio
 import socket
@@ -22,7 +22,7 @@ from server.protocol.catalog import Catalog
 from server.runtime import Runtime
 from server.serving import serve
 
-JWT_SECRET = "a secret for tests that is long enough"
+JWT_SECRET = "a test secret of more than 32 bytes"
 
 
 def free_port() -> int:
@@ -33,21 +33,21 @@ def free_port() -> int:
 
 
 def make_settings(data_dir: Path, **changes: Any) -> Settings:
-    """Settings for one test; HS256 tokens are accepted and needed unless `jwt_secret=""` is given."""
-    given = {
+    """Returns settings for one test. HS256 tokens are accepted and required unless `jwt_secret=""` is passed."""
+    defaults = {
         "data_dir": str(data_dir),
         "port": free_port(),
         "jwt_secret": JWT_SECRET,
         "log_requests": False,
         "shutdown_grace_s": 1.0,
     }
-    settings = Settings(**{**given, **changes})
+    settings = Settings(**{**defaults, **changes})
     check(settings)
     return settings
 
 
 class LiveServer(Struct, frozen=True):
-    """A server that is up."""
+    """A running server."""
 
     runtime: Runtime
     url: str
@@ -61,14 +61,14 @@ class LiveServer(Struct, frozen=True):
         return f"{self.url.replace('http', 'ws', 1)}/mcp/ws"
 
     async def user(self, name: str) -> UserRecord:
-        found = await self.runtime.registry.user_by_name(name)
-        return found or await self.runtime.registry.add_user(name)
+        user = await self.runtime.registry.user_by_name(name)
+        return user or await self.runtime.registry.add_user(name)
 
     async def token(self, name: str, scopes: tuple[str, ...] = SCOPES, **changes: Any) -> str:
-        """A good token of that user, who exists afterwards."""
+        """Returns a valid token for the user, who is created if necessary."""
         await self.user(name)
-        given = {"lifetime_s": 3600.0, "now": time.time(), "client_id": "test-client", **changes}
-        return mint_token(self.runtime.settings, name, scopes, **given)
+        arguments = {"lifetime_s": 3600.0, "now": time.time(), "client_id": "test-client", **changes}
+        return mint_token(self.runtime.settings, name, scopes, **arguments)
 
     async def bearer(self, name: str, scopes: tuple[str, ...] = SCOPES) -> dict[str, str]:
         return {"Authorization": f"Bearer {await self.token(name, scopes)}"}
@@ -82,20 +82,20 @@ async def live(
     extend: Callable[[Catalog], None] | None = None,
     authenticator: Authenticator | None = None,
 ) -> AsyncIterator[LiveServer]:
-    """The product's own catalog unless another is given; `extend` adds to whichever it is."""
+    """Runs a server with the product's catalog, or with `catalog`. `extend` can add to the catalog."""
     metrics = Metrics()
     async with open_runtime(settings, catalog=catalog, authenticator=authenticator, observer=metrics) as runtime:
-        server: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         if extend is not None:
             extend(runtime.dispatcher.catalog)
         app = build_app(runtime, metrics)
-        serving = asyncio.create_task(serve(app, settings, runtime.open_streams, server.set_result))
+        serving = asyncio.create_task(serve(app, settings, runtime.open_streams, url.set_result))
         try:
             async with asyncio.timeout(10):
-                await asyncio.wait((server, serving), return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait((url, serving), return_when=asyncio.FIRST_COMPLETED)
             if serving.done():
                 serving.result()
-            yield LiveServer(runtime, await server)
+            yield LiveServer(runtime, await url)
         finally:
             runtime.open_streams.stop()
             await asyncio.gather(serving, return_exceptions=True)

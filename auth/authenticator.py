@@ -72,7 +72,7 @@ class RegistryAuthenticator:
         # Separate caches, so that invalid credentials cannot evict verified ones.
         self._grants: LRUCache[bytes, _Grant] = LRUCache(settings.token_cache_max)
         self._failures: LRUCache[bytes, _Failure] = LRUCache(settings.token_cache_max)
-        self._rechecked: LRUCache[tuple[str, str, str, int], int] = LRUCache(settings.token_cache_max)
+        self._recheck_revisions: LRUCache[tuple[str, str, str, int], int] = LRUCache(settings.token_cache_max)
         self._local: _Grant | None = None
         self._used_at: dict[str, float] = {}
 
@@ -100,9 +100,9 @@ class RegistryAuthenticator:
             raise Unauthenticated("credential expired", presented=True)
         identity = (principal.kind, principal.credential_id, principal.user_id, principal.epoch)
         revision = self._registry.revision()
-        if self._rechecked.get(identity) != revision:
+        if self._recheck_revisions.get(identity) != revision:
             await self._require_access(principal)
-            self._rechecked[identity] = revision
+            self._recheck_revisions[identity] = revision
 
     async def flush(self) -> None:
         """Stores when API keys were last used. Times that cannot be written are kept for the next call."""
@@ -116,7 +116,7 @@ class RegistryAuthenticator:
             raise
 
     async def _without_credential(self) -> Principal:
-        if self._settings.auth_configured:
+        if self._settings.is_auth_configured:
             raise Unauthenticated
         revision = self._registry.revision()
         if self._local is None or self._local.revision != revision:

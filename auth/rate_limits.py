@@ -1,6 +1,4 @@
-"""Token buckets: how often a key (a user, a tool of a user, an address) may do something. Callers are never made to
-wait.
-"""
+"""Token buckets: how often a key (a user, a user's tool, an address) may do something. Nothing here blocks."""
 
 import time
 from collections import OrderedDict

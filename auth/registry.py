@@ -73,11 +73,6 @@ _MIGRATIONS = (
     ),
 )
 
-_USER = "u.id, u.name, u.issuer, u.subject, u.created_at, u.disabled_at, u.epoch, u.tokens_valid_after"
-_USER_QUERY = f"SELECT {_USER} FROM users u"  # noqa: S608 - constants only
-_KEY = "k.id, k.name, k.scopes, k.created_at, k.expires_at, k.revoked_at, k.last_used_at, k.profile"
-_KEY_QUERY = f"SELECT {_KEY}, {_USER} FROM keys k JOIN users u ON u.id = k.user_id"  # noqa: S608 - as above
-
 
 class UserRecord(Struct, frozen=True):
     """One user. An empty issuer means the configured issuer.
@@ -115,6 +110,14 @@ class KeyRecord(Struct, frozen=True):
     def is_valid(self, now: float) -> bool:
         is_expired = self.expires_at is not None and now >= self.expires_at
         return self.revoked_at is None and not is_expired and not self.user.is_disabled
+
+
+# Columns in the order of the fields, so that rows can be unpacked into records.
+_USER_COLUMNS = ", ".join(f"u.{name}" for name in UserRecord.__struct_fields__)
+_USER_QUERY = f"SELECT {_USER_COLUMNS} FROM users u"  # noqa: S608 - constants only
+_KEY_FIELDS = tuple(name for name in KeyRecord.__struct_fields__ if name != "user")
+_KEY_COLUMNS = ", ".join(f"k.{name}" for name in _KEY_FIELDS)
+_KEY_QUERY = f"SELECT {_KEY_COLUMNS}, {_USER_COLUMNS} FROM keys k JOIN users u ON u.id = k.user_id"  # noqa: S608 - as above
 
 
 class Registry:
@@ -368,18 +371,9 @@ def _existing_key(db: sqlite3.Connection, key_id: str) -> KeyRecord:
 
 
 def _key_record(row: tuple[Any, ...]) -> KeyRecord:
-    key_id, name, scopes, created_at, expires_at, revoked_at, last_used_at, profile, *user = row
-    return KeyRecord(
-        id=key_id,
-        user=UserRecord(*user),
-        name=name,
-        scopes=frozenset(scopes.split()),
-        created_at=created_at,
-        expires_at=expires_at,
-        revoked_at=revoked_at,
-        last_used_at=last_used_at,
-        profile=profile,
-    )
+    values = dict(zip(_KEY_FIELDS, row, strict=False))
+    user = UserRecord(*row[len(_KEY_FIELDS) :])
+    return KeyRecord(**{**values, "user": user, "scopes": frozenset(values["scopes"].split())})
 
 
 def _require_identity(issuer: str, subject: str) -> None:

@@ -686,7 +686,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return bool(self.jwt_secret or self.jwt_key_file or self.jwt_jwks_url)
 
     @property
-    def auth_configured(self) -> bool:
+    def is_auth_configured(self) -> bool:
         """Whether callers without a credential are rejected."""
         return self.has_jwt_key or self.require_auth
 
@@ -887,7 +887,7 @@ def _client_problems(settings: Settings) -> Iterator[str]:
 
 
 def _exposure_problems(settings: Settings) -> Iterator[str]:
-    if not is_loopback(settings.host) and not settings.auth_configured:
+    if not is_loopback(settings.host) and not settings.is_auth_configured:
         yield (
             f"host: {settings.host!r} is reachable from other machines, but no authentication is configured; "
             "set a JWT key (jwt_secret, jwt_key_file or jwt_jwks_url), "

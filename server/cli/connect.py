@@ -80,7 +80,7 @@ def _target(
     if token_env:
         name = _require(_VARIABLE, "token-env", token_env, "the name of an environment variable")
         return ConnectionTarget(address, profile, token_env=name)
-    is_open = not settings.auth_configured and is_loopback(urlsplit(address).hostname or "")
+    is_open = not settings.is_auth_configured and is_loopback(urlsplit(address).hostname or "")
     return ConnectionTarget(address, profile, token_env="" if is_open else CLIENT_TOKEN_VARIABLE)
 
 

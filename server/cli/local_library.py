@@ -58,7 +58,7 @@ async def open_local(
 ) -> AsyncIterator[LocalLibrary]:
     """Opens the library of a user. Creates a missing data directory or user only with `creates`."""
     root = create_data_root(settings) if creates else require_data_root(settings)
-    if user_name is None and settings.auth_configured:
+    if user_name is None and settings.is_auth_configured:
         raise click.UsageError("--user is required because authentication is configured")
     async with Registry.open(root.control_path) as registry:
         user = await local_user(registry, settings, user_name, creates=creates)

@@ -37,7 +37,7 @@ def serve(overrides: SettingsOverrides, demo: bool) -> None:
 
 
 def _require_single_user(loaded: LoadedSettings) -> None:
-    if loaded.settings.auth_configured:
+    if loaded.settings.is_auth_configured:
         raise ConfigurationError(
             "--demo cannot be used because authentication is configured; start without --demo and run "
             "`florilegium demo --user NAME` to add the demo items to a user's library"

@@ -32,7 +32,7 @@ def welcome(loaded: LoadedSettings, address: str, config_file: Path | None, *, i
     settings = loaded.settings
     url = (settings.public_url or address) + "/mcp"
     parts = [f"Florilegium is serving {url}\n{_mode(settings)}" + ("\n" + _DEMO if is_demo else "")]
-    if settings.auth_configured:
+    if settings.is_auth_configured:
         parts.append(f"Create a user and a key:\n\n{_key_commands(loaded, config_file)}")
     parts.append(f"Connect Claude Code:\n\n{_client_command(settings, url)}")
     if is_demo:
@@ -72,7 +72,7 @@ def _location_options(loaded: LoadedSettings, config_file: Path | None) -> tuple
 
 
 def _client_command(settings: Settings, url: str) -> str:
-    header = f" --header {_AUTHORIZATION}" if settings.auth_configured else ""
+    header = f" --header {_AUTHORIZATION}" if settings.is_auth_configured else ""
     return f"    claude mcp add --transport http florilegium {shlex.quote(url)}{header}"
 
 
@@ -82,7 +82,7 @@ def _curl(settings: Settings, url: str, call: _ExampleCall) -> str:
     body = msgspec.json.encode({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}).decode()
     lines = [
         f"    curl -s {shlex.quote(url)}",
-        *([f"      -H {_AUTHORIZATION}"] if settings.auth_configured else []),
+        *([f"      -H {_AUTHORIZATION}"] if settings.is_auth_configured else []),
         "      -H 'Content-Type: application/json'",
         f"      -H 'MCP-Protocol-Version: {version}' -H 'Mcp-Method: tools/call' -H 'Mcp-Name: {call.tool}'",
         f"      -d '{body}'",

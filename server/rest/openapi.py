@@ -55,7 +55,7 @@ def openapi_document(settings: Settings, operations: Sequence[Operation]) -> dic
 
 def _security(settings: Settings) -> list[dict[str, list[str]]]:
     """Where one user sits alone at a loopback address, a credential is allowed but not needed."""
-    return [{"bearer": []}] if settings.auth_configured else [{}, {"bearer": []}]
+    return [{"bearer": []}] if settings.is_auth_configured else [{}, {"bearer": []}]
 
 
 def _shapes_of(operation: Operation) -> list[type[Any]]:

@@ -214,10 +214,10 @@ async def test_key_is_found_by_its_hash_and_returns_its_user(registry: Registry)
     record, secret = await registry.create_key(alice.id, "laptop", [WRITE, READ], NOW + 60)
     _, other_secret = await registry.create_key(bob.id, "laptop", [READ])
 
-    found = await registry.key_by_hash(hashlib.sha256(secret.encode()).digest())
+    by_hash = await registry.key_by_hash(hashlib.sha256(secret.encode()).digest())
     other = await registry.key_by_hash(hash_key(other_secret))
 
-    assert found == record == await registry.key_by_id(record.id)
+    assert by_hash == record == await registry.key_by_id(record.id)
     assert (record.user, record.name, record.expires_at) == (alice, "laptop", NOW + 60)
     assert record.scopes == {READ, WRITE}
     assert other is not None
@@ -275,10 +275,10 @@ async def test_keys_from_schema_1_have_no_profile(control_path: Path, clock: Fak
         db.execute("PRAGMA user_version = 1")
 
     async with Registry.open(control_path, clock=clock) as registry:
-        found = [await registry.key_by_hash(hash_key(secret)) for _, secret in keys]
+        migrated = [await registry.key_by_hash(hash_key(secret)) for _, secret in keys]
 
-    assert found == [key for key, _ in keys]
-    assert [key.profile for key in found if key] == [None, None]
+    assert migrated == [key for key, _ in keys]
+    assert [key.profile for key in migrated if key] == [None, None]
 
 
 async def test_key_that_expires_in_the_past_is_rejected(registry: Registry) -> None:
@@ -490,7 +490,7 @@ async def test_acknowledged_writes_survive_a_killed_writer(control_path: Path) -
             writer.send_signal(signal.SIGKILL)
 
         async with Registry.open(control_path) as registry:
-            found = {user.id: user for user in await registry.list_users()}
-            assert all(found[user_id].is_disabled for user_id in acknowledged)
+            users = {user.id: user for user in await registry.list_users()}
+            assert all(users[user_id].is_disabled for user_id in acknowledged)
             assert all(key.revoked_at or not key.user.is_disabled for key in await registry.list_keys())
         assert rows_of(control_path, "PRAGMA integrity_check") == [("ok",)]

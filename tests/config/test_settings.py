@@ -197,7 +197,7 @@ def test_urls_are_derived_from_the_public_url_unless_set() -> None:
     ids=str,
 )
 def test_authentication_is_configured_by_a_key_or_require_auth(changes: dict[str, Any], expected: bool) -> None:
-    assert Settings(**changes).auth_configured is expected
+    assert Settings(**changes).is_auth_configured is expected
 
 
 def test_settings_are_immutable() -> None:

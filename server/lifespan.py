@@ -19,7 +19,7 @@ from config.errors import StorageError
 from config.paths import DataRoot
 from config.settings import Settings
 from server.compat.agentchatbus.service import build_message_bus
-from server.compat.agentchatbus.tools import add_bus
+from server.compat.agentchatbus.tools import add_agentchatbus_tools
 from server.compat.agentkit.services import build_agentkit
 from server.compat.conversation_memory.tools import add_memory
 from server.compat.letta.tools import add_letta
@@ -61,7 +61,7 @@ def build_catalog(settings: Settings, libraries: Libraries, knowledge: Knowledge
     add_aggregate(catalog, knowledge, settings)
     add_knowledge(catalog, libraries, knowledge, settings)
     add_letta(catalog, libraries, settings)
-    add_bus(catalog, libraries, settings)
+    add_agentchatbus_tools(catalog, libraries, settings)
     add_memory(catalog, libraries, settings)
     add_writing(catalog, libraries, settings)
     catalog.add_tool(server_info(settings, knowledge.sources))

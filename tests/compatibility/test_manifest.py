@@ -17,7 +17,7 @@ PROMISES = tuple(promise for design in DESIGNS.values() for promise in design.pr
 KEEPING = (
     "tests/compatibility/test_tldw.py",
     "tests/server/compat/letta/test_tools.py",
-    "tests/server/tools/test_msg_search.py",
+    "tests/server/compat/agentchatbus/test_tools.py",
     "tests/server/compat/agentchatbus/test_routes.py",
     "tests/server/compat/agentchatbus/test_search.py",
     "tests/server/compat/agentkit/test_namespaces.py",

@@ -1,4 +1,4 @@
-"""The refusals of the message bus: FastAPI's `detail`, in the words and codes that agents on the bus know."""
+"""Error responses of the bus: FastAPI's `detail`, with the sentences and codes that AgentChatBus clients match on."""
 
 from collections.abc import Mapping
 from typing import Any, ClassVar
@@ -13,50 +13,50 @@ _NOT_FOUND = {"conversation": "Thread not found"}
 _RATE_LIMITED = "Rate limit exceeded"
 
 
-class BusRefusal(Struct, frozen=True, kw_only=True):
-    """The body of an answer that is not a success: a sentence; a list where the input could not be read (422); an
-    object with `error` and `action` where an agent is out of step."""
+class BusErrorBody(Struct, frozen=True, kw_only=True):
+    """`detail` is a sentence; a list if the input is invalid (422); an object with `error` and `action` if an agent is
+    out of sync with its thread."""
 
     detail: str | tuple[FieldError, ...] | Mapping[str, Any]
     error: str | UnsetType = UNSET
     retry_after: int | UnsetType = UNSET
 
 
-class AgentRefused(Unauthenticated):
-    """An agent that did not show the token it was given when it registered."""
+class InvalidAgentToken(Unauthenticated):
+    """The agent's token is missing or wrong."""
 
 
-class OutOfStep(FlorilegiumError):
-    """An agent that writes after something else than it believes; `data` tells what it can do about it."""
+class OutOfSync(FlorilegiumError):
+    """The agent's view of the thread is not current; `data` says how to recover."""
 
     status: ClassVar[int] = 400
     code: ClassVar[int] = 400
 
-    def __init__(self, error: str, action: str = "CALL_SYNC_CONTEXT_THEN_RETRY", **more: Any) -> None:
-        super().__init__(error, {"error": error, **more, "action": action})
+    def __init__(self, error: str, action: str = "CALL_SYNC_CONTEXT_THEN_RETRY", **details: Any) -> None:
+        super().__init__(error, {"error": error, **details, "action": action})
 
 
-class SeqMismatch(OutOfStep):
-    """Others have written meanwhile."""
+class SeqMismatch(OutOfSync):
+    """Others have posted since the message that the agent names as the last one."""
 
     status: ClassVar[int] = 409
     code: ClassVar[int] = 409
 
 
-def _write(error: FlorilegiumError, _path: str) -> Mapping[str, Any]:
+def _error_body(error: FlorilegiumError, _path: str) -> Mapping[str, Any]:
     match error:
         case RateLimited():
-            refusal = BusRefusal(detail=error.message, error=_RATE_LIMITED, retry_after=retry_after_s(error))
+            body = BusErrorBody(detail=error.message, error=_RATE_LIMITED, retry_after=retry_after_s(error))
         case Unprocessable():
-            refusal = BusRefusal(detail=field_errors(error))
-        case OutOfStep():
-            refusal = BusRefusal(detail=error.data or {})
+            body = BusErrorBody(detail=field_errors(error))
+        case OutOfSync():
+            body = BusErrorBody(detail=error.data or {})
         case NotFound():
-            refusal = BusRefusal(detail=_NOT_FOUND.get(error.kind, error.message))
+            body = BusErrorBody(detail=_NOT_FOUND.get(error.kind, error.message))
         case _:
-            refusal = BusRefusal(detail=error.message)
-    written: dict[str, Any] = msgspec.to_builtins(refusal)
-    return written
+            body = BusErrorBody(detail=error.message)
+    builtins: dict[str, Any] = msgspec.to_builtins(body)
+    return builtins
 
 
-BUS_ENVELOPE = ErrorFormat(BusRefusal, _write)
+BUS_ERROR_FORMAT = ErrorFormat(BusErrorBody, _error_body)

@@ -1,4 +1,4 @@
-"""`GET /api/search`: messages by full-text expressions, for scripts and people."""
+"""`GET /api/search`: searches messages by full-text expressions, for scripts and people."""
 
 from urllib.parse import quote
 
@@ -10,8 +10,8 @@ from server.app import build_app
 from server.compat.agentchatbus.service import build_message_bus
 from server.metrics import Metrics
 from sources.drafts import MessageDraft
+from tests.server.compat.timed_out_libraries import TimedOutLibraries
 from tests.server.rest.rest_client import RestClient
-from tests.server.tools.out_of_time import OutOfTime
 from tests.sources.source_fixture import LibraryUser
 
 ROW = {
@@ -20,16 +20,16 @@ ROW = {
 }
 
 
-async def test_an_answer_has_the_documented_shape(api: RestClient, ada: LibraryUser) -> None:
+async def test_response_has_the_documented_shape(api: RestClient, ada: LibraryUser) -> None:
     draft = MessageDraft(sender="cursor-agent-abc123", content="the quick brown fox", metadata={"mood": "good"})
     thread = await ada.add_chat("My topic", draft)
 
-    answer = await api.get("/api/search?q=+brown+")
+    response = await api.get("/api/search?q=+brown+")
 
-    [row] = answer.json()["results"]
-    assert answer.status == 200
-    assert set(answer.json()) == {"results", "total", "query"}
-    assert (answer.json()["total"], answer.json()["query"]) == (1, "brown")
+    [row] = response.json()["results"]
+    assert response.status == 200
+    assert set(response.json()) == {"results", "total", "query"}
+    assert (response.json()["total"], response.json()["query"]) == (1, "brown")
     assert set(row) == ROW
     assert (row["thread_id"], row["thread_topic"], row["author"]) == (thread, "My topic", "cursor-agent-abc123")
     assert row["id"] == row["message_id"]
@@ -38,91 +38,93 @@ async def test_an_answer_has_the_documented_shape(api: RestClient, ada: LibraryU
 
 
 @pytest.mark.parametrize("name", ["q", "query"])
-async def test_a_query_has_two_names(api: RestClient, ada: LibraryUser, name: str) -> None:
+async def test_query_can_be_given_as_q_or_query(api: RestClient, ada: LibraryUser, name: str) -> None:
     await ada.add_chat("Talk", "a fox")
 
     assert (await api.get(f"/api/search?{name}=fox")).json()["total"] == 1
 
 
 @pytest.mark.parametrize("query", ["q=", "q=%20%20", "query="])
-async def test_an_empty_query_is_refused(api: RestClient, query: str) -> None:
-    answer = await api.get(f"/api/search?{query}")
+async def test_empty_query_is_rejected_with_400(api: RestClient, query: str) -> None:
+    response = await api.get(f"/api/search?{query}")
 
-    assert answer.status == 400
-    assert answer.json() == {"detail": "Query parameter 'q' must not be empty"}
-
-
-async def test_a_query_that_is_missing_is_told_as_the_original_does(api: RestClient) -> None:
-    answer = await api.get("/api/search")
-
-    assert answer.status == 422
-    assert answer.json() == {"detail": [{"type": "missing", "loc": ["query", "q"], "msg": "Field required"}]}
+    assert response.status == 400
+    assert response.json() == {"detail": "Query parameter 'q' must not be empty"}
 
 
-async def test_a_limit_that_is_no_number_is_refused(api: RestClient) -> None:
-    answer = await api.get("/api/search?q=fox&limit=many")
+async def test_missing_query_is_rejected_with_fastapis_422(api: RestClient) -> None:
+    response = await api.get("/api/search")
 
-    assert answer.status == 422
-    assert answer.json()["detail"][0]["loc"] == ["query", "limit"]
+    assert response.status == 422
+    assert response.json() == {"detail": [{"type": "missing", "loc": ["query", "q"], "msg": "Field required"}]}
+
+
+async def test_non_numeric_limit_is_rejected_with_422(api: RestClient) -> None:
+    response = await api.get("/api/search?q=fox&limit=many")
+
+    assert response.status == 422
+    assert response.json()["detail"][0]["loc"] == ["query", "limit"]
 
 
 @pytest.mark.parametrize(
-    ("limit", "shown"), [("limit=2", 2), ("limit=0", 1), ("limit=-7", 1), ("limit=999", 200), ("", 50)]
+    ("limit", "count"), [("limit=2", 2), ("limit=0", 1), ("limit=-7", 1), ("limit=999", 200), ("", 50)]
 )
-async def test_a_limit_is_clamped(api: RestClient, ada: LibraryUser, limit: str, shown: int) -> None:
+async def test_limit_is_clamped(api: RestClient, ada: LibraryUser, limit: str, count: int) -> None:
     await ada.add_chat("Talk", *("a fox" for _ in range(210)))
 
-    answer = (await api.get(f"/api/search?q=fox&{limit}")).json()
+    response = (await api.get(f"/api/search?q=fox&{limit}")).json()
 
-    assert (len(answer["results"]), answer["total"]) == (shown, shown)
+    assert (len(response["results"]), response["total"]) == (count, count)
 
 
-async def test_a_thread_narrows_the_search(api: RestClient, ada: LibraryUser) -> None:
+async def test_thread_id_restricts_the_search(api: RestClient, ada: LibraryUser) -> None:
     first, second = await ada.add_chat("One", "a fox"), await ada.add_chat("Two", "another fox")
 
-    one = (await api.get(f"/api/search?q=fox&thread_id={first}")).json()
-    all_ = (await api.get("/api/search?q=fox")).json()
+    in_first = (await api.get(f"/api/search?q=fox&thread_id={first}")).json()
+    in_all = (await api.get("/api/search?q=fox")).json()
 
-    assert [row["thread_id"] for row in one["results"]] == [first]
-    assert {row["thread_id"] for row in all_["results"]} == {first, second}
+    assert [row["thread_id"] for row in in_first["results"]] == [first]
+    assert {row["thread_id"] for row in in_all["results"]} == {first, second}
 
 
-async def test_a_word_nobody_said_finds_nothing(api: RestClient, ada: LibraryUser) -> None:
+async def test_unknown_word_returns_no_results(api: RestClient, ada: LibraryUser) -> None:
     await ada.add_chat("Talk", "a fox")
 
     assert (await api.get("/api/search?q=zeppelin")).json() == {"results": [], "total": 0, "query": "zeppelin"}
 
 
 @pytest.mark.parametrize("query", ['"angular signals"', "angul*", "angular AND signals", "content:signals", "ANGULAR"])
-async def test_expressions_are_obeyed(api: RestClient, ada: LibraryUser, query: str) -> None:
+async def test_full_text_expressions_are_applied(api: RestClient, ada: LibraryUser, query: str) -> None:
     await ada.add_chat("Talk", "angular signals", "other signs")
 
-    answer = (await api.get(f"/api/search?q={quote(query)}")).json()
+    response = (await api.get(f"/api/search?q={quote(query)}")).json()
 
-    assert [row["content"] for row in answer["results"]] == ["angular signals"]
-    assert "read_as" not in answer
+    assert [row["content"] for row in response["results"]] == ["angular signals"]
+    assert "read_as" not in response
 
 
 @pytest.mark.parametrize("query", ['"angular', "C++", "what's angular?", "10:30", "angular OR", "fox-trot"])
-async def test_what_is_no_expression_is_read_as_words_and_told(api: RestClient, ada: LibraryUser, query: str) -> None:
+async def test_invalid_expression_is_searched_as_words_and_reported_in_read_as(
+    api: RestClient, ada: LibraryUser, query: str
+) -> None:
     await ada.add_chat("Talk", "what's angular? it is no C++, and at 10:30 we fox-trot")
 
-    answer = await api.get(f"/api/search?q={quote(query)}")
+    response = await api.get(f"/api/search?q={quote(query)}")
 
-    assert answer.status == 200
-    assert answer.json()["total"] == 1
-    assert answer.json()["read_as"].startswith('"')
+    assert response.status == 200
+    assert response.json()["total"] == 1
+    assert response.json()["read_as"].startswith('"')
 
 
-async def test_a_bare_star_finds_nothing_and_raises_nothing(api: RestClient, ada: LibraryUser) -> None:
+async def test_bare_asterisk_returns_nothing_without_an_error(api: RestClient, ada: LibraryUser) -> None:
     await ada.add_chat("Talk", "a fox")
 
-    answer = await api.get("/api/search?q=*")
+    response = await api.get("/api/search?q=*")
 
-    assert (answer.status, answer.json()["results"]) == (200, [])
+    assert (response.status, response.json()["results"]) == (200, [])
 
 
-async def test_a_snippet_holds_no_markup_but_its_own(api: RestClient, ada: LibraryUser) -> None:
+async def test_snippet_escapes_markup_of_the_message(api: RestClient, ada: LibraryUser) -> None:
     await ada.add_chat("Talk", "<img src=x onerror=alert(1)> fox </mark><script>")
 
     [row] = (await api.get("/api/search?q=fox")).json()["results"]
@@ -131,7 +133,7 @@ async def test_a_snippet_holds_no_markup_but_its_own(api: RestClient, ada: Libra
     assert row["content"] == "<img src=x onerror=alert(1)> fox </mark><script>"
 
 
-async def test_people_read_what_only_people_may_read(api: RestClient, ada: LibraryUser) -> None:
+async def test_human_only_messages_are_shown_to_people(api: RestClient, ada: LibraryUser) -> None:
     await ada.add_chat("Talk", MessageDraft(content="the password is mango", metadata={"visibility": "human_only"}))
 
     [row] = (await api.get("/api/search?q=mango")).json()["results"]
@@ -141,21 +143,21 @@ async def test_people_read_what_only_people_may_read(api: RestClient, ada: Libra
     assert msgspec.json.decode(row["metadata"]) == {"visibility": "human_only"}
 
 
-async def test_a_search_out_of_time_is_told_with_503(api: RestClient) -> None:
+async def test_timed_out_search_returns_503(api: RestClient) -> None:
     runtime = api.server.runtime
-    bus = build_message_bus(OutOfTime(), runtime.settings)
-    late = build_app(msgspec.structs.replace(runtime, bus=bus), Metrics())
+    bus = build_message_bus(TimedOutLibraries(), runtime.settings)
+    app = build_app(msgspec.structs.replace(runtime, bus=bus), Metrics())
 
-    async def searching(scope: Scope, receive: Receive, send: Send) -> None:
-        await late({**scope, "query_string": b"q=fox"}, receive, send)
+    async def search_app(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, "query_string": b"q=fox"}, receive, send)
 
-    answer = await RestClient(api.server, searching).get("/api/search")
+    response = await RestClient(api.server, search_app).get("/api/search")
 
-    assert (answer.status, answer.json()) == (503, {"detail": "Database operation timeout"})
-    assert answer.header("retry-after") == "1"
+    assert (response.status, response.json()) == (503, {"detail": "Database operation timeout"})
+    assert response.header("retry-after") == "1"
 
 
-async def test_messages_are_found_by_their_owner_alone(api: RestClient, ada: LibraryUser, ben: LibraryUser) -> None:
+async def test_messages_are_found_by_their_owner_only(api: RestClient, ada: LibraryUser, ben: LibraryUser) -> None:
     thread = await ada.add_chat("Secret plans", "a fox")
     await ben.add_chat("Talk", "nothing of it")
 

@@ -10,8 +10,8 @@ import pytest
 from server.compat.letta.tools import add_letta
 from sources.drafts import MessageDraft
 from tests.server.clients import text_of
+from tests.server.compat.timed_out_libraries import TimedOutLibraries
 from tests.server.rest.rest_client import RestClient, open_rest_client
-from tests.server.tools.out_of_time import OutOfTime
 from tests.sources.source_fixture import LibraryUser
 
 UNSEEN = "older messages were not looked at; narrow the search by dates or words, or ask again"
@@ -194,7 +194,7 @@ async def test_a_mistake_is_answered_with_a_text_that_says_what_to_do(
 
 
 async def test_a_search_out_of_time_is_told_in_a_text(api: RestClient, ada: LibraryUser) -> None:
-    add_letta(api.server.runtime.dispatcher.catalog, OutOfTime(), api.server.runtime.settings)
+    add_letta(api.server.runtime.dispatcher.catalog, TimedOutLibraries(), api.server.runtime.settings)
 
     assert await search(ada, query="zeppelin") == "Error: chats did not respond within 2000 ms"
 

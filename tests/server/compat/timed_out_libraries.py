@@ -1,4 +1,4 @@
-"""Libraries that are never opened in time."""
+"""Libraries whose every use times out."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,11 +8,11 @@ from config.errors import SourceTimeout
 from sources.storage.contract import Library
 
 
-class OutOfTime:
+class TimedOutLibraries:
     @asynccontextmanager
     async def library(self, context: RequestContext) -> AsyncIterator[Library]:
         raise SourceTimeout("chats", 2000)
-        yield  # what makes it a generator
+        yield  # makes this a generator
 
     async def close(self) -> None:
         return

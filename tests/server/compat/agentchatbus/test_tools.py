@@ -1,4 +1,4 @@
-"""`msg_search` as an agent calls it: expressions, snippets, threads, and what agents may not read."""
+"""`msg_search` as an agent calls it: expressions, snippets, threads and human-only messages."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -8,11 +8,11 @@ import jsonschema_rs
 import msgspec
 import pytest
 
-from server.compat.agentchatbus.tools import add_bus
+from server.compat.agentchatbus.tools import add_agentchatbus_tools
 from sources.drafts import MessageDraft
 from tests.server.clients import text_of
+from tests.server.compat.timed_out_libraries import TimedOutLibraries
 from tests.server.rest.rest_client import RestClient, open_rest_client
-from tests.server.tools.out_of_time import OutOfTime
 from tests.sources.source_fixture import LibraryUser
 
 ROW = {"message_id", "id", "thread_id", "thread_topic", "author", "seq", "created_at", "snippet"}
@@ -21,8 +21,8 @@ HIDDEN = "[human-only content hidden]"
 
 @pytest.fixture
 async def api(tmp_path: Path) -> AsyncIterator[RestClient]:
-    async with open_rest_client(tmp_path) as opened:
-        yield opened
+    async with open_rest_client(tmp_path) as client:
+        yield client
 
 
 @pytest.fixture
@@ -35,18 +35,18 @@ async def ben(api: RestClient) -> LibraryUser:
     return await api.reader("ben")
 
 
-async def snippets(reader: LibraryUser, query: str, **arguments: Any) -> list[str]:
-    return [row["snippet"] for row in await reader.search("msg_search", query, **arguments)]
+async def snippets(user: LibraryUser, query: str, **arguments: Any) -> list[str]:
+    return [row["snippet"] for row in await user.search("msg_search", query, **arguments)]
 
 
-async def test_an_answer_has_the_documented_shape(ada: LibraryUser) -> None:
+async def test_response_has_the_documented_shape(ada: LibraryUser) -> None:
     thread = await ada.add_chat("My topic", MessageDraft(sender="cursor-agent-abc123", content="the quick brown fox"))
 
-    answer = await ada.call("msg_search", query=" brown ")
+    response = await ada.call("msg_search", query=" brown ")
 
-    [row] = answer["results"]
-    assert set(answer) == {"results", "total", "query"}
-    assert (answer["total"], answer["query"]) == (1, "brown")
+    [row] = response["results"]
+    assert set(response) == {"results", "total", "query"}
+    assert (response["total"], response["query"]) == (1, "brown")
     assert set(row) == ROW
     assert (row["thread_id"], row["thread_topic"], row["author"]) == (thread, "My topic", "cursor-agent-abc123")
     assert row["message_id"] == row["id"]
@@ -54,10 +54,10 @@ async def test_an_answer_has_the_documented_shape(ada: LibraryUser) -> None:
     assert row["created_at"].endswith("+00:00")
     assert row["snippet"] == "the quick <mark>brown</mark> fox"
     listed = ada.dispatcher.catalog.tools["msg_search"].as_listed()
-    jsonschema_rs.validate(listed["outputSchema"], answer)
+    jsonschema_rs.validate(listed["outputSchema"], response)
 
 
-async def test_the_parameters_are_those_of_the_seed(ada: LibraryUser) -> None:
+async def test_parameters_are_those_of_agentchatbus(ada: LibraryUser) -> None:
     schema = ada.dispatcher.catalog.tools["msg_search"].as_listed()["inputSchema"]
 
     assert {name: declared["type"] for name, declared in schema["properties"].items()} == {
@@ -70,7 +70,7 @@ async def test_the_parameters_are_those_of_the_seed(ada: LibraryUser) -> None:
 
 
 @pytest.mark.parametrize(
-    ("query", "found"),
+    ("query", "authors"),
     [
         ("brown fox", ["a"]),
         ('"quick brown"', ["a"]),
@@ -84,16 +84,16 @@ async def test_the_parameters_are_those_of_the_seed(ada: LibraryUser) -> None:
         ("performances", []),
     ],
 )
-async def test_expressions_are_obeyed(ada: LibraryUser, query: str, found: list[str]) -> None:
+async def test_full_text_expressions_are_applied(ada: LibraryUser, query: str, authors: list[str]) -> None:
     texts = ("the quick brown fox", "good performance", "performing slowly")
     await ada.add_chat(
         "Talk", *(MessageDraft(sender=name, content=text) for name, text in zip("abc", texts, strict=True))
     )
 
-    answer = await ada.call("msg_search", query=query)
+    response = await ada.call("msg_search", query=query)
 
-    assert sorted(row["author"] for row in answer["results"]) == found
-    assert "read_as" not in answer
+    assert sorted(row["author"] for row in response["results"]) == authors
+    assert "read_as" not in response
 
 
 @pytest.mark.parametrize(
@@ -105,34 +105,36 @@ async def test_expressions_are_obeyed(ada: LibraryUser, query: str, found: list[
         ("(fox", '"(fox"'),
     ],
 )
-async def test_what_is_no_expression_is_read_as_words_and_told(ada: LibraryUser, query: str, read_as: str) -> None:
+async def test_invalid_expression_is_searched_as_words_and_reported_in_read_as(
+    ada: LibraryUser, query: str, read_as: str
+) -> None:
     await ada.add_chat("Talk", "what is a fox trot? a fox-trot is a dance")
 
-    answer = await ada.call("msg_search", query=query)
+    response = await ada.call("msg_search", query=query)
 
-    assert answer["total"] == 1
-    assert answer["read_as"] == read_as
+    assert response["total"] == 1
+    assert response["read_as"] == read_as
 
 
 @pytest.mark.parametrize("query", ["*", "?!", "AND"])
-async def test_an_expression_without_any_word_finds_nothing_and_says_so(ada: LibraryUser, query: str) -> None:
+async def test_expression_without_words_returns_nothing_and_explains(ada: LibraryUser, query: str) -> None:
     await ada.add_chat("Talk", "a fox")
 
-    answer = await ada.call("msg_search", query=query)
+    response = await ada.call("msg_search", query=query)
 
-    assert answer["results"] == []
-    assert answer["read_as"].startswith("nothing")
+    assert response["results"] == []
+    assert response["read_as"].startswith("nothing")
 
 
 @pytest.mark.parametrize("query", ["", "   "])
-async def test_an_empty_query_is_answered_with_the_documented_error(ada: LibraryUser, query: str) -> None:
+async def test_empty_query_returns_the_documented_error(ada: LibraryUser, query: str) -> None:
     result = await ada.request("tools/call", name="msg_search", arguments={"query": query})
 
     assert text_of(result) == '{"error":"query must not be empty"}'
     assert result["structuredContent"] == {"error": "query must not be empty"}
 
 
-async def test_a_thread_narrows_the_search(ada: LibraryUser) -> None:
+async def test_thread_id_restricts_the_search(ada: LibraryUser) -> None:
     first, second = await ada.add_chat("One", "a fox"), await ada.add_chat("Two", "another fox")
 
     assert [row["thread_id"] for row in await ada.search("msg_search", "fox", thread_id=first)] == [first]
@@ -140,16 +142,16 @@ async def test_a_thread_narrows_the_search(ada: LibraryUser) -> None:
     assert await ada.search("msg_search", "fox", thread_id="nowhere") == []
 
 
-@pytest.mark.parametrize(("limit", "shown"), [(3, 3), (0, 1), (-1, 1), (1000, 200)])
-async def test_a_limit_is_clamped(ada: LibraryUser, limit: int, shown: int) -> None:
+@pytest.mark.parametrize(("limit", "count"), [(3, 3), (0, 1), (-1, 1), (1000, 200)])
+async def test_limit_is_clamped(ada: LibraryUser, limit: int, count: int) -> None:
     await ada.add_chat("Talk", *("a fox" for _ in range(210)))
 
-    answer = await ada.call("msg_search", query="fox", limit=limit)
+    response = await ada.call("msg_search", query="fox", limit=limit)
 
-    assert (len(answer["results"]), answer["total"]) == (shown, shown)
+    assert (len(response["results"]), response["total"]) == (count, count)
 
 
-async def test_fifty_messages_are_found_unless_another_limit_is_asked_for(ada: LibraryUser) -> None:
+async def test_default_limit_is_fifty(ada: LibraryUser) -> None:
     await ada.add_chat("Talk", *("a fox" for _ in range(60)))
 
     assert len(await ada.search("msg_search", "fox")) == 50
@@ -161,7 +163,7 @@ async def test_better_matches_come_first(ada: LibraryUser) -> None:
     assert (await snippets(ada, "fox"))[0] == "<mark>fox</mark> <mark>fox</mark> <mark>fox</mark>"
 
 
-async def test_a_snippet_has_twenty_words_and_says_where_it_was_cut(ada: LibraryUser) -> None:
+async def test_snippet_has_twenty_words_and_marks_its_truncation(ada: LibraryUser) -> None:
     await ada.add_chat("Talk", " ".join([*("before" for _ in range(40)), "fox", *("after" for _ in range(40))]))
 
     [snippet] = await snippets(ada, "fox")
@@ -170,7 +172,7 @@ async def test_a_snippet_has_twenty_words_and_says_where_it_was_cut(ada: Library
     assert (snippet[0], snippet[-1]) == ("…", "…")
 
 
-async def test_a_snippet_holds_no_markup_but_its_own(ada: LibraryUser) -> None:
+async def test_snippet_escapes_markup_of_the_message(ada: LibraryUser) -> None:
     await ada.add_chat("Talk", '<script>alert("fox")</script> <mark onclick=evil()>&lt;')
 
     [snippet] = await snippets(ada, "fox")
@@ -188,7 +190,7 @@ async def test_a_snippet_holds_no_markup_but_its_own(ada: LibraryUser) -> None:
         {"human_only": True, "visibility": "all", "audience": "everyone"},
     ],
 )
-async def test_what_only_people_may_read_is_found_and_hidden(
+async def test_human_only_messages_are_found_but_redacted(
     ada: LibraryUser, ben: LibraryUser, metadata: dict[str, Any]
 ) -> None:
     await ada.add_chat("Talk", MessageDraft(content="the password is mango", metadata=metadata))
@@ -209,13 +211,13 @@ async def test_what_only_people_may_read_is_found_and_hidden(
         *({"visibility": "all"}, {"audience": "humans and agents"}, {"note": "human_only"}),
     ],
 )
-async def test_what_is_not_for_people_only_is_shown(ada: LibraryUser, metadata: dict[str, Any]) -> None:
+async def test_messages_not_marked_human_only_are_shown(ada: LibraryUser, metadata: dict[str, Any]) -> None:
     await ada.add_chat("Talk", MessageDraft(content="a mango", metadata=metadata))
 
     assert await snippets(ada, "mango") == ["a <mark>mango</mark>"]
 
 
-async def test_a_deleted_or_edited_message_is_not_found_by_what_it_said(ada: LibraryUser) -> None:
+async def test_deleted_or_edited_message_is_not_found_by_its_old_text(ada: LibraryUser) -> None:
     thread = await ada.add_chat("Talk", "a fox", "a hare")
     async with ada.libraries.library(ada.context) as library:
         fox, hare = (await library.chats.messages(thread, 2, 0)).rows
@@ -227,7 +229,7 @@ async def test_a_deleted_or_edited_message_is_not_found_by_what_it_said(ada: Lib
     assert len(await ada.search("msg_search", "badger")) == 1
 
 
-async def test_messages_from_before_the_index_are_found(ada: LibraryUser) -> None:
+async def test_messages_written_before_and_after_indexing_are_found(ada: LibraryUser) -> None:
     await ada.add_chat("Talk", "a fox")
     assert len(await ada.search("msg_search", "fox")) == 1
     await ada.add_chat("Talk", "a second fox")
@@ -235,25 +237,25 @@ async def test_messages_from_before_the_index_are_found(ada: LibraryUser) -> Non
     assert len(await ada.search("msg_search", "fox")) == 2
 
 
-async def test_a_query_that_is_too_long_is_cut_and_told(ada: LibraryUser) -> None:
+async def test_too_long_query_is_truncated_and_reported(ada: LibraryUser) -> None:
     await ada.add_chat("Talk", "a fox")
 
-    answer = await ada.call("msg_search", query="fox " * 300)
+    response = await ada.call("msg_search", query="fox " * 300)
 
-    assert answer["total"] == 1
-    assert answer["note"] == "only the first 1000 characters of the query were read"
-
-
-async def test_a_search_out_of_time_finds_nothing_and_says_why(api: RestClient, ada: LibraryUser) -> None:
-    add_bus(api.server.runtime.dispatcher.catalog, OutOfTime(), api.server.runtime.settings)
-
-    answer = await ada.call("msg_search", query="fox")
-
-    assert (answer["results"], answer["total"], answer["query"]) == ([], 0, "fox")
-    assert answer["note"] == "nothing was found in time: chats did not respond within 2000 ms"
+    assert response["total"] == 1
+    assert response["note"] == "the query was truncated to its first 1000 characters"
 
 
-async def test_messages_are_found_by_their_owner_alone(ada: LibraryUser, ben: LibraryUser) -> None:
+async def test_timed_out_search_returns_nothing_and_explains(api: RestClient, ada: LibraryUser) -> None:
+    add_agentchatbus_tools(api.server.runtime.dispatcher.catalog, TimedOutLibraries(), api.server.runtime.settings)
+
+    response = await ada.call("msg_search", query="fox")
+
+    assert (response["results"], response["total"], response["query"]) == ([], 0, "fox")
+    assert response["note"] == "the search timed out: chats did not respond within 2000 ms"
+
+
+async def test_messages_are_found_by_their_owner_only(ada: LibraryUser, ben: LibraryUser) -> None:
     thread = await ada.add_chat("Secret plans", "a fox")
 
     absent = await ben.call("msg_search", query="fox", thread_id="nowhere")

@@ -31,9 +31,9 @@ from server.protocol.legacy_sessions import LegacySessions
 from server.protocol.request_state import RequestStateSigner
 from server.runtime import Knowledge, Runtime
 from server.server_info import server_info
-from server.tools.aggregate import add_aggregate
-from server.tools.catalog import add_knowledge
-from server.tools.writing import add_writing
+from server.tools.knowledge import add_knowledge_tools
+from server.tools.source_tools import add_sources
+from server.tools.writing import add_writing_tools
 from server.transports.open_streams import OpenStreams
 from server.transports.origin import OriginGuard
 from server.version import VERSION
@@ -58,12 +58,12 @@ def build_knowledge(settings: Settings, libraries: Libraries) -> Knowledge:
 def build_catalog(settings: Settings, libraries: Libraries, knowledge: Knowledge) -> Catalog:
     """What the product offers: the tools over all sources, every source's own, and the server's."""
     catalog = Catalog()
-    add_aggregate(catalog, knowledge, settings)
-    add_knowledge(catalog, libraries, knowledge, settings)
+    add_knowledge_tools(catalog, knowledge, settings)
+    add_sources(catalog, libraries, knowledge, settings)
     add_letta(catalog, libraries, settings)
     add_agentchatbus_tools(catalog, libraries, settings)
     add_memory(catalog, libraries, settings)
-    add_writing(catalog, libraries, settings)
+    add_writing_tools(catalog, libraries, settings)
     catalog.add_tool(server_info(settings, knowledge.sources))
     return catalog
 

@@ -1,6 +1,5 @@
-"""The sources of a library as tools, resources and prompts of the catalog. The caller's own library is opened for each
-call, from its context alone."""
+"""Sources as MCP tools, resources and prompts. Each call opens the caller's library from its request context."""
 
-from server.tools.catalog import add_knowledge
+from server.tools.source_tools import add_sources
 
-__all__ = ["add_knowledge"]
+__all__ = ["add_sources"]

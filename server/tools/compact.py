@@ -1,5 +1,7 @@
-"""The compact shape of an item, `{id, title, text, url, metadata}`, as deep-research clients know it. What the
-canonical shape says beside these goes into `metadata`; what it leaves empty is left out."""
+"""The compact shape of an item, `{id, title, text, url, metadata}`, which deep-research clients expect.
+
+The other fields of the canonical shape go into `metadata`; empty ones are omitted.
+"""
 
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -11,7 +13,7 @@ from aggregator.responses import KnowledgeAnswer
 from sources.items import GetResponse, Loc, ResultItem
 
 Shape = Literal["canonical", "compact"]
-# Fields that the compact shape has under another name; an item opened by its id has no score worth telling.
+# Fields that the compact shape has under another name. An item read by its id has no meaningful score.
 _MOVED_OF_HIT = frozenset(("id", "title", "snippet", "uri", "url", "highlights"))
 _MOVED_OF_ITEM = _MOVED_OF_HIT | {"score", "score_type"}
 _TITLE_MAX_CHARS = 80
@@ -26,18 +28,17 @@ class CompactItem(Struct, frozen=True, kw_only=True):
 
 
 class Permalinks(Struct, frozen=True):
-    """Addresses of items for people: what follows `://` in a URI follows the source in the path, and a recording opens
-    at the second that is named."""
+    """URLs of item pages: `notes://6f1c` is `/items/notes/6f1c`, and `?t=` opens a recording at a second."""
 
     base_url: str
 
     def of(self, uri: str, loc: Loc | None = None) -> str:
         source, _, path = uri.partition("://")
-        moment = f"?t={loc.seconds:g}" if loc is not None and loc.seconds is not None else ""
-        return f"{self._root}{source}/{path}{moment}"
+        position = f"?t={loc.seconds:g}" if loc is not None and loc.seconds is not None else ""
+        return f"{self._root}{source}/{path}{position}"
 
     def uri_of(self, text: str) -> str:
-        """The URI that a permalink stands for; any other text as it is."""
+        """Returns the URI of the item behind a permalink. Returns any other text unchanged."""
         source, separator, path = text.removeprefix(self._root).partition("?")[0].partition("/")
         return f"{source}://{path}" if text.startswith(self._root) and separator else text
 
@@ -46,10 +47,10 @@ class Permalinks(Struct, frozen=True):
         return f"{self.base_url}/items/"
 
 
-def compact_answer(answer: KnowledgeAnswer, links: Permalinks) -> Mapping[str, Any]:
-    """A page of hits; all that is told of the page as a whole stays."""
-    told: dict[str, Any] = msgspec.to_builtins(answer)
-    return {**told, "results": [compact_hit(item, links) for item in answer.results]}
+def compact_response(response: KnowledgeAnswer, links: Permalinks) -> Mapping[str, Any]:
+    """Converts the hits of a page. Fields about the page as a whole stay as they are."""
+    fields: dict[str, Any] = msgspec.to_builtins(response)
+    return {**fields, "results": [compact_hit(item, links) for item in response.results]}
 
 
 def compact_hit(item: ResultItem, links: Permalinks) -> CompactItem:
@@ -62,32 +63,39 @@ def compact_hit(item: ResultItem, links: Permalinks) -> CompactItem:
     )
 
 
-def compact_item(read: GetResponse, links: Permalinks) -> CompactItem:
-    """An item that was read, with how it was read in its metadata."""
-    reading = {"mode": read.mode, "anchor": read.anchor, "tokens": read.tokens, "truncated": read.truncated}
-    if read.over_budget is not UNSET:
-        reading["over_budget"] = read.over_budget
-    if read.next_cursor is not None:
-        reading["next_cursor"] = read.next_cursor
+def compact_item(response: GetResponse, links: Permalinks) -> CompactItem:
+    """Converts an item. Its metadata includes how it was read."""
+    retrieval = {
+        "mode": response.mode,
+        "anchor": response.anchor,
+        "tokens": response.tokens,
+        "truncated": response.truncated,
+    }
+    if response.over_budget is not UNSET:
+        retrieval["over_budget"] = response.over_budget
+    if response.next_cursor is not None:
+        retrieval["next_cursor"] = response.next_cursor
     return CompactItem(
-        id=read.meta.uri,
-        title=title_of(read.meta, read.content),
-        text=read.content,
-        url=links.of(read.meta.uri, read.meta.loc),
-        metadata={**_metadata(read.meta, _MOVED_OF_ITEM), **reading},
+        id=response.meta.uri,
+        title=title_of(response.meta, response.content),
+        text=response.content,
+        url=links.of(response.meta.uri, response.meta.loc),
+        metadata={**_metadata(response.meta, _MOVED_OF_ITEM), **retrieval},
     )
 
 
 def title_of(item: ResultItem, text: str) -> str:
-    """Never empty, as the clients of this shape show nothing else: an item without a title is called by how it begins,
-    and one without a text by its URI."""
+    """Returns a title that is never empty, because clients of this shape show nothing else.
+
+    Falls back to the beginning of the text, then to the URI.
+    """
     if item.title:
         return item.title
-    begin = " ".join(text[: 2 * _TITLE_MAX_CHARS].split()) or item.uri
-    return begin if len(begin) <= _TITLE_MAX_CHARS else begin[: _TITLE_MAX_CHARS - 1].rstrip() + "…"
+    start = " ".join(text[: 2 * _TITLE_MAX_CHARS].split()) or item.uri
+    return start if len(start) <= _TITLE_MAX_CHARS else start[: _TITLE_MAX_CHARS - 1].rstrip() + "…"
 
 
 def _metadata(item: ResultItem, moved: frozenset[str]) -> dict[str, Any]:
-    told = msgspec.to_builtins(item)
-    kept = {name: value for name, value in told.items() if name not in moved and value not in (None, [], {})}
-    return {**kept, "source_url": item.url} if item.url else kept
+    fields = msgspec.to_builtins(item)
+    metadata = {name: value for name, value in fields.items() if name not in moved and value not in (None, [], {})}
+    return {**metadata, "source_url": item.url} if item.url else metadata

@@ -1,7 +1,7 @@
 """The caller's own prompts and characters as MCP prompts.
 
-A name is `prompt_12_code_review` or `character_3_merlin`: the number alone decides, so that it stays valid when the
-item is renamed, and the rest is for people. MCP knows no system role, so what sets the scene is a first user message.
+A name is `prompt_12_code_review` or `character_3_merlin`. Only the number identifies the item, so the name stays valid
+when the item is renamed. MCP prompts have no system role, so the system part is the first user message.
 """
 
 import re
@@ -19,7 +19,7 @@ from sources.text.templates import fill_placeholders, join_paragraphs, prompt_ar
 
 _DESCRIPTION_MAX_CHARS = 300
 _SLUG_MAX_CHARS = 40
-# A number every engine can keep.
+# At most 18 digits, which every database can store.
 _NAME = re.compile(r"([a-z]+)_(\d{1,18})(?:_.*)?", re.ASCII | re.DOTALL)
 _MACRO = re.compile(r"\{\{\s*(char|user|original)\s*\}\}|<(char|bot|user)>", re.IGNORECASE)
 
@@ -27,15 +27,15 @@ R_co = TypeVar("R_co", covariant=True)
 R = TypeVar("R")
 
 
-class Shelf(Protocol[R_co]):
-    """A collection whose items have numbers."""
+class NumberedCollection(Protocol[R_co]):
+    """A collection whose ids are numbers."""
 
     async def get(self, number: int, /) -> R_co: ...
     async def list(self, limit: int, offset: int) -> "ListPage[Any]": ...
 
 
-class OwnPrompts(Generic[R]):
-    """The items of one collection of the caller's, each as a prompt."""
+class CollectionPrompts(Generic[R]):
+    """Offers each item of one of the caller's collections as a prompt."""
 
     scope = READ
 
@@ -43,93 +43,95 @@ class OwnPrompts(Generic[R]):
         self,
         kind: str,
         libraries: Libraries,
-        shelf: Callable[[Library], Shelf[R]],
-        make: Callable[[R], McpPrompt],
+        collection: Callable[[Library], NumberedCollection[R]],
+        to_prompt: Callable[[R], McpPrompt],
     ) -> None:
         self._kind = kind
         self._libraries = libraries
-        self._shelf = shelf
-        self._make = make
+        self._collection = collection
+        self._to_prompt = to_prompt
 
     async def page(self, call: Call, offset: int, limit: int) -> tuple[Sequence[Mapping[str, Any]], bool]:
         async with self._libraries.library(call.context) as library:
-            page = await self._shelf(library).list(limit, offset)
-        return [self._make(row).as_listed() for row in page.rows], offset + len(page.rows) < page.total
+            page = await self._collection(library).list(limit, offset)
+        return [self._to_prompt(row).as_listed() for row in page.rows], offset + len(page.rows) < page.total
 
     async def find(self, call: Call, name: str) -> McpPrompt | None:
-        found = _NAME.fullmatch(name)
-        if found is None or found[1] != self._kind:
+        match = _NAME.fullmatch(name)
+        if match is None or match[1] != self._kind:
             return None
         try:
             async with self._libraries.library(call.context) as library:
-                return self._make(await self._shelf(library).get(int(found[2])))
+                return self._to_prompt(await self._collection(library).get(int(match[2])))
         except NotFound:
             return None
 
 
-def saved_prompts(libraries: Libraries, max_chars: int) -> OwnPrompts[SavedPrompt]:
-    return OwnPrompts("prompt", libraries, lambda library: library.prompts, lambda row: saved_prompt(row, max_chars))
+def saved_prompts(libraries: Libraries, max_chars: int) -> CollectionPrompts[SavedPrompt]:
+    return CollectionPrompts(
+        "prompt", libraries, lambda library: library.prompts, lambda row: saved_prompt(row, max_chars)
+    )
 
 
-def characters(libraries: Libraries, max_chars: int) -> OwnPrompts[Character]:
-    return OwnPrompts(
+def character_prompts(libraries: Libraries, max_chars: int) -> CollectionPrompts[Character]:
+    return CollectionPrompts(
         "character", libraries, lambda library: library.characters, lambda row: character_prompt(row, max_chars)
     )
 
 
 def saved_prompt(stored: SavedPrompt, max_chars: int) -> McpPrompt:
-    """Its system part, then its user part, with the arguments it declares or its placeholders name."""
+    """Renders the system part, then the user part. Arguments are those declared or named by placeholders."""
+    parameters = prompt_arguments(stored)
 
-    async def get(call: Call, given: Mapping[str, str]) -> PromptResult:
-        names = {argument.name for argument in arguments}
-        values = {name: value for name, value in given.items() if name in names}
+    async def render(call: Call, arguments: Mapping[str, str]) -> PromptResult:
+        names = {parameter.name for parameter in parameters}
+        values = {name: value for name, value in arguments.items() if name in names}
         texts = [fill_placeholders(text, values, max_chars) for text in (stored.system_prompt, stored.user_prompt)]
         messages = [_message("user", text) for text in texts if text.strip()]
         return PromptResult(messages or [_message("user", stored.details or stored.name)])
 
-    arguments = prompt_arguments(stored)
     return McpPrompt(
         name=_name("prompt", stored.id, stored.name),
         title=stored.name,
         description=_shortened(stored.details),
         arguments=tuple(
-            McpPromptArgument(name=a.name, description=a.description, required=a.required) for a in arguments
+            McpPromptArgument(name=a.name, description=a.description, required=a.required) for a in parameters
         ),
-        get=get,
+        get=render,
     )
 
 
 def character_prompt(character: Character, max_chars: int) -> McpPrompt:
-    """Who the character is, then its greeting."""
+    """Renders a description of the character, then its greeting."""
     greetings = (character.first_message, *character.alternate_greetings)
 
-    async def get(call: Call, given: Mapping[str, str]) -> PromptResult:
-        greeting = greetings[_choice(given.get("greeting") or "0", len(greetings))]
-        user = given.get("user") or "User"
-        messages = [_message("user", _spoken(_scene(character), character, user, max_chars))]
+    async def render(call: Call, arguments: Mapping[str, str]) -> PromptResult:
+        greeting = greetings[_greeting_index(arguments.get("greeting") or "0", len(greetings))]
+        user = arguments.get("user") or "User"
+        messages = [_message("user", _fill_macros(_character_description(character), character, user, max_chars))]
         if greeting.strip():
-            messages.append(_message("assistant", _spoken(greeting, character, user, max_chars)))
+            messages.append(_message("assistant", _fill_macros(greeting, character, user, max_chars)))
         return PromptResult(messages)
 
-    which = f"Which greeting, 0 to {len(greetings) - 1}."
+    which = f"Number of the greeting, 0 to {len(greetings) - 1}."
     return McpPrompt(
         name=_name("character", character.id, character.name),
         title=character.name,
         description=_shortened(character.description or character.personality),
         arguments=(
-            McpPromptArgument(name="user", description="What the character calls you."),
+            McpPromptArgument(name="user", description="The name by which the character addresses you."),
             McpPromptArgument(name="greeting", description=which, complete=_numbers_below(len(greetings))),
         ),
-        get=get,
+        get=render,
     )
 
 
-def _scene(character: Character) -> str:
-    """The parts of a card that tell a model who to be, in the order of the card's specification."""
+def _character_description(character: Character) -> str:
+    """Joins the parts of a card that describe the role, in the order of the card specification."""
     name = character.nickname or character.name
     return join_paragraphs(
         (
-            f"Take the part of {name} in this conversation.",
+            f"Play the role of {name} in this conversation.",
             character.system_prompt,
             character.description,
             f"Personality: {character.personality}" if character.personality else "",
@@ -140,24 +142,24 @@ def _scene(character: Character) -> str:
     )
 
 
-def _spoken(text: str, character: Character, user: str, max_chars: int) -> str:
-    """Names in place of the card's macros. `{{original}}` stands for a host's own system prompt, and we have none."""
+def _fill_macros(text: str, character: Character, user: str, max_chars: int) -> str:
+    """Replaces the card's macros by names. `{{original}}`, the host's system prompt, is empty here."""
     names = {"char": character.nickname or character.name, "bot": character.nickname or character.name}
     names |= {"user": user, "original": ""}
     size = len(text) + len(_MACRO.findall(text)) * max(map(len, names.values()))
     if size > max_chars:
-        raise InvalidParams(f"user: got a name that could make {size} characters, expected {max_chars} at most")
-    return _MACRO.sub(lambda found: names[(found[1] or found[2]).lower()], text)
+        raise InvalidParams(f"user: expected a name that expands to at most {max_chars} characters, got up to {size}")
+    return _MACRO.sub(lambda match: names[(match[1] or match[2]).lower()], text)
 
 
-def _choice(text: str, count: int) -> int:
+def _greeting_index(text: str, count: int) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 6 and int(text) < count):
-        raise InvalidParams(f"greeting: got {text[:40]!r}, expected a number from 0 to {count - 1}")
+        raise InvalidParams(f"greeting: expected a number from 0 to {count - 1}, got {text[:40]!r}")
     return int(text)
 
 
 def _numbers_below(count: int) -> Completer:
-    async def complete(call: Call, value: str, given: Mapping[str, str]) -> Sequence[str]:
+    async def complete(call: Call, value: str, arguments: Mapping[str, str]) -> Sequence[str]:
         return [text for number in range(count) if (text := str(number)).startswith(value)]
 
     return complete

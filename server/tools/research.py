@@ -1,8 +1,8 @@
-"""The tools `search` and `fetch` in the form that OpenAI's deep research asks for: in goes one string, out come one
-text with JSON and the same as structured content. They list no output schema, as the contract names none.
+"""The tools `search` and `fetch` as OpenAI's deep research expects them.
 
-A caller has nothing but ids, so an id says where to read too: it is the URI of an item, and for one that is too long to
-be read at once the place of the hit follows after `#`.
+Both take one string and return JSON, as text and as structured content. They declare no output schema, because the
+contract has none. Ids are all that the caller keeps, so an id also says where to read: it is the URI of an item, and
+for an item that is too long for one response, the position of the hit follows after `#`.
 """
 
 from collections.abc import Mapping
@@ -24,112 +24,115 @@ from server.tools.compact import CompactItem, Permalinks, compact_hit, compact_i
 from sources.items import GetResponse, ResultItem, RetrievalOptions
 from sources.reading.retrieval import WINDOW_MAX
 
-# The rest of a budget is for what describes the item.
-_WHOLE_SHARE = 0.9
+# The share of the budget that is left for content; the metadata of the item takes the rest.
+_CONTENT_SHARE = 0.9
 _CURSOR = "cursor"
-# The least of a hit's loc that leads back to it; what else it says can be had from the item.
-_PLACES = ("chunk_index", "message_id", "field", "approx_offset")
-# Of the longest place or cursor of ours, with room; what is longer is none of ours, and is refused as such.
+# The fields of a hit's loc that are needed to find the passage again.
+_LOC_FIELDS = ("chunk_index", "message_id", "field", "approx_offset")
+# Longer than any position or cursor we create. Anything longer is rejected.
 _FRAGMENT_MAX_CHARS = 400
 
 Extent = Literal["whole", "beginning", "passage", "continuation"]
 
 
 class ResearchQuery(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    query: Annotated[str, Meta(description="What to look for.")]
+    query: Annotated[str, Meta(description="Search query.")]
 
 
 class ResearchId(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    id: Annotated[str, Meta(description="id of a result of search.")]
+    id: Annotated[str, Meta(description="id of a search result.")]
 
 
-class Found(Struct, frozen=True, kw_only=True):
+class ResearchResult(Struct, frozen=True, kw_only=True):
     id: str
     title: str
     url: str
     text: str
 
 
-class ResearchAnswer(Struct, frozen=True, kw_only=True):
-    """`note` is left out unless the list is not what it seems: a source did not answer, or the query was not read
-    literally."""
+class ResearchResponse(Struct, frozen=True, kw_only=True):
+    """`note` is set only if a source did not respond or the query was reinterpreted."""
 
-    results: tuple[Found, ...]
+    results: tuple[ResearchResult, ...]
     note: str | UnsetType = UNSET
 
 
-class _Address(Struct, frozen=True):
-    """What an id names: an item, and the place in it or the cursor to read on from."""
+class _ResearchAddress(Struct, frozen=True):
+    """The parts of an id: an item, and a position in it or a cursor."""
 
     uri: str
     loc: Mapping[str, str] | None = None
     cursor: str | None = None
 
     @property
-    def is_place(self) -> bool:
-        """A URI of two segments names a part of an item, as that of a message does."""
+    def has_position(self) -> bool:
+        """A URI with two segments addresses a part of an item, such as a message."""
         return self.loc is not None or "/" in self.uri.partition("://")[2]
 
 
-def search_tool(knowledge: Knowledge, settings: Settings) -> Tool:
-    links = Permalinks(settings.base_url)
+class ResearchTools:
+    """Handlers of `search` and `fetch`, and their declarations."""
 
-    async def run(call: Call, given: ResearchQuery) -> ResearchAnswer:
-        # There is no field here to say that hits were held back, so none are.
-        answer = await knowledge.aggregator.search(call.context, KnowledgeSearch(query=given.query, dedupe="off"))
-        results = tuple(_found(item, links, settings.retrieval_max_tokens) for item in answer.results)
-        return ResearchAnswer(results=results, note=_note(answer) or UNSET)
+    def __init__(self, knowledge: Knowledge, settings: Settings) -> None:
+        self._knowledge = knowledge
+        self._links = Permalinks(settings.base_url)
+        self._budget_tokens = settings.retrieval_max_tokens
+        self._source_names = frozenset(source.name for source in knowledge.sources)
 
-    return Tool(
-        name="search",
-        title="Search for research",
-        description=(
-            "Search the user's library for things to read with fetch and to cite by url. "
-            'Example: {"query": "solid-state batteries"}'
-        ),
-        input=ResearchQuery,
-        handler=run,
-    )
+    async def search(self, call: Call, arguments: ResearchQuery) -> ResearchResponse:
+        # The contract has no field to report suppressed hits, so none are suppressed.
+        request = KnowledgeSearch(query=arguments.query, dedupe="off")
+        response = await self._knowledge.aggregator.search(call.context, request)
+        results = tuple(_result(item, self._links, self._budget_tokens) for item in response.results)
+        return ResearchResponse(results=results, note=_note(response) or UNSET)
+
+    async def fetch(self, call: Call, arguments: ResearchId) -> CompactItem:
+        address = _parse_id(self._links.uri_of(arguments.id), self._source_names)
+        response = await self._knowledge.retriever.get(call.context, _get_request(address))
+        return _fetched_item(response, address, arguments.id, self._links)
+
+    def tools(self) -> tuple[Tool, ...]:
+        return (
+            Tool(
+                name="search",
+                title="Search for research",
+                description=(
+                    "Search the user's library. Read results with fetch and cite them by url. "
+                    'Example: {"query": "solid-state batteries"}'
+                ),
+                input=ResearchQuery,
+                handler=self.search,
+            ),
+            Tool(
+                name="fetch",
+                title="Fetch for research",
+                description=(
+                    "Read a search result: its whole text, or the matching passage of a very long one; "
+                    'metadata.next_id continues. Example: {"id": "notes://6f1c"}'
+                ),
+                input=ResearchId,
+                handler=self.fetch,
+            ),
+        )
 
 
-def fetch_tool(knowledge: Knowledge, settings: Settings) -> Tool:
-    links = Permalinks(settings.base_url)
-    known = frozenset(source.name for source in knowledge.sources)
-
-    async def run(call: Call, given: ResearchId) -> CompactItem:
-        address = _read_id(links.uri_of(given.id), known)
-        read = await knowledge.retriever.get(call.context, _reading(address))
-        return _fetched(read, address, given.id, links)
-
-    return Tool(
-        name="fetch",
-        title="Fetch for research",
-        description=(
-            "Read a result of search: all of its text, or of a very long one the passage found; "
-            'metadata.next_id reads on. Example: {"id": "notes://6f1c"}'
-        ),
-        input=ResearchId,
-        handler=run,
-    )
-
-
-def _found(item: ResultItem, links: Permalinks, budget_tokens: int) -> Found:
+def _result(item: ResultItem, links: Permalinks, budget_tokens: int) -> ResearchResult:
     hit = compact_hit(item, links)
-    return Found(id=_id_of(item, budget_tokens), title=hit.title, url=hit.url, text=hit.text)
+    return ResearchResult(id=_id_of(item, budget_tokens), title=hit.title, url=hit.url, text=hit.text)
 
 
 def _id_of(item: ResultItem, budget_tokens: int) -> str:
-    """The URI alone wherever that leads to the whole item, so that one item has one id."""
-    is_short = item.cost_tokens is UNSET or item.cost_tokens <= budget_tokens * _WHOLE_SHARE
+    """Returns only the URI if the whole item fits the budget, so that one item has one id."""
+    is_short = item.cost_tokens is UNSET or item.cost_tokens <= budget_tokens * _CONTENT_SHARE
     if item.loc is None or is_short:
         return item.uri
-    place = {name: value for name in _PLACES if (value := getattr(item.loc, name)) is not None}
-    return f"{item.uri}#{urlencode(place)}" if place else item.uri
+    position = {name: value for name in _LOC_FIELDS if (value := getattr(item.loc, name)) is not None}
+    return f"{item.uri}#{urlencode(position)}" if position else item.uri
 
 
-def _note(answer: KnowledgeAnswer) -> str:
-    reports = [_fault(source, report) for source, report in answer.sources.items()]
-    read_as = [f"the query was read as {answer.read_as}"] if answer.read_as is not UNSET else []
+def _note(response: KnowledgeAnswer) -> str:
+    reports = [_fault(source, report) for source, report in response.sources.items()]
+    read_as = [f"the query was read as {response.read_as}"] if response.read_as is not UNSET else []
     return "; ".join([*read_as, *filter(None, reports)])
 
 
@@ -138,25 +141,25 @@ def _fault(source: str, report: SourceReport) -> str | None:
         case "ok":
             return None
         case "timeout":
-            return f"{source} did not answer in time"
+            return f"{source} did not respond in time"
         case "skipped":
-            return f"{source} failed several times and was not asked"
+            return f"{source} was skipped after repeated failures"
         case "error":
             return f"{source} could not be searched"
 
 
-def _read_id(text: str, known: frozenset[str]) -> _Address:
+def _parse_id(text: str, source_names: frozenset[str]) -> _ResearchAddress:
     uri, _, fragment = text.partition("#")
     source, separator, path = uri.partition("://")
-    if not (separator and path and source in known):
-        raise InvalidParams(f"id: got {text[:60]!r}, expected the id of a result of search, such as notes://6f1c")
-    place = dict(parse_qsl(fragment[:_FRAGMENT_MAX_CHARS]))
-    cursor = place.pop(_CURSOR, None)
-    return _Address(uri, place or None, cursor)
+    if not (separator and path and source in source_names):
+        raise InvalidParams(f"id: expected the id of a search result, such as notes://6f1c, got {text[:60]!r}")
+    position = dict(parse_qsl(fragment[:_FRAGMENT_MAX_CHARS]))
+    cursor = position.pop(_CURSOR, None)
+    return _ResearchAddress(uri, position or None, cursor)
 
 
-def _reading(address: _Address) -> KnowledgeGet:
-    if address.cursor is not None or not address.is_place:
+def _get_request(address: _ResearchAddress) -> KnowledgeGet:
+    if address.cursor is not None or not address.has_position:
         options = RetrievalOptions(mode="full")
     else:
         options = RetrievalOptions(mode="chunk_with_siblings", sibling_window=WINDOW_MAX)
@@ -164,19 +167,19 @@ def _reading(address: _Address) -> KnowledgeGet:
     return KnowledgeGet(uri=address.uri, loc=loc, cursor=address.cursor, retrieval=options)
 
 
-def _fetched(read: GetResponse, address: _Address, identity: str, links: Permalinks) -> CompactItem:
-    """The item under the id it was asked by, with how much of it this is, and the id that reads on."""
-    item = compact_item(read, links)
+def _fetched_item(response: GetResponse, address: _ResearchAddress, identity: str, links: Permalinks) -> CompactItem:
+    """Returns the item under the requested id, with its extent and the id that continues it."""
+    item = compact_item(response, links)
     metadata = {name: value for name, value in item.metadata.items() if name not in ("mode", "anchor", "next_cursor")}
-    metadata["extent"] = _extent(read, address)
-    if read.next_cursor is not None:
-        metadata["next_id"] = f"{read.meta.uri}#{urlencode({_CURSOR: read.next_cursor})}"
-    return replace(item, id=identity, url=links.of(address.uri, read.meta.loc), metadata=metadata)
+    metadata["extent"] = _extent(response, address)
+    if response.next_cursor is not None:
+        metadata["next_id"] = f"{response.meta.uri}#{urlencode({_CURSOR: response.next_cursor})}"
+    return replace(item, id=identity, url=links.of(address.uri, response.meta.loc), metadata=metadata)
 
 
-def _extent(read: GetResponse, address: _Address) -> Extent:
+def _extent(response: GetResponse, address: _ResearchAddress) -> Extent:
     if address.cursor is not None:
         return "continuation"
-    if address.is_place:
+    if address.has_position:
         return "passage"
-    return "beginning" if read.next_cursor is not None else "whole"
+    return "beginning" if response.next_cursor is not None else "whole"

@@ -10,7 +10,7 @@ from sources.items import RetrievalOptions
 from sources.source import Entry, Reading, Source, SourceResource
 from sources.storage.contract import Libraries
 
-# Newest items looked through for an id or a title that begins as typed; older ones are found by a search.
+# Completion checks the ids and titles of this many newest items; older items are found by a search.
 _RECENT_MAX = 200
 _WHOLE = Reading(retrieval=RetrievalOptions(mode="full"))
 
@@ -25,15 +25,15 @@ class SourceItems:
         self._libraries = libraries
 
     def fixed(self) -> Iterator[Resource]:
-        for declared in self._source.resources:
-            if "{" not in declared.uri:
+        for resource in self._source.resources:
+            if "{" not in resource.uri:
                 yield Resource(
-                    uri=declared.uri,
-                    name=declared.name,
-                    title=declared.title,
-                    description=declared.description,
-                    mime_type=declared.mime_type,
-                    read=self._reader(declared),
+                    uri=resource.uri,
+                    name=resource.name,
+                    title=resource.title,
+                    description=resource.description,
+                    mime_type=resource.mime_type,
+                    read=self._reader(resource),
                 )
 
     def templates(self) -> Iterator[ResourceTemplate]:
@@ -41,20 +41,20 @@ class SourceItems:
             uri_template=f"{self._source.name}://{{id}}",
             name=self._source.name,
             title=self._source.title,
-            description=f"One item of the user's {self._source.name}, as text.",
+            description=f"An item of the user's {self._source.name}, as text.",
             mime_type=self._source.mime_type,
             read=self._read_item,
             completers={"id": self._complete},
         )
-        for declared in self._source.resources:
-            if "{" in declared.uri:
+        for resource in self._source.resources:
+            if "{" in resource.uri:
                 yield ResourceTemplate(
-                    uri_template=declared.uri,
-                    name=declared.name,
-                    title=declared.title,
-                    description=declared.description,
-                    mime_type=declared.mime_type,
-                    read=self._reader(declared),
+                    uri_template=resource.uri,
+                    name=resource.name,
+                    title=resource.title,
+                    description=resource.description,
+                    mime_type=resource.mime_type,
+                    read=self._reader(resource),
                     completers={"id": self._complete},
                 )
 
@@ -75,39 +75,39 @@ class SourceItems:
 
     async def _read_item(self, call: Call, uri: str, variables: Mapping[str, str]) -> Sequence[Mapping[str, Any]]:
         async with self._libraries.library(call.context) as library:
-            answer = await self._source.get(call.context, library, variables["id"], _WHOLE)
-        text = answer.content
-        if answer.next_cursor is not None:
-            text += f"\n\n[cut here; {self._source.name}_get with cursor {answer.next_cursor} reads on]"
+            response = await self._source.get(call.context, library, variables["id"], _WHOLE)
+        text = response.content
+        if response.next_cursor is not None:
+            text += f"\n\n[truncated; continue with {self._source.name}_get and cursor {response.next_cursor}]"
         return [{"uri": uri, "mimeType": self._source.mime_type, "text": text}]
 
-    def _reader(self, declared: SourceResource) -> ResourceReader:
+    def _reader(self, resource: SourceResource) -> ResourceReader:
         async def read(call: Call, uri: str, variables: Mapping[str, str]) -> Sequence[Mapping[str, Any]]:
             async with self._libraries.library(call.context) as library:
-                text = await declared.read(call.context, library, variables)
-            return [{"uri": uri, "mimeType": declared.mime_type, "text": text}]
+                text = await resource.read(call.context, library, variables)
+            return [{"uri": uri, "mimeType": resource.mime_type, "text": text}]
 
         return read
 
-    async def _complete(self, call: Call, value: str, given: Mapping[str, str]) -> Sequence[str]:
-        """Ids of items whose id, or a word of whose title, begins with what was typed; then of what it finds."""
+    async def _complete(self, call: Call, value: str, arguments: Mapping[str, str]) -> Sequence[str]:
+        """Returns ids of items whose id or a title word starts with the typed text, then ids of search hits."""
         typed = value.strip().casefold()
         async with self._libraries.library(call.context) as library:
             recent = await self._source.entries(call.context, library, _RECENT_MAX, 0)
-            ids = [str(entry.id) for entry in recent.rows if _begins(entry, typed)]
+            ids = [str(entry.id) for entry in recent.rows if _matches_prefix(entry, typed)]
             if typed:
-                asked = self._source.search_input(query=_as_query(value))
-                found = await self._source.search(call.context, library, asked)
+                request = self._source.search_input(query=_as_query(value))
+                found = await self._source.search(call.context, library, request)
                 ids += [str(match.id) for match in found.found]
         return list(dict.fromkeys(ids))
 
 
-def _begins(entry: Entry, typed: str) -> bool:
+def _matches_prefix(entry: Entry, typed: str) -> bool:
     title = (entry.title or "").casefold()
     return str(entry.id).casefold().startswith(typed) or f" {title}".find(f" {typed}") >= 0
 
 
 def _as_query(value: str) -> str:
-    """What is typed is the beginning of a word, where it can be one."""
+    """Searches for the typed text as a prefix if it is a single word."""
     word = value.strip()
     return f"{word}*" if word.isalnum() else word

@@ -17,7 +17,7 @@ from server.protocol.catalog import Catalog
 from server.protocol.dispatcher import Dispatcher
 from server.protocol.messages import Request
 from server.protocol.request_meta import legacy_call
-from server.tools import add_knowledge
+from server.tools import add_sources
 from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
 from sources.storage.contract import Libraries
 from sources.storage.sqlite import SqliteLibraries
@@ -136,7 +136,7 @@ async def open_source_fixture(
     data_root.prepare()
     libraries = SqliteLibraries(data_root, settings)
     catalog = Catalog()
-    add_knowledge(catalog, libraries, build_knowledge(settings, libraries), settings)
+    add_sources(catalog, libraries, build_knowledge(settings, libraries), settings)
     dispatcher = make_dispatcher(catalog, **(offer or {}))
     ada, ben = (
         LibraryUser(name, dispatcher, libraries, build_context(make_principal(name), data_root, "request"))

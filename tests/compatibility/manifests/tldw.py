@@ -19,7 +19,7 @@ _PRECEDENCE = "tests/server/transports/test_precedence.py::"
 _DOORS_PROFILES = "tests/server/transports/test_profiles.py::"
 _SESSION_HIJACK = "tests/server/transports/test_session_hijack.py::"
 _WISHES = "tests/server/transports/test_request_options.py::"
-_AGGREGATE = "tests/server/tools/test_aggregate.py::"
+_AGGREGATE = "tests/server/tools/test_knowledge.py::"
 _COMPACT = "tests/server/tools/test_compact.py::"
 _DOORS = "tests/server/tools/test_transports.py::"
 _KNOWLEDGE_RESEARCH = "tests/server/tools/test_research.py::"
@@ -47,7 +47,7 @@ PROMISES: tuple[Promise, ...] = (
         id="tldw.security.own-library",
         says="A caller reads its own library and no other's.",
         tests=(
-            f"{_DOORS}test_each_user_finds_their_own_note_through_every_door",
+            f"{_DOORS}test_each_user_finds_their_own_note_through_every_transport",
             f"{_ISOLATION}test_lists_searches_and_completions_do_not_change_with_anothers_items",
             f"{_EVERY_SOURCE}test_each_reader_finds_their_own_items_only",
         ),
@@ -66,7 +66,7 @@ PROMISES: tuple[Promise, ...] = (
             f"{_ISOLATION}test_a_foreign_resource_is_an_absent_one",
             f"{_ISOLATION}test_a_transcript_of_a_foreign_item_is_absent",
             f"{_ISOLATION}test_a_foreign_prompt_is_an_unknown_one",
-            f"{_DOORS}test_a_foreign_note_is_the_same_bytes_as_an_absent_one",
+            f"{_DOORS}test_another_users_note_returns_the_same_bytes_as_a_missing_one",
         ),
     ),
     Promise(
@@ -112,13 +112,13 @@ PROMISES: tuple[Promise, ...] = (
     Promise(
         id="tldw.tools.listed",
         says="Each source has a search and a get tool; media has a transcript tool too.",
-        tests=(f"{_TOOLS}test_the_tools_of_the_seed_are_listed_with_underscores",),
+        tests=(f"{_TOOLS}test_the_tools_of_the_tldw_design_are_listed_with_underscores",),
     ),
     Promise(
         id="tldw.tools.dotted",
         says="Tools are named with dots: `notes.search`.",
         tests=(
-            f"{_TOOLS}test_a_tool_answers_to_its_dotted_name_too",
+            f"{_TOOLS}test_a_tool_can_be_called_by_its_dotted_name",
             f"{_DOORS_PROFILES}test_dotted_names_are_listed_if_the_operator_wants_them",
         ),
         differs=(
@@ -129,14 +129,14 @@ PROMISES: tuple[Promise, ...] = (
     Promise(
         id="tldw.tools.read-only",
         says="Every tool is marked as read-only.",
-        tests=(f"{_TOOLS}test_every_tool_is_read_only_and_closed_to_the_world",),
+        tests=(f"{_TOOLS}test_every_source_tool_is_read_only_and_closed_world",),
     ),
     Promise(
         id="tldw.tools.doors",
         says="The tools answer alike over HTTP and WebSocket.",
         tests=(
-            f"{_DOORS}test_each_user_finds_their_own_note_through_every_door",
-            f"{_DOORS}test_the_answer_is_the_same_through_every_door",
+            f"{_DOORS}test_each_user_finds_their_own_note_through_every_transport",
+            f"{_DOORS}test_the_response_is_the_same_through_every_transport",
         ),
     ),
     Promise(
@@ -163,7 +163,7 @@ PROMISES: tuple[Promise, ...] = (
         id="tldw.shape.search",
         says="A search answers results, has_more, next_offset and total_estimated.",
         tests=(
-            f"{_TOOLS}test_answers_keep_to_the_listed_output_schema",
+            f"{_TOOLS}test_responses_match_the_listed_output_schema",
             f"{_EVERY_SOURCE}test_a_hit_has_every_field_of_the_seed_null_where_there_is_nothing",
         ),
     ),
@@ -171,7 +171,7 @@ PROMISES: tuple[Promise, ...] = (
         id="tldw.shape.get",
         says="A get answers `meta`, `content` (a text or an object) and `attachments`.",
         tests=(
-            f"{_TOOLS}test_answers_keep_to_the_listed_output_schema",
+            f"{_TOOLS}test_responses_match_the_listed_output_schema",
             f"{_EVERY_SOURCE}test_a_get_answers_meta_content_and_attachments",
             f"{_MEDIA}test_a_transcript_as_json_is_an_object",
         ),
@@ -227,7 +227,7 @@ PROMISES: tuple[Promise, ...] = (
         says="A search may match words as the engine does.",
         tests=(
             f"{_SEARCH}test_whatever_is_typed_finds_something_or_nothing",
-            f"{_AGGREGATE}test_how_the_query_was_read_is_told_once",
+            f"{_AGGREGATE}test_read_as_is_reported_once",
         ),
         differs=(
             "One query language for all sources: nothing typed is an error, and `read_as` says what was not"
@@ -542,7 +542,7 @@ PROMISES: tuple[Promise, ...] = (
     Promise(
         id="tldw.media.types-resource",
         says="media://types lists the distinct types.",
-        tests=(f"{_RESOURCES}test_media_types_are_told_with_their_counts",),
+        tests=(f"{_RESOURCES}test_media_types_are_listed_with_their_counts",),
     ),
     # -- chats
     Promise(
@@ -613,7 +613,7 @@ PROMISES: tuple[Promise, ...] = (
         says="`knowledge.search` asks every source and answers one list in the shape of each source's own.",
         tests=(
             f"{_AGGREGATE}test_one_search_finds_a_hit_in_every_source",
-            f"{_AGGREGATE}test_a_hit_has_every_field_of_the_seed_and_its_cost",
+            f"{_AGGREGATE}test_a_hit_has_every_field_of_the_tldw_design_and_its_cost",
         ),
         differs=(
             "Beside it stand `sources` (which answered, failed or came too late), `session`, `suppressed`, "
@@ -625,7 +625,7 @@ PROMISES: tuple[Promise, ...] = (
         says="Its `limit` is 20 by default.",
         tests=(
             f"{_SEED_003}test_a_search_over_all_sources_answers_twenty_hits_unless_told_otherwise",
-            f"{_AGGREGATE}test_a_default_answer_stays_under_8_kb",
+            f"{_AGGREGATE}test_a_default_response_stays_under_8_kb",
         ),
         differs=(
             "Where nobody names a limit, hits that do not fit into `search_response_default_bytes` are left for the "
@@ -642,7 +642,7 @@ PROMISES: tuple[Promise, ...] = (
         says="`filters` are handed to the source that they are for.",
         tests=(
             f"{_FILTERS}test_a_filter_reaches_its_source_and_no_other",
-            f"{_AGGREGATE}test_the_filters_of_every_source_are_named_in_the_schema",
+            f"{_AGGREGATE}test_the_schema_names_the_filters_of_every_source",
             f"{_FILTERS}test_a_wrong_filter_is_refused_with_the_right_ones",
         ),
     ),
@@ -662,7 +662,7 @@ PROMISES: tuple[Promise, ...] = (
         id="tldw.knowledge.recent",
         says="`order_by: recent` sorts by age alone, over all sources.",
         tests=(
-            f"{_AGGREGATE}test_the_newest_come_first_over_all_sources_when_asked",
+            f"{_AGGREGATE}test_order_by_recent_sorts_all_sources_by_date",
             f"{_MERGE}test_by_date_a_hit_without_one_comes_last",
         ),
     ),
@@ -670,7 +670,7 @@ PROMISES: tuple[Promise, ...] = (
         id="tldw.knowledge.paging",
         says="`offset` and `next_offset` page through all hits.",
         tests=(
-            f"{_AGGREGATE}test_pages_over_a_real_library_are_all_hits_each_once",
+            f"{_AGGREGATE}test_pages_contain_every_hit_exactly_once",
             f"{_PAGING}test_the_union_of_all_pages_is_the_set_of_hits_each_once",
         ),
     ),
@@ -678,7 +678,7 @@ PROMISES: tuple[Promise, ...] = (
         id="tldw.knowledge.get",
         says="`knowledge.get` reads an item of any source, by source and id, with retrieval options.",
         tests=(
-            f"{_AGGREGATE}test_source_and_id_are_as_good_as_a_uri",
+            f"{_AGGREGATE}test_source_and_id_work_in_place_of_a_uri",
             f"{_AGGREGATE}test_every_hit_can_be_read_by_its_uri_in_every_mode",
         ),
         differs="It takes the `uri` of a hit as well.",
@@ -687,8 +687,8 @@ PROMISES: tuple[Promise, ...] = (
         id="tldw.knowledge.isolation",
         says="It finds and reads nothing of another user.",
         tests=(
-            f"{_AGGREGATE}test_nobody_finds_what_is_anothers",
-            f"{_AGGREGATE}test_anothers_item_and_an_absent_one_are_not_found",
+            f"{_AGGREGATE}test_no_user_finds_items_of_another",
+            f"{_AGGREGATE}test_items_of_other_users_and_missing_items_are_not_found",
         ),
     ),
     # -- config
@@ -730,9 +730,9 @@ PROMISES: tuple[Promise, ...] = (
         id="tldw.session.key",
         says="A session is a WebSocket connection, or named by `mcp-session-id` over HTTP.",
         tests=(
-            f"{_AGGREGATE}test_a_connection_is_a_session_without_being_named",
-            f"{_AGGREGATE}test_a_legacy_session_and_a_socket_remember_by_themselves",
-            f"{_AGGREGATE}test_a_modern_client_remembers_by_the_handle_and_nobody_else_can_use_it",
+            f"{_AGGREGATE}test_a_connection_is_a_session_without_a_handle",
+            f"{_AGGREGATE}test_a_legacy_session_and_a_websocket_keep_session_state",
+            f"{_AGGREGATE}test_a_modern_client_keeps_session_state_by_a_handle_that_others_cannot_use",
         ),
         differs=(
             "Every search answers a handle, `session`, which can be given back with any call: clients of "
@@ -767,7 +767,7 @@ PROMISES: tuple[Promise, ...] = (
         says="A session is its user's alone.",
         tests=(
             f"{_SESSION_HIJACK}test_another_users_session_is_answered_byte_for_byte_as_one_that_never_was",
-            f"{_AGGREGATE}test_a_session_is_its_users_alone",
+            f"{_AGGREGATE}test_a_session_cannot_be_used_by_another_user",
         ),
     ),
     Promise(
@@ -840,7 +840,7 @@ PROMISES: tuple[Promise, ...] = (
             " `knowledge.get`."
         ),
         tests=(
-            f"{_KNOWLEDGE_RESEARCH}test_search_answers_one_text_with_json_and_the_same_as_structured_content",
+            f"{_KNOWLEDGE_RESEARCH}test_search_returns_the_same_json_as_text_and_structured_content",
             f"{_KNOWLEDGE_RESEARCH}test_every_result_can_be_fetched_by_its_id_and_by_its_url",
             f"{_CLIENTS_RESEARCH}test_the_official_client_researches_each_users_own_library",
             f"{_SERVER_PROFILES}test_each_profile_lists_its_tools_in_a_fixed_order",
@@ -856,7 +856,7 @@ PROMISES: tuple[Promise, ...] = (
         tests=(
             f"{_COMPACT}test_a_hit_is_the_same_in_both_shapes",
             f"{_COMPACT}test_an_item_is_read_in_the_compact_shape",
-            f"{_COMPACT}test_both_shapes_keep_to_the_listed_output_schema",
+            f"{_COMPACT}test_both_shapes_match_the_listed_output_schema",
         ),
         differs=(
             "It is the argument `shape` of `knowledge_search` and `knowledge_get`: `mode` says already how "

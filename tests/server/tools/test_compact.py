@@ -1,4 +1,4 @@
-"""The compact shape `{id, title, text, url, metadata}` of the tools over all sources, beside the canonical one."""
+"""The compact shape `{id, title, text, url, metadata}` of the knowledge tools."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,7 +10,7 @@ import pytest
 
 from server.lifespan import build_knowledge
 from server.protocol.catalog import Catalog
-from server.tools.aggregate import add_aggregate
+from server.tools.knowledge import add_knowledge_tools
 from tests.server.clients import text_of
 from tests.server.protocol.dispatcher_fixture import make_dispatcher
 from tests.sources.source_fixture import SOURCES, LibraryUser, open_source_fixture
@@ -22,10 +22,10 @@ LONG = "The galleon left the harbour before dawn, and the harbour master wrote i
 
 @pytest.fixture
 async def readers(tmp_path: Path) -> AsyncIterator[list[LibraryUser]]:
-    """Ada and Ben before the tools over all sources of a server with an address."""
+    """Two users and the knowledge tools of a server with a public URL."""
     async with open_source_fixture(tmp_path, public_url=PUBLIC_URL) as fixture:
         catalog = Catalog()
-        add_aggregate(catalog, build_knowledge(fixture.settings, fixture.libraries), fixture.settings)
+        add_knowledge_tools(catalog, build_knowledge(fixture.settings, fixture.libraries), fixture.settings)
         dispatcher = make_dispatcher(catalog)
         yield [msgspec.structs.replace(reader, dispatcher=dispatcher) for reader in (fixture.ada, fixture.ben)]
 
@@ -54,13 +54,13 @@ async def test_a_hit_is_the_same_in_both_shapes(ada: LibraryUser, ben: LibraryUs
     assert list(hit) == FIELDS
     assert (hit["id"], hit["title"], hit["text"]) == (canonical["uri"], canonical["title"], canonical["snippet"])
     assert hit["url"] == f"{PUBLIC_URL}/items/{canonical['uri'].replace('://', '/')}"
-    told = ("source", "score", "score_type", "last_modified", "version", "loc", "cost_tokens")
-    assert {name: hit["metadata"][name] for name in told} == {name: canonical[name] for name in told}
+    fields = ("source", "score", "score_type", "last_modified", "version", "loc", "cost_tokens")
+    assert {name: hit["metadata"][name] for name in fields} == {name: canonical[name] for name in fields}
     assert None not in hit["metadata"].values()
     assert (await compact(ben, "knowledge_search", query="galleon"))["results"] == []
 
 
-async def test_what_is_told_of_a_page_is_told_in_both_shapes(ada: LibraryUser) -> None:
+async def test_page_fields_are_the_same_in_both_shapes(ada: LibraryUser) -> None:
     for number in range(5):
         await ada.add_note(f"Voyage {number}", f"Galleon number {number}.")
     first = await compact(ada, "knowledge_search", query="galleon", limit=2)
@@ -72,7 +72,7 @@ async def test_what_is_told_of_a_page_is_told_in_both_shapes(ada: LibraryUser) -
     assert set(second["sources"]) == set(SOURCES)
 
 
-async def test_a_compact_page_stays_under_8_kb_too(ada: LibraryUser) -> None:
+async def test_a_compact_page_stays_under_8_kb(ada: LibraryUser) -> None:
     for number in range(40):
         await ada.add_note(f"Ledger of voyage number {number}", f"{number}: {LONG * 5}", ["ships", "harbour"])
 
@@ -100,7 +100,7 @@ async def test_an_item_is_read_in_the_compact_shape(ada: LibraryUser, ben: Libra
     assert "not found" in await ben.call_error("knowledge_get", **asked, shape="compact")
 
 
-async def test_a_cut_is_told_with_the_cursor_that_reads_on(ada: LibraryUser) -> None:
+async def test_a_truncated_item_has_a_cursor_in_its_metadata(ada: LibraryUser) -> None:
     note = await ada.add_note("Voyage", LONG * 40)
     asked = {"uri": f"notes://{note}", "retrieval": {"mode": "full", "max_tokens": 400}}
 
@@ -111,7 +111,7 @@ async def test_a_cut_is_told_with_the_cursor_that_reads_on(ada: LibraryUser) -> 
     assert (LONG * 40).startswith(first["text"] + second["text"])
 
 
-async def test_where_an_item_comes_from_is_beside_its_permalink(ada: LibraryUser) -> None:
+async def test_the_original_url_is_in_the_metadata(ada: LibraryUser) -> None:
     media = await ada.add_media("Film", "A galleon film.", url="https://video.example/7")
 
     (hit,) = (await compact(ada, "knowledge_search", query="galleon"))["results"]
@@ -120,7 +120,7 @@ async def test_where_an_item_comes_from_is_beside_its_permalink(ada: LibraryUser
     assert hit["metadata"]["source_url"] == "https://video.example/7"
 
 
-async def test_an_item_without_title_is_called_by_its_first_words_and_one_without_text_by_its_uri(
+async def test_a_missing_title_falls_back_to_the_text_and_then_the_uri(
     ada: LibraryUser,
 ) -> None:
     short, long, empty = await ada.add_note("", "A galleon."), await ada.add_note("", LONG), await ada.add_note("", "")
@@ -130,7 +130,7 @@ async def test_an_item_without_title_is_called_by_its_first_words_and_one_withou
     assert titles == ["A galleon.", LONG[:79].rstrip() + "…", f"notes://{empty}"]
 
 
-async def test_both_shapes_keep_to_the_listed_output_schema(ada: LibraryUser) -> None:
+async def test_both_shapes_match_the_listed_output_schema(ada: LibraryUser) -> None:
     note = await ada.add_note("Voyage", "A galleon.")
     listed = {tool["name"]: tool.get("outputSchema") for tool in (await ada.request("tools/list"))["tools"]}
 
@@ -141,7 +141,7 @@ async def test_both_shapes_keep_to_the_listed_output_schema(ada: LibraryUser) ->
         jsonschema_rs.validate(listed["knowledge_get"], read)
 
 
-async def test_another_shape_is_refused_with_those_there_are(ada: LibraryUser) -> None:
+async def test_an_unknown_shape_is_rejected(ada: LibraryUser) -> None:
     refusal = await ada.call_error("knowledge_search", query="galleon", shape="small")
 
     assert refusal.endswith("got 'small', expected one of canonical, compact")

@@ -1,4 +1,4 @@
-"""Every tool of the product, held against what the known clients refuse or cut; and what the usual list costs them."""
+"""Every tool must satisfy the restrictions of known clients; the default list has a token budget."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -17,15 +17,15 @@ from server.reference import product_catalog
 
 CATALOG = product_catalog()
 TOOLS = [pytest.param(tool, id=name) for name, tool in CATALOG.tools.items()]
-# Cursor hides a tool whose name is longer with the server's name before it.
+# Cursor hides tools whose name, prefixed with the server name, is longer.
 CURSOR_NAME_MAX_CHARS = 60
 DESCRIPTION_MAX_CHARS = 1_000
-# Keywords that converters to other hosts' schemas drop or refuse.
-FOREIGN = {"$ref", "$defs", "oneOf", "allOf", "not", "if", "patternProperties", "prefixItems", "const"}
+# Keywords that some clients drop or reject.
+UNSUPPORTED = {"$ref", "$defs", "oneOf", "allOf", "not", "if", "patternProperties", "prefixItems", "const"}
 
 
 def schemas(node: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """A schema and all inside it."""
+    """Yields a schema and all nested schemas."""
     yield node
     inner = [*node.get("properties", {}).values(), *node.get("anyOf", ())]
     for one in [*inner, *([node["items"]] if "items" in node else ())]:
@@ -42,9 +42,9 @@ def example_of(tool: Tool) -> Any:
     return msgspec.json.decode(tool.description.partition("Example: ")[2])
 
 
-def test_the_fifteen_tools_of_the_usual_list_cost_at_most_4000_tokens() -> None:
-    usual = profiles_of(Settings()).surface(DEFAULT, CATALOG).tools
-    listed = [tool.as_listed() for tool in usual.values()]
+def test_the_fifteen_default_tools_cost_at_most_4000_tokens() -> None:
+    default = profiles_of(Settings()).surface(DEFAULT, CATALOG).tools
+    listed = [tool.as_listed() for tool in default.values()]
 
     assert len(listed) == 15
     assert count_tokens(msgspec.json.encode({"tools": listed}).decode()) <= 4_000
@@ -59,7 +59,7 @@ def test_a_name_fits_every_client(tool: Tool) -> None:
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_a_description_is_short_and_its_example_is_a_good_call(tool: Tool) -> None:
+def test_a_description_is_short_and_its_example_is_valid(tool: Tool) -> None:
     example = example_of(tool)
 
     assert len(tool.description) <= DESCRIPTION_MAX_CHARS
@@ -68,7 +68,7 @@ def test_a_description_is_short_and_its_example_is_a_good_call(tool: Tool) -> No
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_title_and_all_four_hints_are_given(tool: Tool) -> None:
+def test_every_tool_has_a_title_and_all_four_hints(tool: Tool) -> None:
     listed = tool.as_listed()
 
     assert listed["title"]
@@ -77,7 +77,7 @@ def test_title_and_all_four_hints_are_given(tool: Tool) -> None:
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_schemas_keep_to_what_every_host_can_convert(tool: Tool) -> None:
+def test_schemas_use_only_keywords_that_every_client_supports(tool: Tool) -> None:
     listed = tool.as_listed()
     arguments, answer = listed["inputSchema"], listed.get("outputSchema", {"type": "object"})
 
@@ -85,12 +85,12 @@ def test_schemas_keep_to_what_every_host_can_convert(tool: Tool) -> None:
     assert arguments["additionalProperties"] is False
     assert "anyOf" not in arguments
     for schema in (*schemas(arguments), *schemas(answer)):
-        assert not FOREIGN & schema.keys()
-        assert isinstance(schema.get("type", ""), str), "a list of types is refused by some hosts"
+        assert not UNSUPPORTED & schema.keys()
+        assert isinstance(schema.get("type", ""), str), "some clients reject a list of types"
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_every_parameter_has_a_type_and_says_what_it_is_for(tool: Tool) -> None:
+def test_every_parameter_has_a_type_and_a_description(tool: Tool) -> None:
     for name, declared in parameters(tool.as_listed()["inputSchema"]):
         assert declared.get("description"), name
         assert "type" in declared or all("type" in option for option in declared["anyOf"]), name
@@ -98,8 +98,8 @@ def test_every_parameter_has_a_type_and_says_what_it_is_for(tool: Tool) -> None:
 
 
 @pytest.mark.parametrize("tool", TOOLS)
-def test_a_listed_schema_leaves_out_no_argument(tool: Tool) -> None:
-    """To stay small a list may say less of an argument, but it names them all."""
+def test_a_listed_schema_contains_every_argument(tool: Tool) -> None:
+    """A listed schema may abbreviate an argument, but never omits one."""
     listed, whole = tool.as_listed()["inputSchema"], input_schema(tool.input)
 
     assert list(listed.get("properties", ())) == list(whole.get("properties", ()))

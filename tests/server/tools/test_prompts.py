@@ -1,4 +1,4 @@
-"""The readers' own prompts and characters as MCP prompts."""
+"""A user's prompts and characters as MCP prompts."""
 
 from pathlib import Path
 from typing import Any
@@ -38,8 +38,8 @@ async def test_prompts_and_characters_are_listed_with_their_arguments(ada: Libra
             "description": "An old wizard.",
             "title": "Merlin",
             "arguments": [
-                {"name": "user", "description": "What the character calls you.", "required": False},
-                {"name": "greeting", "description": "Which greeting, 0 to 1.", "required": False},
+                {"name": "user", "description": "The name by which the character addresses you.", "required": False},
+                {"name": "greeting", "description": "Number of the greeting, 0 to 1.", "required": False},
             ],
         },
     ]
@@ -61,14 +61,14 @@ async def test_a_placeholder_in_a_value_stays_text(ada: LibraryUser) -> None:
     assert await texts(ada, "prompt_1", a="{{b}}", b="{{a}}") == [("user", "{{b}} {{a}}")]
 
 
-async def test_a_required_argument_is_asked_for_by_name(ada: LibraryUser) -> None:
+async def test_a_missing_required_argument_is_named(ada: LibraryUser) -> None:
     await ada.add_prompt("Review", "Review {{code}}.")
 
     with pytest.raises(InvalidParams, match="needs the argument 'code'"):
         await ada.request("prompts/get", name="prompt_1")
 
 
-async def test_declared_arguments_are_the_only_ones(ada: LibraryUser) -> None:
+async def test_only_declared_arguments_are_filled(ada: LibraryUser) -> None:
     arguments = [SavedPromptArgument(name="topic", description="About what.", required=True)]
     await ada.add_prompt("Essay", "On {topic}, with {{braces}}.", arguments=arguments)
 
@@ -78,7 +78,7 @@ async def test_declared_arguments_are_the_only_ones(ada: LibraryUser) -> None:
     assert await texts(ada, "prompt_1", topic="galleons", braces="no") == [("user", "On galleons, with {{braces}}.")]
 
 
-async def test_braces_that_mean_something_else_stay(ada: LibraryUser) -> None:
+async def test_braces_that_are_not_placeholders_are_kept(ada: LibraryUser) -> None:
     text = r'Use \frac{1}{2}, {"json": true}, {} and {0}.'
     await ada.add_prompt("Formula", text)
 
@@ -111,18 +111,18 @@ async def test_a_name_in_another_script_is_listed_by_its_number(ada: LibraryUser
     assert names == {"prompt_1", "prompt_2_resume"}
 
 
-async def test_a_prompt_without_text_says_what_it_is(ada: LibraryUser) -> None:
+async def test_a_prompt_without_text_renders_its_details(ada: LibraryUser) -> None:
     await ada.add_prompt("Empty", details="Nothing yet.")
 
     assert await texts(ada, "prompt_1") == [("user", "Nothing yet.")]
 
 
-async def test_arguments_cannot_blow_a_prompt_up(tmp_path: Path) -> None:
+async def test_arguments_cannot_expand_a_prompt_beyond_the_limit(tmp_path: Path) -> None:
     async with open_source_fixture(tmp_path, prompt_max_chars=1000) as fixture:
         await fixture.ada.add_prompt("Echo", "{{a}}" * 50)
 
         assert await texts(fixture.ada, "prompt_1", a="x" * 20) == [("user", "x" * 1000)]
-        with pytest.raises(InvalidParams, match="1050 characters, expected 1000 at most"):
+        with pytest.raises(InvalidParams, match="expected at most 1000 characters in the filled prompt, got 1050"):
             await fixture.ada.request("prompts/get", name="prompt_1", arguments={"a": "x" * 21})
 
 
@@ -140,19 +140,19 @@ async def merlin(reader: LibraryUser, **more: Any) -> None:
     )
 
 
-async def test_a_character_sets_the_scene_and_greets(ada: LibraryUser) -> None:
+async def test_a_character_prompt_contains_its_description_and_greeting(ada: LibraryUser) -> None:
     await merlin(ada)
 
     assert await texts(ada, "character_1", user="Arthur") == [
         (
             "user",
-            "Take the part of Merlin in this conversation.\n\nMerlin is a wizard.\n\nPersonality: Grumpy with Arthur.",
+            "Play the role of Merlin in this conversation.\n\nMerlin is a wizard.\n\nPersonality: Grumpy with Arthur.",
         ),
         ("assistant", "What do you want, Arthur?"),
     ]
 
 
-async def test_another_greeting_can_be_chosen_and_is_completed(ada: LibraryUser) -> None:
+async def test_another_greeting_can_be_selected_and_completed(ada: LibraryUser) -> None:
     await merlin(ada, nickname="Merl")
 
     messages = await texts(ada, "character_1", greeting="1")
@@ -167,14 +167,14 @@ async def test_another_greeting_can_be_chosen_and_is_completed(ada: LibraryUser)
 
 
 @pytest.mark.parametrize("greeting", ["2", "-1", "first", "９"])
-async def test_a_greeting_that_is_not_there_is_refused(ada: LibraryUser, greeting: str) -> None:
+async def test_an_unknown_greeting_is_rejected(ada: LibraryUser, greeting: str) -> None:
     await merlin(ada)
 
-    with pytest.raises(InvalidParams, match=r"greeting: got .*, expected a number from 0 to 1"):
+    with pytest.raises(InvalidParams, match=r"greeting: expected a number from 0 to 1, got .*"):
         await ada.request("prompts/get", name="character_1", arguments={"greeting": greeting})
 
 
-async def test_a_character_without_a_greeting_is_silent(ada: LibraryUser) -> None:
+async def test_a_character_without_a_greeting_has_one_message(ada: LibraryUser) -> None:
     await ada.add_character("Sphinx", "Asks riddles.")
 
     assert [role for role, _ in await texts(ada, "character_1")] == ["user"]
@@ -195,7 +195,7 @@ async def test_the_list_of_prompts_is_paged(tmp_path: Path) -> None:
     assert len(set(names)) == len(names) == 10
 
 
-async def test_without_the_scope_to_read_nothing_is_listed_or_found(fixture: SourceFixture) -> None:
+async def test_without_the_read_scope_no_prompt_is_listed_or_found(fixture: SourceFixture) -> None:
     await fixture.ada.add_prompt("Code review", "Review.")
     principal = msgspec.structs.replace(fixture.ada.context.principal, scopes=frozenset())
     context = msgspec.structs.replace(fixture.ada.context, scopes=frozenset[str](), principal=principal)

@@ -1,4 +1,4 @@
-"""`search` and `fetch` as a deep-research client calls them: one string in, one text with JSON out, for two users."""
+"""`search` and `fetch` as a deep-research client calls them: one string in, JSON text out, for two users."""
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -17,8 +17,8 @@ from config.errors import Unavailable
 from server.lifespan import build_knowledge
 from server.protocol.catalog import Catalog
 from server.runtime import Knowledge
-from server.tools.aggregate import add_aggregate
 from server.tools.compact import Permalinks
+from server.tools.knowledge import add_knowledge_tools
 from sources.items import Loc, uri_of
 from sources.records import Segment
 from sources.source import Source
@@ -33,14 +33,14 @@ FILLER = "Rain and wind again today, and nothing else to tell. "
 
 @asynccontextmanager
 async def desk(root: Path, **changes: Any) -> AsyncIterator[tuple[LibraryUser, LibraryUser]]:
-    """Ada and Ben before the tools over all sources of a server with an address."""
+    """Two users and the knowledge tools of a server with a public URL."""
     async with open_source_fixture(root, public_url=PUBLIC_URL, **changes) as fixture:
         yield readers_of(fixture, build_knowledge(fixture.settings, fixture.libraries))
 
 
 def readers_of(fixture: SourceFixture, knowledge: Knowledge) -> tuple[LibraryUser, LibraryUser]:
     catalog = Catalog()
-    add_aggregate(catalog, knowledge, fixture.settings)
+    add_knowledge_tools(catalog, knowledge, fixture.settings)
     dispatcher = make_dispatcher(catalog)
     return tuple(msgspec.structs.replace(reader, dispatcher=dispatcher) for reader in (fixture.ada, fixture.ben))  # type: ignore[return-value]  # mypy does not count a generator
 
@@ -75,7 +75,7 @@ async def read_to_the_end(reader: LibraryUser, identity: str) -> list[Any]:
 # -- search -----------------------------------------------------------------------------------------------------------
 
 
-async def test_search_answers_one_text_with_json_and_the_same_as_structured_content(ada: LibraryUser) -> None:
+async def test_search_returns_the_same_json_as_text_and_structured_content(ada: LibraryUser) -> None:
     note = await ada.add_note("Voyage", "A galleon.")
 
     result = await ada.request("tools/call", name="search", arguments={"query": "galleon"})
@@ -95,11 +95,11 @@ async def test_search_answers_one_text_with_json_and_the_same_as_structured_cont
     assert result["structuredContent"] == expected
 
 
-async def test_nothing_found_is_an_empty_list(ada: LibraryUser) -> None:
+async def test_a_search_without_hits_returns_an_empty_list(ada: LibraryUser) -> None:
     assert await ada.call("search", query="galleon") == {"results": []}
 
 
-async def test_nobody_finds_what_is_anothers(ada: LibraryUser, ben: LibraryUser) -> None:
+async def test_no_user_finds_items_of_another(ada: LibraryUser, ben: LibraryUser) -> None:
     await ada.add_note("Voyage", "A galleon.")
 
     assert len(await search(ada, "galleon")) == 1
@@ -116,7 +116,7 @@ async def test_a_result_always_has_a_title(ada: LibraryUser) -> None:
     assert all(0 < len(title) <= 80 for title in titles)
 
 
-async def test_a_session_holds_nothing_back_where_it_could_not_be_told(ada: LibraryUser) -> None:
+async def test_research_search_never_suppresses_seen_hits(ada: LibraryUser) -> None:
     context = msgspec.structs.replace(ada.context, session=SessionId("legacy"))
     on_connection = msgspec.structs.replace(ada, context=context)
     await ada.add_note("First", "A galleon and a sloop.")
@@ -128,7 +128,7 @@ async def test_a_session_holds_nothing_back_where_it_could_not_be_told(ada: Libr
     assert {found["title"] for found in await search(on_connection, "galleon")} == {"First", "Second"}
 
 
-async def test_a_source_that_fails_is_told_beside_the_results_of_the_others(tmp_path: Path) -> None:
+async def test_a_failed_source_is_reported_in_the_note(tmp_path: Path) -> None:
     shelves: Sequence[Source] = (Shelf("notes", [hit("notes", 1)]), FailingShelf("media", Unavailable("gone")))
     async with open_source_fixture(tmp_path) as fixture:
         session_states = build_knowledge(fixture.settings, fixture.libraries).session_states
@@ -163,7 +163,7 @@ async def test_every_result_can_be_fetched_by_its_id_and_by_its_url(ada: Library
     assert (await ada.call("fetch", id=found["url"]))["text"] == item["text"]
 
 
-async def test_fetch_answers_one_text_with_json_and_not_a_list(ada: LibraryUser) -> None:
+async def test_fetch_returns_one_json_object_as_text(ada: LibraryUser) -> None:
     note = await ada.add_note("Voyage", "A galleon.", ["ships"])
 
     result = await ada.request("tools/call", name="fetch", arguments={"id": f"notes://{note}"})
@@ -174,7 +174,7 @@ async def test_fetch_answers_one_text_with_json_and_not_a_list(ada: LibraryUser)
     assert (item["text"], item["metadata"]["tags"], item["metadata"]["extent"]) == ("A galleon.", ["ships"], "whole")
 
 
-async def test_a_message_is_fetched_with_what_was_said_around_it(ada: LibraryUser) -> None:
+async def test_a_message_is_fetched_with_its_neighbours(ada: LibraryUser) -> None:
     await ada.add_chat("Ships", "A sloop.", "A galleon.", "A brig.")
     found = next(found for found in await search(ada, "galleon") if found["text"] == "A galleon.")
 
@@ -185,7 +185,7 @@ async def test_a_message_is_fetched_with_what_was_said_around_it(ada: LibraryUse
     assert item["url"] == found["url"] == f"{PUBLIC_URL}/items/{found['id'].replace('://', '/')}"
 
 
-async def test_the_id_of_a_message_is_its_uri_however_long_the_conversation(tmp_path: Path) -> None:
+async def test_the_id_of_a_message_is_its_uri_even_in_a_long_conversation(tmp_path: Path) -> None:
     async with desk(tmp_path, retrieval_max_tokens=1_000) as (ada, _):
         conversation = await ada.add_chat("Weather", *[FILLER * 10] * 30, "A galleon.", *[FILLER * 10] * 30)
         found = next(found for found in await search(ada, "galleon") if found["text"] == "A galleon.")
@@ -197,7 +197,7 @@ async def test_the_id_of_a_message_is_its_uri_however_long_the_conversation(tmp_
     assert "A galleon." in item["text"]
 
 
-async def test_a_text_longer_than_the_budget_is_fetched_part_by_part_to_the_last_word(tmp_path: Path) -> None:
+async def test_a_long_text_can_be_fetched_completely_in_parts(tmp_path: Path) -> None:
     text = " ".join(f"word{number}" for number in range(2_000))
     async with desk(tmp_path, retrieval_max_tokens=1_000) as (ada, _):
         note = await ada.add_note("Voyage", text)
@@ -211,8 +211,8 @@ async def test_a_text_longer_than_the_budget_is_fetched_part_by_part_to_the_last
 
 
 @pytest.mark.parametrize("source", SOURCES)
-async def test_the_id_of_a_hit_deep_in_a_long_item_leads_to_the_hit(tmp_path: Path, source: str) -> None:
-    async with desk(tmp_path, retrieval_max_tokens=2_000, retrieval_default_tokens=600) as (ada, _):
+async def test_the_id_of_a_hit_in_a_long_item_leads_to_its_passage(tmp_path: Path, source: str) -> None:
+    async with desk(tmp_path, retrieval_max_tokens=2_000, get_default_tokens=600) as (ada, _):
         identity = await ada.add_item(source, "Weather", FILLER * 400 + "Then came the galleon. " + FILLER * 400)
         found = next(found for found in await search(ada, "galleon") if "galleon" in found["text"])
 
@@ -226,7 +226,7 @@ async def test_the_id_of_a_hit_deep_in_a_long_item_leads_to_the_hit(tmp_path: Pa
     assert item["url"] == found["url"]
 
 
-async def test_what_was_said_in_a_recording_is_cited_at_its_second(tmp_path: Path) -> None:
+async def test_a_hit_in_a_recording_is_cited_with_its_time(tmp_path: Path) -> None:
     said = [
         Segment(start_ms=60_000 * n, end_ms=60_000 * n + 59_000, text=f"Minute {n}. {FILLER * 20}") for n in range(30)
     ]
@@ -243,8 +243,8 @@ async def test_what_was_said_in_a_recording_is_cited_at_its_second(tmp_path: Pat
     assert item["url"] == found["url"] == f"{PUBLIC_URL}/items/media/{media}?t={seconds:g}"
 
 
-async def test_who_reads_on_after_a_passage_reaches_the_end_of_the_item(tmp_path: Path) -> None:
-    async with desk(tmp_path, retrieval_max_tokens=2_000, retrieval_default_tokens=600) as (ada, _):
+async def test_next_id_continues_to_the_end_of_the_item(tmp_path: Path) -> None:
+    async with desk(tmp_path, retrieval_max_tokens=2_000, get_default_tokens=600) as (ada, _):
         await ada.add_media("Weather", FILLER * 400 + "Then came the galleon. " + FILLER * 60 + "The end.")
         (found,) = await search(ada, "galleon")
 
@@ -255,7 +255,7 @@ async def test_who_reads_on_after_a_passage_reaches_the_end_of_the_item(tmp_path
 
 
 @pytest.mark.parametrize("source", SOURCES)
-async def test_anothers_item_is_not_found_in_the_same_words_as_an_absent_one(
+async def test_items_of_other_users_are_reported_like_missing_ones(
     ada: LibraryUser, ben: LibraryUser, source: str
 ) -> None:
     await ada.add_item(source, "Other", "A sloop.")
@@ -271,8 +271,8 @@ async def test_anothers_item_is_not_found_in_the_same_words_as_an_absent_one(
 @pytest.mark.parametrize(
     "identity", ["", "6f1c", "notes://", "web://1", "https://elsewhere.example/items/notes/1", "#cursor=x"]
 )
-async def test_what_is_no_id_is_refused_with_what_an_id_looks_like(ada: LibraryUser, identity: str) -> None:
-    expected = f"id: got {identity!r}, expected the id of a result of search, such as notes://6f1c"
+async def test_an_invalid_id_is_rejected_with_an_example(ada: LibraryUser, identity: str) -> None:
+    expected = f"id: expected the id of a search result, such as notes://6f1c, got {identity!r}"
 
     assert await ada.call_error("fetch", id=identity) == expected
 
@@ -286,14 +286,14 @@ async def test_what_is_no_id_is_refused_with_what_an_id_looks_like(ada: LibraryU
         ("user=ben", "loc: Object contains unknown field `user`"),
     ],
 )
-async def test_a_place_that_is_none_is_refused(ada: LibraryUser, fragment: str, sentence: str) -> None:
+async def test_an_invalid_position_is_rejected(ada: LibraryUser, fragment: str, sentence: str) -> None:
     note = await ada.add_note("Voyage", "A galleon.")
 
     assert sentence in await ada.call_error("fetch", id=f"notes://{note}#{fragment}")
 
 
 @pytest.mark.parametrize(("tool", "argument"), [("search", "query"), ("fetch", "id")])
-async def test_both_take_one_string_and_promise_no_schema_of_the_answer(
+async def test_both_tools_take_one_string_and_declare_no_output_schema(
     ada: LibraryUser, tool: str, argument: str
 ) -> None:
     listed = {one["name"]: one for one in (await ada.request("tools/list"))["tools"]}[tool]
@@ -305,7 +305,7 @@ async def test_both_take_one_string_and_promise_no_schema_of_the_answer(
 
 
 @given(st.sampled_from(SOURCES), st.lists(st.text(min_size=1), min_size=1, max_size=2))
-def test_a_permalink_stands_for_the_uri_it_was_made_of(source: str, segments: list[str]) -> None:
+def test_a_permalink_converts_back_to_its_uri(source: str, segments: list[str]) -> None:
     links, uri = Permalinks(PUBLIC_URL), uri_of(source, *segments)
 
     assert links.of(uri).startswith(f"{PUBLIC_URL}/items/{source}/")

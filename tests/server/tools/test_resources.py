@@ -1,4 +1,4 @@
-"""Resources: the readers' own items, listed page by page, read as text, completed by id and title."""
+"""Resources: a user's items, listed in pages, read as text, completed by id and title."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from tests.sources.source_fixture import SOURCES, LibraryUser, open_source_fixtu
 every_source = pytest.mark.parametrize("source", SOURCES)
 
 
-async def test_media_types_are_told_with_their_counts(ada: LibraryUser) -> None:
+async def test_media_types_are_listed_with_their_counts(ada: LibraryUser) -> None:
     for kind in ("video", "video", "pdf"):
         await ada.add_media("Item", "text", media_type=kind)
 
@@ -47,17 +47,17 @@ async def test_an_item_is_read_whole_under_its_uri(ada: LibraryUser, source: str
 
 
 @every_source
-async def test_what_is_too_long_for_one_answer_is_cut_and_told(tmp_path: Path, source: str) -> None:
+async def test_a_long_item_is_truncated_with_a_notice(tmp_path: Path, source: str) -> None:
     async with open_source_fixture(tmp_path, retrieval_max_tokens=500) as fixture:
         identity = await fixture.ada.add_item(source, "Voyage", "A galleon under full sail. " * 500)
 
         (content,) = (await fixture.ada.request("resources/read", uri=f"{source}://{identity}"))["contents"]
 
     assert len(content["text"]) < 2200
-    assert f"[cut here; {source}_get with cursor " in content["text"]
+    assert f"[truncated; continue with {source}_get and cursor " in content["text"]
 
 
-async def test_the_list_pages_through_every_item_of_every_source_once(tmp_path: Path) -> None:
+async def test_pages_list_every_item_of_every_source_once(tmp_path: Path) -> None:
     async with open_source_fixture(tmp_path, offer={"page_size": 4}) as fixture:
         expected = {"media://types"}
         for source in SOURCES:
@@ -93,7 +93,7 @@ async def test_the_last_page_of_a_list_has_no_cursor_and_none_is_empty(tmp_path:
 
 
 @pytest.mark.parametrize("cursor", ["MTo5OjA=", "MTowOjk5", "MToxOi0x", "MTo5OTk5OjA=", "Mjow", "x"])
-async def test_a_list_cursor_that_is_not_ours_is_refused(ada: LibraryUser, cursor: str) -> None:
+async def test_a_forged_list_cursor_is_rejected(ada: LibraryUser, cursor: str) -> None:
     with pytest.raises(InvalidParams, match="cursor"):
         await ada.request("resources/list", cursor=cursor)
 
@@ -133,7 +133,7 @@ async def test_an_id_is_completed_from_its_beginning_or_from_the_title(
 
 
 @every_source
-async def test_nothing_is_completed_from_what_nothing_begins_with(ada: LibraryUser, source: str) -> None:
+async def test_completion_without_a_match_is_empty(ada: LibraryUser, source: str) -> None:
     await ada.add_item(source, "Voyage of the Beagle", "Finches.")
 
     assert await complete(ada, source, "zeppelin") == []
@@ -142,7 +142,7 @@ async def test_nothing_is_completed_from_what_nothing_begins_with(ada: LibraryUs
 @pytest.mark.parametrize(
     "uri", ["notes://", "notes://a/b", "notes://%00", "chats://x/y/z", "media://abc", "media://-1", "prompts://9" * 40]
 )
-async def test_an_odd_uri_is_an_absent_resource(ada: LibraryUser, uri: str) -> None:
+async def test_a_malformed_uri_is_not_found(ada: LibraryUser, uri: str) -> None:
     with pytest.raises(Exception, match="resource not found") as refused:
         await ada.request("resources/read", uri=uri)
 

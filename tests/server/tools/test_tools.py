@@ -1,4 +1,4 @@
-"""The tools as a client lists them: named, described and hinted so that every known client takes them."""
+"""The source tools as a client lists them."""
 
 import jsonschema_rs
 import pytest
@@ -20,18 +20,18 @@ TOOLS = [
 ]
 
 
-async def test_the_tools_of_the_seed_are_listed_with_underscores(ada: LibraryUser) -> None:
+async def test_the_tools_of_the_tldw_design_are_listed_with_underscores(ada: LibraryUser) -> None:
     assert [tool["name"] for tool in (await ada.request("tools/list"))["tools"]] == TOOLS
 
 
 @pytest.mark.parametrize("name", ["notes.search", "notes_search"])
-async def test_a_tool_answers_to_its_dotted_name_too(ada: LibraryUser, name: str) -> None:
+async def test_a_tool_can_be_called_by_its_dotted_name(ada: LibraryUser, name: str) -> None:
     await ada.add_note("Voyage", "A galleon.")
 
     assert len(await ada.search(name, "galleon")) == 1
 
 
-async def test_every_tool_is_read_only_and_closed_to_the_world(ada: LibraryUser) -> None:
+async def test_every_source_tool_is_read_only_and_closed_world(ada: LibraryUser) -> None:
     for tool in (await ada.request("tools/list"))["tools"]:
         assert tool["annotations"] == {
             "readOnlyHint": True,
@@ -42,7 +42,7 @@ async def test_every_tool_is_read_only_and_closed_to_the_world(ada: LibraryUser)
 
 
 @pytest.mark.parametrize("source", SOURCES)
-async def test_answers_keep_to_the_listed_output_schema(ada: LibraryUser, source: str) -> None:
+async def test_responses_match_the_listed_output_schema(ada: LibraryUser, source: str) -> None:
     identity = await ada.add_item(source, "Voyage", "A galleon. " * 300)
     schemas = {tool["name"]: tool["outputSchema"] for tool in (await ada.request("tools/list"))["tools"]}
 
@@ -51,6 +51,6 @@ async def test_answers_keep_to_the_listed_output_schema(ada: LibraryUser, source
 
 
 async def test_no_tool_names_a_user(fixture: SourceFixture) -> None:
-    """Whose library is read is decided by the credential, never by an argument."""
+    """The credential determines the library; no argument does."""
     for tool in fixture.catalog.tools.values():
         assert not {"user", "user_id", "owner", "path", "db"} & set(tool.as_listed()["inputSchema"]["properties"])

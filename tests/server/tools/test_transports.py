@@ -1,4 +1,4 @@
-"""The sources through the doors of a real server: two users over HTTP in both eras, over WebSocket and as resources."""
+"""The source tools on a real server: two users over HTTP in both eras, over WebSocket and as resources."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,7 +15,7 @@ from tests.server.clients import LegacyClient, ModernClient, WebSocketClient
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[LiveServer]:
-    """A server on which Ada and Ben have a note each."""
+    """A server with one note for each of two users."""
     async with live(make_settings(tmp_path)) as server:
         for name in ("ada", "ben"):
             await _write_note(server, name)
@@ -30,9 +30,9 @@ async def _write_note(server: LiveServer, name: str) -> None:
         await library.notes.create(NoteDraft(title=f"Voyage of {name}", content="A galleon under full sail."))
 
 
-async def search(server: LiveServer, door: str, name: str) -> Any:
+async def search(server: LiveServer, transport: str, name: str) -> Any:
     arguments = {"query": "galleon"}
-    match door:
+    match transport:
         case "legacy":
             body = (await (await LegacyClient.open(server, name)).call("notes_search", arguments)).json()
         case "modern":
@@ -44,31 +44,33 @@ async def search(server: LiveServer, door: str, name: str) -> Any:
     return body["result"]["structuredContent"]
 
 
-@pytest.mark.parametrize("door", ["legacy", "modern", "websocket"])
+@pytest.mark.parametrize("transport", ["legacy", "modern", "websocket"])
 @pytest.mark.parametrize("name", ["ada", "ben"])
-async def test_each_user_finds_their_own_note_through_every_door(server: LiveServer, door: str, name: str) -> None:
-    answer = await search(server, door, name)
+async def test_each_user_finds_their_own_note_through_every_transport(
+    server: LiveServer, transport: str, name: str
+) -> None:
+    answer = await search(server, transport, name)
 
     assert [hit["title"] for hit in answer["results"]] == [f"Voyage of {name}"]
 
 
-async def test_the_answer_is_the_same_through_every_door(server: LiveServer) -> None:
-    answers = [await search(server, door, "ada") for door in ("legacy", "modern", "websocket")]
+async def test_the_response_is_the_same_through_every_transport(server: LiveServer) -> None:
+    answers = [await search(server, transport, "ada") for transport in ("legacy", "modern", "websocket")]
 
     assert answers[0] == answers[1] == answers[2]
 
 
-async def test_a_foreign_note_is_the_same_bytes_as_an_absent_one(server: LiveServer) -> None:
+async def test_another_users_note_returns_the_same_bytes_as_a_missing_one(server: LiveServer) -> None:
     (hit,) = (await search(server, "modern", "ada"))["results"]
     absent = "0" * len(hit["id"])
     ben = await ModernClient.of(server, "ben")
 
-    told = [
+    bodies = [
         (await ben.request("resources/read", {"uri": f"notes://{identity}"}, request_id=1)).body.replace(
             identity.encode(), b"*"
         )
         for identity in (hit["id"], absent)
     ]
 
-    assert told[0] == told[1]
-    assert b"galleon" not in told[0]
+    assert bodies[0] == bodies[1]
+    assert b"galleon" not in bodies[0]

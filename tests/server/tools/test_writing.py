@@ -1,4 +1,4 @@
-"""The tools that write, as a client calls them: what is written is found at once, and only by who wrote it."""
+"""The write tools as a client calls them. Written items are found at once, and only by their owner."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from auth.principal import READ
-from server.tools.writing import add_writing
+from server.tools.writing import add_writing_tools
 from sources.drafts import CharacterDraft
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import LegacyClient, ModernClient, WebSocketClient
@@ -24,8 +24,8 @@ NAMES = (
 
 @pytest.fixture
 def writers(fixture: SourceFixture) -> tuple[LibraryUser, LibraryUser]:
-    """Ada and Ben before the tools of the sources and those that write."""
-    add_writing(fixture.catalog, fixture.libraries, fixture.settings)
+    """Two users, the source tools and the write tools."""
+    add_writing_tools(fixture.catalog, fixture.libraries, fixture.settings)
     dispatcher = make_dispatcher(fixture.catalog)
     ada, ben = (msgspec.structs.replace(reader, dispatcher=dispatcher) for reader in (fixture.ada, fixture.ben))
     return ada, ben
@@ -48,7 +48,7 @@ async def text_of_note(reader: LibraryUser, note_id: str) -> str:
 # -- notes -------------------------------------------------------------------------------------------------------------
 
 
-async def test_a_note_is_found_as_soon_as_it_is_written_and_by_nobody_else(ada: LibraryUser, ben: LibraryUser) -> None:
+async def test_a_new_note_is_found_at_once_and_only_by_its_owner(ada: LibraryUser, ben: LibraryUser) -> None:
     written = await ada.call("notes_create", title="Voyage", content="A galleon under sail.", tags=["sea"])
 
     [hit] = await ada.search("notes_search", "galleon", keywords=["sea"])
@@ -58,7 +58,7 @@ async def test_a_note_is_found_as_soon_as_it_is_written_and_by_nobody_else(ada: 
     assert "not found" in await ben.call_error("notes_update", note_id=written["id"], title="Mine")
 
 
-async def test_what_an_update_leaves_out_stays(ada: LibraryUser) -> None:
+async def test_an_update_keeps_omitted_fields(ada: LibraryUser) -> None:
     note = await ada.add_note("Voyage", "A galleon.", ["sea"])
 
     written = await ada.call("notes_update", note_id=note, content="A sloop.", expected_version=1)
@@ -68,19 +68,19 @@ async def test_what_an_update_leaves_out_stays(ada: LibraryUser) -> None:
     assert await ada.search("notes_search", "galleon") == []
 
 
-async def test_an_update_of_nothing_is_refused(ada: LibraryUser) -> None:
+async def test_an_empty_update_is_rejected(ada: LibraryUser) -> None:
     note = await ada.add_note("Voyage", "A galleon.")
 
     refusal = await ada.call_error("notes_update", note_id=note)
 
-    assert "title, content, tags: got none of them, expected one at least" in refusal
+    assert "title, content, tags: expected at least one of them" in refusal
 
 
 @pytest.mark.parametrize(
     ("tool", "change"),
     [("notes_update", {"content": "Lost."}), ("notes_append", {"text": "Lost."}), ("notes_delete", {})],
 )
-async def test_a_note_that_changed_since_is_left_alone_and_its_version_told(
+async def test_a_conflicting_update_fails_with_the_current_version(
     ada: LibraryUser, tool: str, change: dict[str, Any]
 ) -> None:
     note = await ada.add_note("Voyage", "A galleon.")
@@ -95,7 +95,7 @@ async def test_a_note_that_changed_since_is_left_alone_and_its_version_told(
 @pytest.mark.parametrize(
     ("held", "whole"), [("one", "one\ntwo"), ("one\n", "one\ntwo"), ("", "two"), ("one\n\n", "one\n\ntwo")]
 )
-async def test_appended_text_begins_on_a_line_of_its_own(ada: LibraryUser, held: str, whole: str) -> None:
+async def test_appended_text_starts_on_a_new_line(ada: LibraryUser, held: str, whole: str) -> None:
     note = await ada.add_note("List", held)
 
     written = await ada.call("notes_append", note_id=note, text="two")
@@ -105,7 +105,7 @@ async def test_appended_text_begins_on_a_line_of_its_own(ada: LibraryUser, held:
     assert [hit["id"] for hit in await ada.search("notes_search", "two")] == [note]
 
 
-async def test_a_deleted_note_is_gone_from_everything(ada: LibraryUser) -> None:
+async def test_a_deleted_note_no_longer_appears_anywhere(ada: LibraryUser) -> None:
     note = await ada.add_note("Voyage", "A galleon.")
 
     assert await ada.call("notes_delete", note_id=note) == {"uri": f"notes://{note}", "is_deleted": True}
@@ -131,7 +131,7 @@ async def test_a_deleted_note_is_gone_from_everything(ada: LibraryUser) -> None:
         ("media_add_text", {"title": "On drift", "text": "Clocks drift."}),
     ],
 )
-async def test_a_call_repeated_with_its_key_writes_nothing_twice(
+async def test_a_repeated_call_with_the_same_key_writes_once(
     ada: LibraryUser, ben: LibraryUser, tool: str, arguments: dict[str, Any]
 ) -> None:
     for reader in (ada, ben):
@@ -144,7 +144,7 @@ async def test_a_call_repeated_with_its_key_writes_nothing_twice(
     await ben.call(tool, **arguments, idempotency_key="once")
 
 
-async def test_a_key_of_another_request_is_refused(ada: LibraryUser) -> None:
+async def test_an_idempotency_key_of_another_request_is_rejected(ada: LibraryUser) -> None:
     await ada.call("notes_create", title="Voyage", idempotency_key="once")
 
     assert "was used for another request" in await ada.call_error("notes_create", title="Other", idempotency_key="once")
@@ -162,7 +162,7 @@ async def test_a_repeated_append_adds_one_line(ada: LibraryUser) -> None:
 # -- chats, prompts, media ---------------------------------------------------------------------------------------------
 
 
-async def test_messages_begin_a_conversation_and_others_follow(ada: LibraryUser, ben: LibraryUser) -> None:
+async def test_messages_start_a_conversation_and_later_ones_are_appended(ada: LibraryUser, ben: LibraryUser) -> None:
     begun = await ada.call(
         "chats_append",
         title="Lisbon",
@@ -189,15 +189,15 @@ async def test_messages_begin_a_conversation_and_others_follow(ada: LibraryUser,
     assert "not found" in refusal
 
 
-async def test_messages_need_to_be_there_and_a_title_to_be_new(ada: LibraryUser) -> None:
+async def test_appending_requires_messages_and_allows_a_title_only_for_a_new_conversation(ada: LibraryUser) -> None:
     chat = await ada.add_chat("Lisbon", "When?")
 
-    assert "messages: got 0, expected 1 to" in await ada.call_error("chats_append", messages=[])
+    assert "messages: expected 1 to" in await ada.call_error("chats_append", messages=[])
     refusal = await ada.call_error("chats_append", conversation_id=chat, title="Porto", messages=[{"content": "When?"}])
-    assert "expected it for a new one" in refusal
+    assert "only allowed for a new conversation" in refusal
 
 
-async def test_a_prompt_is_made_and_then_updated_by_its_name(ada: LibraryUser, ben: LibraryUser) -> None:
+async def test_a_prompt_is_created_and_then_updated_by_name(ada: LibraryUser, ben: LibraryUser) -> None:
     made = await ada.call(
         "prompts_save", name="Review", user_prompt="Review {{diff}}.", arguments=[{"name": "diff", "required": True}]
     )
@@ -214,14 +214,14 @@ async def test_a_prompt_is_made_and_then_updated_by_its_name(ada: LibraryUser, b
     assert "not found" in await ben.call_error("prompts_save", name="Absent", details="x", expected_version=3)
 
 
-async def test_two_who_save_one_name_at_once_make_one_prompt(ada: LibraryUser) -> None:
+async def test_concurrent_saves_under_one_name_create_one_prompt(ada: LibraryUser) -> None:
     await asyncio.gather(*(ada.call("prompts_save", name="Review", details=f"{n}") for n in range(5)))
 
     async with ada.libraries.library(ada.context) as library:
         assert (await library.prompts.list(10, 0)).total == 1
 
 
-async def test_a_text_is_kept_as_media_and_found_by_its_passages(ada: LibraryUser, ben: LibraryUser) -> None:
+async def test_a_text_is_added_as_media_and_found_by_passage(ada: LibraryUser, ben: LibraryUser) -> None:
     text = "Clocks drift apart. " * 200 + "The galleon knows none."
     written = await ada.call(
         "media_add_text", title="On drift", text=text, url="https://example.org/drift", media_type="article"
@@ -248,7 +248,7 @@ async def test_an_item_of_every_source_can_be_tagged(ada: LibraryUser, ben: Libr
     assert (await ada.call("items_tag", uri=uri, add=["ship"]))["version"] == 2
 
 
-async def test_many_who_tag_one_item_at_once_lose_no_tag(ada: LibraryUser) -> None:
+async def test_concurrent_tagging_loses_no_tag(ada: LibraryUser) -> None:
     note = await ada.add_note("Voyage", "")
 
     await asyncio.gather(*(ada.call("items_tag", uri=f"notes://{note}", add=[f"tag{n}"]) for n in range(4)))
@@ -258,12 +258,12 @@ async def test_many_who_tag_one_item_at_once_lose_no_tag(ada: LibraryUser) -> No
 
 
 @pytest.mark.parametrize("uri", ["", "notes://", "news://1", "notes://a/b", "6f1c"])
-async def test_what_is_no_address_of_an_item_is_refused(ada: LibraryUser, uri: str) -> None:
-    assert "uri: got" in await ada.call_error("items_tag", uri=uri, add=["x"])
+async def test_an_invalid_uri_is_rejected(ada: LibraryUser, uri: str) -> None:
+    assert "uri: expected the URI of an item" in await ada.call_error("items_tag", uri=uri, add=["x"])
 
 
 @pytest.mark.parametrize("identity", ["0", "x", "9" * 30, "٣", "-1"])
-async def test_an_id_that_no_item_has_is_not_found(ada: LibraryUser, identity: str) -> None:
+async def test_an_unknown_id_is_not_found(ada: LibraryUser, identity: str) -> None:
     async with ada.libraries.library(ada.context) as library:
         await library.characters.create(CharacterDraft(name="Ana"))
 
@@ -293,9 +293,7 @@ async def call(server: LiveServer, door: str, name: str, tool: str, arguments: d
 
 
 @pytest.mark.parametrize("door", ["legacy", "modern", "websocket"])
-async def test_what_is_written_through_a_door_is_found_by_the_next_search_over_all(
-    server: LiveServer, door: str
-) -> None:
+async def test_a_written_item_is_found_by_the_next_knowledge_search(server: LiveServer, door: str) -> None:
     note = await call(server, door, "ada", "notes_create", {"title": "Voyage", "content": "A galleon."})
     chat = await call(server, door, "ada", "chats_append", {"messages": [{"content": "That galleon again."}]})
     media = await call(server, door, "ada", "media_add_text", {"title": "Ships", "text": "The galleon had guns."})
@@ -309,7 +307,7 @@ async def test_what_is_written_through_a_door_is_found_by_the_next_search_over_a
     assert others["results"] == []
 
 
-async def test_without_the_scope_they_are_neither_listed_nor_callable(server: LiveServer) -> None:
+async def test_without_the_write_scope_write_tools_are_neither_listed_nor_callable(server: LiveServer) -> None:
     reader = ModernClient(server, await server.bearer("ada", (READ,)))
 
     listed = (await reader.request("tools/list")).json()["result"]["tools"]
@@ -319,7 +317,7 @@ async def test_without_the_scope_they_are_neither_listed_nor_callable(server: Li
     assert answer.status == 403
 
 
-def test_their_hints_say_what_they_do(fixture: SourceFixture, ada: LibraryUser) -> None:
+def test_hints_describe_the_effect_of_each_tool(fixture: SourceFixture, ada: LibraryUser) -> None:
     hints = {name: fixture.catalog.tools[name].hints for name in NAMES}
 
     assert not any(hint.read_only_hint or hint.open_world_hint for hint in hints.values())
@@ -329,7 +327,7 @@ def test_their_hints_say_what_they_do(fixture: SourceFixture, ada: LibraryUser) 
     assert {name for name, hint in hints.items() if hint.idempotent_hint} == {"notes_delete", "items_tag"}
 
 
-async def test_the_writers_own_listeners_hear_of_it_and_nobody_elses(
+async def test_only_the_writers_own_streams_are_notified(
     fixture: SourceFixture, ada: LibraryUser, ben: LibraryUser
 ) -> None:
     changes = fixture.catalog.changes

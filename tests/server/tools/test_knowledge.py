@@ -1,4 +1,4 @@
-"""The tools over all sources, as a client calls them: over real libraries of two users, through the dispatcher."""
+"""The knowledge tools, called through the dispatcher on the real libraries of two users."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from auth.context import SessionId, build_context
 from auth.principal import SCOPES, ClientId, Principal
 from server.lifespan import build_knowledge
 from server.protocol.catalog import Catalog
-from server.tools.aggregate import add_aggregate
+from server.tools.knowledge import add_knowledge_tools
 from sources.drafts import NoteDraft
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import LegacyClient, ModernClient, WebSocketClient, text_of
@@ -25,10 +25,10 @@ LONG = "The galleon left the harbour before dawn, and the harbour master wrote i
 
 @pytest.fixture
 async def readers(tmp_path: Path) -> AsyncIterator[tuple[LibraryUser, LibraryUser]]:
-    """Ada and Ben before the tools over all sources and nothing else."""
+    """Two users and only the knowledge tools."""
     async with open_source_fixture(tmp_path) as fixture:
         catalog = Catalog()
-        add_aggregate(catalog, build_knowledge(fixture.settings, fixture.libraries), fixture.settings)
+        add_knowledge_tools(catalog, build_knowledge(fixture.settings, fixture.libraries), fixture.settings)
         dispatcher = make_dispatcher(catalog)
         ada, ben = (msgspec.structs.replace(reader, dispatcher=dispatcher) for reader in (fixture.ada, fixture.ben))
         yield ada, ben
@@ -49,7 +49,7 @@ async def one_of_each(reader: LibraryUser, text: str = "A galleon.") -> dict[str
 
 
 def connected(reader: LibraryUser, session: str) -> LibraryUser:
-    """The same user on a connection that is a session."""
+    """Returns the same user on a connection that is a session."""
     context = msgspec.structs.replace(reader.context, session=SessionId(session))
     return msgspec.structs.replace(reader, context=context)
 
@@ -71,7 +71,7 @@ async def test_one_search_finds_a_hit_in_every_source(ada: LibraryUser) -> None:
     assert (answer["has_more"], answer["total_estimated"]) == (False, len(answer["results"]))
 
 
-async def test_a_hit_has_every_field_of_the_seed_and_its_cost(ada: LibraryUser) -> None:
+async def test_a_hit_has_every_field_of_the_tldw_design_and_its_cost(ada: LibraryUser) -> None:
     await one_of_each(ada)
 
     for hit in await ada.search("knowledge_search", "galleon"):
@@ -79,14 +79,14 @@ async def test_a_hit_has_every_field_of_the_seed_and_its_cost(ada: LibraryUser) 
         assert hit["cost_tokens"] > 0
 
 
-async def test_nobody_finds_what_is_anothers(ada: LibraryUser, ben: LibraryUser) -> None:
+async def test_no_user_finds_items_of_another(ada: LibraryUser, ben: LibraryUser) -> None:
     await one_of_each(ada)
 
     assert await ben.search("knowledge_search", "galleon") == []
 
 
-async def test_a_hit_has_the_score_that_its_source_gives_it(ada: LibraryUser, tmp_path: Path) -> None:
-    """The words are weighed by the whole library in both, so the numbers are the same."""
+async def test_a_hit_has_the_same_score_as_in_its_source(ada: LibraryUser, tmp_path: Path) -> None:
+    """Both weigh terms by the whole library, so the scores are equal."""
     await one_of_each(ada)
     await ada.add_note("Galleon", "A galleon, and the harbour.")
     together = {hit["uri"]: hit["score"] for hit in await ada.search("knowledge_search", "galleon harbour")}
@@ -96,7 +96,7 @@ async def test_a_hit_has_the_score_that_its_source_gives_it(ada: LibraryUser, tm
     assert alone == {uri: score for uri, score in together.items() if uri.startswith("notes")}
 
 
-async def test_the_right_source_comes_first_though_others_have_hits(ada: LibraryUser) -> None:
+async def test_the_best_source_comes_first_if_others_have_hits_too(ada: LibraryUser) -> None:
     await ada.add_media("Weather report", f"{'Rain and wind again today. ' * 40} The harbour is closed.")
     await ada.add_prompt("Summarize", "Summarize the report about the harbour in three words.")
     right = await ada.add_note("Harbour ledger", "The harbour ledger of the galleon: what was paid, and by whom.")
@@ -107,7 +107,7 @@ async def test_the_right_source_comes_first_though_others_have_hits(ada: Library
     assert hits[0]["score"] > 2 * hits[1]["score"]
 
 
-async def test_the_newest_come_first_over_all_sources_when_asked(ada: LibraryUser) -> None:
+async def test_order_by_recent_sorts_all_sources_by_date(ada: LibraryUser) -> None:
     for number, source in enumerate((*SOURCES, *reversed(SOURCES))):
         await ada.add_item(source, "Voyage", f"A galleon, number {number}.")
 
@@ -117,7 +117,7 @@ async def test_the_newest_come_first_over_all_sources_when_asked(ada: LibraryUse
     assert dates == sorted(dates, reverse=True)
 
 
-async def test_one_chat_does_not_fill_the_page(ada: LibraryUser) -> None:
+async def test_one_conversation_does_not_fill_the_page(ada: LibraryUser) -> None:
     await ada.add_chat("Ships", *(f"galleon number {number}" for number in range(30)))
     note = await ada.add_note("Shopping", f"{'Bread and butter. ' * 60} A galleon.")
 
@@ -126,7 +126,7 @@ async def test_one_chat_does_not_fill_the_page(ada: LibraryUser) -> None:
     assert f"notes://{note}" in [hit["uri"] for hit in hits]
 
 
-async def test_the_same_text_saved_twice_is_one_hit_that_names_both(ada: LibraryUser) -> None:
+async def test_duplicate_texts_are_one_hit_with_also_in(ada: LibraryUser) -> None:
     await ada.add_note("Voyage", LONG)
     await ada.add_note("Voyage", LONG)
 
@@ -136,23 +136,23 @@ async def test_the_same_text_saved_twice_is_one_hit_that_names_both(ada: Library
 
 
 @pytest.mark.parametrize("limit", [3, 7])
-async def test_pages_over_a_real_library_are_all_hits_each_once(ada: LibraryUser, limit: int) -> None:
+async def test_pages_contain_every_hit_exactly_once(ada: LibraryUser, limit: int) -> None:
     for number in range(12):
         await ada.add_note(f"Note {number}", f"A galleon of {'oak ' * number}.")
         await ada.add_media(f"Film {number}", f"{number} galleons and a galleon. {LONG * number}")
     await ada.add_chat("Ships", *(f"galleon number {number}" for number in range(12)))
-    told: list[str] = []
+    uris: list[str] = []
     offset: int | None = 0
 
     while offset is not None:
         page = await ada.call("knowledge_search", query="galleon", limit=limit, offset=offset)
-        told += [uri for hit in page["results"] for uri in (hit["uri"], *hit.get("also_in", ()))]
+        uris += [uri for hit in page["results"] for uri in (hit["uri"], *hit.get("also_in", ()))]
         offset = page["next_offset"]
 
-    assert len(told) == len(set(told)) == 36
+    assert len(uris) == len(set(uris)) == 36
 
 
-async def test_a_default_answer_stays_under_8_kb(ada: LibraryUser) -> None:
+async def test_a_default_response_stays_under_8_kb(ada: LibraryUser) -> None:
     for number in range(40):
         await ada.add_note(f"Ledger of voyage number {number}", f"{number}: {LONG * 5}", ["ships", "harbour"])
 
@@ -165,10 +165,10 @@ async def test_a_default_answer_stays_under_8_kb(ada: LibraryUser) -> None:
     assert answer["next_offset"] == len(answer["results"])
 
 
-async def test_who_names_a_limit_gets_as_many_hits_up_to_the_hard_cap(tmp_path: Path) -> None:
+async def test_an_explicit_limit_is_met_up_to_the_hard_cap(tmp_path: Path) -> None:
     async with open_source_fixture(tmp_path, search_response_max_bytes=20_000) as fixture:
         catalog = Catalog()
-        add_aggregate(catalog, build_knowledge(fixture.settings, fixture.libraries), fixture.settings)
+        add_knowledge_tools(catalog, build_knowledge(fixture.settings, fixture.libraries), fixture.settings)
         ada = msgspec.structs.replace(fixture.ada, dispatcher=make_dispatcher(catalog))
         for number in range(60):
             await ada.add_note(f"Voyage {number}", f"{number}: {LONG * 5}")
@@ -181,7 +181,7 @@ async def test_who_names_a_limit_gets_as_many_hits_up_to_the_hard_cap(tmp_path: 
         assert sixty["structuredContent"]["cut"]
 
 
-async def test_a_filter_is_for_its_source(ada: LibraryUser) -> None:
+async def test_a_filter_applies_only_to_its_source(ada: LibraryUser) -> None:
     await one_of_each(ada)
     video = await ada.add_media("Film", "A galleon film.", media_type="video")
 
@@ -208,13 +208,13 @@ async def test_a_filter_is_for_its_source(ada: LibraryUser) -> None:
         ({"session": "unknown"}, "session not found"),
     ],
 )
-async def test_a_mistake_is_answered_with_a_sentence_to_correct_it_by(
+async def test_invalid_arguments_are_rejected_with_the_expected_values(
     ada: LibraryUser, arguments: dict[str, Any], sentence: str
 ) -> None:
     assert sentence in await ada.call_error("knowledge_search", query="galleon", **arguments)
 
 
-async def test_a_query_that_a_source_cannot_answer_says_so_for_that_source(ada: LibraryUser) -> None:
+async def test_a_filter_that_a_source_lacks_is_reported_for_that_source(ada: LibraryUser) -> None:
     await one_of_each(ada)
 
     answer = await ada.call("knowledge_search", query="galleon sender:Ana")
@@ -224,14 +224,14 @@ async def test_a_query_that_a_source_cannot_answer_says_so_for_that_source(ada: 
     assert "read_as" not in answer
 
 
-async def test_how_the_query_was_read_is_told_once(ada: LibraryUser) -> None:
+async def test_read_as_is_reported_once(ada: LibraryUser) -> None:
     answer = await ada.call("knowledge_search", query='"galleon')
 
     assert "quotation mark" in answer["read_as"]
     assert all("read_as" not in report for report in answer["sources"].values())
 
 
-async def test_an_explained_answer_says_what_made_the_order(ada: LibraryUser) -> None:
+async def test_explain_reports_how_hits_were_ranked(ada: LibraryUser) -> None:
     await one_of_each(ada)
 
     answer = await ada.call("knowledge_search", query="galleon wreck", explain=True)
@@ -260,7 +260,7 @@ async def test_every_hit_can_be_read_by_its_uri_in_every_mode(ada: LibraryUser, 
 
 
 @pytest.mark.parametrize("source", SOURCES)
-async def test_source_and_id_are_as_good_as_a_uri(ada: LibraryUser, source: str) -> None:
+async def test_source_and_id_work_in_place_of_a_uri(ada: LibraryUser, source: str) -> None:
     identity = await ada.add_item(source, "Voyage", "A galleon.")
     (hit, *_) = await ada.search("knowledge_search", "galleon")
 
@@ -278,7 +278,9 @@ async def test_the_uri_of_a_message_reads_that_message(ada: LibraryUser) -> None
 
 
 @pytest.mark.parametrize("source", SOURCES)
-async def test_anothers_item_and_an_absent_one_are_not_found(ada: LibraryUser, ben: LibraryUser, source: str) -> None:
+async def test_items_of_other_users_and_missing_items_are_not_found(
+    ada: LibraryUser, ben: LibraryUser, source: str
+) -> None:
     await ada.add_item(source, "Other", "A sloop.")
     identity = await ada.add_item(source, "Voyage", "A galleon.")
 
@@ -301,7 +303,7 @@ async def test_anothers_item_and_an_absent_one_are_not_found(ada: LibraryUser, b
         ({"uri": "notes://1", "session": "unknown"}, "session not found"),
     ],
 )
-async def test_a_wrong_address_is_refused(ada: LibraryUser, arguments: dict[str, Any], sentence: str) -> None:
+async def test_an_invalid_address_is_rejected(ada: LibraryUser, arguments: dict[str, Any], sentence: str) -> None:
     assert sentence in await ada.call_error("knowledge_get", **arguments)
 
 
@@ -319,7 +321,7 @@ async def test_a_handle_carries_a_session_from_call_to_call(ada: LibraryUser) ->
     assert not {hit["uri"] for hit in first["results"]} & {hit["uri"] for hit in second["results"]}
 
 
-async def test_a_connection_is_a_session_without_being_named(ada: LibraryUser) -> None:
+async def test_a_connection_is_a_session_without_a_handle(ada: LibraryUser) -> None:
     await one_of_each(ada)
     on_socket = connected(ada, "socket")
     await on_socket.call("knowledge_search", query="galleon")
@@ -328,7 +330,7 @@ async def test_a_connection_is_a_session_without_being_named(ada: LibraryUser) -
     assert not (await connected(ada, "another").call("knowledge_search", query="galleon"))["exhausted"]
 
 
-async def test_an_item_that_was_changed_comes_again(ada: LibraryUser) -> None:
+async def test_a_changed_item_appears_again(ada: LibraryUser) -> None:
     note = await ada.add_note("Voyage", "A galleon.")
     await ada.add_note("Harbour", "A galleon and a harbour.")
     session = (await ada.call("knowledge_search", query="galleon"))["session"]
@@ -340,7 +342,7 @@ async def test_an_item_that_was_changed_comes_again(ada: LibraryUser) -> None:
     assert hit["uri"] == f"notes://{note}"
 
 
-async def test_a_sessions_defaults_hold_for_search_and_get(ada: LibraryUser) -> None:
+async def test_session_defaults_apply_to_search_and_get(ada: LibraryUser) -> None:
     note = await ada.add_note("Voyage", LONG * 20)
     state = await ada.call("session_configure", snippet_length=40, order_by="recent")
 
@@ -352,7 +354,7 @@ async def test_a_sessions_defaults_hold_for_search_and_get(ada: LibraryUser) -> 
     assert len(read["content"]) <= 40
 
 
-async def test_defaults_are_added_to_and_a_reset_ends_them(ada: LibraryUser) -> None:
+async def test_defaults_accumulate_until_a_reset(ada: LibraryUser) -> None:
     await ada.add_note("Voyage", "A galleon.")
     session = (await ada.call("session_configure", snippet_length=40))["session"]
     added = await ada.call("session_configure", session=session, dedupe="demote")
@@ -365,7 +367,7 @@ async def test_defaults_are_added_to_and_a_reset_ends_them(ada: LibraryUser) -> 
     assert not (await ada.call("knowledge_search", query="galleon", session=session))["exhausted"]
 
 
-async def test_a_session_is_its_users_alone(ada: LibraryUser, ben: LibraryUser) -> None:
+async def test_a_session_cannot_be_used_by_another_user(ada: LibraryUser, ben: LibraryUser) -> None:
     session = (await ada.call("session_configure", snippet_length=40))["session"]
 
     for tool, arguments in (
@@ -377,15 +379,15 @@ async def test_a_session_is_its_users_alone(ada: LibraryUser, ben: LibraryUser) 
         assert await ben.call_error(tool, session=session, **arguments) == "session not found"
 
 
-async def test_a_reset_without_a_session_says_what_is_missing(ada: LibraryUser) -> None:
-    assert "session: got nothing, expected the session of an earlier answer" in await ada.call_error("session_reset")
+async def test_a_reset_without_a_session_is_rejected(ada: LibraryUser) -> None:
+    assert "session: expected the session of an earlier response, got nothing" in await ada.call_error("session_reset")
     assert (await connected(ada, "socket").call("session_reset"))["forgotten"] == 0
 
 
 # -- the list ---------------------------------------------------------------------------------------------------------
 
 
-async def test_the_tools_over_all_sources_are_listed_in_their_order(ada: LibraryUser) -> None:
+async def test_the_knowledge_tools_are_listed_in_order(ada: LibraryUser) -> None:
     tools = await listed(ada)
 
     assert list(tools) == [
@@ -402,7 +404,7 @@ async def test_the_tools_over_all_sources_are_listed_in_their_order(ada: Library
     ]
 
 
-async def test_the_filters_of_every_source_are_named_in_the_schema(ada: LibraryUser) -> None:
+async def test_the_schema_names_the_filters_of_every_source(ada: LibraryUser) -> None:
     filters = (await listed(ada))["knowledge_search"]["inputSchema"]["properties"]["filters"]
 
     assert filters["description"] == (
@@ -411,7 +413,7 @@ async def test_the_filters_of_every_source_are_named_in_the_schema(ada: LibraryU
     )
 
 
-async def test_answers_keep_to_the_listed_output_schema(ada: LibraryUser) -> None:
+async def test_responses_match_the_listed_output_schema(ada: LibraryUser) -> None:
     await one_of_each(ada)
     schemas = {name: tool.get("outputSchema") for name, tool in (await listed(ada)).items()}
 
@@ -426,7 +428,7 @@ async def test_answers_keep_to_the_listed_output_schema(ada: LibraryUser) -> Non
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[LiveServer]:
-    """A server on which Ada and Ben have a note each."""
+    """A server with one note for each of two users."""
     async with live(make_settings(tmp_path)) as server:
         for name in ("ada", "ben"):
             user = await server.user(name)
@@ -445,7 +447,7 @@ def titles(answer: Any) -> list[str]:
     return [hit["title"] for hit in answer["results"]]
 
 
-async def test_a_legacy_session_and_a_socket_remember_by_themselves(server: LiveServer) -> None:
+async def test_a_legacy_session_and_a_websocket_keep_session_state(server: LiveServer) -> None:
     for name in ("ada", "ben"):
         legacy = await LegacyClient.open(server, name)
         first, second = [
@@ -461,7 +463,7 @@ async def test_a_legacy_session_and_a_socket_remember_by_themselves(server: Live
             assert [answer["exhausted"] for answer in answers] == [False, True]
 
 
-async def test_a_modern_client_remembers_by_the_handle_and_nobody_else_can_use_it(server: LiveServer) -> None:
+async def test_a_modern_client_keeps_session_state_by_a_handle_that_others_cannot_use(server: LiveServer) -> None:
     ada, ben = await ModernClient.of(server, "ada"), await ModernClient.of(server, "ben")
     first = result_of((await ada.call("knowledge_search", {"query": "galleon"})).json())
     named = {"query": "galleon", "session": first["session"]}

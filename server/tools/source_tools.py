@@ -1,0 +1,61 @@
+"""Registers the tools, resources and prompts of all sources, third-party sources included."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from aggregator.defaults import session_context
+from config.settings import Settings
+from server.protocol.call import Call
+from server.protocol.catalog import Catalog, Tool
+from server.protocol.schema import input_schema
+from server.runtime import Knowledge
+from server.tools.prompts import character_prompts, saved_prompts
+from server.tools.resources import SourceItems
+from sessions.state import SessionStates
+from sources.source import SourceTool
+from sources.storage.contract import Libraries
+
+# Six tools take this argument, and clients send all listed schemas to the model on each turn, so only knowledge_get
+# lists it in full.
+_RETRIEVAL: Mapping[str, Any] = {
+    "type": "object",
+    "description": "mode: snippet, chunk, chunk_with_siblings, full, auto; max_tokens; see knowledge_get.",
+}
+
+
+def add_sources(catalog: Catalog, libraries: Libraries, knowledge: Knowledge, settings: Settings) -> None:
+    for source in knowledge.sources:
+        for source_tool in source.tools:
+            catalog.add_tool(_catalog_tool(source_tool, libraries, knowledge.session_states))
+        items = SourceItems(source, libraries)
+        for resource in items.fixed():
+            catalog.add_resource(resource)
+        for template in items.templates():
+            catalog.add_template(template)
+        catalog.add_resource_listing(items)
+    catalog.add_prompt_listing(saved_prompts(libraries, settings.prompt_max_chars))
+    catalog.add_prompt_listing(character_prompts(libraries, settings.prompt_max_chars))
+
+
+def _catalog_tool(source_tool: SourceTool, libraries: Libraries, session_states: SessionStates) -> Tool:
+    async def run_in_library(call: Call, arguments: Any) -> Any:
+        context = await session_context(session_states, call.context)
+        async with libraries.library(context) as library:
+            return await source_tool.run(context, library, arguments)
+
+    return Tool(
+        name=source_tool.name,
+        title=source_tool.title,
+        description=source_tool.description,
+        input=source_tool.input,
+        output=source_tool.output,
+        schema=_listed_schema(source_tool.input),
+        handler=run_in_library,
+    )
+
+
+def _listed_schema(input_type: type[Any]) -> Mapping[str, Any]:
+    schema = input_schema(input_type)
+    if "retrieval" in schema["properties"]:
+        schema["properties"]["retrieval"] = _RETRIEVAL
+    return schema

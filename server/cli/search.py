@@ -111,7 +111,7 @@ def _notes(response: KnowledgeAnswer) -> Iterator[str]:
     if not response.results:
         yield "No hits."
     if response.read_as:
-        yield f"read as: {strip_control_characters(response.read_as)}"
+        yield f"query interpretation: {strip_control_characters(response.read_as)}"
     for name, report in response.sources.items():
         if report.status != "ok":
             yield f"{name}: {report.status}, {report.error or 'no reason given'}"

@@ -132,7 +132,7 @@ def _id_of(item: ResultItem, budget_tokens: int) -> str:
 
 def _note(response: KnowledgeAnswer) -> str:
     reports = [_fault(source, report) for source, report in response.sources.items()]
-    read_as = [f"the query was read as {response.read_as}"] if response.read_as is not UNSET else []
+    read_as = [f"query interpretation: {response.read_as}"] if response.read_as is not UNSET else []
     return "; ".join([*read_as, *filter(None, reports)])
 
 

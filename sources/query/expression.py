@@ -1,50 +1,53 @@
-"""What a query means, as a closed union of frozen values. A leaf carries the index tokens it looks for, so an engine
-quotes and joins and never segments; tokens are folded and not stemmed, because the index does that itself."""
+"""The meaning of a query, as a closed union of frozen values.
+
+Leaves carry the index tokens to search for, so an engine only quotes and joins them. Tokens are folded but not stemmed,
+because the index stems them itself.
+"""
 
 from msgspec import Struct
 
 
 class Phrase(Struct, frozen=True):
-    """Tokens that follow one another in the index; one token is a phrase of one. `text` is how it is written."""
+    """Tokens that are consecutive in the index, or a single token. `text` is how the phrase is written."""
 
     text: str
     tokens: tuple[str, ...]
 
 
 class Prefix(Struct, frozen=True):
-    """The same, and the last token is only the beginning of one."""
+    """Like `Phrase`, but the last token is only the beginning of one."""
 
     text: str
     tokens: tuple[str, ...]
 
 
 class Word(Struct, frozen=True):
-    """One thing looked for: it is there when any of its alternatives is."""
+    """A search term. It matches if any of its alternatives does."""
 
     text: str
     alternatives: tuple[Phrase | Prefix, ...]
 
 
 class Title(Struct, frozen=True):
-    """A word that counts only where it stands in an item's title."""
+    """A word that matches only in the title of an item."""
 
     word: Word
 
 
 class AnyOf(Struct, frozen=True):
-    """One of two or more parts, or several."""
+    """Two or more parts of which at least one must match."""
 
     parts: tuple["Expression", ...]
 
 
 class AllOf(Struct, frozen=True):
-    """Two or more parts, each of them."""
+    """Two or more parts that must all match."""
 
     parts: tuple["Expression", ...]
 
 
 class Without(Struct, frozen=True):
-    """What `keep` finds, less what `drop` finds. There is no bare negation: it would mean the whole library."""
+    """Matches what `keep` matches and `drop` does not. There is no bare negation: it would match the whole library."""
 
     keep: "Expression"
     drop: "Expression"
@@ -54,7 +57,7 @@ Expression = Word | Title | AnyOf | AllOf | Without
 
 
 def render(expression: Expression) -> str:
-    """The expression in the query language itself, for telling a caller how a query was read."""
+    """Returns the expression in the syntax of the query language."""
     match expression:
         case Word(text=text):
             return f'"{text}"' if " " in text else text

@@ -1,25 +1,25 @@
-"""The filters of a query, taken out from among its words. What looks like a filter and is none is read as words, and
-that is noted."""
+"""Extracts the filters from a query. Text that only looks like a filter is treated as words, and a note says so."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import date
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sources.query.grammar import Negation, Titled, Tree
-from sources.query.lexer import FILTER_NAMES, Chunk, Filter, Lexeme, LoneQuote, Quoted, Sign
+from sources.query.grammar import Negation, TitleLeaf, Tree
+from sources.query.lexer import FILTER_NAMES, BareWord, FilterLexeme, Lexeme, QuotedText, Symbol, UnmatchedQuote
+from sources.query.notes import QueryNotes
 
-_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
-_OTHER_FILTER = re.compile(r"([^\W\d_]{2,}):[^\s:/]")
+_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
+_UNKNOWN_FILTER = re.compile(r"([^\W\d_]{2,}):[^\s:/]")
 
 
 class Filters(Struct, frozen=True):
-    """What limits a search besides words. An item must have every tag, and one of the sources, types and senders.
+    """Restrictions other than words. An item must have every tag, and one of the sources, types and senders.
 
-    Days are UTC and whole: `after` begins with its first moment, `before` ends with its first moment, so that
-    after:2024-05-01 before:2024-05-02 is the first of May.
+    Dates are in UTC. `after` is inclusive and `before` is exclusive: after:2024-05-01 before:2024-05-02 is the first of
+    May.
     """
 
     sources: tuple[str, ...] = ()
@@ -30,65 +30,68 @@ class Filters(Struct, frozen=True):
     before: date | None = None
 
 
-class FilterReader:
-    """Passes the lexemes of a query through and keeps its filters."""
+class FilterExtractor:
+    """Collects the filters among the lexemes of a query and passes the others on."""
 
-    def __init__(self, note: Callable[[str], None]) -> None:
+    def __init__(self, notes: QueryNotes) -> None:
         self.filters = Filters()
-        self._note = note
+        self._notes = notes
 
-    def read(self, found: Iterable[Lexeme]) -> Iterator[Tree | Sign]:
-        for lexeme in found:
+    def extract(self, lexemes: Iterable[Lexeme]) -> Iterator[Tree | Symbol]:
+        """Yields the lexemes that are not filters."""
+        for lexeme in lexemes:
             match lexeme:
-                case LoneQuote():
-                    self._note("a quotation mark without a partner was ignored")
-                case Filter():
+                case UnmatchedQuote():
+                    self._notes.add("ignored an unmatched quotation mark")
+                case FilterLexeme():
                     yield from self._apply(lexeme)
-                case Chunk(text=chunk):
-                    self._note_likeness(chunk)
+                case BareWord(text=text):
+                    self._note_similarity(text)
                     yield lexeme
                 case _:
                     yield lexeme
 
-    def _note_likeness(self, chunk: str) -> None:
-        if ":" not in chunk:
+    def _note_similarity(self, word: str) -> None:
+        """Adds a note if a word looks like a filter."""
+        if ":" not in word:
             return
-        name = chunk.removesuffix(":").lower()
+        name = word.removesuffix(":").lower()
         if name in FILTER_NAMES:
-            self._note(f"{name}: has no value and was read as a word")
-        elif other := _OTHER_FILTER.match(chunk):
-            self._note(f"{other[1]}: is not a filter and was read as a word")
+            self._notes.add(f"treated {name}: as a word (it has no value)")
+        elif unknown := _UNKNOWN_FILTER.match(word):
+            self._notes.add(f"treated {unknown[1]}: as a word (it is not a filter)")
 
-    def _apply(self, found: Filter) -> Iterator[Tree]:
-        """Takes a filter up; yields what turns out to be words."""
-        match found.name:
+    def _apply(self, lexeme: FilterLexeme) -> Iterator[Tree]:
+        """Adds a filter. Yields it instead if it must be treated as words."""
+        match lexeme.name:
             case "title":
-                leaf = Titled(Quoted(found.value) if found.is_quoted else Chunk(found.value))
-                yield Negation(leaf) if found.is_negated else leaf
-            case _ if found.is_negated:
-                self._note(f"{found.name}:{found.value} cannot be excluded and was ignored")
+                leaf = TitleLeaf(QuotedText(lexeme.value) if lexeme.is_quoted else BareWord(lexeme.value))
+                yield Negation(leaf) if lexeme.is_negated else leaf
+            case _ if lexeme.is_negated:
+                self._notes.add(f"ignored -{lexeme.name}:{lexeme.value} (only words and titles can be excluded)")
             case "after" | "before":
-                yield from self._apply_day(found.name, found.value)
+                yield from self._apply_date(lexeme.name, lexeme.value)
             case _:
-                self._add_values(f"{found.name}s", [found.value] if found.is_quoted else found.value.split(","))
+                values = [lexeme.value] if lexeme.is_quoted else lexeme.value.split(",")
+                self._add_values(f"{lexeme.name}s", values)
 
-    def _apply_day(self, name: str, value: str) -> Iterator[Tree]:
-        day = _day(value)
-        if day is None:
-            self._note(f"{name}:{value} is not a day like 2024-05-31 and was read as words")
-            yield Chunk(f"{name}:{value}")
+    def _apply_date(self, name: str, value: str) -> Iterator[Tree]:
+        parsed = _parse_date(value)
+        if parsed is None:
+            self._notes.add(f"treated {name}:{value} as words (expected a date such as 2024-05-31)")
+            yield BareWord(f"{name}:{value}")
         else:
-            self.filters = replace(self.filters, **{name: day})
+            self.filters = replace(self.filters, **{name: parsed})
 
     def _add_values(self, field: str, values: Iterable[str]) -> None:
-        known: tuple[str, ...] = getattr(self.filters, field)
-        added = [value.strip() for value in values if value.strip()]
-        self.filters = replace(self.filters, **{field: tuple(dict.fromkeys([*known, *added]))})
+        current: tuple[str, ...] = getattr(self.filters, field)
+        new = [value.strip() for value in values if value.strip()]
+        self.filters = replace(self.filters, **{field: tuple(dict.fromkeys([*current, *new]))})
 
 
-def _day(value: str) -> date | None:
-    """An ISO day, or the day of an ISO moment."""
-    match = _DAY.match(value)
+def _parse_date(value: str) -> date | None:
+    """Parses an ISO 8601 date, or the date of an ISO 8601 timestamp."""
+    match = _DATE.match(value)
     if match is None or value[10:11] not in {"", "T"}:
         return None
     try:

@@ -1,144 +1,147 @@
-"""Lexemes into a tree. NOT binds closest, then AND, then OR; words side by side are joined by nothing yet. A sign that
-joins nothing is skipped and noted, so every list of lexemes has a tree or is empty."""
+"""Builds a syntax tree from lexemes.
 
-from collections.abc import Callable, Iterable, Sequence
+NOT binds closest, then AND, then OR; adjacent words are kept together without an operator. Operators and brackets that
+do not fit are skipped with a note, so every sequence of lexemes gives a tree, or none if it contains no leaf.
+"""
+
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from msgspec import Struct
 
-from sources.query.lexer import Chunk, Quoted, Sign
+from sources.query.lexer import BareWord, QuotedText, Symbol
+from sources.query.notes import QueryNotes
 
 
-class Titled(Struct, frozen=True):
-    """`title:` and what it applies to."""
+class TitleLeaf(Struct, frozen=True):
+    """The value of a `title:` filter."""
 
-    leaf: Chunk | Quoted
+    leaf: BareWord | QuotedText
 
 
 class Branch(Struct, frozen=True):
-    """Parts joined by an operator that was written, or standing BESIDE one another."""
+    """Parts joined by an operator, or ADJACENT without one."""
 
-    operator: Literal["AND", "OR", "BESIDE"]
+    operator: Literal["AND", "OR", "ADJACENT"]
     parts: tuple["Tree", ...]
 
 
 class Negation(Struct, frozen=True):
-    """What is to be excluded."""
+    """A part to exclude."""
 
     part: "Tree"
 
 
-Leaf = Chunk | Quoted | Titled
+Leaf = BareWord | QuotedText | TitleLeaf
 Tree = Leaf | Branch | Negation
-Note = Callable[[str], None]
 
-_BRACKETS = (Sign("("), Sign(")"))
-_JOINTS = (Sign("AND"), Sign("OR"))
-_ENDS = (*_JOINTS, Sign(")"))
-
-
-def grow(found: Iterable[Tree | Sign], max_nesting: int, note: Note) -> Tree | None:
-    """The tree of what was found, or nothing when that holds no leaf."""
-    return _Grammar(_balance(list(found), max_nesting, note), note).read()
+_BRACKETS = (Symbol("("), Symbol(")"))
+_JOINING = (Symbol("AND"), Symbol("OR"))
+_ENDING = (*_JOINING, Symbol(")"))
 
 
-def is_explicit(tree: Tree) -> bool:
-    """Whether an AND or OR was written in it, other than to say what is excluded."""
+def build_tree(items: Iterable[Tree | Symbol], max_nesting: int, notes: QueryNotes) -> Tree | None:
+    """Returns the tree of the items, or None if they contain no leaf."""
+    return _TreeBuilder(_balance_brackets(list(items), max_nesting, notes), notes).build()
+
+
+def has_operators(tree: Tree) -> bool:
+    """Returns whether the tree contains AND or OR outside of exclusions."""
     match tree:
         case Branch(operator="AND" | "OR"):
             return True
         case Branch(parts=parts):
-            return any(is_explicit(part) for part in parts)
+            return any(has_operators(part) for part in parts)
         case _:
             return False
 
 
-def _balance(found: Sequence[Tree | Sign], max_nesting: int, note: Note) -> list[Tree | Sign]:
-    """The same without brackets that have no partner, and without those nested too deep to follow."""
+def _balance_brackets(items: Sequence[Tree | Symbol], max_nesting: int, notes: QueryNotes) -> list[Tree | Symbol]:
+    """Removes unmatched brackets and those nested too deep."""
     partner: dict[int, int] = {}
-    opened: list[int] = []
-    alone = 0
-    for at, item in enumerate(found):
-        if item == Sign("("):
-            opened.append(at)
-        elif item == Sign(")") and opened:
-            start = opened.pop()
-            if len(opened) < max_nesting:
-                partner |= {start: at, at: start}
+    open_brackets: list[int] = []
+    unmatched = 0
+    for index, item in enumerate(items):
+        if item == Symbol("("):
+            open_brackets.append(index)
+        elif item == Symbol(")") and open_brackets:
+            start = open_brackets.pop()
+            if len(open_brackets) < max_nesting:
+                partner |= {start: index, index: start}
             else:
-                note(f"brackets nested deeper than {max_nesting} were ignored")
-        elif item == Sign(")"):
-            alone += 1
-    # Without AND and OR brackets group nothing: a smile at the end of a sentence is not worth a word.
-    if (alone or opened) and any(item in _JOINTS for item in found):
-        note("a bracket without a partner was ignored")
-    return [item for at, item in enumerate(found) if item not in _BRACKETS or at in partner]
+                notes.add(f"ignored brackets nested more than {max_nesting} deep")
+        elif item == Symbol(")"):
+            unmatched += 1
+    # Without AND and OR, brackets group nothing: a smiley at the end of a sentence needs no note.
+    if (unmatched or open_brackets) and any(item in _JOINING for item in items):
+        notes.add("ignored an unmatched bracket")
+    return [item for index, item in enumerate(items) if item not in _BRACKETS or index in partner]
 
 
-class _Grammar:
-    """Recursive descent over balanced brackets; its depth is the nesting that `_balance` allowed."""
+class _TreeBuilder:
+    """A recursive descent parser for balanced brackets. Its depth is limited by `_balance_brackets`."""
 
-    def __init__(self, items: Sequence[Tree | Sign], note: Note) -> None:
+    def __init__(self, items: Sequence[Tree | Symbol], notes: QueryNotes) -> None:
         self._items = items
-        self._at = 0
-        self._note = note
+        self._index = 0
+        self._notes = notes
 
-    def read(self) -> Tree | None:
-        return self._either()
+    def build(self) -> Tree | None:
+        return self._any_of()
 
-    def _either(self) -> Tree | None:
-        parts = [self._together()]
-        while self._take("OR"):
-            parts.append(self._together())
+    def _any_of(self) -> Tree | None:
+        parts = [self._all_of()]
+        while self._accept("OR"):
+            parts.append(self._all_of())
         return self._join("OR", parts)
 
-    def _together(self) -> Tree | None:
-        parts = [self._beside()]
-        while self._take("AND"):
-            parts.append(self._beside())
+    def _all_of(self) -> Tree | None:
+        parts = [self._adjacent()]
+        while self._accept("AND"):
+            parts.append(self._adjacent())
         return self._join("AND", parts)
 
-    def _beside(self) -> Tree | None:
+    def _adjacent(self) -> Tree | None:
         parts: list[Tree | None] = []
         while not self._is_at_end():
             parts.append(self._operand())
-        return self._join("BESIDE", [part for part in parts if part is not None])
+        return self._join("ADJACENT", [part for part in parts if part is not None])
 
     def _operand(self) -> Tree | None:
         is_negated = False
-        while self._take("NOT"):
+        while self._accept("NOT"):
             is_negated = not is_negated
         part = self._group_or_leaf()
         if part is None and is_negated:
-            self._note("NOT excluded nothing and was ignored")
+            self._notes.add("ignored NOT (it needs a term after it)")
         return Negation(part) if part is not None and is_negated else part
 
     def _group_or_leaf(self) -> Tree | None:
-        if self._take("("):
-            part = self._either()
-            self._take(")")
+        if self._accept("("):
+            part = self._any_of()
+            self._accept(")")
             return part
-        if self._at == len(self._items):
+        if self._index == len(self._items):
             return None
-        item = self._items[self._at]
-        if isinstance(item, Sign):
+        item = self._items[self._index]
+        if isinstance(item, Symbol):
             return None
-        self._at += 1
+        self._index += 1
         return item
 
     def _is_at_end(self) -> bool:
-        return self._at == len(self._items) or self._items[self._at] in _ENDS
+        return self._index == len(self._items) or self._items[self._index] in _ENDING
 
-    def _take(self, sign: Literal["AND", "OR", "NOT", "(", ")"]) -> bool:
-        if self._at < len(self._items) and self._items[self._at] == Sign(sign):
-            self._at += 1
+    def _accept(self, symbol: Literal["AND", "OR", "NOT", "(", ")"]) -> bool:
+        if self._index < len(self._items) and self._items[self._index] == Symbol(symbol):
+            self._index += 1
             return True
         return False
 
-    def _join(self, operator: Literal["AND", "OR", "BESIDE"], parts: Sequence[Tree | None]) -> Tree | None:
-        found = tuple(part for part in parts if part is not None)
-        if len(found) < len(parts) and len(parts) > 1:
-            self._note(f"{operator} joined nothing and was ignored")
-        if len(found) < 2:
-            return found[0] if found else None
-        return Branch(operator, found)
+    def _join(self, operator: Literal["AND", "OR", "ADJACENT"], parts: Sequence[Tree | None]) -> Tree | None:
+        operands = tuple(part for part in parts if part is not None)
+        if len(operands) < len(parts) and len(parts) > 1:
+            self._notes.add(f"ignored {operator} (it needs a term on each side)")
+        if len(operands) < 2:
+            return operands[0] if operands else None
+        return Branch(operator, operands)

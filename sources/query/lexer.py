@@ -1,5 +1,7 @@
-"""Query text into lexemes: chunks between spaces, quotations, operators, brackets and filters. Nothing is refused:
-what is not an operator here is a chunk, and a quotation mark without a partner is reported and skipped."""
+"""Splits query text into lexemes: bare words, quoted text, operators, brackets and filters.
+
+Accepts any text: what is not an operator or a filter is a bare word, and an unmatched quotation mark is a lexeme too.
+"""
 
 import re
 from collections.abc import Iterator
@@ -8,20 +10,20 @@ from typing import Literal
 from msgspec import Struct
 
 
-class Chunk(Struct, frozen=True):
-    """Characters between spaces, as typed."""
+class BareWord(Struct, frozen=True):
+    """Text between spaces, as typed."""
 
     text: str
 
 
-class Quoted(Struct, frozen=True):
-    """Characters between quotation marks, as typed."""
+class QuotedText(Struct, frozen=True):
+    """Text between quotation marks, as typed."""
 
     text: str
 
 
-class Filter(Struct, frozen=True):
-    """`name:value` of a known name. An AND beside it is part of it: filters restrict anyway."""
+class FilterLexeme(Struct, frozen=True):
+    """`name:value` with a known name. Includes an adjacent AND, because filters always restrict the search."""
 
     name: str
     value: str
@@ -29,25 +31,25 @@ class Filter(Struct, frozen=True):
     is_negated: bool
 
 
-class Sign(Struct, frozen=True):
-    """An operator or a bracket; a leading minus is NOT."""
+class Symbol(Struct, frozen=True):
+    """An operator or a bracket. A leading minus is NOT."""
 
-    sign: Literal["AND", "OR", "NOT", "(", ")"]
-
-
-class LoneQuote(Struct, frozen=True):
-    """A quotation mark without a partner."""
+    symbol: Literal["AND", "OR", "NOT", "(", ")"]
 
 
-Lexeme = Chunk | Quoted | Filter | Sign | LoneQuote
+class UnmatchedQuote(Struct, frozen=True):
+    """A quotation mark without a counterpart."""
+
+
+Lexeme = BareWord | QuotedText | FilterLexeme | Symbol | UnmatchedQuote
 
 FILTER_NAMES = ("source", "tag", "type", "sender", "after", "before", "title")
 
-# Marks that word processors and East Asian keyboards put where the language has ASCII ones.
+# Characters that word processors and East Asian keyboards produce instead of the ASCII ones of the query language.
 _ASCII_MARKS = str.maketrans("“”„‟«»＂（）：＊", '"""""""():*')
 
-# A minus excludes only where a word begins, and before a letter, a quotation or a bracket: -5 is a number, fox-trot a
-# word, --flag an option. A quotation never begins right after a digit: 5" is a length.
+# A minus excludes only at the start of a word and before a letter, a quotation mark or a bracket: -5 is a number,
+# fox-trot a word, --flag an option. A quotation never starts right after a digit: 5" is a length.
 _LEXEME = re.compile(
     rf"""
       (?-i:AND\s+)? (?P<negated> (?<![^\s(]) - | (?-i:NOT\s+) )?
@@ -57,38 +59,38 @@ _LEXEME = re.compile(
     | (?<!\d) "(?P<quoted> [^"]* )"
     | (?P<quote> " )
     | (?P<bracket> [()] )
-    | (?P<chunk> [^\s"()]+ )
+    | (?P<word> [^\s"()]+ )
     """,
     re.VERBOSE | re.IGNORECASE,
 )
 
 
 def lexemes(text: str) -> Iterator[Lexeme]:
-    """The lexemes of a query in their order."""
+    """Yields the lexemes of a query in order."""
     for match in _LEXEME.finditer(text.translate(_ASCII_MARKS)):
         yield _lexeme(match)
 
 
 def _lexeme(match: re.Match[str]) -> Lexeme:
-    if match["chunk"] is not None:
-        return _chunk_or_operator(match["chunk"])
+    if match["word"] is not None:
+        return _word_or_operator(match["word"])
     if match["quoted"] is not None:
-        return Quoted(match["quoted"])
+        return QuotedText(match["quoted"])
     if match["filter"] is not None:
         quoted = match["quoted_value"]
         value = match["value"] if quoted is None else quoted
-        return Filter(match["filter"].lower(), value, quoted is not None, match["negated"] is not None)
+        return FilterLexeme(match["filter"].lower(), value, quoted is not None, match["negated"] is not None)
     if match["minus"] is not None:
-        return Sign("NOT")
+        return Symbol("NOT")
     if match["bracket"] is not None:
-        return Sign("(" if match["bracket"] == "(" else ")")
-    return LoneQuote()
+        return Symbol("(" if match["bracket"] == "(" else ")")
+    return UnmatchedQuote()
 
 
-def _chunk_or_operator(chunk: str) -> Chunk | Sign:
+def _word_or_operator(text: str) -> BareWord | Symbol:
     """Only upper-case operators are operators; `and` and `or` are words."""
-    match chunk:
+    match text:
         case "AND" | "OR" | "NOT":
-            return Sign(chunk)
+            return Symbol(text)
         case _:
-            return Chunk(chunk)
+            return BareWord(text)

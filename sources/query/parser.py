@@ -1,65 +1,69 @@
-"""Query text into a `ParsedQuery`. Nothing that can be typed raises, and nothing means the whole library: what has no
-word in it is no expression. Whatever was not read as it stands is told in `read_as`."""
+"""Parses query text into a `ParsedQuery`.
 
-from collections.abc import Callable, Iterator, Sequence
+No text raises an error, and no query matches the whole library: a query without words has no expression. `read_as`
+explains everything that was not taken literally.
+"""
+
+from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
 from config.text import replace_unstorable
 from sources.query.expression import AllOf, AnyOf, Expression, Phrase, Title, Without, Word
-from sources.query.filters import FilterReader, Filters
-from sources.query.grammar import Branch, Leaf, Negation, Titled, Tree, grow, is_explicit
-from sources.query.lexer import Chunk, Quoted, lexemes
-from sources.query.reading import QueryLimits, Reading
-from sources.query.words import inflected, is_foreign, is_plain_word, is_weak, is_weak_word
+from sources.query.filters import FilterExtractor, Filters
+from sources.query.grammar import Branch, Leaf, Negation, TitleLeaf, Tree, build_tree, has_operators
+from sources.query.lexer import BareWord, QuotedText, lexemes
+from sources.query.limits import QueryLimits
+from sources.query.notes import QueryNotes
+from sources.query.word_reader import WordReader
+from sources.query.words import is_foreign, is_plain_word, is_stop_word, is_weak_plain_word, with_other_endings
 from sources.text.stemming import stem
 
 
 class Term(Struct, frozen=True):
-    """A word to score and to highlight, and how often the query names it."""
+    """A word to score and to highlight, and how often the query contains it."""
 
     word: Word
     count: int
 
 
 class ParsedQuery(Struct, frozen=True):
-    """A query as it was read. Without an expression there is nothing to find, and `read_as` says why.
+    """The meaning of a query. Without an expression nothing can match, and `read_as` says why.
 
-    `explicit`: the query holds AND or OR, so words side by side are all required; otherwise any of them will do.
+    With AND or OR in the query (`has_operators`), adjacent words are all required; otherwise any of them may match.
     """
 
     expression: Expression | None
     terms: tuple[Term, ...]
     filters: Filters
     read_as: str | None
-    explicit: bool
-    truncated: bool
+    has_operators: bool
+    is_truncated: bool
 
 
 _DEFAULT_LIMITS = QueryLimits()
-# What may stand after a word and says nothing about it.
-_PAUSES = ".,;!?"
+_TRAILING_PUNCTUATION = ".,;!?"
 _NO_FILTERS = Filters()
 
 
 def parse(text: str, limits: QueryLimits = _DEFAULT_LIMITS) -> ParsedQuery:
-    """What a query means, whatever it is."""
-    return _parse_words(text, limits) or _parse_any(text, limits)
+    """Parses any text."""
+    return _parse_plain_words(text, limits) or _parse_any(text, limits)
 
 
-def _parse_words(text: str, limits: QueryLimits) -> ParsedQuery | None:
-    """What most people type, words and nothing else, read without lexer and grammar; nothing for any other text."""
-    chunks = [chunk.rstrip(_PAUSES) for chunk in text.split()]
-    if len(text) > limits.max_chars or not all(map(is_plain_word, chunks)):
+def _parse_plain_words(text: str, limits: QueryLimits) -> ParsedQuery | None:
+    """Parses the most common kind of query, plain words, without lexer and grammar. Returns None for any other text."""
+    typed = [word.rstrip(_TRAILING_PUNCTUATION) for word in text.split()]
+    if len(text) > limits.max_chars or not all(map(is_plain_word, typed)):
         return None
-    chosen = [chunk for chunk in chunks if not is_weak_word(chunk)] or chunks
+    significant = [word for word in typed if not is_weak_plain_word(word)] or typed
     counts: dict[str, int] = {}
     words: dict[str, Word] = {}
-    for chunk in chosen:
-        root = stem(token := chunk.lower())
+    for word in significant:
+        root = stem(token := word.lower())
         counts[root] = counts.get(root, 0) + 1
         if root not in words:
-            words[root] = Word(chunk, (Phrase(chunk, (token,)),))
+            words[root] = Word(word, (Phrase(word, (token,)),))
     if not 0 < len(words) <= limits.max_terms:
         return None
     return ParsedQuery(
@@ -67,130 +71,132 @@ def _parse_words(text: str, limits: QueryLimits) -> ParsedQuery | None:
         terms=tuple([Term(word, counts[root]) for root, word in words.items()]),
         filters=_NO_FILTERS,
         read_as=None,
-        explicit=False,
-        truncated=False,
+        has_operators=False,
+        is_truncated=False,
     )
 
 
 def _parse_any(text: str, limits: QueryLimits) -> ParsedQuery:
-    reading = Reading(limits)
-    reader = FilterReader(reading.note)
-    tree = grow(reader.read(lexemes(_cut(text, reading))), limits.max_nesting, reading.note)
-    expression = _Lowering(reading, tree).lower(tree) if tree is not None else None
+    notes = QueryNotes()
+    extractor = FilterExtractor(notes)
+    reader = WordReader(limits, notes)
+    items = extractor.extract(lexemes(_truncate(text, limits.max_chars, notes)))
+    tree = build_tree(items, limits.max_nesting, notes)
+    expression = _ExpressionBuilder(reader, notes, tree).build(tree) if tree is not None else None
     return ParsedQuery(
         expression=expression,
-        terms=tuple(Term(word, count) for word, count in reading.counted(_positive_words(expression))),
-        filters=reader.filters,
-        read_as=reading.read_as(expression),
-        explicit=tree is not None and expression is not None and is_explicit(tree),
-        truncated=reading.is_truncated,
+        terms=tuple(Term(word, count) for word, count in reader.count_terms(_positive_words(expression))),
+        filters=extractor.filters,
+        read_as=notes.read_as(expression),
+        has_operators=tree is not None and expression is not None and has_operators(tree),
+        is_truncated=notes.is_truncated,
     )
 
 
-def _cut(text: str, reading: Reading) -> str:
-    limit = reading.limits.max_chars
+def _truncate(text: str, limit: int, notes: QueryNotes) -> str:
     if len(text) > limit:
-        reading.note_cut(f"only the first {limit} characters were read")
+        notes.add_truncation(f"used only the first {limit} characters")
     return replace_unstorable(text[:limit], " ")
 
 
-class _Lowering:
-    """A tree of signs and leaves into an expression of words."""
+class _ExpressionBuilder:
+    """Builds the expression of a syntax tree."""
 
-    def __init__(self, reading: Reading, tree: Tree) -> None:
-        self._reading = reading
-        self._is_foreign = is_foreign([chunk.text for chunk in _chunks(tree)])
+    def __init__(self, reader: WordReader, notes: QueryNotes, tree: Tree) -> None:
+        self._reader = reader
+        self._notes = notes
+        self._is_foreign = is_foreign([word.text for word in _bare_words(tree)])
 
-    def lower(self, tree: Tree) -> Expression | None:
-        return self._obey(tree, self._found) if is_explicit(tree) else self._gather(tree)
+    def build(self, tree: Tree) -> Expression | None:
+        return self._with_operators(tree) if has_operators(tree) else self._without_operators(tree)
 
-    def _found(self, leaf: Chunk | Quoted) -> Word | None:
-        """A leaf to be found; in a language the index does not stem, with other endings too."""
-        word = self._reading.literal(leaf)
-        return inflected(word) if word and self._is_foreign and isinstance(leaf, Chunk) else word
+    def _read(self, leaf: BareWord | QuotedText, *, is_excluded: bool = False) -> Word | None:
+        """Reads a leaf literally. In a language that the index does not stem, words to find match with other endings
+        too; words to exclude never do."""
+        word = self._reader.read_literal(leaf)
+        if word is None or is_excluded or not self._is_foreign or isinstance(leaf, QuotedText):
+            return word
+        return with_other_endings(word)
 
-    def _excluded(self, leaf: Chunk | Quoted) -> Word | None:
-        """A leaf to be excluded: exactly itself."""
-        return self._reading.literal(leaf)
+    # -- without AND and OR: any word may match ------------------------------------------------------------------------
 
-    # -- no AND, no OR: any word will do -------------------------------------------------------------------------------
-
-    def _gather(self, tree: Tree) -> Expression | None:
-        """Any of the loose words; what is quoted or named as title was meant and is required."""
-        parts = list(_side_by_side(tree))
-        admitted = self._reading.admitted
-        titles = admitted(word for part in parts if isinstance(part, Titled) if (word := self._found(part.leaf)))
-        quoted = admitted(word for part in parts if isinstance(part, Quoted) if (word := self._found(part)))
-        words = admitted(self._loose_words(parts, are_optional=bool(titles or quoted)))
-        return self._subtract(_require([Title(word) for word in titles], quoted, words), parts)
+    def _without_operators(self, tree: Tree) -> Expression | None:
+        """Requires quotations and titles, and any of the other words."""
+        parts = list(_flatten(tree))
+        admit_all = self._reader.admit_all
+        titles = admit_all(word for part in parts if isinstance(part, TitleLeaf) if (word := self._read(part.leaf)))
+        quoted = admit_all(word for part in parts if isinstance(part, QuotedText) if (word := self._read(part)))
+        words = admit_all(self._loose_words(parts, are_optional=bool(titles or quoted)))
+        return self._exclude(_combine([Title(word) for word in titles], quoted, words), parts)
 
     def _loose_words(self, parts: Sequence[Tree], *, are_optional: bool) -> list[Word]:
-        """Stop words are left out when anything else is there to be found."""
-        found = [item for part in parts if isinstance(part, Chunk) for item in self._reading.loose(part.text)]
-        strong = [item for item in found if not item.is_weak]
-        chosen = strong or ([] if are_optional else found)
-        return [inflected(item.word) if self._is_foreign else item.word for item in chosen]
+        """Drops weak words if there is anything else to search for."""
+        words = [loose for part in parts if isinstance(part, BareWord) for loose in self._reader.read_loose(part.text)]
+        strong = [loose for loose in words if not loose.is_weak]
+        selected = strong or ([] if are_optional else words)
+        return [with_other_endings(loose.word) if self._is_foreign else loose.word for loose in selected]
 
-    # -- AND or OR: every operator is obeyed ---------------------------------------------------------------------------
+    # -- with AND or OR: every operator is obeyed ----------------------------------------------------------------------
 
-    def _obey(self, tree: Tree, read: "_ReadLeaf") -> Expression | None:
+    def _with_operators(self, tree: Tree, *, is_excluded: bool = False) -> Expression | None:
         match tree:
             case Branch(operator="OR", parts=parts):
-                options = [option for part in parts if (option := self._obey(part, read)) is not None]
+                options = self._build_parts(parts, is_excluded=is_excluded)
                 return _any_of(options) if options else None
             case Branch(operator=operator, parts=parts):
-                kept = [part for part in parts if not isinstance(part, Negation)]
-                found = [part for branch in kept if (part := self._obey(branch, read)) is not None]
-                strong = found if operator == "AND" else _without_weak(found)
-                return self._subtract(_all_of(strong), parts)
+                positive = [part for part in parts if not isinstance(part, Negation)]
+                required = self._build_parts(positive, is_excluded=is_excluded)
+                required = required if operator == "AND" else _without_stop_words(required)
+                return self._exclude(_all_of(required), parts)
             case Negation():
-                return self._subtract(None, (tree,))
-            case Titled(leaf=leaf):
-                word = read(leaf)
-                return Title(word) if word and self._reading.admit(word) else None
-            case Chunk() | Quoted():
-                word = read(tree)
-                return word if word and self._reading.admit(word) else None
+                return self._exclude(None, (tree,))
+            case TitleLeaf(leaf=leaf):
+                word = self._read(leaf, is_excluded=is_excluded)
+                return Title(word) if word and self._reader.admit(word) else None
+            case BareWord() | QuotedText():
+                word = self._read(tree, is_excluded=is_excluded)
+                return word if word and self._reader.admit(word) else None
 
-    def _subtract(self, keep: Expression | None, parts: Sequence[Tree]) -> Expression | None:
-        """`keep` without what the negations among the parts name."""
-        named = [self._obey(part.part, self._excluded) for part in parts if isinstance(part, Negation)]
-        dropped = [drop for drop in named if drop is not None]
+    def _build_parts(self, parts: Sequence[Tree], *, is_excluded: bool) -> list[Expression]:
+        expressions = (self._with_operators(part, is_excluded=is_excluded) for part in parts)
+        return [expression for expression in expressions if expression is not None]
+
+    def _exclude(self, keep: Expression | None, parts: Sequence[Tree]) -> Expression | None:
+        """Excludes the negations among the parts from `keep`."""
+        dropped = self._build_parts([part.part for part in parts if isinstance(part, Negation)], is_excluded=True)
         if keep is None and dropped:
-            self._reading.note("what is excluded needs something to be excluded from")
+            self._notes.add("ignored an exclusion (it needs another term to search for)")
         return Without(keep, _any_of(dropped)) if keep is not None and dropped else keep
 
 
-_ReadLeaf = Callable[[Chunk | Quoted], Word | None]
+def _without_stop_words(expressions: list[Expression]) -> list[Expression]:
+    return [part for part in expressions if not (isinstance(part, Word) and is_stop_word(part))] or expressions
 
 
-def _without_weak(found: Sequence[Expression]) -> Sequence[Expression]:
-    return [part for part in found if not (isinstance(part, Word) and is_weak(part))] or found
-
-
-def _chunks(tree: Tree) -> Iterator[Chunk]:
+def _bare_words(tree: Tree) -> Iterator[BareWord]:
     match tree:
-        case Chunk():
+        case BareWord():
             yield tree
         case Branch(parts=parts):
             for part in parts:
-                yield from _chunks(part)
-        case Negation(part=part) | Titled(leaf=part):
-            yield from _chunks(part)
-        case Quoted():
+                yield from _bare_words(part)
+        case Negation(part=part) | TitleLeaf(leaf=part):
+            yield from _bare_words(part)
+        case QuotedText():
             pass
 
 
-def _side_by_side(tree: Tree) -> Iterator[Leaf | Negation]:
-    """The leaves and exclusions of a tree that has no AND and no OR: its brackets mean nothing."""
+def _flatten(tree: Tree) -> Iterator[Leaf | Negation]:
+    """Yields the leaves and exclusions of a tree without AND and OR, in which brackets mean nothing."""
     if isinstance(tree, Branch):
         for part in tree.parts:
-            yield from _side_by_side(part)
+            yield from _flatten(part)
     else:
         yield tree
 
 
 def _positive_words(expression: Expression | None) -> Iterator[Word]:
+    """Yields the words that are not excluded."""
     match expression:
         case Word():
             yield expression
@@ -205,8 +211,8 @@ def _positive_words(expression: Expression | None) -> Iterator[Word]:
             pass
 
 
-def _require(titles: Sequence[Title], quoted: Sequence[Word], words: Sequence[Word]) -> Expression | None:
-    """Titles restrict like filters. Beside a quotation loose words only rank: a hit need not hold any of them."""
+def _combine(titles: Sequence[Title], quoted: Sequence[Word], words: Sequence[Word]) -> Expression | None:
+    """Requires titles and quotations. Other words next to a quotation only affect the ranking: none is required."""
     ranked = [*quoted, *words] if quoted else words
     optional = [_any_of(ranked)] if words else []
     return _all_of([*titles, *quoted, *optional])

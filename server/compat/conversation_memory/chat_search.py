@@ -217,9 +217,9 @@ def _rows(rows: tuple[ExchangeRow, ...], total: int, notes: tuple[str, ...], *, 
 
 def requiring_all(query: ParsedQuery) -> ParsedQuery:
     """A concept of several words is there where all of them are. Operators that were typed stay as they are."""
-    if query.explicit or query.expression is None:
+    if query.has_operators or query.expression is None:
         return query
-    return replace(query, expression=_all_of(query.expression), explicit=True)
+    return replace(query, expression=_all_of(query.expression), has_operators=True)
 
 
 def _all_of(expression: Expression) -> Expression:
@@ -233,7 +233,7 @@ def _all_of(expression: Expression) -> Expression:
 
 
 def _told(question: Question) -> tuple[str, ...]:
-    return (f"The query was read as {question.read_as}.",) if question.read_as else ()
+    return (f"Query interpretation: {question.read_as}.",) if question.read_as else ()
 
 
 def _says_it_itself(hit: Hit, highlighter: Highlighter) -> bool:

@@ -45,7 +45,7 @@ async def _observations(library: Library, context: RequestContext, settings: Set
     text = asked.concepts[0]
     query = read_query(text, settings)
     question = read_question("observations", SearchArguments(query=text, limit=asked.limit), query, context, settings)
-    notes = [f"The query was read as {question.read_as}."] if question.read_as else []
+    notes = [f"Query interpretation: {question.read_as}."] if question.read_as else []
     if question.search is None:
         return _recalled("observations", asked, (), 0, notes)
     found = await library.observations.search(question.search, asked.narrowing)

@@ -188,7 +188,7 @@ def test_a_reinterpreted_query_is_reported(shared: Program) -> None:
     outcome = shared.run("search", 'dome "sticks', "--user", "ada")
 
     assert outcome.code == 0
-    assert "read as: " in outcome.stderr
+    assert "query interpretation: searched for " in outcome.stderr
 
 
 # -- colours -----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Whatever is typed is read as it was meant, within its limits, and what was read otherwise is told."""
+"""Tests of the query parser: any text is parsed within its limits, and `read_as` reports every reinterpretation."""
 
 import re
 import sqlite3
@@ -29,7 +29,7 @@ from sources.query.expression import render
 from sources.text.segmentation import TOKENIZER, segment
 from tests.sources.multilingual import DOCUMENTS, PROBES, Probe
 
-TYPED = st.one_of(
+ANY_QUERY = st.one_of(
     st.text(max_size=80),
     st.text('ab "()*-:.\'AND ORNOT\0\n東京🎉é', max_size=60),
     st.lists(
@@ -47,7 +47,7 @@ TYPED = st.one_of(
 
 
 def to_fts5(expression: Expression) -> str:
-    """All that an engine has to know of a query; tokens hold no quotation marks."""
+    """Compiles an expression for FTS5. Tokens contain no quotation marks."""
     match expression:
         case Word(alternatives=alternatives):
             return f"({' OR '.join(map(phrase_to_fts5, alternatives))})"
@@ -65,30 +65,30 @@ def phrase_to_fts5(phrase: Phrase | Prefix) -> str:
     return f'"{" ".join(phrase.tokens)}"{"*" if isinstance(phrase, Prefix) else ""}'
 
 
-class Shelf:
-    """The multilingual library in an index of its own."""
+class LibraryIndex:
+    """The multilingual documents in an FTS5 table."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
-        database.execute(f'CREATE VIRTUAL TABLE shelf USING fts5 (title, body, tokenize="{TOKENIZER}")')
+        database.execute(f'CREATE VIRTUAL TABLE library USING fts5 (title, body, tokenize="{TOKENIZER}")')
         rows = [(segment(document.title), segment(document.body)) for document in DOCUMENTS.values()]
-        database.executemany("INSERT INTO shelf VALUES (?, ?)", rows)
+        database.executemany("INSERT INTO library VALUES (?, ?)", rows)
 
     def find(self, query: ParsedQuery) -> list[str]:
-        """The names of what is found, best first."""
+        """Returns the names of the matching documents, best first."""
         if query.expression is None:
             return []
-        sql = "SELECT rowid FROM shelf WHERE shelf MATCH ? ORDER BY bm25(shelf, 2, 1)"
+        sql = "SELECT rowid FROM library WHERE library MATCH ? ORDER BY bm25(library, 2, 1)"
         return [list(DOCUMENTS)[row - 1] for (row,) in self._database.execute(sql, (to_fts5(query.expression),))]
 
 
 @pytest.fixture(scope="module")
-def shelf() -> Iterator[Shelf]:
+def library() -> Iterator[LibraryIndex]:
     with closing(sqlite3.connect(":memory:")) as database:
-        yield Shelf(database)
+        yield LibraryIndex(database)
 
 
-def shown(text: str, limits: QueryLimits | None = None) -> str | None:
+def render_query(text: str, limits: QueryLimits | None = None) -> str | None:
     expression = parse(text, limits or QueryLimits()).expression
     return None if expression is None else render(expression)
 
@@ -99,98 +99,98 @@ def only_word(text: str) -> Word:
     return expression
 
 
-# -- what is found -----------------------------------------------------------------------------------------------------
+# -- matches -----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("probe", PROBES, ids=lambda probe: ascii(probe.query))
-def test_a_probe_finds_what_it_must_and_nothing_that_it_must_not(probe: Probe, shelf: Shelf) -> None:
-    found = set(shelf.find(parse(probe.query)))
-    assert found >= set(probe.finds)
-    assert not found & set(probe.misses)
+def test_query_finds_the_expected_documents_and_no_others(probe: Probe, library: LibraryIndex) -> None:
+    names = set(library.find(parse(probe.query)))
+    assert names >= set(probe.finds)
+    assert not names & set(probe.misses)
 
 
-def test_the_set_is_large_and_speaks_many_languages() -> None:
+def test_probes_cover_every_document_in_many_languages() -> None:
     assert len(PROBES) >= 150
     assert len({name.partition("-")[0] for name in DOCUMENTS}) >= 20
     assert {name for probe in PROBES for name in probe.finds} == set(DOCUMENTS)
 
 
 @settings(max_examples=500)
-@given(typed=TYPED)
-def test_nothing_typed_raises_or_finds_the_whole_library(typed: str, shelf: Shelf) -> None:
-    query = parse(typed)
-    assert len(shelf.find(query)) < len(DOCUMENTS)
+@given(text=ANY_QUERY)
+def test_no_text_raises_or_matches_the_whole_library(text: str, library: LibraryIndex) -> None:
+    query = parse(text)
+    assert len(library.find(query)) < len(DOCUMENTS)
     if query.expression is None:
         assert query.read_as
         assert query.terms == ()
 
 
-@given(typed=TYPED)
-def test_reading_is_a_function_of_the_text(typed: str) -> None:
-    assert parse(typed) == parse(typed)
+@given(text=ANY_QUERY)
+def test_parsing_is_deterministic(text: str) -> None:
+    assert parse(text) == parse(text)
 
 
 @pytest.mark.parametrize(
-    "nothing", ["", " ", "!!!", "()", '""', "...", "*", "-", "—", "\0", "\ud800", "''", "AND", "(OR)"]
+    "text", ["", " ", "!!!", "()", '""', "...", "*", "-", "—", "\0", "\ud800", "''", "AND", "(OR)"]
 )
-def test_a_query_without_a_word_is_nothing_and_says_so(nothing: str) -> None:
-    query = parse(nothing)
+def test_query_without_words_searches_for_nothing_and_says_so(text: str) -> None:
+    query = parse(text)
     assert query.expression is None
     assert query.read_as is not None
-    assert query.read_as.startswith("nothing (")
+    assert query.read_as.startswith("searched for nothing; ")
 
 
 # -- plain words -------------------------------------------------------------------------------------------------------
 
 
-def test_any_plain_word_will_do_and_stop_words_are_dropped() -> None:
+def test_any_plain_word_may_match_and_stop_words_are_dropped() -> None:
     query = parse("What did Anna say about the trip?")
     assert query == parse("Anna say trip?")
-    assert shown("What did Anna say about the trip?") == "Anna OR say OR trip"
-    assert (query.explicit, query.read_as, query.truncated) == (False, None, False)
+    assert render_query("What did Anna say about the trip?") == "Anna OR say OR trip"
+    assert (query.has_operators, query.read_as, query.is_truncated) == (False, None, False)
 
 
-def test_stop_words_are_looked_for_when_nothing_else_is_there() -> None:
-    assert shown("to be or not to be") == "to OR be OR or OR not"
-    assert shown("The Who") == "The OR Who"
+def test_stop_words_are_kept_if_there_are_no_other_words() -> None:
+    assert render_query("to be or not to be") == "to OR be OR or OR not"
+    assert render_query("The Who") == "The OR Who"
 
 
-def test_hits_that_hold_all_words_are_found_with_those_that_hold_one(shelf: Shelf) -> None:
-    found = shelf.find(parse("Who planted tomatoes at the release party?"))
-    assert set(found) >= {"en-garden", "en-party"}
+def test_documents_with_all_words_and_with_one_word_match(library: LibraryIndex) -> None:
+    names = library.find(parse("Who planted tomatoes at the release party?"))
+    assert set(names) >= {"en-garden", "en-party"}
 
 
-def test_words_with_the_same_stem_are_one_term_counted() -> None:
+def test_words_with_the_same_stem_are_counted_as_one_term() -> None:
     (term,) = parse("run running runs").terms
     assert (term.word.text, term.count) == ("run", 3)
 
 
-MERE_WORDS = ("tea", "Teas", "green", "the", "Of", "a", "C", "NASA", "and", "to", "hoping", "hope,", "Why?", "so...")
+PLAIN_WORDS = ("tea", "Teas", "green", "the", "Of", "a", "C", "NASA", "and", "to", "hoping", "hope,", "Why?", "so...")
 
 
-@given(st.lists(st.sampled_from(MERE_WORDS), min_size=1, max_size=8).map(" ".join), st.integers(1, 4))
-def test_mere_words_mean_the_same_in_brackets_that_group_nothing(typed: str, max_terms: int) -> None:
+@given(st.lists(st.sampled_from(PLAIN_WORDS), min_size=1, max_size=8).map(" ".join), st.integers(1, 4))
+def test_brackets_around_plain_words_have_no_effect(text: str, max_terms: int) -> None:
     limits = QueryLimits(max_terms=max_terms)
-    assert parse(typed, limits) == parse(f"({typed})", limits)
+    assert parse(text, limits) == parse(f"({text})", limits)
 
 
-def test_single_letters_are_dropped_unless_they_name_something() -> None:
-    assert shown("vitamin C for a x") == "vitamin OR C"
-    assert shown("plan B, step 3") == "plan OR B OR step OR 3"
-    assert shown("I saw A") == "saw"
+def test_single_letters_are_dropped_unless_they_are_names() -> None:
+    assert render_query("vitamin C for a x") == "vitamin OR C"
+    assert render_query("plan B, step 3") == "plan OR B OR step OR 3"
+    assert render_query("I saw A") == "saw"
 
 
-def test_contractions_of_stop_words_say_nothing() -> None:
-    assert shown("What's wrong? I don't know; Anna's dog") == "wrong OR know OR Anna OR dog"
+def test_contractions_of_stop_words_are_dropped() -> None:
+    assert render_query("What's wrong? I don't know; Anna's dog") == "wrong OR know OR Anna OR dog"
 
 
-def test_words_joined_by_punctuation_are_looked_for_together_and_apart() -> None:
+def test_compound_word_matches_as_a_phrase_and_in_parts() -> None:
     assert [term.word.text for term in parse("fox-trot").terms] == ["fox-trot", "fox", "trot"]
     assert parse("fox-trot").terms[0].word.alternatives == (Phrase("fox-trot", ("fox", "trot")),)
 
 
 @pytest.mark.parametrize(
-    ("typed", "tokens"),
+    ("text", "tokens"),
     [
         ("10:30", {("10", "30")}),
         ("R&D", {("r", "d")}),
@@ -206,21 +206,21 @@ def test_words_joined_by_punctuation_are_looked_for_together_and_apart() -> None
         ("https://www.example", {("example",)}),
     ],
 )
-def test_a_peculiar_word_is_one_word(typed: str, tokens: set[tuple[str, ...]]) -> None:
-    assert {found.tokens for found in only_word(typed).alternatives} == tokens
+def test_special_word_is_a_single_term(text: str, tokens: set[tuple[str, ...]]) -> None:
+    assert {phrase.tokens for phrase in only_word(text).alternatives} == tokens
 
 
-def test_a_sentence_without_spaces_is_found_by_its_pairs_without_the_particles() -> None:
-    assert shown("東京都で本を") == "東京 OR 京都 OR 都で OR で本 OR 本を"
-    assert shown("それは京都です") == "は京 OR 京都 OR 都で"
-    assert shown("それです") == "それ OR れで OR です"
+def test_unspaced_sentence_is_split_into_pairs_without_particles() -> None:
+    assert render_query("東京都で本を") == "東京 OR 京都 OR 都で OR で本 OR 本を"
+    assert render_query("それは京都です") == "は京 OR 京都 OR 都で"
+    assert render_query("それです") == "それ OR れで OR です"
 
 
-def test_one_letter_of_an_unspaced_script_is_found_as_a_beginning() -> None:
+def test_single_letter_of_an_unspaced_script_is_a_prefix() -> None:
     assert only_word("章").alternatives == (Prefix("章", ("章",)),)
 
 
-def test_other_endings_are_looked_for_only_in_other_languages() -> None:
+def test_other_endings_match_only_in_languages_that_are_not_stemmed() -> None:
     assert only_word("художники").alternatives[1:] == (Prefix("художни", ("художни",)),)
     assert only_word("painters").alternatives == (Phrase("painters", ("painters",)),)
     english = parse("the naïve painters").terms
@@ -232,7 +232,7 @@ def test_other_endings_are_looked_for_only_in_other_languages() -> None:
 
 
 @pytest.mark.parametrize(
-    ("typed", "reading"),
+    ("text", "expected"),
     [
         ("cats AND dogs", "cats AND dogs"),
         ("cats dogs AND birds", "(cats AND dogs) AND birds"),
@@ -249,14 +249,14 @@ def test_other_endings_are_looked_for_only_in_other_languages() -> None:
         ('"fox trot" OR tango', '"fox trot" OR tango'),
     ],
 )
-def test_and_or_not_are_obeyed(typed: str, reading: str) -> None:
-    assert shown(typed) == reading
-    assert parse(typed).explicit
-    assert parse(typed).read_as is None
+def test_and_or_not_operators_are_obeyed(text: str, expected: str) -> None:
+    assert render_query(text) == expected
+    assert parse(text).has_operators
+    assert parse(text).read_as is None
 
 
 @pytest.mark.parametrize(
-    ("typed", "reading"),
+    ("text", "expected"),
     [
         ("cats -dogs", "cats NOT dogs"),
         ("cats birds -dogs -fish", "(cats OR birds) NOT (dogs OR fish)"),
@@ -270,96 +270,101 @@ def test_and_or_not_are_obeyed(typed: str, reading: str) -> None:
         ("NEAR(cats dogs, 5)", "NEAR OR cats OR dogs OR 5"),
     ],
 )
-def test_without_and_or_any_word_will_do(typed: str, reading: str) -> None:
-    assert shown(typed) == reading
-    assert not parse(typed).explicit
-    assert parse(typed).read_as is None
+def test_any_word_may_match_without_and_or_or(text: str, expected: str) -> None:
+    assert render_query(text) == expected
+    assert not parse(text).has_operators
+    assert parse(text).read_as is None
 
 
-def test_what_is_excluded_is_neither_scored_nor_inflected() -> None:
+def test_excluded_words_are_not_scored_and_match_only_literally() -> None:
     query = parse("кошки -собаками")
     assert [term.word.text for term in query.terms] == ["кошки"]
     assert isinstance(query.expression, Without)
     assert query.expression.drop == Word("собаками", (Phrase("собаками", ("собаками",)),))
 
 
-def test_exclusion_alone_is_nothing_and_says_so() -> None:
-    for typed in ("-cats", "NOT cats", 'NOT "wild cats" -dogs', "-(cats OR dogs)"):
-        assert parse(typed).expression is None
-        assert parse(typed).read_as == "nothing (what is excluded needs something to be excluded from)"
+def test_exclusion_alone_searches_for_nothing_and_says_so() -> None:
+    for text in ("-cats", "NOT cats", 'NOT "wild cats" -dogs', "-(cats OR dogs)"):
+        assert parse(text).expression is None
+        assert parse(text).read_as == "searched for nothing; ignored an exclusion (it needs another term to search for)"
 
 
 @pytest.mark.parametrize(
-    ("typed", "read_as"),
+    ("text", "read_as"),
     [
-        ("cats AND", "cats (AND joined nothing and was ignored)"),
-        ("OR cats", "cats (OR joined nothing and was ignored)"),
-        ("cats AND OR dogs", "cats OR dogs (AND joined nothing and was ignored)"),
-        ("cats NOT", "cats (NOT excluded nothing and was ignored)"),
-        ("cats OR (dogs", "cats OR dogs (a bracket without a partner was ignored)"),
-        ("cats) OR dogs", "cats OR dogs (a bracket without a partner was ignored)"),
-        ("cats OR NOT dogs", "cats (what is excluded needs something to be excluded from)"),
-        ('say "hello world', "say OR hello OR world (a quotation mark without a partner was ignored)"),
-        ('a 5" disk', "5 OR disk (a quotation mark without a partner was ignored)"),
+        ("cats AND", "searched for cats; ignored AND (it needs a term on each side)"),
+        ("OR cats", "searched for cats; ignored OR (it needs a term on each side)"),
+        ("cats AND OR dogs", "searched for cats OR dogs; ignored AND (it needs a term on each side)"),
+        ("cats NOT", "searched for cats; ignored NOT (it needs a term after it)"),
+        ("cats OR (dogs", "searched for cats OR dogs; ignored an unmatched bracket"),
+        ("cats) OR dogs", "searched for cats OR dogs; ignored an unmatched bracket"),
+        ("cats OR NOT dogs", "searched for cats; ignored an exclusion (it needs another term to search for)"),
+        ('say "hello world', "searched for say OR hello OR world; ignored an unmatched quotation mark"),
+        ('a 5" disk', "searched for 5 OR disk; ignored an unmatched quotation mark"),
     ],
 )
-def test_signs_that_join_nothing_are_ignored_and_told(typed: str, read_as: str) -> None:
-    assert parse(typed).read_as == read_as
+def test_dangling_operators_and_marks_are_ignored_and_reported(text: str, read_as: str) -> None:
+    assert parse(text).read_as == read_as
 
 
-# -- quotations and beginnings -----------------------------------------------------------------------------------------
+# -- quotations and prefixes -------------------------------------------------------------------------------------------
 
 
-def test_a_quotation_is_required_and_words_beside_it_only_rank(shelf: Shelf) -> None:
+def test_quotation_is_required_and_other_words_only_affect_the_ranking(library: LibraryIndex) -> None:
     query = parse('"planted tomatoes" party garden')
-    assert set(shelf.find(query)) == {"en-garden"}
-    assert set(shelf.find(parse('"planted tomatoes" party'))) == {"en-garden"}
+    assert set(library.find(query)) == {"en-garden"}
+    assert set(library.find(parse('"planted tomatoes" party'))) == {"en-garden"}
     assert [term.word.text for term in query.terms] == ["planted tomatoes", "party", "garden"]
 
 
-def test_a_quotation_keeps_its_stop_words_and_its_order() -> None:
+def test_quotation_keeps_stop_words_and_order() -> None:
     assert only_word('"to be or not"').alternatives == (Phrase("to be or not", ("to", "be", "or", "not")),)
 
 
-def test_quotation_marks_of_any_keyboard_quote() -> None:
-    assert shown("“fox trot”") == shown("«fox trot»") == shown("„fox trot“") == shown('"fox trot"')
+def test_typographic_quotation_marks_are_accepted() -> None:
+    assert (
+        render_query("“fox trot”")
+        == render_query("«fox trot»")
+        == render_query("„fox trot“")
+        == render_query('"fox trot"')
+    )
 
 
-def test_a_quoted_run_may_go_on_in_the_text() -> None:
+def test_quoted_unspaced_run_may_continue_in_the_text() -> None:
     assert only_word('"東京都"').alternatives == (Phrase("東京都", ("東京", "京都")),)
     assert only_word('"東京 大阪"').alternatives == (Phrase("東京 大阪", ("東京", "京", "大阪")),)
     assert only_word('"第3章"').alternatives == (Prefix("第3章", ("第", "3", "章")),)
 
 
-def test_a_beginning_finds_words_whose_stem_is_shorter() -> None:
+def test_prefix_also_matches_words_with_a_shorter_stem() -> None:
     assert only_word("organi*").alternatives == (Prefix("organi", ("organi",)), Phrase("organ", ("organ",)))
     assert only_word("care*").alternatives == (Prefix("care", ("care",)),)
 
 
-def test_a_beginning_finds_the_words_that_begin_so_whatever_their_stem() -> None:
+def test_prefix_matches_every_word_that_begins_with_it() -> None:
     words = sorted({word.lower() for topic in topics.values() for word in re.findall("[A-Za-z]{6,}", topic)})
     with closing(sqlite3.connect(":memory:")) as database:
-        database.execute(f'CREATE VIRTUAL TABLE shelf USING fts5 (body, tokenize="{TOKENIZER}")')
-        database.executemany("INSERT INTO shelf (rowid, body) VALUES (?, ?)", enumerate(words))
+        database.execute(f'CREATE VIRTUAL TABLE words USING fts5 (body, tokenize="{TOKENIZER}")')
+        database.executemany("INSERT INTO words (rowid, body) VALUES (?, ?)", enumerate(words))
         for row, word in list(enumerate(words))[::7]:
-            stump = only_word(f"{word[: 3 + row % (len(word) - 3)]}*")
-            sql = "SELECT 1 FROM shelf WHERE shelf MATCH ? AND rowid = ?"
-            assert database.execute(sql, (to_fts5(stump), row)).fetchone(), (stump.text, word)
+            prefix = only_word(f"{word[: 3 + row % (len(word) - 3)]}*")
+            sql = "SELECT 1 FROM words WHERE words MATCH ? AND rowid = ?"
+            assert database.execute(sql, (to_fts5(prefix), row)).fetchone(), (prefix.text, word)
 
 
 @pytest.mark.parametrize(
-    ("typed", "read_as"),
+    ("text", "read_as"),
     [
-        ("ca*", "ca (* needs at least 3 letters before it)"),
-        ("*cats*", "cats (* only works at the end of a word)"),
-        ("ca*ts", '"ca ts" (* only works at the end of a word)'),
+        ("ca*", "searched for ca; ignored * (it needs at least 3 letters before it)"),
+        ("*cats*", "searched for cats; ignored * (it works only at the end of a word)"),
+        ("ca*ts", 'searched for "ca ts"; ignored * (it works only at the end of a word)'),
     ],
 )
-def test_other_stars_are_ignored_and_told(typed: str, read_as: str) -> None:
-    assert parse(typed).read_as == read_as
+def test_misplaced_stars_are_ignored_and_reported(text: str, read_as: str) -> None:
+    assert parse(text).read_as == read_as
 
 
-def test_a_star_after_an_unspaced_run_needs_no_telling() -> None:
+def test_star_after_an_unspaced_run_needs_no_note() -> None:
     assert only_word("東京*").alternatives == only_word('"東京"').alternatives
     assert parse("東京*").read_as is None
 
@@ -367,7 +372,7 @@ def test_a_star_after_an_unspaced_run_needs_no_telling() -> None:
 # -- filters -----------------------------------------------------------------------------------------------------------
 
 
-def test_filters_are_taken_out_of_the_words() -> None:
+def test_filters_are_extracted_from_the_query() -> None:
     query = parse(
         'source:notes tag:work,home Tag:"long walks" type:video sender:Ann cats after:2024-05-01 before:2024-06-01'
     )
@@ -383,101 +388,96 @@ def test_filters_are_taken_out_of_the_words() -> None:
     assert query.read_as is None
 
 
-def test_an_and_beside_a_filter_belongs_to_it() -> None:
-    for typed in ("cats AND tag:work", "tag:work AND cats", "cats AND after:2024-05-01 AND tag:work"):
-        assert (shown(typed), parse(typed).filters.tags, parse(typed).read_as) == ("cats", ("work",), None)
+def test_and_next_to_a_filter_is_part_of_it() -> None:
+    for text in ("cats AND tag:work", "tag:work AND cats", "cats AND after:2024-05-01 AND tag:work"):
+        assert (render_query(text), parse(text).filters.tags, parse(text).read_as) == ("cats", ("work",), None)
 
 
-def test_a_moment_is_the_day_it_lies_in() -> None:
+def test_timestamp_filter_is_reduced_to_its_date() -> None:
     assert parse("cats after:2024-05-01T10:00:00Z").filters.after == date(2024, 5, 1)
 
 
-def test_filters_alone_are_no_words_to_search_for() -> None:
+def test_query_of_filters_alone_has_no_expression() -> None:
     query = parse("tag:work after:2024-05-01")
     assert query.expression is None
     assert query.filters.tags == ("work",)
-    assert query.read_as == "nothing (the query holds no word)"
+    assert query.read_as == "searched for nothing; the query contains no words"
 
 
 @pytest.mark.parametrize(
-    ("typed", "told"),
+    ("text", "note"),
     [
-        ("cats after:yesterday", "after:yesterday is not a day like 2024-05-31 and was read as words"),
-        ("cats before:2024-13-01", "before:2024-13-01 is not a day like 2024-05-31 and was read as words"),
-        ("cats before:2024-05-011", "before:2024-05-011 is not a day like 2024-05-31 and was read as words"),
-        ("cats lang:en", "lang: is not a filter and was read as a word"),
-        ("tag: cats", "tag: has no value and was read as a word"),
-        ("cats -tag:work", "tag:work cannot be excluded and was ignored"),
-        ("cats NOT tag:work", "tag:work cannot be excluded and was ignored"),
+        ("cats after:yesterday", "treated after:yesterday as words (expected a date such as 2024-05-31)"),
+        ("cats before:2024-13-01", "treated before:2024-13-01 as words (expected a date such as 2024-05-31)"),
+        ("cats before:2024-05-011", "treated before:2024-05-011 as words (expected a date such as 2024-05-31)"),
+        ("cats lang:en", "treated lang: as a word (it is not a filter)"),
+        ("tag: cats", "treated tag: as a word (it has no value)"),
+        ("cats -tag:work", "ignored -tag:work (only words and titles can be excluded)"),
+        ("cats NOT tag:work", "ignored -tag:work (only words and titles can be excluded)"),
     ],
 )
-def test_what_is_no_filter_is_told(typed: str, told: str) -> None:
-    query = parse(typed)
-    assert told in (query.read_as or "")
+def test_invalid_filter_is_reported(text: str, note: str) -> None:
+    query = parse(text)
+    assert note in (query.read_as or "")
     assert query.filters == Filters()
 
 
-@pytest.mark.parametrize("typed", ["std::vector", "10:30", "https://example.org", "C:\\temp", "note:", "ratio 3:1"])
-def test_a_colon_in_a_word_is_just_a_colon(typed: str) -> None:
-    assert parse(typed).read_as is None
+@pytest.mark.parametrize("text", ["std::vector", "10:30", "https://example.org", "C:\\temp", "note:", "ratio 3:1"])
+def test_colon_inside_a_word_is_not_a_filter(text: str) -> None:
+    assert parse(text).read_as is None
 
 
-def test_a_title_is_required_like_a_filter(shelf: Shelf) -> None:
-    assert shelf.find(parse("title:garden tomatoes")) == ["en-garden"]
-    assert shelf.find(parse("title:garden party")) == []
-    assert shown('title:"long walk" dogs') == 'title:"long walk" AND dogs'
-    assert shown("cats -title:dogs") == "cats NOT title:dogs"
-    assert shown("title:cats OR dogs") == "title:cats OR dogs"
+def test_title_filter_is_required(library: LibraryIndex) -> None:
+    assert library.find(parse("title:garden tomatoes")) == ["en-garden"]
+    assert library.find(parse("title:garden party")) == []
+    assert render_query('title:"long walk" dogs') == 'title:"long walk" AND dogs'
+    assert render_query("cats -title:dogs") == "cats NOT title:dogs"
+    assert render_query("title:cats OR dogs") == "title:cats OR dogs"
 
 
 # -- limits ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("typed", "limits", "reading", "told"),
+    ("text", "limits", "expected", "note"),
     [
-        ("cats " + "x" * 2_000, QueryLimits(max_chars=4), "cats", "only the first 4 characters were read"),
-        ("one two three", QueryLimits(max_terms=2), "one OR two", "only the first 2 terms were read"),
-        ("one AND two AND three", QueryLimits(max_terms=2), "one AND two", "only the first 2 terms were read"),
-        (
-            "cat* dog*",
-            QueryLimits(max_prefixes=1),
-            "cat* OR dog",
-            "only the first 1 words with * were read as beginnings",
-        ),
+        ("cats " + "x" * 2_000, QueryLimits(max_chars=4), "cats", "used only the first 4 characters"),
+        ("one two three", QueryLimits(max_terms=2), "one OR two", "used only the first 2 terms"),
+        ("one AND two AND three", QueryLimits(max_terms=2), "one AND two", "used only the first 2 terms"),
+        ("cat* dog*", QueryLimits(max_prefixes=1), "cat* OR dog", "used * only in the first 1 words that end with it"),
     ],
 )
-def test_over_a_limit_the_rest_is_left_out_and_told(typed: str, limits: QueryLimits, reading: str, told: str) -> None:
-    query = parse(typed, limits)
-    assert query.read_as == f"{reading} ({told})"
-    assert query.truncated
+def test_query_over_a_limit_is_truncated_and_reported(text: str, limits: QueryLimits, expected: str, note: str) -> None:
+    query = parse(text, limits)
+    assert query.read_as == f"searched for {expected}; {note}"
+    assert query.is_truncated
 
 
-def test_long_phrases_are_cut_and_told() -> None:
+def test_long_phrase_is_truncated() -> None:
     query = parse('"one two three"', QueryLimits(max_phrase_tokens=2))
     assert isinstance(query.expression, Word)
     assert query.expression.alternatives[0].tokens == ("one", "two")
-    assert query.truncated
+    assert query.is_truncated
 
 
-def test_brackets_nested_too_deep_are_ignored_and_told() -> None:
+def test_brackets_nested_too_deep_are_ignored_and_reported() -> None:
     query = parse("a AND (b OR (c AND d))", QueryLimits(max_nesting=1))
-    assert query.read_as == "a AND (b OR (c AND d)) (brackets nested deeper than 1 were ignored)"
+    assert query.read_as == "searched for a AND (b OR (c AND d)); ignored brackets nested more than 1 deep"
     assert parse("(" * 400 + "cats OR dogs" + ")" * 400).expression == parse("cats OR dogs").expression
 
 
-@given(typed=TYPED)
-def test_no_query_exceeds_its_limits(typed: str) -> None:
+@given(text=ANY_QUERY)
+def test_parsed_query_never_exceeds_its_limits(text: str) -> None:
     limits = QueryLimits(max_chars=50, max_terms=3, max_nesting=2, max_prefixes=1, max_phrase_tokens=2)
-    query = parse(typed, limits)
-    alternatives = [found for term in query.terms for found in term.word.alternatives]
+    query = parse(text, limits)
+    alternatives = [phrase for term in query.terms for phrase in term.word.alternatives]
     assert len(query.terms) <= 3
-    assert all(1 <= len(found.tokens) <= 2 for found in alternatives)
+    assert all(1 <= len(phrase.tokens) <= 2 for phrase in alternatives)
     assert len([term for term in query.terms if term.word.text.endswith("*")]) <= 1
 
 
-@given(typed=TYPED)
-def test_tokens_are_plain_letters_and_digits_to_any_engine(typed: str) -> None:
-    alternatives = [found for term in parse(typed).terms for found in term.word.alternatives]
-    tokens = [token for found in alternatives for token in found.tokens]
+@given(text=ANY_QUERY)
+def test_tokens_contain_only_letters_and_digits(text: str) -> None:
+    alternatives = [phrase for term in parse(text).terms for phrase in term.word.alternatives]
+    tokens = [token for phrase in alternatives for token in phrase.tokens]
     assert [token for token in tokens if segment(token).split()[:1] != [token]] == []

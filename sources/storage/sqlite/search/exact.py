@@ -17,7 +17,7 @@ from sources.storage.sqlite.write.validation import count, is_storable
 _SNIPPET_TOKENS = 20
 # Of what could not be read as an expression.
 _WORDS_MAX = 64
-_NO_WORD = "nothing (the expression holds no word)"
+_NO_WORD = "searched for nothing; the expression contains no words"
 # Matches from which it is told how common an expression is.
 _SAMPLE_ROWS = 2_000
 _OPERATORS = frozenset(("AND", "OR", "NOT", "NEAR"))

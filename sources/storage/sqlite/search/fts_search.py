@@ -149,7 +149,7 @@ class Ranking:
         terms = self._search.query.terms
         scorer = Scorer(self._weights(terms), self._target.prominence)
         stems = frozenset(stem(token) for term in terms for phrase in term.word.alternatives for token in phrase.tokens)
-        key = _score if self._search.query.explicit else _whole_and_score
+        key = _score if self._search.query.has_operators else _whole_and_score
         is_sorted = self._search.order == "relevance"
 
         def order(block: list[Candidate]) -> None:

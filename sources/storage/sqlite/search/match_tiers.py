@@ -44,7 +44,7 @@ class Planner:
         if search.scoring == "minmax":
             return [Band(match, "rank")]
         words = tuple(term.word for term in search.query.terms)
-        if len(words) < 2 or search.query.explicit:
+        if len(words) < 2 or search.query.has_operators:
             return self._as_it_stands(expression, match, is_one_word=len(words) < 2)
         return self._plain(match, words, frequencies)
 

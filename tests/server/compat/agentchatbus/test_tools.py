@@ -123,7 +123,7 @@ async def test_expression_without_words_returns_nothing_and_explains(ada: Librar
     response = await ada.call("msg_search", query=query)
 
     assert response["results"] == []
-    assert response["read_as"].startswith("nothing")
+    assert response["read_as"].startswith("searched for nothing; ")
 
 
 @pytest.mark.parametrize("query", ["", "   "])

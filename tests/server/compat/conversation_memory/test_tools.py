@@ -191,7 +191,7 @@ async def test_error_codes_are_found_as_they_are_written_in_any_case(ada: Rememb
 async def test_a_query_that_was_not_read_literally_is_told(ada: Rememberer) -> None:
     await ada.learn("Galleon")
 
-    assert "The query was read as " in await ada.text("memory_search", query='"galleon')
+    assert "Query interpretation: searched for " in await ada.text("memory_search", query='"galleon')
 
 
 # -- layer 1: exchanges and conversations -----------------------------------------------------------------------------

@@ -34,7 +34,7 @@ from bench.sources import percentile
 from bench.wires import MODERN, ToolCall
 from config.settings import Settings
 from server.app import build_app
-from server.compat.letta.recall import NOTHING_FOUND, SEPARATOR
+from server.compat.letta.responses import NO_MATCHES, SEPARATOR
 from server.lifespan import open_runtime
 from server.metrics import Metrics
 from server.serving import run
@@ -283,7 +283,7 @@ def told_in(answer: bytes) -> list[str]:
     if "content" not in body:
         return [row["id"] for row in body.get("results", body.get("conversations"))]
     blocks = body["content"][0]["text"].split(SEPARATOR)
-    return [block.partition("\n")[2][:_SIGN_CHARS] for block in blocks if block != NOTHING_FOUND]
+    return [block.partition("\n")[2][:_SIGN_CHARS] for block in blocks if block != NO_MATCHES]
 
 
 def _sign_of(question: Question, row: Sequence[Any]) -> str:

@@ -21,7 +21,9 @@ KEEPING = (
     "tests/server/compat/agentchatbus/test_routes.py",
     "tests/server/compat/agentchatbus/test_search.py",
     "tests/server/compat/agentkit/test_namespaces.py",
-    "tests/server/compat/letta/test_recall.py",
+    "tests/server/compat/letta/test_arguments.py",
+    "tests/server/compat/letta/test_service.py",
+    "tests/server/compat/letta/test_responses.py",
 )
 
 

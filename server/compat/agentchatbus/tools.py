@@ -14,29 +14,37 @@ _EMPTY_QUERY = {"error": "query must not be empty"}
 
 
 def add_agentchatbus_tools(catalog: Catalog, libraries: Libraries, settings: Settings) -> None:
-    catalog.add_tool(_msg_search(libraries, settings))
+    catalog.add_tool(AgentChatBusTools(libraries, settings).tool())
 
 
-def _msg_search(libraries: Libraries, settings: Settings) -> Tool:
-    async def search(call: Call, args: MsgSearch) -> MsgSearchResults | ToolResult:
-        query = args.query.strip()
+class AgentChatBusTools:
+    """The handler of `msg_search`, and its declaration."""
+
+    def __init__(self, libraries: Libraries, settings: Settings) -> None:
+        self._libraries = libraries
+        self._settings = settings
+
+    async def msg_search(self, call: Call, arguments: MsgSearch) -> MsgSearchResults | ToolResult:
+        query = arguments.query.strip()
         if not query:
             return ToolResult([{"type": "text", "text": encode(_EMPTY_QUERY).decode()}], _EMPTY_QUERY)
         try:
-            async with libraries.library(call.context) as library:
-                return await search_matches(library.chats, query, args.thread_id, args.limit, settings)
+            async with self._libraries.library(call.context) as library:
+                return await search_matches(library.chats, query, arguments.thread_id, arguments.limit, self._settings)
         except SourceTimeout as error:
             return MsgSearchResults(results=(), total=0, query=query, note=f"the search timed out: {error.message}")
 
-    return Tool(
-        name="msg_search",
-        title="Search messages",
-        description=(
-            "Search the messages of all threads, or of one, with a full-text expression; every word must match. Best "
-            "match first, each with a snippet in which matches are marked. An invalid expression is searched as plain "
-            'words, and read_as says so. Example: {"query": "\\"angular signals\\" OR consens*", "limit": 10}'
-        ),
-        input=MsgSearch,
-        output=MsgSearchResults,
-        handler=search,
-    )
+    def tool(self) -> Tool:
+        return Tool(
+            name="msg_search",
+            title="Search messages",
+            description=(
+                "Search the messages of all threads, or of one, with a full-text expression; every word must match. "
+                "Best match first, each with a snippet in which matches are marked. An invalid expression is searched "
+                "as plain words, and read_as says so. "
+                'Example: {"query": "\\"angular signals\\" OR consens*", "limit": 10}'
+            ),
+            input=MsgSearch,
+            output=MsgSearchResults,
+            handler=self.msg_search,
+        )

@@ -1,1 +1,1 @@
-"""Letta's `conversation_search`."""
+"""Letta's tool `conversation_search`: searches the caller's conversation history by substring, roles and dates."""

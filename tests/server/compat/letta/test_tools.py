@@ -1,4 +1,4 @@
-"""`conversation_search` as an agent calls it: what it finds, how that reads, and what it says to a mistake."""
+"""`conversation_search` as an agent calls it: results, formats and errors."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -7,16 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from server.compat.letta.tools import add_letta
+from server.compat.letta.tools import add_letta_tools
 from sources.drafts import MessageDraft
 from tests.server.clients import text_of
 from tests.server.compat.timed_out_libraries import TimedOutLibraries
 from tests.server.rest.rest_client import RestClient, open_rest_client
 from tests.sources.source_fixture import LibraryUser
 
-UNSEEN = "older messages were not looked at; narrow the search by dates or words, or ask again"
+INCOMPLETE = "older messages were not searched; narrow the search by dates or words, or try again"
 EMPTY = "No matching messages."
-SEED_PROPERTIES = {
+LETTA_PROPERTIES = {
     "query": "string",
     "roles": "array",
     "start_date": "string",
@@ -27,8 +27,8 @@ SEED_PROPERTIES = {
 
 @pytest.fixture
 async def api(tmp_path: Path) -> AsyncIterator[RestClient]:
-    async with open_rest_client(tmp_path) as opened:
-        yield opened
+    async with open_rest_client(tmp_path) as client:
+        yield client
 
 
 @pytest.fixture
@@ -41,13 +41,13 @@ async def ben(api: RestClient) -> LibraryUser:
     return await api.reader("ben")
 
 
-def at(moment: str, content: str, role: str = "user", **more: Any) -> MessageDraft:
-    return MessageDraft(role=role, content=content, created_at=moment, **more)
+def at(created_at: str, content: str, role: str = "user", **more: Any) -> MessageDraft:
+    return MessageDraft(role=role, content=content, created_at=created_at, **more)
 
 
-async def search(reader: LibraryUser, **arguments: Any) -> str:
-    """The text of the answer, which is never a failed call."""
-    result = await reader.request("tools/call", name="conversation_search", arguments=arguments)
+async def search(user: LibraryUser, **arguments: Any) -> str:
+    """Returns the text of the result, which is never a failed call."""
+    result = await user.request("tools/call", name="conversation_search", arguments=arguments)
     assert "isError" not in result
     assert [block["type"] for block in result["content"]] == ["text"]
     return text_of(result)
@@ -57,7 +57,7 @@ def contents(text: str) -> list[str]:
     return [] if text == EMPTY else [block.partition("\n")[2] for block in text.split("\n\n---\n\n")]
 
 
-async def test_matches_are_listed_newest_first_in_the_documented_form(ada: LibraryUser) -> None:
+async def test_matches_are_listed_newest_first_in_the_documented_format(ada: LibraryUser) -> None:
     await ada.add_chat(
         "Python asyncio help",
         at("2025-02-10T14:30:00Z", "How do I run two coroutines in parallel with asyncio?"),
@@ -73,30 +73,30 @@ async def test_matches_are_listed_newest_first_in_the_documented_form(ada: Libra
     ]
 
 
-async def test_a_title_that_matches_brings_every_message_of_its_conversation(ada: LibraryUser) -> None:
+async def test_matching_title_returns_every_message_of_its_conversation(ada: LibraryUser) -> None:
     await ada.add_chat("Python asyncio help", at("2025-02-10T14:30:00Z", "one"), at("2025-02-10T14:31:00Z", "two"))
     await ada.add_chat("Gardening", at("2025-02-10T14:32:00Z", "three"))
 
     assert contents(await search(ada, query="asyncio")) == ["two", "one"]
 
 
-async def test_without_arguments_the_newest_messages_are_listed(ada: LibraryUser) -> None:
+async def test_without_arguments_the_newest_messages_are_returned(ada: LibraryUser) -> None:
     await ada.add_chat("Talk", *(at(f"2025-02-10T14:{n:02}:00Z", f"word {n}") for n in range(60)))
 
-    listed = contents(await search(ada))
+    results = contents(await search(ada))
 
-    assert listed == [f"word {n}" for n in range(59, 9, -1)]
+    assert results == [f"word {n}" for n in range(59, 9, -1)]
 
 
-@pytest.mark.parametrize(("limit", "shown"), [(1, 1), (0, 1), (-5, 1), ("3", 3), ("three", 50), (1000, 200)])
-async def test_a_limit_is_clamped(ada: LibraryUser, limit: Any, shown: int) -> None:
+@pytest.mark.parametrize(("limit", "count"), [(1, 1), (0, 1), (-5, 1), ("3", 3), ("three", 50), (1000, 200)])
+async def test_limit_is_clamped(ada: LibraryUser, limit: Any, count: int) -> None:
     await ada.add_chat("Talk", *(at("2025-02-10T14:30:00Z", f"word {n}") for n in range(210)))
 
-    assert len(contents(await search(ada, query="word", limit=limit))) == shown
+    assert len(contents(await search(ada, query="word", limit=limit))) == count
 
 
 @pytest.mark.parametrize("text", ["%", "_", '"', "100%", "snake_case", "'; DROP"])
-async def test_no_character_of_a_query_is_a_wildcard(ada: LibraryUser, text: str) -> None:
+async def test_query_has_no_wildcards(ada: LibraryUser, text: str) -> None:
     await ada.add_chat(
         "Talk", at("2025-02-10T14:30:00Z", "plain words"), at("2025-02-10T14:31:00Z", f"it says {text} there")
     )
@@ -105,13 +105,13 @@ async def test_no_character_of_a_query_is_a_wildcard(ada: LibraryUser, text: str
 
 
 @pytest.mark.parametrize("query", ["  galleon ", "", "   "])
-async def test_blanks_around_a_query_are_left_out(ada: LibraryUser, query: str) -> None:
+async def test_whitespace_around_the_query_is_ignored(ada: LibraryUser, query: str) -> None:
     await ada.add_chat("Talk", at("2025-02-10T14:30:00Z", "galleon"))
 
     assert contents(await search(ada, query=query)) == ["galleon"]
 
 
-async def test_letters_beyond_ascii_match_in_any_case(ada: LibraryUser) -> None:
+async def test_non_ascii_letters_match_case_insensitively(ada: LibraryUser) -> None:
     await ada.add_chat("Talk", at("2025-02-10T14:30:00Z", "À L'ÉCOLE, STRASSE"))
 
     assert len(contents(await search(ada, query="école"))) == 1
@@ -119,7 +119,7 @@ async def test_letters_beyond_ascii_match_in_any_case(ada: LibraryUser) -> None:
 
 
 @pytest.mark.parametrize(
-    ("roles", "found"),
+    ("roles", "expected"),
     [
         (["user"], ["asked"]),
         (["assistant", "tool"], ["ran", "answered"]),
@@ -127,7 +127,7 @@ async def test_letters_beyond_ascii_match_in_any_case(ada: LibraryUser) -> None:
         ([], ["ran", "answered", "asked"]),
     ],
 )
-async def test_roles_narrow_the_search(ada: LibraryUser, roles: Any, found: list[str]) -> None:
+async def test_roles_filter_the_results(ada: LibraryUser, roles: Any, expected: list[str]) -> None:
     await ada.add_chat(
         "Talk",
         at("2025-02-10T14:30:00Z", "asked"),
@@ -135,11 +135,11 @@ async def test_roles_narrow_the_search(ada: LibraryUser, roles: Any, found: list
         at("2025-02-10T14:32:00Z", "ran", "tool", tool="python"),
     )
 
-    assert contents(await search(ada, roles=roles)) == found
+    assert contents(await search(ada, roles=roles)) == expected
 
 
 @pytest.mark.parametrize(
-    ("dates", "found"),
+    ("dates", "expected"),
     [
         ({"start_date": "2024-06-01", "end_date": "2024-06-15"}, ["last", "first"]),
         ({"start_date": "2024-06-15"}, ["after", "last"]),
@@ -149,9 +149,7 @@ async def test_roles_narrow_the_search(ada: LibraryUser, roles: Any, found: list
         ({"start_date": "", "end_date": " "}, ["after", "last", "first", "before"]),
     ],
 )
-async def test_dates_narrow_the_search_to_whole_days_in_utc(
-    ada: LibraryUser, dates: dict[str, str], found: list[str]
-) -> None:
+async def test_dates_filter_by_whole_utc_days(ada: LibraryUser, dates: dict[str, str], expected: list[str]) -> None:
     await ada.add_chat(
         "Talk",
         at("2024-05-31T23:59:59.999Z", "before"),
@@ -160,10 +158,10 @@ async def test_dates_narrow_the_search_to_whole_days_in_utc(
         at("2024-06-16T00:00:00Z", "after"),
     )
 
-    assert contents(await search(ada, **dates)) == found
+    assert contents(await search(ada, **dates)) == expected
 
 
-async def test_an_old_range_is_found_behind_many_newer_messages(ada: LibraryUser) -> None:
+async def test_old_date_range_is_found_behind_many_newer_messages(ada: LibraryUser) -> None:
     old = at("2019-03-01T10:00:00Z", "the old word")
     await ada.add_chat(
         "Talk", old, *(at(f"2025-01-01T00:{n // 60:02}:{n % 60:02}Z", f"new word {n}") for n in range(600))
@@ -172,52 +170,52 @@ async def test_an_old_range_is_found_behind_many_newer_messages(ada: LibraryUser
     assert contents(await search(ada, query="word", end_date="2020-01-01")) == ["the old word"]
 
 
-async def test_nothing_found_is_one_sentence(ada: LibraryUser) -> None:
+async def test_no_matches_return_one_sentence(ada: LibraryUser) -> None:
     assert await search(ada, query="zeppelin") == EMPTY
 
 
 @pytest.mark.parametrize(
-    ("arguments", "answer"),
+    ("arguments", "message"),
     [
         ({"roles": ["admin", "user"]}, "Invalid role(s): ['admin']. Allowed: user, assistant, tool."),
         (
             {"start_date": "last week"},
             "Invalid start_date format: last week. Use ISO 8601 format (YYYY-MM-DD or YYYY-MM-DDTHH:MM)",
         ),
-        ({"query": "x" * 1001}, "query: got 1001 characters, expected at most 1000"),
+        ({"query": "x" * 1001}, "query: expected at most 1000 characters, got 1001"),
     ],
 )
-async def test_a_mistake_is_answered_with_a_text_that_says_what_to_do(
-    ada: LibraryUser, arguments: dict[str, Any], answer: str
+async def test_invalid_argument_returns_a_text_with_the_correction(
+    ada: LibraryUser, arguments: dict[str, Any], message: str
 ) -> None:
-    assert await search(ada, **arguments) == answer
+    assert await search(ada, **arguments) == message
 
 
-async def test_a_search_out_of_time_is_told_in_a_text(api: RestClient, ada: LibraryUser) -> None:
-    add_letta(api.server.runtime.dispatcher.catalog, TimedOutLibraries(), api.server.runtime.settings)
+async def test_timed_out_search_returns_an_error_text(api: RestClient, ada: LibraryUser) -> None:
+    add_letta_tools(api.server.runtime.dispatcher.catalog, TimedOutLibraries(), api.server.runtime.settings)
 
     assert await search(ada, query="zeppelin") == "Error: chats did not respond within 2000 ms"
 
 
-async def test_an_argument_that_is_unknown_is_refused(ada: LibraryUser) -> None:
-    refused = await ada.call_error("conversation_search", query="word", page=2)
+async def test_unknown_argument_is_rejected(ada: LibraryUser) -> None:
+    error = await ada.call_error("conversation_search", query="word", page=2)
 
-    assert refused == "page: unknown argument; expected one of query, roles, start_date, end_date, limit, format"
+    assert error == "page: unknown argument; expected one of query, roles, start_date, end_date, limit, format"
 
 
-async def test_what_our_own_searches_answered_is_never_found_again(ada: LibraryUser) -> None:
+async def test_output_of_own_searches_is_not_found(ada: LibraryUser) -> None:
     outputs = [
         at(f"2025-02-11T14:{n // 60:02}:{n % 60:02}Z", "zeppelin again", "tool", tool="mcp__florilegium__search")
         for n in range(100)
     ]
-    said = [at(f"2025-02-10T14:{n:02}:00Z", f"zeppelin {n}") for n in range(5)]
-    await ada.add_chat("Talk", *said, *outputs)
+    messages = [at(f"2025-02-10T14:{n:02}:00Z", f"zeppelin {n}") for n in range(5)]
+    await ada.add_chat("Talk", *messages, *outputs)
 
     assert contents(await search(ada, query="zeppelin", limit=2)) == ["zeppelin 4", "zeppelin 3"]
     assert contents(await search(ada, roles=["tool"])) == []
 
 
-async def test_where_too_much_is_ours_the_rest_is_told(tmp_path: Path) -> None:
+async def test_scan_limit_is_reported_when_reached(tmp_path: Path) -> None:
     async with open_rest_client(tmp_path, conversation_search_scan_max=10) as api:
         ada = await api.reader("ada")
         outputs = [at("2025-02-11T14:30:00Z", "zeppelin", "tool", tool="conversation_search") for _ in range(30)]
@@ -225,52 +223,52 @@ async def test_where_too_much_is_ours_the_rest_is_told(tmp_path: Path) -> None:
 
         text = await search(ada, query="zeppelin", limit=1)
 
-    assert text == f"{EMPTY}\n\n---\n\n({UNSEEN})"
+    assert text == f"{EMPTY}\n\n---\n\n({INCOMPLETE})"
 
 
-async def test_what_only_people_may_read_is_hidden(ada: LibraryUser) -> None:
+async def test_human_only_messages_are_redacted(ada: LibraryUser) -> None:
     await ada.add_chat("Talk", at("2025-02-10T14:30:00Z", "mango password", metadata={"audience": "human"}))
 
     assert await search(ada, query="mango") == "[2025-02-10 14:30] user (conv: Talk)\n[human-only content hidden]"
 
 
-async def test_json_gives_lettas_result_shape(ada: LibraryUser) -> None:
+async def test_json_format_returns_lettas_result_shape(ada: LibraryUser) -> None:
     await ada.add_chat("Talk", at("2025-02-10T14:30:00Z", "the zeppelin itself"))
 
     result = await ada.request(
         "tools/call", name="conversation_search", arguments={"query": "zeppelin", "format": "json"}
     )
-    answer = msgspec.json.decode(text_of(result))
+    response = msgspec.json.decode(text_of(result))
 
-    assert answer == result["structuredContent"]
-    assert answer["message"] == "Showing 1 results:"
-    assert [set(one) for one in answer["results"]] == [{"timestamp", "time_ago", "role", "content"}]
-    assert answer["results"][0]["timestamp"] == "2025-02-10T14:30:00+00:00"
-    assert answer["results"][0]["time_ago"].endswith("d ago")
+    assert response == result["structuredContent"]
+    assert response["message"] == "Showing 1 results:"
+    assert [set(one) for one in response["results"]] == [{"timestamp", "time_ago", "role", "content"}]
+    assert response["results"][0]["timestamp"] == "2025-02-10T14:30:00+00:00"
+    assert response["results"][0]["time_ago"].endswith("d ago")
 
 
-async def test_json_says_that_nothing_was_found(ada: LibraryUser) -> None:
+async def test_json_format_reports_no_results(ada: LibraryUser) -> None:
     text = await search(ada, query="zeppelin", format="json")
 
     assert msgspec.json.decode(text) == {"message": "No results found.", "results": []}
 
 
-async def test_the_listed_schema_is_that_of_the_seed_and_the_format(ada: LibraryUser) -> None:
+async def test_listed_schema_is_lettas_plus_format(ada: LibraryUser) -> None:
     listed = {tool["name"]: tool for tool in (await ada.request("tools/list"))["tools"]}
     full = ada.dispatcher.catalog.tools["conversation_search"].as_listed()["inputSchema"]
 
-    assert "conversation_search" not in listed, "it is in profiles of its own"
+    assert "conversation_search" not in listed, "only some profiles list it"
     kinds = {name: declared["type"] for name, declared in full["properties"].items()}
-    assert kinds == SEED_PROPERTIES | {"format": "string"}
+    assert kinds == LETTA_PROPERTIES | {"format": "string"}
     assert full["properties"]["roles"]["items"]["enum"] == ["user", "assistant", "tool"]
     assert full["properties"]["limit"]["default"] == 50
     assert full["additionalProperties"] is False
     assert "required" not in full
 
 
-async def test_a_history_is_searched_by_its_owner_alone(ada: LibraryUser, ben: LibraryUser) -> None:
+async def test_history_is_searched_by_its_owner_only(ada: LibraryUser, ben: LibraryUser) -> None:
     await ada.add_chat("Secret plans", at("2025-02-10T14:30:00Z", "the zeppelin itself"))
 
-    asked: list[dict[str, Any]] = [{}, {"query": "zeppelin"}, {"query": "Secret"}, {"start_date": "2025-02-10"}]
-    assert [await search(ben, **arguments) for arguments in asked] == [EMPTY] * 4
-    assert [len(contents(await search(ada, **arguments))) for arguments in asked] == [1] * 4
+    searches: list[dict[str, Any]] = [{}, {"query": "zeppelin"}, {"query": "Secret"}, {"start_date": "2025-02-10"}]
+    assert [await search(ben, **arguments) for arguments in searches] == [EMPTY] * 4
+    assert [len(contents(await search(ada, **arguments))) for arguments in searches] == [1] * 4

@@ -1,0 +1,7 @@
+"""The error for invalid arguments of `conversation_search`."""
+
+from config.errors import InvalidParams
+
+
+class InvalidSearchArgument(InvalidParams):
+    """An invalid argument. Its message is returned as a normal result, in the sentences that Letta's clients know."""

@@ -1,0 +1,59 @@
+"""Renders messages as one text, or in Letta's JSON."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from msgspec import UNSET
+
+from config.times import parse_time
+from server.compat.letta.schemas import LettaResponse, LettaResult
+from sources.records import Message, MessageHit
+
+NO_MATCHES = "No matching messages."
+SEPARATOR = "\n\n---\n\n"
+
+_NO_TIME = "(no time)"
+_NO_ROLE = "unknown"
+_ID_CHARS = 8
+
+
+def render_text(hits: Sequence[MessageHit], message_max_chars: int, note: str | None) -> str:
+    blocks = [_block(hit, message_max_chars) for hit in hits] or [NO_MATCHES]
+    return SEPARATOR.join([*blocks, f"({note})"] if note else blocks)
+
+
+def letta_response(
+    hits: Sequence[MessageHit], message_max_chars: int, note: str | None, now: datetime
+) -> LettaResponse:
+    results = tuple(_letta_result(hit.message, message_max_chars, now) for hit in hits)
+    message = f"Showing {len(results)} results:" if results else "No results found."
+    return LettaResponse(message=message, results=results, note=note or UNSET)
+
+
+def _block(hit: MessageHit, message_max_chars: int) -> str:
+    message = hit.message
+    title = hit.title.strip() or message.conversation_id[:_ID_CHARS]
+    minute = message.created_at[:16].replace("T", " ") or _NO_TIME
+    return f"[{minute}] {message.role or _NO_ROLE} (conv: {title})\n{_content(message, message_max_chars)}"
+
+
+def _letta_result(message: Message, message_max_chars: int, now: datetime) -> LettaResult:
+    created_at = parse_time(message.created_at) if message.created_at else None
+    return LettaResult(
+        timestamp=created_at.isoformat() if created_at else None,
+        time_ago=_time_ago((now - created_at).total_seconds()) if created_at else None,
+        role=message.role or _NO_ROLE,
+        content=_content(message, message_max_chars),
+    )
+
+
+def _time_ago(seconds: float) -> str:
+    minutes = max(0, int(seconds // 60))
+    if minutes < 60:
+        return f"{minutes}m ago"
+    return f"{minutes // 60}h ago" if minutes < 24 * 60 else f"{minutes // (24 * 60)}d ago"
+
+
+def _content(message: Message, max_chars: int) -> str:
+    text = message.content.strip()
+    return text if len(text) <= max_chars else f"{text[:max_chars]}..."

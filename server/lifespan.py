@@ -21,7 +21,7 @@ from config.settings import Settings
 from server.compat.agentchatbus.service import build_message_bus
 from server.compat.agentchatbus.tools import add_agentchatbus_tools
 from server.compat.agentkit.services import build_agentkit
-from server.compat.conversation_memory.tools import add_memory
+from server.compat.conversation_memory.tools import add_conversation_memory_tools
 from server.compat.letta.tools import add_letta_tools
 from server.import_jobs import open_jobs
 from server.profiles import profiles_of
@@ -62,7 +62,7 @@ def build_catalog(settings: Settings, libraries: Libraries, knowledge: Knowledge
     add_sources(catalog, libraries, knowledge, settings)
     add_letta_tools(catalog, libraries, settings)
     add_agentchatbus_tools(catalog, libraries, settings)
-    add_memory(catalog, libraries, settings)
+    add_conversation_memory_tools(catalog, libraries, settings)
     add_writing_tools(catalog, libraries, settings)
     catalog.add_tool(server_info(settings, knowledge.sources))
     return catalog

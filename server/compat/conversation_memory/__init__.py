@@ -1,3 +1,5 @@
-"""Layered memory: what was learned in sessions, found in short rows, read in full, and traced to the conversation it
-comes from. Formats and grouping are functions of values; `recall` and `transcript` ask the caller's own library.
+"""conversation-memory: three layers of MCP tools over what earlier sessions learned.
+
+`memory_search` returns short rows, `memory_get_observations` returns observations in full, and `memory_read` returns
+the conversation they come from. `observations_record` stores new observations.
 """

@@ -1,13 +1,13 @@
-"""Layer 3: a conversation as it was, or some lines of it, within a budget. What does not fit is told, with the line to
-read on from."""
+"""Layer 3: reads a conversation, or some of its lines, within a token budget. What does not fit is reported, with the
+line to continue from."""
 
 from collections.abc import Sequence
 
 from msgspec import Struct
 
 from server.compat.conversation_memory import errors
-from server.compat.conversation_memory.archive import find_conversation, project_of
-from server.compat.conversation_memory.errors import refuse
+from server.compat.conversation_memory.conversation_paths import find_conversation, project_of
+from server.compat.conversation_memory.errors import memory_error
 from sources.reading.exchanges import Lines, Placed, has_kept_lines, lines_of, place
 from sources.records import ALTERNATE_BRANCH_LABEL, Conversation, Message
 from sources.storage.contract import Chats
@@ -16,67 +16,71 @@ from sources.text.token_estimates import TokenScale
 from sources.text.word_boundaries import word_boundary_before
 
 _NAME_MAX_CHARS = 120
-# The most that stands around a message in an answer, and after all of them; it is paid for too.
+# The longest texts that are rendered around a message and after the last one. Their cost is reserved in the budget.
 _LABEL = f"## Exchange 1000\n\n**Assistant{ALTERNATE_BRANCH_LABEL}:**"
-_FRAME = f"\n\n---\n\n{_LABEL}\n*[1000000 more characters at line 1000000 do not fit]*"
-_CLOSING = "\n\n---\n\n*The conversation goes on. Read on with startLine 1000000.*\n# Lines: 1000000-1000000"
+_FRAME = f"\n\n---\n\n{_LABEL}\n*[1000000 more characters at line 1000000 omitted]*"
+_CLOSING = "\n\n---\n\n*The conversation continues. Read on with startLine 1000000.*\n# Lines: 1000000-1000000"
 
 
-class Budget(Struct, frozen=True):
-    """How much an answer may hold, and by what that is measured."""
+class TextBudget(Struct, frozen=True):
+    """How much text fits, in the units of `scale`."""
 
     scale: TokenScale
     room: int
 
 
-class Said(Struct, frozen=True):
-    """The shown part of a message; `left_out_chars` did not fit. `branch_label` marks an alternate branch."""
+class TranscriptMessage(Struct, frozen=True):
+    """A message, of which `omitted_chars` did not fit. `branch_label` is empty on the main branch."""
 
     role: str
     lines: Lines
     text: str
-    left_out_chars: int = 0
+    omitted_chars: int = 0
     branch_label: str = ""
 
 
-class Transcript(Struct, frozen=True, kw_only=True):
-    """`next_line` is where it goes on, if the budget ended it; `is_whole` if it was read from beginning to end."""
+class ConversationTranscript(Struct, frozen=True, kw_only=True):
+    """`next_line` is where to continue if the budget was exhausted; `is_whole` is true if nothing is missing."""
 
     conversation: Conversation
-    said: tuple[Said, ...]
+    messages: tuple[TranscriptMessage, ...]
     next_line: int | None
     is_whole: bool
 
 
-async def read_transcript(chats: Chats, path: str, asked: Lines, budget: Budget, page_size: int) -> Transcript:
+async def read_transcript(
+    chats: Chats, path: str, lines: Lines, budget: TextBudget, page_size: int
+) -> ConversationTranscript:
     conversation = await find_conversation(chats, path)
-    around = budget.scale.weigh(head_of(conversation) + _CLOSING)
-    excerpt = _Excerpt(asked, Budget(budget.scale, budget.room - around))
-    position = await _first_position(chats, conversation.id, asked)
-    while not excerpt.is_done and (messages := await chats.messages_around(conversation.id, position, 0, page_size)):
-        excerpt.take(messages)
+    frame = budget.scale.weigh(transcript_heading(conversation) + _CLOSING)
+    builder = _TranscriptBuilder(lines, TextBudget(budget.scale, budget.room - frame))
+    position = await _first_position(chats, conversation.id, lines)
+    while not builder.is_done and (messages := await chats.messages_around(conversation.id, position, 0, page_size)):
+        builder.add(messages)
         position = messages[-1].position + 1
-    if not excerpt.said and asked.start > 1:
-        last = max(excerpt.last_line, await _last_line(chats, conversation))
-        raise refuse(errors.BAD_LINES, f"startLine is {asked.start}, and the conversation ends at line {last}")
-    return Transcript(
+    if not builder.messages and lines.start > 1:
+        last_line = max(builder.last_line, await _last_line(chats, conversation))
+        raise memory_error(
+            errors.BAD_LINES, f"startLine is {lines.start}, but the conversation ends at line {last_line}"
+        )
+    return ConversationTranscript(
         conversation=conversation,
-        said=tuple(excerpt.said),
-        next_line=excerpt.next_line,
-        is_whole=asked.start == 1 and not excerpt.is_done,
+        messages=tuple(builder.messages),
+        next_line=builder.next_line,
+        is_whole=lines.start == 1 and not builder.is_done,
     )
 
 
-def head_of(conversation: Conversation) -> str:
+def transcript_heading(conversation: Conversation) -> str:
     name = shorten(conversation.session_id or conversation.title, _NAME_MAX_CHARS) or conversation.id
     project = shorten(project_of(conversation), _NAME_MAX_CHARS)
     return f"# Conversation: {name}\n# Project: {project}\n# Date: {conversation.created_at[:10]}"
 
 
-async def _first_position(chats: Chats, conversation_id: str, asked: Lines) -> int:
-    """Where lines are places, the place itself; the lines of a session's file are counted from its beginning."""
+async def _first_position(chats: Chats, conversation_id: str, lines: Lines) -> int:
+    """If lines are positions, that is the first line's. Lines of a session file are counted from its beginning."""
     first = await chats.messages_around(conversation_id, 0, 0, 1)
-    return 0 if not first or has_kept_lines(first[0]) else asked.start - 1
+    return 0 if not first or has_kept_lines(first[0]) else lines.start - 1
 
 
 async def _last_line(chats: Chats, conversation: Conversation) -> int:
@@ -84,14 +88,14 @@ async def _last_line(chats: Chats, conversation: Conversation) -> int:
     return lines_of(page.rows[-1]).end if page.rows else 0
 
 
-class _Excerpt:
-    """The messages on some lines, for as long as the budget lasts."""
+class _TranscriptBuilder:
+    """Collects the messages on some lines until the budget is exhausted."""
 
-    def __init__(self, asked: Lines, budget: Budget) -> None:
-        self.said: list[Said] = []
+    def __init__(self, lines: Lines, budget: TextBudget) -> None:
+        self.messages: list[TranscriptMessage] = []
         self.next_line: int | None = None
         self.is_done = False
-        self._asked = asked
+        self._lines = lines
         self._scale = budget.scale
         self._frame = budget.scale.weigh(_FRAME)
         self._room = budget.room
@@ -101,29 +105,26 @@ class _Excerpt:
     def last_line(self) -> int:
         return self._last.end
 
-    def take(self, messages: Sequence[Message]) -> None:
+    def add(self, messages: Sequence[Message]) -> None:
         for placed in place(messages, self._last):
             self._last = placed.lines
-            if placed.lines.start > self._asked.end:
+            if placed.lines.start > self._lines.end:
                 self.is_done = True
                 return
-            if placed.lines.end >= self._asked.start and not self._add(placed):
+            if placed.lines.end >= self._lines.start and not self._add_message(placed):
                 self.is_done, self.next_line = True, placed.lines.start
                 return
 
-    def _add(self, placed: Placed) -> bool:
-        """Whether there was room, or has to be: a message that would be asked for again at once is cut instead."""
-        whole = placed.message.content
+    def _add_message(self, placed: Placed) -> bool:
+        """Returns whether the message was added. The first one is truncated if it does not fit, because continuing
+        there would return it again."""
+        message = placed.message
         room = max(0, self._room - self._frame)
-        fits = self._scale.count_fitting(whole, room)
-        if fits < len(whole) and self.said and placed.lines.start > self._asked.start:
+        fitting_chars = self._scale.count_fitting(message.content, room)
+        if fitting_chars < len(message.content) and self.messages and placed.lines.start > self._lines.start:
             return False
-        text = whole[: word_boundary_before(whole, fits)]
+        text = message.content[: word_boundary_before(message.content, fitting_chars)]
         self._room = room - self._scale.weigh(text)
-        self.said.append(_said(placed, text))
+        omitted_chars = len(message.content) - len(text)
+        self.messages.append(TranscriptMessage(message.role, placed.lines, text, omitted_chars, message.branch_label))
         return True
-
-
-def _said(placed: Placed, text: str) -> Said:
-    message = placed.message
-    return Said(message.role, placed.lines, text, len(message.content) - len(text), message.branch_label)

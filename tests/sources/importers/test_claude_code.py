@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from config.settings import Settings
-from server.compat.conversation_memory.archive import find_conversation
+from server.compat.conversation_memory.conversation_paths import find_conversation
 from sources.importers.engine.discovery import find
 from sources.importers.engine.import_runner import ImportProgress, ImportSummary, OutcomeCounts, limits_of, run_import
 from sources.importers.formats.claude_code import IMPORTER

@@ -13,7 +13,7 @@ from msgspec import UNSET
 
 from config.errors import InvalidParams
 from config.settings import Settings
-from server.compat.conversation_memory.archive import find_conversation
+from server.compat.conversation_memory.conversation_paths import find_conversation
 from sources.drafts import ObservationDraft
 from sources.importers.engine.discovery import find
 from sources.importers.engine.ids import observation_id

@@ -1,5 +1,4 @@
-"""Layered memory as its clients call it: short rows, observations in full, conversations by their lines; for two users
-who never hear of each other."""
+"""The memory tools as their clients call them: search, observations, transcripts, recording, and two isolated users."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -9,7 +8,7 @@ import pytest
 
 from bench.tokens_counting import count_tokens
 from sources.drafts import MessageDraft
-from tests.server.compat.conversation_memory.memories import Rememberer, two_memories
+from tests.server.compat.conversation_memory.memory_user import MemoryUser, open_memory_users
 
 JWT = {
     "type": "decision",
@@ -25,26 +24,26 @@ JWT = {
 
 
 @pytest.fixture
-async def both(tmp_path: Path) -> AsyncIterator[tuple[Rememberer, Rememberer]]:
-    async with two_memories(tmp_path) as opened:
-        yield opened
+async def both(tmp_path: Path) -> AsyncIterator[tuple[MemoryUser, MemoryUser]]:
+    async with open_memory_users(tmp_path) as users:
+        yield users
 
 
 @pytest.fixture
-def ada(both: tuple[Rememberer, Rememberer]) -> Rememberer:
+def ada(both: tuple[MemoryUser, MemoryUser]) -> MemoryUser:
     return both[0]
 
 
 @pytest.fixture
-def ben(both: tuple[Rememberer, Rememberer]) -> Rememberer:
+def ben(both: tuple[MemoryUser, MemoryUser]) -> MemoryUser:
     return both[1]
 
 
-# -- layer 1: observations --------------------------------------------------------------------------------------------
+# Layer 1: observations
 
 
-async def test_a_row_has_project_date_id_type_score_and_title(ada: Rememberer) -> None:
-    learned = await ada.learn("Implement JWT authentication middleware", **JWT)
+async def test_row_has_project_date_id_type_score_and_title(ada: MemoryUser) -> None:
+    observation_id = await ada.add_observation("Implement JWT authentication middleware", **JWT)
 
     [row] = await ada.rows("JWT authentication")
     text = await ada.text("memory_search", query="JWT authentication", mode="text")
@@ -52,22 +51,22 @@ async def test_a_row_has_project_date_id_type_score_and_title(ada: Rememberer) -
     assert text == (
         "## Search Results (1 observation)\n\n"
         "### 1. [my-api] - 2025-12-01\n"
-        f"{learned} decision {row['score']:.2f}: Implement JWT authentication middleware"
+        f"{observation_id} decision {row['score']:.2f}: Implement JWT authentication middleware"
     )
 
 
-async def test_json_has_results_total_and_count(ada: Rememberer) -> None:
-    learned = await ada.learn("Implement JWT authentication middleware", **JWT)
+async def test_json_has_results_total_and_count(ada: MemoryUser) -> None:
+    observation_id = await ada.add_observation("Implement JWT authentication middleware", **JWT)
 
-    answer = await ada.json(query="JWT", limit=1)
+    response = await ada.json(query="JWT", limit=1)
 
-    score = answer["results"][0].pop("score")
+    score = response["results"][0].pop("score")
     assert 0 < score <= 1
-    assert answer == {
+    assert response == {
         "kind": "observations",
         "results": [
             {
-                "id": learned,
+                "id": observation_id,
                 "type": "decision",
                 "title": "Implement JWT authentication middleware",
                 "project": "my-api",
@@ -81,26 +80,26 @@ async def test_json_has_results_total_and_count(ada: Rememberer) -> None:
     }
 
 
-async def test_total_counts_what_the_limit_leaves_out(ada: Rememberer) -> None:
+async def test_total_includes_rows_beyond_the_limit(ada: MemoryUser) -> None:
     for number in range(3):
-        await ada.learn(f"Galleon {number}")
+        await ada.add_observation(f"Galleon {number}")
 
-    answer = await ada.json(query="galleon", limit=2)
+    response = await ada.json(query="galleon", limit=2)
 
-    assert (answer["count"], len(answer["results"]), answer["total"]) == (2, 2, 3)
+    assert (response["count"], len(response["results"]), response["total"]) == (2, 2, 3)
 
 
-async def test_ten_rows_come_unless_more_are_asked_for(ada: Rememberer) -> None:
+async def test_default_limit_is_ten_rows(ada: MemoryUser) -> None:
     for number in range(51):
-        await ada.learn(f"Galleon {number}")
+        await ada.add_observation(f"Galleon {number}")
 
     assert len(await ada.rows("galleon")) == 10
     assert len(await ada.rows("galleon", limit=50)) == 50
 
 
-async def test_the_row_that_holds_more_of_the_query_comes_first(ada: Rememberer) -> None:
-    await ada.learn("Tests for the parser")
-    best = await ada.learn("OAuth flow", narrative="The refresh token of the parser rotates.")
+async def test_row_that_matches_more_of_the_query_comes_first(ada: MemoryUser) -> None:
+    await ada.add_observation("Tests for the parser")
+    best = await ada.add_observation("OAuth flow", narrative="The refresh token of the parser rotates.")
 
     rows = await ada.rows("refresh token parser")
 
@@ -108,9 +107,9 @@ async def test_the_row_that_holds_more_of_the_query_comes_first(ada: Rememberer)
     assert rows[0]["score"] >= rows[1]["score"]
 
 
-async def test_a_row_costs_about_as_many_tokens_as_promised(ada: Rememberer) -> None:
-    """The document says "about 30". The measured figure stands in docs/memory.md; ids, dates and titles are most of
-    it, so the bound leaves room for other titles."""
+async def test_row_costs_about_as_many_tokens_as_documented(ada: MemoryUser) -> None:
+    """conversation-memory documents "about 30". docs/memory.md has the measured number. Ids, dates and titles are most
+    of it, so the limit leaves room for other titles."""
     titles = (
         "Implement JWT authentication middleware",
         "OAuth2 integration pattern for services",
@@ -121,17 +120,17 @@ async def test_a_row_costs_about_as_many_tokens_as_promised(ada: Rememberer) -> 
     entries = [{**JWT, "title": title, "concepts": ["galleon"], "time": JWT["created_at"]} for title in titles]
     for entry in entries:
         del entry["created_at"]
-    await ada.reader.call("observations_record", observations=entries)
+    await ada.user.call("observations_record", observations=entries)
 
     text = await ada.text("memory_search", query="JWT", mode="text")
-    per_row = count_tokens(text.partition("\n\n")[2]) / len(titles)
+    tokens_per_row = count_tokens(text.partition("\n\n")[2]) / len(titles)
 
     assert text.count("obs-") == len(titles)
-    assert per_row <= 40, f"{per_row:.1f} tokens a row"
+    assert tokens_per_row <= 40, f"{tokens_per_row:.1f} tokens a row"
 
 
-async def test_a_long_title_does_not_make_a_long_row(ada: Rememberer) -> None:
-    await ada.learn("galleon " * 200, type="x" * 500, project="y " * 500)
+async def test_long_title_is_shortened_in_its_row(ada: MemoryUser) -> None:
+    await ada.add_observation("galleon " * 200, type="x" * 500, project="y " * 500)
 
     text = await ada.text("memory_search", query="galleon", mode="text")
 
@@ -140,7 +139,7 @@ async def test_a_long_title_does_not_make_a_long_row(ada: Rememberer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("filters", "found"),
+    ("filters", "titles"),
     [
         ({"types": ["decision"]}, {"Token decision"}),
         ({"types": ["decision", "BUG-FIX"]}, {"Token decision", "Token bug"}),
@@ -157,69 +156,71 @@ async def test_a_long_title_does_not_make_a_long_row(ada: Rememberer) -> None:
         ({"after": "2025-12-01", "before": "2025-12-02"}, {"Token decision"}),
     ],
 )
-async def test_filters_are_all_obeyed_each_by_any_of_its_values(
-    ada: Rememberer, filters: dict[str, Any], found: set[str]
+async def test_all_filters_must_match_each_by_any_of_its_values(
+    ada: MemoryUser, filters: dict[str, Any], titles: set[str]
 ) -> None:
-    await ada.learn("Token decision", **JWT)
-    await ada.learn(
+    await ada.add_observation("Token decision", **JWT)
+    await ada.add_observation(
         "Token bug", type="bug-fix", files_modified=["lib/other.py"], project="web", created_at="2026-01-05T00:00:00Z"
     )
 
-    assert await ada.titles("token", **filters) == found
+    assert await ada.titles("token", **filters) == titles
 
 
 @pytest.mark.parametrize(
-    ("mode", "is_told"),
+    ("mode", "is_reported"),
     [({}, True), ({"mode": "both"}, True), ({"mode": "vector"}, True), ({"mode": "text"}, False)],
 )
-async def test_every_mode_is_served_by_text_and_says_so(ada: Rememberer, mode: dict[str, str], is_told: bool) -> None:
-    await ada.learn("Galleon")
+async def test_every_mode_uses_text_search_and_says_so(
+    ada: MemoryUser, mode: dict[str, str], is_reported: bool
+) -> None:
+    await ada.add_observation("Galleon")
 
     text = await ada.text("memory_search", query="galleon", **mode)
-    answer = await ada.json(query="galleon", **mode)
+    response = await ada.json(query="galleon", **mode)
 
-    assert ("Searched by text: no embedding model is installed." in text) is is_told
-    assert (answer["served_by"], answer["mode"], answer["count"]) == ("text", mode.get("mode", "both"), 1)
+    assert ("Searched by text: no embedding model is installed." in text) is is_reported
+    assert (response["served_by"], response["mode"], response["count"]) == ("text", mode.get("mode", "both"), 1)
 
 
-async def test_error_codes_are_found_as_they_are_written_in_any_case(ada: Rememberer) -> None:
-    await ada.learn("Login", facts=["The server answered ERR_AUTH_FAILED"])
+async def test_error_codes_match_case_insensitively(ada: MemoryUser) -> None:
+    await ada.add_observation("Login", facts=["The server answered ERR_AUTH_FAILED"])
 
     assert await ada.titles("err_auth_failed", mode="text") == {"Login"}
 
 
-async def test_a_query_that_was_not_read_literally_is_told(ada: Rememberer) -> None:
-    await ada.learn("Galleon")
+async def test_reinterpreted_query_is_reported(ada: MemoryUser) -> None:
+    await ada.add_observation("Galleon")
 
     assert "Query interpretation: searched for " in await ada.text("memory_search", query='"galleon')
 
 
-# -- layer 1: exchanges and conversations -----------------------------------------------------------------------------
+# Layer 1: exchanges and conversations
 
 
-async def test_without_an_observation_labelled_exchanges_come(ada: Rememberer) -> None:
-    chat = await ada.talk("Hello.", "Good day.", "Where is the galleon?", "In the harbour.", title="Ships")
+async def test_exchanges_are_returned_and_labelled_without_a_matching_observation(ada: MemoryUser) -> None:
+    chat = await ada.add_conversation("Hello.", "Good day.", "Where is the galleon?", "In the harbour.", title="Ships")
 
     text = await ada.text("memory_search", query="galleon", mode="text")
-    answer = await ada.json(query="galleon")
+    response = await ada.json(query="galleon")
 
-    assert text.startswith("No observations found. These are exchanges of conversations, as they were said.")
+    assert text.startswith("No observations found. These results are exchanges from conversations.")
     assert "## Search Results (1 exchange)" in text
     assert f"**Path:** `chats://{chat.id}`\n**Lines:** 3-3\n" in text
     assert "Summary: Ships\n\n> Where is the galleon?" in text
-    assert (answer["kind"], answer["total"], answer["count"]) == ("exchanges", 1, 1)
-    assert "These are exchanges" in answer["note"]
+    assert (response["kind"], response["total"], response["count"]) == ("exchanges", 1, 1)
+    assert "These results are exchanges" in response["note"]
 
 
-async def test_an_observation_keeps_exchanges_away(ada: Rememberer) -> None:
-    await ada.learn("Galleon")
-    await ada.talk("Where is the galleon?")
+async def test_exchanges_are_not_returned_with_a_matching_observation(ada: MemoryUser) -> None:
+    await ada.add_observation("Galleon")
+    await ada.add_conversation("Where is the galleon?")
 
     assert (await ada.json(query="galleon"))["kind"] == "observations"
 
 
-async def test_an_exchange_comes_once_from_what_the_user_said_to_the_match(ada: Rememberer) -> None:
-    await ada.talk("Hello.", "Good day.", "What about ships?", "A galleon is one.")
+async def test_exchange_is_returned_once_from_the_user_message_to_the_match(ada: MemoryUser) -> None:
+    await ada.add_conversation("Hello.", "Good day.", "What about ships?", "A galleon is one.")
 
     [row] = await ada.rows("galleon")
 
@@ -228,55 +229,57 @@ async def test_an_exchange_comes_once_from_what_the_user_said_to_the_match(ada: 
     assert row["snippet"] == "A galleon is one."
 
 
-async def test_filters_of_observations_find_no_exchanges(ada: Rememberer) -> None:
-    await ada.talk("Where is the galleon?")
+async def test_observation_filters_exclude_exchanges(ada: MemoryUser) -> None:
+    await ada.add_conversation("Where is the galleon?")
 
-    answer = await ada.json(query="galleon", types=["decision"])
+    response = await ada.json(query="galleon", types=["decision"])
 
-    assert (answer["kind"], answer["results"], answer["total"]) == ("observations", [], 0)
-    assert "Conversations were not searched" in answer["note"]
+    assert (response["kind"], response["results"], response["total"]) == ("observations", [], 0)
+    assert "Conversations were not searched" in response["note"]
 
 
-async def test_projects_and_dates_narrow_exchanges_too(ada: Rememberer) -> None:
+async def test_projects_and_dates_filter_exchanges(ada: MemoryUser) -> None:
     for project, day in (("my-api", "2025-12-01"), ("web", "2026-01-05")):
         message = MessageDraft(role="user", content="A galleon.", created_at=f"{day}T12:00:00Z")
-        await ada.talk(message, title=project, metadata={"project": project})
+        await ada.add_conversation(message, title=project, metadata={"project": project})
 
     assert [row["project"] for row in await ada.rows("galleon", projects=["WEB"])] == ["web"]
     assert [row["project"] for row in await ada.rows("galleon", before="2026-01-01")] == ["my-api"]
     assert await ada.rows("galleon", projects=["web"], before="2026-01-01") == []
 
 
-async def test_an_array_finds_conversations_that_hold_every_concept(ada: Rememberer) -> None:
-    whole = await ada.talk("Set up the React Router.", "Done.", "And JWT authentication?", "Done too.", title="Whole")
-    await ada.talk("Set up the React Router.", "Done.", title="Only one")
-    await ada.talk("A router, and JWT authentication.", "Done.", title="Half of one")
-    apart = await ada.talk("My router is broken, and so I react. As to JWT: no.", title="Words apart")
+async def test_array_query_returns_conversations_that_match_every_concept(ada: MemoryUser) -> None:
+    whole = await ada.add_conversation(
+        "Set up the React Router.", "Done.", "And JWT authentication?", "Done too.", title="Whole"
+    )
+    await ada.add_conversation("Set up the React Router.", "Done.", title="Only one")
+    await ada.add_conversation("A router, and JWT authentication.", "Done.", title="Half of one")
+    apart = await ada.add_conversation("My router is broken, and so I react. As to JWT: no.", title="Words apart")
 
-    answer = await ada.json(query=["React Router", "JWT"])
+    response = await ada.json(query=["React Router", "JWT"])
     text = await ada.text("memory_search", query=["React Router", "JWT"], mode="text")
 
-    assert answer["concepts"] == ["React Router", "JWT"]
-    assert {row["path"] for row in answer["results"]} == {f"chats://{whole.id}", f"chats://{apart.id}"}
-    assert (answer["kind"], answer["total"]) == ("conversations", 2)
+    assert response["concepts"] == ["React Router", "JWT"]
+    assert {row["path"] for row in response["results"]} == {f"chats://{whole.id}", f"chats://{apart.id}"}
+    assert (response["kind"], response["total"]) == ("conversations", 2)
     assert text.startswith("## Search Results (2 conversations)\n\n### 1. [default] - ")
 
 
-async def test_a_conversations_score_is_the_average_of_its_concepts(ada: Rememberer) -> None:
-    at_length = "And bread, among many other things that are told here at length. " + "Wind and rain. " * 50
-    await ada.talk("A galleon.", "Yes.", "So.", at_length, title="Both")
+async def test_conversation_score_is_the_average_of_its_concepts(ada: MemoryUser) -> None:
+    long_text = "And bread, among many other things that are mentioned here at length. " + "Wind and rain. " * 50
+    await ada.add_conversation("A galleon.", "Yes.", "So.", long_text, title="Both")
 
     [galleon], [bread] = await ada.rows("galleon"), await ada.rows("bread")
-    [found] = await ada.rows(["galleon", "bread"])
+    [row] = await ada.rows(["galleon", "bread"])
 
     assert galleon["score"] > bread["score"] + 0.1
-    assert found["score"] == pytest.approx((galleon["score"] + bread["score"]) / 2, abs=0.011)
+    assert row["score"] == pytest.approx((galleon["score"] + bread["score"]) / 2, abs=0.011)
 
 
-async def test_projects_and_dates_narrow_conversations_too(ada: Rememberer) -> None:
+async def test_projects_and_dates_filter_conversations(ada: MemoryUser) -> None:
     for project, day in (("my-api", "2025-12-01"), ("web", "2026-01-05")):
         message = MessageDraft(role="user", content="A galleon and bread.", created_at=f"{day}T12:00:00Z")
-        await ada.talk(message, metadata={"project": project})
+        await ada.add_conversation(message, metadata={"project": project})
 
     concepts = ["galleon", "bread"]
     assert {row["project"] for row in await ada.rows(concepts)} == {"my-api", "web"}
@@ -284,61 +287,63 @@ async def test_projects_and_dates_narrow_conversations_too(ada: Rememberer) -> N
     assert [row["project"] for row in await ada.rows(concepts, before="2026-01-01")] == ["my-api"]
 
 
-async def test_a_common_concept_does_not_hide_a_conversation_that_holds_a_rare_one(tmp_path: Path) -> None:
-    async with two_memories(tmp_path, memory_scan_max=10) as (ada, _):
+async def test_common_concept_does_not_hide_a_conversation_with_a_rare_one(tmp_path: Path) -> None:
+    async with open_memory_users(tmp_path, memory_scan_max=10) as (ada, _):
         for number in range(30):
-            await ada.talk(f"Bread, bread and more bread number {number}.")
-        both = await ada.talk("A galleon with a little bread among many other things that are told here at length.")
+            await ada.add_conversation(f"Bread, bread and more bread number {number}.")
+        both = await ada.add_conversation(
+            "A galleon with a little bread among many other things that are mentioned here at length."
+        )
 
-        answer = await ada.json(query=["bread", "galleon"])
+        response = await ada.json(query=["bread", "galleon"])
 
-        assert [row["path"] for row in answer["results"]] == [f"chats://{both.id}"]
-        assert (answer["total"], "note" in answer) == (1, False)
+        assert [row["path"] for row in response["results"]] == [f"chats://{both.id}"]
+        assert (response["total"], "note" in response) == (1, False)
 
 
-async def test_there_is_a_limit_to_how_often_common_concepts_are_looked_up(tmp_path: Path) -> None:
-    async with two_memories(tmp_path, memory_scan_max=10) as (ada, _):
+async def test_number_of_lookups_of_common_concepts_is_limited(tmp_path: Path) -> None:
+    async with open_memory_users(tmp_path, memory_scan_max=10) as (ada, _):
         foods = ("bread", "butter", "cheese")
         for food in foods:
             for _number in range(15):
-                await ada.talk(f"{food} {food} {food}, and {' and '.join(foods)}.")
+                await ada.add_conversation(f"{food} {food} {food}, and {' and '.join(foods)}.")
 
-        answer = await ada.json(query=list(foods))
+        response = await ada.json(query=list(foods))
 
         # Two lookups for each conversation that is full of the first.
-        assert (answer["count"], answer["total"]) == (5, None)
+        assert (response["count"], response["total"]) == (5, None)
 
 
-async def test_matches_that_were_not_looked_through_are_told(tmp_path: Path) -> None:
-    async with two_memories(tmp_path, memory_scan_max=10) as (ada, _):
+async def test_unexamined_matches_are_reported(tmp_path: Path) -> None:
+    async with open_memory_users(tmp_path, memory_scan_max=10) as (ada, _):
         for number in range(30):
-            await ada.talk(f"Bread and butter number {number}.")
+            await ada.add_conversation(f"Bread and butter number {number}.")
 
         several = await ada.json(query=["bread", "butter"], limit=50)
         single = await ada.json(query="bread", limit=50)
 
         assert (several["total"], single["total"]) == (None, None)
         assert (several["count"], single["count"]) == (10, 10)
-        assert "more matches than were looked through" in several["note"]
-        assert "more matches than were looked through" in single["note"]
+        assert "Not all matches were examined" in several["note"]
+        assert "Not all matches were examined" in single["note"]
 
 
-async def test_what_is_for_people_only_is_not_shown(ada: Rememberer) -> None:
+async def test_human_only_messages_are_redacted(ada: MemoryUser) -> None:
     secret = MessageDraft(role="user", content="The galleon code is 7781.", metadata={"visibility": "human_only"})
-    chat = await ada.talk(secret, "Understood.")
+    chat = await ada.add_conversation(secret, "Understood.")
 
-    found = await ada.text("memory_search", query="galleon")
-    read = await ada.text("memory_read", path=f"chats://{chat.id}")
+    search_text = await ada.text("memory_search", query="galleon")
+    transcript = await ada.text("memory_read", path=f"chats://{chat.id}")
 
-    assert "7781" not in found + read
-    assert "[human-only content hidden]" in found
-    assert "[human-only content hidden]" in read
-
-
-# -- nothing found, and what is refused -------------------------------------------------------------------------------
+    assert "7781" not in search_text + transcript
+    assert "[human-only content hidden]" in search_text
+    assert "[human-only content hidden]" in transcript
 
 
-async def test_nothing_found_is_said_in_the_words_clients_know(ada: Rememberer) -> None:
+# No results and errors
+
+
+async def test_no_results_return_the_documented_sentences(ada: MemoryUser) -> None:
     single = await ada.text("memory_search", query="galleon", mode="text")
     filtered = await ada.text("memory_search", query="galleon", mode="text", types=["decision"])
     several = await ada.text("memory_search", query=["galleon", "bread"], mode="text")
@@ -350,7 +355,7 @@ async def test_nothing_found_is_said_in_the_words_clients_know(ada: Rememberer) 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "message"),
     [
         ({"query": 7}, "Error: Query must be string or array"),
         ({"query": {"a": 1}}, "Error: Query must be string or array"),
@@ -382,28 +387,28 @@ async def test_nothing_found_is_said_in_the_words_clients_know(ada: Rememberer) 
             {"query": "galleon", "after": 20250901},
             "Error: Invalid date format: Date must be in YYYY-MM-DD format; after: got '20250901'",
         ),
-        ({"query": "galleon", "limit": 0}, "Error: limit: got 0, expected 1 to 50"),
-        ({"query": "galleon", "limit": 51}, "Error: limit: got 51, expected 1 to 50"),
+        ({"query": "galleon", "limit": 0}, "Error: limit: expected 1 to 50, got 0"),
+        ({"query": "galleon", "limit": 51}, "Error: limit: expected 1 to 50, got 51"),
         (
             {"query": ["galleon", "bread"], "types": ["decision"]},
-            "Error: types, concepts and files: got one of them with several concepts, expected a single concept",
+            "Error: types, concepts and files: expected a query with a single concept, got several concepts",
         ),
         ({"query": "galleon", "mode": "fuzzy"}, "mode: expected one of both, text, vector, got 'fuzzy'"),
         ({}, "query: required argument is missing"),
     ],
 )
-async def test_a_search_is_refused_in_the_words_clients_know(
-    ada: Rememberer, arguments: dict[str, Any], sentence: str
+async def test_invalid_search_is_rejected_with_the_documented_sentence(
+    ada: MemoryUser, arguments: dict[str, Any], message: str
 ) -> None:
-    assert await ada.refusal("memory_search", **arguments) == sentence
+    assert await ada.error("memory_search", **arguments) == message
 
 
-# -- layer 2 ----------------------------------------------------------------------------------------------------------
+# Layer 2
 
 
-async def test_observations_are_told_in_full(ada: Rememberer) -> None:
-    chat = await ada.talk("Hello.")
-    learned = await ada.learn(
+async def test_observations_are_returned_in_full(ada: MemoryUser) -> None:
+    chat = await ada.add_conversation("Hello.")
+    observation_id = await ada.add_observation(
         "Implement JWT authentication middleware",
         **JWT,
         origin="derived",
@@ -412,7 +417,7 @@ async def test_observations_are_told_in_full(ada: Rememberer) -> None:
         line_end=9,
     )
 
-    assert await ada.text("memory_get_observations", ids=[learned]) == (
+    assert await ada.text("memory_get_observations", ids=[observation_id]) == (
         "Retrieved 1 observation:\n\n"
         "## [my-api, 2025-12-01 14:30] - decision: Implement JWT authentication middleware\n\n"
         "**Chose JWT over session-based auth for API scalability**\n\n"
@@ -424,8 +429,8 @@ async def test_observations_are_told_in_full(ada: Rememberer) -> None:
     )
 
 
-async def test_observations_come_in_the_order_of_their_ids(ada: Rememberer) -> None:
-    ids = [await ada.learn(f"Galleon {number}") for number in range(3)]
+async def test_observations_are_returned_in_the_order_of_the_ids(ada: MemoryUser) -> None:
+    ids = [await ada.add_observation(f"Galleon {number}") for number in range(3)]
 
     text = await ada.text("memory_get_observations", ids=[ids[2], ids[0], ids[1], ids[2]])
 
@@ -434,17 +439,17 @@ async def test_observations_come_in_the_order_of_their_ids(ada: Rememberer) -> N
     assert text.count("\n\n---\n\n") == 2
 
 
-async def test_twenty_long_observations_fit_into_one_answer_and_the_cut_is_told(ada: Rememberer) -> None:
-    ids = [await ada.learn(f"Galleon {number}", narrative="wind and rain " * 3_000) for number in range(20)]
+async def test_twenty_long_observations_fit_one_response_and_truncation_is_reported(ada: MemoryUser) -> None:
+    ids = [await ada.add_observation(f"Galleon {number}", narrative="wind and rain " * 3_000) for number in range(20)]
 
     text = await ada.text("memory_get_observations", ids=ids)
 
     assert count_tokens(text) <= 20_000
-    assert text.count("more characters do not fit: ask for fewer observations") == 20
+    assert text.count("more characters omitted: request fewer observations") == 20
 
 
 @pytest.mark.parametrize(
-    ("ids", "sentence"),
+    ("ids", "message"),
     [
         (["obs-absent"], "Error: Invalid observation ID: obs-absent"),
         (["obs-absent", "obs-gone"], "Error: Invalid observation ID: obs-absent, obs-gone"),
@@ -455,23 +460,23 @@ async def test_twenty_long_observations_fit_into_one_answer_and_the_cut_is_told(
         ([f"obs-{number}" for number in range(21)], "Error: Cannot get more than 20 observations at once"),
     ],
 )
-async def test_ids_are_refused_in_the_words_clients_know(ada: Rememberer, ids: Any, sentence: str) -> None:
-    assert await ada.refusal("memory_get_observations", ids=ids) == sentence
+async def test_invalid_ids_are_rejected_with_the_documented_sentence(ada: MemoryUser, ids: Any, message: str) -> None:
+    assert await ada.error("memory_get_observations", ids=ids) == message
 
 
-async def test_one_unknown_id_is_named_among_known_ones(ada: Rememberer) -> None:
-    known = await ada.learn("Galleon")
+async def test_unknown_id_among_known_ones_is_named(ada: MemoryUser) -> None:
+    known = await ada.add_observation("Galleon")
 
-    refusal = await ada.refusal("memory_get_observations", ids=[known, "obs-absent"])
+    error = await ada.error("memory_get_observations", ids=[known, "obs-absent"])
 
-    assert refusal == "Error: Invalid observation ID: obs-absent"
-
-
-# -- layer 3 ----------------------------------------------------------------------------------------------------------
+    assert error == "Error: Invalid observation ID: obs-absent"
 
 
-async def test_a_conversation_is_read_in_exchanges(ada: Rememberer) -> None:
-    chat = await ada.talk(
+# Layer 3
+
+
+async def test_conversation_is_rendered_as_exchanges(ada: MemoryUser) -> None:
+    chat = await ada.add_conversation(
         "How should I implement authentication?",
         MessageDraft(role="assistant", content="Let me search."),
         MessageDraft(role="tool", content="3 files found"),
@@ -496,8 +501,8 @@ async def test_a_conversation_is_read_in_exchanges(ada: Rememberer) -> None:
     )
 
 
-async def test_an_answer_that_was_thrown_away_is_not_read_as_said(ada: Rememberer) -> None:
-    chat = await ada.talk(
+async def test_alternate_branch_is_labelled_in_a_transcript(ada: MemoryUser) -> None:
+    chat = await ada.add_conversation(
         "How should I implement authentication?",
         "Use JWT.",
         MessageDraft(role="assistant", content="Use a xylophone.", is_canonical=False),
@@ -508,8 +513,8 @@ async def test_an_answer_that_was_thrown_away_is_not_read_as_said(ada: Remembere
     assert text.endswith("**Assistant:**\nUse JWT.\n\n**Assistant (alternate branch):**\nUse a xylophone.")
 
 
-async def test_a_range_of_lines_is_read_alone(ada: Rememberer) -> None:
-    chat = await ada.talk(*(f"Turn {number}." for number in range(1, 11)))
+async def test_line_range_returns_only_those_lines(ada: MemoryUser) -> None:
+    chat = await ada.add_conversation(*(f"Turn {number}." for number in range(1, 11)))
 
     text = await ada.text("memory_read", path=f"chats://{chat.id}", startLine=4, endLine=6)
 
@@ -517,9 +522,9 @@ async def test_a_range_of_lines_is_read_alone(ada: Rememberer) -> None:
     assert "# Lines: 4-6" in text
 
 
-async def test_the_lines_of_a_session_are_those_of_its_file(ada: Rememberer) -> None:
+async def test_session_lines_are_those_of_its_file(ada: MemoryUser) -> None:
     turns = [("user", "One.", 2, 2), ("assistant", "Two.", 3, 7), ("tool", "Three.", 7, 7), ("user", "Four.", 9, 9)]
-    await ada.session("s-1", turns, "my-api")
+    await ada.add_session("s-1", turns, "my-api")
 
     async def read(start: int, end: int) -> list[str]:
         text = await ada.text("memory_read", path="my-api/s-1.jsonl", startLine=start, endLine=end)
@@ -531,9 +536,9 @@ async def test_the_lines_of_a_session_are_those_of_its_file(ada: Rememberer) -> 
     assert await read(8, 100) == ["Four."]
 
 
-async def test_what_was_appended_to_a_session_follows_its_last_line(ada: Rememberer) -> None:
-    chat = await ada.session("s-1", [("user", "One.", 40, 41)], "my-api")
-    async with ada.reader.libraries.library(ada.reader.context) as library:
+async def test_messages_appended_to_a_session_follow_its_last_line(ada: MemoryUser) -> None:
+    chat = await ada.add_session("s-1", [("user", "One.", 40, 41)], "my-api")
+    async with ada.user.libraries.library(ada.user.context) as library:
         await library.chats.append(chat.id, [MessageDraft(role="assistant", content="Two.")])
 
     text = await ada.text("memory_read", path="my-api/s-1.jsonl", startLine=42)
@@ -542,8 +547,8 @@ async def test_what_was_appended_to_a_session_follows_its_last_line(ada: Remembe
     assert "One." not in text
 
 
-async def test_a_session_goes_by_the_name_in_its_archive(ada: Rememberer) -> None:
-    chat = await ada.session("session-abc123", [("user", "A galleon.", 12, 12)], "my-api")
+async def test_session_is_found_by_its_path_in_the_archive(ada: MemoryUser) -> None:
+    chat = await ada.add_session("session-abc123", [("user", "A galleon.", 12, 12)], "my-api")
 
     [row] = await ada.rows("galleon")
     by_name = await ada.text("memory_read", path=row["path"])
@@ -554,50 +559,50 @@ async def test_a_session_goes_by_the_name_in_its_archive(ada: Rememberer) -> Non
     assert by_name.startswith("# Conversation: session-abc123\n# Project: my-api\n")
 
 
-async def test_a_long_conversation_is_cut_and_says_where_it_goes_on(tmp_path: Path) -> None:
-    async with two_memories(tmp_path, retrieval_max_tokens=500) as (ada, _):
-        said = [f"Turn {number} " + "of wind and rain " * 20 for number in range(40)]
-        chat = await ada.talk(*said)
-        start, seen = 1, []
+async def test_long_conversation_is_truncated_with_the_line_to_continue_from(tmp_path: Path) -> None:
+    async with open_memory_users(tmp_path, retrieval_max_tokens=500) as (ada, _):
+        contents = [f"Turn {number} " + "of wind and rain " * 20 for number in range(40)]
+        chat = await ada.add_conversation(*contents)
+        start, lines = 1, []
 
         while start:
             text = await ada.text("memory_read", path=f"chats://{chat.id}", startLine=start)
             assert count_tokens(text) <= 500
-            seen += [line for line in text.splitlines() if line.startswith("Turn ")]
+            lines += [line for line in text.splitlines() if line.startswith("Turn ")]
             start = int(text.rpartition("startLine ")[2].rstrip(".*")) if "startLine " in text else 0
 
-        assert [line.split()[1] for line in seen] == [str(number) for number in range(40)]
+        assert [line.split()[1] for line in lines] == [str(number) for number in range(40)]
 
 
 @pytest.mark.parametrize("max_tokens", [300, 600, 2_000])
-async def test_an_answer_is_never_longer_than_the_caller_allows(ada: Rememberer, max_tokens: int) -> None:
-    chat = await ada.talk(*(f"Turn {number} " + "of wind and rain " * number for number in range(40)))
-    learned = await ada.learn("Galleon", narrative="wind and rain " * 500)
-    thrifty = Rememberer(ada.reader.with_config(max_tokens=max_tokens, chars_per_token=1))
+async def test_response_is_never_longer_than_the_callers_budget(ada: MemoryUser, max_tokens: int) -> None:
+    chat = await ada.add_conversation(*(f"Turn {number} " + "of wind and rain " * number for number in range(40)))
+    observation_id = await ada.add_observation("Galleon", narrative="wind and rain " * 500)
+    limited = MemoryUser(ada.user.with_config(max_tokens=max_tokens, chars_per_token=1))
 
-    read = await thrifty.text("memory_read", path=f"chats://{chat.id}", startLine=20)
-    told = await thrifty.text("memory_get_observations", ids=[learned])
+    transcript = await limited.text("memory_read", path=f"chats://{chat.id}", startLine=20)
+    observations = await limited.text("memory_get_observations", ids=[observation_id])
 
-    assert max_tokens / 3 < len(read) <= max_tokens
-    assert max_tokens / 3 < len(told) <= max_tokens
+    assert max_tokens / 3 < len(transcript) <= max_tokens
+    assert max_tokens / 3 < len(observations) <= max_tokens
 
 
-async def test_a_message_too_long_for_any_answer_is_cut_and_told(tmp_path: Path) -> None:
-    async with two_memories(tmp_path, retrieval_max_tokens=500) as (ada, _):
-        chat = await ada.talk("wind " * 5_000, "And then?")
+async def test_message_longer_than_the_budget_is_truncated_and_reported(tmp_path: Path) -> None:
+    async with open_memory_users(tmp_path, retrieval_max_tokens=500) as (ada, _):
+        chat = await ada.add_conversation("wind " * 5_000, "And then?")
 
         first = await ada.text("memory_read", path=f"chats://{chat.id}")
         rest = await ada.text("memory_read", path=f"chats://{chat.id}", startLine=2)
 
-        assert "more characters at line 1 do not fit" in first
+        assert "more characters at line 1 omitted" in first
         assert "Read on with startLine 2." in first
         assert "And then?" in rest
 
 
-async def test_many_messages_on_one_line_do_not_stop_a_reader(tmp_path: Path) -> None:
-    async with two_memories(tmp_path, retrieval_max_tokens=300) as (ada, _):
+async def test_many_messages_on_one_line_do_not_block_reading_on(tmp_path: Path) -> None:
+    async with open_memory_users(tmp_path, retrieval_max_tokens=300) as (ada, _):
         turns = [("tool", "wind and rain " * 40, 1, 1)] * 5 + [("user", "And then?", 2, 2)]
-        await ada.session("s-1", turns, "my-api")
+        await ada.add_session("s-1", turns, "my-api")
 
         first = await ada.text("memory_read", path="my-api/s-1.jsonl")
 
@@ -605,14 +610,14 @@ async def test_many_messages_on_one_line_do_not_stop_a_reader(tmp_path: Path) ->
         assert "And then?" in await ada.text("memory_read", path="my-api/s-1.jsonl", startLine=2)
 
 
-async def test_a_conversation_without_messages_says_so(ada: Rememberer) -> None:
-    chat = await ada.talk(title="Empty")
+async def test_conversation_without_messages_says_so(ada: MemoryUser) -> None:
+    chat = await ada.add_conversation(title="Empty")
 
     assert "This conversation has no messages." in await ada.text("memory_read", path=f"chats://{chat.id}")
 
 
 @pytest.mark.parametrize(
-    ("lines", "sentence"),
+    ("lines", "message"),
     [
         ({"startLine": 0}, "Error: Invalid line range: startLine must be 1 or more, got 0"),
         ({"startLine": -5}, "Error: Invalid line range: startLine must be 1 or more, got -5"),
@@ -620,19 +625,19 @@ async def test_a_conversation_without_messages_says_so(ada: Rememberer) -> None:
             {"startLine": 5, "endLine": 4},
             "Error: Invalid line range: endLine must be startLine or more, got 4 with startLine 5",
         ),
-        ({"startLine": 3}, "Error: Invalid line range: startLine is 3, and the conversation ends at line 2"),
+        ({"startLine": 3}, "Error: Invalid line range: startLine is 3, but the conversation ends at line 2"),
     ],
 )
-async def test_a_line_range_is_refused_in_the_words_clients_know(
-    ada: Rememberer, lines: dict[str, int], sentence: str
+async def test_invalid_line_range_is_rejected_with_the_documented_sentence(
+    ada: MemoryUser, lines: dict[str, int], message: str
 ) -> None:
-    chat = await ada.talk("One.", "Two.")
+    chat = await ada.add_conversation("One.", "Two.")
 
-    assert await ada.refusal("memory_read", path=f"chats://{chat.id}", **lines) == sentence
+    assert await ada.error("memory_read", path=f"chats://{chat.id}", **lines) == message
 
 
-async def test_an_end_behind_the_last_line_is_the_last_line(ada: Rememberer) -> None:
-    chat = await ada.talk("One.", "Two.")
+async def test_end_line_beyond_the_end_reads_to_the_last_line(ada: MemoryUser) -> None:
+    chat = await ada.add_conversation("One.", "Two.")
 
     text = await ada.text("memory_read", path=f"chats://{chat.id}", startLine=2, endLine=500)
 
@@ -663,22 +668,22 @@ async def test_an_end_behind_the_last_line_is_the_last_line(ada: Rememberer) -> 
         ".jsonl",
     ],
 )
-async def test_a_path_that_is_no_key_of_the_archive_is_not_found(ada: Rememberer, path: str) -> None:
-    await ada.session("s-1", [("user", "One.", 1, 1)], "my-api")
+async def test_unknown_or_file_system_path_is_not_found(ada: MemoryUser, path: str) -> None:
+    await ada.add_session("s-1", [("user", "One.", 1, 1)], "my-api")
 
-    assert await ada.refusal("memory_read", path=path) == f"Error: File not found: {path}"
+    assert await ada.error("memory_read", path=path) == f"Error: File not found: {path}"
 
 
 @pytest.mark.parametrize("path", ["", "  ", 7])
-async def test_a_path_is_required(ada: Rememberer, path: Any) -> None:
-    assert await ada.refusal("memory_read", path=path) == "Error: Path is required"
+async def test_path_is_required(ada: MemoryUser, path: Any) -> None:
+    assert await ada.error("memory_read", path=path) == "Error: Path is required"
 
 
-# -- recording --------------------------------------------------------------------------------------------------------
+# Recording
 
 
-async def test_what_is_recorded_is_found_and_read(ada: Rememberer) -> None:
-    chat = await ada.talk("Shall we sail?", "By galleon.")
+async def test_recorded_observation_is_found_and_read(ada: MemoryUser) -> None:
+    chat = await ada.add_conversation("Shall we sail?", "By galleon.")
     entry = {
         "type": "decision",
         "title": "We sail by galleon",
@@ -696,112 +701,110 @@ async def test_what_is_recorded_is_found_and_read(ada: Rememberer) -> None:
         "line_end": 2,
     }
 
-    made = await ada.reader.call("observations_record", observations=[entry])
+    recorded = await ada.user.call("observations_record", observations=[entry])
     [row] = await ada.rows("galleon", concepts=["ships"], projects=["voyage"], files=["plan.md"])
     text = await ada.text("memory_get_observations", ids=[row["id"]])
 
-    assert made["count"] == 1
-    assert made["observations"] == [
+    assert recorded["count"] == 1
+    assert recorded["observations"] == [
         {"id": row["id"], "title": "We sail by galleon", "created_at": "2026-02-01T10:20:00.000Z"}
     ]
     assert "## [voyage, 2026-02-01 10:20] - decision: We sail by galleon\n\n**not by sloop**" in text
     assert f"**Source:** client from `chats://{chat.id}`, lines 1-2" in text
 
 
-async def test_the_path_of_a_row_says_where_an_observation_was_read(ada: Rememberer) -> None:
-    chat = await ada.session("s-1", [("user", "A galleon.", 12, 12)], "my-api")
+async def test_observation_can_name_its_conversation_by_path(ada: MemoryUser) -> None:
+    chat = await ada.add_session("s-1", [("user", "A galleon.", 12, 12)], "my-api")
     [row] = await ada.rows("galleon")
 
     entry = {"title": "Galleon", "conversation_id": row["path"], "line_start": row["line_start"]}
-    [made] = (await ada.reader.call("observations_record", observations=[entry]))["observations"]
+    [recorded] = (await ada.user.call("observations_record", observations=[entry]))["observations"]
 
-    assert f"from `chats://{chat.id}`, lines 12-12" in await ada.text("memory_get_observations", ids=[made["id"]])
+    assert f"from `chats://{chat.id}`, lines 12-12" in await ada.text("memory_get_observations", ids=[recorded["id"]])
 
 
-async def test_the_same_key_records_once(ada: Rememberer, ben: Rememberer) -> None:
+async def test_same_idempotency_key_records_once(ada: MemoryUser, ben: MemoryUser) -> None:
     batch = {"observations": [{"title": "One"}, {"title": "Two"}], "idempotency_key": "k-1"}
 
-    first = await ada.reader.call("observations_record", **batch)
-    second = await ada.reader.call("observations_record", **batch)
-    other = await ben.reader.call("observations_record", **batch)
+    first = await ada.user.call("observations_record", **batch)
+    second = await ada.user.call("observations_record", **batch)
+    other = await ben.user.call("observations_record", **batch)
 
     assert second == first
     assert other["count"] == 2
     assert (await ada.json(query="one"))["total"] == 1
 
 
-async def test_without_a_key_each_call_records_anew(ada: Rememberer) -> None:
+async def test_each_call_without_a_key_records_again(ada: MemoryUser) -> None:
     for _ in range(2):
-        await ada.reader.call("observations_record", observations=[{"title": "Galleon"}])
+        await ada.user.call("observations_record", observations=[{"title": "Galleon"}])
 
     assert (await ada.json(query="galleon"))["total"] == 2
 
 
-async def test_a_key_used_for_something_else_is_refused(ada: Rememberer) -> None:
-    await ada.reader.call("observations_record", observations=[{"title": "One"}], idempotency_key="k-1")
+async def test_reused_key_with_other_content_is_rejected(ada: MemoryUser) -> None:
+    await ada.user.call("observations_record", observations=[{"title": "One"}], idempotency_key="k-1")
 
-    assert "k-1" in await ada.refusal("observations_record", observations=[{"title": "Another"}], idempotency_key="k-1")
+    assert "k-1" in await ada.error("observations_record", observations=[{"title": "Another"}], idempotency_key="k-1")
 
 
 @pytest.mark.parametrize(
-    ("observations", "sentence"),
+    ("observations", "message"),
     [
-        ([], "observations: got 0, expected 1 to 50"),
-        ([{"title": "x"}] * 51, "observations: got 51, expected 1 to 50"),
+        ([], "observations: expected 1 to 50, got 0"),
+        ([{"title": "x"}] * 51, "observations: expected 1 to 50, got 51"),
         ([{"title": " "}], "title: got an empty text, expected a text"),
         ([{"title": "x", "time": "yesterday"}], "created_at: got 'yesterday', expected a time such as"),
         ([{"title": "x", "line_start": 9, "line_end": 3}], "line_end: got 3, expected 9, which is line_start, or more"),
         (
             [{"title": "x"}, {"title": "y", "conversation_id": "absent"}],
-            "observations[1].conversation_id: got 'absent', expected the id or path of a conversation of yours",
+            "observations[1].conversation_id: expected the id or path of one of your conversations, got 'absent'",
         ),
     ],
 )
-async def test_a_record_that_cannot_be_kept_is_refused_whole(
-    ada: Rememberer, observations: list[Any], sentence: str
-) -> None:
-    assert (await ada.refusal("observations_record", observations=observations)).startswith(sentence)
+async def test_invalid_batch_is_rejected_as_a_whole(ada: MemoryUser, observations: list[Any], message: str) -> None:
+    assert (await ada.error("observations_record", observations=observations)).startswith(message)
     assert await ada.rows("x OR y") == []
 
 
-# -- two users --------------------------------------------------------------------------------------------------------
+# Isolation
 
 
-async def test_nobody_finds_or_counts_what_is_anothers(ada: Rememberer, ben: Rememberer) -> None:
-    questions: list[dict[str, Any]] = [
-        {"query": query, "response_format": form}
+async def test_search_results_do_not_depend_on_other_users(ada: MemoryUser, ben: MemoryUser) -> None:
+    searches: list[dict[str, Any]] = [
+        {"query": query, "response_format": response_format}
         for query in ("galleon", ["galleon", "bread"])
-        for form in ("markdown", "json")
+        for response_format in ("markdown", "json")
     ]
-    before = [await ben.result("memory_search", **question) for question in questions]
+    before = [await ben.result("memory_search", **search) for search in searches]
 
-    await ada.learn("Galleon", **JWT)
-    await ada.talk("A galleon and bread.")
+    await ada.add_observation("Galleon", **JWT)
+    await ada.add_conversation("A galleon and bread.")
 
-    assert [await ben.result("memory_search", **question) for question in questions] == before
+    assert [await ben.result("memory_search", **search) for search in searches] == before
     assert len(await ada.rows("galleon")) == 1
 
 
-async def test_a_foreign_id_or_path_answers_as_an_absent_one(ada: Rememberer, ben: Rememberer) -> None:
-    learned = await ada.learn("Galleon")
-    chat = await ada.talk("A galleon.")
-    await ada.session("s-1", [("user", "One.", 1, 1)], "my-api")
+async def test_foreign_id_or_path_looks_nonexistent(ada: MemoryUser, ben: MemoryUser) -> None:
+    observation_id = await ada.add_observation("Galleon")
+    chat = await ada.add_conversation("A galleon.")
+    await ada.add_session("s-1", [("user", "One.", 1, 1)], "my-api")
     entry = {"title": "x", "conversation_id": chat.id}
 
     for tool, foreign, known in (
-        ("memory_get_observations", {"ids": [learned]}, learned),
+        ("memory_get_observations", {"ids": [observation_id]}, observation_id),
         ("memory_read", {"path": f"chats://{chat.id}"}, chat.id),
         ("memory_read", {"path": "my-api/s-1.jsonl"}, "s-1"),
         ("observations_record", {"observations": [entry]}, chat.id),
     ):
-        told = str(await ben.result(tool, **foreign))
+        response = str(await ben.result(tool, **foreign))
         absent = str(await ben.result(tool, **_renamed(foreign, known)))
-        assert told.replace(known, "absent") == absent
-        assert "'isError': True" in told
+        assert response.replace(known, "absent") == absent
+        assert "'isError': True" in response
 
 
 def _renamed(value: Any, known: str) -> Any:
-    """The same arguments about something that nobody has."""
+    """Returns the arguments with an id that does not exist."""
     match value:
         case str():
             return value.replace(known, "absent")

@@ -1,11 +1,11 @@
-"""The names that conversations go by are ours to give: nothing a session claims becomes a path of a file system."""
+"""Paths of conversations: no metadata of a session can turn into a file system path."""
 
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.compat.conversation_memory.archive import path_of, project_of, summary_of
+from server.compat.conversation_memory.conversation_paths import path_of, project_of, summary_of
 from sources.records import Conversation
 
 TIME = "2026-01-01T00:00:00.000Z"
@@ -29,11 +29,11 @@ def conversation(session_id: str = "", **metadata: Any) -> Conversation:
     )
 
 
-def test_a_session_goes_by_its_name_in_the_archive() -> None:
+def test_session_has_its_archive_path() -> None:
     assert path_of(conversation("s-1", path="my-api/s-1.jsonl")) == "my-api/s-1.jsonl"
 
 
-def test_any_other_conversation_goes_by_its_uri() -> None:
+def test_other_conversation_has_its_uri_as_path() -> None:
     assert path_of(conversation()) == "chats://c-1"
     assert path_of(conversation("s-1", path="my-api/other.jsonl")) == "chats://c-1"
     assert path_of(conversation("s-1", path=7)) == "chats://c-1"
@@ -41,7 +41,7 @@ def test_any_other_conversation_goes_by_its_uri() -> None:
 
 
 @given(st.lists(segments, max_size=3), segments)
-def test_no_name_leads_out_of_an_archive(folders: list[str], session_id: str) -> None:
+def test_path_never_leads_out_of_the_archive(folders: list[str], session_id: str) -> None:
     path = path_of(conversation(session_id, path="/".join([*folders, f"{session_id}.jsonl"])))
 
     parts = path.removeprefix("chats://").split("/")
@@ -51,7 +51,7 @@ def test_no_name_leads_out_of_an_archive(folders: list[str], session_id: str) ->
     assert path.startswith("chats://") or not set("~:\\") & set(path)
 
 
-def test_project_and_summary_are_those_of_the_session_or_of_the_conversation() -> None:
+def test_project_and_summary_come_from_the_session_or_the_conversation() -> None:
     assert project_of(conversation(project="my-api")) == "my-api"
     assert project_of(conversation(project=7)) == "work"
     assert summary_of(conversation(summary="Tokens\n rotate")) == "Tokens rotate"

@@ -1,0 +1,155 @@
+"""Validates the arguments of the memory tools. The first mistake is reported with conversation-memory's own sentence;
+nothing is clamped silently."""
+
+import re
+from datetime import date, timedelta
+from typing import Any
+
+from msgspec import Struct
+
+from config.errors import InvalidParams
+from server.compat.conversation_memory import errors
+from server.compat.conversation_memory.errors import memory_error
+from server.compat.conversation_memory.schemas import (
+    CONCEPTS_MAX,
+    CONCEPTS_MIN,
+    IDS_MAX,
+    QUERY_MIN_CHARS,
+    ROWS_MAX,
+    MemorySearch,
+    Mode,
+)
+from sources.reading.exchanges import Lines
+from sources.search.arguments import moment
+from sources.storage.contract import ObservationFilter
+
+# Longer than any conversation, and a number that every storage engine can handle.
+LINE_MAX = 1_000_000_000
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}\Z", re.ASCII)
+
+
+class TimeRange(Struct, frozen=True):
+    """Two times in the stored format, both inclusive."""
+
+    start: str | None = None
+    end: str | None = None
+
+
+class MemoryQuery(Struct, frozen=True, kw_only=True):
+    """A validated search for one concept, or for several that must all match."""
+
+    concepts: tuple[str, ...]
+    mode: Mode
+    limit: int
+    time_range: TimeRange
+    projects: tuple[str, ...]
+    observation_filter: ObservationFilter
+
+    @property
+    def is_single_concept(self) -> bool:
+        return len(self.concepts) == 1
+
+    @property
+    def has_observation_filters(self) -> bool:
+        """Whether it filters by fields that only observations have."""
+        filters = self.observation_filter
+        return bool(filters.types or filters.concepts or filters.files)
+
+
+def parse_query(arguments: MemorySearch) -> MemoryQuery:
+    concepts = parse_concepts(arguments.query)
+    if not 1 <= arguments.limit <= ROWS_MAX:
+        raise memory_error(f"limit: expected 1 to {ROWS_MAX}, got {arguments.limit}")
+    if len(concepts) > 1 and (arguments.types or arguments.concepts or arguments.files):
+        raise memory_error("types, concepts and files: expected a query with a single concept, got several concepts")
+    time_range = parse_time_range(arguments.after, arguments.before)
+    return MemoryQuery(
+        concepts=concepts,
+        mode=arguments.mode,
+        limit=arguments.limit,
+        time_range=time_range,
+        projects=arguments.projects,
+        observation_filter=ObservationFilter(
+            projects=arguments.projects,
+            types=arguments.types,
+            concepts=arguments.concepts,
+            files=arguments.files,
+            date_from=time_range.start,
+            date_to=time_range.end,
+        ),
+    )
+
+
+def parse_concepts(query: Any) -> tuple[str, ...]:
+    match query:
+        case str():
+            return (_parse_concept(query),)
+        case list() if all(isinstance(part, str) for part in query):
+            if len(query) < CONCEPTS_MIN:
+                raise memory_error(errors.WRONG_COUNT, errors.TOO_FEW_CONCEPTS)
+            if len(query) > CONCEPTS_MAX:
+                raise memory_error(errors.WRONG_COUNT, errors.TOO_MANY_CONCEPTS)
+            return tuple(_parse_concept(part) for part in query)
+        case _:
+            raise memory_error(errors.NOT_A_QUERY)
+
+
+def _parse_concept(text: str) -> str:
+    if len(text.strip()) < QUERY_MIN_CHARS:
+        raise memory_error(errors.TOO_SHORT)
+    return text.strip()
+
+
+def parse_time_range(after: Any, before: Any) -> TimeRange:
+    """From the start of day `after` to the end of the day before `before`, as `after:` and `before:` in a query."""
+    first, end = _parse_day("after", after), _parse_day("before", before)
+    if end == date.min:
+        raise _date_error("before", before)
+    last = end - timedelta(days=1) if end is not None else None
+    return TimeRange(
+        moment("after", str(first)) if first is not None else None,
+        moment("before", str(last), is_end=True) if last is not None else None,
+    )
+
+
+def _parse_day(name: str, value: Any) -> date | None:
+    if value is None:
+        return None
+    if not isinstance(value, str) or not _DAY.match(value):
+        raise _date_error(name, value)
+    try:
+        return date.fromisoformat(value)
+    except ValueError:
+        raise _date_error(name, value) from None
+
+
+def _date_error(name: str, value: Any) -> InvalidParams:
+    return memory_error(errors.BAD_DATE, f"{errors.DATE_FORMAT}; {name}: got {str(value)[:40]!r}")
+
+
+def parse_ids(ids: Any) -> tuple[str, ...]:
+    """Returns the ids in order, without duplicates."""
+    if not isinstance(ids, list):
+        raise memory_error(errors.NO_IDS, "ids: expected an array of strings")
+    if not ids:
+        raise memory_error(errors.NO_IDS)
+    if len(ids) > IDS_MAX:
+        raise memory_error(errors.TOO_MANY_IDS)
+    invalid = [value for value in ids if not isinstance(value, str) or not value]
+    if invalid:
+        raise memory_error(errors.BAD_ID, repr(invalid[0]))
+    return tuple(dict.fromkeys(ids))
+
+
+def parse_path(path: Any) -> str:
+    if not isinstance(path, str) or not path.strip():
+        raise memory_error(errors.NO_PATH)
+    return path
+
+
+def parse_lines(start: int, end: int | None) -> Lines:
+    if not 1 <= start <= LINE_MAX:
+        raise memory_error(errors.BAD_LINES, f"startLine must be 1 or more, got {start}")
+    if end is not None and end < start:
+        raise memory_error(errors.BAD_LINES, f"endLine must be startLine or more, got {end} with startLine {start}")
+    return Lines(start, LINE_MAX if end is None else min(end, LINE_MAX))

@@ -1,0 +1,251 @@
+"""Searches the caller's conversations: for one concept by exchange, for several concepts by conversation.
+
+The number of examined messages is bounded; a note reports when the bound was reached.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from auth.context import RequestContext
+from config.errors import NotFound, SourceTimeout
+from config.settings import Settings
+from server.compat.conversation_memory.arguments import MemoryQuery
+from server.compat.conversation_memory.conversation_paths import path_of, project_of, summary_of
+from server.compat.conversation_memory.schemas import ExchangeRow
+from sources.query import AllOf, AnyOf, Expression, ParsedQuery, Without
+from sources.reading.exchanges import exchange_until, lines_of
+from sources.records import Conversation, Hit
+from sources.search.arguments import LIMIT_MAX, Narrowing, Question, SearchArguments, read_query, read_question
+from sources.search.snippets import Highlighter
+from sources.storage.contract import Chats, Search
+from sources.text.excerpts import first_sentence, shorten
+
+_SUMMARY_MAX_CHARS = 160
+_PROJECT_MAX_CHARS = 60
+_INCOMPLETE = "Not all matches were examined; narrow the search by projects, after or before."
+
+
+class ExchangeResults(Struct, frozen=True):
+    """`total` is exact or None."""
+
+    rows: tuple[ExchangeRow, ...]
+    total: int | None
+    notes: tuple[str, ...]
+
+
+class _ConceptMatches(Struct, frozen=True):
+    """The best hit of one concept in each conversation. Unless `is_complete`, other conversations may match too."""
+
+    search: Search
+    best_hits: Mapping[str, Hit]
+    is_complete: bool
+
+
+class ConversationSearcher:
+    def __init__(
+        self,
+        chats: Chats,
+        context: RequestContext,
+        settings: Settings,
+        query: MemoryQuery,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._chats = chats
+        self._context = context
+        self._settings = settings
+        self._query = query
+        self._clock = clock
+        self._projects = frozenset(name.strip().casefold() for name in query.projects)
+        self._scan_max = settings.memory_scan_max
+        self._conversations: dict[str, Conversation | None] = {}
+
+    async def search_exchanges(self) -> ExchangeResults:
+        """Returns the exchanges that match a single concept, best first, each once."""
+        question = self._question(self._query.concepts[0], read_query(self._query.concepts[0], self._settings))
+        notes = _notes(question)
+        if question.search is None:
+            return ExchangeResults((), 0, notes)
+        rows: dict[tuple[str, int], ExchangeRow] = {}
+        pages = _HitPages(self._chats, question.search, self._scan_max)
+        highlighter = Highlighter(question.terms)
+        while hits := await pages.next():
+            for hit in hits:
+                if len(rows) == self._query.limit:
+                    return ExchangeResults(tuple(rows.values()), None, notes)
+                if not _matches_itself(hit, highlighter):
+                    continue
+                row = await self._row(hit, hit.score, highlighter, question.snippet_chars)
+                if row is not None:
+                    rows.setdefault((row.path, row.line_start), row)
+        return _results(tuple(rows.values()), len(rows), notes, is_complete=pages.is_complete)
+
+    async def search_conversations(self) -> ExchangeResults:
+        """Returns the conversations that match all concepts, ordered by the average of the best scores."""
+        texts = self._query.concepts
+        questions = [self._question(text, require_all_words(read_query(text, self._settings))) for text in texts]
+        notes = tuple(dict.fromkeys(note for question in questions for note in _notes(question)))
+        searches = [question.search for question in questions if question.search is not None]
+        if len(searches) < len(questions):
+            return ExchangeResults((), 0, notes)
+        concepts = [await self._match_concept(search) for search in searches]
+        matches, is_complete = await self._match_all(concepts)
+        highlighter = Highlighter([term for question in questions for term in question.terms])
+        ranked = sorted(matches, key=_average_score, reverse=True)
+        rows = [
+            row
+            for hits in (ranked if self._projects else ranked[: self._query.limit])
+            if (row := await self._row(_best_hit(hits), _average_score(hits), highlighter, questions[0].snippet_chars))
+        ]
+        total = len(rows) if self._projects else len(matches)
+        return _results(tuple(rows[: self._query.limit]), total, notes, is_complete=is_complete)
+
+    async def _match_concept(self, search: Search) -> _ConceptMatches:
+        results = await self._chats.search(replace(search, limit=self._scan_max, offset=0))
+        best_hits: dict[str, Hit] = {}
+        for hit in results.hits:
+            best_hits.setdefault(str(hit.conversation_id), hit)
+        return _ConceptMatches(search, best_hits, is_complete=not results.has_more)
+
+    async def _match_all(self, concepts: Sequence[_ConceptMatches]) -> tuple[list[Sequence[Hit]], bool]:
+        """Returns the hits of each conversation that matches all concepts, and whether these are all conversations.
+
+        A concept that is too common to be examined everywhere is looked up in each conversation that matches the
+        others, until the deadline of a search.
+        """
+        rarest = min(concepts, key=lambda concept: (not concept.is_complete, len(concept.best_hits)))
+        matches: list[Sequence[Hit]] = []
+        lookups, deadline_s = self._scan_max, self._clock() + self._settings.search_deadline_ms / 1000
+        for conversation_id in rarest.best_hits:
+            missing = [concept for concept in concepts if conversation_id not in concept.best_hits]
+            if any(concept.is_complete for concept in missing):
+                continue
+            lookups -= len(missing)
+            if lookups < 0:
+                return matches, False
+            try:
+                hits = [await self._hit_in(conversation_id, concept, deadline_s) for concept in concepts]
+            except SourceTimeout:
+                return matches, False
+            if all(hits):
+                matches.append([hit for hit in hits if hit is not None])
+        return matches, rarest.is_complete
+
+    async def _hit_in(self, conversation_id: str, concept: _ConceptMatches, deadline_s: float) -> Hit | None:
+        if conversation_id in concept.best_hits:
+            return concept.best_hits[conversation_id]
+        remaining_ms = int((deadline_s - self._clock()) * 1000)
+        if remaining_ms <= 0:
+            raise SourceTimeout("chats", self._settings.search_deadline_ms)
+        lookup = replace(concept.search, within=conversation_id, limit=1, offset=0, deadline_ms=remaining_ms)
+        results = await self._chats.search(lookup)
+        return results.hits[0] if results.hits else None
+
+    def _question(self, text: str, query: ParsedQuery) -> Question:
+        time_range = self._query.time_range
+        narrowing = Narrowing(
+            obeys=frozenset(("sender",)),
+            by="message",
+            date_from=time_range.start,
+            date_to=time_range.end,
+            order="relevance",
+        )
+        arguments = SearchArguments(query=text, limit=LIMIT_MAX)
+        return read_question("chats", arguments, query, self._context, self._settings, narrowing)
+
+    async def _row(self, hit: Hit, score: float, highlighter: Highlighter, snippet_chars: int) -> ExchangeRow | None:
+        """Returns None if the conversation is of another project, or was deleted since the search."""
+        conversation = await self._conversation(str(hit.conversation_id))
+        if conversation is None or not self._is_in_projects(conversation):
+            return None
+        before = self._settings.memory_exchange_max_messages - 1
+        messages = await self._chats.messages_around(conversation.id, hit.message_index or 0, before, 0)
+        if not messages or messages[-1].id != hit.message_id:
+            return None
+        exchange = exchange_until(messages)
+        summary = shorten(summary_of(conversation), _SUMMARY_MAX_CHARS)
+        return ExchangeRow(
+            path=path_of(conversation),
+            project=shorten(project_of(conversation), _PROJECT_MAX_CHARS),
+            date=hit.created_at[:10],
+            score=round(score, 2),
+            summary=summary or first_sentence(exchange[0].content, _SUMMARY_MAX_CHARS),
+            snippet=highlighter.snippet(messages[-1].content, snippet_chars).text,
+            line_start=lines_of(exchange[0]).start,
+            line_end=lines_of(messages[-1]).end,
+        )
+
+    async def _conversation(self, conversation_id: str) -> Conversation | None:
+        if conversation_id not in self._conversations:
+            try:
+                self._conversations[conversation_id] = await self._chats.get(conversation_id)
+            except NotFound:
+                self._conversations[conversation_id] = None
+        return self._conversations[conversation_id]
+
+    def _is_in_projects(self, conversation: Conversation) -> bool:
+        return not self._projects or project_of(conversation).casefold() in self._projects
+
+
+class _HitPages:
+    """The hits of a search by page, up to a bound. `is_complete` is set once they ended before it."""
+
+    def __init__(self, chats: Chats, search: Search, scan_max: int) -> None:
+        self._chats = chats
+        self._search = search
+        self._scan_max = scan_max
+        self._offset = 0
+        self.is_complete = False
+
+    async def next(self) -> Sequence[Hit]:
+        size = min(LIMIT_MAX, self._scan_max - self._offset)
+        if self.is_complete or size <= 0:
+            return ()
+        results = await self._chats.search(replace(self._search, limit=size, offset=self._offset))
+        self._offset += size
+        self.is_complete = not results.has_more
+        return results.hits
+
+
+def require_all_words(query: ParsedQuery) -> ParsedQuery:
+    """A concept of several words must match with all of them. Operators in the query are not changed."""
+    if query.has_operators or query.expression is None:
+        return query
+    return replace(query, expression=_all_of(query.expression), has_operators=True)
+
+
+def _all_of(expression: Expression) -> Expression:
+    match expression:
+        case AnyOf(parts=parts):
+            return AllOf(parts)
+        case Without(keep=keep, drop=drop):
+            return Without(_all_of(keep), drop)
+        case _:
+            return expression
+
+
+def _results(
+    rows: tuple[ExchangeRow, ...], total: int, notes: tuple[str, ...], *, is_complete: bool
+) -> ExchangeResults:
+    return ExchangeResults(rows, total, notes) if is_complete else ExchangeResults(rows, None, (*notes, _INCOMPLETE))
+
+
+def _notes(question: Question) -> tuple[str, ...]:
+    return (f"Query interpretation: {question.read_as}.",) if question.read_as else ()
+
+
+def _matches_itself(hit: Hit, highlighter: Highlighter) -> bool:
+    """Whether the message itself matches. The index also finds messages by their neighbours, which may belong to
+    another exchange."""
+    # A redacted message has no text to match.
+    return hit.is_human_only or any(highlighter.count(f"{hit.sender}: {hit.text}"))
+
+
+def _average_score(hits: Sequence[Hit]) -> float:
+    return sum(hit.score for hit in hits) / len(hits)
+
+
+def _best_hit(hits: Sequence[Hit]) -> Hit:
+    return max(hits, key=lambda hit: hit.score)

@@ -1,0 +1,153 @@
+"""Renders the results of the memory tools as Markdown, in conversation-memory's formats."""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from msgspec import UNSET
+
+from server.compat.conversation_memory.errors import NO_CONVERSATIONS, NO_OBSERVATIONS
+from server.compat.conversation_memory.schemas import ExchangeRow, MemoryResults, ObservationRow
+from server.compat.conversation_memory.transcript import (
+    ConversationTranscript,
+    TextBudget,
+    TranscriptMessage,
+    transcript_heading,
+)
+from sources.items import uri_of
+from sources.reading.exchanges import group_turns
+from sources.records import Observation
+from sources.text.word_boundaries import word_boundary_before
+
+_RULE = "\n\n---\n\n"
+_TEXT_ONLY = "*Searched by text: no embedding model is installed.*"
+_ROLE_LABELS = {"user": "User", "assistant": "Assistant", "system": "System", "tool": "Tool"}
+
+
+# Layer 1
+
+
+def render_results(results: MemoryResults) -> str:
+    notes = [results.note] if results.note is not UNSET else []
+    text_only = [_TEXT_ONLY] if results.mode != "text" else []
+    if not results.results:
+        return "\n\n".join([_no_results(results), *notes, *text_only])
+    heading = f"## Search Results ({_count(results.count, results.kind.removesuffix('s'))})"
+    rows = [_render_row(number, row) for number, row in enumerate(results.results, 1)]
+    # Rows of observations are short enough to be told apart without a rule, which would cost tokens for each.
+    separator = "\n\n" if results.kind == "observations" else _RULE
+    return "\n\n".join([*notes, heading, separator.join(rows), *text_only])
+
+
+def _no_results(results: MemoryResults) -> str:
+    match results.kind:
+        case "conversations":
+            concepts = results.concepts if results.concepts is not UNSET else ()
+            return f"{NO_CONVERSATIONS} matching all concepts: {', '.join(concepts)}"
+        case "exchanges":
+            return f"{NO_OBSERVATIONS} {NO_CONVERSATIONS} either."
+        case "observations":
+            return NO_OBSERVATIONS
+
+
+def _render_row(number: int, row: ObservationRow | ExchangeRow) -> str:
+    heading = f"### {number}. [{row.project}] - {row.date}"
+    if isinstance(row, ObservationRow):
+        # Without labels, which would cost as many tokens as the values: a row has to be cheap.
+        return f"{heading}\n{row.id} {row.type} {row.score:.2f}: {row.title}"
+    location = f"**Path:** `{row.path}`\n**Lines:** {row.line_start}-{row.line_end}"
+    snippet = f"\n\n> {row.snippet}" if row.snippet != row.summary else ""
+    return f"{heading}\n{location}\n**Score:** {row.score:.2f}\n\nSummary: {row.summary}{snippet}"
+
+
+# Layer 2
+
+
+def render_observations(observations: Sequence[Observation], budget: TextBudget) -> str:
+    """Gives each observation an equal share of the budget; longer ones are truncated, with a notice."""
+    heading = f"Retrieved {_count(len(observations), 'observation')}:\n\n"
+    room = budget.room - budget.scale.weigh(heading)
+    share = room // max(1, len(observations)) - budget.scale.weigh(_RULE + _omission(10**6))
+    return heading + _RULE.join(
+        _truncate(_render_observation(observation), TextBudget(budget.scale, share)) for observation in observations
+    )
+
+
+def _truncate(text: str, budget: TextBudget) -> str:
+    fitting_chars = budget.scale.count_fitting(text, max(0, budget.room))
+    beginning = text[: word_boundary_before(text, fitting_chars)]
+    return f"{beginning}{_omission(len(text) - len(beginning))}" if len(beginning) < len(text) else text
+
+
+def _omission(chars: int) -> str:
+    return f"\n\n*[{chars} more characters omitted: request fewer observations]*"
+
+
+def _render_observation(observation: Observation) -> str:
+    files = dict.fromkeys((*observation.files_modified, *observation.files_read))
+    time = f"{observation.created_at[:10]} {observation.created_at[11:16]}"
+    parts = [
+        f"## [{observation.project}, {time}] - {observation.type}: {observation.title}",
+        f"**{observation.subtitle}**" if observation.subtitle else "",
+        observation.narrative,
+        "**Facts:**\n" + "\n".join(f"- {fact}" for fact in observation.facts) if observation.facts else "",
+        f"**Concepts:** {_code_spans(observation.concepts)}" if observation.concepts else "",
+        f"**Files:** {_code_spans(files)}" if files else "",
+        f"**Source:** {_render_origin(observation)}",
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _render_origin(observation: Observation) -> str:
+    """Returns who recorded the observation, and the conversation it comes from."""
+    if observation.conversation_id is None:
+        return observation.origin
+    origin = f"{observation.origin} from `{uri_of('chats', observation.conversation_id)}`"
+    if not observation.line_start:
+        return origin
+    return f"{origin}, lines {observation.line_start}-{observation.line_end or observation.line_start}"
+
+
+def _code_spans(texts: Iterable[str]) -> str:
+    return ", ".join(f"`{text}`" for text in texts)
+
+
+# Layer 3
+
+
+def render_transcript(transcript: ConversationTranscript) -> str:
+    exchanges = group_turns(transcript.messages, lambda message: message.role == "user")
+    body = _RULE.join(
+        f"## Exchange {number}\n\n{_render_exchange(messages)}" for number, messages in enumerate(exchanges, 1)
+    )
+    parts = [_render_heading(transcript), body or "This conversation has no messages."]
+    if transcript.next_line is not None:
+        parts.append(f"---\n\n*The conversation continues. Read on with startLine {transcript.next_line}.*")
+    return "\n\n".join(parts)
+
+
+def _render_heading(transcript: ConversationTranscript) -> str:
+    heading, messages = transcript_heading(transcript.conversation), transcript.messages
+    if not messages or transcript.is_whole:
+        return heading
+    return f"{heading}\n# Lines: {messages[0].lines.start}-{messages[-1].lines.end}"
+
+
+def _render_exchange(messages: Sequence[TranscriptMessage]) -> str:
+    """Groups consecutive messages of a role under one label, separately for the main and alternate branches."""
+    groups = groupby(messages, key=_label)
+    return "\n\n".join(f"**{label}:**\n" + "\n\n".join(map(_render_message, group)) for label, group in groups)
+
+
+def _label(message: TranscriptMessage) -> str:
+    return _ROLE_LABELS.get(message.role, message.role or "Unknown") + message.branch_label
+
+
+def _render_message(message: TranscriptMessage) -> str:
+    if not message.omitted_chars:
+        return message.text
+    omission = f"*[{message.omitted_chars} more characters at line {message.lines.start} omitted]*"
+    return f"{message.text}\n{omission}" if message.text else omission
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

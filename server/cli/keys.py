@@ -91,7 +91,7 @@ def list_keys(overrides: SettingsOverrides, user: str | None, as_json: bool) -> 
 def revoke(overrides: SettingsOverrides, key_id: str) -> None:
     """Revoke the key ID. It is rejected from its next use on."""
     record = run_with_registry(overrides.load().settings, lambda registry: registry.revoke_key(key_id))
-    click.echo(f"revoked {record.id} ({record.name}) of {record.user.name}")
+    click.echo(f"Revoked {record.id} ({record.name}) of {record.user.name}.")
 
 
 def _as_data(record: KeyRecord, now: float) -> dict[str, Any]:

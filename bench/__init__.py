@@ -1,1 +1,1 @@
-"""Benchmarks that anyone can run. Not part of the product: nothing in it imports this package."""
+"""Benchmarks. They are not part of the product: nothing in it imports this package."""

@@ -1,10 +1,9 @@
-"""`make bench-import`: what an import costs beyond the statements that it needs at least, and the memory it takes.
+"""`make bench-import`: the cost of an import compared with the minimum of SQL statements, and its memory.
 
-A file of notes and a file of conversations, a line an item, are brought into an empty library as any import is: read,
-compared with what is there, cleaned, segmented, written and indexed. The floor writes the very same finished rows with
-`executemany` into the same tables, with the same indexes and full-text tables, in transactions of the same size. Both
-run in processes of their own; processor time is compared, because it says the same on a busy machine, and rows a
-second are by the clock.
+A file of notes and a file of conversations, one item per line, are imported into an empty library: read, compared with
+existing items, validated, segmented, written and indexed. The floor writes the same finished rows with `executemany`
+into the same tables, with the same indexes and full-text tables, in transactions of the same size. Both run in separate
+processes. CPU time is compared, because it does not depend on how busy the machine is; rows per second are wall time.
 """
 
 import argparse
@@ -24,9 +23,9 @@ from msgspec import Struct
 from auth.context import build_context
 from auth.principal import SCOPES, ClientId, Principal
 from bench.library import OWNER, SEED
+from bench.local_runtime import user_id_for
 from bench.processes import Cores, child, python
 from bench.prose import Prose
-from bench.reading_desk import user_id_of
 from config.paths import DataRoot
 from config.settings import Settings
 from sources.drafts import ConversationDraft, MessageDraft, NoteDraft
@@ -55,8 +54,11 @@ QUICK = Effort(notes=1_000, messages=5_000)
 
 
 class Kind(Struct, frozen=True):
-    """`tables` are written by the floor, the first of them with the rows that count; a batch of the first takes along
-    the rows of the others that belong to it."""
+    """`tables` are written by the floor: a parent table and the table with its parts, which is written in the same
+    batch.
+
+    `counted` is the table whose rows are counted.
+    """
 
     name: str
     index: TextIndex
@@ -69,8 +71,8 @@ CHATS = Kind("messages", CHATS_INDEX, ("conversations", "messages"), "messages")
 KINDS = {kind.name: kind for kind in (NOTES, CHATS)}
 
 
-class Run(Struct, frozen=True):
-    """One process that wrote so many rows."""
+class RunResult(Struct, frozen=True):
+    """The cost of one process."""
 
     rows: int
     cpu_s: float
@@ -78,21 +80,22 @@ class Run(Struct, frozen=True):
     peak_bytes: int
 
 
-class Row(Struct, frozen=True):
+class Comparison(Struct, frozen=True):
     kind: str
-    imported: Run
-    floor: Run
+    imported: RunResult
+    floor: RunResult
 
     @property
     def ratio(self) -> float:
         return self.imported.cpu_s / self.floor.cpu_s
 
-    def told(self) -> str:
-        own, floor = self.imported, self.floor
+    def as_line(self) -> str:
+        imported, floor = self.imported, self.floor
         return (
-            f"{self.kind:9} {own.rows:>9,} {own.rows / own.wall_s:>10,.0f} {floor.rows / floor.wall_s:>10,.0f} "
-            f"{own.cpu_s / own.rows * 1e6:>9.1f} {floor.cpu_s / floor.rows * 1e6:>9.1f} {self.ratio:>6.2f} "
-            f"{own.peak_bytes / MEGABYTE:>7.0f}"
+            f"{self.kind:9} {imported.rows:>9,} {imported.rows / imported.wall_s:>10,.0f} "
+            f"{floor.rows / floor.wall_s:>10,.0f} "
+            f"{imported.cpu_s / imported.rows * 1e6:>9.1f} {floor.cpu_s / floor.rows * 1e6:>9.1f} {self.ratio:>6.2f} "
+            f"{imported.peak_bytes / MEGABYTE:>7.0f}"
         )
 
 
@@ -113,7 +116,7 @@ def write_notes(path: Path, count: int) -> None:
                 title=prose.title(),
                 content=prose.text(NOTE_WORDS),
                 tags=prose.tags(),
-                created_at=prose.moment(),
+                created_at=prose.time(),
             )
             file.write(msgspec.json.encode(draft) + b"\n")
 
@@ -122,18 +125,18 @@ def write_chats(path: Path, messages: int) -> None:
     prose = Prose(SEED, stream="imported chats")
     with path.open("wb") as file:
         for number in range(messages // MESSAGES_PER_CHAT):
-            chat = ConversationDraft(uuid=f"chat-{number}", title=prose.title(), created_at=prose.moment())
-            line = ChatLine(chat, tuple(_message(prose, number, place) for place in range(MESSAGES_PER_CHAT)))
+            chat = ConversationDraft(uuid=f"chat-{number}", title=prose.title(), created_at=prose.time())
+            line = ChatLine(chat, tuple(_message(prose, number, index) for index in range(MESSAGES_PER_CHAT)))
             file.write(msgspec.json.encode(line) + b"\n")
 
 
-def _message(prose: Prose, chat: int, place: int) -> MessageDraft:
+def _message(prose: Prose, chat: int, index: int) -> MessageDraft:
     return MessageDraft(
-        uuid=f"message-{chat}-{place}",
-        role="assistant" if place % 2 else "user",
+        uuid=f"message-{chat}-{index}",
+        role="assistant" if index % 2 else "user",
         content=prose.text(MESSAGE_WORDS),
-        parent_id=f"message-{chat}-{place - 1}" if place else None,
-        created_at=prose.moment(),
+        parent_id=f"message-{chat}-{index - 1}" if index else None,
+        created_at=prose.time(),
     )
 
 
@@ -150,8 +153,8 @@ def read_chats(
 ) -> Iterator[ImportEvent]:
     decoder = msgspec.json.Decoder(ChatLine)
     for line in _lines(path, progress):
-        read = decoder.decode(line)
-        yield ImportedConversation(read.chat, read.messages)
+        decoded = decoder.decode(line)
+        yield ImportedConversation(decoded.chat, decoded.messages)
 
 
 def _lines(path: Path, progress: ProgressCallback) -> Iterator[bytes]:
@@ -166,24 +169,24 @@ def _lines(path: Path, progress: ProgressCallback) -> Iterator[bytes]:
 READERS = {"notes": read_notes, "messages": read_chats}
 
 
-# What the processes do
+# The child processes
 
 
-def import_file(kind: Kind, file: Path, root: Path) -> Run:
+def import_file(kind: Kind, file: Path, root: Path) -> RunResult:
     importer = Importer(name="bench", title="", recognizes=lambda _: 1.0, read=READERS[kind.name])
-    begun, cpu = time.monotonic(), time.process_time()
+    started_at, cpu = time.monotonic(), time.process_time()
     rows = asyncio.run(_import(kind, DiscoveredFile(file, file.name, importer, file.stat().st_size), root))
-    return Run(rows, time.process_time() - cpu, time.monotonic() - begun, _peak_bytes())
+    return RunResult(rows, time.process_time() - cpu, time.monotonic() - started_at, _peak_bytes())
 
 
-async def _import(kind: Kind, found: DiscoveredFile, root: Path) -> int:
+async def _import(kind: Kind, file: DiscoveredFile, root: Path) -> int:
     data_root = DataRoot(root)
     data_root.prepare()
-    owner = Principal(user_id_of(OWNER), OWNER, ClientId("bench"), frozenset(SCOPES), "local", "bench")
+    owner = Principal(user_id_for(OWNER), OWNER, ClientId("bench"), frozenset(SCOPES), "local", "bench")
     libraries = SqliteLibraries(data_root, SETTINGS)
     try:
         async with libraries.library(build_context(owner, data_root, "bench")) as library:
-            summary = await run_import(library, [found], SETTINGS, ImportProgress())
+            summary = await run_import(library, [file], SETTINGS, ImportProgress())
     finally:
         await libraries.close()
     counts = summary.kinds[kind.counted]
@@ -191,19 +194,19 @@ async def _import(kind: Kind, found: DiscoveredFile, root: Path) -> int:
     return counts.new
 
 
-def write_floor(kind: Kind, imported: Path, root: Path) -> Run:
-    """Only the writing is measured: the rows are read, batch by batch, from the library that was imported."""
+def write_floor(kind: Kind, imported: Path, root: Path) -> RunResult:
+    """Measures only the writing. The rows are read, batch by batch, from the imported library."""
     wall_s = cpu_s = 0.0
     rows = 0
-    with sqlite3.connect(chacha_of(imported)) as source, sqlite3.connect(root / "floor.db") as target:
+    with sqlite3.connect(chacha_path(imported)) as source, sqlite3.connect(root / "floor.db") as target:
         target.isolation_level = None
         _prepare(target)
         for batch in _batches(source, kind):
-            begun, cpu = time.monotonic(), time.process_time()
+            started_at, cpu = time.monotonic(), time.process_time()
             _write(target, kind, batch)
-            wall_s, cpu_s = wall_s + time.monotonic() - begun, cpu_s + time.process_time() - cpu
+            wall_s, cpu_s = wall_s + time.monotonic() - started_at, cpu_s + time.process_time() - cpu
             rows += len(batch[kind.counted][1])
-    return Run(rows, cpu_s, wall_s, _peak_bytes())
+    return RunResult(rows, cpu_s, wall_s, _peak_bytes())
 
 
 Rows = tuple[Sequence[str], list[tuple[Any, ...]]]
@@ -219,7 +222,7 @@ def _prepare(target: sqlite3.Connection) -> None:
 
 
 def _batches(source: sqlite3.Connection, kind: Kind) -> Iterator[dict[str, Rows]]:
-    """As many rows at a time as an import writes in one transaction."""
+    """Yields as many rows at a time as an import writes in one transaction."""
     parent, part = kind.tables
     owner = "conversation_id" if part == "messages" else "id"
     size = SETTINGS.import_batch_items // (MESSAGES_PER_CHAT if kind is CHATS else 1)
@@ -246,8 +249,8 @@ def _write(target: sqlite3.Connection, kind: Kind, batch: dict[str, Rows]) -> No
     target.execute("COMMIT")
 
 
-def chacha_of(root: Path) -> Path:
-    return DataRoot(root).paths_of(user_id_of(OWNER)).chacha
+def chacha_path(root: Path) -> Path:
+    return DataRoot(root).paths_of(user_id_for(OWNER)).chacha
 
 
 def _peak_bytes() -> int:
@@ -257,37 +260,41 @@ def _peak_bytes() -> int:
 # The comparison
 
 
-def measure(effort: Effort, place: Path) -> Iterator[Row]:
+def measure(effort: Effort, directory: Path) -> Iterator[Comparison]:
     for kind, write, count in ((NOTES, write_notes, effort.notes), (CHATS, write_chats, effort.messages)):
-        file, root, floor = (place / f"{kind.name}{suffix}" for suffix in (".jsonl", "", ".floor"))
+        file, root, floor = (directory / f"{kind.name}{suffix}" for suffix in (".jsonl", "", ".floor"))
         write(file, count)
         floor.mkdir()
         imported = _in_child("import", kind, file, root)
-        yield Row(kind.name, imported, _in_child("floor", kind, root, floor))
+        yield Comparison(kind.name, imported, _in_child("floor", kind, root, floor))
 
 
-def _in_child(what: str, kind: Kind, source: Path, target: Path) -> Run:
+def _in_child(what: str, kind: Kind, source: Path, target: Path) -> RunResult:
     command = python("bench.imports", "--child", what, kind.name, str(source), str(target))
-    with child(command, Cores.choose().servers | Cores.choose().others, target.parent / "log") as started:
-        return msgspec.json.decode(started.hear(), type=Run)
+    with child(command, Cores.choose().servers | Cores.choose().others, target.parent / "log") as process:
+        return msgspec.json.decode(process.receive(), type=RunResult)
 
 
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="bench.imports", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a short run that only shows that everything works")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="import little data: checks that the benchmark works, the figures are meaningless",
+    )
     parser.add_argument("--child", nargs=4, metavar=("WHAT", "KIND", "SOURCE", "TARGET"), help=argparse.SUPPRESS)
-    given = parser.parse_args(arguments)
-    if given.child:
-        what, kind, source, target = given.child
-        act = import_file if what == "import" else write_floor
-        print(msgspec.json.encode(act(KINDS[kind], Path(source), Path(target))).decode(), flush=True)
+    options = parser.parse_args(arguments)
+    if options.child:
+        what, kind, source, target = options.child
+        measure_kind = import_file if what == "import" else write_floor
+        print(msgspec.json.encode(measure_kind(KINDS[kind], Path(source), Path(target))).decode(), flush=True)
         return
     print("kind           rows     rows/s    floor/s    us/row  floor us  ratio  peak MB", flush=True)
-    with tempfile.TemporaryDirectory(prefix="florilegium-bench-") as place:
+    with tempfile.TemporaryDirectory(prefix="florilegium-bench-") as directory:
         rows = []
-        for row in measure(QUICK if given.quick else FULL, Path(place)):
+        for row in measure(QUICK if options.quick else FULL, Path(directory)):
             rows.append(row)
-            print(row.told(), flush=True)
+            print(row.as_line(), flush=True)
     worst, peak = max(row.ratio for row in rows), max(row.imported.peak_bytes for row in rows)
     print(f"RESULT worst_ratio={worst:.2f} peak_rss_mb={peak / MEGABYTE:.0f}")
 

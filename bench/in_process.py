@@ -1,4 +1,4 @@
-"""An ASGI application called as a function: one request in, the whole answer out, without sockets."""
+"""Calls an ASGI application in this process, without sockets."""
 
 import asyncio
 from collections.abc import Mapping
@@ -7,34 +7,34 @@ from typing import Any
 from starlette.types import ASGIApp, Message
 
 
-class Refused(Exception):
-    """An answer other than 200; a figure made from such answers would mean nothing."""
+class UnexpectedStatus(Exception):
+    """A response other than 200, which would make the measurement meaningless."""
 
 
-class Request:
-    """A request, ready to be sent once: to write it is the client's work, and not what is measured."""
+class InProcessRequest:
+    """A request that can be sent once. It is prepared in advance, because only the server's work is measured."""
 
     def __init__(self, app: ASGIApp, method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> None:
         self._app = app
         self._scope = _scope(method, target, headers)
-        self._coming: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
-        self._told: list[Message] = []
+        self._incoming: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+        self._sent: list[Message] = []
 
     async def send(self) -> bytes:
-        """The body of a good answer."""
-        await self._app(self._scope, self._receive, self._take)
-        answer = b"".join([event.get("body", b"") for event in self._told])
-        if self._told[0]["status"] != 200:
-            raise Refused(f"{self._scope['path']}: {self._told[0]['status']} {answer[:500]!r}")
-        return answer
+        """Returns the body of the response."""
+        await self._app(self._scope, self._receive, self._record)
+        body = b"".join([event.get("body", b"") for event in self._sent])
+        if self._sent[0]["status"] != 200:
+            raise UnexpectedStatus(f"{self._scope['path']}: {self._sent[0]['status']} {body[:500]!r}")
+        return body
 
     async def _receive(self) -> Message:
-        if not self._coming:
-            await asyncio.Event().wait()  # the client stays, and says no more
-        return self._coming.pop()
+        if not self._incoming:
+            await asyncio.Event().wait()  # the client stays connected and sends nothing more
+        return self._incoming.pop()
 
-    async def _take(self, event: Message) -> None:
-        self._told.append(event)
+    async def _record(self, event: Message) -> None:
+        self._sent.append(event)
 
 
 def _scope(method: str, target: str, headers: Mapping[str, str]) -> dict[str, Any]:

@@ -1,8 +1,7 @@
-"""The reference library: as many notes, media, chats, characters and prompts as one busy person has, of invented
-prose, written in bulk through the storage contract.
+"""The reference library: the notes, media, chats, characters and prompts of a busy person, filled with generated prose.
 
-Building the large one takes minutes, so a built library is kept, under a name that changes with everything that decides
-its bytes.
+Building a large library takes minutes, so libraries are cached under a name that changes with everything that affects
+their content.
 """
 
 import hashlib
@@ -14,8 +13,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from bench.local_runtime import open_local_runtime
 from bench.prose import Prose
-from bench.reading_desk import open_desk
 from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
 from sources.storage.contract import Library
 
@@ -26,8 +25,8 @@ _WRITE_DEADLINE_MS = 600_000
 _PREFIX = "florilegium-bench-library-"
 _STALE_S = 86_400
 _ROOT = Path(__file__).parents[1]
-# What decides how a given library is written to disk.
-_DECIDING = (
+# Files that affect how a library is written to disk.
+_FINGERPRINTED_FILES = (
     "bench/library.py",
     "bench/prose.py",
     "sources/text/segmentation.py",
@@ -37,7 +36,7 @@ _DECIDING = (
 
 
 class Sizes(Struct, frozen=True):
-    """How many items of how many words."""
+    """The number of items and their length in words."""
 
     notes: int
     note_words: int
@@ -50,7 +49,7 @@ class Sizes(Struct, frozen=True):
     prompts: int
 
     def times(self, factor: float) -> "Sizes":
-        """More or fewer items, each as long as before."""
+        """Returns sizes with more or fewer items of the same length."""
         counts = ("notes", "media", "conversations", "characters", "prompts")
         return msgspec.structs.replace(self, **{name: max(1, round(getattr(self, name) * factor)) for name in counts})
 
@@ -71,38 +70,40 @@ _PROMPT_WORDS = 60
 _SPEAKERS = (("user", "Ana"), ("assistant", "Guide"))
 
 
-async def kept_library(sizes: Sizes, shelf: Path) -> Path:
-    """The data directory in which `OWNER` has a library of these sizes; built now unless it is on the shelf."""
-    root = shelf / f"{_PREFIX}{_fingerprint(sizes)}"
+async def cached_library(sizes: Sizes, cache_dir: Path) -> Path:
+    """Returns a data directory in which `OWNER` has a library of these sizes, building it if it is not cached."""
+    root = cache_dir / f"{_PREFIX}{_fingerprint(sizes)}"
     if not root.exists():
-        with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=shelf) as name:
-            building = Path(name) / "data"
-            await build_library(building, sizes)
-            building.rename(root)  # whole or not at all: an interrupted run leaves no half library
+        with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=cache_dir) as name:
+            unfinished = Path(name) / "data"
+            await build_library(unfinished, sizes)
+            unfinished.rename(root)  # atomic: an interrupted run leaves no partial library
     return root
 
 
-def forget_stale_libraries(kept: Collection[Path], shelf: Path, now_s: float) -> None:
-    """Delete what earlier versions of the code left on the shelf; the large ones are most of a gigabyte. What is of
-    today may be in use by another run."""
-    for other in shelf.glob(f"{_PREFIX}*"):
-        if other not in kept and now_s - other.stat().st_mtime > _STALE_S:
+def delete_stale_libraries(in_use: Collection[Path], cache_dir: Path, now_s: float) -> None:
+    """Deletes libraries that earlier versions of the code left in the cache; large ones take most of a gigabyte.
+
+    Libraries of the last day may be in use by another run and are not deleted.
+    """
+    for other in cache_dir.glob(f"{_PREFIX}*"):
+        if other not in in_use and now_s - other.stat().st_mtime > _STALE_S:
             shutil.rmtree(other, ignore_errors=True)
 
 
 def _fingerprint(sizes: Sizes) -> str:
     digest = hashlib.sha256(msgspec.json.encode(sizes))
-    for name in _DECIDING:
-        deciding = _ROOT / name
-        for path in sorted(deciding.rglob("*.py")) if deciding.is_dir() else [deciding]:
+    for name in _FINGERPRINTED_FILES:
+        entry = _ROOT / name
+        for path in sorted(entry.rglob("*.py")) if entry.is_dir() else [entry]:
             digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
 async def build_library(root: Path, sizes: Sizes, owner: str = OWNER) -> None:
     async with (
-        open_desk(root, library_deadline_ms=_WRITE_DEADLINE_MS) as desk,
-        desk.libraries.library(desk.reader(owner)) as library,
+        open_local_runtime(root, library_deadline_ms=_WRITE_DEADLINE_MS) as runtime,
+        runtime.libraries.library(runtime.context_for(owner)) as library,
     ):
         await fill(library, sizes, Prose(SEED))
 
@@ -113,9 +114,9 @@ async def fill(library: Library, sizes: Sizes, prose: Prose) -> None:
     for count in _batches(sizes.media):
         await library.media.create_many([_media(prose, sizes.media_words) for _ in range(count)])
     for _ in range(sizes.conversations):
-        draft = ConversationDraft(title=prose.title(), tags=prose.tags(), created_at=prose.moment())
+        draft = ConversationDraft(title=prose.title(), tags=prose.tags(), created_at=prose.time())
         await library.chats.create(
-            draft, [_message(prose, sizes, draft, place) for place in range(sizes.messages_each)]
+            draft, [_message(prose, sizes, draft, index) for index in range(sizes.messages_each)]
         )
     for count in _batches(sizes.characters):
         await library.characters.create_many([_character(prose) for _ in range(count)])
@@ -129,7 +130,7 @@ def _batches(count: int) -> Iterator[int]:
 
 
 def _note(prose: Prose, words: int) -> NoteDraft:
-    return NoteDraft(title=prose.title(), content=prose.text(words), tags=prose.tags(), created_at=prose.moment())
+    return NoteDraft(title=prose.title(), content=prose.text(words), tags=prose.tags(), created_at=prose.time())
 
 
 def _media(prose: Prose, words: int) -> MediaDraft:
@@ -138,12 +139,12 @@ def _media(prose: Prose, words: int) -> MediaDraft:
         content=prose.text(words),
         media_type="article",
         tags=prose.tags(),
-        created_at=prose.moment(),
+        created_at=prose.time(),
     )
 
 
-def _message(prose: Prose, sizes: Sizes, chat: ConversationDraft, place: int) -> MessageDraft:
-    role, sender = _SPEAKERS[place % len(_SPEAKERS)]
+def _message(prose: Prose, sizes: Sizes, chat: ConversationDraft, index: int) -> MessageDraft:
+    role, sender = _SPEAKERS[index % len(_SPEAKERS)]
     content = prose.text(sizes.message_words)
     return MessageDraft(role=role, sender=sender, content=content, created_at=chat.created_at)
 
@@ -156,7 +157,7 @@ def _character(prose: Prose) -> CharacterDraft:
         scenario=prose.text(_CARD_WORDS),
         first_message=prose.text(_CARD_WORDS),
         tags=prose.tags(),
-        created_at=prose.moment(),
+        created_at=prose.time(),
     )
 
 
@@ -168,5 +169,5 @@ def _prompt(prose: Prose) -> PromptDraft:
         system_prompt=prose.text(_PROMPT_WORDS),
         user_prompt=prose.text(_PROMPT_WORDS),
         tags=prose.tags(),
-        created_at=prose.moment(),
+        created_at=prose.time(),
     )

@@ -1,9 +1,8 @@
-"""`make bench-messages`: what the searches of messages and the list of conversations cost in a history of a million
-messages, against the plain SQL that fetches the same rows.
+"""`make bench-messages`: message searches and conversation lists in a history of a million messages, against plain SQL.
 
-Each is asked as a client asks it, from the request to the answer, in this process and without a socket; who calls is
-known beforehand. The plain statement (`bench.plain_messages`) runs on the same file, query by query in turn, and its
-rows must be those of the answer. Processor time is compared, because it says the same on a busy machine.
+Each request is processed from request to response in this process, without a socket and without authentication. The
+baseline statement (`bench.baseline_messages`) runs on the same file, alternating query by query, and must return the
+same rows. CPU time is compared, because it does not depend on how busy the machine is.
 """
 
 import argparse
@@ -14,7 +13,7 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlencode
@@ -25,14 +24,15 @@ from starlette.types import ASGIApp
 
 from auth.context import build_context
 from auth.principal import SCOPES, ClientId, Principal
-from bench.in_process import Request
-from bench.library import OWNER, SEED, Sizes, forget_stale_libraries, kept_library
-from bench.plain_messages import PlainMessages, open_plain_messages
-from bench.prose import COMMONEST, Prose
-from bench.reading_desk import user_id_of
+from bench.baseline_messages import BaselineMessages, open_baseline_messages
+from bench.in_process import InProcessRequest
+from bench.library import OWNER, SEED, Sizes, cached_library, delete_stale_libraries
+from bench.local_runtime import user_id_for
+from bench.prose import MOST_COMMON_WORD, Prose
+from bench.request_templates import MODERN, ToolCall
 from bench.sources import percentile
-from bench.wires import MODERN, ToolCall
 from config.settings import Settings
+from config.times import parse_time
 from server.app import build_app
 from server.compat.letta.responses import NO_MATCHES, SEPARATOR
 from server.lifespan import open_runtime
@@ -51,26 +51,28 @@ _TOOL_HEADERS = {
     "Mcp-Method": "tools/call",
 }
 _INDEX_DEADLINE_MS = 600_000
-# Nothing that anybody says: to look for it, all there is has to be looked at, or an index.
-_UNSAID = "qqqqqqqq"
+# Text that occurs nowhere, so finding it needs a complete scan or an index.
+_MISSING_TEXT = "qqqqqqqq"
 _INDEX_POLL_S = 0.5
 _UNRANKED = b"the newest come first"
-# By the beginning of what was said two messages are told apart.
-_SIGN_CHARS = 80
+# Messages are identified by the beginning of their text.
+_KEY_CHARS = 80
 
 
-class DifferentRows(Exception):
-    """The two sides did not fetch the same; a ratio of them would mean nothing."""
+class RowMismatch(Exception):
+    """Server and baseline returned different rows, so a ratio would be meaningless."""
 
 
 class Effort(Struct, frozen=True):
-    """How long the history is, and how many queries of each kind are put to it. In a short one `limits` let everything
-    happen that happens in a long one."""
+    """The size of the history and the number of queries of each kind.
+
+    `limits` are lowered for a short history, so that it takes the same code paths as a long one.
+    """
 
     sizes: Sizes
     queries: int
     limits: Mapping[str, Any]
-    keeps_library: bool
+    caches_library: bool
 
 
 def _history(conversations: int, messages_each: int) -> Sizes:
@@ -87,17 +89,17 @@ def _history(conversations: int, messages_each: int) -> Sizes:
     )
 
 
-FULL = Effort(sizes=_history(20_000, 50), queries=60, limits={}, keeps_library=True)
+FULL = Effort(sizes=_history(20_000, 50), queries=60, limits={}, caches_library=True)
 QUICK = Effort(
     sizes=_history(40, 10),
     queries=3,
     limits={"search_ranked_rows_max": 25, "message_scan_max_rows": 100},
-    keeps_library=False,
+    caches_library=False,
 )
 
 
-class Question(Struct, frozen=True, kw_only=True):
-    """One request, and the plain statement that fetches its rows."""
+class Case(Struct, frozen=True, kw_only=True):
+    """A request and the baseline statement that fetches its rows."""
 
     tool: str | None = None
     path: str = ""
@@ -106,103 +108,117 @@ class Question(Struct, frozen=True, kw_only=True):
     values: Mapping[str, Any]
 
 
-Asking = Callable[[Prose], Question]
+MakeCase = Callable[[Prose], Case]
 
 
-class Asked(Struct, frozen=True):
-    """One query: CPU milliseconds of the plain statement and of ours, and how long ours took by the clock."""
+class Sample(Struct, frozen=True):
+    """One query: CPU milliseconds of baseline and server, and the wall time of the server."""
 
-    plain_ms: float
+    baseline_ms: float
     ours_ms: float
     wall_ms: float
 
 
 class Row(Struct, frozen=True):
-    what: str
+    endpoint: str
     kind: str
-    asked: tuple[Asked, ...]
+    samples: tuple[Sample, ...]
 
     @property
-    def plain_ms(self) -> float:
-        return statistics.median(one.plain_ms for one in self.asked)
+    def baseline_ms(self) -> float:
+        return statistics.median(one.baseline_ms for one in self.samples)
 
     @property
     def ours_ms(self) -> float:
-        return statistics.median(one.ours_ms for one in self.asked)
+        return statistics.median(one.ours_ms for one in self.samples)
 
     @property
     def ratio(self) -> float:
-        return statistics.median(one.ours_ms / one.plain_ms for one in self.asked)
+        return statistics.median(one.ours_ms / one.baseline_ms for one in self.samples)
 
     def wall_ms(self, percent: int) -> float:
-        return percentile([one.wall_ms for one in self.asked], percent)
+        return percentile([one.wall_ms for one in self.samples], percent)
 
 
-# -- what is asked -----------------------------------------------------------------------------------------------------
+# -- the cases ---------------------------------------------------------------------------------------------------------
 
 
-def _by_tool(words: str, statement: str) -> Question:
+def _tool_search(words: str, statement: str) -> Case:
     values = {"words": words, "limit": LIMIT}
-    return Question(tool="msg_search", arguments={"query": words}, statement=statement, values=values)
+    return Case(tool="msg_search", arguments={"query": words}, statement=statement, values=values)
 
 
-def _by_address(words: str, statement: str) -> Question:
+def _rest_search(words: str, statement: str) -> Case:
     values = {"words": words, "limit": LIMIT}
-    return Question(path="/api/search", arguments={"q": words}, statement=statement, values=values)
+    return Case(path="/api/search", arguments={"q": words}, statement=statement, values=values)
 
 
-def _holding(text: str, statement: str, **narrowed: Any) -> Question:
-    parts = " AND ".join(f'"{text[at : at + 3]}"' for at in range(len(text) - 2))
-    values = {"text": f"%{text}%", "parts": parts, "limit": LIMIT, **_narrowing(narrowed)}
-    return Question(
-        tool="conversation_search", arguments={"query": text, **narrowed}, statement=statement, values=values
-    )
+def _substring_search(text: str, statement: str, **filters: Any) -> Case:
+    trigrams = " AND ".join(f'"{text[start : start + 3]}"' for start in range(len(text) - 2))
+    values = {"text": f"%{text}%", "trigrams": trigrams, "limit": LIMIT, **_filter_values(filters)}
+    return Case(tool="conversation_search", arguments={"query": text, **filters}, statement=statement, values=values)
 
 
-def _narrowing(given: Mapping[str, Any]) -> dict[str, Any]:
-    if "roles" in given:
-        return {"role": given["roles"][0]}
-    if "start_date" in given:
-        return {"start": f"{given['start_date']}T00:00:00.000Z", "end": f"{given['end_date']}T23:59:59.999Z"}
+def _filter_values(filters: Mapping[str, Any]) -> dict[str, Any]:
+    if "roles" in filters:
+        return {"role": filters["roles"][0]}
+    if "start_date" in filters:
+        return {"start": f"{filters['start_date']}T00:00:00.000Z", "end": f"{filters['end_date']}T23:59:59.999Z"}
     return {}
 
 
-def _listing(offset: int) -> Question:
+def _list_page(offset: int) -> Case:
     values = {"limit": LIMIT, "offset": offset}
-    return Question(path="/conversations", arguments=values, statement="listed", values=values)
+    return Case(path="/conversations", arguments=values, statement="list", values=values)
 
 
 def _quarter(prose: Prose) -> dict[str, str]:
-    """Some three months of the history."""
-    start = datetime.fromisoformat(prose.moment()).astimezone(UTC)
+    """Returns date filters for about three months of the history."""
+    start = parse_time(prose.time())
     return {"start_date": f"{start:%Y-%m-%d}", "end_date": f"{start + timedelta(days=90):%Y-%m-%d}"}
 
 
-def questions(sizes: Sizes) -> Iterator[tuple[str, str, Asking]]:
-    """What is asked, what kind of question it is, and how one is made."""
+def cases(sizes: Sizes) -> Iterator[tuple[str, str, MakeCase]]:
+    """Yields endpoints with a kind of request and a function that generates one."""
     deep = sizes.conversations // 2
-    yield "msg_search", "rare word", lambda prose: _by_tool(prose.words(1), "matched")
-    yield "msg_search", "two words", lambda prose: _by_tool(prose.words(2), "matched")
-    yield "msg_search", "commonest word", lambda _: _by_tool(COMMONEST, "matched newest")
-    yield "/api/search", "rare word", lambda prose: _by_address(prose.words(1), "matched")
-    yield "/api/search", "two words", lambda prose: _by_address(prose.words(2), "matched")
-    yield "/api/search", "commonest word", lambda _: _by_address(COMMONEST, "matched newest")
-    what = "conversation_search"
-    yield what, "rare text", lambda prose: _holding(prose.words(1), "holding")
-    yield what, "rare text, role", lambda prose: _holding(prose.words(1), "holding role", roles=["assistant"])
-    yield what, "rare text, dates", lambda prose: _holding(prose.words(1), "holding dates", **_quarter(prose))
-    yield what, "common text", lambda _: _holding(COMMONEST, "walked")
-    yield what, "common text, role", lambda _: _holding(COMMONEST, "walked role", roles=["assistant"])
-    yield what, "common text, dates", lambda prose: _holding(COMMONEST, "walked dates", **_quarter(prose))
-    yield "/conversations", "first page", lambda _: _listing(0)
-    yield "/conversations", "deep page", lambda _: _listing(deep)
+    yield "msg_search", "rare word", lambda prose: _tool_search(prose.words(1), "full text")
+    yield "msg_search", "two words", lambda prose: _tool_search(prose.words(2), "full text")
+    yield "msg_search", "commonest word", lambda _: _tool_search(MOST_COMMON_WORD, "full text, newest")
+    yield "/api/search", "rare word", lambda prose: _rest_search(prose.words(1), "full text")
+    yield "/api/search", "two words", lambda prose: _rest_search(prose.words(2), "full text")
+    yield "/api/search", "commonest word", lambda _: _rest_search(MOST_COMMON_WORD, "full text, newest")
+    endpoint = "conversation_search"
+    yield endpoint, "rare text", lambda prose: _substring_search(prose.words(1), "substring")
+    yield (
+        endpoint,
+        "rare text, role",
+        lambda prose: _substring_search(prose.words(1), "substring, role", roles=["assistant"]),
+    )
+    yield (
+        endpoint,
+        "rare text, dates",
+        lambda prose: _substring_search(prose.words(1), "substring, dates", **_quarter(prose)),
+    )
+    yield endpoint, "common text", lambda _: _substring_search(MOST_COMMON_WORD, "common substring")
+    yield (
+        endpoint,
+        "common text, role",
+        lambda _: _substring_search(MOST_COMMON_WORD, "common substring, role", roles=["assistant"]),
+    )
+    yield (
+        endpoint,
+        "common text, dates",
+        lambda prose: _substring_search(MOST_COMMON_WORD, "common substring, dates", **_quarter(prose)),
+    )
+    yield "/conversations", "first page", lambda _: _list_page(0)
+    yield "/conversations", "deep page", lambda _: _list_page(deep)
 
 
-# -- both sides --------------------------------------------------------------------------------------------------------
+# -- server and baseline -----------------------------------------------------------------------------------------------
 
 
-class KnownCaller:
-    """Lets the owner of the history in: what a credential costs is measured by `bench.protocol`."""
+class NoAuthentication:
+    """Accepts every caller as the owner of the history; see `bench.protocol` for the cost of credentials."""
 
     def __init__(self, principal: Principal) -> None:
         self._principal = principal
@@ -217,82 +233,82 @@ class KnownCaller:
         return None
 
 
-class Sides:
-    """The server's application and the plain statements, on one history."""
+class MessageComparison:
+    """Runs the application and the baseline statements on one history."""
 
-    def __init__(self, app: ASGIApp, plain: PlainMessages) -> None:
+    def __init__(self, app: ASGIApp, baseline: BaselineMessages) -> None:
         self._app = app
-        self._plain = plain
+        self._baseline = baseline
 
-    async def measure(self, what: str, kind: str, asking: Asking, queries: int) -> Row:
-        prose = Prose(SEED, stream=f"{what} {kind}")
-        asked: list[Asked] = []
-        for turn in range(2 * (WARMUP_QUERIES + queries)):
-            one = await self.ask(asking(prose), is_ours_first=bool(turn % 2))
-            asked += [one] if one is not None else []
-            if len(asked) == WARMUP_QUERIES + queries:
-                return Row(what, kind, tuple(asked[WARMUP_QUERIES:]))
-        raise DifferentRows(f"{what} {kind}: half of the words are too common to be ranked")
+    async def measure(self, endpoint: str, kind: str, make_case: MakeCase, queries: int) -> Row:
+        prose = Prose(SEED, stream=f"{endpoint} {kind}")
+        samples: list[Sample] = []
+        for number in range(2 * (WARMUP_QUERIES + queries)):
+            sample = await self.sample(make_case(prose), is_ours_first=bool(number % 2))
+            samples += [sample] if sample is not None else []
+            if len(samples) == WARMUP_QUERIES + queries:
+                return Row(endpoint, kind, tuple(samples[WARMUP_QUERIES:]))
+        raise RowMismatch(f"{endpoint} {kind}: half of the words are too common to be ranked")
 
-    async def ask(self, question: Question, *, is_ours_first: bool) -> Asked | None:
-        """Nothing for a word that turned out too common to be ranked: there is a kind of question for those."""
-        request = self.request(question)
+    async def sample(self, case: Case, *, is_ours_first: bool) -> Sample | None:
+        """Returns None for a word that is too common to be ranked; such words have a case of their own."""
+        request = self.request(case)
         if is_ours_first:
-            answer, ours = await _timed(request.send)
-            rows, plain = await _timed(lambda: self._plain.rows(question.statement, question.values))
+            body, ours = await _timed(request.send)
+            rows, baseline = await _timed(lambda: self._baseline.rows(case.statement, case.values))
         else:
-            rows, plain = await _timed(lambda: self._plain.rows(question.statement, question.values))
-            answer, ours = await _timed(request.send)
-        if question.statement == "matched" and _UNRANKED in answer:
+            rows, baseline = await _timed(lambda: self._baseline.rows(case.statement, case.values))
+            body, ours = await _timed(request.send)
+        if case.statement == "full text" and _UNRANKED in body:
             return None
-        if told_in(answer) != [_sign_of(question, row) for row in rows]:
-            raise DifferentRows(f"{question.statement} {question.values}")
-        return Asked(plain.cpu_ms, ours.cpu_ms, ours.wall_ms)
+        if row_keys(body) != [_row_key(case, row) for row in rows]:
+            raise RowMismatch(f"{case.statement} {case.values}")
+        return Sample(baseline.cpu_ms, ours.cpu_ms, ours.wall_ms)
 
-    def request(self, question: Question) -> Request:
-        """What a client would send; its answer is what would go over the wire."""
-        if question.tool is None:
-            return Request(self._app, "GET", f"{question.path}?{urlencode(question.arguments)}", {})
-        call = ToolCall(question.tool, question.arguments)
+    def request(self, case: Case) -> InProcessRequest:
+        """Returns the request as a client would send it."""
+        if case.tool is None:
+            return InProcessRequest(self._app, "GET", f"{case.path}?{urlencode(case.arguments)}", {})
+        call = ToolCall(case.tool, case.arguments)
         request = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call.params(modern=True)}
-        headers = {**_TOOL_HEADERS, "Mcp-Name": question.tool}
-        return Request(self._app, "POST", "/mcp", headers, msgspec.json.encode(request))
+        headers = {**_TOOL_HEADERS, "Mcp-Name": case.tool}
+        return InProcessRequest(self._app, "POST", "/mcp", headers, msgspec.json.encode(request))
 
 
-class _Spent(Struct, frozen=True):
-    """CPU milliseconds are those of all threads: SQLite works on its own."""
+class _Cost(Struct, frozen=True):
+    """`cpu_ms` is that of all threads, since SQLite runs on its own."""
 
     cpu_ms: float
     wall_ms: float
 
 
-async def _timed(work: Callable[[], Awaitable[T]]) -> tuple[T, _Spent]:
-    began, cpu_began = time.perf_counter_ns(), time.process_time_ns()
+async def _timed(work: Callable[[], Awaitable[T]]) -> tuple[T, _Cost]:
+    started_at, cpu_started_at = time.perf_counter_ns(), time.process_time_ns()
     result = await work()
-    cpu, wall = time.process_time_ns() - cpu_began, time.perf_counter_ns() - began
-    return result, _Spent(cpu / 1_000_000, wall / 1_000_000)
+    cpu, wall = time.process_time_ns() - cpu_started_at, time.perf_counter_ns() - started_at
+    return result, _Cost(cpu / 1_000_000, wall / 1_000_000)
 
 
-def told_in(answer: bytes) -> list[str]:
-    """Of each row of an answer what tells it from others: its id, or for `conversation_search` what was said."""
-    body = msgspec.json.decode(answer)
+def row_keys(response: bytes) -> list[str]:
+    """Returns a key for each row of a response: its id, or for `conversation_search` the beginning of its text."""
+    body = msgspec.json.decode(response)
     body = body.get("result", body)
     if "isError" in body:
-        raise DifferentRows(str(body["content"]))
+        raise RowMismatch(str(body["content"]))
     body = body.get("structuredContent", body)
     if "content" not in body:
         return [row["id"] for row in body.get("results", body.get("conversations"))]
     blocks = body["content"][0]["text"].split(SEPARATOR)
-    return [block.partition("\n")[2][:_SIGN_CHARS] for block in blocks if block != NO_MATCHES]
+    return [block.partition("\n")[2][:_KEY_CHARS] for block in blocks if block != NO_MATCHES]
 
 
-def _sign_of(question: Question, row: Sequence[Any]) -> str:
-    return str(row[1])[:_SIGN_CHARS] if question.tool == "conversation_search" else str(row[0])
+def _row_key(case: Case, row: Sequence[Any]) -> str:
+    return str(row[1])[:_KEY_CHARS] if case.tool == "conversation_search" else str(row[0])
 
 
 @asynccontextmanager
-async def open_sides(root: Path, limits: Mapping[str, Any]) -> AsyncIterator[Sides]:
-    """On a history all of whose indexes are made: that is done once, and not what is measured."""
+async def open_comparison(root: Path, limits: Mapping[str, Any]) -> AsyncIterator[MessageComparison]:
+    """Opens a history after building all its indexes, which is not measured."""
     settings = Settings(
         data_dir=str(root),
         rate_user_per_minute=0,
@@ -300,21 +316,21 @@ async def open_sides(root: Path, limits: Mapping[str, Any]) -> AsyncIterator[Sid
         log_requests=False,
         **limits,
     )
-    owner = Principal(user_id_of(OWNER), OWNER, ClientId("bench"), frozenset(SCOPES), "local", "bench")
-    async with open_runtime(settings, authenticator=KnownCaller(owner)) as runtime:
+    owner = Principal(user_id_for(OWNER), OWNER, ClientId("bench"), frozenset(SCOPES), "local", "bench")
+    async with open_runtime(settings, authenticator=NoAuthentication(owner)) as runtime:
         context = build_context(owner, runtime.data_root, "bench")
         async with runtime.libraries.library(context) as library:
-            await make_indexes(library)
-            async with open_plain_messages(context.db_paths.chacha, settings.library_cache_kib) as plain:
-                yield Sides(build_app(runtime, Metrics()), plain)
+            await build_indexes(library)
+            async with open_baseline_messages(context.db_paths.chacha, settings.library_cache_kib) as baseline:
+                yield MessageComparison(build_app(runtime, Metrics()), baseline)
 
 
-async def make_indexes(library: Library) -> None:
-    """A search that needs an index makes it, and says that it is not complete before it is."""
-    exact = ExactSearch(expression=_UNSAID, limit=1, deadline_ms=_INDEX_DEADLINE_MS)
+async def build_indexes(library: Library) -> None:
+    """Searches until the results are complete: the first search that needs an index builds it in the background."""
+    exact = ExactSearch(expression=_MISSING_TEXT, limit=1, deadline_ms=_INDEX_DEADLINE_MS)
     while not (await library.chats.match_messages(exact)).is_complete:
         await asyncio.sleep(_INDEX_POLL_S)
-    substring = MessageSearch(text=_UNSAID, limit=1, deadline_ms=_INDEX_DEADLINE_MS)
+    substring = MessageSearch(text=_MISSING_TEXT, limit=1, deadline_ms=_INDEX_DEADLINE_MS)
     while not (await library.chats.find_messages(substring)).is_complete:
         await asyncio.sleep(_INDEX_POLL_S)
 
@@ -322,20 +338,21 @@ async def make_indexes(library: Library) -> None:
 # -- the run -----------------------------------------------------------------------------------------------------------
 
 
-async def measure(effort: Effort, shelf: Path) -> list[Row]:
-    root = await kept_library(effort.sizes, shelf)
-    forget_stale_libraries([root], shelf, time.time())
-    async with open_sides(root, effort.limits) as sides:
+async def measure(effort: Effort, cache_dir: Path) -> list[Row]:
+    root = await cached_library(effort.sizes, cache_dir)
+    delete_stale_libraries([root], cache_dir, time.time())
+    async with open_comparison(root, effort.limits) as comparison:
         return [
-            await sides.measure(what, kind, asking, effort.queries) for what, kind, asking in questions(effort.sizes)
+            await comparison.measure(endpoint, kind, make_case, effort.queries)
+            for endpoint, kind, make_case in cases(effort.sizes)
         ]
 
 
 def report(rows: Sequence[Row]) -> Iterator[str]:
-    yield f"{'CPU ms, limit ' + str(LIMIT):<42} {'plain':>9} {'ours':>9} {'ratio':>6} {'wall p50':>9} {'p99':>9}"
+    yield f"{'CPU ms, limit ' + str(LIMIT):<42} {'baseline':>9} {'ours':>9} {'ratio':>6} {'wall p50':>9} {'p99':>9}"
     for row in rows:
         yield (
-            f"{row.what:<20} {row.kind:<21} {row.plain_ms:>9.3f} {row.ours_ms:>9.3f} {row.ratio:>6.2f} "
+            f"{row.endpoint:<20} {row.kind:<21} {row.baseline_ms:>9.3f} {row.ours_ms:>9.3f} {row.ratio:>6.2f} "
             f"{row.wall_ms(50):>9.3f} {row.wall_ms(99):>9.3f}"
         )
     yield f"RESULT worst_ratio={max(row.ratio for row in rows):.2f}"
@@ -343,8 +360,8 @@ def report(rows: Sequence[Row]) -> Iterator[str]:
 
 async def perform(effort: Effort) -> None:
     with tempfile.TemporaryDirectory(prefix="florilegium-bench-") as scratch:
-        shelf = Path(tempfile.gettempdir()) if effort.keeps_library else Path(scratch)
-        rows = await measure(effort, shelf)
+        cache_dir = Path(tempfile.gettempdir()) if effort.caches_library else Path(scratch)
+        rows = await measure(effort, cache_dir)
     print(f"{effort.sizes.conversations * effort.sizes.messages_each:,} messages of one user")
     for line in report(rows):
         print(line)
@@ -352,7 +369,11 @@ async def perform(effort: Effort) -> None:
 
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="bench.messages", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a short history: shows that it works, measures nothing")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="use a short history: checks that the benchmark works, the figures are meaningless",
+    )
     run(perform(QUICK if parser.parse_args(arguments).quick else FULL))
 
 

@@ -1,4 +1,4 @@
-"""Child processes and what the kernel says of them: processor time to the nanosecond, resident memory. Linux only."""
+"""Child processes, with their CPU time in nanoseconds and their resident memory from the kernel. Linux only."""
 
 import os
 import signal
@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import IO
 
 STOP_TIMEOUT_S = 15.0
-_LAST_WORDS_CHARS = 2000
-# The kernel's clock id of another process (CPUCLOCK_SCHED in include/linux/posix-timers_types.h), which
-# clock_getcpuclockid(3) computes too: user and system time of all its threads, where /proc has ticks of 10 ms.
+_LOG_TAIL_CHARS = 2000
+# The clock id of another process (CPUCLOCK_SCHED in include/linux/posix-timers_types.h), as computed by
+# clock_getcpuclockid(3): user and system time of all threads, whereas /proc has a resolution of 10 ms.
 _CPUCLOCK_SCHED = 2
 
 
-class ChildDied(Exception):
-    """A child ended before it said what it was asked."""
+class ChildExited(Exception):
+    """A child process exited before it responded."""
 
 
 def cpu_seconds(pid: int) -> float:
@@ -26,21 +26,20 @@ def cpu_seconds(pid: int) -> float:
 
 
 def resident_bytes(pid: int) -> int:
-    """VmRSS of proc(5)."""
+    """Returns VmRSS of proc(5)."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
-    raise ChildDied(f"process {pid} has no memory any more")
+    raise ChildExited(f"process {pid} has no resident memory")
 
 
 class Cores:
-    """One processor for the servers and another for everybody else, where there are two and we may choose."""
+    """The CPU cores for servers and for all other processes. They are separate if at least two are available."""
 
     def __init__(self, allowed: Sequence[int]) -> None:
-        apart = len(allowed) >= 2
-        self.servers = frozenset(allowed[:1]) if apart else frozenset(allowed)
-        self.others = frozenset(allowed[1:]) if apart else frozenset(allowed)
-        self.apart = apart
+        self.are_separate = len(allowed) >= 2
+        self.servers = frozenset(allowed[:1]) if self.are_separate else frozenset(allowed)
+        self.others = frozenset(allowed[1:]) if self.are_separate else frozenset(allowed)
 
     @classmethod
     def choose(cls) -> "Cores":
@@ -48,7 +47,7 @@ class Cores:
 
 
 class Child:
-    """A process that speaks in lines."""
+    """A process that communicates in lines over standard input and output."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", log: Path) -> None:
         assert process.stdin is not None
@@ -58,14 +57,16 @@ class Child:
         self._log = log
         self.pid = process.pid
 
-    def say(self, line: bytes) -> None:
+    def send(self, line: bytes) -> None:
         self._stdin.write(line + b"\n")
         self._stdin.flush()
 
-    def hear(self) -> bytes:
+    def receive(self) -> bytes:
         line = self._stdout.readline()
         if not line:
-            raise ChildDied(f"process {self.pid} ended; its last words:\n{self._log.read_text()[-_LAST_WORDS_CHARS:]}")
+            raise ChildExited(
+                f"process {self.pid} exited; its log ends with:\n{self._log.read_text()[-_LOG_TAIL_CHARS:]}"
+            )
         return line
 
 
@@ -77,19 +78,19 @@ def child(
     environment: Mapping[str, str] | None = None,
     directory: Path | None = None,
 ) -> Iterator[Child]:
-    """Runs for as long as the block; its standard error goes to the log."""
+    """Runs a command for the duration of the block. Its standard error is appended to the log."""
     pipe = subprocess.PIPE
     with log.open("ab") as errors:
         process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, env=environment, cwd=directory)
     try:
-        with suppress(PermissionError):  # a container may forbid it; the figures are then a little noisier
+        with suppress(PermissionError):  # containers may forbid it; the figures are then a little noisier
             os.sched_setaffinity(process.pid, cores)
         yield Child(process, log)
     finally:
-        _end(process)
+        _stop(process)
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
+def _stop(process: "subprocess.Popen[bytes]") -> None:
     with process:
         process.send_signal(signal.SIGTERM)
         try:

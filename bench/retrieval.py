@@ -1,7 +1,7 @@
-"""`make bench-retrieval DATA=<folder>`: does a question find its answer? Asked through the real tools.
+"""`make bench-retrieval DATA=<folder>`: measures whether questions find their answers through the real tools.
 
-Every LoCoMo conversation is the library of a user of its own, each of its sessions a chat; SciFact's abstracts are the
-notes, and again the media, of one user. The questions go through the dispatcher as a client's would.
+Every LoCoMo conversation is the library of a separate user, with a chat per session. SciFact's abstracts are the notes,
+and again the media, of one user. Questions go through the dispatcher like those of a client.
 """
 
 import argparse
@@ -15,9 +15,9 @@ from statistics import fmean
 from msgspec import Struct
 
 from auth.context import RequestContext
-from bench.judged import NEEDED, Abstract, Claim, Dialogue, Judged, MissingData, read_judged
-from bench.measures import ndcg, recall
-from bench.reading_desk import Desk, open_desk
+from bench.datasets import REQUIRED_FILES, Abstract, Claim, Dialogue, JudgedData, MissingDataset, read_datasets
+from bench.local_runtime import LocalRuntime, open_local_runtime
+from bench.metrics import ndcg, recall
 from sources.drafts import ConversationDraft, MediaDraft, MessageDraft, NoteDraft
 
 DEPTH = 10
@@ -26,8 +26,8 @@ CATEGORIES = {1: "several turns", 2: "time", 3: "open", 4: "one turn"}
 NO_DATA = 2
 
 
-class Asked(Struct, frozen=True):
-    """One question: how well it was answered, from 0 to 1, and whether with anything at all."""
+class QuestionResult(Struct, frozen=True):
+    """The quality of the results of one question, from 0 to 1, and whether there were none."""
 
     category: str
     quality: float
@@ -35,41 +35,41 @@ class Asked(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    turns: tuple[Asked, ...]
-    notes: tuple[Asked, ...]
-    media: tuple[Asked, ...]
+    turns: tuple[QuestionResult, ...]
+    notes: tuple[QuestionResult, ...]
+    media: tuple[QuestionResult, ...]
 
     def as_line(self) -> str:
-        """SciFact counts by its notes; the media are told in the table."""
-        asked = (*self.turns, *self.notes, *self.media)
+        """The SciFact figure is that of the notes; the media are in the table."""
+        results = (*self.turns, *self.notes, *self.media)
         return (
             f"RESULT locomo_turn_r10={_quality(self.turns):.4f} scifact_ndcg10={_quality(self.notes):.4f} "
-            f"empty_answers={fmean(one.is_empty for one in asked):.4f}"
+            f"empty_answers={fmean(one.is_empty for one in results):.4f}"
         )
 
 
-def _quality(asked: Sequence[Asked]) -> float:
-    return fmean(one.quality for one in asked)
+def _quality(results: Sequence[QuestionResult]) -> float:
+    return fmean(one.quality for one in results)
 
 
 # -- LoCoMo: chats -----------------------------------------------------------------------------------------------------
 
 
-async def ask_dialogue(desk: Desk, dialogue: Dialogue) -> list[Asked]:
-    reader = desk.reader(dialogue.id)
-    turn_of = await _store_dialogue(desk, reader, dialogue)
-    asked = []
+async def measure_dialogue(runtime: LocalRuntime, dialogue: Dialogue) -> list[QuestionResult]:
+    context = runtime.context_for(dialogue.id)
+    turn_of = await _store_dialogue(runtime, context, dialogue)
+    outcomes = []
     for question in dialogue.questions:
-        results = (await desk.call(reader, "chats_search", query=question.text, limit=DEPTH))["results"]
-        found = [turn_of[hit["message_id"]] for hit in results if hit["message_id"]]
-        asked.append(Asked(CATEGORIES[question.category], recall(found, question.evidence), not results))
-    return asked
+        results = (await runtime.call(context, "chats_search", query=question.text, limit=DEPTH))["results"]
+        turns = [turn_of[hit["message_id"]] for hit in results if hit["message_id"]]
+        outcomes.append(QuestionResult(CATEGORIES[question.category], recall(turns, question.evidence), not results))
+    return outcomes
 
 
-async def _store_dialogue(desk: Desk, reader: RequestContext, dialogue: Dialogue) -> dict[str, str]:
-    """Which turn each message is."""
+async def _store_dialogue(runtime: LocalRuntime, context: RequestContext, dialogue: Dialogue) -> dict[str, str]:
+    """Stores the sessions as chats and returns the turn of each message."""
     turn_of: dict[str, str] = {}
-    async with desk.libraries.library(reader) as library:
+    async with runtime.libraries.library(context) as library:
         for session in dialogue.sessions:
             chat = await library.chats.create(ConversationDraft(created_at=session[0].said_at))
             drafts = [MessageDraft(sender=turn.speaker, content=turn.text, created_at=turn.said_at) for turn in session]
@@ -81,32 +81,34 @@ async def _store_dialogue(desk: Desk, reader: RequestContext, dialogue: Dialogue
 # -- SciFact: notes and media ------------------------------------------------------------------------------------------
 
 
-async def ask_notes(desk: Desk, judged: Judged) -> list[Asked]:
-    reader = desk.reader("scifact")
+async def measure_notes(runtime: LocalRuntime, data: JudgedData) -> list[QuestionResult]:
+    context = runtime.context_for("scifact")
     abstract_of: dict[str, str] = {}
-    async with desk.libraries.library(reader) as library:
-        for some in _batches(judged.abstracts):
-            drafts = [NoteDraft(title=abstract.title, content=abstract.text) for abstract in some]
+    async with runtime.libraries.library(context) as library:
+        for batch in _batches(data.abstracts):
+            drafts = [NoteDraft(title=abstract.title, content=abstract.text) for abstract in batch]
             stored = await library.notes.create_many(drafts)
-            abstract_of |= {note.id: abstract.id for note, abstract in zip(stored, some, strict=True)}
-    return [await _ask_claim(desk, reader, "notes_search", claim, abstract_of) for claim in judged.claims]
+            abstract_of |= {note.id: abstract.id for note, abstract in zip(stored, batch, strict=True)}
+    return [await _measure_claim(runtime, context, "notes_search", claim, abstract_of) for claim in data.claims]
 
 
-async def ask_media(desk: Desk, judged: Judged) -> list[Asked]:
-    reader = desk.reader("scifact")
+async def measure_media(runtime: LocalRuntime, data: JudgedData) -> list[QuestionResult]:
+    context = runtime.context_for("scifact")
     abstract_of: dict[str, str] = {}
-    async with desk.libraries.library(reader) as library:
-        for some in _batches(judged.abstracts):
-            drafts = [MediaDraft(title=one.title, content=one.text, media_type="article") for one in some]
+    async with runtime.libraries.library(context) as library:
+        for batch in _batches(data.abstracts):
+            drafts = [MediaDraft(title=one.title, content=one.text, media_type="article") for one in batch]
             stored = await library.media.create_many(drafts)
-            abstract_of |= {str(item.id): abstract.id for item, abstract in zip(stored, some, strict=True)}
-    return [await _ask_claim(desk, reader, "media_search", claim, abstract_of) for claim in judged.claims]
+            abstract_of |= {str(item.id): abstract.id for item, abstract in zip(stored, batch, strict=True)}
+    return [await _measure_claim(runtime, context, "media_search", claim, abstract_of) for claim in data.claims]
 
 
-async def _ask_claim(desk: Desk, reader: RequestContext, tool: str, claim: Claim, abstract_of: dict[str, str]) -> Asked:
-    results = (await desk.call(reader, tool, query=claim.text, limit=DEPTH))["results"]
-    found = [abstract_of[str(hit["id"])] for hit in results]
-    return Asked(tool, ndcg(found, claim.grades, DEPTH), not results)
+async def _measure_claim(
+    runtime: LocalRuntime, context: RequestContext, tool: str, claim: Claim, abstract_of: dict[str, str]
+) -> QuestionResult:
+    results = (await runtime.call(context, tool, query=claim.text, limit=DEPTH))["results"]
+    abstracts = [abstract_of[str(hit["id"])] for hit in results]
+    return QuestionResult(tool, ndcg(abstracts, claim.grades, DEPTH), not results)
 
 
 def _batches(abstracts: Sequence[Abstract]) -> list[Sequence[Abstract]]:
@@ -116,50 +118,53 @@ def _batches(abstracts: Sequence[Abstract]) -> list[Sequence[Abstract]]:
 # -- the run -----------------------------------------------------------------------------------------------------------
 
 
-async def measure(judged: Judged, root: Path) -> Outcome:
-    async with open_desk(root) as desk:
-        turns = [asked for dialogue in judged.dialogues for asked in await ask_dialogue(desk, dialogue)]
-        notes = await ask_notes(desk, judged)
-        media = await ask_media(desk, judged)
+async def measure(data: JudgedData, root: Path) -> Outcome:
+    async with open_local_runtime(root) as runtime:
+        turns = [result for dialogue in data.dialogues for result in await measure_dialogue(runtime, dialogue)]
+        notes = await measure_notes(runtime, data)
+        media = await measure_media(runtime, data)
     return Outcome(tuple(turns), tuple(notes), tuple(media))
 
 
-def report(judged: Judged, outcome: Outcome) -> list[str]:
-    messages = sum(len(session) for dialogue in judged.dialogues for session in dialogue.sessions)
+def report(data: JudgedData, outcome: Outcome) -> list[str]:
+    messages = sum(len(session) for dialogue in data.dialogues for session in dialogue.sessions)
     by_category = {name: [one for one in outcome.turns if one.category == name] for name in CATEGORIES.values()}
     return [
-        f"LoCoMo: {len(judged.dialogues)} conversations, {messages} turns; SciFact: {len(judged.abstracts)} abstracts",
+        f"LoCoMo: {len(data.dialogues)} conversations, {messages} turns; SciFact: {len(data.abstracts)} abstracts",
         f"{'':<34} {'questions':>9} {'quality':>8} {'empty':>6}",
         _row("LoCoMo chats, turn R@10", outcome.turns),
-        *(_row(f"  {name}", asked) for name, asked in by_category.items()),
+        *(_row(f"  {name}", results) for name, results in by_category.items()),
         _row("SciFact as notes, nDCG@10", outcome.notes),
         _row("SciFact as media, nDCG@10", outcome.media),
     ]
 
 
-def _row(title: str, asked: Sequence[Asked]) -> str:
-    if not asked:
+def _row(title: str, results: Sequence[QuestionResult]) -> str:
+    if not results:
         return f"{title:<34} {0:>9}"
-    return f"{title:<34} {len(asked):>9} {_quality(asked):>8.4f} {sum(one.is_empty for one in asked):>6}"
+    return f"{title:<34} {len(results):>9} {_quality(results):>8.4f} {sum(one.is_empty for one in results):>6}"
 
 
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="bench.retrieval", description=__doc__)
-    parser.add_argument("data", type=Path, nargs="?", help="the folder with locomo/ and scifact/")
-    judged = _read(parser.parse_args(arguments).data)
+    parser.add_argument("data", type=Path, nargs="?", help="folder that contains locomo/ and scifact/")
+    datasets = _read(parser.parse_args(arguments).data)
     with tempfile.TemporaryDirectory(prefix="florilegium-bench-") as name:
-        outcome = asyncio.run(measure(judged, Path(name)))
-    for line in [*report(judged, outcome), outcome.as_line()]:
+        outcome = asyncio.run(measure(datasets, Path(name)))
+    for line in [*report(datasets, outcome), outcome.as_line()]:
         print(line)
 
 
-def _read(folder: Path | None) -> Judged:
+def _read(folder: Path | None) -> JudgedData:
     try:
         if folder is None:
-            raise MissingData("no folder was named")
-        return read_judged(folder)
-    except MissingData as error:
-        print(f"{error}; make bench-retrieval DATA=<folder> needs these files in it:\n{NEEDED}", file=sys.stderr)
+            raise MissingDataset("no folder given")
+        return read_datasets(folder)
+    except MissingDataset as error:
+        print(
+            f"{error}; make bench-retrieval DATA=<folder> requires these files in the folder:\n{REQUIRED_FILES}",
+            file=sys.stderr,
+        )
         sys.exit(NO_DATA)
 
 

@@ -1,9 +1,8 @@
-"""`make bench-search`: what one search over all sources costs the server, from the request to the answer, against the
-plain statements that it needs at least.
+"""`make bench-search`: the cost of a search over all sources, from request to response, compared with plain SQL.
 
-`knowledge_search` is asked over HTTP, with a token, of a server that runs as it is deployed. The six plain statements
-(`bench.plain_reader`) are run on the same files by a process of their own. Query by query the two take turns, on the
-same processor, and every query is asked once. Processor time is compared, because it says the same on a busy machine.
+`knowledge_search` is called over HTTP, with a token, on a server that runs as deployed. A separate process runs the six
+baseline statements (`bench.baseline_reader`) on the same files. The two alternate query by query on the same core, and
+every query is used once. CPU time is compared, because it does not depend on how busy the machine is.
 """
 
 import argparse
@@ -20,20 +19,20 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from bench.askers import Asked, Heard, Lot
-from bench.library import REFERENCE, SEED, Sizes, build_library, forget_stale_libraries, kept_library
-from bench.plain_reader import Plainly
+from bench.baseline_reader import BaselineResult
+from bench.library import REFERENCE, SEED, Sizes, build_library, cached_library, delete_stale_libraries
 from bench.processes import Child, Cores, child, cpu_seconds, python, resident_bytes
 from bench.prose import Prose
-from bench.servers.library import Opening
-from bench.sources import KINDS, LIMIT, MEGABYTE, ORDINARY, percentile
+from bench.search_clients import BatchResult, SearchBatch, SearchRequest
+from bench.servers.library import LibraryAnnouncement
+from bench.sources import KINDS, LIMIT, MEGABYTE, ORDINARY_KINDS, percentile
 
-# What a server still has to do when its answer has been read: its log line, its metrics.
-_SETTLING_S = 0.05
+# Time for the server to finish its work after a response: the log line and metrics.
+_SETTLE_S = 0.05
 
 
 class Scale(Struct, frozen=True):
-    """A library, and how many queries of each kind it is asked after those that only warm it up."""
+    """A library and the number of queries of each kind, after some queries for warm-up."""
 
     title: str
     sizes: Sizes
@@ -42,81 +41,82 @@ class Scale(Struct, frozen=True):
 
 
 class Effort(Struct, frozen=True):
-    """How much is measured. `crowd` is the library of each of `crowd_users`, whom `clients` ask at once."""
+    """How much is measured. In the load test, `load_users` have a library of `load` each, searched by `clients`."""
 
     scales: tuple[Scale, ...]
-    crowd: Scale
-    crowd_users: int
+    load: Scale
+    load_users: int
     clients: int
-    visited: Sizes
+    tenant_sizes: Sizes
     tenants: int
     rounds: int
-    keeps_libraries: bool
+    caches_libraries: bool
 
 
 FULL = Effort(
     scales=(Scale("x1", REFERENCE, 200, 20), Scale("x10", REFERENCE.times(10), 100, 20)),
-    crowd=Scale("x1", REFERENCE, 400, 40),
-    crowd_users=8,
+    load=Scale("x1", REFERENCE, 400, 40),
+    load_users=8,
     clients=32,
-    visited=REFERENCE.times(0.002),
+    tenant_sizes=REFERENCE.times(0.002),
     tenants=1_000,
     rounds=3,
-    keeps_libraries=True,
+    caches_libraries=True,
 )
 QUICK = Effort(
     scales=(Scale("x1", REFERENCE.times(0.01), 4, 1), Scale("x10", REFERENCE.times(0.02), 4, 1)),
-    crowd=Scale("x1", REFERENCE.times(0.01), 8, 4),
-    crowd_users=2,
+    load=Scale("x1", REFERENCE.times(0.01), 8, 4),
+    load_users=2,
     clients=4,
-    visited=REFERENCE.times(0.001),
+    tenant_sizes=REFERENCE.times(0.001),
     tenants=6,
     rounds=2,
-    keeps_libraries=False,
+    caches_libraries=False,
 )
 
 
-class Turn(Struct, frozen=True):
-    """One query: CPU milliseconds of the plain statements, of the same by rank and of the server, and how long its
-    client waited."""
+class Sample(Struct, frozen=True):
+    """One query: CPU milliseconds of the baseline, of the baseline by rank and of the server, and the wall time."""
 
-    plain_ms: float
+    baseline_ms: float
     ranked_ms: float
     ours_ms: float
     wall_ms: float
 
 
 class Row(Struct, frozen=True):
-    """Queries of one kind, or of all, put to one library. CPU time is told by its mean: it is what the server pays,
-    and the expensive queries are paid for like the others."""
+    """Queries of one kind, or of all kinds, against one library.
+
+    CPU time is reported as a mean, because the total is what the server has to pay for.
+    """
 
     scale: str
     kind: str
-    turns: tuple[Turn, ...]
+    samples: tuple[Sample, ...]
 
     @property
-    def plain_ms(self) -> float:
-        return statistics.fmean(turn.plain_ms for turn in self.turns)
+    def baseline_ms(self) -> float:
+        return statistics.fmean(sample.baseline_ms for sample in self.samples)
 
     @property
     def ranked_ms(self) -> float:
-        return statistics.fmean(turn.ranked_ms for turn in self.turns)
+        return statistics.fmean(sample.ranked_ms for sample in self.samples)
 
     @property
     def ours_ms(self) -> float:
-        return statistics.fmean(turn.ours_ms for turn in self.turns)
+        return statistics.fmean(sample.ours_ms for sample in self.samples)
 
     @property
     def ratio(self) -> float:
-        return self.ours_ms / self.plain_ms
+        return self.ours_ms / self.baseline_ms
 
     @property
     def wall_ms(self) -> tuple[float, ...]:
-        return tuple(turn.wall_ms for turn in self.turns)
+        return tuple(sample.wall_ms for sample in self.samples)
 
 
-class Pressed(Struct, frozen=True):
-    """Many searches at once: their number, the server's CPU seconds, how long each client waited."""
+class LoadResult(Struct, frozen=True):
+    """Many searches: their number, the CPU seconds of the server and the wall time of each."""
 
     calls: int
     cpu_s: float
@@ -132,215 +132,226 @@ class Pressed(Struct, frozen=True):
 
 
 class Rotation(Struct, frozen=True):
-    """Every user searched once in each of `rounds`, and the server's memory before and after."""
+    """Every user searches once per round. Includes the memory of the server before and after."""
 
-    rounds: tuple[Pressed, ...]
+    rounds: tuple[LoadResult, ...]
     before_bytes: int
     after_bytes: int
 
 
 class Outcome(Struct, frozen=True):
     rows: tuple[Row, ...]
-    crowd: Pressed
+    load: LoadResult
     rotation: Rotation
 
     def total(self, scale: str) -> Row:
-        """All kinds of query together, each as often as the others."""
-        turns = itertools.chain.from_iterable(row.turns for row in self.rows if row.scale == scale)
-        return Row(scale, "all", tuple(turns))
+        """Combines all kinds of queries, each with the same weight."""
+        samples = itertools.chain.from_iterable(row.samples for row in self.rows if row.scale == scale)
+        return Row(scale, "all", tuple(samples))
 
     @property
     def scales(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(row.scale for row in self.rows))
 
     def growth(self) -> tuple[float, float]:
-        """From the first library to the last: how much more the plain statements and the server need."""
+        """Returns the factors by which baseline and server need more time in the last library than in the first."""
         first, last = self.total(self.scales[0]), self.total(self.scales[-1])
-        return last.plain_ms / first.plain_ms, last.ours_ms / first.ours_ms
+        return last.baseline_ms / first.baseline_ms, last.ours_ms / first.ours_ms
 
     def as_line(self) -> str:
         row = self.total(self.scales[0])
         return (
-            f"RESULT cpu_ms={row.ours_ms:.3f} floor_cpu_ms={row.plain_ms:.3f} cpu_ratio={row.ratio:.2f} "
+            f"RESULT cpu_ms={row.ours_ms:.3f} floor_cpu_ms={row.baseline_ms:.3f} cpu_ratio={row.ratio:.2f} "
             f"p50_ms={percentile(row.wall_ms, 50):.1f} p99_ms={percentile(row.wall_ms, 99):.1f} "
-            f"rps_per_core={self.crowd.calls_per_cpu_s:.1f}"
+            f"rps_per_core={self.load.calls_per_cpu_s:.1f}"
         )
 
 
-# -- a server, and those who ask it ------------------------------------------------------------------------------------
+# -- the server and its clients ----------------------------------------------------------------------------------------
 
 
-class Server(Struct, frozen=True):
-    """A server that is up. All processes it is measured with end when it does."""
+class BenchServer(Struct, frozen=True):
+    """A running server. All processes that measure it end before it does."""
 
     pid: int
-    opening: Opening
+    announcement: LibraryAnnouncement
     cores: Cores
     scratch: Path
 
     @property
     def url(self) -> str:
-        return f"{self.opening.url}/mcp"
+        return f"{self.announcement.url}/mcp"
 
-    def asked(self, queries: Sequence[str]) -> tuple[Asked, ...]:
-        """The users take turns."""
-        accounts = itertools.cycle(self.opening.accounts)
-        return tuple(Asked(account.token, query) for account, query in zip(accounts, queries, strict=False))
+    def requests(self, queries: Sequence[str]) -> tuple[SearchRequest, ...]:
+        """Returns a request for each query, alternating between the users."""
+        accounts = itertools.cycle(self.announcement.accounts)
+        return tuple(SearchRequest(account.token, query) for account, query in zip(accounts, queries, strict=False))
 
     @contextmanager
-    def askers(self, count: int) -> Iterator[Child]:
-        with child(python("bench.askers", self.url, str(count)), self.cores.others, self.scratch / "askers.log") as one:
-            yield one
+    def clients(self, count: int) -> Iterator[Child]:
+        with child(
+            python("bench.search_clients", self.url, str(count)), self.cores.others, self.scratch / "clients.log"
+        ) as process:
+            yield process
 
-    def press(self, askers: Child, clients: int, queries: Sequence[str]) -> Pressed:
+    def run_load(self, clients: Child, concurrency: int, queries: Sequence[str]) -> LoadResult:
         before = cpu_seconds(self.pid)
-        heard = put(askers, Lot(self.url, clients, self.asked(queries)))
-        time.sleep(_SETTLING_S)
-        return Pressed(len(queries), cpu_seconds(self.pid) - before, heard.wall_ms)
+        result = run_batch(clients, SearchBatch(self.url, concurrency, self.requests(queries)))
+        time.sleep(_SETTLE_S)
+        return LoadResult(len(queries), cpu_seconds(self.pid) - before, result.wall_ms)
 
 
 @contextmanager
-def serving(library: Path, users: int, cores: Cores) -> Iterator[Server]:
-    """For as long as the block, each user has a copy of the library."""
+def start_server(library: Path, users: int, cores: Cores) -> Iterator[BenchServer]:
+    """Runs a server for the duration of the block, on which each user has a copy of the library."""
     with tempfile.TemporaryDirectory(prefix="florilegium-bench-") as name:
         scratch = Path(name)
         command = python("bench.servers.library", str(scratch / "data"), str(library), str(users))
         with child(command, cores.servers, scratch / "server.log") as server:
-            opening = msgspec.json.decode(server.hear(), type=Opening)
-            yield Server(server.pid, opening, cores, scratch)
+            announcement = msgspec.json.decode(server.receive(), type=LibraryAnnouncement)
+            yield BenchServer(server.pid, announcement, cores, scratch)
 
 
-def put(askers: Child, lot: Lot) -> Heard:
-    askers.say(msgspec.json.encode(lot))
-    return msgspec.json.decode(askers.hear(), type=Heard)
+def run_batch(clients: Child, batch: SearchBatch) -> BatchResult:
+    clients.send(msgspec.json.encode(batch))
+    return msgspec.json.decode(clients.receive(), type=BatchResult)
 
 
-def queries_of(kind: str, stream: str, count: int) -> list[str]:
+def make_queries(kind: str, stream: str, count: int) -> list[str]:
     prose = Prose(SEED, stream=f"search {stream} {kind}")
     return [KINDS[kind](prose) for _ in range(count)]
 
 
 def mixed_queries(stream: str, count: int) -> list[str]:
-    """The kinds in turn."""
-    by_kind = [queries_of(kind, stream, -(-count // len(ORDINARY))) for kind in ORDINARY]
+    """Returns queries of alternating kinds."""
+    by_kind = [make_queries(kind, stream, -(-count // len(ORDINARY_KINDS))) for kind in ORDINARY_KINDS]
     return list(itertools.chain.from_iterable(zip(*by_kind, strict=True)))[:count]
 
 
-# -- one search at a time, against the plain statements ----------------------------------------------------------------
+# -- one search at a time, against the SQL baseline --------------------------------------------------------------------
 
 
-def measure_alone(library: Path, scale: Scale, cores: Cores) -> list[Row]:
+def measure_single_searches(library: Path, scale: Scale, cores: Cores) -> list[Row]:
     with ExitStack() as stack:
-        server = stack.enter_context(serving(library, 1, cores))
-        askers = stack.enter_context(server.askers(1))
-        reader = python("bench.plain_reader", server.opening.home)
-        plain = stack.enter_context(child(reader, cores.servers, server.scratch / "plain.log"))
-        pair = _Pair(server, askers, plain)
-        pair.turns(mixed_queries("warmup", scale.warmup))
-        return [Row(scale.title, kind, pair.turns(queries_of(kind, scale.title, scale.queries))) for kind in ORDINARY]
+        server = stack.enter_context(start_server(library, 1, cores))
+        clients = stack.enter_context(server.clients(1))
+        command = python("bench.baseline_reader", server.announcement.home)
+        baseline = stack.enter_context(child(command, cores.servers, server.scratch / "baseline.log"))
+        comparison = _SearchComparison(server, clients, baseline)
+        comparison.sample(mixed_queries("warmup", scale.warmup))
+        return [
+            Row(scale.title, kind, comparison.sample(make_queries(kind, scale.title, scale.queries)))
+            for kind in ORDINARY_KINDS
+        ]
 
 
-class _Pair:
-    """The server and the plain statements, in turn."""
+class _SearchComparison:
+    """Sends queries to the server and to the baseline alternately."""
 
-    def __init__(self, server: Server, askers: Child, plain: Child) -> None:
+    def __init__(self, server: BenchServer, clients: Child, baseline: Child) -> None:
         self._server = server
-        self._askers = askers
-        self._plain = plain
+        self._clients = clients
+        self._baseline = baseline
 
-    def turns(self, queries: Sequence[str]) -> tuple[Turn, ...]:
-        """Every second query is put to the server first. Its CPU time is read before each search and once at the end,
-        so that what it does behind an answer is counted too."""
-        plain: list[Plainly] = []
+    def sample(self, queries: Sequence[str]) -> tuple[Sample, ...]:
+        """Every second query goes to the server first.
+
+        The CPU time of the server is read before each search and once at the end, so that work after a response counts.
+        """
+        baseline: list[BaselineResult] = []
         wall: list[float] = []
-        marks: list[float] = []
+        cpu_readings: list[float] = []
         for number, query in enumerate(queries):
             if number % 2:
-                plain.append(self._ask_plainly(query))
-            marks.append(cpu_seconds(self._server.pid))
-            wall += put(self._askers, Lot(self._server.url, 1, self._server.asked([query]))).wall_ms
+                baseline.append(self._run_baseline(query))
+            cpu_readings.append(cpu_seconds(self._server.pid))
+            wall += run_batch(self._clients, SearchBatch(self._server.url, 1, self._server.requests([query]))).wall_ms
             if not number % 2:
-                plain.append(self._ask_plainly(query))
-        time.sleep(_SETTLING_S)
-        marks.append(cpu_seconds(self._server.pid))
-        ours = [(after - before) * 1000 for before, after in itertools.pairwise(marks)]
-        return tuple(Turn(p.cpu_ms, p.ranked_ms, o, w) for p, o, w in zip(plain, ours, wall, strict=True))
+                baseline.append(self._run_baseline(query))
+        time.sleep(_SETTLE_S)
+        cpu_readings.append(cpu_seconds(self._server.pid))
+        ours = [(after - before) * 1000 for before, after in itertools.pairwise(cpu_readings)]
+        return tuple(Sample(b.cpu_ms, b.ranked_ms, o, w) for b, o, w in zip(baseline, ours, wall, strict=True))
 
-    def _ask_plainly(self, query: str) -> Plainly:
-        self._plain.say(query.encode())
-        return msgspec.json.decode(self._plain.hear(), type=Plainly)
-
-
-# -- many at once ------------------------------------------------------------------------------------------------------
+    def _run_baseline(self, query: str) -> BaselineResult:
+        self._baseline.send(query.encode())
+        return msgspec.json.decode(self._baseline.receive(), type=BaselineResult)
 
 
-def measure_crowd(library: Path, effort: Effort, cores: Cores) -> Pressed:
-    with serving(library, effort.crowd_users, cores) as server, server.askers(effort.clients) as askers:
-        server.press(askers, effort.clients, mixed_queries("warmup", effort.crowd.warmup))
-        return server.press(askers, effort.clients, mixed_queries("crowd", effort.crowd.queries))
+# -- many searches -----------------------------------------------------------------------------------------------------
+
+
+def measure_load(library: Path, effort: Effort, cores: Cores) -> LoadResult:
+    with start_server(library, effort.load_users, cores) as server, server.clients(effort.clients) as clients:
+        server.run_load(clients, effort.clients, mixed_queries("warmup", effort.load.warmup))
+        return server.run_load(clients, effort.clients, mixed_queries("crowd", effort.load.queries))
 
 
 def measure_rotation(library: Path, effort: Effort, cores: Cores) -> Rotation:
-    with serving(library, effort.tenants, cores) as server, server.askers(1) as askers:
+    with start_server(library, effort.tenants, cores) as server, server.clients(1) as clients:
         before = resident_bytes(server.pid)
         queries = [mixed_queries(f"round {number}", effort.tenants) for number in range(effort.rounds)]
-        rounds = tuple([server.press(askers, 1, asked) for asked in queries])
+        rounds = tuple([server.run_load(clients, 1, batch) for batch in queries])
         return Rotation(rounds, before, resident_bytes(server.pid))
 
 
 # -- the run -----------------------------------------------------------------------------------------------------------
 
 
-async def build_libraries(effort: Effort, scratch: Path, shelf: Path) -> Mapping[Sizes, Path]:
-    wanted = dict.fromkeys([*(scale.sizes for scale in effort.scales), effort.crowd.sizes])
-    kept = {sizes: await kept_library(sizes, shelf) for sizes in wanted}
-    forget_stale_libraries(list(kept.values()), shelf, time.time())
-    await build_library(scratch / "visited", effort.visited)
-    return {**kept, effort.visited: scratch / "visited"}
+async def build_libraries(effort: Effort, scratch: Path, cache_dir: Path) -> Mapping[Sizes, Path]:
+    sizes_needed = dict.fromkeys([*(scale.sizes for scale in effort.scales), effort.load.sizes])
+    cached = {sizes: await cached_library(sizes, cache_dir) for sizes in sizes_needed}
+    delete_stale_libraries(list(cached.values()), cache_dir, time.time())
+    await build_library(scratch / "tenant", effort.tenant_sizes)
+    return {**cached, effort.tenant_sizes: scratch / "tenant"}
 
 
 def measure(effort: Effort, cores: Cores) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="florilegium-bench-") as name:
         scratch = Path(name)
-        shelf = Path(tempfile.gettempdir()) if effort.keeps_libraries else scratch
-        libraries = asyncio.run(build_libraries(effort, scratch, shelf))
-        rows = [row for scale in effort.scales for row in measure_alone(libraries[scale.sizes], scale, cores)]
-        crowd = measure_crowd(libraries[effort.crowd.sizes], effort, cores)
-        return Outcome(tuple(rows), crowd, measure_rotation(libraries[effort.visited], effort, cores))
+        cache_dir = Path(tempfile.gettempdir()) if effort.caches_libraries else scratch
+        libraries = asyncio.run(build_libraries(effort, scratch, cache_dir))
+        rows = [row for scale in effort.scales for row in measure_single_searches(libraries[scale.sizes], scale, cores)]
+        load = measure_load(libraries[effort.load.sizes], effort, cores)
+        return Outcome(tuple(rows), load, measure_rotation(libraries[effort.tenant_sizes], effort, cores))
 
 
 def report(effort: Effort, outcome: Outcome) -> Iterator[str]:
     title = f"one search at a time, limit {LIMIT}"
-    yield f"{title:<30} {'plain':>8} {'by rank':>8} {'ours':>8} {'ratio':>6}   {'p50':>8} {'p99':>8}"
+    yield f"{title:<30} {'baseline':>8} {'by rank':>8} {'ours':>8} {'ratio':>6}   {'p50':>8} {'p99':>8}"
     for scale in outcome.scales:
         for row in [*(one for one in outcome.rows if one.scale == scale), outcome.total(scale)]:
             yield (
-                f"{row.scale:<4} {row.kind:<25} {row.plain_ms:>8.3f} {row.ranked_ms:>8.3f} {row.ours_ms:>8.3f} "
+                f"{row.scale:<4} {row.kind:<25} {row.baseline_ms:>8.3f} {row.ranked_ms:>8.3f} {row.ours_ms:>8.3f} "
                 f"{row.ratio:>6.2f}   "
                 f"{percentile(row.wall_ms, 50):>8.1f} {percentile(row.wall_ms, 99):>8.1f}"
             )
-    plain, ours = outcome.growth()
-    yield f"from {outcome.scales[0]} to {outcome.scales[-1]}: plain {plain:.2f} times, ours {ours:.2f} times"
-    yield _pressed(f"{effort.clients} clients of {effort.crowd_users} users, {effort.crowd.title}", outcome.crowd)
-    for number, pressed in enumerate(outcome.rotation.rounds, 1):
-        yield _pressed(f"{effort.tenants} users in rotation, round {number}", pressed)
+    baseline, ours = outcome.growth()
+    yield f"from {outcome.scales[0]} to {outcome.scales[-1]}: baseline {baseline:.2f} times, ours {ours:.2f} times"
+    yield _load_line(f"{effort.clients} clients of {effort.load_users} users, {effort.load.title}", outcome.load)
+    for number, result in enumerate(outcome.rotation.rounds, 1):
+        yield _load_line(f"{effort.tenants} users in rotation, round {number}", result)
     before, after = outcome.rotation.before_bytes / MEGABYTE, outcome.rotation.after_bytes / MEGABYTE
     yield f"{effort.tenants} users in rotation: resident MB {before:.1f} before, {after:.1f} after"
 
 
-def _pressed(title: str, pressed: Pressed) -> str:
+def _load_line(title: str, result: LoadResult) -> str:
     return (
-        f"{title}: CPU ms {pressed.cpu_ms:.3f}, {pressed.calls_per_cpu_s:.1f} searches per CPU second, "
-        f"wall ms p50 {percentile(pressed.wall_ms, 50):.1f}, p99 {percentile(pressed.wall_ms, 99):.1f}"
+        f"{title}: CPU ms {result.cpu_ms:.3f}, {result.calls_per_cpu_s:.1f} searches per CPU second, "
+        f"wall ms p50 {percentile(result.wall_ms, 50):.1f}, p99 {percentile(result.wall_ms, 99):.1f}"
     )
 
 
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="bench.search", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="tiny libraries: shows that it works, measures nothing")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="use tiny libraries: checks that the benchmark works, the figures are meaningless",
+    )
     effort = QUICK if parser.parse_args(arguments).quick else FULL
     if not sys.platform.startswith("linux"):
-        sys.exit("bench.search reads processor time and memory from the Linux kernel; run it on Linux")
+        sys.exit("bench.search reads CPU time and memory from the Linux kernel; run it on Linux")
     outcome = measure(effort, Cores.choose())
     for line in [*report(effort, outcome), outcome.as_line()]:
         print(line)

@@ -1,4 +1,4 @@
-"""What the command costs before any load: processor time until stdio answers, memory of a server that idles."""
+"""The cost of starting: CPU time until stdio answers `initialize`, and the memory of an idle server."""
 
 import os
 import secrets
@@ -12,10 +12,10 @@ from msgspec import Struct
 
 from auth.principal import READ
 from auth.tokens import mint_token
-from bench.load import split_answer, take_http
+from bench.load import parse_http_response, split_response
 from bench.processes import Cores, child, cpu_seconds, resident_bytes
-from bench.subjects import INFO
-from bench.wires import FIRST_ID, LEGACY, modern_line
+from bench.protocol_cases import INFO
+from bench.request_templates import FIRST_ID, LEGACY, modern_request
 from config.settings import Settings
 
 START_TIMEOUT_S = 30.0
@@ -33,43 +33,43 @@ class IdleMemory(Struct, frozen=True):
 
 
 def command() -> str:
-    """The installed script of the environment that runs the benchmark."""
+    """Returns the installed script of the environment that runs the benchmark."""
     return str(Path(sys.executable).with_name("florilegium"))
 
 
 def environment(**settings: str) -> dict[str, str]:
-    """Ours, without the settings that happen to be set in it."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("FLORILEGIUM_")}
-    return kept | {f"FLORILEGIUM_{name.upper()}": value for name, value in settings.items()}
+    """Returns this process's environment with these settings instead of any that are set in it."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("FLORILEGIUM_")}
+    return inherited | {f"FLORILEGIUM_{name.upper()}": value for name, value in settings.items()}
 
 
 def stdio_start_cpu_seconds(scratch: Path, cores: Cores, runs: int) -> list[float]:
-    """From the start of the process to its answer to `initialize`, each time with an empty data directory.
+    """Measures from process start to the response to `initialize`, each time with an empty data directory.
 
-    One run before them is not counted: it compiles the modules, which an installed package does only once.
+    A first run is not counted, because it compiles the modules.
     """
-    return [_one_start(scratch, scratch / f"stdio{number}", cores) for number in range(runs + 1)][1:]
+    return [_measure_start(scratch, scratch / f"stdio{number}", cores) for number in range(runs + 1)][1:]
 
 
-def _one_start(scratch: Path, data_dir: Path, cores: Cores) -> float:
+def _measure_start(scratch: Path, data_dir: Path, cores: Cores) -> float:
     start = [command(), "stdio"]
     with child(start, cores.servers, scratch / "stdio.log", environment(data_dir=str(data_dir)), scratch) as stdio:
-        stdio.say(msgspec.json.encode(_INITIALIZE))
-        answer = msgspec.json.decode(stdio.hear())
-        spent = cpu_seconds(stdio.pid)
-    assert answer["result"]["protocolVersion"] == LEGACY
-    return spent
+        stdio.send(msgspec.json.encode(_INITIALIZE))
+        response = msgspec.json.decode(stdio.receive())
+        cpu_s = cpu_seconds(stdio.pid)
+    assert response["result"]["protocolVersion"] == LEGACY
+    return cpu_s
 
 
 def idle_memory(scratch: Path, cores: Cores) -> IdleMemory:
-    """`florilegium serve` with tokens configured: before anybody called, and after one authenticated call."""
+    """Measures `florilegium serve` with tokens configured: before any call, and after one authenticated call."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
     settings = Settings(data_dir=str(scratch / "idle"), port=port, jwt_secret=secrets.token_urlsafe(32))
-    told = environment(
+    variables = environment(
         data_dir=settings.data_dir, port=str(port), jwt_secret=settings.jwt_secret, jwt_create_users="true"
     )
-    with child([command(), "serve"], cores.servers, scratch / "idle.log", told, scratch) as server:
+    with child([command(), "serve"], cores.servers, scratch / "idle.log", variables, scratch) as server:
         _wait_until_open(port)
         after_start = resident_bytes(server.pid)
         _call_once(settings)
@@ -91,10 +91,10 @@ def _wait_until_open(port: int) -> None:
 
 def _call_once(settings: Settings) -> None:
     token = mint_token(settings, "idle", (READ,), lifetime_s=600, now=time.time(), client_id="bench")
-    line = modern_line(settings.resource_url, INFO, token)
+    request = modern_request(settings.resource_url, INFO, token)
     with socket.create_connection((settings.host, settings.port), timeout=START_TIMEOUT_S) as connection:
-        connection.sendall(b"%b%d%b" % (line.before, FIRST_ID, line.after))
+        connection.sendall(request.render(FIRST_ID))
         received = b""
-        while (taken := take_http(received)) is None:
+        while (parsed := parse_http_response(received)) is None:
             received += connection.recv(65_536)
-    split_answer(taken[0], FIRST_ID, '"name":"florilegium"')
+    split_response(parsed[0], FIRST_ID, '"name":"florilegium"')

@@ -1,6 +1,6 @@
-"""Many users' libraries: copies of one small library under as many users, and a process that visits some of them.
+"""Copies of a small library for many users, and a process that searches some of them.
 
-The process says what it saw as one line of JSON. It is one of its own, so that its memory is that of a server which
+The process prints its measurements as one line of JSON. It is separate, so that its memory is that of a server which
 did nothing else.
 """
 
@@ -18,29 +18,29 @@ from msgspec import Struct
 
 from auth.context import RequestContext
 from bench.library import OWNER, SEED
+from bench.local_runtime import LocalRuntime, open_local_runtime, user_id_for
 from bench.processes import resident_bytes
 from bench.prose import Prose
-from bench.reading_desk import Desk, open_desk, user_id_of
 from config.paths import DataRoot
 from server.serving import run
 
 _DESCRIPTORS = Path("/proc/self/fd")
 
 
-class Opened(Struct, frozen=True):
-    """Wall time of users' first searches: in one source, and then in the others too."""
+class FirstSearches(Struct, frozen=True):
+    """Wall time of the first searches of users: in one source, and in all sources."""
 
     first_ms: tuple[float, ...]
     all_ms: tuple[float, ...]
 
 
-class Visited(Struct, frozen=True):
-    """A process that visited many users: before, while and after."""
+class VisitResult(Struct, frozen=True):
+    """Memory and file descriptors of a process before, during and after it searched the libraries of many users."""
 
     before_bytes: int
     after_bytes: int
     descriptors_before: int
-    descriptors_most: int
+    descriptors_peak: int
     descriptors_after: int
 
 
@@ -49,18 +49,18 @@ def tenant(number: int) -> str:
 
 
 def copy_to_tenants(template: Path, root: Path, count: int) -> None:
-    """Give each tenant a copy of the template owner's files, where that tenant's belong."""
-    originals = DataRoot(template).paths_of(user_id_of(OWNER))
+    """Gives each tenant a copy of the template owner's files."""
+    originals = DataRoot(template).paths_of(user_id_for(OWNER))
     data_root = DataRoot(root)
     data_root.prepare()
     for number in range(count):
-        home = data_root.prepare_user(user_id_of(tenant(number))).chacha.parent
+        home = data_root.prepare_user(user_id_for(tenant(number))).chacha.parent
         for original in (originals.media, originals.chacha, originals.prompts):
             shutil.copyfile(original, home / original.name)
 
 
-def forget_pages(paths: Sequence[Path]) -> None:
-    """Let the kernel drop what it holds of these files, so that the next reader waits for the disk."""
+def evict_pages(paths: Sequence[Path]) -> None:
+    """Makes the kernel drop the cached pages of these files, so that the next reader waits for the disk."""
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -70,42 +70,42 @@ def forget_pages(paths: Sequence[Path]) -> None:
             os.close(descriptor)
 
 
-async def open_each(root: Path, count: int) -> Opened:
-    """The first search of each tenant, in each source in turn, and the time until all five have answered."""
+async def measure_first_searches(root: Path, count: int) -> FirstSearches:
+    """Measures the first search of each tenant, with alternating sources, and the time until all five responded."""
     first_ms, all_ms = [], []
     prose = Prose(SEED, stream="visits")
-    async with open_desk(root) as desk:
+    async with open_local_runtime(root) as runtime:
         for number in range(count):
-            reader = desk.reader(tenant(number))
-            forget_pages([reader.db_paths.media, reader.db_paths.chacha, reader.db_paths.prompts])
-            names = [*desk.sources]
-            turn = number % len(names)
-            began = time.perf_counter()
-            await _search(desk, reader, prose, names[turn : turn + 1])
-            first_ms.append((time.perf_counter() - began) * 1000)
-            await _search(desk, reader, prose, names[:turn] + names[turn + 1 :])
-            all_ms.append((time.perf_counter() - began) * 1000)
-    return Opened(tuple(first_ms), tuple(all_ms))
+            context = runtime.context_for(tenant(number))
+            evict_pages([context.db_paths.media, context.db_paths.chacha, context.db_paths.prompts])
+            names = [*runtime.sources]
+            first = number % len(names)
+            started_at = time.perf_counter()
+            await _search(runtime, context, prose, names[first : first + 1])
+            first_ms.append((time.perf_counter() - started_at) * 1000)
+            await _search(runtime, context, prose, names[:first] + names[first + 1 :])
+            all_ms.append((time.perf_counter() - started_at) * 1000)
+    return FirstSearches(tuple(first_ms), tuple(all_ms))
 
 
-async def visit(root: Path, count: int, visits: int) -> Visited:
-    """Search all sources of some tenants, chosen at random from all."""
+async def visit(root: Path, count: int, visits: int) -> VisitResult:
+    """Searches all sources of randomly chosen tenants."""
     prose = Prose(SEED, stream="visits")
     chosen = random.Random(SEED).sample(range(count), visits)
-    before, descriptors_before, most = resident_bytes(os.getpid()), _descriptors(), 0
-    async with open_desk(root) as desk:
+    before, descriptors_before, peak = resident_bytes(os.getpid()), _descriptors(), 0
+    async with open_local_runtime(root) as runtime:
         for number in chosen:
-            await _search(desk, desk.reader(tenant(number)), prose, [*desk.sources])
-            most = max(most, _descriptors())
+            await _search(runtime, runtime.context_for(tenant(number)), prose, [*runtime.sources])
+            peak = max(peak, _descriptors())
         after = resident_bytes(os.getpid())
-    return Visited(before, after, descriptors_before, most, _descriptors())
+    return VisitResult(before, after, descriptors_before, peak, _descriptors())
 
 
-async def _search(desk: Desk, reader: RequestContext, prose: Prose, names: Sequence[str]) -> None:
-    async with desk.libraries.library(reader) as library:
+async def _search(runtime: LocalRuntime, context: RequestContext, prose: Prose, names: Sequence[str]) -> None:
+    async with runtime.libraries.library(context) as library:
         for name in names:
-            source = desk.sources[name]
-            (await source.search(reader, library, source.search_input(query=prose.words(3)))).response()
+            source = runtime.sources[name]
+            (await source.search(context, library, source.search_input(query=prose.words(3)))).response()
 
 
 def _descriptors() -> int:
@@ -116,16 +116,18 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="bench.tenants", description=__doc__)
     parser.add_argument("root", type=Path)
     parser.add_argument("tenants", type=int)
-    parser.add_argument("--visits", type=int, help="visit so many; without it, every tenant is opened once and timed")
-    given = parser.parse_args(arguments)
+    parser.add_argument(
+        "--visits", type=int, help="search this many random tenants; by default, time the first search of every tenant"
+    )
+    options = parser.parse_args(arguments)
 
     async def work() -> None:
-        seen: Opened | Visited
-        if given.visits:
-            seen = await visit(given.root, given.tenants, given.visits)
+        result: FirstSearches | VisitResult
+        if options.visits:
+            result = await visit(options.root, options.tenants, options.visits)
         else:
-            seen = await open_each(given.root, given.tenants)
-        sys.stdout.buffer.write(msgspec.json.encode(seen) + b"\n")
+            result = await measure_first_searches(options.root, options.tenants)
+        sys.stdout.buffer.write(msgspec.json.encode(result) + b"\n")
 
     run(work())
 

@@ -1,9 +1,9 @@
-"""`make bench-tokens`: what a model pays for a research session, with the session's memory and budgets and without.
+"""`make bench-tokens`: the tokens that a research session costs a model, with and without session state and budgets.
 
-Two sessions of ten calls over the demo library go through the HTTP door of a server process, and the text that a model
-is shown is counted by a real tokenizer. Then every item and transcript is read under several budgets, to see whether an
-answer is ever larger than was allowed. The result is of the session whose questions come back to one matter; the other,
-and both together, are printed beside it.
+Two sessions of ten calls over the demo library are sent over HTTP to a server process, and the text that a model sees
+is counted by a real tokenizer. Then every item and transcript is read under several budgets, to check that no response
+exceeds its budget. The result is that of the session about one topic; the other one, and both together, are also
+printed.
 """
 
 import argparse
@@ -18,31 +18,31 @@ import msgspec
 from msgspec import Struct
 
 from bench.processes import Cores, child, python
-from bench.tokens_counting import count_tokens
-from bench.wires import MODERN, ToolCall
+from bench.request_templates import MODERN, ToolCall
+from bench.tokenizer import count_tokens
 from config.settings import Settings
 from sources.demo import demo_uuid
 from sources.demo.collection import Chat, Collection, Media, Note, read_collection
 
 SCRIPT = Path(__file__).with_suffix(".toml")
-# The session that the result is about, and the other.
-HEADLINE = "one_matter"
-SCRIPTS = (HEADLINE, "several_matters")
-# What the session with budgets gives each of its reads.
+# The session used for the result, and the other one.
+HEADLINE = "one_topic"
+SCRIPTS = (HEADLINE, "several_topics")
+# The budget of each read in sessions with budgets.
 READ_TOKENS = 600
-# The seed's page. Ours has as many hits by default, but ends where it has its bytes.
+# tldw's page size. Ours is the same by default, but limited in bytes.
 PAGE = 20
 BUDGETS = (300, 600, 1_200, 2_400)
 MODES = ("snippet", "chunk", "chunk_with_siblings", "full")
 FORMATS = ("text", "srt", "vtt", "json")
 
 
-class BadScript(Exception):
-    """The file does not make a session."""
+class InvalidScript(Exception):
+    """The file is not a valid script."""
 
 
 class Step(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A search; or, with `read`, the reading of an item, which counts if the passage holds what `says` has."""
+    """A search, or with `read` the reading of an item, which succeeds if the passage contains `says`."""
 
     query: str
     relevant: tuple[str, ...]
@@ -50,23 +50,23 @@ class Step(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     says: str | None = None
 
     @property
-    def units(self) -> frozenset[str]:
-        """What this step is after: items to be found, or a passage to be read."""
+    def targets(self) -> frozenset[str]:
+        """What this step should find: items, or a passage."""
         return frozenset(self.relevant if self.says is None else [f"{self.read}: {self.says}"])
 
 
-class Arm(Struct, frozen=True, kw_only=True):
-    """A way to make the same session."""
+class Variant(Struct, frozen=True, kw_only=True):
+    """A way to run the same session."""
 
     title: str
-    has_memory: bool
+    has_session: bool
     has_budgets: bool
 
     def search(self, step: Step, session: str | None) -> ToolCall:
         arguments: dict[str, Any] = {"query": step.query}
         if not self.has_budgets:
-            arguments["limit"] = PAGE  # who names a limit gets so many hits, however long
-        if not self.has_memory:
+            arguments["limit"] = PAGE  # an explicit limit disables the default response size
+        if not self.has_session:
             arguments["dedupe"] = "off"
         elif session is not None:
             arguments["session"] = session
@@ -77,104 +77,108 @@ class Arm(Struct, frozen=True, kw_only=True):
         uri = uri_of(step.read)
         if not self.has_budgets:
             return ToolCall("knowledge_get", {"uri": uri, "retrieval": {"mode": "full"}})
-        narrow = {"mode": "chunk_with_siblings", "max_tokens": READ_TOKENS}
-        return ToolCall("knowledge_get", {"uri": uri, "query": step.query, "retrieval": narrow})
+        retrieval = {"mode": "chunk_with_siblings", "max_tokens": READ_TOKENS}
+        return ToolCall("knowledge_get", {"uri": uri, "query": step.query, "retrieval": retrieval})
 
 
-BOTH = Arm(title="session and budgets", has_memory=True, has_budgets=True)
-NEITHER = Arm(title="neither", has_memory=False, has_budgets=False)
-ARMS = (
+BOTH = Variant(title="session and budgets", has_session=True, has_budgets=True)
+NEITHER = Variant(title="neither", has_session=False, has_budgets=False)
+VARIANTS = (
     BOTH,
-    Arm(title="budgets only", has_memory=False, has_budgets=True),
-    Arm(title="session only", has_memory=True, has_budgets=False),
+    Variant(title="budgets only", has_session=False, has_budgets=True),
+    Variant(title="session only", has_session=True, has_budgets=False),
     NEITHER,
 )
 
 
 class Session(Struct, frozen=True):
-    """What ten answers cost, and which of the wanted units were in them."""
+    """The tokens of ten responses, and the targets that were in them."""
 
-    arm: Arm
+    variant: Variant
     tokens: tuple[int, ...]
-    found: frozenset[str]
+    hits: frozenset[str]
 
     @property
-    def tokens_per_unit(self) -> float:
-        return sum(self.tokens) / len(self.found)
+    def tokens_per_target(self) -> float:
+        return sum(self.tokens) / len(self.hits)
 
 
 class Comparison(Struct, frozen=True):
-    """One script, held in every arm."""
+    """One script, run in every variant."""
 
-    wanted: frozenset[str]
+    targets: frozenset[str]
     sessions: tuple[Session, ...]
 
     @property
     def ours(self) -> Session:
-        return next(session for session in self.sessions if session.arm == BOTH)
+        return next(session for session in self.sessions if session.variant == BOTH)
 
     @property
-    def plain(self) -> Session:
-        return next(session for session in self.sessions if session.arm == NEITHER)
+    def baseline(self) -> Session:
+        return next(session for session in self.sessions if session.variant == NEITHER)
 
     @property
     def saved(self) -> float:
-        return 1 - self.ours.tokens_per_unit / self.plain.tokens_per_unit
+        return 1 - self.ours.tokens_per_target / self.baseline.tokens_per_target
 
     @property
     def recall_ratio(self) -> float:
-        return len(self.ours.found) / len(self.plain.found)
+        return len(self.ours.hits) / len(self.baseline.hits)
 
 
-class Answer(Struct, frozen=True):
-    """`text` is what a model is shown; `content` the same as a value."""
+class ToolResponse(Struct, frozen=True):
+    """`text` is what a model sees, `content` the same as structured content."""
 
     text: str
     content: Mapping[str, Any]
 
 
-class Breach(Struct, frozen=True):
-    """An answer over its cap."""
+class CapViolation(Struct, frozen=True):
+    """A response over its cap."""
 
     what: str
     cap: int
     got: int
-    is_told: bool = False
+    is_declared: bool = False
 
 
 class Outcome(Struct, frozen=True):
-    """`admitted` are the answers that say themselves that their budget is too small for what describes the item."""
+    """`declared` are responses that report themselves that the budget is too small even for the item's description."""
 
     comparisons: Mapping[str, Comparison]
     checks: int
-    breaches: tuple[Breach, ...]
-    admitted: tuple[Breach, ...] = ()
+    violations: tuple[CapViolation, ...]
+    declared: tuple[CapViolation, ...] = ()
 
     def as_line(self) -> str:
         headline = self.comparisons[HEADLINE]
         return (
             f"RESULT saved={headline.saved:.4f} recall_ratio={headline.recall_ratio:.4f} "
-            f"cap_violations={len(self.breaches)}"
+            f"cap_violations={len(self.violations)}"
         )
 
 
 def pool(comparisons: Mapping[str, Comparison]) -> Comparison:
-    """All sessions of an arm as one. What two of them are after is two things to find."""
+    """Combines the sessions of each variant. A target of two scripts counts twice."""
 
-    def named(script: str, units: frozenset[str]) -> frozenset[str]:
-        return frozenset(f"{script}, {unit}" for unit in units)
+    def prefixed(script: str, targets: frozenset[str]) -> frozenset[str]:
+        return frozenset(f"{script}, {target}" for target in targets)
 
-    held = {name: {session.arm: session for session in one.sessions} for name, one in comparisons.items()}
-    arms = next(iter(held.values()))
+    sessions_by_script = {
+        name: {session.variant: session for session in one.sessions} for name, one in comparisons.items()
+    }
+    variants = next(iter(sessions_by_script.values()))
     return Comparison(
-        frozenset().union(*(named(name, one.wanted) for name, one in comparisons.items())),
+        frozenset().union(*(prefixed(name, one.targets) for name, one in comparisons.items())),
         tuple(
             Session(
-                arm,
-                tuple(count for sessions in held.values() for count in sessions[arm].tokens),
-                frozenset().union(*(named(name, sessions[arm].found) for name, sessions in held.items())),
+                variant,
+                tuple(count for sessions in sessions_by_script.values() for count in sessions[variant].tokens),
+                frozenset().union(
+                    *(prefixed(name, sessions[variant].hits) for name, sessions in sessions_by_script.items())
+                ),
             )
-            for arm in arms
+            for variant in variants
         ),
     )
 
@@ -188,42 +192,42 @@ def uri_of(name: str) -> str:
 
 
 def names_by_title(demo: Collection) -> dict[tuple[str, str], str]:
-    """Items as the script names them. Hits are known by their titles: a number is another in every library."""
-    shelves: dict[str, tuple[Note | Media | Chat, ...]] = {
+    """Maps titles to the names used in scripts. Hits are identified by title, because ids differ between libraries."""
+    items_by_source: dict[str, tuple[Note | Media | Chat, ...]] = {
         "notes": demo.notes,
         "media": demo.media,
         "chats": demo.chats,
     }
-    return {(source, item.title): f"{source}/{item.key}" for source, items in shelves.items() for item in items}
+    return {(source, item.title): f"{source}/{item.key}" for source, items in items_by_source.items() for item in items}
 
 
 def read_scripts(path: Path = SCRIPT) -> dict[str, tuple[Step, ...]]:
     try:
         scripts = msgspec.toml.decode(path.read_bytes(), type=dict[str, tuple[Step, ...]])
     except (OSError, msgspec.DecodeError) as error:
-        raise BadScript(f"{path.name}: {error}") from error
+        raise InvalidScript(f"{path.name}: {error}") from error
     if set(scripts) != set(SCRIPTS):
-        raise BadScript(f"{path.name}: got tables {sorted(scripts)}, expected {sorted(SCRIPTS)}")
+        raise InvalidScript(f"{path.name}: expected tables {sorted(SCRIPTS)}, got {sorted(scripts)}")
     known = set(names_by_title(read_collection()).values())
     for step in (step for steps in scripts.values() for step in steps):
-        strange = {*step.relevant, *([step.read] if step.read else [])} - known
-        if strange:
-            raise BadScript(f"call {step.query!r}: names {sorted(strange)}, which the demo library has not")
+        unknown = {*step.relevant, *([step.read] if step.read else [])} - known
+        if unknown:
+            raise InvalidScript(f"call {step.query!r}: unknown items {sorted(unknown)}")
         if (step.read is None) != (step.says is None):
-            raise BadScript(f"call {step.query!r}: expected `read` and `says` both, or neither")
+            raise InvalidScript(f"call {step.query!r}: expected both `read` and `says`, or neither")
     return scripts
 
 
 # -- the server --------------------------------------------------------------------------------------------------------
 
 
-class Caller:
-    """A client of the server, without a credential, as the demo is served."""
+class DemoClient:
+    """A client of the demo server, which requires no credential."""
 
     def __init__(self, url: str) -> None:
         self._url = url
 
-    def call(self, call: ToolCall) -> Answer:
+    def call(self, call: ToolCall) -> ToolResponse:
         message = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": call.params(modern=True)}
         headers = {
             "Content-Type": "application/json",
@@ -235,44 +239,44 @@ class Caller:
         with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=30) as response:
             result = msgspec.json.decode(response.read())["result"]
         if result.get("isError"):
-            raise BadScript(f"{call.name} {call.arguments}: {result['content'][0]['text']}")
-        return Answer(result["content"][0]["text"], result["structuredContent"])
+            raise InvalidScript(f"{call.name} {call.arguments}: {result['content'][0]['text']}")
+        return ToolResponse(result["content"][0]["text"], result["structuredContent"])
 
 
 @contextmanager
-def serving() -> Iterator[Caller]:
-    """The program as anybody starts it, on a library of its own and without rate limits."""
+def start_server() -> Iterator[DemoClient]:
+    """Starts the command with an empty data directory and without rate limits."""
     with tempfile.TemporaryDirectory(prefix="florilegium-bench-") as name:
         options = ("--port", "0", "--data-dir", f"{name}/data", "--log-level", "warning")
         unlimited = ("--rate-user-per-minute", "0", "--rate-tool-per-minute", "0")
         command = python("server.cli", "serve", "--demo", *options, *unlimited)
         with child(command, Cores.choose().servers, Path(name) / "server.log") as server:
-            yield Caller(server.hear().decode().split()[-1])
+            yield DemoClient(server.receive().decode().split()[-1])
 
 
 # -- the sessions ------------------------------------------------------------------------------------------------------
 
 
-def compare(caller: Caller, steps: Sequence[Step]) -> Comparison:
-    wanted = frozenset(unit for step in steps for unit in step.units)
-    return Comparison(wanted, tuple(hold_session(caller, steps, arm, wanted) for arm in ARMS))
+def compare(client: DemoClient, steps: Sequence[Step]) -> Comparison:
+    targets = frozenset(target for step in steps for target in step.targets)
+    return Comparison(targets, tuple(run_session(client, steps, variant, targets) for variant in VARIANTS))
 
 
-def hold_session(caller: Caller, steps: Sequence[Step], arm: Arm, wanted: frozenset[str]) -> Session:
+def run_session(client: DemoClient, steps: Sequence[Step], variant: Variant, targets: frozenset[str]) -> Session:
     names = names_by_title(read_collection())
     tokens: list[int] = []
     seen: set[str] = set()
     session: str | None = None
     for step in steps:
         if step.read is None:
-            answer = caller.call(arm.search(step, session))
-            session = answer.content["session"]
-            seen |= {names.get((hit["source"], hit["title"]), "") for hit in answer.content["results"]}
+            response = client.call(variant.search(step, session))
+            session = response.content["session"]
+            seen |= {names.get((hit["source"], hit["title"]), "") for hit in response.content["results"]}
         else:
-            answer = caller.call(arm.read(step))
-            seen |= step.units if step.says and step.says in answer.content["content"] else set()
-        tokens.append(count_tokens(answer.text))
-    return Session(arm, tuple(tokens), wanted & seen)
+            response = client.call(variant.read(step))
+            seen |= step.targets if step.says and step.says in response.content["content"] else set()
+        tokens.append(count_tokens(response.text))
+    return Session(variant, tuple(tokens), targets & seen)
 
 
 # -- the caps ----------------------------------------------------------------------------------------------------------
@@ -282,7 +286,7 @@ def uris_of_all(demo: Collection) -> Iterator[str]:
     yield from (uri_of(f"notes/{item.key}") for item in demo.notes)
     yield from (uri_of(f"media/{item.key}") for item in demo.media)
     yield from (uri_of(f"chats/{item.key}") for item in demo.chats)
-    # These are known by number alone, which in a library that holds nothing else counts from 1.
+    # Characters and prompts have numeric ids, which start at 1 in an otherwise empty library.
     yield from (f"characters://{number}" for number in range(1, len(demo.characters) + 1))
     yield from (f"prompts://{number}" for number in range(1, len(demo.prompts) + 1))
 
@@ -291,28 +295,28 @@ def uris_of_recordings(demo: Collection) -> Iterator[str]:
     yield from (uri_of(f"media/{item.key}") for item in demo.media if item.segments)
 
 
-def check_reads(caller: Caller, uris: Sequence[str], budgets: Sequence[int]) -> Iterator[Breach | None]:
-    """Each item in each mode under each budget."""
+def check_reads(client: DemoClient, uris: Sequence[str], budgets: Sequence[int]) -> Iterator[CapViolation | None]:
+    """Reads each item in each mode with each budget."""
     for uri in uris:
         for mode in MODES:
             for budget in budgets:
                 retrieval = {"mode": mode, "max_tokens": budget}
-                answer = caller.call(ToolCall("knowledge_get", {"uri": uri, "retrieval": retrieval}))
-                got = count_tokens(answer.text)
-                is_told = answer.content.get("over_budget", False)
-                yield Breach(f"{mode} of {uri}", budget, got, is_told) if got > budget else None
+                response = client.call(ToolCall("knowledge_get", {"uri": uri, "retrieval": retrieval}))
+                got = count_tokens(response.text)
+                is_declared = response.content.get("over_budget", False)
+                yield CapViolation(f"{mode} of {uri}", budget, got, is_declared) if got > budget else None
 
 
-def check_transcripts(caller: Caller, uris: Sequence[str], budgets: Sequence[int]) -> Iterator[Breach | None]:
+def check_transcripts(client: DemoClient, uris: Sequence[str], budgets: Sequence[int]) -> Iterator[CapViolation | None]:
     for uri in uris:
-        for form in FORMATS:
+        for format_name in FORMATS:
             for budget in budgets:
-                arguments = {"media_id": uri.removeprefix("media://"), "format": form, "max_tokens": budget}
-                got = count_tokens(caller.call(ToolCall("media_transcript", arguments)).text)
-                yield Breach(f"{form} transcript of {uri}", budget, got) if got > budget else None
+                arguments = {"media_id": uri.removeprefix("media://"), "format": format_name, "max_tokens": budget}
+                got = count_tokens(client.call(ToolCall("media_transcript", arguments)).text)
+                yield CapViolation(f"{format_name} transcript of {uri}", budget, got) if got > budget else None
 
 
-def check_searches(caller: Caller, queries: Sequence[str]) -> Iterator[Breach | None]:
+def check_searches(client: DemoClient, queries: Sequence[str]) -> Iterator[CapViolation | None]:
     settings = Settings()
     widest = {"limit": 100, "snippet_length": 1000}
     for query in queries:
@@ -320,9 +324,9 @@ def check_searches(caller: Caller, queries: Sequence[str]) -> Iterator[Breach | 
             ({}, settings.search_response_default_bytes),
             (widest, settings.search_response_max_bytes),
         ):
-            answer = caller.call(ToolCall("knowledge_search", {"query": query, **arguments}))
-            got = len(answer.text.encode())
-            yield Breach(f"search {query!r} {arguments}", cap, got) if got > cap else None
+            response = client.call(ToolCall("knowledge_search", {"query": query, **arguments}))
+            got = len(response.text.encode())
+            yield CapViolation(f"search {query!r} {arguments}", cap, got) if got > cap else None
 
 
 # -- the run -----------------------------------------------------------------------------------------------------------
@@ -331,42 +335,44 @@ def check_searches(caller: Caller, queries: Sequence[str]) -> Iterator[Breach | 
 def measure(
     scripts: Mapping[str, Sequence[Step]], uris: Sequence[str], recordings: Sequence[str], budgets: Sequence[int]
 ) -> Outcome:
-    with serving() as caller:
-        comparisons = {name: compare(caller, steps) for name, steps in scripts.items()}
+    with start_server() as client:
+        comparisons = {name: compare(client, steps) for name, steps in scripts.items()}
         queries = [step.query for steps in scripts.values() for step in steps if step.read is None]
         checked = [
-            *check_searches(caller, queries),
-            *check_reads(caller, uris, budgets),
-            *check_transcripts(caller, recordings, budgets),
+            *check_searches(client, queries),
+            *check_reads(client, uris, budgets),
+            *check_transcripts(client, recordings, budgets),
         ]
-    over = [breach for breach in checked if breach is not None]
-    breaches, admitted = (tuple(one for one in over if one.is_told == is_told) for is_told in (False, True))
-    return Outcome(comparisons, len(checked), breaches, admitted)
+    over = [violation for violation in checked if violation is not None]
+    violations, declared = (
+        tuple(one for one in over if one.is_declared == is_declared) for is_declared in (False, True)
+    )
+    return Outcome(comparisons, len(checked), violations, declared)
 
 
 def report(outcome: Outcome) -> Iterator[str]:
-    for name, compared in outcome.comparisons.items():
-        yield from _table(name.replace("_", " "), compared)
+    for name, comparison in outcome.comparisons.items():
+        yield from _table(name.replace("_", " "), comparison)
     yield from _table("both", pool(outcome.comparisons))
-    told = f"{len(outcome.admitted)} more over and saying so"
-    yield f"{outcome.checks} answers checked against their caps, {len(outcome.breaches)} over, {told}"
-    for breach in sorted(outcome.breaches, key=lambda one: one.got / one.cap, reverse=True)[:5]:
-        yield f"  {breach.what}: {breach.got} of {breach.cap}"
+    declared = f"{len(outcome.declared)} over and declared"
+    yield f"{outcome.checks} responses checked against their caps: {len(outcome.violations)} over, {declared}"
+    for violation in sorted(outcome.violations, key=lambda one: one.got / one.cap, reverse=True)[:5]:
+        yield f"  {violation.what}: {violation.got} of {violation.cap}"
 
 
-def _table(title: str, compared: Comparison) -> Iterator[str]:
-    yield f"{f'{title}, {len(compared.wanted)} things to find':<36} {'tokens':>8} {'found':>6} {'tokens each':>12}"
-    for session in compared.sessions:
-        each = session.tokens_per_unit
-        yield f"  {session.arm.title:<34} {sum(session.tokens):>8} {len(session.found):>6} {each:>12.0f}"
-    missed = ", ".join(sorted(compared.wanted - compared.ours.found)) or "nothing"
-    yield f"  saved {compared.saved:.4f}, recall ratio {compared.recall_ratio:.4f}; the first row missed: {missed}"
+def _table(title: str, comparison: Comparison) -> Iterator[str]:
+    yield f"{f'{title}, {len(comparison.targets)} targets':<36} {'tokens':>8} {'found':>6} {'tokens each':>12}"
+    for session in comparison.sessions:
+        each = session.tokens_per_target
+        yield f"  {session.variant.title:<34} {sum(session.tokens):>8} {len(session.hits):>6} {each:>12.0f}"
+    missed = ", ".join(sorted(comparison.targets - comparison.ours.hits)) or "nothing"
+    yield f"  saved {comparison.saved:.4f}, recall ratio {comparison.recall_ratio:.4f}; first row missed: {missed}"
     yield ""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="bench.tokens", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="check the caps of a few answers only")
+    parser.add_argument("--quick", action="store_true", help="check the caps of only a few responses")
     is_quick = parser.parse_args(arguments).quick
     scripts, demo = read_scripts(), read_collection()
     uris, recordings = list(uris_of_all(demo)), list(uris_of_recordings(demo))

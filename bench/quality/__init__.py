@@ -1,1 +1,1 @@
-"""A library of one person with questions judged across its sources, all written for this benchmark."""
+"""The library of one person with judged queries across its sources, written for this benchmark."""

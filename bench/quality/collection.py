@@ -1,5 +1,4 @@
-"""The collection as its files say it. What is misspelt, named twice or judged without sense is refused here, since a
-figure made from it would mean nothing."""
+"""Reads the collection from its files and rejects misspelt fields, duplicate names and inconsistent judgements."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,28 +14,28 @@ FOLDER = Path(__file__).parent
 Kind = Literal["topic", "title", "rare", "one source", "two sources", "none"]
 KINDS: tuple[Kind, ...] = ("topic", "title", "rare", "one source", "two sources", "none")
 GRADE_MAX = 3
-# From here on an item answers a question; below it only speaks of the same matter.
+# An item with at least this grade answers the query; below it, the item is only related.
 ANSWERS = 2
 
 
-class BadCollection(Exception):
-    """The files do not make a collection."""
+class InvalidCollection(Exception):
+    """The files are not a valid collection."""
 
 
-class _Told(Struct, frozen=True, forbid_unknown_fields=True):
-    """What is told of every item: `key` names it among the items of its source."""
+class _Item(Struct, frozen=True, forbid_unknown_fields=True):
+    """`key` identifies an item within its source."""
 
     key: str
 
 
-class Note(_Told, frozen=True, kw_only=True):
+class Note(_Item, frozen=True, kw_only=True):
     title: str
     on: date
     tags: tuple[str, ...] = ()
     text: str
 
 
-class Media(_Told, frozen=True, kw_only=True):
+class Media(_Item, frozen=True, kw_only=True):
     title: str
     type: str
     author: str
@@ -45,8 +44,8 @@ class Media(_Told, frozen=True, kw_only=True):
     text: str
 
 
-class Chat(_Told, frozen=True, kw_only=True):
-    """`text` has a message on each line: who says it, a colon, what."""
+class Chat(_Item, frozen=True, kw_only=True):
+    """`text` has one message per line: the sender, a colon and the message."""
 
     title: str
     on: date
@@ -55,7 +54,7 @@ class Chat(_Told, frozen=True, kw_only=True):
     @property
     def messages(self) -> tuple[tuple[str, str], ...]:
         return tuple(
-            (sender.strip(), said.strip()) for sender, _, said in (line.partition(":") for line in self._lines)
+            (sender.strip(), text.strip()) for sender, _, text in (line.partition(":") for line in self._lines)
         )
 
     @property
@@ -63,7 +62,7 @@ class Chat(_Told, frozen=True, kw_only=True):
         return self.text.strip().splitlines()
 
 
-class Character(_Told, frozen=True, kw_only=True):
+class Character(_Item, frozen=True, kw_only=True):
     name: str
     on: date
     description: str
@@ -71,7 +70,7 @@ class Character(_Told, frozen=True, kw_only=True):
     first_message: str
 
 
-class Prompt(_Told, frozen=True, kw_only=True):
+class Prompt(_Item, frozen=True, kw_only=True):
     name: str
     on: date
     details: str
@@ -80,7 +79,7 @@ class Prompt(_Told, frozen=True, kw_only=True):
 
 
 class Query(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`grades` says of items, each as `source/key`, how well they answer: 3 fully, 2 well, 1 by the way."""
+    """`grades` maps items (`source/key`) to how well they answer: 3 fully, 2 well, 1 in passing."""
 
     kind: Kind
     text: str
@@ -97,7 +96,7 @@ class Collection(Struct, frozen=True, kw_only=True):
 
     @property
     def names(self) -> Iterator[str]:
-        """Every item, as judgements name it."""
+        """Yields every item as `source/key`."""
         yield from _names("notes", self.notes)
         yield from _names("media", self.media)
         yield from _names("chats", self.chats)
@@ -132,36 +131,36 @@ def read_collection(folder: Path = FOLDER) -> Collection:
 
 def _read(path: Path, table: str, kind: type[T]) -> tuple[T, ...]:
     try:
-        told = msgspec.toml.decode(path.read_bytes(), type=dict[str, tuple[kind, ...]])  # type: ignore[valid-type]  # a type made at run time
+        tables = msgspec.toml.decode(path.read_bytes(), type=dict[str, tuple[kind, ...]])  # type: ignore[valid-type]  # a run-time type
     except (OSError, msgspec.DecodeError) as error:
-        raise BadCollection(f"{path.name}: {error}") from error
-    if set(told) != {table}:
-        raise BadCollection(f"{path.name}: got tables {sorted(told)}, expected [[{table}]] only")
-    return told[table]
+        raise InvalidCollection(f"{path.name}: {error}") from error
+    if set(tables) != {table}:
+        raise InvalidCollection(f"{path.name}: expected only [[{table}]], got tables {sorted(tables)}")
+    return tables[table]
 
 
 def _check(collection: Collection) -> None:
-    for place, times in (
+    for name, count in (
         *Counter(collection.names).items(),
         *Counter(query.text for query in collection.queries).items(),
     ):
-        if times > 1:
-            raise BadCollection(f"{place!r}: named {times} times, expected once")
+        if count > 1:
+            raise InvalidCollection(f"{name!r}: expected once, got {count} times")
     known = set(collection.names)
     for query in collection.queries:
         _check_query(query, known)
     for chat in collection.chats:
-        if not all(sender and said for sender, said in chat.messages):
-            raise BadCollection(f"chats/{chat.key}: a line has no sender or no words, expected `sender: words`")
+        if not all(sender and text for sender, text in chat.messages):
+            raise InvalidCollection(f"chats/{chat.key}: expected lines of the form `sender: text`")
 
 
 def _check_query(query: Query, known: set[str]) -> None:
     for name, grade in query.grades.items():
         if name not in known:
-            raise BadCollection(f"query {query.text!r}: judges {name!r}, which is no item")
+            raise InvalidCollection(f"query {query.text!r}: unknown item {name!r}")
         if not 0 <= grade <= GRADE_MAX:
-            raise BadCollection(f"query {query.text!r}: {name} has grade {grade}, expected 0 to {GRADE_MAX}")
+            raise InvalidCollection(f"query {query.text!r}: grade of {name}: expected 0..{GRADE_MAX}, got {grade}")
     is_answered = max(query.grades.values(), default=0) >= ANSWERS
     if is_answered == (query.kind == "none"):
-        expected = "no grades" if query.kind == "none" else f"an item with grade {ANSWERS} or more"
-        raise BadCollection(f"query {query.text!r} of kind {query.kind!r}: expected {expected}")
+        expected = "no grades" if query.kind == "none" else f"an item with a grade of at least {ANSWERS}"
+        raise InvalidCollection(f"query {query.text!r} of kind {query.kind!r}: expected {expected}")

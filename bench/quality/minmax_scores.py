@@ -1,7 +1,7 @@
-"""The seed's merge: bm25 of each source spread over 0 to 1, then all hits by that score and by date.
+"""tldw's merge: bm25 of each source is scaled to 0..1, then all hits are sorted by that score and by date.
 
-It is made here from the engine's ranks, since our own setting for it departs from the seed twice: it rounds, which ties
-the best hits of all sources, and it gives a lone hit 1, where the formula as written gives it 0.
+It is computed here from the engine's ranks, because our setting `search_scoring=minmax` differs from tldw in two ways:
+it rounds, which ties the best hits of all sources, and it gives a single hit 1, where the formula as written gives 0.
 """
 
 import sqlite3
@@ -17,31 +17,31 @@ from sources.storage.sqlite.collections import characters, conversation_tables, 
 from sources.storage.sqlite.search.match_expression import match_text
 from sources.storage.sqlite.search.target import Target
 
-# The seed's own, against a division by zero.
+# From tldw; prevents a division by zero.
 _EPSILON = 1e-9
 _SCORE_DIGITS = 4
-# bm25 ranks of one source, of which the lowest is best, as scores.
+# Converts the bm25 ranks of one source, of which the lowest is best, to scores.
 Scale = Callable[[Sequence[float]], list[float]]
 
 
-class _Column(Struct, frozen=True):
-    """Where a source's items have the id by which they are known outside."""
+class _IdColumn(Struct, frozen=True):
+    """The column with the public id of a source's items."""
 
     file: str
     target: Target
     identity: str
 
 
-_COLUMNS: Mapping[str, _Column] = {
-    "notes": _Column("chacha", notes.TARGET, "r.uuid"),
-    "media": _Column("media", media.TARGET, "r.id"),
-    "chats": _Column("chacha", conversation_tables.TARGET, "c.uuid"),
-    "characters": _Column("chacha", characters.TARGET, "r.id"),
-    "prompts": _Column("prompts", prompts.TARGET, "r.id"),
+_COLUMNS: Mapping[str, _IdColumn] = {
+    "notes": _IdColumn("chacha", notes.TARGET, "r.uuid"),
+    "media": _IdColumn("media", media.TARGET, "r.id"),
+    "chats": _IdColumn("chacha", conversation_tables.TARGET, "c.uuid"),
+    "characters": _IdColumn("chacha", characters.TARGET, "r.id"),
+    "prompts": _IdColumn("prompts", prompts.TARGET, "r.id"),
 }
 
 
-class SeedHit(Struct, frozen=True):
+class MinMaxHit(Struct, frozen=True):
     source: str
     id: str
     score: float
@@ -49,7 +49,7 @@ class SeedHit(Struct, frozen=True):
 
 
 def scale_as_written(ranks: Sequence[float]) -> list[float]:
-    """The formula to the letter. Where all ranks are alike, as that of a lone hit is, it gives 0."""
+    """Applies the formula as written. If all ranks are equal, as for a single hit, it gives 0."""
     if not ranks:
         return []
     worst, best = max(ranks), min(ranks)
@@ -57,18 +57,20 @@ def scale_as_written(ranks: Sequence[float]) -> list[float]:
 
 
 def scale_rounded(ranks: Sequence[float]) -> list[float]:
-    """The formula to the letter with as many digits as our scores have."""
+    """Applies the formula as written and rounds to the precision of our scores."""
     return [round(score, _SCORE_DIGITS) for score in scale_as_written(ranks)]
 
 
-def seed_order(paths: DatabasePaths, expression: Expression, depth: int, scale: Scale) -> list[SeedHit]:
-    """The best `depth` hits of each source, merged."""
-    hits = [hit for source in _COLUMNS for hit in _scaled(paths, source, expression, depth, scale)]
+def minmax_order(paths: DatabasePaths, expression: Expression, depth: int, scale: Scale) -> list[MinMaxHit]:
+    """Merges the best `depth` hits of each source."""
+    hits = [hit for source in _COLUMNS for hit in _scaled_hits(paths, source, expression, depth, scale)]
     newest = sorted(hits, key=lambda hit: hit.last_modified, reverse=True)
     return sorted(newest, key=lambda hit: -hit.score)
 
 
-def _scaled(paths: DatabasePaths, source: str, expression: Expression, depth: int, scale: Scale) -> Iterator[SeedHit]:
+def _scaled_hits(
+    paths: DatabasePaths, source: str, expression: Expression, depth: int, scale: Scale
+) -> Iterator[MinMaxHit]:
     column = _COLUMNS[source]
     target, table = column.target, column.target.index.table
     sql = (
@@ -80,11 +82,11 @@ def _scaled(paths: DatabasePaths, source: str, expression: Expression, depth: in
         rows = connection.execute(sql, (match_text(expression, target.title),)).fetchall()
     best = _one_per_item(rows)[:depth] if target.item_bits else rows[:depth]
     for (identity, _, age), score in zip(best, scale([rank for _, rank, _ in best]), strict=True):
-        yield SeedHit(source, str(identity), score, age)
+        yield MinMaxHit(source, str(identity), score, age)
 
 
 def _one_per_item(rows: Iterable[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """The first, which is the best, passage of each."""
+    """Keeps the first, and therefore best, passage of each item."""
     items: dict[Any, tuple[Any, ...]] = {}
     for row in rows:
         items.setdefault(row[0], row)

@@ -1,4 +1,4 @@
-"""The servers that are measured side by side, each a process of its own that prints its announcement when it is up."""
+"""The servers under test. Each is a separate process that prints an announcement when it is ready."""
 
 import sys
 
@@ -10,20 +10,20 @@ ECHO_DESCRIPTION = "Returns the text it was given."
 
 
 class Account(Struct, frozen=True):
-    """One user's two credentials."""
+    """The two credentials of a user."""
 
     token: str
     key: str
 
 
 class Announcement(Struct, frozen=True):
-    """Where a server listens, and who may call it; no accounts where it asks for no credential."""
+    """The URL of a server and its accounts. There are none if the server requires no credential."""
 
     url: str
     accounts: tuple[Account, ...] = ()
 
 
 def announce(announcement: Announcement) -> None:
-    """One line on standard output, which is a pipe of the benchmark's own."""
+    """Prints the announcement as one line on standard output, which the benchmark reads."""
     sys.stdout.buffer.write(msgspec.json.encode(announcement) + b"\n")
     sys.stdout.buffer.flush()

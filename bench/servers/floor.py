@@ -1,4 +1,4 @@
-"""What Starlette itself costs: one route that decodes a call, answers it, and checks nothing."""
+"""The cost of Starlette itself: one route that decodes a call and responds without any checks."""
 
 import msgspec
 from msgspec import Struct
@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from bench.servers.plain import serve_plainly
+from bench.servers.uvicorn_app import serve_app
 
 
 class Arguments(Struct):
@@ -27,7 +27,7 @@ _decode = msgspec.json.Decoder(ToolCall).decode
 _encode = msgspec.json.Encoder().encode
 
 
-async def answer(request: Request) -> Response:
+async def respond(request: Request) -> Response:
     call = _decode(await request.body())
     content = {"type": "text", "text": _encode(call.params.arguments).decode()}
     result = {"content": [content], "structuredContent": call.params.arguments}
@@ -35,4 +35,4 @@ async def answer(request: Request) -> Response:
 
 
 if __name__ == "__main__":
-    serve_plainly(Starlette(routes=[Route("/mcp", answer, methods=["POST"])]))
+    serve_app(Starlette(routes=[Route("/mcp", respond, methods=["POST"])]))

@@ -1,7 +1,7 @@
-"""Florilegium as it is deployed, each of its users with a copy of one library and a token to search it with.
+"""Florilegium as deployed, with users who each have a copy of one library and a token to search it.
 
-The copies are made before it is up, so a search finds its files as if they had been written there. Sources have ten
-times the usual time to answer: on a busy machine a search shall take longer, and not do less.
+The copies are made before the server starts. Deadlines are ten times the default, so that on a busy machine a search
+takes longer instead of returning less.
 """
 
 import shutil
@@ -11,9 +11,9 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from bench.library import OWNER
-from bench.reading_desk import user_id_of
+from bench.local_runtime import user_id_for
 from bench.servers import Account, Announcement, announce
-from bench.servers.ours import open_account, settings_for
+from bench.servers.ours import create_account, settings_for
 from config.logging import configure
 from config.paths import DatabasePaths, DataRoot
 from config.settings import Settings
@@ -23,22 +23,22 @@ from server.metrics import Metrics
 from server.runtime import Runtime
 from server.serving import run, serve
 
-_PATIENCE = 10
+_DEADLINE_FACTOR = 10
 
 
-class Opening(Announcement, frozen=True):
-    """`home` is the directory in which the first user's files are."""
+class LibraryAnnouncement(Announcement, frozen=True):
+    """`home` is the directory of the first user's files."""
 
     home: str = ""
 
 
-def name_of(number: int) -> str:
+def user_name(number: int) -> str:
     return f"reader{number}"
 
 
-async def welcome(runtime: Runtime, name: str, template: DatabasePaths) -> tuple[Account, Path]:
-    """A new user with a copy of the template's files."""
-    account = await open_account(runtime, name)
+async def create_user(runtime: Runtime, name: str, template: DatabasePaths) -> tuple[Account, Path]:
+    """Creates a user with a copy of the template's files."""
+    account = await create_account(runtime, name)
     user = await runtime.registry.user_by_name(name)
     assert user is not None
     home = runtime.data_root.prepare_user(user.id).chacha.parent
@@ -47,26 +47,26 @@ async def welcome(runtime: Runtime, name: str, template: DatabasePaths) -> tuple
     return account, home
 
 
-def patient(settings: Settings) -> Settings:
+def with_long_deadlines(settings: Settings) -> Settings:
     return replace(
         settings,
-        search_deadline_ms=settings.search_deadline_ms * _PATIENCE,
-        fanout_deadline_ms=settings.fanout_deadline_ms * _PATIENCE,
-        library_deadline_ms=settings.library_deadline_ms * _PATIENCE,
+        search_deadline_ms=settings.search_deadline_ms * _DEADLINE_FACTOR,
+        fanout_deadline_ms=settings.fanout_deadline_ms * _DEADLINE_FACTOR,
+        library_deadline_ms=settings.library_deadline_ms * _DEADLINE_FACTOR,
     )
 
 
-async def main(data_dir: str, template: str, users: int) -> None:
-    settings = patient(settings_for(data_dir))
+async def main(data_dir: str, template: str, user_count: int) -> None:
+    settings = with_long_deadlines(settings_for(data_dir))
     configure(settings.log_level, settings.log_format)
     metrics = Metrics()
-    originals = DataRoot(Path(template)).paths_of(user_id_of(OWNER))
+    originals = DataRoot(Path(template)).paths_of(user_id_for(OWNER))
     async with open_runtime(settings, observer=metrics) as runtime:
-        welcomed = [await welcome(runtime, name_of(number), originals) for number in range(users)]
-        accounts = tuple(account for account, _ in welcomed)
-        home = str(welcomed[0][1])
+        users = [await create_user(runtime, user_name(number), originals) for number in range(user_count)]
+        accounts = tuple(account for account, _ in users)
+        home = str(users[0][1])
         app = build_app(runtime, metrics)
-        await serve(app, settings, runtime.open_streams, lambda url: announce(Opening(url, accounts, home)))
+        await serve(app, settings, runtime.open_streams, lambda url: announce(LibraryAnnouncement(url, accounts, home)))
 
 
 if __name__ == "__main__":

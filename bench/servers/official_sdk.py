@@ -1,13 +1,13 @@
-"""The official SDK's stateless JSON server, without authentication, with an echo tool of the same shape as ours.
+"""The official SDK's stateless JSON server, without authentication, with an echo tool like ours.
 
-It serves both eras on its one endpoint. Its log is kept at warnings, so it is spared the line that ours writes.
+It serves legacy and modern protocol versions at one endpoint. It logs only warnings, whereas ours logs every request.
 """
 
 from mcp.server.mcpserver import MCPServer
 from pydantic import BaseModel
 
 from bench.servers import ECHO_DESCRIPTION, ECHO_TITLE
-from bench.servers.plain import serve_plainly
+from bench.servers.uvicorn_app import serve_app
 
 
 class Text(BaseModel):
@@ -21,7 +21,7 @@ async def echo(text: str) -> Text:
 def main() -> None:
     server = MCPServer("echo", log_level="WARNING")
     server.add_tool(echo, title=ECHO_TITLE, description=ECHO_DESCRIPTION)
-    serve_plainly(server.streamable_http_app(stateless_http=True, json_response=True))
+    serve_app(server.streamable_http_app(stateless_http=True, json_response=True))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Florilegium as it is deployed: same factory, tokens and keys checked, rates counted, each request logged as JSON.
+"""Florilegium as deployed: same factory, credentials verified, rates counted, each request logged as JSON.
 
-Two things differ from the defaults: the rates are too high to be reached, and the catalog has an echo tool beside
-the product's own, so that the SDK's server can be given the same work.
+Two things differ from the defaults: the rate limits are too high to be reached, and there is an additional echo tool,
+so that the SDK's server can do the same work.
 """
 
 import secrets
@@ -23,7 +23,7 @@ from server.protocol.catalog import Tool
 from server.runtime import Runtime
 from server.serving import run, serve
 
-# With the 32 connections of a measurement: four WebSockets a user, well below the default of stream_max_per_user.
+# With 32 connections: four WebSockets per user, well below the default of stream_max_per_user.
 USERS = 8
 TOKEN_LIFETIME_S = 3600.0
 UNREACHABLE_RATE_PER_MINUTE = 1e9
@@ -34,8 +34,8 @@ class Text(Struct, frozen=True, forbid_unknown_fields=True):
     text: str
 
 
-async def echo(call: Call, given: Text) -> Text:
-    return given
+async def echo(call: Call, arguments: Text) -> Text:
+    return arguments
 
 
 ECHO = Tool(name="echo", title=ECHO_TITLE, description=ECHO_DESCRIPTION, input=Text, output=Text, handler=echo)
@@ -55,7 +55,7 @@ def settings_for(data_dir: str) -> Settings:
     return settings
 
 
-async def open_account(runtime: Runtime, name: str) -> Account:
+async def create_account(runtime: Runtime, name: str) -> Account:
     user = await runtime.registry.add_user(name)
     _, key = await runtime.registry.create_key(user.id, "bench", (READ,))
     now = time.time()
@@ -69,7 +69,7 @@ async def main(data_dir: str) -> None:
     metrics = Metrics()
     async with open_runtime(settings, observer=metrics) as runtime:
         runtime.dispatcher.catalog.add_tool(ECHO)
-        accounts = tuple([await open_account(runtime, f"user{number}") for number in range(USERS)])
+        accounts = tuple([await create_account(runtime, f"user{number}") for number in range(USERS)])
         app = build_app(runtime, metrics)
         await serve(app, settings, runtime.open_streams, lambda url: announce(Announcement(url, accounts)))
 

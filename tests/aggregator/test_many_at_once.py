@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from bench.reading_desk import open_desk
+from bench.local_runtime import open_local_runtime
 from config.settings import Settings
 from sources.drafts import NoteDraft
 
@@ -12,13 +12,13 @@ PATIENT_MS = 60_000
 
 
 async def test_as_many_searches_as_a_connection_may_have_in_flight_lose_no_source(tmp_path: Path) -> None:
-    async with open_desk(tmp_path, search_deadline_ms=PATIENT_MS, fanout_deadline_ms=PATIENT_MS) as desk:
-        one, other = desk.reader("one"), desk.reader("other")
+    async with open_local_runtime(tmp_path, search_deadline_ms=PATIENT_MS, fanout_deadline_ms=PATIENT_MS) as runtime:
+        one, other = runtime.context_for("one"), runtime.context_for("other")
         for reader in (one, other):
-            async with desk.libraries.library(reader) as library:
+            async with runtime.libraries.library(reader) as library:
                 await library.notes.create(NoteDraft(title=f"Of {reader.principal.user_name}", content="battery"))
         searches = [
-            desk.call(reader, "knowledge_search", query="battery charge")
+            runtime.call(reader, "knowledge_search", query="battery charge")
             for reader in (one, other)
             for _ in range(Settings().connection_in_flight_max)
         ]

@@ -1,4 +1,4 @@
-"""The benchmark of imports: it runs from end to end, and its floor writes what the import wrote."""
+"""The import benchmark runs end to end, and its floor writes the same rows as the import."""
 
 import re
 import sqlite3
@@ -7,33 +7,33 @@ import sys
 from contextlib import closing
 from pathlib import Path
 
-from bench.imports import CHATS, chacha_of, import_file, write_chats, write_floor
+from bench.imports import CHATS, chacha_path, import_file, write_chats, write_floor
 
 ROOT = Path(__file__).parents[2]
 RESULT = re.compile(r"RESULT worst_ratio=([0-9]+\.[0-9]+) peak_rss_mb=([0-9]+)")
 
 
-def test_quick_run_measures_notes_and_messages_and_ends_with_the_result() -> None:
+def test_quick_run_measures_notes_and_messages_and_prints_the_result() -> None:
     quick = [sys.executable, "-m", "bench.imports", "--quick"]
 
-    ran = subprocess.run(quick, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    completed = subprocess.run(quick, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
 
-    assert ran.returncode == 0, ran.stderr
-    *report, last = ran.stdout.splitlines()
+    assert completed.returncode == 0, completed.stderr
+    *report, last = completed.stdout.splitlines()
     assert [line.split()[:2] for line in report[1:]] == [["notes", "1,000"], ["messages", "5,000"]]
-    found = RESULT.fullmatch(last)
-    assert found is not None
+    result = RESULT.fullmatch(last)
+    assert result is not None
     ratios = [float(line.split()[-2]) for line in report[1:]]
-    assert float(found[1]) == max(ratios)
+    assert float(result[1]) == max(ratios)
 
 
-def test_the_floor_has_the_same_rows_and_the_same_index(tmp_path: Path) -> None:
+def test_floor_writes_the_same_rows_and_the_same_index(tmp_path: Path) -> None:
     write_chats(tmp_path / "chats", 500)
     imported = import_file(CHATS, tmp_path / "chats", tmp_path / "library")
     floor = write_floor(CHATS, tmp_path / "library", tmp_path)
 
     assert (imported.rows, floor.rows) == (500, 500)
-    assert _contents(chacha_of(tmp_path / "library")) == _contents(tmp_path / "floor.db")
+    assert _contents(chacha_path(tmp_path / "library")) == _contents(tmp_path / "floor.db")
 
 
 def _contents(file: Path) -> list[object]:

@@ -1,4 +1,4 @@
-"""The protocol benchmark: it runs from end to end, believes no wrong answer, and reports the less flattering ratio."""
+"""The protocol benchmark runs end to end, rejects unexpected responses, and reports the less favourable ratio."""
 
 import asyncio
 import re
@@ -14,12 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.load import Job, WrongAnswer, perform, take_frame, take_http
+from bench.load import Job, UnexpectedResponse, parse_frame, parse_http_response, perform
 from bench.processes import Cores, cpu_seconds
-from bench.protocol import Measured, figures, sdk_ratios
+from bench.protocol import CaseResult, figures, sdk_ratios
+from bench.protocol_cases import CASES, ECHO
+from bench.request_templates import modern_request, websocket_request
 from bench.startup import IdleMemory
-from bench.subjects import ECHO, SUBJECTS
-from bench.wires import modern_line, websocket_line
 
 ROOT = Path(__file__).parents[2]
 NUMBER = r"[0-9]+\.[0-9]+"
@@ -28,10 +28,10 @@ RESULT = re.compile(
     rf"sdk_modern_ratio=({NUMBER}) stdio_start_cpu_s=({NUMBER}) idle_rss_mb=({NUMBER})"
 )
 
-Answer = Callable[[dict[str, Any]], bytes]
+Responder = Callable[[dict[str, Any]], bytes]
 
 
-def http_answer(body: bytes, status: str = "200 OK") -> bytes:
+def http_response(body: bytes, status: str = "200 OK") -> bytes:
     return b"HTTP/1.1 %b\r\ncontent-length: %d\r\n\r\n%b" % (status.encode(), len(body), body)
 
 
@@ -40,152 +40,152 @@ def result(request_id: int, text: str, **more: Any) -> bytes:
     return msgspec.json.encode({"jsonrpc": "2.0", "id": request_id, "result": {"content": content, **more}})
 
 
-def good(call: dict[str, Any]) -> bytes:
-    return http_answer(result(call["id"], call["params"]["arguments"]["text"]))
+def valid_response(call: dict[str, Any]) -> bytes:
+    return http_response(result(call["id"], call["params"]["arguments"]["text"]))
 
 
 @asynccontextmanager
-async def answering(answer: Answer) -> AsyncIterator[tuple[int, list[int]]]:
-    """A server on a port, and the ids it was called with."""
-    called: list[int] = []
+async def run_server(respond: Responder) -> AsyncIterator[tuple[int, list[int]]]:
+    """Runs a server and yields its port and the ids of the calls it received."""
+    received: list[int] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while head := await reader.read(65_536):
             call = msgspec.json.decode(head.partition(b"\r\n\r\n")[2])
-            called.append(call["id"])
-            writer.write(answer(call))
+            received.append(call["id"])
+            writer.write(respond(call))
         writer.close()
 
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        yield server.sockets[0].getsockname()[1], called
+        yield server.sockets[0].getsockname()[1], received
 
 
 def job(port: int, *, connections: int = 2, warmup_calls: int = 3) -> Job:
-    line = modern_line(f"http://127.0.0.1:{port}/mcp", ECHO, "a token")
+    request = modern_request(f"http://127.0.0.1:{port}/mcp", ECHO, "a token")
     text = "the quick brown fox"
-    return Job("127.0.0.1", port, "http", (line,) * connections, text, warmup_calls, seconds=0.02)
+    return Job("127.0.0.1", port, "http", (request,) * connections, text, warmup_calls, seconds=0.02)
 
 
-def test_quick_run_measures_every_subject_and_ends_with_the_result() -> None:
+def test_quick_run_measures_every_protocol_case_and_prints_the_result() -> None:
     quick = [sys.executable, "-m", "bench.protocol", "--quick"]
 
-    ran = subprocess.run(quick, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=120, check=True)
+    completed = subprocess.run(quick, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=120, check=True)
 
-    *report, last = ran.stdout.splitlines()
-    assert all(any(line.startswith(subject.title) for line in report) for subject in SUBJECTS)
-    found = RESULT.fullmatch(last)
-    assert found
-    assert all(float(number) > 0 for number in found.groups())
+    *report, last = completed.stdout.splitlines()
+    assert all(any(line.startswith(case.title) for line in report) for case in CASES)
+    result_line = RESULT.fullmatch(last)
+    assert result_line
+    assert all(float(number) > 0 for number in result_line.groups())
 
 
-async def test_every_call_after_the_warm_up_is_counted() -> None:
-    called_before_start: list[int] = []
-    async with answering(good) as (port, called):
-        answered = await perform(job(port), lambda: called_before_start.extend(called))
+async def test_calls_after_the_warm_up_are_counted() -> None:
+    warm_up: list[int] = []
+    async with run_server(valid_response) as (port, received):
+        count = await perform(job(port), lambda: warm_up.extend(received))
 
-    assert len(called_before_start) == 6
-    assert answered.calls == len(called) - 6 >= 2
+    assert len(warm_up) == 6
+    assert count.calls == len(received) - 6 >= 2
 
 
 @pytest.mark.parametrize(
-    "bad",
+    "respond",
     [
-        pytest.param(lambda call: http_answer(b"{}", "503 Busy"), id="another status"),
-        pytest.param(lambda call: http_answer(b"[]"), id="no JSON-RPC"),
-        pytest.param(lambda call: http_answer(result(call["id"] + 1, "the quick brown fox")), id="another id"),
-        pytest.param(lambda call: http_answer(result(call["id"], "the slow fox")), id="another text"),
-        pytest.param(lambda call: http_answer(result(call["id"], "the quick brown fox", isError=True)), id="error"),
+        pytest.param(lambda call: http_response(b"{}", "503 Busy"), id="another status"),
+        pytest.param(lambda call: http_response(b"[]"), id="no JSON-RPC"),
+        pytest.param(lambda call: http_response(result(call["id"] + 1, "the quick brown fox")), id="another id"),
+        pytest.param(lambda call: http_response(result(call["id"], "the slow fox")), id="another text"),
+        pytest.param(lambda call: http_response(result(call["id"], "the quick brown fox", isError=True)), id="error"),
     ],
 )
 @pytest.mark.parametrize("after", [0, 5], ids=["at once", "later"])
-async def test_a_wrong_answer_ends_the_measurement(bad: Answer, after: int) -> None:
-    answered = 0
+async def test_unexpected_response_ends_the_measurement(respond: Responder, after: int) -> None:
+    calls = 0
 
-    def turning_bad(call: dict[str, Any]) -> bytes:
-        nonlocal answered
-        answered += 1
-        return good(call) if answered <= after else bad(call)
+    def respond_eventually(call: dict[str, Any]) -> bytes:
+        nonlocal calls
+        calls += 1
+        return valid_response(call) if calls <= after else respond(call)
 
-    async with answering(turning_bad) as (port, _):
-        with pytest.raises(WrongAnswer):
+    async with run_server(respond_eventually) as (port, _):
+        with pytest.raises(UnexpectedResponse):
             await perform(job(port, connections=1), lambda: None)
 
 
-async def test_a_closed_connection_ends_the_measurement() -> None:
-    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def test_closed_connection_ends_the_measurement() -> None:
+    async def close_at_once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.close()
 
-    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as server:
-        with pytest.raises(WrongAnswer, match="closed"):
+    async with await asyncio.start_server(close_at_once, "127.0.0.1", 0) as server:
+        with pytest.raises(UnexpectedResponse, match="closed"):
             await perform(job(server.sockets[0].getsockname()[1]), lambda: None)
 
 
-@given(bodies=st.lists(st.binary(max_size=300), min_size=1, max_size=4), cut=st.integers(0, 2000))
-def test_http_answers_are_found_wherever_the_stream_was_cut(bodies: list[bytes], cut: int) -> None:
-    stream = b"".join(http_answer(body) for body in bodies)
+@given(bodies=st.lists(st.binary(max_size=300), min_size=1, max_size=4), split=st.integers(0, 2000))
+def test_http_responses_are_parsed_wherever_the_stream_is_split(bodies: list[bytes], split: int) -> None:
+    stream = b"".join(http_response(body) for body in bodies)
 
-    found, rest = drain(take_http, stream[:cut])
-    more, rest = drain(take_http, rest + stream[cut:])
+    bodies_before, rest = drain(parse_http_response, stream[:split])
+    bodies_after, rest = drain(parse_http_response, rest + stream[split:])
 
-    assert (found + more, rest) == (bodies, b"")
+    assert (bodies_before + bodies_after, rest) == (bodies, b"")
 
 
-@given(bodies=st.lists(st.binary(min_size=126, max_size=300), min_size=1, max_size=4), cut=st.integers(0, 2000))
-def test_frames_are_found_wherever_the_stream_was_cut(bodies: list[bytes], cut: int) -> None:
+@given(bodies=st.lists(st.binary(min_size=126, max_size=300), min_size=1, max_size=4), split=st.integers(0, 2000))
+def test_frames_are_parsed_wherever_the_stream_is_split(bodies: list[bytes], split: int) -> None:
     stream = b"".join(b"\x81\x7e" + len(body).to_bytes(2, "big") + body for body in bodies)
 
-    found, rest = drain(take_frame, stream[:cut])
-    more, rest = drain(take_frame, rest + stream[cut:])
+    bodies_before, rest = drain(parse_frame, stream[:split])
+    bodies_after, rest = drain(parse_frame, rest + stream[split:])
 
-    assert (found + more, rest) == (bodies, b"")
-
-
-def drain(take: Callable[[bytes], tuple[bytes, bytes] | None], stream: bytes) -> tuple[list[bytes], bytes]:
-    found = []
-    while taken := take(stream):
-        body, stream = taken
-        found.append(body)
-    return found, stream
+    assert (bodies_before + bodies_after, rest) == (bodies, b"")
 
 
-def test_declared_lengths_are_those_of_a_call_with_a_seven_digit_id() -> None:
-    post = modern_line("http://127.0.0.1:1/mcp", ECHO, "a token")
-    frame = websocket_line("http://127.0.0.1:1/mcp", ECHO, "a token")
+def drain(parse: Callable[[bytes], tuple[bytes, bytes] | None], stream: bytes) -> tuple[list[bytes], bytes]:
+    bodies = []
+    while parsed := parse(stream):
+        body, stream = parsed
+        bodies.append(body)
+    return bodies, stream
 
-    head, body = (post.before + b"1234567" + post.after).split(b"\r\n\r\n")
-    message = (frame.before + b"1234567" + frame.after)[8:]
+
+def test_declared_lengths_match_a_call_with_a_seven_digit_id() -> None:
+    post = modern_request("http://127.0.0.1:1/mcp", ECHO, "a token")
+    frame = websocket_request("http://127.0.0.1:1/mcp", ECHO, "a token")
+
+    head, body = post.render(1_234_567).split(b"\r\n\r\n")
+    message = frame.render(1_234_567)[8:]
 
     assert b"Content-Length: %d\r\n" % len(body) in head
-    assert int.from_bytes(frame.before[2:4], "big") == len(message)
+    assert int.from_bytes(frame.before_id[2:4], "big") == len(message)
     assert msgspec.json.decode(message) == msgspec.json.decode(body)
 
 
-def test_both_ratios_are_reported_and_the_stateless_one_is_the_headline() -> None:
+def test_both_ratios_are_reported_and_the_stateless_one_is_sdk_ratio() -> None:
     cpu_ms = {"http_echo": 0.1, "sdk_echo": 0.6, "http_echo_legacy": 0.2, "sdk_echo_legacy": 1.6}
-    measured = {s.name: Measured(s, 10, (9.0, cpu_ms.get(s.name, 0.1), 0.0)) for s in SUBJECTS}
+    results = {s.name: CaseResult(s, 10, (9.0, cpu_ms.get(s.name, 0.1), 0.0)) for s in CASES}
 
-    told = figures(measured, [0.3, 0.1, 0.2], IdleMemory(50_000_000, 60_000_000))
+    line = figures(results, [0.3, 0.1, 0.2], IdleMemory(50_000_000, 60_000_000)).as_line()
 
-    assert sdk_ratios(measured) == pytest.approx({"modern": 6.0, "legacy": 8.0})
-    assert told.as_line() == (
+    assert sdk_ratios(results) == pytest.approx({"modern": 6.0, "legacy": 8.0})
+    assert line == (
         "RESULT http_cpu_ms=0.100 ws_cpu_ms=0.100 sdk_ratio=8.00 sdk_modern_ratio=6.00 "
         "stdio_start_cpu_s=0.200 idle_rss_mb=60.0"
     )
 
 
-def test_servers_and_load_share_a_lone_processor_and_part_otherwise() -> None:
-    lone, several = Cores([3]), Cores([0, 2, 5])
+def test_servers_and_load_share_a_single_core_and_are_separate_otherwise() -> None:
+    single, several = Cores([3]), Cores([0, 2, 5])
 
-    assert (lone.servers, lone.others, lone.apart) == (frozenset([3]), frozenset([3]), False)
-    assert (several.servers, several.others, several.apart) == (frozenset([0]), frozenset([2, 5]), True)
+    assert (single.servers, single.others, single.are_separate) == (frozenset([3]), frozenset([3]), False)
+    assert (several.servers, several.others, several.are_separate) == (frozenset([0]), frozenset([2, 5]), True)
 
 
-def test_processor_time_of_another_process_is_read() -> None:
+def test_cpu_time_of_another_process_is_read() -> None:
     script = "import time; sum(range(3_000_000)); print(time.process_time(), flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as busy:
         assert busy.stdout is not None
-        told = float(busy.stdout.readline())
-        read = cpu_seconds(busy.pid)
+        reported = float(busy.stdout.readline())
+        measured = cpu_seconds(busy.pid)
         busy.communicate(b"\n")
 
-    assert told <= read < told + 1.0
+    assert reported <= measured < reported + 1.0

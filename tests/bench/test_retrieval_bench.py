@@ -1,4 +1,4 @@
-"""The retrieval benchmark: it asks through the tools, counts as the collections' authors do, and says what it lacks."""
+"""The retrieval benchmark uses the tools, computes the datasets' metrics, and reports missing data."""
 
 import gzip
 import json
@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.judged import MissingData, read_judged
-from bench.measures import ndcg, recall
-from bench.retrieval import Asked, Outcome
+from bench.datasets import MissingDataset, read_datasets
+from bench.metrics import ndcg, recall
+from bench.retrieval import Outcome, QuestionResult
 
 ROOT = Path(__file__).parents[2]
 NUMBER = r"[01]\.[0-9]{4}"
@@ -26,7 +26,7 @@ def turn(number: str, speaker: str, text: str, **more: str) -> dict[str, str]:
     return {"dia_id": number, "speaker": speaker, "text": text, **more}
 
 
-def ask(text: str, *evidence: str, category: int = 4) -> dict[str, Any]:
+def question(text: str, *evidence: str, category: int = 4) -> dict[str, Any]:
     return {"question": text, "evidence": list(evidence), "category": category}
 
 
@@ -42,9 +42,9 @@ SESSIONS = {
     "session_3": [],
 }
 QUESTIONS = [
-    ask("When did Ana buy the violin?", "D1:1", category=2),
-    ask("Who showed a lighthouse?", "D1:2"),
-    ask("What do the violin and the ferry have in common?", "D1:1; D2:01", category=1),
+    question("When did Ana buy the violin?", "D1:1", category=2),
+    question("Who showed a lighthouse?", "D1:2"),
+    question("What do the violin and the ferry have in common?", "D1:1; D2:01", category=1),
 ]
 ABSTRACTS = [
     {"_id": "11", "title": "Folic acid", "text": "Folate lowers homocysteine in blood."},
@@ -60,8 +60,8 @@ def write_data(folder: Path, questions: Sequence[dict[str, Any]], claims: dict[s
     scifact.mkdir()
     with gzip.open(scifact / "corpus.jsonl.gz", "wt") as corpus:
         corpus.writelines(json.dumps(abstract) + "\n" for abstract in ABSTRACTS)
-    asked = [json.dumps({"_id": number, "text": text}) for number, text in claims.items()]
-    (scifact / "queries_some.jsonl").write_text("\n".join(asked))
+    queries = [json.dumps({"_id": number, "text": text}) for number, text in claims.items()]
+    (scifact / "queries_some.jsonl").write_text("\n".join(queries))
     (scifact / "qrels_some.tsv").write_text(f"query-id\tcorpus-id\tscore\n{grades}")
     return folder
 
@@ -71,36 +71,37 @@ def run_bench(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
 
 
-def test_questions_whose_answers_are_found_count_fully_and_empty_answers_are_told(tmp_path: Path) -> None:
-    questions = [*QUESTIONS, ask("Quagga xylophone?", "D2:1")]
+def test_answered_questions_count_fully_and_empty_results_are_reported(tmp_path: Path) -> None:
+    questions = [*QUESTIONS, question("Quagga xylophone?", "D2:1")]
     claims = {"1": "Does folate lower homocysteine?", "2": "prions"}
     data = write_data(tmp_path, questions, claims, "1\t11\t1\n2\t12\t1\n")
 
-    ran = run_bench(str(data))
+    completed = run_bench(str(data))
 
-    found = RESULT.fullmatch(ran.stdout.splitlines()[-1])
-    assert found, ran.stderr
-    # Of four questions three are answered; one of those eight, asked once as notes and once as media, finds nothing.
-    assert [float(number) for number in found.groups()] == [0.75, 1.0, 0.125]
+    result = RESULT.fullmatch(completed.stdout.splitlines()[-1])
+    assert result, completed.stderr
+    # Three of four questions are answered. One of eight searches (claims are searched in notes and media) has no
+    # results.
+    assert [float(number) for number in result.groups()] == [0.75, 1.0, 0.125]
 
 
 @pytest.mark.parametrize("missing", ["locomo", "scifact"])
-def test_data_that_is_not_there_is_asked_for(tmp_path: Path, missing: str) -> None:
+def test_missing_dataset_is_reported(tmp_path: Path, missing: str) -> None:
     data = write_data(tmp_path, QUESTIONS, {"1": "prions"}, "1\t12\t1\n")
     (data / missing).rename(data / "elsewhere")
 
-    ran = run_bench(str(data))
+    completed = run_bench(str(data))
 
-    assert ran.returncode == 2
-    assert f"holds no {missing}/" in ran.stderr
-    assert ran.stdout == ""
+    assert completed.returncode == 2
+    assert f"contains no {missing}/" in completed.stderr
+    assert completed.stdout == ""
 
 
-def test_without_a_folder_the_needed_files_are_named() -> None:
-    ran = run_bench()
+def test_required_files_are_listed_without_a_folder() -> None:
+    completed = run_bench()
 
-    assert ran.returncode == 2
-    assert "scifact/corpus.jsonl.gz" in ran.stderr
+    assert completed.returncode == 2
+    assert "scifact/corpus.jsonl.gz" in completed.stderr
 
 
 # -- reading -----------------------------------------------------------------------------------------------------------
@@ -109,7 +110,7 @@ def test_without_a_folder_the_needed_files_are_named() -> None:
 def test_sessions_are_read_in_order_with_times_speakers_and_captions(tmp_path: Path) -> None:
     data = write_data(tmp_path, QUESTIONS, {"1": "prions"}, "1\t12\t1\n")
 
-    [dialogue] = read_judged(data).dialogues
+    [dialogue] = read_datasets(data).dialogues
 
     [[first, second], [third]] = dialogue.sessions
     assert (first.speaker, first.text, first.said_at) == ("Ana", "I bought a violin yesterday.", "2023-05-08T13:56:00Z")
@@ -117,58 +118,58 @@ def test_sessions_are_read_in_order_with_times_speakers_and_captions(tmp_path: P
     assert (third.id, third.said_at) == ("D2:1", "2023-12-31T00:05:00Z")
 
 
-def test_evidence_that_names_several_turns_is_split(tmp_path: Path) -> None:
+def test_evidence_with_several_turns_is_split(tmp_path: Path) -> None:
     data = write_data(tmp_path, QUESTIONS, {"1": "prions"}, "1\t12\t1\n")
 
-    [dialogue] = read_judged(data).dialogues
+    [dialogue] = read_datasets(data).dialogues
 
     assert [question.evidence for question in dialogue.questions] == [("D1:1",), ("D1:2",), ("D1:1", "D2:1")]
 
 
-def test_questions_without_an_answer_to_find_are_not_asked(tmp_path: Path) -> None:
-    never_said = ask("What colour was the violin?", "D1:1", category=5)
-    unresolvable = ask("Where is the harbour?", "D:9:9", "D7:1")
-    claims = {"1": "prions", "2": "nobody judged this", "3": "judged, and nothing speaks of it"}
-    data = write_data(tmp_path, [*QUESTIONS, never_said, unresolvable], claims, "1\t12\t1\n3\t11\t0\n")
+def test_unanswerable_questions_are_skipped(tmp_path: Path) -> None:
+    unanswerable = question("What colour was the violin?", "D1:1", category=5)
+    unresolvable = question("Where is the harbour?", "D:9:9", "D7:1")
+    claims = {"1": "prions", "2": "not judged", "3": "judged as irrelevant"}
+    data = write_data(tmp_path, [*QUESTIONS, unanswerable, unresolvable], claims, "1\t12\t1\n3\t11\t0\n")
 
-    judged = read_judged(data)
+    datasets = read_datasets(data)
 
-    assert len(judged.dialogues[0].questions) == len(QUESTIONS)
-    assert [claim.text for claim in judged.claims] == ["prions"]
+    assert len(datasets.dialogues[0].questions) == len(QUESTIONS)
+    assert [claim.text for claim in datasets.claims] == ["prions"]
 
 
-def test_reading_an_empty_folder_says_what_is_missing(tmp_path: Path) -> None:
-    with pytest.raises(MissingData, match=r"locomo/\*\.json"):
-        read_judged(tmp_path)
+def test_empty_folder_raises_missing_dataset(tmp_path: Path) -> None:
+    with pytest.raises(MissingDataset, match=r"locomo/\*\.json"):
+        read_datasets(tmp_path)
 
 
 # -- measures ----------------------------------------------------------------------------------------------------------
 
 
-def test_recall_is_the_share_of_the_evidence_found() -> None:
+def test_recall_is_the_share_of_the_evidence_among_the_hits() -> None:
     assert recall(["a", "b", "x"], ["a", "b", "c", "d"]) == 0.5
     assert recall([], ["a"]) == 0.0
 
 
-def test_ndcg_counts_what_stands_lower_for_less() -> None:
-    # One of two relevant documents, at the second place: (1 / log2 3) / (1 + 1 / log2 3).
+def test_ndcg_discounts_lower_ranks() -> None:
+    # One of two relevant documents, at rank 2: (1 / log2 3) / (1 + 1 / log2 3).
     assert ndcg(["x", "a"], {"a": 1, "b": 1, "x": 0}, 10) == pytest.approx(0.386853, abs=1e-6)
     assert ndcg(["x", "a"], {"a": 1}, 1) == 0.0
 
 
 @given(grades=st.dictionaries(st.text("abcdef", min_size=1), st.integers(1, 3), min_size=1), depth=st.integers(1, 12))
-def test_the_best_order_has_an_ndcg_of_one_and_no_order_more(grades: dict[str, int], depth: int) -> None:
+def test_best_order_has_an_ndcg_of_one(grades: dict[str, int], depth: int) -> None:
     best = sorted(grades, key=lambda identity: -grades[identity])
 
     assert ndcg(best, grades, depth) == pytest.approx(1.0)
     assert 0.0 < ndcg(best[::-1], grades, depth) <= 1.0 + 1e-9
 
 
-def test_the_result_speaks_of_turns_and_notes_and_of_every_empty_answer() -> None:
+def test_result_contains_turns_notes_and_all_empty_results() -> None:
     outcome = Outcome(
-        turns=(Asked("one turn", 1.0, is_empty=False), Asked("time", 0.5, is_empty=False)),
-        notes=(Asked("notes_search", 0.6, is_empty=False),),
-        media=(Asked("media_search", 0.0, is_empty=True),),
+        turns=(QuestionResult("one turn", 1.0, is_empty=False), QuestionResult("time", 0.5, is_empty=False)),
+        notes=(QuestionResult("notes_search", 0.6, is_empty=False),),
+        media=(QuestionResult("media_search", 0.0, is_empty=True),),
     )
 
     assert outcome.as_line() == "RESULT locomo_turn_r10=0.7500 scifact_ndcg10=0.6000 empty_answers=0.2500"

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from bench.tokens_counting import count_tokens
+from bench.tokenizer import count_tokens
 from sources.text.token_estimates import json_text
 from tests.sources.multilingual import SCRIPTS
 from tests.sources.source_fixture import ID_ARGUMENT, SOURCES, LibraryUser, open_source_fixture

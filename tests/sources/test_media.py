@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from bench.tokens_counting import count_tokens
+from bench.tokenizer import count_tokens
 from sources.records import MediaChunk, Segment
 from sources.text.token_estimates import json_text
 from tests.sources.multilingual import SCRIPTS

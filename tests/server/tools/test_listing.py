@@ -7,7 +7,7 @@ import jsonschema_rs
 import msgspec
 import pytest
 
-from bench.tokens_counting import count_tokens
+from bench.tokenizer import count_tokens
 from config.settings import Settings
 from server.profiles import profiles_of
 from server.protocol.call import DEFAULT

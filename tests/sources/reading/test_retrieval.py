@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.tokens_counting import count_tokens
+from bench.tokenizer import count_tokens
 from config.errors import InvalidParams
 from config.settings import Settings
 from sources.items import GetResponse, Mode, ResultItem, RetrievalOptions, short_title, uri_of

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.tokens_counting import count_tokens
+from bench.tokenizer import count_tokens
 from sources.text.token_estimates import TokenScale, json_text
 from tests.sources.multilingual import SCRIPTS
 

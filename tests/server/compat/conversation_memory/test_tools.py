@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from bench.tokens_counting import count_tokens
+from bench.tokenizer import count_tokens
 from sources.drafts import MessageDraft
 from tests.server.compat.conversation_memory.memory_user import MemoryUser, open_memory_users
 

@@ -1,5 +1,4 @@
-"""A library's readers without a server around them: their libraries, their sources, and the tools as a client calls
-them. Credentials, doors and rate limits are not here; `bench.protocol` measures those."""
+"""A server runtime in this process, without transports, credentials and rate limits; see `bench.protocol` for those."""
 
 import base64
 import hashlib
@@ -28,12 +27,12 @@ from sources.storage.contract import Libraries
 _META = {VERSION_KEY: MODERN_VERSIONS[0], CAPABILITIES_KEY: {}}
 
 
-class ToolFailed(Exception):
-    """A tool answered with an error; a figure made from such answers would mean nothing."""
+class ToolError(Exception):
+    """A tool returned an error, which would make the measurement meaningless."""
 
 
-class Desk(Struct, frozen=True):
-    """Every reader's way in."""
+class LocalRuntime(Struct, frozen=True):
+    """The libraries, the sources and the tools as a client calls them."""
 
     settings: Settings
     data_root: DataRoot
@@ -41,31 +40,31 @@ class Desk(Struct, frozen=True):
     sources: Mapping[str, Source]
     dispatcher: Dispatcher
 
-    def reader(self, name: str) -> RequestContext:
-        """The user of this name; the same name leads to the same library in every run."""
-        user_id = user_id_of(name)
+    def context_for(self, name: str) -> RequestContext:
+        """Returns the context of the user with this name. The same name has the same library in every run."""
+        user_id = user_id_for(name)
         principal = Principal(user_id, name, ClientId("bench"), frozenset(SCOPES), "local", "bench")
         return build_context(principal, self.data_root, "bench")
 
-    async def call(self, reader: RequestContext, tool: str, **arguments: Any) -> Any:
-        """The structured answer of a tool, as it would go over the wire."""
+    async def call(self, context: RequestContext, tool: str, **arguments: Any) -> Any:
+        """Returns the structured content of a tool's response, as sent over the wire."""
         request = Request(1, "tools/call", {"name": tool, "arguments": arguments, "_meta": _META})
-        call = modern_call(read_request_meta(request.params), request, reader, NullPeer())
-        answer = msgspec.json.decode(msgspec.json.encode(await self.dispatcher.dispatch(call, request)))
-        if answer.get("isError"):
-            raise ToolFailed(f"{tool} {arguments}: {answer['content']}")
-        return answer["structuredContent"]
+        call = modern_call(read_request_meta(request.params), request, context, NullPeer())
+        result = msgspec.json.decode(msgspec.json.encode(await self.dispatcher.dispatch(call, request)))
+        if result.get("isError"):
+            raise ToolError(f"{tool} {arguments}: {result['content']}")
+        return result["structuredContent"]
 
 
-def user_id_of(name: str) -> UserId:
+def user_id_for(name: str) -> UserId:
     digest = hashlib.sha256(name.encode()).digest()[:16]
     return UserId("u_" + base64.b32encode(digest).decode().rstrip("=").lower())
 
 
 @asynccontextmanager
-async def open_desk(root: Path, **changes: Any) -> AsyncIterator[Desk]:
-    """The product's own parts with its default settings, but no rate limit: one reader asks for many here."""
+async def open_local_runtime(root: Path, **changes: Any) -> AsyncIterator[LocalRuntime]:
+    """Opens a runtime with default settings, but without rate limits."""
     settings = Settings(data_dir=str(root), rate_user_per_minute=0, rate_tool_per_minute=0, **changes)
     sources = {source.name: source for source in load_sources(settings)}
     async with open_runtime(settings) as runtime:
-        yield Desk(settings, runtime.data_root, runtime.libraries, sources, runtime.dispatcher)
+        yield LocalRuntime(settings, runtime.data_root, runtime.libraries, sources, runtime.dispatcher)

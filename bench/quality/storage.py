@@ -1,19 +1,20 @@
-"""Puts the collection into a library, each item under an id that is the same in every run."""
+"""Stores the collection in a library, with ids that are the same in every run."""
 
 from collections.abc import Mapping
-from datetime import date
+from datetime import date, datetime, time
 from uuid import NAMESPACE_URL, uuid5
 
 from bench.quality.collection import Chat, Collection
+from config.times import format_time
 from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
 from sources.storage.contract import Library
 
 ASSISTANT = "assistant"
 # The name of an item in the collection, by its source and its id in the library.
-Names = Mapping[tuple[str, str], str]
+ItemNames = Mapping[tuple[str, str], str]
 
 
-async def store(library: Library, collection: Collection) -> Names:
+async def store_collection(library: Library, collection: Collection) -> ItemNames:
     stored: dict[str, list[str] | list[int]] = {
         "notes": [note.id for note in await library.notes.create_many(_notes(collection))],
         "media": [media.id for media in await library.media.create_many(_media(collection))],
@@ -26,16 +27,16 @@ async def store(library: Library, collection: Collection) -> Names:
 
 
 async def _store_chat(library: Library, chat: Chat) -> str:
-    draft = ConversationDraft(title=chat.title, uuid=_uuid("chats", chat.key), created_at=_moment(chat.on))
+    draft = ConversationDraft(title=chat.title, uuid=_uuid("chats", chat.key), created_at=_morning(chat.on))
     messages = [
         MessageDraft(
             sender=sender,
             role="assistant" if sender == ASSISTANT else "user",
-            content=said,
-            uuid=_uuid("messages", f"{chat.key}/{place}"),
-            created_at=_moment(chat.on),
+            content=text,
+            uuid=_uuid("messages", f"{chat.key}/{index}"),
+            created_at=_morning(chat.on),
         )
-        for place, (sender, said) in enumerate(chat.messages)
+        for index, (sender, text) in enumerate(chat.messages)
     ]
     return (await library.chats.create(draft, messages)).id
 
@@ -47,7 +48,7 @@ def _notes(collection: Collection) -> list[NoteDraft]:
             content=note.text.strip(),
             tags=note.tags,
             uuid=_uuid("notes", note.key),
-            created_at=_moment(note.on),
+            created_at=_morning(note.on),
         )
         for note in collection.notes
     ]
@@ -62,7 +63,7 @@ def _media(collection: Collection) -> list[MediaDraft]:
             content=media.text.strip(),
             tags=media.tags,
             uuid=_uuid("media", media.key),
-            created_at=_moment(media.on),
+            created_at=_morning(media.on),
         )
         for media in collection.media
     ]
@@ -76,7 +77,7 @@ def _characters(collection: Collection) -> list[CharacterDraft]:
             personality=character.personality,
             first_message=character.first_message,
             uuid=_uuid("characters", character.key),
-            created_at=_moment(character.on),
+            created_at=_morning(character.on),
         )
         for character in collection.characters
     ]
@@ -90,16 +91,16 @@ def _prompts(collection: Collection) -> list[PromptDraft]:
             system_prompt=prompt.system,
             user_prompt=prompt.user,
             uuid=_uuid("prompts", prompt.key),
-            created_at=_moment(prompt.on),
+            created_at=_morning(prompt.on),
         )
         for prompt in collection.prompts
     ]
 
 
 def _uuid(source: str, key: str) -> str:
-    """Ties are broken by URI, so ids made at random would move the figures from run to run."""
+    """Ties are broken by URI, so random ids would change the figures from run to run."""
     return str(uuid5(NAMESPACE_URL, f"florilegium-bench/{source}/{key}"))
 
 
-def _moment(day: date) -> str:
-    return f"{day.isoformat()}T08:00:00.000Z"
+def _morning(day: date) -> str:
+    return format_time(datetime.combine(day, time(8)))

@@ -1,9 +1,8 @@
-"""What a search of the whole library costs without us, measured in a process that does nothing else: the plain
-statements of `bench.plain_search` and one for the titles of conversations, one after the other.
+"""The SQL baseline of a search of the whole library, measured in a separate process.
 
-A query is a line of text on standard input. The answer is a line of JSON: the processor time of the six statements
-with their rows fetched, and how many rows there were. To read the query and to write its MATCH expressions is not
-counted.
+It runs the statements of `bench.baseline_search` and one for the titles of conversations. It reads queries as lines of
+text from standard input and prints, as one line of JSON, the CPU time of the six statements including fetching, and the
+number of rows. Parsing the query and building the MATCH expressions is not counted.
 """
 
 import re
@@ -18,67 +17,69 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from bench.plain_search import STATEMENTS, Statement
+from bench.baseline_search import STATEMENTS, Statement
 from bench.sources import LIMIT
 from config.settings import Settings
 from sources.search.arguments import read_query
 from sources.storage.sqlite.search.match_expression import match_text
 
-# Titles stand in the index of the messages, under numbers below zero: the index passes by everything else.
+# Titles are in the index of the messages under negative row ids, so the index skips everything else.
 _TITLES = """
     SELECT c.uuid, c.title, c.tags, c.created_at, c.last_modified, c.version, c.content_hash
     FROM chats_index JOIN conversations c ON c.id = -chats_index.rowid
     WHERE chats_index MATCH ? AND chats_index.rowid < 0 AND c.deleted = 0
     ORDER BY bm25(chats_index, 3.0, 3.0, 1.0) LIMIT ?
 """
-SIX: Mapping[str, Statement] = {**STATEMENTS, "chat titles": Statement("chacha", "title", _TITLES)}
-_ORDERED = re.compile(r"ORDER BY bm25\((\w+), (.*)\)")
+BY_BM25: Mapping[str, Statement] = {**STATEMENTS, "chat titles": Statement("chacha", "title", _TITLES)}
+_ORDER_BY_BM25 = re.compile(r"ORDER BY bm25\((\w+), (.*)\)")
 
 
 def by_rank(statement: Statement) -> Statement:
-    """The same rows in the same order, by FTS5's hidden column. The index then sorts by itself and joins the rows one
-    by one, which is cheaper; few know it."""
-    return replace(statement, sql=_ORDERED.sub(r"AND \1.rank MATCH 'bm25(\2)' ORDER BY \1.rank", statement.sql))
+    """Returns a statement with the same rows in the same order, sorted by FTS5's hidden `rank` column.
+
+    The index then sorts by itself and joins row by row, which is cheaper.
+    """
+    return replace(statement, sql=_ORDER_BY_BM25.sub(r"AND \1.rank MATCH 'bm25(\2)' ORDER BY \1.rank", statement.sql))
 
 
-RANKED: Mapping[str, Statement] = {source: by_rank(statement) for source, statement in SIX.items()}
+BY_RANK: Mapping[str, Statement] = {source: by_rank(statement) for source, statement in BY_BM25.items()}
 
 
-class Plainly(Struct, frozen=True):
-    """One query, answered by the six statements: their CPU time, and that of the same by rank."""
+class BaselineResult(Struct, frozen=True):
+    """CPU time of the six statements for one query, sorted by bm25() and sorted by rank."""
 
     cpu_ms: float
     ranked_ms: float
     rows: int
 
 
-class PlainReader:
-    """The files of one user, each on a connection with the cache that our own readers have."""
+class BaselineReader:
+    """The files of one user, each with a connection that has the same cache size as our own readers."""
 
     def __init__(self, home: Path, settings: Settings) -> None:
         self._settings = settings
         self._connections = {file: _connect(home / f"{file}.db", settings) for file in ("media", "chacha", "prompts")}
 
     def matches(self, query: str) -> dict[str, str]:
-        """The expression that each statement has to match: the one our own search of the query matches there."""
+        """Returns the MATCH expression of each statement, the same that our own search uses."""
         expression = read_query(query, self._settings).expression
         assert expression is not None
-        return {source: match_text(expression, statement.title) for source, statement in SIX.items()}
+        return {source: match_text(expression, statement.title) for source, statement in BY_BM25.items()}
 
     def rows(self, statement: Statement, match: str) -> list[Any]:
         return self._connections[statement.file].execute(statement.sql, (match, LIMIT)).fetchall()
 
-    def ask(self, query: str) -> Plainly:
+    def measure(self, query: str) -> BaselineResult:
         matches = self.matches(query)
-        cpu_ms, rows = self._measure(SIX, matches)
-        ranked_ms, _ = self._measure(RANKED, matches)
-        return Plainly(cpu_ms, ranked_ms, rows)
+        cpu_ms, rows = self._measure(BY_BM25, matches)
+        ranked_ms, _ = self._measure(BY_RANK, matches)
+        return BaselineResult(cpu_ms, ranked_ms, rows)
 
     def _measure(self, statements: Mapping[str, Statement], matches: Mapping[str, str]) -> tuple[float, int]:
-        """CPU milliseconds, and how many rows were fetched."""
-        began = time.process_time_ns()
+        """Returns CPU milliseconds and the number of fetched rows."""
+        started_at = time.process_time_ns()
         rows = sum(len(self.rows(statements[source], match)) for source, match in matches.items())
-        return (time.process_time_ns() - began) / 1_000_000, rows
+        return (time.process_time_ns() - started_at) / 1_000_000, rows
 
     def close(self) -> None:
         for connection in self._connections.values():
@@ -93,9 +94,9 @@ def _connect(path: Path, settings: Settings) -> sqlite3.Connection:
 
 
 def main(home: str) -> None:
-    reader = PlainReader(Path(home), Settings())
+    reader = BaselineReader(Path(home), Settings())
     for line in sys.stdin:
-        sys.stdout.buffer.write(msgspec.json.encode(reader.ask(line.rstrip("\n"))) + b"\n")
+        sys.stdout.buffer.write(msgspec.json.encode(reader.measure(line.rstrip("\n"))) + b"\n")
         sys.stdout.buffer.flush()
     reader.close()
 

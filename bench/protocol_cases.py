@@ -1,4 +1,4 @@
-"""What is measured: which server, over which wire, called with which tool by whom. The table is the benchmark."""
+"""The cases of the protocol benchmark: server, protocol version and framing, credential, and tool."""
 
 import http.client
 from typing import Literal
@@ -7,8 +7,16 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
+from bench.request_templates import (
+    LEGACY,
+    RequestTemplate,
+    ToolCall,
+    bearer,
+    legacy_request,
+    modern_request,
+    websocket_request,
+)
 from bench.servers import Account, Announcement
-from bench.wires import LEGACY, Line, ToolCall, bearer, legacy_line, modern_line, websocket_line
 
 ServerName = Literal["ours", "official_sdk", "floor"]
 Wire = Literal["modern", "legacy", "websocket"]
@@ -20,8 +28,8 @@ INFO = ToolCall("server_info")
 _HANDSHAKE_TIMEOUT_S = 10.0
 
 
-class Subject(Struct, frozen=True, kw_only=True):
-    """`expected` has to stand in the text of every answer."""
+class Case(Struct, frozen=True, kw_only=True):
+    """`expected` must be in the text of every response."""
 
     name: str
     title: str
@@ -36,48 +44,48 @@ class Subject(Struct, frozen=True, kw_only=True):
         return "websocket" if self.wire == "websocket" else "http"
 
 
-def _ours(name: str, title: str, wire: Wire, credential: Credential) -> Subject:
-    return Subject(name=name, title=title, server="ours", wire=wire, credential=credential)
+def _ours(name: str, title: str, wire: Wire, credential: Credential) -> Case:
+    return Case(name=name, title=title, server="ours", wire=wire, credential=credential)
 
 
-def _ours_info(name: str, title: str, wire: Wire) -> Subject:
+def _ours_info(name: str, title: str, wire: Wire) -> Case:
     expected = '"name":"florilegium"'
-    return Subject(name=name, title=title, server="ours", wire=wire, credential="token", call=INFO, expected=expected)
+    return Case(name=name, title=title, server="ours", wire=wire, credential="token", call=INFO, expected=expected)
 
 
-def _foreign(name: str, title: str, server: ServerName, wire: Wire) -> Subject:
-    return Subject(name=name, title=title, server=server, wire=wire, credential="none")
+def _other(name: str, title: str, server: ServerName, wire: Wire) -> Case:
+    return Case(name=name, title=title, server=server, wire=wire, credential="none")
 
 
-SUBJECTS = (
+CASES = (
     _ours_info("http_info", "ours, HTTP modern, JWT, server_info", "modern"),
     _ours("http_echo", "ours, HTTP modern, JWT, echo", "modern", "token"),
     _ours("http_echo_key", "ours, HTTP modern, API key, echo", "modern", "key"),
     _ours("http_echo_legacy", "ours, HTTP legacy session, JWT, echo", "legacy", "token"),
     _ours_info("ws_info", "ours, WebSocket, JWT, server_info", "websocket"),
     _ours("ws_echo", "ours, WebSocket, JWT, echo", "websocket", "token"),
-    _foreign("sdk_echo", "SDK, HTTP modern, no auth, echo", "official_sdk", "modern"),
-    _foreign("sdk_echo_legacy", "SDK, HTTP legacy stateless, no auth, echo", "official_sdk", "legacy"),
-    _foreign("floor", "floor: Starlette + msgspec, no auth, echo", "floor", "modern"),
+    _other("sdk_echo", "SDK, HTTP modern, no auth, echo", "official_sdk", "modern"),
+    _other("sdk_echo_legacy", "SDK, HTTP legacy stateless, no auth, echo", "official_sdk", "legacy"),
+    _other("floor", "floor: Starlette + msgspec, no auth, echo", "floor", "modern"),
 )
 
 
-def lines_of(subject: Subject, announcement: Announcement, connections: int) -> tuple[Line, ...]:
-    """One line per connection, the users taking turns."""
+def requests_for(case: Case, announcement: Announcement, connections: int) -> tuple[RequestTemplate, ...]:
+    """Returns one request per connection, alternating between the users."""
     accounts = announcement.accounts or (None,)
-    return tuple([_line(subject, announcement.url, accounts[i % len(accounts)]) for i in range(connections)])
+    return tuple([_request(case, announcement.url, accounts[i % len(accounts)]) for i in range(connections)])
 
 
-def _line(subject: Subject, url: str, account: Account | None) -> Line:
-    mcp, credential = f"{url}/mcp", _credential(subject.credential, account)
-    match subject.wire:
+def _request(case: Case, url: str, account: Account | None) -> RequestTemplate:
+    mcp, credential = f"{url}/mcp", _credential(case.credential, account)
+    match case.wire:
         case "modern":
-            return modern_line(mcp, subject.call, credential)
+            return modern_request(mcp, case.call, credential)
         case "legacy":
-            session = open_session(mcp, credential) if subject.server == "ours" else None
-            return legacy_line(mcp, subject.call, credential, session)
+            session = open_session(mcp, credential) if case.server == "ours" else None
+            return legacy_request(mcp, case.call, credential, session)
         case "websocket":
-            return websocket_line(mcp, subject.call, credential)
+            return websocket_request(mcp, case.call, credential)
 
 
 def _credential(kind: Credential, account: Account | None) -> str | None:
@@ -87,7 +95,7 @@ def _credential(kind: Credential, account: Account | None) -> str | None:
 
 
 def open_session(url: str, credential: str | None) -> str:
-    """A legacy handshake; the session's id."""
+    """Performs a legacy handshake and returns the session id."""
     address = urlsplit(url)
     connection = http.client.HTTPConnection(address.netloc, timeout=_HANDSHAKE_TIMEOUT_S)
     params = {"protocolVersion": LEGACY, "capabilities": {}, "clientInfo": {"name": "bench", "version": "1"}}
@@ -98,5 +106,5 @@ def open_session(url: str, credential: str | None) -> str:
         session = connection.getresponse().getheader("Mcp-Session-Id")
     finally:
         connection.close()
-    assert session is not None, "the server under test opened no session"
+    assert session is not None, "the server returned no session id"
     return session

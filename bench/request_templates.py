@@ -1,6 +1,6 @@
-"""The bytes of a call, written once before the clock starts: all that changes from call to call is the id.
+"""The bytes of a call, prepared before the measurement starts. Only the id differs from call to call.
 
-The id is always seven digits, so lengths are known ahead and the load generator only joins three pieces.
+The id always has seven digits, so lengths are known in advance and the load generator only joins three parts.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _META = {
     "io.modelcontextprotocol/clientInfo": {"name": "bench", "version": "1"},
     "io.modelcontextprotocol/clientCapabilities": {},
 }
-# RFC 6455 section 1.3: the key proves nothing about the client, so any will do.
+# RFC 6455 section 1.3: the key does not authenticate the client, so any value is valid.
 _UPGRADE = {
     "Connection": "Upgrade",
     "Upgrade": "websocket",
@@ -29,16 +29,19 @@ _UPGRADE = {
     "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
     "Sec-WebSocket-Protocol": "mcp",
 }
-# A frame must be masked, and unmasking costs the server the same for every mask; this one leaves the text readable.
+# Client frames must be masked. Unmasking costs the same for every mask; this one leaves the text unchanged.
 _MASK = bytes(4)
 
 
-class Line(Struct, frozen=True):
-    """One connection's words: what opens it, and its call, before and after the id."""
+class RequestTemplate(Struct, frozen=True):
+    """The call of one connection, before and after the id, and the bytes that open the connection."""
 
-    before: bytes
-    after: bytes
+    before_id: bytes
+    after_id: bytes
     opening: bytes = b""
+
+    def render(self, request_id: int) -> bytes:
+        return b"%b%d%b" % (self.before_id, request_id, self.after_id)
 
 
 class ToolCall(Struct, frozen=True):
@@ -54,26 +57,26 @@ def bearer(credential: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {credential}"} if credential else {}
 
 
-def modern_line(url: str, call: ToolCall, credential: str | None) -> Line:
+def modern_request(url: str, call: ToolCall, credential: str | None) -> RequestTemplate:
     mirrored = {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/call", "Mcp-Name": call.name}
     return _post(url, {**bearer(credential), **mirrored}, call.params(modern=True))
 
 
-def legacy_line(url: str, call: ToolCall, credential: str | None, session: str | None) -> Line:
-    """Without a session: the SDK's stateless server takes a legacy call that no handshake came before."""
-    named = {"Mcp-Session-Id": session} if session else {}
-    return _post(url, {**bearer(credential), "MCP-Protocol-Version": LEGACY, **named}, call.params(modern=False))
+def legacy_request(url: str, call: ToolCall, credential: str | None, session: str | None) -> RequestTemplate:
+    """`session` is None for the SDK's stateless server, which accepts legacy calls without a handshake."""
+    headers = {"Mcp-Session-Id": session} if session else {}
+    return _post(url, {**bearer(credential), "MCP-Protocol-Version": LEGACY, **headers}, call.params(modern=False))
 
 
-def websocket_line(url: str, call: ToolCall, credential: str | None) -> Line:
+def websocket_request(url: str, call: ToolCall, credential: str | None) -> RequestTemplate:
     before, after = _message(call.params(modern=True))
     opening = _head(f"GET {urlsplit(url).path}/ws", url, {**_UPGRADE, **bearer(credential)})
-    return Line(_frame_head(len(before) + _ID_DIGITS + len(after)) + before, after, opening)
+    return RequestTemplate(_frame_head(len(before) + _ID_DIGITS + len(after)) + before, after, opening)
 
 
-def _post(url: str, headers: Mapping[str, str], params: Mapping[str, Any]) -> Line:
+def _post(url: str, headers: Mapping[str, str], params: Mapping[str, Any]) -> RequestTemplate:
     before, after = _message(params)
-    sent = {
+    all_headers = {
         "Accept": "application/json, text/event-stream",
         "Accept-Encoding": "gzip, deflate",
         "Content-Type": "application/json",
@@ -81,7 +84,7 @@ def _post(url: str, headers: Mapping[str, str], params: Mapping[str, Any]) -> Li
         "User-Agent": "florilegium-bench",
         **headers,
     }
-    return Line(_head(f"POST {urlsplit(url).path}", url, sent) + before, after)
+    return RequestTemplate(_head(f"POST {urlsplit(url).path}", url, all_headers) + before, after)
 
 
 def _message(params: Mapping[str, Any]) -> tuple[bytes, bytes]:
@@ -94,6 +97,6 @@ def _head(target: str, url: str, headers: Mapping[str, str]) -> bytes:
 
 
 def _frame_head(length: int) -> bytes:
-    """RFC 6455 section 5.2: a final, masked text frame; every call here needs the 16-bit length."""
+    """Returns the head of a final, masked text frame (RFC 6455 section 5.2). Every call needs a 16-bit length."""
     assert 126 <= length < 65_536
     return b"\x81\xfe" + length.to_bytes(2, "big") + _MASK

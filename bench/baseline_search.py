@@ -1,5 +1,7 @@
-"""What search costs without us: one statement for each source that matches, joins, orders by bm25 and takes the first
-rows, with the columns and the weights of our own hits. It scores, groups, counts and shortens nothing."""
+"""The SQL baseline of a search: one statement per source that matches, joins, orders by bm25 and limits.
+
+It uses the columns and weights of our own search, but does not score, group, count or truncate anything.
+"""
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -52,7 +54,7 @@ _PROMPTS = """
 
 
 class Statement(Struct, frozen=True):
-    """`file` holds the source, `title` is the column of its index in which titles stand."""
+    """`file` contains the source; `title` is the column of its index that contains titles."""
 
     file: str
     title: str
@@ -68,33 +70,33 @@ STATEMENTS: Mapping[str, Statement] = {
 }
 
 
-class PlainSearch:
-    """The files of one user, each on a connection of the class and the thread that our own readers have."""
+class BaselineSearch:
+    """The files of one user, each with a connection of the same kind as those of our own readers."""
 
     def __init__(self, connections: Mapping[str, aiosqlite.Connection]) -> None:
         self._connections = connections
 
     def match(self, source: str, query: str) -> str:
-        """The expression that our search of the same query matches; read here so that nothing of it is remembered."""
+        """Returns the MATCH expression of our own search. It is parsed here, so that our search has nothing cached."""
         expression = parse(query).expression
         assert expression is not None
         return match_text(expression, STATEMENTS[source].title)
 
     async def rows(self, source: str, match: str, limit: int) -> Sequence[Any]:
-        """One hop to the connection's thread and back."""
+        """Fetches the rows with one call to the connection's thread."""
         statement = STATEMENTS[source]
         return list(await self._connections[statement.file].execute_fetchall(statement.sql, (match, limit)))
 
 
 @asynccontextmanager
-async def open_plain(paths: DatabasePaths, settings: Settings) -> AsyncIterator[PlainSearch]:
+async def open_baseline(paths: DatabasePaths, settings: Settings) -> AsyncIterator[BaselineSearch]:
     files = {"chacha": paths.chacha, "media": paths.media, "prompts": paths.prompts}
     async with AsyncExitStack() as stack:
-        opened = {name: await stack.enter_async_context(_connect(path)) for name, path in files.items()}
-        for connection in opened.values():
+        connections = {name: await stack.enter_async_context(_connect(path)) for name, path in files.items()}
+        for connection in connections.values():
             await connection.execute(f"PRAGMA cache_size = -{settings.library_cache_kib}")
             await connection.execute("PRAGMA query_only = ON")
-        yield PlainSearch(opened)
+        yield BaselineSearch(connections)
 
 
 def _connect(path: Path) -> aiosqlite.Connection:

@@ -26,8 +26,9 @@ from server.compat.letta.tools import add_letta_tools
 from server.import_jobs import open_jobs
 from server.profiles import profiles_of
 from server.protocol.catalog import Catalog
-from server.protocol.dispatcher import Dispatcher, DispatcherOptions, Observer
+from server.protocol.dispatcher import CallObserver, Dispatcher
 from server.protocol.legacy_sessions import LegacySessions
+from server.protocol.options import DispatcherOptions
 from server.protocol.request_state import RequestStateSigner
 from server.runtime import Knowledge, Runtime
 from server.server_info import server_info
@@ -74,7 +75,7 @@ async def open_runtime(
     *,
     catalog: Catalog | None = None,
     authenticator: Authenticator | None = None,
-    observer: Observer | None = None,
+    observer: CallObserver | None = None,
 ) -> AsyncIterator[Runtime]:
     """A server's parts, open for as long as the block lasts. Nothing heavy is done here: no user's database is
     touched before its user calls."""

@@ -43,7 +43,7 @@ class Metrics:
         streams = Gauge("florilegium_streams", "Open streams and WebSockets.", registry=self._registry)
         streams.set_function(lambda: len(open_streams))
 
-    def called(self, method: str, tool: str, outcome: str, seconds: float) -> None:
+    def record_call(self, method: str, tool: str, outcome: str, seconds: float) -> None:
         known = self._called.get((method, tool, outcome))
         if known is None:
             known = self._calls.labels(method, tool, outcome), self._seconds.labels(method, tool)
@@ -51,7 +51,7 @@ class Metrics:
         known[0].inc()
         known[1].observe(seconds)
 
-    def responded(self, status: int) -> None:
+    def record_response(self, status: int) -> None:
         known = self._responded.get(status)
         if known is None:
             known = self._responded[status] = self._responses.labels(str(status))

@@ -48,7 +48,7 @@ class RequestLine:
             log_failure(f"{scope.get('method', 'WS')} {scope['path']}", error)
         finally:
             if scope["type"] == "http":
-                self._metrics.responded(status)
+                self._metrics.record_response(status)
             if self._log_requests:
                 log_request(scope.get("method", "WS"), scope["path"], status, (time.perf_counter() - began) * 1000)
             REQUEST_ID.reset(token)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from config.errors import ConfigurationError
 from config.settings import Settings
-from server.protocol.call import DEFAULT
+from server.protocol.call import DEFAULT_PROFILE
 from server.protocol.profiles import Profile, Profiles, UnknownProfile
 
 _KNOWLEDGE = ("knowledge_search", "knowledge_get")
@@ -93,10 +93,10 @@ def _own(names: Iterable[str]) -> tuple[tuple[str, str], ...]:
 
 PROFILES: tuple[Profile, ...] = (
     Profile(
-        name=DEFAULT,
+        name=DEFAULT_PROFILE,
         entries=_own((*_KNOWLEDGE, *_PAIR, *_SOURCES)),
         instructions=_DEFAULT_TEXT,
-        takes_rest=True,
+        includes_other_tools=True,
         has_resources=True,
     ),
     Profile(name="compact", entries=_own(_KNOWLEDGE), instructions=_COMPACT_TEXT),
@@ -107,14 +107,14 @@ PROFILES: tuple[Profile, ...] = (
         instructions=_MEMORY_TEXT,
     ),
     Profile(name="letta", entries=_own(_CONVERSATIONS), instructions=_LETTA_TEXT),
-    Profile(name="bus", entries=_own(_BUS), instructions=_BUS_TEXT, deeds=frozenset((BUS_WRITE,))),
+    Profile(name="bus", entries=_own(_BUS), instructions=_BUS_TEXT, actions=frozenset((BUS_WRITE,))),
     Profile(
         name="full",
         entries=_own(
             (*_KNOWLEDGE, *_PAIR, *_SOURCES, *_MEMORY, *_RECORDING, *_WRITING, *_CONVERSATIONS, *_BUS, *_HOUSEKEEPING)
         ),
         instructions=_FULL_TEXT,
-        takes_rest=True,
+        includes_other_tools=True,
         has_resources=True,
     ),
 )

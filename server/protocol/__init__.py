@@ -1,1 +1,1 @@
-"""MCP without I/O: messages, versions, the catalog of what we offer, and the dispatcher that serves it."""
+"""MCP without I/O: messages, protocol versions, the catalog of tools, resources and prompts, and the dispatcher."""

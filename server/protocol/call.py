@@ -1,4 +1,4 @@
-"""What a handler is given: who calls, from which era, and a way to speak to the client while the call runs."""
+"""The context of one MCP request: the caller, the protocol era, and a way to talk to the client during the call."""
 
 from collections.abc import Mapping
 from typing import Any, Protocol
@@ -12,25 +12,30 @@ from server.protocol.messages import RequestId, notification_message
 from server.protocol.versions import Era
 from sessions.session import Session
 
-# The profile of a caller who chose none.
-DEFAULT = "default"
+# The profile of callers that did not choose one.
+DEFAULT_PROFILE = "default"
 LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+_CAPABILITIES = {
+    "sampling/createMessage": "sampling",
+    "elicitation/create": "elicitation",
+    "roots/list": "roots",
+}
 
 
 class Peer(Protocol):
-    """The client's end of the door the call came through."""
+    """The client at the other end of the transport."""
 
     async def notify(self, message: Mapping[str, Any]) -> None:
         """Sends a notification that belongs to the running call."""
         ...
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Asks the client and waits (legacy era only)."""
+        """Sends a request to the client and waits for its result (legacy era only)."""
         ...
 
 
 class NullPeer:
-    """A peer that cannot be spoken to: notifications are dropped, as the protocol allows."""
+    """A client that cannot be reached during the call. Notifications are dropped, which the protocol allows."""
 
     async def notify(self, message: Mapping[str, Any]) -> None:
         return
@@ -39,8 +44,8 @@ class NullPeer:
         raise MissingCapability(required_capability(method))
 
 
-class Client(Struct, frozen=True):
-    """What the client said of itself."""
+class ClientInfo(Struct, frozen=True):
+    """The client's own description of itself."""
 
     name: str = ""
     version: str = ""
@@ -48,44 +53,44 @@ class Client(Struct, frozen=True):
 
 
 class InputRequest(Struct, frozen=True):
-    """Something only the client can answer: a sampling, an elicitation, its roots."""
+    """A request that only the client can answer: sampling, elicitation or its roots."""
 
     method: str
     params: Mapping[str, Any]
 
 
 class InputRequired(Exception):
-    """Ends a modern call: the client answers the questions and sends the call again with `state`."""
+    """Ends a modern call. The client answers the requests and repeats the call together with `state`."""
 
-    def __init__(self, questions: Mapping[str, InputRequest], state: Any) -> None:
+    def __init__(self, requests: Mapping[str, InputRequest], state: Any) -> None:
         super().__init__("input required")
-        self.questions = questions
+        self.requests = requests
         self.state = state
 
 
 def required_capability(method: str) -> str:
-    return {"sampling/createMessage": "sampling", "elicitation/create": "elicitation", "roots/list": "roots"}[method]
+    return _CAPABILITIES[method]
 
 
 class Call(Struct, eq=False):
-    """One request on its way through a handler."""
+    """One MCP request while a handler processes it."""
 
     context: RequestContext
     era: Era
     version: str
-    client: Client
+    client: ClientInfo
     peer: Peer
     request_id: RequestId
     session: Session | None = None
-    profile: str = DEFAULT
+    profile: str = DEFAULT_PROFILE
     log_level: str | None = None
     progress_token: RequestId | None = None
-    answers: Mapping[str, Mapping[str, Any]] = {}
+    input_responses: Mapping[str, Mapping[str, Any]] = {}
     state: Any = None
     deadline: Deadline | None = None
 
     async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
-        """Tells how far the call is, if the client asked to hear it."""
+        """Reports progress if the client asked for it."""
         if self.progress_token is None:
             return
         params: dict[str, Any] = {"progressToken": self.progress_token, "progress": done}
@@ -96,34 +101,37 @@ class Call(Struct, eq=False):
         await self.peer.notify(notification_message("notifications/progress", params))
 
     async def log(self, level: str, data: Any, logger: str | None = None) -> None:
-        """A log line for the client: in the modern era only where the request asked for a level."""
+        """Sends a log message to the client. A modern client receives it only if its request set a log level."""
         threshold = self.log_level or ("debug" if self.era is Era.LEGACY else None)
         if threshold is None or LOG_LEVELS.index(level) < LOG_LEVELS.index(threshold):
             return
         params = {"level": level, "data": data, **({"logger": logger} if logger else {})}
         await self.peer.notify(notification_message("notifications/message", params))
 
-    async def ask(self, questions: Mapping[str, InputRequest], state: Any = None) -> Mapping[str, Any]:
-        """The client's answers by key. The legacy era asks over the open call; the modern one ends it and is called
-        again. The clock of the call stands still while a person thinks."""
-        for question in questions.values():
-            self.require_capability(required_capability(question.method))
+    async def request_input(self, requests: Mapping[str, InputRequest], state: Any = None) -> Mapping[str, Any]:
+        """Returns the client's answers by key.
+
+        A legacy client is asked while the call waits. A modern call ends with InputRequired, and the client repeats it
+        with the answers. The deadline is paused while the client answers.
+        """
+        for request in requests.values():
+            self.require_capability(required_capability(request.method))
         if self.era is Era.MODERN:
-            missing = {key: question for key, question in questions.items() if key not in self.answers}
+            missing = {key: request for key, request in requests.items() if key not in self.input_responses}
             if missing:
                 raise InputRequired(missing, state)
-            return {key: self.answers[key] for key in questions}
-        return {key: await self._ask_now(question) for key, question in questions.items()}
+            return {key: self.input_responses[key] for key in requests}
+        return {key: await self._request_now(request) for key, request in requests.items()}
 
     def require_capability(self, capability: str) -> None:
         if self.client.capabilities.get(capability) is None:
             raise MissingCapability(capability)
 
-    async def _ask_now(self, question: InputRequest) -> Mapping[str, Any]:
+    async def _request_now(self, request: InputRequest) -> Mapping[str, Any]:
         if self.deadline is None:
-            return await self.peer.request(question.method, question.params)
+            return await self.peer.request(request.method, request.params)
         self.deadline.pause()
         try:
-            return await self.peer.request(question.method, question.params)
+            return await self.peer.request(request.method, request.params)
         finally:
             self.deadline.resume()

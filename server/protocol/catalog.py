@@ -1,6 +1,7 @@
-"""What a server offers: tools, resources, prompts and completions as registered values, listed in a fixed order.
+"""What a server offers: tools, resources, prompts and completions, registered by name and listed in a fixed order.
 
-A tool is declared once: a Struct in, a Struct out. Validation, both schemas and the documentation come from it.
+A tool is declared once, as a Struct for its arguments and one for its result. Validation, both schemas and the
+documentation are derived from them.
 """
 
 import re
@@ -13,18 +14,18 @@ from msgspec import Struct
 
 from auth.principal import READ
 from server.protocol.call import Call
-from server.protocol.changes import Change, Changes
+from server.protocol.changes import Change, ChangeFeed
 from server.protocol.schema import MirroredParameter, input_schema, mirrored_parameters, outline, output_schema
 
 ListKind = Literal["tools", "resources", "prompts"]
-# The one alphabet every known client accepts (a dot makes some refuse the whole list), and the length that hosts leave
-# of their 64 characters once they have put `mcp__florilegium__` in front.
+# The alphabet that every known client accepts: a dot makes some of them reject the whole list. Hosts allow 64
+# characters and put `mcp__florilegium__` in front, which leaves 46.
 _TOOL_NAME = re.compile(r"^[a-z][a-z0-9_]{0,45}\Z")
 DESCRIPTION_MAX_CHARS = 1000
 
 
 class Hints(Struct, frozen=True, rename="camel"):
-    """All four are always sent: the protocol's defaults (destructive, open world) would be wrong for us."""
+    """A tool's annotations. All four are always sent: the protocol's defaults (destructive, open world) do not fit."""
 
     read_only_hint: bool
     destructive_hint: bool = False
@@ -36,7 +37,7 @@ READ_ONLY = Hints(read_only_hint=True)
 
 
 class ToolResult(Struct, frozen=True):
-    """For a tool whose answer is more than a Struct: content blocks, with or without structured content."""
+    """The result of a tool that returns content blocks, with or without structured content."""
 
     content: Sequence[Mapping[str, Any]]
     structured: Any = None
@@ -44,7 +45,7 @@ class ToolResult(Struct, frozen=True):
 
 
 class Tool(Struct, frozen=True, kw_only=True):
-    """`schema` replaces the derived input schema where a Struct cannot say it."""
+    """A tool. `schema` replaces the derived input schema where a Struct cannot express it."""
 
     name: str
     title: str
@@ -57,8 +58,8 @@ class Tool(Struct, frozen=True, kw_only=True):
     schema: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        assert _TOOL_NAME.match(self.name), f"tool name {self.name!r} would be refused by some clients"
-        assert len(self.description) <= DESCRIPTION_MAX_CHARS, f"description of {self.name} is too long"
+        assert _TOOL_NAME.match(self.name), f"some clients would reject the tool name {self.name!r}"
+        assert len(self.description) <= DESCRIPTION_MAX_CHARS, f"the description of {self.name} is too long"
 
     def as_listed(self) -> dict[str, Any]:
         listed: dict[str, Any] = {
@@ -78,20 +79,20 @@ Completer = Callable[[Call, str, Mapping[str, str]], Awaitable[Sequence[str]]]
 
 
 class Resource(Struct, frozen=True, kw_only=True):
-    """A fixed URI."""
+    """A resource with a fixed URI."""
 
     uri: str
     name: str
     description: str
-    read: ResourceReader
+    reader: ResourceReader
     title: str | None = None
     mime_type: str = "text/plain"
     scope: str = READ
 
     def as_listed(self) -> dict[str, Any]:
         title = {"title": self.title} if self.title else {}
-        described = {"description": self.description, "mimeType": self.mime_type}
-        return {"uri": self.uri, "name": self.name, **title, **described}
+        about = {"description": self.description, "mimeType": self.mime_type}
+        return {"uri": self.uri, "name": self.name, **title, **about}
 
 
 class ResourceTemplate(Struct, frozen=True, kw_only=True):
@@ -100,7 +101,7 @@ class ResourceTemplate(Struct, frozen=True, kw_only=True):
     uri_template: str
     name: str
     description: str
-    read: ResourceReader
+    reader: ResourceReader
     title: str | None = None
     mime_type: str = "text/plain"
     scope: str = READ
@@ -108,21 +109,22 @@ class ResourceTemplate(Struct, frozen=True, kw_only=True):
 
     def as_listed(self) -> dict[str, Any]:
         title = {"title": self.title} if self.title else {}
-        described = {"description": self.description, "mimeType": self.mime_type}
-        return {"uriTemplate": self.uri_template, "name": self.name, **title, **described}
+        about = {"description": self.description, "mimeType": self.mime_type}
+        return {"uriTemplate": self.uri_template, "name": self.name, **title, **about}
 
     def match(self, uri: str) -> dict[str, str] | None:
+        """Returns the decoded variables of a matching URI, or None."""
         parts = re.split(r"\{(\w+)\}", self.uri_template)
         pattern = "".join(f"(?P<{p}>[^/?#]+)" if i % 2 else re.escape(p) for i, p in enumerate(parts))
-        found = re.fullmatch(pattern, uri)
-        return {k: urllib.parse.unquote(v) for k, v in found.groupdict().items()} if found else None
+        match = re.fullmatch(pattern, uri)
+        return {k: urllib.parse.unquote(v) for k, v in match.groupdict().items()} if match else None
 
 
 class McpPromptArgument(Struct, frozen=True, kw_only=True):
     name: str
     description: str = ""
     required: bool = False
-    complete: Completer | None = None
+    completer: Completer | None = None
 
     def as_listed(self) -> dict[str, Any]:
         return {"name": self.name, "description": self.description, "required": self.required}
@@ -136,7 +138,7 @@ class PromptResult(Struct, frozen=True):
 class McpPrompt(Struct, frozen=True, kw_only=True):
     name: str
     description: str
-    get: Callable[[Call, Mapping[str, str]], Awaitable[PromptResult]]
+    handler: Callable[[Call, Mapping[str, str]], Awaitable[PromptResult]]
     title: str | None = None
     arguments: tuple[McpPromptArgument, ...] = ()
     scope: str = READ
@@ -150,79 +152,68 @@ class McpPrompt(Struct, frozen=True, kw_only=True):
         return listed
 
 
-class Listing(Protocol):
-    """Entries of a list that depend on who asks: they follow the registered ones, page by page."""
+class UserListing(Protocol):
+    """Entries of a list that depend on the user. They follow the registered entries, page by page."""
 
     @property
     def scope(self) -> str: ...
 
     async def page(self, call: Call, offset: int, limit: int) -> tuple[Sequence[Mapping[str, Any]], bool]:
-        """At most `limit` of the caller's entries as they are listed, and whether more follow."""
+        """Returns at most `limit` of the user's entries in their listed form, and whether more follow."""
         ...
 
 
-class PromptListing(Listing, Protocol):
-    """Prompts that only the caller has."""
+class UserPromptListing(UserListing, Protocol):
+    """The user's own prompts."""
 
     async def find(self, call: Call, name: str) -> McpPrompt | None: ...
 
 
 class Catalog:
-    """Everything registered, by name. `version` rises with each change, so that what was derived can be kept."""
+    """All registered tools, resources and prompts. `version` increases with each change and invalidates caches."""
 
-    def __init__(self, changes: Changes | None = None) -> None:
-        self.changes = changes or Changes()
+    def __init__(self, changes: ChangeFeed | None = None) -> None:
+        self.changes = changes or ChangeFeed()
         self.tools: dict[str, Tool] = {}
         self.resources: dict[str, Resource] = {}
         self.templates: dict[str, ResourceTemplate] = {}
         self.prompts: dict[str, McpPrompt] = {}
-        self.resource_listings: list[Listing] = []
-        self.prompt_listings: list[PromptListing] = []
+        self.resource_listings: list[UserListing] = []
+        self.prompt_listings: list[UserPromptListing] = []
         self.version = 0
         self._mirrored: dict[str, tuple[MirroredParameter, ...]] = {}
 
     def add_tool(self, tool: Tool) -> None:
+        """Registers a tool; one of the same name is replaced."""
         self.tools[tool.name] = tool
         self._mirrored[tool.name] = tuple(mirrored_parameters(tool.as_listed()["inputSchema"]))
-        self._changed("tools")
-
-    def remove_tool(self, name: str) -> None:
-        del self.tools[name], self._mirrored[name]
-        self._changed("tools")
+        self._publish("tools")
 
     def add_resource(self, resource: Resource) -> None:
         self.resources[resource.uri] = resource
-        self._changed("resources")
+        self._publish("resources")
 
     def add_template(self, template: ResourceTemplate) -> None:
         self.templates[template.uri_template] = template
-        self._changed("resources")
+        self._publish("resources")
 
     def add_prompt(self, prompt: McpPrompt) -> None:
         self.prompts[prompt.name] = prompt
-        self._changed("prompts")
+        self._publish("prompts")
 
-    def remove_prompt(self, name: str) -> None:
-        del self.prompts[name]
-        self._changed("prompts")
-
-    def add_resource_listing(self, listing: Listing) -> None:
+    def add_resource_listing(self, listing: UserListing) -> None:
         self.resource_listings.append(listing)
-        self._changed("resources")
+        self._publish("resources")
 
-    def add_prompt_listing(self, listing: PromptListing) -> None:
+    def add_prompt_listing(self, listing: UserPromptListing) -> None:
         self.prompt_listings.append(listing)
-        self._changed("prompts")
+        self._publish("prompts")
 
-    def find_tool(self, name: str) -> Tool | None:
-        """By its advertised name, or by the dotted one the seed documents use (`knowledge.search`)."""
-        return self.tools.get(name) or self.tools.get(name.replace(".", "_"))
-
-    def mirrored(self, tool_name: Any) -> tuple[MirroredParameter, ...]:
-        tool = self.find_tool(tool_name) if isinstance(tool_name, str) else None
-        return self._mirrored[tool.name] if tool is not None else ()
+    def mirrored_parameters(self, tool: Tool) -> tuple[MirroredParameter, ...]:
+        return self._mirrored[tool.name]
 
     def find_resource(self, uri: str) -> tuple[Resource | ResourceTemplate, dict[str, str]] | None:
+        """Returns the resource or template that serves a URI, with the template's variables."""
         if resource := self.resources.get(uri):
             return resource, {}
         for template in self.templates.values():
@@ -230,6 +221,6 @@ class Catalog:
                 return template, variables
         return None
 
-    def _changed(self, kind: ListKind) -> None:
+    def _publish(self, kind: ListKind) -> None:
         self.version += 1
         self.changes.publish(Change(kind))

@@ -1,4 +1,7 @@
-"""News for open streams: a list changed, a resource was updated. A slow listener loses detail, never memory."""
+"""Change events for open streams: a list changed, or a resource was updated.
+
+A slow listener loses individual events, but never uses more than a bounded amount of memory.
+"""
 
 import asyncio
 from collections.abc import Iterator
@@ -8,12 +11,12 @@ from msgspec import Struct
 
 from config.paths import UserId
 
-# News collapse (one `tools` is as good as ten), so a listener rarely holds more than a handful.
+# Equal events collapse into one, so a listener rarely holds more than a handful.
 BACKLOG_MAX = 256
 
 
 class Change(Struct, frozen=True):
-    """`kind` is tools, resources, prompts or updated; `user_id` limits it to one user's listeners."""
+    """`kind` is tools, resources, prompts or updated. With `user_id`, only that user's listeners receive it."""
 
     kind: str
     uri: str | None = None
@@ -25,50 +28,52 @@ class Change(Struct, frozen=True):
         return f"notifications/{self.kind}/list_changed", {}
 
 
-class Listener:
-    """What one stream wants to hear, and what it has not been told yet."""
+class ChangeListener:
+    """The pending changes of one stream, limited to the kinds and URIs it subscribed to."""
 
     def __init__(self, user_id: UserId, kinds: frozenset[str], uris: set[str] | frozenset[str]) -> None:
         self._user_id = user_id
         self._kinds = kinds
         self._uris = uris
-        self._news: dict[Change, None] = {}
-        self._arrived = asyncio.Event()
+        self._pending: dict[Change, None] = {}
+        self._has_pending = asyncio.Event()
 
-    def hear(self, change: Change) -> None:
+    def receive(self, change: Change) -> None:
         if change.user_id not in (None, self._user_id):
             return
-        wanted = change.uri in self._uris if change.kind == "updated" else change.kind in self._kinds
-        if wanted and len(self._news) < BACKLOG_MAX:
-            self._news[change] = None
-            self._arrived.set()
+        is_subscribed = change.uri in self._uris if change.kind == "updated" else change.kind in self._kinds
+        if is_subscribed and len(self._pending) < BACKLOG_MAX:
+            self._pending[change] = None
+            self._has_pending.set()
 
     async def next(self, timeout_s: float) -> Change | None:
-        """The oldest untold change, or None when the time is up."""
-        if not self._news:
-            self._arrived.clear()
+        """Returns the oldest pending change, or None after the timeout."""
+        if not self._pending:
+            self._has_pending.clear()
             try:
-                await asyncio.wait_for(self._arrived.wait(), timeout_s)
+                await asyncio.wait_for(self._has_pending.wait(), timeout_s)
             except TimeoutError:
                 return None
-        change = next(iter(self._news))
-        del self._news[change]
+        change = next(iter(self._pending))
+        del self._pending[change]
         return change
 
 
-class Changes:
-    """Publishes to every listener of this process."""
+class ChangeFeed:
+    """Publishes changes to every listener of this process."""
 
     def __init__(self) -> None:
-        self._listeners: set[Listener] = set()
+        self._listeners: set[ChangeListener] = set()
 
     def publish(self, change: Change) -> None:
         for listener in self._listeners:
-            listener.hear(change)
+            listener.receive(change)
 
     @contextmanager
-    def listen(self, user_id: UserId, kinds: frozenset[str], uris: set[str] | frozenset[str]) -> Iterator[Listener]:
-        listener = Listener(user_id, kinds, uris)
+    def listen(
+        self, user_id: UserId, kinds: frozenset[str], uris: set[str] | frozenset[str]
+    ) -> Iterator[ChangeListener]:
+        listener = ChangeListener(user_id, kinds, uris)
         self._listeners.add(listener)
         try:
             yield listener

@@ -1,11 +1,11 @@
-"""One lasting connection (a WebSocket, a pair of pipes): messages in, messages out, answers in any order.
+"""A long-lived MCP connection (WebSocket or stdio): messages in, messages out, responses in any order.
 
-It serves both eras: a request that carries the modern mark stands alone, `initialize` opens a legacy session that
-ends with the connection.
+It serves both eras: a modern request is self-contained, and `initialize` opens a legacy session that ends with the
+connection.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 from auth.context import RequestContext
@@ -29,23 +29,24 @@ from server.protocol.messages import (
     result_message,
 )
 from server.protocol.request_meta import (
+    has_modern_meta,
     legacy_call,
     modern_call,
-    names_modern_version,
     read_request_meta,
 )
 from server.protocol.versions import BATCH_VERSION
 from sessions.session import Session
 
 Send = Callable[[Mapping[str, Any] | list[Any]], Awaitable[None]]
-# Checks, before each request, that the caller still has access and is within its rate.
+# Checks, before each request, that the caller still has access and is within its rate limit.
 Admit = Callable[[], Awaitable[None]]
+BuildContext = Callable[[str, Session | None], RequestContext]
 
 
 class Connection:
-    """Bound to one principal for its whole life. `send` writes one message; it is never called twice at once.
+    """One connection of one principal. `send` writes one message and is never called concurrently.
 
-    `profile` is the one that its address names, if it names one.
+    `profile` is the profile that the address names, if any.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Connection:
         dispatcher: Dispatcher,
         sessions: LegacySessions,
         principal: Principal,
-        context: Callable[[str, Session | None], RequestContext],
+        build_context: BuildContext,
         send: Send,
         admit: Admit,
         in_flight_max: int,
@@ -62,40 +63,40 @@ class Connection:
         self._dispatcher = dispatcher
         self._sessions = sessions
         self._principal = principal
-        self._context = context
-        self._send_raw = send
+        self._build_context = build_context
+        self._send_unlocked = send
         self._admit = admit
         self._in_flight_max = in_flight_max
         self._profile = profile
-        self._in_flight = InFlightRequests(dispatcher.offer.elicitation_timeout_s)
+        self._in_flight = InFlightRequests(dispatcher.options.elicitation_timeout_s)
         self._session: Session | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._writing = asyncio.Lock()
+        self._send_lock = asyncio.Lock()
 
     async def receive(self, text: str | bytes) -> None:
-        """Takes one frame or line. Requests run beside each other; everything else is done on the spot."""
+        """Processes one frame or line. Requests run concurrently; everything else is handled at once."""
         try:
             value = decode(text)
         except ParseError as error:
             await self._send(error_message(None, error))
             return
         if isinstance(value, list) and self._session and self._session.version == BATCH_VERSION:
-            await self._take_batch(value)
+            await self._receive_batch(value)
             return
         try:
             message = read_message(value)
         except MalformedMessage as error:
             await self._send(error_message(error.request_id, error))
             return
-        await self._take(message)
+        await self._receive_message(message)
 
     async def finish(self) -> None:
-        """Waits for the running calls, for a graceful end."""
+        """Waits for the running calls, for a graceful shutdown."""
         if self._tasks:
             await asyncio.wait(self._tasks)
 
     async def close(self) -> None:
-        """Ends everything that still runs. The legacy session ends with its connection."""
+        """Cancels running calls and ends the legacy session."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -106,71 +107,68 @@ class Connection:
         await self._send(message)
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        return await self._in_flight.ask(self, self._send, method, params)
+        return await self._in_flight.request(self, self._send, method, params)
 
     async def _send(self, message: Mapping[str, Any] | list[Any]) -> None:
-        async with self._writing:
-            await self._send_raw(message)
+        async with self._send_lock:
+            await self._send_unlocked(message)
 
-    async def _take(self, message: Message) -> None:
+    async def _receive_message(self, message: Message) -> None:
         match message:
             case Request() if len(self._tasks) >= self._in_flight_max:
-                await self._send(error_message(message.id, self._busy()))
+                await self._send(error_message(message.id, self._too_many_calls()))
             case Request():
                 self._start(self._serve(message))
+            case Notification("notifications/cancelled"):
+                self._in_flight.cancel(self, message.params.get("requestId"))
             case Notification():
-                self._note(message)
+                pass
             case Response():
-                self._in_flight.answer(self, message)
+                self._in_flight.resolve(self, message)
 
-    async def _take_batch(self, values: list[Any]) -> None:
-        """A batch runs as one call, its messages one after the other; refused, it gets one error for all of them."""
+    async def _receive_batch(self, values: list[Any]) -> None:
+        """Runs a batch as one call, its messages one after the other. A rejected batch gets a single error."""
         if not 0 < len(values) <= self._in_flight_max:
-            refusal = InvalidRequest(f"a batch holds 1 to {self._in_flight_max} messages")
-            await self._send(error_message(None, refusal))
+            error = InvalidRequest(f"batch: expected 1 to {self._in_flight_max} messages, got {len(values)}")
+            await self._send(error_message(None, error))
         elif len(self._tasks) >= self._in_flight_max:
-            await self._send(error_message(None, self._busy()))
+            await self._send(error_message(None, self._too_many_calls()))
         else:
             self._start(self._serve_batch(values))
 
-    def _busy(self) -> Unavailable:
+    def _too_many_calls(self) -> Unavailable:
         return Unavailable(f"{self._in_flight_max} calls are in flight on this connection")
 
-    def _start(self, work: Any) -> None:
-        task: asyncio.Task[None] = asyncio.create_task(work)
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _note(self, notification: Notification) -> None:
-        if notification.method == "notifications/cancelled":
-            self._in_flight.cancel(self, notification.params.get("requestId"))
-
     async def _serve(self, request: Request) -> None:
-        """A cancelled call is owed no answer; every other one gets exactly one."""
+        """Sends exactly one response, or none if the client cancelled the request."""
         with self._in_flight.running(self, request.id):
-            answer = await self._answer(request)
-        await self._send(answer)
+            response = await self._response(request)
+        await self._send(response)
 
     async def _serve_batch(self, values: list[Any]) -> None:
-        answers: list[Mapping[str, Any]] = []
+        responses: list[Mapping[str, Any]] = []
         for value in values:
             try:
                 message = read_message(value)
             except MalformedMessage as error:
-                answers.append(error_message(error.request_id, error))
+                responses.append(error_message(error.request_id, error))
                 continue
             if not isinstance(message, Request):
-                await self._take(message)
+                await self._receive_message(message)
             elif message.method == "initialize":
-                refusal = InvalidRequest("initialize cannot be part of a batch")
-                answers.append(error_message(message.id, refusal))
+                responses.append(error_message(message.id, InvalidRequest("initialize cannot be part of a batch")))
             else:
-                answers.append(await self._answer(message))
-        if answers:
-            await self._send(answers)
+                responses.append(await self._response(message))
+        if responses:
+            await self._send(responses)
 
-    async def _answer(self, request: Request) -> Mapping[str, Any]:
-        """The second of the two places where any exception is caught."""
+    async def _response(self, request: Request) -> Mapping[str, Any]:
+        """Returns a result or an error. Unexpected exceptions are logged and become an internal error."""
         request_id = new_request_id()
         REQUEST_ID.set(request_id)
         try:
@@ -183,14 +181,14 @@ class Connection:
             return error_message(request.id, FlorilegiumError(f"internal error (request {request_id})"))
 
     async def _result(self, request: Request, request_id: str) -> Mapping[str, Any]:
-        if names_modern_version(request.params) or request.method == "server/discover":
+        if has_modern_meta(request.params) or request.method == "server/discover":
             meta = read_request_meta(request.params)
             profile = self._dispatcher.profiles.choose(self._principal, self._profile)
-            call = modern_call(meta, request, self._context(request_id, None), self, profile)
+            call = modern_call(meta, request, self._build_context(request_id, None), self, profile)
         elif request.method == "initialize":
             return await self._initialize(request)
         elif request.method == "ping":
-            return {}  # the one request that may come before the handshake
+            return {}  # the only request that may come before the handshake
         else:
             call = self._legacy_call(request, request_id)
         return await self._dispatcher.dispatch(call, request)
@@ -198,12 +196,12 @@ class Connection:
     def _legacy_call(self, request: Request, request_id: str) -> Call:
         if self._session is None:
             raise InvalidRequest("send initialize first, or name a protocol version in params._meta")
-        return legacy_call(self._session, request, self._context(request_id, self._session), self)
+        return legacy_call(self._session, request, self._build_context(request_id, self._session), self)
 
     async def _initialize(self, request: Request) -> Mapping[str, Any]:
-        opened = await self._sessions.open(self._principal, request.params, self._profile)
-        # Exchanged in one step: of two handshakes at once, the earlier session must not be left behind.
-        before, self._session = self._session, opened
-        if before is not None:
-            await self._sessions.end(before)
-        return self._dispatcher.introduction(opened)
+        session = await self._sessions.open(self._principal, request.params, self._profile)
+        # Swapped in one step, so that two concurrent handshakes cannot leave the earlier session behind.
+        previous, self._session = self._session, session
+        if previous is not None:
+            await self._sessions.end(previous)
+        return self._dispatcher.initialize_result(session)

@@ -1,4 +1,4 @@
-"""The time a call may take. Half the price of `asyncio.timeout`, which every call would pay, and it can stand still."""
+"""The deadline of a call. Costs half as much as `asyncio.timeout`, which every call would pay, and can be paused."""
 
 import asyncio
 from types import TracebackType
@@ -6,7 +6,7 @@ from typing import Any
 
 
 class Deadline:
-    """Cancels the task that entered it when the time is up, and turns that into TimeoutError on the way out."""
+    """Cancels the task that entered it when time is up, and raises TimeoutError from the `with` block."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -17,25 +17,25 @@ class Deadline:
         assert task is not None
         self._task: asyncio.Task[Any] = task
         self._loop = asyncio.get_running_loop()
-        self._timer = self._loop.call_later(self._seconds, self._end)
+        self._timer = self._loop.call_later(self._seconds, self._expire)
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self, exc_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._timer.cancel()
-        # Somebody else may have cancelled the task as well; then it is theirs to end.
-        if self._is_over and self._task.uncancel() == 0 and kind is asyncio.CancelledError:
+        # If the task was also cancelled by someone else, CancelledError propagates to them.
+        if self._is_over and self._task.uncancel() == 0 and exc_type is asyncio.CancelledError:
             raise TimeoutError from error
 
     def pause(self) -> None:
-        """Stops the clock, for as long as the client is asked something."""
+        """Stops the clock, for example while the client answers a request."""
         self._seconds = self._timer.when() - self._loop.time()
         self._timer.cancel()
 
     def resume(self) -> None:
-        self._timer = self._loop.call_later(self._seconds, self._end)
+        self._timer = self._loop.call_later(self._seconds, self._expire)
 
-    def _end(self) -> None:
+    def _expire(self) -> None:
         self._is_over = True
         self._task.cancel()

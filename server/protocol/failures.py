@@ -1,21 +1,22 @@
-"""Failures nobody foresaw, as they may be logged: kind, place and causes, but not their words.
+"""Logging of unexpected exceptions by type, location and causes, without their messages.
 
-The text of an exception quotes what it choked on, which here is somebody's note; the log never holds content.
+An exception's message often quotes the data that caused it, such as a user's note, and the log must not hold content.
 """
 
 from loguru import logger
 
 
 def log_failure(what: str, error: BaseException) -> None:
-    logger.opt(exception=_without_words(error)).error("{} failed", what)
+    logger.opt(exception=_without_message(error)).error("{} failed", what)
 
 
-def _without_words(error: BaseException) -> BaseException:
-    kind = type(error)
-    named = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
-    wordless: BaseException = type(kind.__name__, (Exception,), named)()
+def _without_message(error: BaseException) -> BaseException:
+    """Returns an exception of the same name and traceback with no arguments, and its causes likewise."""
+    original = type(error)
+    attributes = {"__module__": original.__module__, "__qualname__": original.__qualname__}
+    replacement: BaseException = type(original.__name__, (Exception,), attributes)()
     if error.__cause__ is not None:
-        wordless.__cause__ = _without_words(error.__cause__)
+        replacement.__cause__ = _without_message(error.__cause__)
     elif error.__context__ is not None and not error.__suppress_context__:
-        wordless.__context__ = _without_words(error.__context__)
-    return wordless.with_traceback(error.__traceback__)
+        replacement.__context__ = _without_message(error.__context__)
+    return replacement.with_traceback(error.__traceback__)

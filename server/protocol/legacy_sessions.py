@@ -1,6 +1,6 @@
-"""Legacy sessions from handshake to end: the version and profile agreed on, and the memory that goes with each.
+"""Legacy sessions from `initialize` to their end, with the negotiated version, the profile and the session state.
 
-A session is found by its owner alone, and only at an address that leads to its profile.
+A session is found only by its owner, and only at an address of its profile.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from sessions.store import InProcessSessionStore
 
 
 class LegacySessions:
-    """The sessions of one server, behind whichever door they were opened."""
+    """The sessions of one server, over all transports."""
 
     def __init__(self, store: InProcessSessionStore, session_states: SessionStates, profiles: Profiles) -> None:
         self._store = store
@@ -27,28 +27,37 @@ class LegacySessions:
     def __len__(self) -> int:
         return len(self._store)
 
-    async def open(self, principal: Principal, params: Mapping[str, Any], named: str | None = None) -> Session:
-        """From the parameters of an `initialize` at an address that may name a profile. A `config` in them is what the
-        session's calls go by, as if `session_configure` had said it."""
-        handshake = read_initialize_params(params)
+    async def open(
+        self, principal: Principal, params: Mapping[str, Any], address_profile: str | None = None
+    ) -> Session:
+        """Opens a session from the parameters of `initialize`.
+
+        `address_profile` is the profile in the address, if any. A `config` in the parameters sets defaults for the
+        session's calls, as `session_configure` does.
+        """
+        initialize = read_initialize_params(params)
         session = self._store.create(
             principal.owner(),
-            negotiate(handshake.version),
-            handshake.client.name,
-            handshake.client.version,
-            handshake.client.capabilities,
-            self._profiles.choose(principal, named, handshake.client.name),
+            negotiate(initialize.version),
+            initialize.client.name,
+            initialize.client.version,
+            initialize.client.capabilities,
+            self._profiles.choose(principal, address_profile, initialize.client.name),
         )
-        if handshake.config:
+        if initialize.config:
             handle = handle_for(session.id)
             await self._session_states.get_or_create(handle, session.owner)
-            await self._session_states.set_defaults(handle, session.owner, handshake.config)
+            await self._session_states.set_defaults(handle, session.owner, initialize.config)
         return session
 
-    def find(self, session_id: str, principal: Principal, named: str | None = None) -> Session:
-        """A caller bound to a profile has it at every address; others come back to the one they opened."""
+    def find(self, session_id: str, principal: Principal, address_profile: str | None = None) -> Session:
+        """Returns the caller's session.
+
+        A credential that is restricted to a profile finds its session at every address. Other callers must use the
+        address of the profile with which the session was opened.
+        """
         session = self._store.get(session_id, principal.owner())
-        if principal.profile is None and named not in (None, session.profile):
+        if principal.profile is None and address_profile not in (None, session.profile):
             raise SessionNotFound
         return session
 
@@ -56,7 +65,9 @@ class LegacySessions:
         return self._store.holds(session)
 
     async def end(self, session: Session) -> None:
-        """What the session remembers ends with it. One that expires needs no ending: its memory has been idle for at
-        least as long, and both are given the same time."""
+        """Ends a session and deletes its state.
+
+        A session that expires leaves nothing behind: its state was idle for at least as long and has the same TTL.
+        """
         self._store.end(session)
         await self._session_states.delete(handle_for(session.id), session.owner)

@@ -1,4 +1,4 @@
-"""JSON-RPC 2.0 messages in and out: bytes to frozen values, values to bytes. It judges form, never meaning."""
+"""Decoding and encoding of JSON-RPC 2.0 messages. Checks their form, not their meaning."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -10,13 +10,13 @@ from config.errors import FlorilegiumError, InvalidRequest, ParseError
 
 RequestId = str | int
 MESSAGE_MAX_CHARS = 1000
-# RFC 8259 section 9 lets a parser limit nesting. The decoder stops where the stack ends, but whoever walks the message
-# afterwards (a repr, an encoder, a handler) stands deeper in the stack than the decoder did, and needs room.
+# RFC 8259 section 9 lets a parser limit nesting. The decoder itself stops only at the end of the stack, but code that
+# walks the message later (a repr, an encoder, a handler) runs deeper in the stack than the decoder did.
 NESTING_MAX = 100
 
 
 class Request(Struct, frozen=True):
-    """A call that is owed exactly one answer."""
+    """A client's request; it gets exactly one response."""
 
     id: RequestId
     method: str
@@ -24,14 +24,14 @@ class Request(Struct, frozen=True):
 
 
 class Notification(Struct, frozen=True):
-    """A message that is owed none."""
+    """A client's notification; it gets no response."""
 
     method: str
     params: dict[str, Any]
 
 
 class Response(Struct, frozen=True):
-    """The client's answer to a question of ours."""
+    """The client's response to a request from the server."""
 
     id: RequestId
     result: dict[str, Any] | None
@@ -46,7 +46,7 @@ encode = _encoder.encode
 
 
 class MalformedMessage(InvalidRequest):
-    """A JSON value that is no JSON-RPC message; keeps the id when one could be read, so the answer can carry it."""
+    """A JSON value that is not a JSON-RPC message. Keeps the id, if it could be read, for the error response."""
 
     def __init__(self, message: str, request_id: RequestId | None = None) -> None:
         super().__init__(message)
@@ -54,7 +54,7 @@ class MalformedMessage(InvalidRequest):
 
 
 def decode(body: bytes | str) -> Any:
-    """JSON to Python, or a parse error: also for nesting that the decoder's recursion guard or our own limit stops."""
+    """Decodes JSON. Raises ParseError for invalid JSON and for JSON nested deeper than NESTING_MAX."""
     try:
         value = _decoder.decode(body)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -65,7 +65,7 @@ def decode(body: bytes | str) -> Any:
 
 
 def _bracket_count(body: bytes | str) -> int:
-    """An upper bound of the nesting, in a fraction of the time that measuring it takes."""
+    """Returns an upper bound of the nesting depth, in a fraction of the time that measuring it takes."""
     if isinstance(body, bytes):
         return body.count(b"[") + body.count(b"{")
     return body.count("[") + body.count("{")
@@ -87,36 +87,36 @@ def _children(node: Any) -> Iterable[Any]:
 
 
 def read_message(value: Any) -> Message:
-    """One decoded JSON value to the message it is; JSON-RPC 2.0 section 4, and MCP's rule that an id is never null."""
+    """Converts a decoded JSON value to a message (JSON-RPC 2.0 section 4; in MCP an id is never null)."""
     if not isinstance(value, dict):
         raise MalformedMessage("a message must be a JSON object")
     request_id = value.get("id")
-    known = request_id if _is_id(request_id) else None
+    valid_id = request_id if _is_id(request_id) else None
     if value.get("jsonrpc") != "2.0":
-        raise MalformedMessage('"jsonrpc" must be "2.0"', known)
-    if "id" in value and known is None:
+        raise MalformedMessage('"jsonrpc" must be "2.0"', valid_id)
+    if "id" in value and valid_id is None:
         raise MalformedMessage('"id" must be a string or an integer')
     if "method" not in value:
-        return _read_response(value, known)
+        return _read_response(value, valid_id)
     method, params = value["method"], value.get("params", {})
     if not isinstance(method, str):
-        raise MalformedMessage('"method" must be a string', known)
+        raise MalformedMessage('"method" must be a string', valid_id)
     if not isinstance(params, dict):
-        raise MalformedMessage('"params" must be an object', known)
-    return Notification(method, params) if known is None else Request(known, method, params)
+        raise MalformedMessage('"params" must be an object', valid_id)
+    return Notification(method, params) if valid_id is None else Request(valid_id, method, params)
 
 
 def _is_id(value: Any) -> bool:
     return isinstance(value, str | int) and not isinstance(value, bool)
 
 
-def _read_response(value: dict[str, Any], known: RequestId | None) -> Response:
+def _read_response(value: dict[str, Any], valid_id: RequestId | None) -> Response:
     result, error = value.get("result"), value.get("error")
-    if known is None or (result is None) == (error is None):
-        raise MalformedMessage('a message needs a "method", or an "id" with a "result" or an "error"', known)
+    if valid_id is None or (result is None) == (error is None):
+        raise MalformedMessage('a message needs a "method", or an "id" with a "result" or an "error"', valid_id)
     if not isinstance(result if error is None else error, dict):
-        raise MalformedMessage('"result" and "error" must be objects', known)
-    return Response(known, result, error)
+        raise MalformedMessage('"result" and "error" must be objects', valid_id)
+    return Response(valid_id, result, error)
 
 
 def result_message(request_id: RequestId, result: Any) -> dict[str, Any]:
@@ -124,15 +124,15 @@ def result_message(request_id: RequestId, result: Any) -> dict[str, Any]:
 
 
 def error_message(request_id: RequestId | None, error: FlorilegiumError) -> dict[str, Any]:
-    """`id` is null only where the request's own could not be read (JSON-RPC 2.0 section 5)."""
-    body: dict[str, Any] = {"code": error.code, "message": _shortened(error.message)}
+    """Builds an error response. `id` is null only if the request's id could not be read (JSON-RPC 2.0 section 5)."""
+    body: dict[str, Any] = {"code": error.code, "message": _truncated(error.message)}
     if error.data is not None:
         body["data"] = dict(error.data)
     return {"jsonrpc": "2.0", "id": request_id, "error": body}
 
 
-def _shortened(text: str) -> str:
-    """Sentences quote what the caller sent, which may be as long as a body."""
+def _truncated(text: str) -> str:
+    """Limits a message, which may quote a value from the request that is as long as its body."""
     return text if len(text) <= MESSAGE_MAX_CHARS else f"{text[: MESSAGE_MAX_CHARS - 3]}..."
 
 

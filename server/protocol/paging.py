@@ -1,5 +1,6 @@
-"""Pages of a list: first what everyone may see, then what only this caller has. A cursor is a place in that row; it
-carries no rights, so a foreign one leads into the reader's own list. One that is not ours is refused.
+"""Pages of a list: first the registered entries, then the user's own.
+
+A cursor is a position in that sequence. It carries no rights: another user's cursor reads the caller's own list.
 """
 
 import base64
@@ -10,51 +11,52 @@ from typing import Any
 
 from config.errors import InvalidParams
 from server.protocol.call import Call
-from server.protocol.catalog import Listing
+from server.protocol.catalog import UserListing
 
-# Section and offset. Nine digits: more entries than a library can hold, and still a number every engine can count to.
+# Section and offset. Nine digits exceed the size of any library and still fit every engine's integers.
 _CURSOR = re.compile(rb"1:(\d{1,3}):(\d{1,9})")
+_INVALID_CURSOR = "cursor: expected the nextCursor of an earlier page"
 
-Entries = Sequence[Mapping[str, Any]]
+ListedEntries = Sequence[Mapping[str, Any]]
 
 
 async def read_page(
-    fixed: Entries, listings: Sequence[Listing], call: Call, cursor: Any, size: int
+    registered: ListedEntries, listings: Sequence[UserListing], call: Call, cursor: Any, size: int
 ) -> tuple[list[Mapping[str, Any]], str | None]:
-    """At most `size` entries from the cursor on, and the cursor of the next page if there is one."""
-    section, offset = _read(cursor)
-    if section > len(listings) or (section == 0 and offset > len(fixed)):
-        raise InvalidParams("cursor is not one of ours")
+    """Returns at most `size` entries from the cursor on, and the cursor of the next page, if there is one."""
+    section, offset = _decode_cursor(cursor)
+    if section > len(listings) or (section == 0 and offset > len(registered)):
+        raise InvalidParams(_INVALID_CURSOR)
     page: list[Mapping[str, Any]] = []
     if section == 0:
-        page += fixed[offset : offset + size]
-        if offset + size < len(fixed):
-            return page, _write(0, offset + size)
+        page += registered[offset : offset + size]
+        if offset + size < len(registered):
+            return page, _encode_cursor(0, offset + size)
         section, offset = 1, 0
     for number, listing in enumerate(listings[section - 1 :], start=section):
         room = size - len(page)
-        # A full page still has to know whether anything follows, or its cursor could lead to an empty one.
+        # A full page still has to know whether entries follow, or its cursor could lead to an empty page.
         entries, has_more = await listing.page(call, offset, max(room, 1))
         if room == 0 and entries:
-            return page, _write(number, offset)
+            return page, _encode_cursor(number, offset)
         page += entries
         if has_more:
-            return page, _write(number, offset + len(entries))
+            return page, _encode_cursor(number, offset + len(entries))
         offset = 0
     return page, None
 
 
-def _write(section: int, offset: int) -> str:
+def _encode_cursor(section: int, offset: int) -> str:
     return base64.urlsafe_b64encode(f"1:{section}:{offset}".encode()).decode()
 
 
-def _read(cursor: Any) -> tuple[int, int]:
+def _decode_cursor(cursor: Any) -> tuple[int, int]:
     if cursor is None:
         return 0, 0
     try:
-        found = _CURSOR.fullmatch(base64.b64decode(cursor.encode(), altchars=b"-_", validate=True))
+        match = _CURSOR.fullmatch(base64.b64decode(cursor.encode(), altchars=b"-_", validate=True))
     except (AttributeError, ValueError, binascii.Error):
-        found = None
-    if found is None:
-        raise InvalidParams("cursor is not one of ours")
-    return int(found[1]), int(found[2])
+        match = None
+    if match is None:
+        raise InvalidParams(_INVALID_CURSOR)
+    return int(match[1]), int(match[2])

@@ -1,7 +1,7 @@
-"""Which of the registered tools a client is shown: a profile is a list of names, chosen by address or credential.
+"""Profiles: named lists of tools, chosen by the address of a request or by the credential.
 
-An address shapes what is listed; a profile bound to a credential also limits what may be called. What a profile names
-and nobody registered is left out.
+The profile of an address decides which tools are listed. A profile to which a credential is restricted also limits
+which tools may be called. Names of tools that are not registered are skipped.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,59 +10,58 @@ from msgspec import Struct
 
 from auth.principal import Principal
 from config.errors import FlorilegiumError, NotFound
-from server.protocol.call import DEFAULT
+from server.protocol.call import DEFAULT_PROFILE
 from server.protocol.catalog import Catalog, Tool
 
 
 class Profile(Struct, frozen=True, kw_only=True):
-    """`entries` are pairs of the name that is listed and the tool it stands for, in their order.
+    """A profile. `entries` are pairs of listed name and tool name, in listing order.
 
-    With `takes_rest`, tools that no profile names follow: those of an extension or a third-party source. Only with
-    `has_resources` may a credential that is bound to the profile read resources and prompts. What such a credential may
-    do by REST though no tool amounts to it stands in `deeds`.
+    `includes_other_tools` appends the tools that no profile names, such as those of a third-party source.
+    `has_resources` lets a credential restricted to this profile read resources and prompts. `actions` are permissions
+    for REST operations that correspond to no tool.
     """
 
     name: str
     entries: tuple[tuple[str, str], ...] = ()
     instructions: str = ""
-    takes_rest: bool = False
+    includes_other_tools: bool = False
     has_resources: bool = False
-    deeds: frozenset[str] = frozenset()
+    actions: frozenset[str] = frozenset()
 
 
-EVERYTHING = Profile(name=DEFAULT, takes_rest=True, has_resources=True)
+EVERYTHING = Profile(name=DEFAULT_PROFILE, includes_other_tools=True, has_resources=True)
 
 
 class UnknownProfile(NotFound):
-    """Says which profiles there are; their names are no secret."""
+    """Lists the known profiles; their names are public."""
 
     def __init__(self, name: str, known: Sequence[str]) -> None:
-        FlorilegiumError.__init__(self, f"profile {name[:60]!r} not found; known profiles are {', '.join(known)}")
+        FlorilegiumError.__init__(self, f"profile {name[:60]!r} not found; expected one of {', '.join(known)}")
         self.kind = "profile"
         self.identity = name
 
 
-class Surface(Struct, frozen=True):
-    """One profile over what is registered: the tools by the names they are listed under, and by those that can be
-    called there."""
+class ProfileTools(Struct, frozen=True):
+    """The registered tools as one profile shows them: by listed name, and by every name that can be called."""
 
-    tools: Mapping[str, Tool]
+    listed: Mapping[str, Tool]
     callable: Mapping[str, Tool]
 
     def find(self, name: str) -> Tool | None:
-        """The dotted names of the seed documents (`knowledge.search`) are understood wherever the others are."""
+        """Finds a tool by name. The dotted form, such as `knowledge.search`, is accepted everywhere."""
         return self.callable.get(name) or (self.callable.get(name.replace(".", "_")) if "." in name else None)
 
 
 class Profiles:
-    """The profiles of a server, and which one a caller gets. `clients` maps names of legacy clients to profiles."""
+    """The profiles of a server. `clients` maps names of legacy clients to profiles."""
 
     def __init__(self, profiles: Sequence[Profile] = (EVERYTHING,), clients: Mapping[str, str] | None = None) -> None:
         self._profiles = {profile.name: profile for profile in profiles}
         self._clients = {name.casefold(): profile for name, profile in (clients or {}).items()}
-        self._named = frozenset(tool for profile in profiles for _, tool in profile.entries)
-        for named in self._clients.values():
-            self.get(named)
+        self._named_tools = frozenset(tool for profile in profiles for _, tool in profile.entries)
+        for profile_name in self._clients.values():
+            self.get(profile_name)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -74,29 +73,31 @@ class Profiles:
             raise UnknownProfile(name, self.names)
         return profile
 
-    def choose(self, principal: Principal, named: str | None, client_name: str = "") -> str:
-        """The credential's own profile, whatever the address says; else the one the address names; else, for a legacy
-        client that is on the list, that client's."""
-        if named is not None:
-            self.get(named)
-        return self.get(principal.profile or named or self._clients.get(client_name.casefold(), DEFAULT)).name
+    def choose(self, principal: Principal, address_profile: str | None, client_name: str = "") -> str:
+        """Returns the profile of a request: the credential's own, else the address's, else the legacy client's."""
+        if address_profile is not None:
+            self.get(address_profile)
+        name = principal.profile or address_profile or self._clients.get(client_name.casefold(), DEFAULT_PROFILE)
+        return self.get(name).name
 
-    def surface(self, name: str, catalog: Catalog) -> Surface:
+    def tools(self, name: str, catalog: Catalog) -> ProfileTools:
         profile = self.get(name)
-        tools = {listed: catalog.tools[tool] for listed, tool in profile.entries if tool in catalog.tools}
-        if profile.takes_rest:
-            tools |= {tool: found for tool, found in catalog.tools.items() if tool not in self._named}
-        return Surface(tools, {**catalog.tools, **tools})
+        listed = {listed_as: catalog.tools[tool] for listed_as, tool in profile.entries if tool in catalog.tools}
+        if profile.includes_other_tools:
+            listed |= {name: tool for name, tool in catalog.tools.items() if name not in self._named_tools}
+        return ProfileTools(listed, {**catalog.tools, **listed})
 
-    def permits(self, principal: Principal, tool: str) -> bool:
-        """Whether a caller may use that tool, by whichever door, or do that deed. Only a profile that is bound to the
-        credential forbids any."""
+    def permits(self, principal: Principal, action: str) -> bool:
+        """Returns whether a caller may use a tool or perform an action, over any transport.
+
+        Only a profile to which the credential is restricted forbids anything.
+        """
         if principal.profile is None:
             return True
         profile = self.get(principal.profile)
-        is_named = tool in profile.deeds or any(tool == entry for _, entry in profile.entries)
-        return is_named or (profile.takes_rest and tool not in self._named)
+        is_named = action in profile.actions or any(action == tool for _, tool in profile.entries)
+        return is_named or (profile.includes_other_tools and action not in self._named_tools)
 
     def permits_resources(self, principal: Principal) -> bool:
-        """Resources and prompts hold what tools hold: to a caller bound to few tools they would be a way around."""
+        """Returns whether a caller may read resources and prompts, which expose the same data as the tools."""
         return principal.profile is None or self.get(principal.profile).has_resources

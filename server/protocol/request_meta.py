@@ -1,4 +1,4 @@
-"""What each request says of itself: the modern era's `_meta`, the legacy era's session. Both become one `Call`."""
+"""Builds a `Call` from a request: from the modern era's `_meta`, or from the legacy era's session."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,8 +8,9 @@ from msgspec import Struct
 from aggregator.defaults import read_config
 from auth.context import RequestContext
 from config.errors import InvalidParams, InvalidRequest, UnsupportedVersion
-from server.protocol.call import DEFAULT, LOG_LEVELS, Call, Client, Peer
+from server.protocol.call import DEFAULT_PROFILE, LOG_LEVELS, Call, ClientInfo, Peer
 from server.protocol.messages import Request, RequestId
+from server.protocol.params import json_type, require_object, require_string, wrong_type
 from server.protocol.versions import MODERN_VERSIONS, Era
 from sessions.session import Session
 
@@ -20,15 +21,15 @@ LOG_LEVEL_KEY = "io.modelcontextprotocol/logLevel"
 
 
 class RequestMeta(Struct, frozen=True):
-    """The required pair of a modern request, present but not yet judged."""
+    """The `_meta` of a modern request. Whether `version` is supported has not been checked yet."""
 
     version: Any
-    client: Client
+    client: ClientInfo
     log_level: str | None
 
 
-def names_modern_version(params: Mapping[str, Any]) -> bool:
-    """Whether a request carries the modern era's mark; the legacy era never sends it."""
+def has_modern_meta(params: Mapping[str, Any]) -> bool:
+    """Returns whether a request names its protocol version in `_meta`, which only the modern era does."""
     meta = params.get("_meta")
     return isinstance(meta, dict) and VERSION_KEY in meta
 
@@ -36,22 +37,22 @@ def names_modern_version(params: Mapping[str, Any]) -> bool:
 def read_request_meta(params: Mapping[str, Any]) -> RequestMeta:
     meta = params.get("_meta")
     if not isinstance(meta, dict):
-        raise InvalidParams(f"params._meta must be an object with {VERSION_KEY} and {CAPABILITIES_KEY}")
+        raise wrong_type("params._meta", f"an object with {VERSION_KEY} and {CAPABILITIES_KEY}", meta)
     for key in (VERSION_KEY, CAPABILITIES_KEY):
         if key not in meta:
-            raise InvalidParams(f"params._meta lacks {key}")
+            raise InvalidParams(f"params._meta: {key} is missing")
     capabilities = meta[CAPABILITIES_KEY]
     if not isinstance(capabilities, dict):
-        raise InvalidParams(f"params._meta[{CAPABILITIES_KEY!r}] must be an object")
+        raise wrong_type(CAPABILITIES_KEY, "an object", capabilities)
     log_level = meta.get(LOG_LEVEL_KEY)
     if log_level is not None and log_level not in LOG_LEVELS:
-        raise InvalidParams(f"{LOG_LEVEL_KEY}: got {log_level!r}, expected one of {', '.join(LOG_LEVELS)}")
+        raise InvalidParams(f"{LOG_LEVEL_KEY}: expected one of {', '.join(LOG_LEVELS)}, got {log_level!r}")
     name, version = read_implementation(meta.get(CLIENT_KEY))
-    return RequestMeta(meta[VERSION_KEY], Client(name, version, capabilities), log_level)
+    return RequestMeta(meta[VERSION_KEY], ClientInfo(name, version, capabilities), log_level)
 
 
 def read_implementation(value: Any) -> tuple[str, str]:
-    """Name and version of a client, for logs and for what it is shown; lenient, because nothing is allowed by it."""
+    """Returns a client's name and version. Malformed values become "": no decision depends on them."""
     if not isinstance(value, dict):
         return "", ""
     name, version = value.get("name"), value.get("version")
@@ -60,14 +61,14 @@ def read_implementation(value: Any) -> tuple[str, str]:
 
 def check_version(version: Any) -> str:
     if not isinstance(version, str):
-        raise InvalidParams(f"params._meta[{VERSION_KEY!r}] must be a string")
+        raise wrong_type(VERSION_KEY, "a string", version)
     if version not in MODERN_VERSIONS:
         raise UnsupportedVersion(version, MODERN_VERSIONS)
     return version
 
 
 def modern_call(
-    meta: RequestMeta, request: Request, context: RequestContext, peer: Peer, profile: str = DEFAULT
+    meta: RequestMeta, request: Request, context: RequestContext, peer: Peer, profile: str = DEFAULT_PROFILE
 ) -> Call:
     return Call(
         context=context,
@@ -87,7 +88,7 @@ def legacy_call(session: Session, request: Request, context: RequestContext, pee
         context=context,
         era=Era.LEGACY,
         version=session.version,
-        client=Client(session.client_name, session.client_version, session.capabilities),
+        client=ClientInfo(session.client_name, session.client_version, session.capabilities),
         peer=peer,
         request_id=request.id,
         session=session,
@@ -98,26 +99,20 @@ def legacy_call(session: Session, request: Request, context: RequestContext, pee
 
 
 class InitializeParams(Struct, frozen=True):
-    """The parameters of a legacy `initialize`. `config` is ours: defaults for the calls of the session."""
+    """The parameters of a legacy `initialize`. `config` is our extension: defaults for the session's calls."""
 
     version: str
-    client: Client
+    client: ClientInfo
     config: Mapping[str, Any]
 
 
 def read_initialize_params(params: Mapping[str, Any]) -> InitializeParams:
-    version, capabilities = params.get("protocolVersion"), params.get("capabilities")
-    if not isinstance(version, str):
-        raise InvalidParams("protocolVersion must be a string")
-    if not isinstance(capabilities, dict):
-        raise InvalidParams("capabilities must be an object")
-    if not isinstance(params.get("clientInfo"), dict):
-        raise InvalidParams("clientInfo must be an object")
-    name, client_version = read_implementation(params["clientInfo"])
+    version = require_string(params, "protocolVersion")
+    capabilities = require_object(params, "capabilities")
+    name, client_version = read_implementation(require_object(params, "clientInfo"))
     config = params.get("config")
-    return InitializeParams(
-        version, Client(name, client_version, capabilities), read_config({} if config is None else config)
-    )
+    client = ClientInfo(name, client_version, capabilities)
+    return InitializeParams(version, client, read_config({} if config is None else config))
 
 
 def _progress_token(params: Mapping[str, Any]) -> RequestId | None:
@@ -125,4 +120,4 @@ def _progress_token(params: Mapping[str, Any]) -> RequestId | None:
     token = meta.get("progressToken") if isinstance(meta, dict) else None
     if token is None or (isinstance(token, str | int) and not isinstance(token, bool)):
         return token
-    raise InvalidRequest("progressToken must be a string or an integer")
+    raise InvalidRequest(f"progressToken: expected a string or an integer, got {json_type(token)}")

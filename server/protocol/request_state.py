@@ -1,7 +1,7 @@
-"""Seals the state that a modern client carries between two rounds of one call.
+"""Signs the state that a modern client carries between two rounds of one call.
 
-The client can read nothing into it and change nothing in it: it is authenticated, expires, and fits one principal,
-one method and one set of arguments. Anything else is refused.
+The client cannot change the state: it is authenticated, it expires, and it is bound to one principal, one method and
+one set of arguments. State that does not verify is rejected.
 """
 
 import base64
@@ -20,33 +20,35 @@ from config.errors import InvalidParams
 
 LIFETIME_S = 600.0
 _DIGEST_BYTES = hashlib.sha256().digest_size
+_INVALID = "requestState: expected the value of the last result; call again without it"
 
 
 class RequestStateSigner:
-    """One random key per process: state sealed before a restart is refused after it, and the call starts anew."""
+    """Uses one random key per process: state signed before a restart is rejected, and the client starts over."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._key = secrets.token_bytes(32)
         self._clock = clock
 
-    def seal(self, state: Any, owner: Owner, method: str, params: Mapping[str, Any]) -> str:
+    def sign(self, state: Any, owner: Owner, method: str, params: Mapping[str, Any]) -> str:
         body = msgspec.json.encode([self._clock() + LIFETIME_S, state])
-        return base64.urlsafe_b64encode(self._sign(body, owner, method, params) + body).decode()
+        return base64.urlsafe_b64encode(self._digest(body, owner, method, params) + body).decode()
 
-    def open(self, sealed: str, owner: Owner, method: str, params: Mapping[str, Any]) -> Any:
+    def verify(self, signed: str, owner: Owner, method: str, params: Mapping[str, Any]) -> Any:
+        """Returns the state, or raises InvalidParams."""
         try:
-            raw = base64.b64decode(sealed.encode(), altchars=b"-_", validate=True)
+            raw = base64.b64decode(signed.encode(), altchars=b"-_", validate=True)
         except (binascii.Error, UnicodeEncodeError) as error:
-            raise InvalidParams("requestState is not one of ours") from error
+            raise InvalidParams(_INVALID) from error
         digest, body = raw[:_DIGEST_BYTES], raw[_DIGEST_BYTES:]
-        if not hmac.compare_digest(digest, self._sign(body, owner, method, params)):
-            raise InvalidParams("requestState is not one of ours")
+        if not hmac.compare_digest(digest, self._digest(body, owner, method, params)):
+            raise InvalidParams(_INVALID)
         expires_at, state = msgspec.json.decode(body)
         if self._clock() >= expires_at:
-            raise InvalidParams("requestState has expired; call again without it")
+            raise InvalidParams("requestState: expired; call again without it")
         return state
 
-    def _sign(self, body: bytes, owner: Owner, method: str, params: Mapping[str, Any]) -> bytes:
+    def _digest(self, body: bytes, owner: Owner, method: str, params: Mapping[str, Any]) -> bytes:
         target = {key: params.get(key) for key in ("name", "uri", "arguments")}
-        bound = msgspec.json.encode([owner, method, target], order="sorted")
-        return hmac.digest(self._key, len(bound).to_bytes(8, "big") + bound + body, "sha256")
+        binding = msgspec.json.encode([owner, method, target], order="sorted")
+        return hmac.digest(self._key, len(binding).to_bytes(8, "big") + binding + body, "sha256")

@@ -59,7 +59,7 @@ class OutsideProfile(FlorilegiumError):
     code = 403
 
     def __init__(self, operation: str, profile: str | None) -> None:
-        super().__init__(f"{operation} is outside the profile {profile!r} that this key is bound to")
+        super().__init__(f"{operation} is not part of the profile {profile!r} of this API key")
 
 
 class ErrorDetail(Struct, frozen=True):

@@ -97,7 +97,7 @@ def saved_prompt(stored: SavedPrompt, max_chars: int) -> McpPrompt:
         arguments=tuple(
             McpPromptArgument(name=a.name, description=a.description, required=a.required) for a in parameters
         ),
-        get=render,
+        handler=render,
     )
 
 
@@ -120,9 +120,9 @@ def character_prompt(character: Character, max_chars: int) -> McpPrompt:
         description=_shortened(character.description or character.personality),
         arguments=(
             McpPromptArgument(name="user", description="The name by which the character addresses you."),
-            McpPromptArgument(name="greeting", description=which, complete=_numbers_below(len(greetings))),
+            McpPromptArgument(name="greeting", description=which, completer=_numbers_below(len(greetings))),
         ),
-        get=render,
+        handler=render,
     )
 
 

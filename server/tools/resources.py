@@ -33,7 +33,7 @@ class SourceItems:
                     title=resource.title,
                     description=resource.description,
                     mime_type=resource.mime_type,
-                    read=self._reader(resource),
+                    reader=self._reader(resource),
                 )
 
     def templates(self) -> Iterator[ResourceTemplate]:
@@ -43,7 +43,7 @@ class SourceItems:
             title=self._source.title,
             description=f"An item of the user's {self._source.name}, as text.",
             mime_type=self._source.mime_type,
-            read=self._read_item,
+            reader=self._read_item,
             completers={"id": self._complete},
         )
         for resource in self._source.resources:
@@ -54,7 +54,7 @@ class SourceItems:
                     title=resource.title,
                     description=resource.description,
                     mime_type=resource.mime_type,
-                    read=self._reader(resource),
+                    reader=self._reader(resource),
                     completers={"id": self._complete},
                 )
 

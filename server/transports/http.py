@@ -27,7 +27,7 @@ from config.errors import (
 )
 from config.logging import current_request_id
 from server.protocol.call import NullPeer
-from server.protocol.changes import Listener
+from server.protocol.changes import ChangeListener
 from server.protocol.failures import log_failure
 from server.protocol.in_flight import InFlightRequests, RunningCall
 from server.protocol.messages import (
@@ -44,9 +44,9 @@ from server.protocol.messages import (
     result_message,
 )
 from server.protocol.request_meta import (
+    has_modern_meta,
     legacy_call,
     modern_call,
-    names_modern_version,
     read_request_meta,
 )
 from server.protocol.versions import ALL_VERSIONS, BATCH_VERSION, LEGACY_VERSIONS, MODERN_VERSIONS
@@ -79,7 +79,7 @@ class HttpTransport:
         self._settings = runtime.settings
         self._dispatcher = runtime.dispatcher
         self._sessions = runtime.sessions
-        self._in_flight = InFlightRequests(runtime.dispatcher.offer.elicitation_timeout_s)
+        self._in_flight = InFlightRequests(runtime.dispatcher.options.elicitation_timeout_s)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Every refusal ends here. It is an outermost handler: what nobody foresaw becomes a 500 with an id."""
@@ -175,7 +175,7 @@ class HttpTransport:
         profile = self._dispatcher.profiles.choose(caller.principal, caller.profile)
         called = request.params.get("name") if request.method == "tools/call" else None
         tool = self._dispatcher.find_tool(profile, called)
-        mirrored = self._dispatcher.catalog.mirrored(tool.name) if tool is not None else ()
+        mirrored = self._dispatcher.catalog.mirrored_parameters(tool) if tool is not None else ()
         check_headers(caller.headers, request, meta.version, mirrored)
         call = modern_call(meta, request, self._context(caller), reply, profile)
         return await self._dispatcher.dispatch(call, request)
@@ -193,12 +193,12 @@ class HttpTransport:
                     self._in_flight.cancel(session.id, message.params.get("requestId"))
                 await reply.accept()
             case Response():
-                self._in_flight.answer(session.id, message)
+                self._in_flight.resolve(session.id, message)
                 await reply.accept()
 
     async def _initialize(self, caller: Caller, request: Request, reply: PostResponse) -> None:
         session = await self._sessions.open(caller.principal, request.params, caller.profile)
-        result = self._dispatcher.introduction(session)
+        result = self._dispatcher.initialize_result(session)
         await reply.finish(200, result_message(request.id, result), [(SESSION, session.id.encode())])
 
     def _session(self, caller: Caller) -> Session:
@@ -220,9 +220,9 @@ class HttpTransport:
         except FlorilegiumError as error:
             await self._refuse(reply, error, _legacy_status(error))
         except asyncio.CancelledError:
-            if running is None or not running.cancelled:
+            if running is None or not running.is_cancelled:
                 raise
-            running.forgive()
+            running.uncancel()
             await reply.accept()
         else:
             await reply.finish(200, result_message(request.id, result))
@@ -246,7 +246,7 @@ class HttpTransport:
         try:
             message = read_message(value)
             if isinstance(message, Response):
-                self._in_flight.answer(session.id, message)
+                self._in_flight.resolve(session.id, message)
             if not isinstance(message, Request):
                 return None
             request_id = message.id
@@ -282,7 +282,7 @@ class HttpTransport:
                 gone.cancel()
 
     async def _tell_news(
-        self, caller: Caller, session: Session, news: Listener, gone: asyncio.Task[None], send: Send
+        self, caller: Caller, session: Session, news: ChangeListener, gone: asyncio.Task[None], send: Send
     ) -> None:
         """Until the client has gone, the session has ended, or access has."""
         open_streams, silence_s = self._runtime.open_streams, 0.0
@@ -392,7 +392,7 @@ def _is_modern(message: Message, version: str | None) -> bool:
         return True
     if isinstance(message, Response):
         return False
-    return names_modern_version(message.params) or message.method == "server/discover"
+    return has_modern_meta(message.params) or message.method == "server/discover"
 
 
 def _check_named_version(version: str | None, served: tuple[str, ...]) -> None:

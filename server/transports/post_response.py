@@ -53,7 +53,7 @@ class PostResponse:
         """A client that takes no event stream cannot hear a question, whatever it declared."""
         if not self._can_stream:
             raise MissingCapability(required_capability(method))
-        return await self._in_flight.ask(self._session_id, self._send_event, method, params)
+        return await self._in_flight.request(self._session_id, self._send_event, method, params)
 
     async def finish(self, status: int, message: Any, headers: list[tuple[bytes, bytes]] | None = None) -> None:
         """The answer itself. A stream that has begun has sent its status already."""

@@ -166,24 +166,12 @@ def _schema_tools() -> list[Tool]:
 def _changing_tools(catalog: Catalog) -> list[Tool]:
     """Tools that change a list or a resource while others listen."""
 
-    async def passing(call: Call, given: Nothing) -> ToolResult:
-        return ToolResult([text("Here for a while.")])
-
-    async def passing_prompt(call: Call, given: Mapping[str, str]) -> PromptResult:
-        return PromptResult([_user(text("Here for a while."))])
-
     async def change_tools(call: Call, given: Nothing) -> ToolResult:
-        if "test_passing_tool" in catalog.tools:
-            catalog.remove_tool("test_passing_tool")
-        else:
-            catalog.add_tool(tool("test_passing_tool", passing))
+        catalog.changes.publish(Change("tools"))
         return ToolResult([text("The list of tools has changed.")])
 
     async def change_prompts(call: Call, given: Nothing) -> ToolResult:
-        if "test_passing_prompt" in catalog.prompts:
-            catalog.remove_prompt("test_passing_prompt")
-        else:
-            catalog.add_prompt(McpPrompt(name="test_passing_prompt", description="Comes and goes.", get=passing_prompt))
+        catalog.changes.publish(Change("prompts"))
         return ToolResult([text("The list of prompts has changed.")])
 
     async def change_resource(call: Call, given: Nothing) -> ToolResult:
@@ -212,15 +200,15 @@ def _resources() -> list[Resource]:
         return [{"uri": uri, "mimeType": "text/plain", "text": "Watch me."}]
 
     return [
-        Resource(uri="test://static-text", name="static-text", description="A fixed text.", read=static_text),
+        Resource(uri="test://static-text", name="static-text", description="A fixed text.", reader=static_text),
         Resource(
             uri="test://static-binary",
             name="static-binary",
             description="A fixed image.",
-            read=static_binary,
+            reader=static_binary,
             mime_type="image/png",
         ),
-        Resource(uri="test://watched-resource", name="watched", description="A watched text.", read=watched),
+        Resource(uri="test://watched-resource", name="watched", description="A watched text.", reader=watched),
     ]
 
 
@@ -234,7 +222,7 @@ def _template() -> ResourceTemplate:
         uri_template="test://template/{id}/data",
         name="template",
         description="Data for one id.",
-        read=read,
+        reader=read,
         mime_type="application/json",
     )
 
@@ -259,29 +247,29 @@ def _prompts() -> list[McpPrompt]:
         return PromptResult([_user(image()), _user(text("Please analyze the image above."))])
 
     async def asking(call: Call, given: Mapping[str, str]) -> PromptResult:
-        answers = await call.ask({"user_context": one_text("What context should the prompt use?", "context")})
+        answers = await call.request_input({"user_context": one_text("What context should the prompt use?", "context")})
         return PromptResult([_user(text(f"Context: {elicited(answers['user_context'], 'context')}"))])
 
     async def complete(call: Call, value: str, given: Mapping[str, str]) -> list[str]:
         return [word for word in ("paris", "park", "party", "test") if word.startswith(value)]
 
     return [
-        McpPrompt(name="test_simple_prompt", description="A prompt without arguments.", get=simple),
+        McpPrompt(name="test_simple_prompt", description="A prompt without arguments.", handler=simple),
         McpPrompt(
             name="test_prompt_with_arguments",
             description="A prompt with two arguments.",
-            get=with_arguments,
+            handler=with_arguments,
             arguments=(
-                McpPromptArgument(name="arg1", description="First test argument.", required=True, complete=complete),
+                McpPromptArgument(name="arg1", description="First test argument.", required=True, completer=complete),
                 McpPromptArgument(name="arg2", description="Second test argument.", required=True),
             ),
         ),
         McpPrompt(
             name="test_prompt_with_embedded_resource",
             description="A prompt that embeds a resource.",
-            get=with_resource,
+            handler=with_resource,
             arguments=(McpPromptArgument(name="resourceUri", description="The resource to embed.", required=True),),
         ),
-        McpPrompt(name="test_prompt_with_image", description="A prompt with an image.", get=with_image),
-        McpPrompt(name="test_input_required_result_prompt", description="A prompt that asks first.", get=asking),
+        McpPrompt(name="test_prompt_with_image", description="A prompt with an image.", handler=with_image),
+        McpPrompt(name="test_input_required_result_prompt", description="A prompt that asks first.", handler=asking),
     ]

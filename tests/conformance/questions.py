@@ -85,17 +85,17 @@ _ENUMS_FORM = {
 
 
 async def _sample(call: Call, given: Prompted) -> ToolResult:
-    answers = await call.ask({"completion": sampling(given.prompt)})
+    answers = await call.request_input({"completion": sampling(given.prompt)})
     return ToolResult([text(f"LLM response: {sampled(answers['completion'])}")])
 
 
 async def _elicit(call: Call, given: Messaged) -> ToolResult:
-    answers = await call.ask({"user": elicitation(given.message, _USER_FORM, ["username", "email"])})
+    answers = await call.request_input({"user": elicitation(given.message, _USER_FORM, ["username", "email"])})
     return ToolResult([text(f"User response: {_outcome(answers['user'])}")])
 
 
 async def _elicit_form(form: Mapping[str, Any], call: Call, given: Nothing) -> ToolResult:
-    answers = await call.ask({"form": elicitation("Please fill in the form", form)})
+    answers = await call.request_input({"form": elicitation("Please fill in the form", form)})
     return ToolResult([text(f"Elicitation completed: {_outcome(answers['form'])}")])
 
 
@@ -114,23 +114,23 @@ def _outcome(answer: Mapping[str, Any]) -> str:
 
 
 async def _elicit_name(call: Call, given: Nothing) -> ToolResult:
-    answers = await call.ask({"user_name": one_text("What is your name?", "name")})
+    answers = await call.request_input({"user_name": one_text("What is your name?", "name")})
     return ToolResult([text(f"Hello, {elicited(answers['user_name'], 'name')}!")])
 
 
 async def _sample_capital(call: Call, given: Nothing) -> ToolResult:
-    answers = await call.ask({"capital_question": sampling("What is the capital of France?")})
+    answers = await call.request_input({"capital_question": sampling("What is the capital of France?")})
     return ToolResult([text(sampled(answers["capital_question"]))])
 
 
 async def _list_roots(call: Call, given: Nothing) -> ToolResult:
-    answers = await call.ask({"client_roots": roots()})
+    answers = await call.request_input({"client_roots": roots()})
     uris = [root["uri"] for root in answers["client_roots"].get("roots", [])]
     return ToolResult([text(f"Roots: {', '.join(uris)}")])
 
 
 async def _keep_state(call: Call, given: Nothing) -> ToolResult:
-    await call.ask({"confirm": confirmation()}, state="confirming")
+    await call.request_input({"confirm": confirmation()}, state="confirming")
     if call.state != "confirming":
         raise FlorilegiumError("the answer came without the state of its question")
     return ToolResult([text("state-ok")])
@@ -142,7 +142,7 @@ async def _ask_three(call: Call, given: Nothing) -> ToolResult:
         "greeting": sampling("Generate a greeting", 50),
         "client_roots": roots(),
     }
-    answers = await call.ask(questions, state="asked")
+    answers = await call.request_input(questions, state="asked")
     name, greeting = elicited(answers["user_name"], "name"), sampled(answers["greeting"])
     return ToolResult([text(f"{greeting} {name}, {len(answers['client_roots'].get('roots', []))} roots")])
 
@@ -150,16 +150,18 @@ async def _ask_three(call: Call, given: Nothing) -> ToolResult:
 async def _ask_twice(call: Call, given: Nothing) -> ToolResult:
     name = call.state.get("name") if isinstance(call.state, dict) else None
     if name is None:
-        first = await call.ask({"step1": one_text("Step 1: What is your name?", "name")}, state={})
+        first = await call.request_input({"step1": one_text("Step 1: What is your name?", "name")}, state={})
         name = elicited(first["step1"], "name")
-    second = await call.ask({"step2": one_text("Step 2: What is your favorite color?", "color")}, state={"name": name})
+    second = await call.request_input(
+        {"step2": one_text("Step 2: What is your favorite color?", "color")}, state={"name": name}
+    )
     return ToolResult([text(f"{name} likes {elicited(second['step2'], 'color')}")])
 
 
 async def _ask_what_is_declared(call: Call, given: Nothing) -> ToolResult:
     offered = {"sampling": sampling("Say hello"), "elicitation": confirmation(), "roots": roots()}
     questions = {name: question for name, question in offered.items() if name in call.client.capabilities}
-    answers = await call.ask(questions)
+    answers = await call.request_input(questions)
     return ToolResult([text(f"Answered: {', '.join(sorted(answers))}")])
 
 

@@ -35,7 +35,7 @@ def handshake(
     params = {
         "protocolVersion": version,
         "capabilities": capabilities or {},
-        "clientInfo": {"name": "specimen", "version": "1"},
+        "clientInfo": {"name": "sample-client", "version": "1"},
     }
     return message("initialize", params, request_id)
 
@@ -45,7 +45,7 @@ def modern_params(params: Mapping[str, Any] | None = None, **meta: Any) -> dict[
     full = {
         VERSION_KEY: MODERN,
         CAPABILITIES_KEY: {},
-        CLIENT_KEY: {"name": "specimen", "version": "1"},
+        CLIENT_KEY: {"name": "sample-client", "version": "1"},
         **{_META_KEYS.get(key, key): value for key, value in meta.items()},
     }
     return {**(params or {}), "_meta": {key: value for key, value in full.items() if value is not None}}

@@ -18,7 +18,7 @@ _CALLS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("tools/list", {}),
     ("tools/list", {"cursor": "MTow"}),
     ("tools/call", {"name": "echo", "arguments": {"text": "x", "times": 2}}),
-    ("tools/call", {"name": "tell"}),
+    ("tools/call", {"name": "report"}),
     ("tools/call", {"name": "miss", "arguments": {"text": "n"}}),
     ("tools/call", {"name": "write.note", "arguments": {}}),
     ("tools/call", {"name": "locate", "arguments": {"region": "eu", "shelf": 3}}),

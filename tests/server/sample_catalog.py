@@ -1,4 +1,4 @@
-"""A catalog with one specimen of every behaviour the doors must carry: tools, resources and prompts for tests only."""
+"""A catalog for tests, with a tool, resource or prompt for every behaviour that the transports have to support."""
 
 import asyncio
 from collections import defaultdict
@@ -26,7 +26,7 @@ WRITING = Hints(read_only_hint=False, destructive_hint=True, idempotent_hint=Fal
 
 
 class Gate:
-    """Where a running tool waits: the test sees that it came, lets it through, or sees that it was cancelled."""
+    """Events of one run of the tool `wait`: a test can wait until it runs, let it continue, or see its cancellation."""
 
     def __init__(self) -> None:
         self.reached = asyncio.Event()
@@ -48,7 +48,7 @@ class GateInput(Struct, forbid_unknown_fields=True):
     gate: str
 
 
-class Nothing(Struct, forbid_unknown_fields=True):
+class NoInput(Struct, forbid_unknown_fields=True):
     pass
 
 
@@ -58,7 +58,7 @@ class RegionInput(Struct, forbid_unknown_fields=True):
 
 
 class SampleCatalog:
-    """The catalog, and the gates its tool `wait` stands at."""
+    """The catalog, and the gates of its tool `wait`."""
 
     def __init__(self) -> None:
         self.gates: defaultdict[str, Gate] = defaultdict(Gate)
@@ -76,7 +76,7 @@ class SampleCatalog:
         return [
             _tool("echo", EchoInput, _echo, output=EchoOutput),
             _tool("wait", GateInput, self._wait, output=EchoOutput),
-            _tool("tell", Nothing, _tell),
+            _tool("report", NoInput, _report),
             _tool("shout", EchoInput, _shout, output=EchoOutput),
             _tool("ask_name", EchoInput, _ask_name, output=EchoOutput),
             _tool("explode", EchoInput, _explode),
@@ -84,8 +84,8 @@ class SampleCatalog:
             _tool("locate", RegionInput, _locate),
         ]
 
-    async def _wait(self, call: Call, given: GateInput) -> EchoOutput:
-        gate = self.gates[given.gate]
+    async def _wait(self, call: Call, args: GateInput) -> EchoOutput:
+        gate = self.gates[args.gate]
         await call.progress(1)
         gate.reached.set()
         try:
@@ -93,56 +93,58 @@ class SampleCatalog:
         except asyncio.CancelledError:
             gate.cancelled.set()
             raise
-        return EchoOutput(given.gate, call.context.principal.user_name)
+        return EchoOutput(args.gate, call.context.principal.user_name)
 
 
-def _tool(name: str, declared: type[Any], run: Any, **more: Any) -> Tool:
-    return Tool(name=name, title=name.title(), description=f"Specimen {name}.", input=declared, handler=run, **more)
+def _tool(name: str, input_type: type[Any], handler: Any, **more: Any) -> Tool:
+    return Tool(
+        name=name, title=name.title(), description=f"Sample tool {name}.", input=input_type, handler=handler, **more
+    )
 
 
 def _scoped_tools() -> list[Tool]:
     return [
-        _tool("write_note", Nothing, _tell, scope=WRITE, hints=WRITING),
-        _tool("rule", Nothing, _tell, scope=ADMIN),
+        _tool("write_note", NoInput, _report, scope=WRITE, hints=WRITING),
+        _tool("administer", NoInput, _report, scope=ADMIN),
     ]
 
 
-async def _echo(call: Call, given: EchoInput) -> EchoOutput:
-    return EchoOutput(given.text * given.times, call.context.principal.user_name)
+async def _echo(call: Call, args: EchoInput) -> EchoOutput:
+    return EchoOutput(args.text * args.times, call.context.principal.user_name)
 
 
-async def _tell(call: Call, given: Nothing) -> EchoOutput:
-    """Says something at every stage: progress, and a log line at three levels."""
+async def _report(call: Call, args: NoInput) -> EchoOutput:
+    """Reports progress twice and logs a message at three levels."""
     await call.progress(1, 2, "half")
     for level in ("debug", "info", "error"):
-        await call.log(level, f"a line at {level}", "specimen")
+        await call.log(level, f"a line at {level}", "sample")
     await call.progress(2, 2)
-    return EchoOutput("told", call.context.principal.user_name)
+    return EchoOutput("reported", call.context.principal.user_name)
 
 
-async def _shout(call: Call, given: EchoInput) -> EchoOutput:
-    """Says something long on the way to a short answer."""
-    await call.log("error", given.text * given.times)
+async def _shout(call: Call, args: EchoInput) -> EchoOutput:
+    """Sends a long log message before a short result."""
+    await call.log("error", args.text * args.times)
     return EchoOutput("shouted", call.context.principal.user_name)
 
 
-async def _ask_name(call: Call, given: EchoInput) -> EchoOutput:
-    question = InputRequest("elicitation/create", {"message": "Your name?", "requestedSchema": NAME_SCHEMA})
-    answers = await call.ask({"name": question}, state={"text": given.text})
-    name = (answers["name"].get("content") or {}).get("name", "nobody")
-    return EchoOutput(f"{name}: {(call.state or {'text': given.text})['text']}", call.context.principal.user_name)
+async def _ask_name(call: Call, args: EchoInput) -> EchoOutput:
+    request = InputRequest("elicitation/create", {"message": "Your name?", "requestedSchema": NAME_SCHEMA})
+    responses = await call.request_input({"name": request}, state={"text": args.text})
+    name = (responses["name"].get("content") or {}).get("name", "nobody")
+    return EchoOutput(f"{name}: {(call.state or {'text': args.text})['text']}", call.context.principal.user_name)
 
 
-async def _explode(call: Call, given: EchoInput) -> EchoOutput:
-    raise RuntimeError(f"failed on {given.text}")
+async def _explode(call: Call, args: EchoInput) -> EchoOutput:
+    raise RuntimeError(f"failed on {args.text}")
 
 
-async def _miss(call: Call, given: EchoInput) -> EchoOutput:
-    raise NotFound("note", given.text)
+async def _miss(call: Call, args: EchoInput) -> EchoOutput:
+    raise NotFound("note", args.text)
 
 
-async def _locate(call: Call, given: RegionInput) -> EchoOutput:
-    return EchoOutput(f"{given.region} {given.shelf}", call.context.principal.user_name)
+async def _locate(call: Call, args: RegionInput) -> EchoOutput:
+    return EchoOutput(f"{args.region} {args.shelf}", call.context.principal.user_name)
 
 
 async def _read_text(call: Call, uri: str, variables: Mapping[str, str]) -> Sequence[Mapping[str, Any]]:
@@ -160,38 +162,46 @@ async def _read_broken(call: Call, uri: str, variables: Mapping[str, str]) -> Se
 
 def _resources() -> list[Resource]:
     return [
-        Resource(uri="test://plain", name="plain", description="A text.", read=_read_text),
-        Resource(uri="test://broken", name="broken", description="Fails.", read=_read_broken),
-        Resource(uri="test://rules", name="rules", description="For rulers.", read=_read_text, scope=ADMIN),
+        Resource(uri="test://plain", name="plain", description="A text.", reader=_read_text),
+        Resource(uri="test://broken", name="broken", description="Fails.", reader=_read_broken),
+        Resource(uri="test://admin", name="admin", description="For administrators.", reader=_read_text, scope=ADMIN),
     ]
 
 
-def _templates() -> list[ResourceTemplate]:
-    async def complete(call: Call, value: str, given: Mapping[str, str]) -> list[str]:
-        return [text for n in range(150) if (text := str(n)).startswith(value)]
+async def _complete_number(call: Call, value: str, args: Mapping[str, str]) -> list[str]:
+    return [text for n in range(150) if (text := str(n)).startswith(value)]
 
+
+def _templates() -> list[ResourceTemplate]:
     return [
         ResourceTemplate(
             uri_template="test://items/{id}",
             name="items",
             description="One item.",
-            read=_read_text,
-            completers={"id": complete},
+            reader=_read_text,
+            completers={"id": _complete_number},
         ),
-        ResourceTemplate(uri_template="test://lost/{id}", name="lost", description="Never there.", read=_read_missing),
+        ResourceTemplate(
+            uri_template="test://lost/{id}", name="lost", description="Always not found.", reader=_read_missing
+        ),
     ]
 
 
+async def _complete_tone(call: Call, value: str, args: Mapping[str, str]) -> list[str]:
+    return [tone for tone in ("warm", "wry", "cool") if tone.startswith(value)]
+
+
+async def _greet(call: Call, args: Mapping[str, str]) -> PromptResult:
+    text = f"{call.context.principal.user_name} greets {args['name']}"
+    return PromptResult([{"role": "user", "content": {"type": "text", "text": text}}])
+
+
 def _prompts() -> list[McpPrompt]:
-    async def complete(call: Call, value: str, given: Mapping[str, str]) -> list[str]:
-        return [tone for tone in ("warm", "wry", "cool") if tone.startswith(value)]
-
-    async def greet(call: Call, given: Mapping[str, str]) -> PromptResult:
-        text = f"{call.context.principal.user_name} greets {given['name']}"
-        return PromptResult([{"role": "user", "content": {"type": "text", "text": text}}])
-
-    arguments = (McpPromptArgument(name="name", required=True), McpPromptArgument(name="tone", complete=complete))
+    arguments = (
+        McpPromptArgument(name="name", required=True),
+        McpPromptArgument(name="tone", completer=_complete_tone),
+    )
     return [
-        McpPrompt(name="greet", description="A greeting.", get=greet, arguments=arguments),
-        McpPrompt(name="decree", description="For rulers.", get=greet, scope=ADMIN),
+        McpPrompt(name="greet", description="A greeting.", handler=_greet, arguments=arguments),
+        McpPrompt(name="admin_prompt", description="For administrators.", handler=_greet, scope=ADMIN),
     ]

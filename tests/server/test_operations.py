@@ -212,7 +212,7 @@ async def test_a_tools_rate_is_told_to_the_model_with_the_seconds_to_wait(
         ada = await ModernClient.of(server, "ada")
         await ada.call("echo")
         refused = await ada.call("echo")
-        other_tool = await ada.call("tell")
+        other_tool = await ada.call("report")
 
     result = refused.json()["result"]
     assert (refused.status, result["isError"]) == (200, True)

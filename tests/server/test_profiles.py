@@ -43,7 +43,7 @@ async def catalog(tmp_path: Path) -> AsyncIterator[Catalog]:
 
 @pytest.mark.parametrize("name", LISTED)
 def test_each_profile_lists_its_tools_in_a_fixed_order(catalog: Catalog, name: str) -> None:
-    assert list(profiles_of(Settings()).surface(name, catalog).tools) == LISTED[name]
+    assert list(profiles_of(Settings()).tools(name, catalog).listed) == LISTED[name]
 
 
 def test_the_page_about_the_protocol_tells_what_each_profile_lists() -> None:
@@ -61,7 +61,7 @@ def test_full_names_every_tool_there_is_so_that_none_slips_into_another_list(cat
     full = next(profile for profile in PROFILES if profile.name == "full")
 
     assert set(catalog.tools) <= {tool for _, tool in full.entries}
-    assert set(profiles_of(Settings()).surface("full", catalog).tools) == set(catalog.tools)
+    assert set(profiles_of(Settings()).tools("full", catalog).listed) == set(catalog.tools)
 
 
 def test_tools_for_housekeeping_are_in_full_alone() -> None:

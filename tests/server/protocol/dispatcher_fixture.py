@@ -1,4 +1,4 @@
-"""What the protocol layer stands on in its own tests: a dispatcher without a server, principals and peers."""
+"""A dispatcher without a server, with principals and peers, for tests of the protocol layer."""
 
 import asyncio
 import time
@@ -15,8 +15,9 @@ from config.errors import RateLimited
 from config.paths import DataRoot, new_user_id
 from server.protocol.call import Call, NullPeer, Peer
 from server.protocol.catalog import Catalog
-from server.protocol.dispatcher import Dispatcher, DispatcherOptions
+from server.protocol.dispatcher import Dispatcher
 from server.protocol.messages import Request
+from server.protocol.options import DispatcherOptions
 from server.protocol.profiles import EVERYTHING, Profiles
 from server.protocol.request_meta import legacy_call, modern_call, read_request_meta
 from server.protocol.request_state import RequestStateSigner
@@ -24,7 +25,7 @@ from server.protocol.versions import LATEST_LEGACY
 from sessions.session import Session, new_session_id
 from tests.server.clients import modern_params
 
-# Paths are computed from it and never touched: nothing in the protocol layer opens a file.
+# Only used to compute paths: the protocol layer opens no files.
 NOWHERE = DataRoot(Path("nowhere"))
 
 
@@ -33,7 +34,7 @@ def make_principal(name: str, scopes: tuple[str, ...] = SCOPES, client: str = "c
 
 
 class FakeStreams:
-    """Streams that stay open until the test closes them."""
+    """Streams that stay open until the test sets `closed`."""
 
     def __init__(self) -> None:
         self.entered: list[Principal] = []
@@ -52,7 +53,7 @@ class FakeStreams:
 
 
 class CountingLimit:
-    """Lets each key through a given number of times."""
+    """Allows each key a fixed number of times."""
 
     def __init__(self, allowed: int = 1_000_000) -> None:
         self.allowed = allowed
@@ -65,30 +66,37 @@ class CountingLimit:
 
 
 class RecordingObserver:
-    """An observer that remembers what it was told, without the time it took."""
+    """Records calls without their duration."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str, str]] = []
 
-    def called(self, method: str, tool: str, outcome: str, seconds: float) -> None:
+    def record_call(self, method: str, tool: str, outcome: str, seconds: float) -> None:
         assert seconds >= 0
         self.calls.append((method, tool, outcome))
 
 
 class RecordingPeer:
-    """A peer that hears everything and answers questions from a list."""
+    """Records notifications, and answers requests from a table."""
 
-    def __init__(self, answers: Mapping[str, Mapping[str, Any]] | None = None) -> None:
-        self.heard: list[Mapping[str, Any]] = []
-        self.answers = answers or {}
-        self.spoken = asyncio.Event()
+    def __init__(self, results: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+        self.messages: list[Mapping[str, Any]] = []
+        self._results = results or {}
+        self._received = asyncio.Event()
 
     async def notify(self, message: Mapping[str, Any]) -> None:
-        self.heard.append(message)
-        self.spoken.set()
+        self.messages.append(message)
+        self._received.set()
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        return self.answers[method]
+        return self._results[method]
+
+    async def wait_for(self, count: int) -> None:
+        """Waits until that many notifications were received."""
+        async with asyncio.timeout(5):
+            while len(self.messages) < count:
+                self._received.clear()
+                await self._received.wait()
 
 
 def make_dispatcher(
@@ -99,11 +107,11 @@ def make_dispatcher(
     observer: RecordingObserver | None = None,
     clock: Callable[[], float] = time.time,
     profiles: Profiles | None = None,
-    **offer: Any,
+    **options: Any,
 ) -> Dispatcher:
-    described = {
-        "name": "specimen",
-        "title": "Specimen",
+    defaults = {
+        "name": "sample",
+        "title": "Sample",
         "version": "1",
         "page_size": 100,
         "list_ttl_ms": 1000,
@@ -113,7 +121,7 @@ def make_dispatcher(
     }
     return Dispatcher(
         catalog,
-        DispatcherOptions(**{**described, **offer}),
+        DispatcherOptions(**{**defaults, **options}),
         RequestStateSigner(clock),
         limit or CountingLimit(),
         streams or FakeStreams(),
@@ -123,14 +131,14 @@ def make_dispatcher(
 
 
 def make_session(principal: Principal, **changes: Any) -> Session:
-    session = Session(new_session_id(), principal.owner(), LATEST_LEGACY, "specimen", "1", {}, 0.0)
+    session = Session(new_session_id(), principal.owner(), LATEST_LEGACY, "sample-client", "1", {}, 0.0)
     for name, value in changes.items():
         setattr(session, name, value)
     return session
 
 
 class DispatcherClient:
-    """Sends requests of one principal straight to a dispatcher."""
+    """Sends requests of one principal directly to a dispatcher."""
 
     def __init__(self, dispatcher: Dispatcher, principal: Principal, peer: Peer | None = None) -> None:
         self._dispatcher = dispatcher
@@ -140,15 +148,15 @@ class DispatcherClient:
 
     async def legacy(self, method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
         request = Request(1, method, dict(params or {}))
-        return await self._run(legacy_call(self.session, request, self._context, self._peer), request)
+        return await self._dispatch(legacy_call(self.session, request, self._context, self._peer), request)
 
     async def modern(self, method: str, params: Mapping[str, Any] | None = None, **meta: Any) -> dict[str, Any]:
         request = Request(1, method, modern_params(params, **meta))
         call = modern_call(read_request_meta(request.params), request, self._context, self._peer, self.session.profile)
-        return await self._run(call, request)
+        return await self._dispatch(call, request)
 
     async def call(self, tool: str, arguments: Mapping[str, Any] | None = None) -> dict[str, Any]:
         return await self.legacy("tools/call", {"name": tool, "arguments": arguments or {}})
 
-    async def _run(self, call: Call, request: Request) -> dict[str, Any]:
+    async def _dispatch(self, call: Call, request: Request) -> dict[str, Any]:
         return await self._dispatcher.dispatch(call, request)

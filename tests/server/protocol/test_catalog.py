@@ -1,4 +1,4 @@
-"""The catalog: how things are listed, found and changed."""
+"""The catalog: listing, finding and changing its entries."""
 
 import urllib.parse
 from typing import Any
@@ -9,12 +9,14 @@ from hypothesis import strategies as st
 
 from auth.principal import READ
 from config.paths import new_user_id
+from server.protocol.call import DEFAULT_PROFILE
 from server.protocol.catalog import Catalog, Resource, ResourceTemplate, Tool
 from server.protocol.changes import Change
-from tests.server.sample_catalog import Nothing, SampleCatalog
+from server.protocol.profiles import Profiles
+from tests.server.sample_catalog import NoInput, SampleCatalog
 
 
-async def _run(call: Any, given: Any) -> None:
+async def _do_nothing(call: Any, args: Any) -> None:
     return None
 
 
@@ -23,14 +25,14 @@ async def _read(call: Any, uri: str, variables: Any) -> list[Any]:
 
 
 def _tool(name: str, description: str = "Does nothing.") -> Tool:
-    return Tool(name=name, title="Nothing", description=description, input=Nothing, handler=_run)
+    return Tool(name=name, title="NoInput", description=description, input=NoInput, handler=_do_nothing)
 
 
 def _template(pattern: str) -> ResourceTemplate:
-    return ResourceTemplate(uri_template=pattern, name="t", description="d", read=_read)
+    return ResourceTemplate(uri_template=pattern, name="t", description="d", reader=_read)
 
 
-def test_every_tool_is_listed_with_title_schema_and_all_four_hints(samples: SampleCatalog) -> None:
+def test_every_tool_is_listed_with_title_schema_and_all_annotations(samples: SampleCatalog) -> None:
     for tool in samples.catalog.tools.values():
         listed = tool.as_listed()
 
@@ -40,12 +42,12 @@ def test_every_tool_is_listed_with_title_schema_and_all_four_hints(samples: Samp
 
 
 @pytest.mark.parametrize("name", ["", "Search", "knowledge.search", "1st", "a b", "a\n", "x" * 47, "naïve"])
-def test_a_tool_name_that_some_client_refuses_cannot_be_registered(name: str) -> None:
+def test_a_tool_name_that_some_clients_reject_cannot_be_declared(name: str) -> None:
     with pytest.raises(AssertionError):
         _tool(name)
 
 
-def test_a_description_that_costs_too_much_context_cannot_be_registered() -> None:
+def test_a_too_long_description_cannot_be_declared() -> None:
     with pytest.raises(AssertionError):
         _tool("fine", "x" * 1001)
 
@@ -54,26 +56,21 @@ def test_a_tool_is_found_by_its_name_and_by_its_dotted_name() -> None:
     catalog = Catalog()
     catalog.add_tool(_tool("knowledge_search"))
 
-    assert catalog.find_tool("knowledge_search") is catalog.find_tool("knowledge.search")
-    assert catalog.find_tool("knowledge_search") is not None
-    assert catalog.find_tool("knowledge-search") is None
+    tools = Profiles().tools(DEFAULT_PROFILE, catalog)
+    assert tools.find("knowledge_search") is tools.find("knowledge.search")
+    assert tools.find("knowledge_search") is not None
+    assert tools.find("knowledge-search") is None
 
 
-def test_a_removed_tool_is_gone_with_all_that_was_derived_from_it(samples: SampleCatalog) -> None:
-    assert samples.catalog.mirrored("locate")
+def test_a_replaced_tool_has_the_mirrored_parameters_of_its_replacement(samples: SampleCatalog) -> None:
+    assert samples.catalog.mirrored_parameters(samples.catalog.tools["locate"])
 
-    samples.catalog.remove_tool("locate")
+    samples.catalog.add_tool(_tool("locate"))
 
-    assert samples.catalog.find_tool("locate") is None
-    assert samples.catalog.mirrored("locate") == ()
-
-
-@pytest.mark.parametrize("name", [None, 7, [], {}, "unknown"])
-def test_no_tool_has_no_mirrored_parameters(samples: SampleCatalog, name: Any) -> None:
-    assert samples.catalog.mirrored(name) == ()
+    assert samples.catalog.mirrored_parameters(samples.catalog.tools["locate"]) == ()
 
 
-async def test_each_change_of_a_list_is_published_and_raises_the_version() -> None:
+async def test_each_change_is_published_and_increases_the_version() -> None:
     catalog = Catalog()
     kinds = frozenset(("tools", "resources", "prompts"))
 
@@ -85,20 +82,20 @@ async def test_each_change_of_a_list_is_published_and_raises_the_version() -> No
     assert catalog.version == 2
 
 
-def test_a_fixed_uri_is_found_before_a_template_that_also_fits() -> None:
+def test_a_fixed_uri_is_found_before_a_matching_template() -> None:
     catalog = Catalog()
-    fixed = Resource(uri="test://items/all", name="all", description="d", read=_read, scope=READ)
+    fixed = Resource(uri="test://items/all", name="all", description="d", reader=_read, scope=READ)
     catalog.add_template(_template("test://items/{id}"))
     catalog.add_resource(fixed)
 
     assert catalog.find_resource("test://items/all") == (fixed, {})
-    found = catalog.find_resource("test://items/7")
-    assert found is not None
-    assert found[1] == {"id": "7"}
+    match = catalog.find_resource("test://items/7")
+    assert match is not None
+    assert match[1] == {"id": "7"}
 
 
 @given(st.text(min_size=1))
-def test_a_template_gives_back_the_text_that_was_encoded_into_the_uri(text: str) -> None:
+def test_a_template_decodes_the_variable_of_a_uri(text: str) -> None:
     uri = f"test://items/{urllib.parse.quote(text, safe='')}/part"
 
     assert _template("test://items/{id}/part").match(uri) == {"id": text}
@@ -108,9 +105,9 @@ def test_a_template_gives_back_the_text_that_was_encoded_into_the_uri(text: str)
     "uri",
     ["test://items/", "test://items/a/b", "test://items/a?b", "test://items/a#b", "xtest://items/a", "test://Items/a"],
 )
-def test_a_template_variable_is_one_segment_and_nothing_else(uri: str) -> None:
+def test_a_template_variable_matches_exactly_one_segment(uri: str) -> None:
     assert _template("test://items/{id}").match(uri) is None
 
 
-def test_characters_of_a_template_mean_themselves() -> None:
+def test_the_text_of_a_template_is_matched_literally() -> None:
     assert _template("test://a.b/{id}").match("test://aXb/1") is None

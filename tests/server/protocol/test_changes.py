@@ -1,21 +1,21 @@
-"""News reach whom they concern, once, and a listener who is not listening costs no memory."""
+"""ChangeFeed reach the listeners they concern, once, and a slow listener uses bounded memory."""
 
 from collections.abc import AsyncIterator
 
 from config.paths import new_user_id
-from server.protocol.changes import BACKLOG_MAX, Change, Changes, Listener
+from server.protocol.changes import BACKLOG_MAX, Change, ChangeFeed, ChangeListener
 
 ADA, BEN = new_user_id(), new_user_id()
 NOTHING: frozenset[str] = frozenset()
 
 
-async def _drain(listener: Listener) -> AsyncIterator[Change]:
+async def _drain(listener: ChangeListener) -> AsyncIterator[Change]:
     while change := await listener.next(0):
         yield change
 
 
-async def test_news_of_one_user_are_heard_by_that_user_only() -> None:
-    changes = Changes()
+async def test_a_change_of_one_user_reaches_only_that_user() -> None:
+    changes = ChangeFeed()
     uris = frozenset(("notes://1",))
 
     with changes.listen(ADA, NOTHING, uris) as ada, changes.listen(BEN, NOTHING, uris) as ben:
@@ -25,8 +25,8 @@ async def test_news_of_one_user_are_heard_by_that_user_only() -> None:
         assert await ben.next(0) is None
 
 
-async def test_news_of_everybody_are_heard_by_everybody() -> None:
-    changes = Changes()
+async def test_a_change_without_user_reaches_everyone() -> None:
+    changes = ChangeFeed()
     tools = frozenset(("tools",))
 
     with changes.listen(ADA, tools, NOTHING) as ada, changes.listen(BEN, tools, NOTHING) as ben:
@@ -35,8 +35,8 @@ async def test_news_of_everybody_are_heard_by_everybody() -> None:
         assert await ada.next(0) == await ben.next(0) == Change("tools")
 
 
-async def test_a_kind_or_uri_nobody_asked_for_is_not_told() -> None:
-    changes = Changes()
+async def test_changes_outside_the_subscription_are_not_delivered() -> None:
+    changes = ChangeFeed()
 
     with changes.listen(ADA, frozenset(("tools",)), frozenset(("notes://1",))) as ada:
         changes.publish(Change("prompts"))
@@ -45,8 +45,8 @@ async def test_a_kind_or_uri_nobody_asked_for_is_not_told() -> None:
         assert await ada.next(0) is None
 
 
-async def test_a_subscription_added_while_listening_is_heard() -> None:
-    changes, uris = Changes(), set[str]()
+async def test_a_uri_added_while_listening_is_delivered() -> None:
+    changes, uris = ChangeFeed(), set[str]()
 
     with changes.listen(ADA, NOTHING, uris) as ada:
         uris.add("notes://1")
@@ -55,8 +55,8 @@ async def test_a_subscription_added_while_listening_is_heard() -> None:
         assert await ada.next(0) == Change("updated", "notes://1", ADA)
 
 
-async def test_the_same_news_twice_are_told_once() -> None:
-    changes = Changes()
+async def test_equal_changes_are_delivered_once() -> None:
+    changes = ChangeFeed()
 
     with changes.listen(ADA, frozenset(("tools",)), NOTHING) as ada:
         changes.publish(Change("tools"))
@@ -67,19 +67,19 @@ async def test_the_same_news_twice_are_told_once() -> None:
 
 
 async def test_a_slow_listener_keeps_a_bounded_backlog_oldest_first() -> None:
-    changes = Changes()
+    changes = ChangeFeed()
     uris = [f"notes://{n}" for n in range(BACKLOG_MAX + 10)]
 
     with changes.listen(ADA, NOTHING, frozenset(uris)) as ada:
         for uri in uris:
             changes.publish(Change("updated", uri, ADA))
-        told = [change.uri async for change in _drain(ada)]
+        delivered = [change.uri async for change in _drain(ada)]
 
-    assert told == uris[:BACKLOG_MAX]
+    assert delivered == uris[:BACKLOG_MAX]
 
 
-async def test_who_left_hears_no_more() -> None:
-    changes = Changes()
+async def test_a_closed_listener_receives_nothing() -> None:
+    changes = ChangeFeed()
     with changes.listen(ADA, frozenset(("tools",)), NOTHING) as ada:
         pass
 
@@ -88,6 +88,6 @@ async def test_who_left_hears_no_more() -> None:
     assert await ada.next(0) is None
 
 
-def test_a_change_names_the_notification_it_becomes() -> None:
+def test_a_change_is_converted_to_its_notification() -> None:
     assert Change("prompts").as_notification() == ("notifications/prompts/list_changed", {})
     assert Change("updated", "a://b").as_notification() == ("notifications/resources/updated", {"uri": "a://b"})

@@ -1,4 +1,4 @@
-"""RunningCall calls and open questions belong to one connection: another's cancellation or answer never finds them."""
+"""Running calls and requests to the client belong to one connection; other connections cannot affect them."""
 
 import asyncio
 from collections.abc import Mapping
@@ -16,23 +16,23 @@ async def _run_until_cancelled(in_flight: InFlightRequests, connection: str, req
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            running.forgive()
-            return running.cancelled
+            running.uncancel()
+            return running.is_cancelled
     return False
 
 
-class Question:
-    """One open question of a connection, and the id the client has to answer with."""
+class ServerRequest:
+    """A request to the client, and the message that was sent for it."""
 
     def __init__(self, in_flight: InFlightRequests, connection: str) -> None:
         self.sent: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
-        self.answer = asyncio.create_task(in_flight.ask(connection, self._send, "roots/list", {"a": 1}))
+        self.result = asyncio.create_task(in_flight.request(connection, self._send, "roots/list", {"a": 1}))
 
     async def _send(self, message: Mapping[str, Any]) -> None:
         self.sent.set_result(message)
 
 
-async def test_a_cancellation_reaches_the_call_of_its_own_connection_only() -> None:
+async def test_a_cancellation_affects_only_its_own_connection() -> None:
     in_flight = InFlightRequests(elicitation_timeout_s=5)
     ada = asyncio.create_task(_run_until_cancelled(in_flight, "ada", 1))
     ben = asyncio.create_task(_run_until_cancelled(in_flight, "ben", 1))
@@ -47,7 +47,7 @@ async def test_a_cancellation_reaches_the_call_of_its_own_connection_only() -> N
 
 
 @pytest.mark.parametrize("request_id", [2, "1", None, [], {}, 1.5])
-async def test_a_cancellation_of_an_unknown_or_odd_id_does_nothing(request_id: Any) -> None:
+async def test_a_cancellation_of_an_unknown_or_invalid_id_is_ignored(request_id: Any) -> None:
     in_flight = InFlightRequests(elicitation_timeout_s=5)
     call = asyncio.create_task(_run_until_cancelled(in_flight, "ada", 1))
     await asyncio.sleep(0)
@@ -60,7 +60,7 @@ async def test_a_cancellation_of_an_unknown_or_odd_id_does_nothing(request_id: A
     assert await call is True
 
 
-async def test_a_call_that_ended_cannot_be_cancelled_any_more() -> None:
+async def test_a_call_that_ended_cannot_be_cancelled() -> None:
     in_flight = InFlightRequests(elicitation_timeout_s=5)
     with in_flight.running("ada", 1):
         pass
@@ -73,7 +73,7 @@ async def test_a_call_that_ended_cannot_be_cancelled_any_more() -> None:
     assert not task.cancelling()
 
 
-async def test_an_id_used_again_while_its_first_call_runs_keeps_both_alive() -> None:
+async def test_a_duplicate_request_id_cancels_only_the_newer_call() -> None:
     in_flight = InFlightRequests(elicitation_timeout_s=5)
     first = asyncio.create_task(_run_until_cancelled(in_flight, "ada", 1))
     await asyncio.sleep(0)
@@ -88,38 +88,38 @@ async def test_an_id_used_again_while_its_first_call_runs_keeps_both_alive() -> 
     assert await first is False
 
 
-async def test_a_question_is_answered_by_its_own_connection_only() -> None:
+async def test_a_request_is_resolved_only_by_its_own_connection() -> None:
     in_flight = InFlightRequests(elicitation_timeout_s=5)
-    question = Question(in_flight, "ada")
-    sent = await question.sent
+    request = ServerRequest(in_flight, "ada")
+    sent = await request.sent
 
-    in_flight.answer("ben", Response(sent["id"], {"from": "ben"}, None))
-    in_flight.answer("ada", Response("another id", {"from": "nowhere"}, None))
-    in_flight.answer("ada", Response(sent["id"], {"from": "ada"}, None))
+    in_flight.resolve("ben", Response(sent["id"], {"from": "ben"}, None))
+    in_flight.resolve("ada", Response("another id", {"from": "nowhere"}, None))
+    in_flight.resolve("ada", Response(sent["id"], {"from": "ada"}, None))
 
-    assert await question.answer == {"from": "ada"}
+    assert await request.result == {"from": "ada"}
     assert (sent["method"], sent["params"]) == ("roots/list", {"a": 1})
 
 
-async def test_a_second_answer_to_one_question_is_dropped() -> None:
+async def test_a_second_response_is_dropped() -> None:
     in_flight = InFlightRequests(elicitation_timeout_s=5)
-    question = Question(in_flight, "ada")
-    sent = await question.sent
+    request = ServerRequest(in_flight, "ada")
+    sent = await request.sent
 
-    in_flight.answer("ada", Response(sent["id"], {"n": 1}, None))
-    in_flight.answer("ada", Response(sent["id"], {"n": 2}, None))
+    in_flight.resolve("ada", Response(sent["id"], {"n": 1}, None))
+    in_flight.resolve("ada", Response(sent["id"], {"n": 2}, None))
 
-    assert await question.answer == {"n": 1}
-    in_flight.answer("ada", Response(sent["id"], {"n": 3}, None))
+    assert await request.result == {"n": 1}
+    in_flight.resolve("ada", Response(sent["id"], {"n": 3}, None))
 
 
-async def test_a_refusal_of_the_client_becomes_an_error_with_a_bounded_text() -> None:
+async def test_an_error_response_of_the_client_is_raised_with_a_truncated_message() -> None:
     in_flight = InFlightRequests(elicitation_timeout_s=5)
-    question = Question(in_flight, "ada")
-    sent = await question.sent
+    request = ServerRequest(in_flight, "ada")
+    sent = await request.sent
 
-    in_flight.answer("ada", Response(sent["id"], None, {"code": -1, "message": "x" * 10_000}))
+    in_flight.resolve("ada", Response(sent["id"], None, {"code": -1, "message": "x" * 10_000}))
 
-    with pytest.raises(FlorilegiumError, match="the client refused") as refused:
-        await question.answer
-    assert len(refused.value.message) < 300
+    with pytest.raises(FlorilegiumError, match="the client returned an error") as error:
+        await request.result
+    assert len(error.value.message) < 300

@@ -1,4 +1,4 @@
-"""A legacy session and its memory: they begin, expire and end together, and belong to one principal."""
+"""A legacy session and its state are created, expire and end together, and belong to one principal."""
 
 from typing import Any
 
@@ -19,8 +19,8 @@ TTL_S = 10.0
 PROFILES = Profiles((EVERYTHING, Profile(name="narrow"), Profile(name="other")), {"known": "narrow"})
 
 
-class House:
-    """Sessions and their states by one clock, which the test turns."""
+class SessionFixture:
+    """Sessions and their states, with a clock that the test sets."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -31,9 +31,9 @@ class House:
     def _clock(self) -> float:
         return self.now
 
-    async def open(self, principal: Principal, named: str | None = None, **config: Any) -> Session:
+    async def open(self, principal: Principal, address_profile: str | None = None, **config: Any) -> Session:
         params = handshake()["params"]
-        return await self.sessions.open(principal, {**params, "config": config} if config else params, named)
+        return await self.sessions.open(principal, {**params, "config": config} if config else params, address_profile)
 
     async def defaults(self, session: Session) -> dict[str, Any] | None:
         try:
@@ -43,71 +43,75 @@ class House:
 
 
 @pytest.fixture
-def house() -> House:
-    return House()
+def fixture() -> SessionFixture:
+    return SessionFixture()
 
 
 ADA, BEN = make_principal("ada"), make_principal("ben")
 
 
-async def test_a_config_in_the_handshake_is_remembered_for_that_session_alone(house: House) -> None:
-    ada, ben = await house.open(ADA, max_tokens=700), await house.open(BEN, max_tokens=300)
+async def test_a_config_in_the_handshake_applies_to_that_session_only(fixture: SessionFixture) -> None:
+    ada, ben = await fixture.open(ADA, max_tokens=700), await fixture.open(BEN, max_tokens=300)
 
-    assert [await house.defaults(session) for session in (ada, ben)] == [{"max_tokens": 700}, {"max_tokens": 300}]
-
-
-async def test_a_handshake_without_config_makes_no_memory(house: House) -> None:
-    assert await house.defaults(await house.open(ADA)) is None
-    assert house.session_states.size == 0
+    assert [await fixture.defaults(session) for session in (ada, ben)] == [{"max_tokens": 700}, {"max_tokens": 300}]
 
 
-async def test_a_handshake_whose_config_is_refused_opens_no_session(house: House) -> None:
+async def test_a_handshake_without_config_creates_no_state(fixture: SessionFixture) -> None:
+    assert await fixture.defaults(await fixture.open(ADA)) is None
+    assert fixture.session_states.size == 0
+
+
+async def test_a_handshake_with_an_invalid_config_opens_no_session(fixture: SessionFixture) -> None:
     with pytest.raises(InvalidParams):
-        await house.open(ADA, token="hunter2")
+        await fixture.open(ADA, token="hunter2")
 
-    assert (len(house.sessions), house.session_states.size) == (0, 0)
+    assert (len(fixture.sessions), fixture.session_states.size) == (0, 0)
 
 
-async def test_ending_a_session_ends_its_memory_and_no_others(house: House) -> None:
-    ada, other, ben = [await house.open(principal, max_tokens=700) for principal in (ADA, ADA, BEN)]
+async def test_ending_a_session_deletes_its_state_only(fixture: SessionFixture) -> None:
+    ada, other, ben = [await fixture.open(principal, max_tokens=700) for principal in (ADA, ADA, BEN)]
 
-    await house.sessions.end(ada)
+    await fixture.sessions.end(ada)
 
-    assert await house.defaults(ada) is None
-    assert await house.defaults(other)
-    assert await house.defaults(ben)
+    assert await fixture.defaults(ada) is None
+    assert await fixture.defaults(other)
+    assert await fixture.defaults(ben)
     with pytest.raises(SessionNotFound):
-        house.sessions.find(ada.id, ADA)
+        fixture.sessions.find(ada.id, ADA)
 
 
-async def test_when_a_session_expires_nothing_is_left_to_remember(house: House) -> None:
-    session = await house.open(ADA, max_tokens=700)
-    house.now = TTL_S - 1
-    assert house.sessions.find(session.id, ADA) is session
+async def test_an_expired_session_leaves_no_state(fixture: SessionFixture) -> None:
+    session = await fixture.open(ADA, max_tokens=700)
+    fixture.now = TTL_S - 1
+    assert fixture.sessions.find(session.id, ADA) is session
 
-    house.now += TTL_S
+    fixture.now += TTL_S
 
-    assert not house.sessions.holds(session)
-    assert await house.defaults(session) is None
+    assert not fixture.sessions.holds(session)
+    assert await fixture.defaults(session) is None
 
 
-@pytest.mark.parametrize("named", [None, "narrow", "other", "default"])
-async def test_a_session_is_found_at_its_profile_and_where_none_is_named(house: House, named: str | None) -> None:
-    session = await house.open(ADA, "narrow")
+@pytest.mark.parametrize("address_profile", [None, "narrow", "other", "default"])
+async def test_a_session_is_found_at_its_profile_and_at_the_address_without_profile(
+    fixture: SessionFixture, address_profile: str | None
+) -> None:
+    session = await fixture.open(ADA, "narrow")
 
-    if named in (None, "narrow"):
-        assert house.sessions.find(session.id, ADA, named) is session
+    if address_profile in (None, "narrow"):
+        assert fixture.sessions.find(session.id, ADA, address_profile) is session
     else:
         with pytest.raises(SessionNotFound):
-            house.sessions.find(session.id, ADA, named)
+            fixture.sessions.find(session.id, ADA, address_profile)
 
 
-@pytest.mark.parametrize("named", [None, "narrow", "other"])
-async def test_a_bound_caller_finds_its_session_everywhere_and_nobody_elses(house: House, named: str | None) -> None:
-    bound = replace(ADA, profile="narrow")
-    session = await house.open(bound, "other")
+@pytest.mark.parametrize("address_profile", [None, "narrow", "other"])
+async def test_a_restricted_caller_finds_its_own_session_at_every_address(
+    fixture: SessionFixture, address_profile: str | None
+) -> None:
+    restricted = replace(ADA, profile="narrow")
+    session = await fixture.open(restricted, "other")
 
     assert session.profile == "narrow"
-    assert house.sessions.find(session.id, bound, named) is session
+    assert fixture.sessions.find(session.id, restricted, address_profile) is session
     with pytest.raises(SessionNotFound):
-        house.sessions.find(session.id, BEN, named)
+        fixture.sessions.find(session.id, BEN, address_profile)

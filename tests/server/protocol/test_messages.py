@@ -1,4 +1,4 @@
-"""JSON-RPC messages: what is one, what is none, and what an answer carries."""
+"""JSON-RPC messages: valid and malformed ones, and the form of responses."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ FIELDS = st.sampled_from(("jsonrpc", "id", "method", "params", "result", "error"
 
 
 @pytest.mark.parametrize(
-    ("value", "reason", "kept"),
+    ("value", "reason", "expected_id"),
     [
         (None, "must be a JSON object", None),
         ([], "must be a JSON object", None),
@@ -57,16 +57,16 @@ FIELDS = st.sampled_from(("jsonrpc", "id", "method", "params", "result", "error"
         ({"jsonrpc": "2.0", "id": "x", "error": "no"}, "must be objects", "x"),
     ],
 )
-def test_a_value_that_is_no_message_is_refused_with_its_reason_and_its_id(value: Any, reason: str, kept: Any) -> None:
-    with pytest.raises(MalformedMessage) as refused:
+def test_a_malformed_message_is_rejected_with_reason_and_id(value: Any, reason: str, expected_id: Any) -> None:
+    with pytest.raises(MalformedMessage) as error:
         read_message(value)
 
-    assert reason in refused.value.message
-    assert refused.value.request_id == kept
+    assert reason in error.value.message
+    assert error.value.request_id == expected_id
 
 
 @given(JSON | st.dictionaries(FIELDS, JSON | st.just("2.0")))
-def test_any_json_value_is_a_message_or_is_refused_as_none(value: Any) -> None:
+def test_any_json_value_is_a_message_or_malformed(value: Any) -> None:
     try:
         message = read_message(value)
     except MalformedMessage:
@@ -75,10 +75,10 @@ def test_any_json_value_is_a_message_or_is_refused_as_none(value: Any) -> None:
 
 
 @given(IDS, st.text(), st.dictionaries(st.text(), JSON, max_size=3))
-def test_a_request_survives_the_wire_with_its_id(request_id: Any, method: str, params: dict[str, Any]) -> None:
-    sent = encode(request_message(request_id, method, params))
+def test_a_request_survives_encoding_and_decoding(request_id: Any, method: str, params: dict[str, Any]) -> None:
+    body = encode(request_message(request_id, method, params))
 
-    assert read_message(decode(sent)) == Request(request_id, method, params)
+    assert read_message(decode(body)) == Request(request_id, method, params)
 
 
 @given(st.binary() | st.text().map(str.encode))
@@ -111,14 +111,14 @@ def test_any_bytes_are_json_or_a_parse_error(body: bytes) -> None:
     ],
     ids=lambda body: ascii(body[:12]),
 )
-def test_text_that_is_not_json_is_a_parse_error(body: bytes | str) -> None:
+def test_invalid_json_is_a_parse_error(body: bytes | str) -> None:
     with pytest.raises(ParseError):
         decode(body)
 
 
 @given(st.integers(1, 300), st.booleans(), st.booleans())
-def test_a_message_may_be_nested_so_deeply_and_no_more(depth: int, as_object: bool, as_text: bool) -> None:
-    """Brackets inside a text are no nesting, however many."""
+def test_nesting_is_limited_to_nesting_max(depth: int, as_object: bool, as_text: bool) -> None:
+    """Brackets inside a string do not count as nesting."""
     opening, closing = ('{"a":', "}") if as_object else ("[", "]")
     body = opening * depth + '"[{[{[{"' + closing * depth + " "
 
@@ -135,11 +135,11 @@ def test_a_notification_is_a_message_without_an_id() -> None:
     assert read_message(notification_message("n", {"a": 1})) == Notification("n", {"a": 1})
 
 
-def test_params_may_be_left_out() -> None:
+def test_params_are_optional() -> None:
     assert read_message({"jsonrpc": "2.0", "id": 1, "method": "ping"}) == Request(1, "ping", {})
 
 
-def test_an_answer_of_the_client_keeps_result_or_error() -> None:
+def test_a_response_of_the_client_has_a_result_or_an_error() -> None:
     good = read_message(result_message("q", {"action": "accept"}))
     bad = read_message({"jsonrpc": "2.0", "id": "q", "error": {"code": -1, "message": "no"}})
 
@@ -147,10 +147,10 @@ def test_an_answer_of_the_client_keeps_result_or_error() -> None:
     assert bad == Response("q", None, {"code": -1, "message": "no"})
 
 
-def test_an_error_answer_carries_code_sentence_and_data() -> None:
-    answer = error_message(9, RateLimited("calls", 2.0))
+def test_an_error_response_has_code_message_and_data() -> None:
+    response = error_message(9, RateLimited("calls", 2.0))
 
-    assert msgspec.json.decode(encode(answer)) == {
+    assert msgspec.json.decode(encode(response)) == {
         "jsonrpc": "2.0",
         "id": 9,
         "error": {

@@ -1,4 +1,4 @@
-"""What a profile shows, under which names, and what a caller bound to one cannot reach by any method."""
+"""Profiles: which tools they list, under which names, and what a restricted caller cannot reach."""
 
 from typing import Any
 
@@ -22,173 +22,182 @@ from tests.server.sample_catalog import SampleCatalog
 
 PROFILES = (
     Profile(
-        name="default", entries=(("echo", "echo"), ("not_there", "not_there")), takes_rest=True, has_resources=True
+        name="default",
+        entries=(("echo", "echo"), ("not_there", "not_there")),
+        includes_other_tools=True,
+        has_resources=True,
     ),
-    # Lists `tell` under the name of another tool, and a tool only rulers may call.
-    Profile(name="narrow", entries=(("echo", "tell"), ("rule", "rule")), instructions="Look narrowly."),
+    # Lists `report` under the name of another tool, and a tool for administrators.
+    Profile(name="narrow", entries=(("echo", "report"), ("administer", "administer")), instructions="Look narrowly."),
     Profile(name="other", entries=(("ask_name", "ask_name"), ("locate", "locate"))),
 )
 
 
-def door(samples: SampleCatalog, profile: str = "default", bound: str | None = None, **more: Any) -> DispatcherClient:
-    """Somebody at the address of a profile, or with a credential that is bound to one."""
+def make_client(
+    samples: SampleCatalog, profile: str = "default", restricted_to: str | None = None, **more: Any
+) -> DispatcherClient:
+    """Returns a client at the address of a profile, or with a credential that is restricted to one."""
     scopes, peer = more.pop("scopes", SCOPES), more.pop("peer", None)
-    principal = replace(make_principal("ada", scopes), profile=bound)
+    principal = replace(make_principal("ada", scopes), profile=restricted_to)
     dispatcher = make_dispatcher(samples.catalog, profiles=Profiles(PROFILES), **more)
-    entered = DispatcherClient(dispatcher, principal, peer)
-    entered.session = make_session(principal, profile=bound or profile)
-    return entered
+    client = DispatcherClient(dispatcher, principal, peer)
+    client.session = make_session(principal, profile=restricted_to or profile)
+    return client
 
 
-async def names(entered: DispatcherClient) -> list[str]:
-    return [tool["name"] for tool in (await entered.legacy("tools/list"))["tools"]]
+async def tool_names(client: DispatcherClient) -> list[str]:
+    return [tool["name"] for tool in (await client.legacy("tools/list"))["tools"]]
 
 
-async def test_a_profile_lists_its_names_in_its_order_and_leaves_out_what_nobody_registered(
+async def test_a_profile_lists_its_tools_in_order_and_skips_unregistered_ones(
     samples: SampleCatalog,
 ) -> None:
-    assert await names(door(samples, "narrow")) == ["echo", "rule"]
+    assert await tool_names(make_client(samples, "narrow")) == ["echo", "administer"]
 
 
-async def test_what_no_profile_names_follows_where_the_profile_takes_the_rest(samples: SampleCatalog) -> None:
-    assert await names(door(samples)) == ["echo", "wait", "shout", "explode", "miss", "write_note"]
+async def test_tools_that_no_profile_names_are_appended_where_the_profile_includes_them(samples: SampleCatalog) -> None:
+    assert await tool_names(make_client(samples)) == ["echo", "wait", "shout", "explode", "miss", "write_note"]
 
 
-async def test_a_tool_added_while_the_server_runs_is_listed_at_once(samples: SampleCatalog) -> None:
-    entered = door(samples)
-    before = await names(entered)
-    samples.catalog.add_tool(replace(samples.catalog.tools["echo"], name="novelty"))
+async def test_a_tool_added_at_run_time_is_listed_at_once(samples: SampleCatalog) -> None:
+    client = make_client(samples)
+    before = await tool_names(client)
+    samples.catalog.add_tool(replace(samples.catalog.tools["echo"], name="added"))
 
-    assert await names(entered) == [*before, "novelty"]
+    assert await tool_names(client) == [*before, "added"]
 
 
-async def test_the_lists_of_two_profiles_and_of_two_scopes_are_kept_apart(samples: SampleCatalog) -> None:
+async def test_lists_are_cached_per_profile_and_scopes(samples: SampleCatalog) -> None:
     dispatcher = make_dispatcher(samples.catalog, profiles=Profiles(PROFILES))
     lists = []
     for profile, scopes in (("default", SCOPES), ("narrow", SCOPES), ("narrow", (READ,)), ("default", SCOPES)):
         principal = make_principal("ada", scopes)
-        entered = DispatcherClient(dispatcher, principal)
-        entered.session = make_session(principal, profile=profile)
-        lists.append(await names(entered))
+        client = DispatcherClient(dispatcher, principal)
+        client.session = make_session(principal, profile=profile)
+        lists.append(await tool_names(client))
 
     assert lists[0] == lists[3]
-    assert lists[1:3] == [["echo", "rule"], ["echo"]]
+    assert lists[1:3] == [["echo", "administer"], ["echo"]]
 
 
-async def test_a_name_means_what_the_profile_says_and_elsewhere_what_the_catalog_says(samples: SampleCatalog) -> None:
-    told = (await door(samples, "narrow").call("echo"))["structuredContent"]
-    echoed = (await door(samples).call("echo", {"text": "hello"}))["structuredContent"]
+async def test_a_name_assigned_by_a_profile_takes_precedence_in_that_profile_only(samples: SampleCatalog) -> None:
+    reported = (await make_client(samples, "narrow").call("echo"))["structuredContent"]
+    echoed = (await make_client(samples).call("echo", {"text": "hello"}))["structuredContent"]
 
-    assert b"told" in bytes(told)
+    assert b"reported" in bytes(reported)
     assert b"hello" in bytes(echoed)
 
 
-async def test_by_an_address_everything_stays_callable(samples: SampleCatalog) -> None:
-    result = await door(samples, "narrow").call("shout", {"text": "hello"})
+async def test_the_profile_of_an_address_does_not_limit_what_can_be_called(samples: SampleCatalog) -> None:
+    result = await make_client(samples, "narrow").call("shout", {"text": "hello"})
 
     assert "isError" not in result
 
 
-async def test_a_bound_caller_calls_what_the_profile_lists_and_nothing_else(samples: SampleCatalog) -> None:
-    bound = door(samples, bound="narrow")
+async def test_a_restricted_caller_can_call_only_tools_of_its_profile(samples: SampleCatalog) -> None:
+    restricted = make_client(samples, restricted_to="narrow")
 
-    assert "isError" not in await bound.call("echo")
-    assert "isError" not in await bound.call("tell")  # the same tool by its own name
+    assert "isError" not in await restricted.call("echo")
+    assert "isError" not in await restricted.call("report")  # the same tool by its own name
     for name in ("shout", "ask_name", "ask.name"):
-        with pytest.raises(InvalidParams, match=f"'{name}' is outside the profile 'narrow' that this key is bound to"):
-            await bound.call(name)
+        with pytest.raises(InvalidParams, match=f"'{name}' is not part of the profile 'narrow' of this API key"):
+            await restricted.call(name)
     with pytest.raises(InvalidParams, match="unknown tool 'nothing'"):
-        await bound.call("nothing")
+        await restricted.call("nothing")
 
 
-async def test_a_caller_bound_to_a_profile_that_takes_the_rest_lacks_only_what_others_name(
+async def test_a_caller_restricted_to_a_profile_with_other_tools_lacks_only_tools_of_other_profiles(
     samples: SampleCatalog,
 ) -> None:
-    bound = door(samples, bound="default")
+    restricted = make_client(samples, restricted_to="default")
 
-    assert "isError" not in await bound.call("shout", {"text": "hello"})
-    with pytest.raises(InvalidParams, match="outside the profile"):
-        await bound.call("ask_name")
+    assert "isError" not in await restricted.call("shout", {"text": "hello"})
+    with pytest.raises(InvalidParams, match="not part of the profile"):
+        await restricted.call("ask_name")
 
 
-async def test_a_profile_lends_no_scope(samples: SampleCatalog) -> None:
-    bound = door(samples, bound="narrow", scopes=(READ,))
+async def test_a_profile_grants_no_scope(samples: SampleCatalog) -> None:
+    restricted = make_client(samples, restricted_to="narrow", scopes=(READ,))
 
-    assert await names(bound) == ["echo"]
+    assert await tool_names(restricted) == ["echo"]
     with pytest.raises(Forbidden):
-        await bound.call("rule")
+        await restricted.call("administer")
 
 
-async def test_a_caller_bound_to_few_tools_has_no_resources_and_no_prompts(samples: SampleCatalog) -> None:
-    bound = door(samples, bound="narrow")
+async def test_a_caller_restricted_to_a_profile_without_resources_sees_no_resources_or_prompts(
+    samples: SampleCatalog,
+) -> None:
+    restricted = make_client(samples, restricted_to="narrow")
 
     for method in ("resources/list", "resources/templates/list", "prompts/list"):
-        (listed,) = (await bound.legacy(method)).values()
+        (listed,) = (await restricted.legacy(method)).values()
         assert listed == []
     for method in ("resources/read", "resources/subscribe"):
         with pytest.raises(ResourceNotFound):
-            await bound.legacy(method, {"uri": "test://plain"})
+            await restricted.legacy(method, {"uri": "test://plain"})
     with pytest.raises(InvalidParams, match="unknown prompt"):
-        await bound.legacy("prompts/get", {"name": "greet", "arguments": {"name": "Ben"}})
+        await restricted.legacy("prompts/get", {"name": "greet", "arguments": {"name": "Ben"}})
     for ref in ({"type": "ref/prompt", "name": "greet"}, {"type": "ref/resource", "uri": "test://items/{id}"}):
         with pytest.raises(InvalidParams, match="unknown"):
-            await bound.legacy("completion/complete", {"ref": ref, "argument": {"name": "id", "value": "1"}})
+            await restricted.legacy("completion/complete", {"ref": ref, "argument": {"name": "id", "value": "1"}})
 
 
-@pytest.mark.parametrize(("profile", "bound"), [("narrow", None), ("default", "default")])
-async def test_by_an_address_or_bound_to_a_wide_profile_resources_and_prompts_stay(
-    samples: SampleCatalog, profile: str, bound: str | None
+@pytest.mark.parametrize(("profile", "restricted_to"), [("narrow", None), ("default", "default")])
+async def test_resources_and_prompts_are_available_unless_a_restriction_excludes_them(
+    samples: SampleCatalog, profile: str, restricted_to: str | None
 ) -> None:
-    entered = door(samples, profile, bound)
+    client = make_client(samples, profile, restricted_to)
 
-    assert (await entered.legacy("resources/list"))["resources"]
-    assert (await entered.legacy("prompts/list"))["prompts"]
-    assert (await entered.legacy("resources/read", {"uri": "test://plain"}))["contents"]
+    assert (await client.legacy("resources/list"))["resources"]
+    assert (await client.legacy("prompts/list"))["prompts"]
+    assert (await client.legacy("resources/read", {"uri": "test://plain"}))["contents"]
 
 
-async def test_a_bound_caller_hears_no_news_of_resources(samples: SampleCatalog) -> None:
-    ear, streams = RecordingPeer(), FakeStreams()
+async def test_a_restricted_caller_cannot_subscribe_to_resources(samples: SampleCatalog) -> None:
+    peer, streams = RecordingPeer(), FakeStreams()
     streams.closed = True
-    bound = door(samples, bound="narrow", peer=ear, streams=streams)
+    restricted = make_client(samples, restricted_to="narrow", peer=peer, streams=streams)
 
-    await bound.modern("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["test://plain"]}})
+    await restricted.modern("subscriptions/listen", {"notifications": {"resourceSubscriptions": ["test://plain"]}})
 
-    assert ear.heard[0]["params"]["notifications"] == {}
+    assert peer.messages[0]["params"]["notifications"] == {}
 
 
-async def test_dotted_names_are_listed_for_tools_own_names_and_never_for_a_profiles(samples: SampleCatalog) -> None:
-    assert await names(door(samples, "other", has_dotted_names=True)) == ["ask.name", "locate"]
-    assert await names(door(samples, "narrow", has_dotted_names=True)) == ["echo", "rule"]
+async def test_dotted_names_are_listed_for_a_tools_own_name_only(samples: SampleCatalog) -> None:
+    assert await tool_names(make_client(samples, "other", has_dotted_names=True)) == ["ask.name", "locate"]
+    assert await tool_names(make_client(samples, "narrow", has_dotted_names=True)) == ["echo", "administer"]
 
 
 @pytest.mark.parametrize("is_dotted", [True, False])
 @pytest.mark.parametrize("name", ["write_note", "write.note"])
-async def test_both_names_are_callable_whichever_is_listed(samples: SampleCatalog, is_dotted: bool, name: str) -> None:
-    assert "isError" not in await door(samples, has_dotted_names=is_dotted).call(name)
+async def test_both_forms_of_a_name_are_callable_whichever_is_listed(
+    samples: SampleCatalog, is_dotted: bool, name: str
+) -> None:
+    assert "isError" not in await make_client(samples, has_dotted_names=is_dotted).call(name)
 
 
-async def test_instructions_are_the_profiles_in_both_eras_and_absent_where_it_has_none(samples: SampleCatalog) -> None:
+async def test_both_eras_return_the_instructions_of_the_profile(samples: SampleCatalog) -> None:
     dispatcher = make_dispatcher(samples.catalog, profiles=Profiles(PROFILES))
     ada = make_principal("ada")
 
-    narrow, other = (dispatcher.introduction(make_session(ada, profile=name)) for name in ("narrow", "other"))
-    modern = await door(samples, "narrow").modern("server/discover")
+    narrow, other = (dispatcher.initialize_result(make_session(ada, profile=name)) for name in ("narrow", "other"))
+    modern = await make_client(samples, "narrow").modern("server/discover")
 
     assert narrow["instructions"] == modern["instructions"] == "Look narrowly."
     assert "instructions" not in other
 
 
-async def test_a_call_is_counted_under_the_tools_own_name(samples: SampleCatalog) -> None:
-    recorder = RecordingObserver()
-    entered = door(samples, "narrow", observer=recorder)
+async def test_a_call_is_recorded_under_the_tools_own_name(samples: SampleCatalog) -> None:
+    observer = RecordingObserver()
+    client = make_client(samples, "narrow", observer=observer)
 
-    await entered.call("echo")
-    await entered.call("write.note")
+    await client.call("echo")
+    await client.call("write.note")
     with pytest.raises(InvalidParams):
-        await entered.call("made up")
+        await client.call("unknown")
 
-    assert recorder.calls == [
-        ("tools/call", "tell", "ok"),
+    assert observer.calls == [
+        ("tools/call", "report", "ok"),
         ("tools/call", "write_note", "ok"),
         ("tools/call", "", "error"),
     ]
@@ -198,7 +207,7 @@ async def test_a_call_is_counted_under_the_tools_own_name(samples: SampleCatalog
 
 
 @pytest.mark.parametrize(
-    ("bound", "named", "client", "expected"),
+    ("restricted_to", "address_profile", "client_name", "expected"),
     [
         (None, None, "", "default"),
         (None, None, "known", "other"),
@@ -211,42 +220,42 @@ async def test_a_call_is_counted_under_the_tools_own_name(samples: SampleCatalog
         ("narrow", "narrow", "", "narrow"),
     ],
 )
-def test_the_credential_decides_before_the_address_and_the_address_before_the_client(
-    bound: str | None, named: str | None, client: str, expected: str
+def test_the_credential_takes_precedence_over_the_address_and_the_address_over_the_client(
+    restricted_to: str | None, address_profile: str | None, client_name: str, expected: str
 ) -> None:
     profiles = Profiles(PROFILES, {"Known": "other"})
 
-    assert profiles.choose(replace(make_principal("ada"), profile=bound), named, client) == expected
+    assert (
+        profiles.choose(replace(make_principal("ada"), profile=restricted_to), address_profile, client_name) == expected
+    )
 
 
-@pytest.mark.parametrize("bound", [None, "narrow"])
-def test_an_unknown_profile_is_refused_with_the_names_of_those_there_are(bound: str | None) -> None:
-    with pytest.raises(
-        UnknownProfile, match="'nowhere' not found; known profiles are default, narrow, other"
-    ) as caught:
-        Profiles(PROFILES).choose(replace(make_principal("ada"), profile=bound), "nowhere")
+@pytest.mark.parametrize("restricted_to", [None, "narrow"])
+def test_an_unknown_profile_is_rejected_with_the_known_names(restricted_to: str | None) -> None:
+    with pytest.raises(UnknownProfile, match="'nowhere' not found; expected one of default, narrow, other") as caught:
+        Profiles(PROFILES).choose(replace(make_principal("ada"), profile=restricted_to), "nowhere")
 
     assert isinstance(caught.value, NotFound)
 
 
-def test_a_credential_bound_to_a_profile_that_is_gone_opens_nothing() -> None:
+def test_a_credential_restricted_to_a_removed_profile_is_rejected() -> None:
     principal = replace(make_principal("ada"), profile="retired")
     profiles = Profiles(PROFILES)
 
-    for ask in (
+    for check in (
         lambda: profiles.choose(principal, None),
         lambda: profiles.permits(principal, "echo"),
         lambda: profiles.permits_resources(principal),
     ):
         with pytest.raises(UnknownProfile):
-            ask()
+            check()
 
 
-def test_a_client_cannot_be_given_a_profile_that_does_not_exist() -> None:
+def test_a_client_cannot_be_assigned_an_unknown_profile() -> None:
     with pytest.raises(UnknownProfile):
         Profiles(PROFILES, {"client": "nowhere"})
 
 
-def test_without_profiles_everything_is_listed(samples: SampleCatalog) -> None:
-    assert list(Profiles().surface("default", samples.catalog).tools) == list(samples.catalog.tools)
-    assert Profiles().surface("default", Catalog()).tools == {}
+def test_the_default_profile_lists_everything(samples: SampleCatalog) -> None:
+    assert list(Profiles().tools("default", samples.catalog).listed) == list(samples.catalog.tools)
+    assert Profiles().tools("default", Catalog()).listed == {}

@@ -1,4 +1,4 @@
-"""Sealed state fits one principal, one method, one set of arguments and ten minutes; anything else is refused."""
+"""Signed state is valid for one principal, method and set of arguments, for ten minutes."""
 
 import base64
 from typing import Any
@@ -27,19 +27,19 @@ class Clock:
 
 
 @given(JSON, JSON)
-def test_what_was_sealed_is_opened_by_the_same_call_of_the_same_principal(state: Any, arguments: Any) -> None:
-    sealer, params = RequestStateSigner(), {"name": "ask", "arguments": arguments}
+def test_signed_state_is_verified_for_the_same_call_of_the_same_principal(state: Any, arguments: Any) -> None:
+    signer, params = RequestStateSigner(), {"name": "ask", "arguments": arguments}
 
-    sealed = sealer.seal(state, ADA, "tools/call", params)
+    signed = signer.sign(state, ADA, "tools/call", params)
 
-    assert sealer.open(sealed, ADA, "tools/call", params) == state
+    assert signer.verify(signed, ADA, "tools/call", params) == state
 
 
 def test_the_order_of_arguments_does_not_matter() -> None:
-    sealer = RequestStateSigner()
-    sealed = sealer.seal(1, ADA, "tools/call", {"name": "ask", "arguments": {"a": 1, "b": 2}})
+    signer = RequestStateSigner()
+    signed = signer.sign(1, ADA, "tools/call", {"name": "ask", "arguments": {"a": 1, "b": 2}})
 
-    assert sealer.open(sealed, ADA, "tools/call", {"arguments": {"b": 2, "a": 1}, "name": "ask"}) == 1
+    assert signer.verify(signed, ADA, "tools/call", {"arguments": {"b": 2, "a": 1}, "name": "ask"}) == 1
 
 
 @pytest.mark.parametrize(
@@ -56,49 +56,49 @@ def test_the_order_of_arguments_does_not_matter() -> None:
     ],
     ids=["other user", "other client", "since disabled", "method", "tool", "arguments", "uri", "no arguments"],
 )
-def test_state_of_another_call_is_refused(owner: Owner, method: str, params: dict[str, Any]) -> None:
-    sealer = RequestStateSigner()
-    sealed = sealer.seal({"step": 1}, ADA, "tools/call", PARAMS)
+def test_state_of_another_call_is_rejected(owner: Owner, method: str, params: dict[str, Any]) -> None:
+    signer = RequestStateSigner()
+    signed = signer.sign({"step": 1}, ADA, "tools/call", PARAMS)
 
-    with pytest.raises(InvalidParams, match="not one of ours"):
-        sealer.open(sealed, owner, method, params)
+    with pytest.raises(InvalidParams, match="requestState: expected the value of the last result"):
+        signer.verify(signed, owner, method, params)
 
 
-def test_state_with_any_bit_changed_is_refused() -> None:
-    sealer = RequestStateSigner()
-    raw = base64.urlsafe_b64decode(sealer.seal({"step": 1}, ADA, "tools/call", PARAMS))
+def test_state_with_any_bit_changed_is_rejected() -> None:
+    signer = RequestStateSigner()
+    raw = base64.urlsafe_b64decode(signer.sign({"step": 1}, ADA, "tools/call", PARAMS))
 
     for position in range(len(raw) * 8):
         changed = bytearray(raw)
         changed[position // 8] ^= 1 << position % 8
         with pytest.raises(InvalidParams):
-            sealer.open(base64.urlsafe_b64encode(changed).decode(), ADA, "tools/call", PARAMS)
+            signer.verify(base64.urlsafe_b64encode(changed).decode(), ADA, "tools/call", PARAMS)
 
 
-def test_state_opens_until_its_time_is_up_and_not_a_moment_longer() -> None:
+def test_state_is_valid_until_it_expires() -> None:
     clock = Clock()
-    sealer = RequestStateSigner(clock)
-    sealed = sealer.seal("s", ADA, "tools/call", PARAMS)
+    signer = RequestStateSigner(clock)
+    signed = signer.sign("s", ADA, "tools/call", PARAMS)
 
     clock.now += LIFETIME_S - 0.001
-    assert sealer.open(sealed, ADA, "tools/call", PARAMS) == "s"
+    assert signer.verify(signed, ADA, "tools/call", PARAMS) == "s"
 
     clock.now += 0.001
     with pytest.raises(InvalidParams, match="expired"):
-        sealer.open(sealed, ADA, "tools/call", PARAMS)
+        signer.verify(signed, ADA, "tools/call", PARAMS)
 
 
-def test_state_of_another_process_is_refused() -> None:
-    sealed = RequestStateSigner().seal("s", ADA, "tools/call", PARAMS)
+def test_state_of_another_process_is_rejected() -> None:
+    signed = RequestStateSigner().sign("s", ADA, "tools/call", PARAMS)
 
     with pytest.raises(InvalidParams):
-        RequestStateSigner().open(sealed, ADA, "tools/call", PARAMS)
+        RequestStateSigner().verify(signed, ADA, "tools/call", PARAMS)
 
 
 @given(
     st.text(alphabet=st.characters(codec=None, categories=None))
     | st.binary().map(lambda b: base64.b64encode(b).decode())
 )
-def test_any_other_text_is_refused(text: str) -> None:
+def test_arbitrary_text_is_rejected(text: str) -> None:
     with pytest.raises(InvalidParams):
-        RequestStateSigner().open(text, ADA, "tools/call", PARAMS)
+        RequestStateSigner().verify(text, ADA, "tools/call", PARAMS)

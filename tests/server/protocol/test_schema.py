@@ -1,4 +1,4 @@
-"""Schemas from Structs and arguments back into them: flat, honest, and helpful to a model that got it wrong."""
+"""Schemas derived from Structs, and decoding of arguments with helpful errors."""
 
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
@@ -29,7 +29,7 @@ class Range(Struct, forbid_unknown_fields=True):
 
 
 class Query(Struct, forbid_unknown_fields=True):
-    """A docstring that is no business of a model."""
+    """A docstring that must not appear in the schema."""
 
     query: Annotated[str, Meta(description="What to look for.", max_length=100)]
     limit: Annotated[int, Meta(ge=1, le=50)] = 10
@@ -54,14 +54,14 @@ def test_a_nested_schema_is_written_inline() -> None:
     assert schema["properties"]["range"]["additionalProperties"] is False
 
 
-def test_an_optional_argument_is_shown_as_absent_never_as_null() -> None:
+def test_an_optional_argument_is_not_nullable() -> None:
     schema = input_schema(Query)
 
     assert not any(node.get("type") == "null" or "anyOf" in node for node in _nodes(schema))
     assert schema["required"] == ["query"]
 
 
-def test_class_names_and_docstrings_stay_out_but_a_property_called_title_stays_in() -> None:
+def test_class_names_and_docstrings_are_omitted_but_a_property_called_title_is_kept() -> None:
     schema = input_schema(Query)
 
     assert "title" not in schema
@@ -69,13 +69,13 @@ def test_class_names_and_docstrings_stay_out_but_a_property_called_title_stays_i
     assert schema["properties"]["title"] == {"type": "string"}
 
 
-def test_an_output_schema_keeps_null_because_an_answer_may_hold_it() -> None:
+def test_an_output_schema_keeps_null() -> None:
     schema = output_schema(Query)
 
     assert {"type": "null"} in schema["properties"]["title"]["anyOf"]
 
 
-def test_a_default_of_nothing_is_left_out_and_any_other_is_told() -> None:
+def test_empty_defaults_are_omitted_and_others_are_kept() -> None:
     properties = input_schema(Query)["properties"]
 
     assert "default" not in properties["tags"]
@@ -83,7 +83,7 @@ def test_a_default_of_nothing_is_left_out_and_any_other_is_told() -> None:
     assert "required" not in properties["range"]
 
 
-def test_choices_of_words_have_a_type_and_a_property_may_be_called_default() -> None:
+def test_string_enums_have_a_type_and_a_property_may_be_called_default() -> None:
     class Odd(Struct):
         default: Any = None
         word: Literal["a", "b"] = "a"
@@ -96,8 +96,8 @@ def test_choices_of_words_have_a_type_and_a_property_may_be_called_default() -> 
     }
 
 
-def test_an_outline_names_the_texts_lists_and_objects_that_are_always_there() -> None:
-    class HttpResponse(Struct):
+def test_an_outline_contains_the_required_strings_arrays_and_objects() -> None:
+    class Output(Struct):
         text: str
         hits: list[Range]
         first: Range
@@ -105,13 +105,13 @@ def test_an_outline_names_the_texts_lists_and_objects_that_are_always_there() ->
         more: str | None
         extra: str = ""
 
-    assert outline(output_schema(HttpResponse)) == {
+    assert outline(output_schema(Output)) == {
         "type": "object",
         "properties": {"text": {"type": "string"}, "hits": {"type": "array"}, "first": {"type": "object"}},
     }
 
 
-def test_a_tool_without_arguments_takes_none() -> None:
+def test_the_schema_of_a_tool_without_arguments_allows_none() -> None:
     class Nothing(Struct, forbid_unknown_fields=True):
         pass
 
@@ -122,7 +122,7 @@ def test_a_tool_without_arguments_takes_none() -> None:
     assert not schema.get("properties")
 
 
-def test_marked_properties_are_found_with_their_path() -> None:
+def test_mirrored_parameters_are_found_with_their_path() -> None:
     nested = {
         "properties": {
             "where": {
@@ -140,20 +140,20 @@ def test_marked_properties_are_found_with_their_path() -> None:
     ]
 
 
-def test_a_mark_on_an_optional_field_survives_the_removal_of_null() -> None:
-    found = {mirrored.token: mirrored.type for mirrored in mirrored_parameters(input_schema(RegionInput))}
+def test_an_optional_field_can_be_mirrored() -> None:
+    types = {parameter.token: parameter.type for parameter in mirrored_parameters(input_schema(RegionInput))}
 
-    assert found == {"Region": "string", "Shelf": "integer"}
+    assert types == {"Region": "string", "Shelf": "integer"}
 
 
-def test_what_a_model_plainly_meant_is_read() -> None:
-    read = read_arguments({"query": "x", "limit": "7", "range": {"low": "3"}, "title": None}, Query)
+def test_arguments_are_coerced_where_the_meaning_is_unambiguous() -> None:
+    query = read_arguments({"query": "x", "limit": "7", "range": {"low": "3"}, "title": None}, Query)
 
-    assert (read.limit, read.range and read.range.low, read.title) == (7, 3, None)
+    assert (query.limit, query.range and query.range.low, query.title) == (7, 3, None)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "expected_message"),
     [
         ({}, "query: required argument is missing"),
         ({"query": None}, "query: required argument is missing"),
@@ -167,28 +167,28 @@ def test_what_a_model_plainly_meant_is_read() -> None:
         ({"query": ["x"]}, "query: expected `str`, got `array`"),
     ],
 )
-def test_a_wrong_argument_gets_a_sentence_with_field_got_and_expected(arguments: Any, sentence: str) -> None:
-    with pytest.raises(InvalidParams) as refused:
+def test_an_invalid_argument_is_reported_with_field_and_expectation(arguments: Any, expected_message: str) -> None:
+    with pytest.raises(InvalidParams) as error:
         read_arguments(arguments, Query)
 
-    assert sentence in refused.value.message
+    assert expected_message in error.value.message
 
 
-def test_a_long_wrong_value_is_shortened_in_the_sentence() -> None:
-    with pytest.raises(InvalidParams) as refused:
+def test_a_long_value_is_truncated_in_the_message() -> None:
+    with pytest.raises(InvalidParams) as error:
         read_arguments({"query": "x" * 10_000}, Query)
 
-    assert "query:" in refused.value.message
-    assert len(refused.value.message) < 200
+    assert "query:" in error.value.message
+    assert len(error.value.message) < 200
 
 
 @given(st.dictionaries(st.sampled_from(("query", "limit", "mode", "tags", "range", "title", "other")), JSON))
-def test_arguments_are_read_or_refused_and_what_the_schema_allows_is_read(arguments: dict[str, Any]) -> None:
+def test_arguments_that_the_schema_allows_are_accepted(arguments: dict[str, Any]) -> None:
     allowed = jsonschema_rs.validator_for(input_schema(Query)).is_valid(msgspec.to_builtins(arguments))
 
     try:
-        read = read_arguments(arguments, Query)
+        query = read_arguments(arguments, Query)
     except InvalidParams:
         assert not allowed
     else:
-        assert isinstance(read, Query)
+        assert isinstance(query, Query)

@@ -144,4 +144,4 @@ async def test_both_shapes_match_the_listed_output_schema(ada: LibraryUser) -> N
 async def test_an_unknown_shape_is_rejected(ada: LibraryUser) -> None:
     refusal = await ada.call_error("knowledge_search", query="galleon", shape="small")
 
-    assert refusal.endswith("got 'small', expected one of canonical, compact")
+    assert refusal.endswith("expected one of canonical, compact, got 'small'")

@@ -10,7 +10,7 @@ import pytest
 from bench.tokenizer import count_tokens
 from config.settings import Settings
 from server.profiles import profiles_of
-from server.protocol.call import DEFAULT
+from server.protocol.call import DEFAULT_PROFILE
 from server.protocol.catalog import Tool
 from server.protocol.schema import input_schema, read_arguments
 from server.reference import product_catalog
@@ -43,7 +43,7 @@ def example_of(tool: Tool) -> Any:
 
 
 def test_the_fifteen_default_tools_cost_at_most_4000_tokens() -> None:
-    default = profiles_of(Settings()).surface(DEFAULT, CATALOG).tools
+    default = profiles_of(Settings()).tools(DEFAULT_PROFILE, CATALOG).listed
     listed = [tool.as_listed() for tool in default.values()]
 
     assert len(listed) == 15

@@ -64,7 +64,7 @@ async def test_a_placeholder_in_a_value_stays_text(ada: LibraryUser) -> None:
 async def test_a_missing_required_argument_is_named(ada: LibraryUser) -> None:
     await ada.add_prompt("Review", "Review {{code}}.")
 
-    with pytest.raises(InvalidParams, match="needs the argument 'code'"):
+    with pytest.raises(InvalidParams, match="requires the argument 'code'"):
         await ada.request("prompts/get", name="prompt_1")
 
 

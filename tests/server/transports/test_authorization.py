@@ -379,9 +379,9 @@ async def test_a_user_may_hoard_so_many_tickets_and_no_more(tmp_path: Path, samp
 @pytest.mark.parametrize(
     ("scopes", "hidden"),
     [
-        ((READ,), {"write_note", "rule"}),
-        ((WRITE,), {"echo", "wait", "tell", "shout", "ask_name", "explode", "miss", "locate", "rule"}),
-        ((READ, WRITE), {"rule"}),
+        ((READ,), {"write_note", "administer"}),
+        ((WRITE,), {"echo", "wait", "report", "shout", "ask_name", "explode", "miss", "locate", "administer"}),
+        ((READ, WRITE), {"administer"}),
         (SCOPES, set()),
     ],
 )
@@ -404,7 +404,7 @@ async def test_every_door_lists_the_same_tools_for_the_same_scopes(
         assert {tool["name"] for tool in answer["result"]["tools"]} == set(shared.catalog.tools) - hidden
 
 
-@pytest.mark.parametrize(("tool", "scope"), [("write_note", WRITE), ("rule", ADMIN), ("write.note", WRITE)])
+@pytest.mark.parametrize(("tool", "scope"), [("write_note", WRITE), ("administer", ADMIN), ("write.note", WRITE)])
 async def test_a_tool_beyond_the_scopes_is_forbidden_by_the_name_of_the_scope(
     server: LiveServer, tool: str, scope: str
 ) -> None:

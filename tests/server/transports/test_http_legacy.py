@@ -204,7 +204,7 @@ async def test_what_is_owed_no_answer_is_accepted_with_an_empty_body(server: Liv
 async def test_progress_and_log_lines_turn_the_answer_into_a_stream(server: LiveServer) -> None:
     ada = await LegacyClient.open(server, "ada")
 
-    params = {"name": "tell", "arguments": {}, "_meta": {"progressToken": 7}}
+    params = {"name": "report", "arguments": {}, "_meta": {"progressToken": 7}}
     answer = await ada.request("tools/call", params, "t")
 
     assert answer.header("content-type") == "text/event-stream"
@@ -222,7 +222,7 @@ async def test_a_set_level_filters_the_lines_of_that_session_only(server: LiveSe
     ada, ben = await LegacyClient.open(server, "ada"), await LegacyClient.open(server, "ben")
     assert (await ada.request("logging/setLevel", {"level": "error"})).json()["result"] == {}
 
-    heard = [[e["params"]["level"] for e in (await c.call("tell")).events() if "method" in e] for c in (ada, ben)]
+    heard = [[e["params"]["level"] for e in (await c.call("report")).events() if "method" in e] for c in (ada, ben)]
 
     assert heard == [["error"], ["debug", "info", "error"]]
 
@@ -230,10 +230,10 @@ async def test_a_set_level_filters_the_lines_of_that_session_only(server: LiveSe
 async def test_a_client_that_takes_no_stream_gets_the_answer_alone(server: LiveServer) -> None:
     ada = await LegacyClient.open(server, "ada")
 
-    answer = await ada.post(message("tools/call", {"name": "tell"}, 1), {"Accept": "application/json"})
+    answer = await ada.post(message("tools/call", {"name": "report"}, 1), {"Accept": "application/json"})
 
     assert answer.header("content-type") == "application/json"
-    assert "told" in text_of(answer.json()["result"])
+    assert "reported" in text_of(answer.json()["result"])
 
 
 async def test_a_question_is_asked_over_the_stream_and_answered_by_a_post(server: LiveServer) -> None:
@@ -276,7 +276,7 @@ async def test_news_come_over_the_get_stream_of_the_user_they_concern(tmp_path: 
             await client.request("resources/subscribe", {"uri": "test://plain"})
         async with ada.listening() as to_ada, ben.listening() as to_ben:
             samples.catalog.changes.publish(Change("updated", "test://plain", (await server.user("ada")).id))
-            samples.catalog.remove_tool("echo")
+            samples.catalog.changes.publish(Change("tools"))
 
             heard = [(await to_ada.event())["method"], (await to_ada.event())["method"]]
             assert heard == ["notifications/resources/updated", "notifications/tools/list_changed"]

@@ -9,7 +9,8 @@ import msgspec
 import pytest
 
 from server.protocol.changes import Change
-from server.protocol.dispatcher import SERVER_INFO_KEY, SUBSCRIPTION_KEY
+from server.protocol.dispatcher import SERVER_INFO_KEY
+from server.protocol.subscriptions import SUBSCRIPTION_KEY
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import ELICITATION, MODERN, ModernClient, message, modern_headers, modern_params, text_of
 from tests.server.http_client import PATIENCE_S, HttpResponse, fetch
@@ -140,7 +141,7 @@ async def test_a_version_we_do_not_speak_is_refused_with_those_we_do(server: Liv
         {"Mcp-Method": "TOOLS/CALL"},
         {"Mcp-Name": None},
         {"Mcp-Name": ""},
-        {"Mcp-Name": "tell"},
+        {"Mcp-Name": "report"},
         {"Mcp-Name": "ECHO"},
         {"Mcp-Name": "=?base64?dGVsbA==?="},
         {"Mcp-Name": "=?base64?ZWNobw?="},
@@ -224,13 +225,13 @@ async def test_marked_arguments_are_repeated_in_headers_and_compared(
 
 
 async def test_nothing_is_logged_to_a_client_that_did_not_ask(server: LiveServer) -> None:
-    answer = await (await ModernClient.of(server, "ada")).call("tell")
+    answer = await (await ModernClient.of(server, "ada")).call("report")
 
     assert answer.header("content-type") == "application/json"
 
 
 async def test_log_lines_and_progress_are_streamed_to_a_client_that_asked(server: LiveServer) -> None:
-    answer = await (await ModernClient.of(server, "ada")).call("tell", log_level="error", progress_token="p")
+    answer = await (await ModernClient.of(server, "ada")).call("report", log_level="error", progress_token="p")
 
     assert answer.header("content-type") == "text/event-stream"
     assert [event.get("method", "answer") for event in answer.events()] == [
@@ -367,8 +368,8 @@ async def test_listening_is_acknowledged_first_and_filtered(tmp_path: Path, samp
             acknowledged = await wire.event()
             for user_id, uri in ((ben_id, "test://plain"), (ada_id, "test://other"), (ada_id, "test://plain")):
                 samples.catalog.changes.publish(Change("updated", uri, user_id))
-            samples.catalog.remove_tool("echo")
-            samples.catalog.remove_prompt("greet")
+            samples.catalog.changes.publish(Change("tools"))
+            samples.catalog.changes.publish(Change("prompts"))
             news = [await wire.event(), await wire.event()]
 
     assert (status, dict(headers)["content-type"]) == (200, "text/event-stream")

@@ -25,7 +25,7 @@ from tests.server.http_client import HttpResponse, fetch
 
 COMPACT = ["knowledge_search", "knowledge_get"]
 RESEARCH = ["search", "fetch"]
-KNOWN = "known profiles are default, compact, research, memory, letta, bus, full"
+KNOWN = "expected one of default, compact, research, memory, letta, bus, full"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -267,7 +267,7 @@ async def test_a_bound_key_calls_nothing_outside_its_profile_through_any_door(se
 
     for answer in answers:
         assert answer["error"]["code"] == -32602
-        assert "outside the profile 'research'" in answer["error"]["message"]
+        assert "not part of the profile 'research'" in answer["error"]["message"]
 
 
 async def test_a_bound_key_reads_no_resource_and_another_key_of_the_same_user_does(server: LiveServer) -> None:

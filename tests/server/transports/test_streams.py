@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from server.protocol.changes import Change
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import JSON_AND_EVENTS, LegacyClient, ModernClient, message
 from tests.server.http_client import PATIENCE_S, RawConnection, fetch
@@ -41,7 +42,7 @@ async def test_a_stream_tells_proxies_not_to_hold_it_back(server: LiveServer) ->
 async def test_an_event_is_one_line_of_data_with_a_blank_line_after_it(server: LiveServer) -> None:
     ada = await LegacyClient.open(server, "ada")
 
-    body = (await ada.call("tell")).body.decode()
+    body = (await ada.call("report")).body.decode()
 
     blocks = body.removesuffix("\n\n").split("\n\n")
     assert all(block.startswith('event: message\ndata: {"jsonrpc":"2.0",') for block in blocks)
@@ -106,7 +107,7 @@ async def test_many_streams_of_one_session_are_all_told(tmp_path: Path, samples:
     async with live(make_settings(tmp_path, access_recheck_s=0.05), catalog=samples.catalog) as server:
         ada = await LegacyClient.open(server, "ada")
         async with ada.listening() as first, ada.listening() as second:
-            samples.catalog.remove_tool("echo")
+            samples.catalog.changes.publish(Change("tools"))
 
             assert (await first.event()) == (await second.event())
 

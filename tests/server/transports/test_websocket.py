@@ -10,6 +10,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
+from server.protocol.changes import Change
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import MODERN, WebSocketClient, handshake, message, modern_params, text_of
 from tests.server.http_client import PATIENCE_S, fetch
@@ -109,7 +110,7 @@ async def test_a_question_comes_over_the_connection_and_progress_too(server: Liv
         question = await socket.receive()
         await socket.send({"jsonrpc": "2.0", "id": question["id"], "result": {"content": {"name": "Ada"}}})
         answer = await socket.answer(1)
-        await socket.send(message("tools/call", {"name": "tell", "_meta": {"progressToken": 5}}, 2))
+        await socket.send(message("tools/call", {"name": "report", "_meta": {"progressToken": 5}}, 2))
         heard = [(await socket.receive()).get("method") for _ in range(6)]
 
     assert "Ada: hi" in text_of(answer["result"])
@@ -121,11 +122,11 @@ async def test_news_are_heard_over_the_connection_until_it_is_cancelled(tmp_path
         wanted = modern_params({"notifications": {"toolsListChanged": True}})
         await socket.send(message("subscriptions/listen", wanted, "s"))
         acknowledged = await socket.receive()
-        samples.catalog.remove_tool("echo")
+        samples.catalog.changes.publish(Change("tools"))
         news = await socket.receive()
         await socket.send(message("notifications/cancelled", {"requestId": "s"}))
         assert (await socket.request("ping"))["result"] == {}
-        samples.catalog.remove_tool("tell")
+        samples.catalog.changes.publish(Change("tools"))
         await socket.send(message("ping", {}, "p"))
 
         assert (await socket.receive())["id"] == "p"

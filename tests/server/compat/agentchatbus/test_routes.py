@@ -579,7 +579,7 @@ async def test_bus_profile_key_cannot_use_other_operations(api: RestClient, meth
     response = await api.request(method, path.format(talk), None, {**key, "Content-Type": "application/json"}, b"{}")
 
     assert response.status == 403
-    assert b"outside the profile 'bus'" in response.body
+    assert b"not part of the profile 'bus'" in response.body
 
 
 async def test_bus_profile_key_can_post_only_in_threads(api: RestClient) -> None:

@@ -1,0 +1,73 @@
+"""Finds registered tools, resources and prompts for a caller, within the caller's profile and scopes."""
+
+from typing import Any
+
+from config.errors import InvalidParams
+from server.protocol.call import Call
+from server.protocol.catalog import Catalog, McpPrompt, Resource, ResourceTemplate, Tool
+from server.protocol.params import wrong_type
+from server.protocol.profiles import Profiles, ProfileTools
+
+
+class CatalogAccess:
+    """The catalog as callers may see it."""
+
+    def __init__(self, catalog: Catalog, profiles: Profiles) -> None:
+        self.catalog = catalog
+        self.profiles = profiles
+        self._tools: dict[str, ProfileTools] = {}
+        self._tools_version = -1
+
+    def tools(self, profile: str) -> ProfileTools:
+        """Returns the tools of a profile. Cached until the catalog changes, because each call asks several times."""
+        if self._tools_version != self.catalog.version:
+            self._tools, self._tools_version = {}, self.catalog.version
+        tools = self._tools.get(profile)
+        if tools is None:
+            tools = self._tools[profile] = self.profiles.tools(profile, self.catalog)
+        return tools
+
+    def find_tool(self, profile: str, name: Any) -> Tool | None:
+        return self.tools(profile).find(name) if isinstance(name, str) else None
+
+    def require_tool(self, call: Call, name: Any) -> Tool:
+        principal = call.context.principal
+        tool = self.find_tool(call.profile, name)
+        if tool is None:
+            raise (
+                InvalidParams(f"unknown tool {name!r}")
+                if isinstance(name, str)
+                else wrong_type("name", "a string", name)
+            )
+        if not self.profiles.permits(principal, tool.name):
+            raise InvalidParams(f"tool {name!r} is not part of the profile {principal.profile!r} of this API key")
+        principal.require_scope(tool.scope)
+        return tool
+
+    def permits_resources(self, call: Call) -> bool:
+        return self.profiles.permits_resources(call.context.principal)
+
+    def find_resource(self, call: Call, uri: str) -> tuple[Resource | ResourceTemplate, dict[str, str]] | None:
+        match = self.catalog.find_resource(uri) if self.permits_resources(call) else None
+        return match if match is not None and call.context.principal.has_scope(match[0].scope) else None
+
+    def require_template(self, call: Call, uri_template: str) -> ResourceTemplate:
+        template = self.catalog.templates.get(uri_template) if self.permits_resources(call) else None
+        if template is None or not call.context.principal.has_scope(template.scope):
+            raise InvalidParams(f"unknown resource template {uri_template!r}")
+        return template
+
+    async def require_prompt(self, call: Call, name: str) -> McpPrompt:
+        prompt = await self._find_prompt(call, name) if self.permits_resources(call) else None
+        if prompt is None or not call.context.principal.has_scope(prompt.scope):
+            raise InvalidParams(f"unknown prompt {name!r}")
+        return prompt
+
+    async def _find_prompt(self, call: Call, name: str) -> McpPrompt | None:
+        """Finds a registered prompt, or one of the user's own."""
+        if prompt := self.catalog.prompts.get(name):
+            return prompt
+        for listing in self.catalog.prompt_listings:
+            if call.context.principal.has_scope(listing.scope) and (prompt := await listing.find(call, name)):
+                return prompt
+        return None

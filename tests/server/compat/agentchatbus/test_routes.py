@@ -12,7 +12,7 @@ from auth.principal import READ, WRITE
 from server.compat.agentchatbus.routes import bus_operations
 from server.compat.agentchatbus.service import build_message_bus
 from server.rest.handler import RestHandler
-from tests.server.compat.agentkit.conversing import keep, post
+from tests.server.compat.agentkit.conversations_api import create_conversation, post
 from tests.server.http_client import HttpResponse
 from tests.server.rest.rest_client import RestClient, open_rest_client
 from tests.sources.source_fixture import LibraryUser
@@ -186,7 +186,7 @@ async def test_creating_a_thread_requires_a_valid_agent_token(
 
 async def test_threads_are_listed_most_recently_written_first(api: RestClient, agent: BusAgent) -> None:
     threads = [(await agent.create_thread(topic))["id"] for topic in ("One", "Two", "Three")]
-    await keep(api, title="No thread")
+    await create_conversation(api, title="No thread")
     await agent.post(threads[0], "hello")
 
     listed = (await api.get("/api/threads?limit=2")).json()
@@ -573,7 +573,7 @@ async def test_bus_profile_key_can_use_the_whole_bus(api: RestClient) -> None:
     ],
 )
 async def test_bus_profile_key_cannot_use_other_operations(api: RestClient, method: str, path: str) -> None:
-    talk = await keep(api, title="No thread")
+    talk = await create_conversation(api, title="No thread")
     key = await profile_key(api, "ada", "bus", READ, WRITE)
 
     response = await api.request(method, path.format(talk), None, {**key, "Content-Type": "application/json"}, b"{}")
@@ -583,7 +583,7 @@ async def test_bus_profile_key_cannot_use_other_operations(api: RestClient, meth
 
 
 async def test_bus_profile_key_can_post_only_in_threads(api: RestClient) -> None:
-    talk = await keep(api, title="No thread")
+    talk = await create_conversation(api, title="No thread")
     key = await profile_key(api, "ada", "bus", READ, WRITE)
 
     responses = [

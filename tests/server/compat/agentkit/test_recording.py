@@ -1,11 +1,11 @@
-"""Conversations that clients record: what is sent is kept whole, once, and for the sender alone."""
+"""Recording of conversations: stored completely, once, and for the sender only."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.server.compat.agentkit.conversing import HELLO, keep, post
+from tests.server.compat.agentkit.conversations_api import HELLO, create_conversation, post
 from tests.server.rest.rest_client import RestClient, open_rest_client
 from tests.sources.source_fixture import LibraryUser
 
@@ -13,23 +13,23 @@ LONG = "Tell me everything that is known about the voyages of the galleon"
 
 
 async def messages(api: RestClient, conversation: str) -> list[dict[str, Any]]:
-    read: list[dict[str, Any]] = (await api.get(f"/conversations/{conversation}")).json()["messages"]
-    return read
+    rows: list[dict[str, Any]] = (await api.get(f"/conversations/{conversation}")).json()["messages"]
+    return rows
 
 
-async def test_a_conversation_is_begun_with_all_that_is_said_of_it(api: RestClient) -> None:
+async def test_created_conversation_stores_all_fields(api: RestClient) -> None:
     sent = {"session_id": "s-1", "title": "T", "namespace": "work", "metadata": {"a": [1, None]}, "id": "my-conv-id"}
 
-    answer = await post(api, "/conversations", sent)
+    response = await post(api, "/conversations", sent)
 
-    told = answer.json()
-    assert answer.status == 201
-    assert {name: told[name] for name in sent} == sent
-    assert (await api.get("/conversations/my-conv-id")).json() == {**told, "messages": []}
+    created = response.json()
+    assert response.status == 201
+    assert {name: created[name] for name in sent} == sent
+    assert (await api.get("/conversations/my-conv-id")).json() == {**created, "messages": []}
 
 
-async def test_a_message_is_kept_with_all_that_is_said_of_it(api: RestClient) -> None:
-    made = await keep(api)
+async def test_added_message_stores_all_fields(api: RestClient) -> None:
+    conversation = await create_conversation(api)
     sent = {
         "role": "assistant",
         "content": "Python is a language",
@@ -41,57 +41,59 @@ async def test_a_message_is_kept_with_all_that_is_said_of_it(api: RestClient) ->
         "id": "msg-1",
     }
 
-    answer = await post(api, f"/conversations/{made}/messages", sent)
+    response = await post(api, f"/conversations/{conversation}/messages", sent)
 
-    on_the_path = {"parent_id": None, "is_canonical": True}
-    kept = {**sent, **on_the_path, "conversation_id": made, "timestamp": "2025-10-09T19:37:47.783000+00:00"}
-    assert (answer.status, answer.json()) == (201, kept)
-    assert await messages(api, made) == [kept]
+    branch = {"parent_id": None, "is_canonical": True}
+    stored = {**sent, **branch, "conversation_id": conversation, "timestamp": "2025-10-09T19:37:47.783000+00:00"}
+    assert (response.status, response.json()) == (201, stored)
+    assert await messages(api, conversation) == [stored]
 
 
-async def test_many_messages_are_kept_in_their_order(api: RestClient) -> None:
-    made = await keep(api, *HELLO)
+async def test_many_messages_are_stored_in_order(api: RestClient) -> None:
+    conversation = await create_conversation(api, *HELLO)
     sent = [{"role": "user", "content": f"turn {n}"} for n in range(30)]
 
-    answer = await post(api, f"/conversations/{made}/messages/bulk", {"messages": sent})
+    response = await post(api, f"/conversations/{conversation}/messages/bulk", {"messages": sent})
 
-    assert (answer.status, answer.json()["total"]) == (201, 30)
-    assert [m["content"] for m in await messages(api, made)][2:] == [m["content"] for m in sent]
+    assert (response.status, response.json()["total"]) == (201, 30)
+    assert [m["content"] for m in await messages(api, conversation)][2:] == [m["content"] for m in sent]
     assert (await api.get("/conversations")).json()["conversations"][0]["message_count"] == 32
 
 
-async def test_of_many_messages_all_are_kept_or_none(api: RestClient) -> None:
-    made = await keep(api)
+async def test_bulk_messages_are_stored_all_or_none(api: RestClient) -> None:
+    conversation = await create_conversation(api)
     sent = [{"role": "user", "content": "good"}, {"role": "user", "content": "bad\x00"}]
 
-    answer = await post(api, f"/conversations/{made}/messages/bulk", {"messages": sent})
+    response = await post(api, f"/conversations/{conversation}/messages/bulk", {"messages": sent})
 
-    assert answer.status == 400
-    assert await messages(api, made) == []
+    assert response.status == 400
+    assert await messages(api, conversation) == []
 
 
 @pytest.mark.parametrize(
-    ("said", "title"),
+    ("content", "title"),
     [(LONG, f"{LONG[:50]}..."), ("Short", "Short"), ("x" * 50, "x" * 50), ("x" * 51, "x" * 50 + "...")],
 )
-async def test_a_conversation_is_called_by_the_beginning_of_its_first_message(
-    api: RestClient, said: str, title: str
+async def test_title_defaults_to_the_beginning_of_the_first_user_message(
+    api: RestClient, content: str, title: str
 ) -> None:
-    at_once = await keep(api, {"role": "system", "content": "Be kind"}, {"role": "user", "content": said})
-    later = await keep(api)
-    await post(api, f"/conversations/{later}/messages", {"role": "user", "content": said})
+    at_creation = await create_conversation(
+        api, {"role": "system", "content": "Be kind"}, {"role": "user", "content": content}
+    )
+    later = await create_conversation(api)
+    await post(api, f"/conversations/{later}/messages", {"role": "user", "content": content})
     await post(api, f"/conversations/{later}/messages", {"role": "user", "content": "and more"})
 
-    titles = [(await api.get(f"/conversations/{one}")).json()["title"] for one in (at_once, later)]
+    titles = [(await api.get(f"/conversations/{one}")).json()["title"] for one in (at_creation, later)]
 
     assert titles == [title, title]
 
 
-async def test_a_title_that_was_given_stays(api: RestClient) -> None:
-    made = await keep(api, title="Mine")
-    await post(api, f"/conversations/{made}/messages", {"role": "user", "content": LONG})
+async def test_explicit_title_is_not_replaced(api: RestClient) -> None:
+    conversation = await create_conversation(api, title="Mine")
+    await post(api, f"/conversations/{conversation}/messages", {"role": "user", "content": LONG})
 
-    assert (await api.get(f"/conversations/{made}")).json()["title"] == "Mine"
+    assert (await api.get(f"/conversations/{conversation}")).json()["title"] == "Mine"
 
 
 @pytest.mark.parametrize(
@@ -102,36 +104,36 @@ async def test_a_title_that_was_given_stays(api: RestClient) -> None:
         ("/conversations/{}/messages/bulk", {"messages": list(HELLO)}),
     ],
 )
-async def test_what_is_sent_twice_under_one_key_is_kept_once(api: RestClient, path: str, body: Any) -> None:
-    made = await keep(api, title="first")
-    where = path.format(made)
+async def test_repeated_write_with_the_same_key_is_stored_once(api: RestClient, path: str, body: Any) -> None:
+    conversation = await create_conversation(api, title="first")
+    url = path.format(conversation)
 
-    first, again = [await post(api, where, body, Idempotency_Key="k-1") for _ in range(2)]
-    other = await post(api, where, {**body, "metadata": {"x": 1}} if "role" in body else {}, Idempotency_Key="k-1")
+    first, again = [await post(api, url, body, Idempotency_Key="k-1") for _ in range(2)]
+    conflicting = await post(api, url, {**body, "metadata": {"x": 1}} if "role" in body else {}, Idempotency_Key="k-1")
     of_ben = await post(api, "/conversations", {"title": "B"}, "ben", Idempotency_Key="k-1")
 
     assert (first.status, again.status) == (201, 201)
     assert again.body == first.body
-    assert other.status in (409, 422)
+    assert conflicting.status in (409, 422)
     assert of_ben.status == 201
     listed = (await api.get("/conversations")).json()
     assert listed["total"] == (2 if path == "/conversations" else 1)
-    assert len(await messages(api, made)) == (0 if path == "/conversations" else len(body.get("messages", [0])))
+    assert len(await messages(api, conversation)) == (0 if path == "/conversations" else len(body.get("messages", [0])))
 
 
-async def test_a_key_that_was_used_for_another_request_is_a_conflict(api: RestClient) -> None:
-    made = await keep(api)
-    where = f"/conversations/{made}/messages"
+async def test_key_reused_for_another_request_is_a_conflict(api: RestClient) -> None:
+    conversation = await create_conversation(api)
+    url = f"/conversations/{conversation}/messages"
 
-    await post(api, where, HELLO[0], Idempotency_Key="k-1")
-    answer = await post(api, where, HELLO[1], Idempotency_Key="k-1")
+    await post(api, url, HELLO[0], Idempotency_Key="k-1")
+    response = await post(api, url, HELLO[1], Idempotency_Key="k-1")
 
-    assert (answer.status, answer.json()["error"]["code"]) == (409, "CONFLICT")
-    assert len(await messages(api, made)) == 1
+    assert (response.status, response.json()["error"]["code"]) == (409, "CONFLICT")
+    assert len(await messages(api, conversation)) == 1
 
 
-async def test_one_session_has_one_conversation_of_each_user(api: RestClient) -> None:
-    first = await keep(api, session_id="s-1")
+async def test_session_has_one_conversation_per_user(api: RestClient) -> None:
+    first = await create_conversation(api, session_id="s-1")
 
     again = await post(api, "/conversations", {"session_id": "s-1"})
     of_ben = await post(api, "/conversations", {"session_id": "s-1"}, "ben")
@@ -141,7 +143,7 @@ async def test_one_session_has_one_conversation_of_each_user(api: RestClient) ->
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "told"),
+    ("body", "status", "message"),
     [
         ({"content": "x"}, 422, "role: required argument is missing"),
         ({"role": "admin", "content": "x"}, 422, "expected one of assistant, system, tool, user"),
@@ -152,28 +154,28 @@ async def test_one_session_has_one_conversation_of_each_user(api: RestClient) ->
         ({"role": "user", "content": "x", "id": "a/b"}, 400, "id: got 'a/b', expected 1 to 128"),
     ],
 )
-async def test_a_message_that_cannot_be_kept_is_told_field_got_and_expected(
-    api: RestClient, body: Any, status: int, told: str
+async def test_invalid_message_is_rejected_with_field_expected_and_got(
+    api: RestClient, body: Any, status: int, message: str
 ) -> None:
-    made = await keep(api)
+    conversation = await create_conversation(api)
 
-    answer = await post(api, f"/conversations/{made}/messages", body)
+    response = await post(api, f"/conversations/{conversation}/messages", body)
 
-    assert (answer.status, answer.json()["error"]["code"]) == (status, "VALIDATION_ERROR")
-    assert told in answer.json()["error"]["message"]
-    assert await messages(api, made) == []
-
-
-@pytest.mark.parametrize("identity", ["search", "export", "import"])
-async def test_a_conversation_cannot_be_called_as_an_address_is(api: RestClient, identity: str) -> None:
-    assert (await post(api, "/conversations", {"id": identity})).status == 400
+    assert (response.status, response.json()["error"]["code"]) == (status, "VALIDATION_ERROR")
+    assert message in response.json()["error"]["message"]
+    assert await messages(api, conversation) == []
 
 
-async def test_a_body_or_a_batch_that_is_too_large_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("conversation_id", ["search", "export", "import"])
+async def test_conversation_id_cannot_be_a_route_segment(api: RestClient, conversation_id: str) -> None:
+    assert (await post(api, "/conversations", {"id": conversation_id})).status == 400
+
+
+async def test_too_large_body_or_batch_is_rejected(tmp_path: Path) -> None:
     async with open_rest_client(tmp_path, body_max_bytes=2048, batch_max_items=3) as api:
-        made = await keep(api)
-        large = await post(api, f"/conversations/{made}/messages", {"role": "user", "content": "x" * 3000})
-        many = await post(api, f"/conversations/{made}/messages/bulk", {"messages": list(HELLO) * 2})
+        conversation = await create_conversation(api)
+        large = await post(api, f"/conversations/{conversation}/messages", {"role": "user", "content": "x" * 3000})
+        many = await post(api, f"/conversations/{conversation}/messages/bulk", {"messages": list(HELLO) * 2})
 
     assert (large.status, large.json()["error"]["code"]) == (413, "FILE_TOO_LARGE")
     assert (many.status, many.json()["detail"]) == (400, "items: got 4, expected at most 3 in one call")
@@ -183,30 +185,32 @@ async def test_a_body_or_a_batch_that_is_too_large_is_refused(tmp_path: Path) ->
     ("path", "body"),
     [("/conversations/{}/messages", HELLO[0]), ("/conversations/{}/messages/bulk", {"messages": list(HELLO)})],
 )
-async def test_nobody_speaks_in_a_conversation_of_another(api: RestClient, path: str, body: Any) -> None:
-    made = await keep(api)
+async def test_message_cannot_be_added_to_another_users_conversation(api: RestClient, path: str, body: Any) -> None:
+    conversation = await create_conversation(api)
 
-    foreign, absent = [await post(api, path.format(one), body, "ben") for one in (made, "0" * len(made))]
+    foreign, absent = [
+        await post(api, path.format(one), body, "ben") for one in (conversation, "0" * len(conversation))
+    ]
 
     assert (foreign.status, foreign.json()["detail"]) == (absent.status, absent.json()["detail"])
     assert foreign.status == 404
-    assert await messages(api, made) == []
+    assert await messages(api, conversation) == []
 
 
-async def test_what_is_recorded_is_found_by_the_tools(api: RestClient, ada: LibraryUser, ben: LibraryUser) -> None:
-    made = await keep(api, {"role": "user", "content": "a galleon under sail"})
+async def test_recorded_conversation_is_found_by_the_tools(api: RestClient, ada: LibraryUser, ben: LibraryUser) -> None:
+    conversation = await create_conversation(api, {"role": "user", "content": "a galleon under sail"})
 
     hits = await ada.search("chats_search", "galleon")
 
-    assert {hit["conversation_id"] for hit in hits} == {made}
+    assert {hit["conversation_id"] for hit in hits} == {conversation}
     assert await ben.search("chats_search", "galleon") == []
 
 
-async def test_what_is_recorded_is_there_after_a_restart(tmp_path: Path) -> None:
+async def test_recorded_conversation_survives_a_restart(tmp_path: Path) -> None:
     async with open_rest_client(tmp_path) as api:
-        made = await keep(api, *HELLO, session_id="s-1")
-        before = (await api.get(f"/conversations/{made}")).json()
+        conversation = await create_conversation(api, *HELLO, session_id="s-1")
+        before = (await api.get(f"/conversations/{conversation}")).json()
 
     async with open_rest_client(tmp_path) as api:
-        assert (await api.get(f"/conversations/{made}")).json() == before
-        assert (await api.get(f"/conversations/{made}", "ben")).status == 404
+        assert (await api.get(f"/conversations/{conversation}")).json() == before
+        assert (await api.get(f"/conversations/{conversation}", "ben")).status == 404

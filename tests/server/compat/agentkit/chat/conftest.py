@@ -1,4 +1,4 @@
-"""An upstream in a process of its own, and a server that relays to it."""
+"""An upstream in its own process, and clients of servers with and without it."""
 
 import asyncio
 import subprocess
@@ -28,26 +28,28 @@ class UpstreamProgram(Struct, frozen=True):
     def api(self) -> str:
         return f"{self.url}/v1"
 
-    async def seen(self) -> list[dict[str, Any]]:
-        """Everything that was asked of it, oldest first."""
-        return list(msgspec.json.decode(await asyncio.to_thread(_get, f"{self.url}/seen")))
+    async def requests(self) -> list[dict[str, Any]]:
+        """Returns all requests it received, oldest first."""
+        return list(msgspec.json.decode(await asyncio.to_thread(_get, f"{self.url}/requests")))
 
-    async def wait_until_asked_for(self, model: str) -> None:
+    async def wait_for_request(self, model: str) -> None:
         async with asyncio.timeout(PATIENCE_S):
-            while not any(seen["asked"] and seen["asked"].get("model") == model for seen in await self.seen()):
+            while not any(
+                request["json"] and request["json"].get("model") == model for request in await self.requests()
+            ):
                 await asyncio.sleep(0.02)
 
     async def release(self) -> None:
-        """Lets the model `slow` answer."""
+        """Lets the model `slow` respond."""
         await asyncio.to_thread(_get, f"{self.url}/release")
 
-    async def wait_until_broken_off(self) -> None:
-        await asyncio.to_thread(_get, f"{self.url}/broken-off")
+    async def wait_for_disconnect(self) -> None:
+        await asyncio.to_thread(_get, f"{self.url}/disconnect")
 
 
 def _get(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
-        return bytes(answer.read())
+    with urllib.request.urlopen(url, timeout=PATIENCE_S) as response:
+        return bytes(response.read())
 
 
 @pytest.fixture(scope="session")
@@ -55,7 +57,7 @@ def upstream() -> Iterator[UpstreamProgram]:
     port = free_port()
     program = subprocess.Popen([sys.executable, "-m", "tests.server.compat.agentkit.chat.upstream_program", str(port)])
     try:
-        _wait_until_up(f"http://127.0.0.1:{port}/seen")
+        _wait_until_up(f"http://127.0.0.1:{port}/requests")
         yield UpstreamProgram(f"http://127.0.0.1:{port}")
     finally:
         program.terminate()
@@ -76,8 +78,8 @@ def _is_up(url: str) -> bool:
         return False
 
 
-class Chatroom(Struct, frozen=True):
-    """Ada and Ben before the chat of a server."""
+class ChatClient(Struct, frozen=True):
+    """Sends chat requests as Ada or Ben and reads their stored conversations."""
 
     api: RestClient
 
@@ -90,16 +92,16 @@ class Chatroom(Struct, frozen=True):
     async def post(
         self, body: bytes, who: str | None = "ada", headers: Mapping[str, str] | None = None
     ) -> HttpResponse:
-        given = {"Content-Type": "application/json", **(headers or {})}
-        return await self.api.request("POST", "/v1/chat/completions", who, given, body)
+        all_headers = {"Content-Type": "application/json", **(headers or {})}
+        return await self.api.request("POST", "/v1/chat/completions", who, all_headers, body)
 
     async def conversations(self, who: str = "ada") -> list[dict[str, Any]]:
-        """With their messages, the newest first."""
-        listed = (await self.api.get("/conversations", who)).json()["conversations"]
-        return [(await self.api.get(f"/conversations/{one['id']}", who)).json() for one in listed]
+        """Returns the conversations with their messages, newest first."""
+        page = (await self.api.get("/conversations", who)).json()["conversations"]
+        return [(await self.api.get(f"/conversations/{one['id']}", who)).json() for one in page]
 
     async def turns(self, who: str = "ada") -> list[list[tuple[str, str]]]:
-        """Who said what in each conversation."""
+        """Returns role and content of each message by conversation."""
         return [
             [(message["role"], message["content"]) for message in conversation["messages"]]
             for conversation in await self.conversations(who)
@@ -107,18 +109,18 @@ class Chatroom(Struct, frozen=True):
 
 
 @pytest.fixture
-async def room(tmp_path: Path, upstream: UpstreamProgram) -> AsyncIterator[Chatroom]:
-    """A server with an upstream."""
+async def chat(tmp_path: Path, upstream: UpstreamProgram) -> AsyncIterator[ChatClient]:
+    """A client of a server with an upstream."""
     settings = {"chat_upstream_url": upstream.api, "chat_upstream_key": UPSTREAM_KEY}
     async with open_rest_client(tmp_path, **settings) as api:
-        yield Chatroom(api)
+        yield ChatClient(api)
 
 
 @pytest.fixture
-async def quiet_room(tmp_path: Path) -> AsyncIterator[Chatroom]:
-    """A server without one."""
+async def chat_without_model(tmp_path: Path) -> AsyncIterator[ChatClient]:
+    """A client of a server without an upstream."""
     async with open_rest_client(tmp_path) as api:
-        yield Chatroom(api)
+        yield ChatClient(api)
 
 
 @pytest.fixture

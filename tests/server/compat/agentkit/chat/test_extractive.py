@@ -1,4 +1,4 @@
-"""Chat completions where no upstream is configured: the caller's own library answers."""
+"""Chat completions without an upstream: responses from the caller's own library."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pytest
 
 from auth.principal import READ, WRITE
 from server.compat.agentkit.chat.wording import NO_MODEL, NO_MODEL_NO_PASSAGE
-from tests.server.compat.agentkit.chat.conftest import Chatroom
+from tests.server.compat.agentkit.chat.conftest import ChatClient
 
 QUESTION = "What is said about sodium cells?"
 ASK = [{"role": "user", "content": QUESTION}]
@@ -15,76 +15,80 @@ FACT = "Sodium cells keep their charge in the cold and need no cobalt."
 
 
 @pytest.fixture
-async def shelf(quiet_room: Chatroom) -> str:
-    """Ada's one note; its URI."""
-    note = await (await quiet_room.api.reader("ada")).add_note("Why sodium", FACT)
+async def note_uri(chat_without_model: ChatClient) -> str:
+    """Adds Ada's only note and returns its URI."""
+    note = await (await chat_without_model.api.reader("ada")).add_note("Why sodium", FACT)
     return f"notes://{note}"
 
 
-def content(answer: Any) -> str:
-    return str(answer.json()["choices"][0]["message"]["content"])
+def content(response: Any) -> str:
+    return str(response.json()["choices"][0]["message"]["content"])
 
 
-async def test_the_best_passages_are_the_answer_and_it_says_so(quiet_room: Chatroom, shelf: str) -> None:
-    answer = await quiet_room.complete(ASK)
+async def test_answer_consists_of_the_best_passages_and_says_so(chat_without_model: ChatClient, note_uri: str) -> None:
+    response = await chat_without_model.complete(ASK)
 
-    told = answer.json()
-    assert (told["object"], told["model"]) == ("chat.completion", "extractive")
-    assert content(answer).startswith(NO_MODEL)
-    assert FACT in content(answer)
-    assert [citation["uri"] for citation in told["citations"]] == [shelf]
-    assert told["choices"][0]["finish_reason"] == "stop"
+    completion = response.json()
+    assert (completion["object"], completion["model"]) == ("chat.completion", "extractive")
+    assert content(response).startswith(NO_MODEL)
+    assert FACT in content(response)
+    assert [citation["uri"] for citation in completion["citations"]] == [note_uri]
+    assert completion["choices"][0]["finish_reason"] == "stop"
 
 
-async def test_the_same_is_told_as_a_stream(quiet_room: Chatroom, shelf: str) -> None:
-    answer = await quiet_room.complete(ASK, stream=True)
+async def test_answer_can_be_streamed(chat_without_model: ChatClient, note_uri: str) -> None:
+    response = await chat_without_model.complete(ASK, stream=True)
 
-    assert (answer.header("content-type") or "").startswith("text/event-stream")
-    *events, done = [line for line in answer.body.decode().split("\n\n") if line]
+    assert (response.header("content-type") or "").startswith("text/event-stream")
+    *events, done = [line for line in response.body.decode().split("\n\n") if line]
     chunks = [msgspec.json.decode(event.removeprefix("data: ")) for event in events]
-    said = "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)
+    text = "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)
     assert done == "data: [DONE]"
     assert {chunk["object"] for chunk in chunks} == {"chat.completion.chunk"}
-    assert FACT in said
+    assert FACT in text
     assert chunks[-1]["choices"][0]["finish_reason"] == "stop"
 
 
-async def test_both_turns_are_kept_with_tool_and_citations(quiet_room: Chatroom, shelf: str) -> None:
-    answer = await quiet_room.complete(ASK)
+async def test_both_turns_are_stored_with_tool_and_citations(chat_without_model: ChatClient, note_uri: str) -> None:
+    response = await chat_without_model.complete(ASK)
 
-    [conversation] = await quiet_room.conversations()
-    asked, answered = conversation["messages"]
-    assert answer.header("x-conversation-id") == conversation["id"]
-    assert asked["content"] == QUESTION
-    assert (answered["model"], answered["tool_used"]) == ("extractive", "knowledge_search")
-    assert [citation["uri"] for citation in answered["citations"]] == [shelf]
-    assert answered["content"] == content(answer)
-
-
-async def test_an_earlier_question_and_its_answer_are_no_passages(quiet_room: Chatroom, shelf: str) -> None:
-    await quiet_room.complete(ASK, metadata={"session_id": "first"})
-
-    again = await quiet_room.complete(ASK, metadata={"session_id": "second"})
-
-    assert [citation["uri"] for citation in again.json()["citations"]] == [shelf]
+    [conversation] = await chat_without_model.conversations()
+    question, reply = conversation["messages"]
+    assert response.header("x-conversation-id") == conversation["id"]
+    assert question["content"] == QUESTION
+    assert (reply["model"], reply["tool_used"]) == ("extractive", "knowledge_search")
+    assert [citation["uri"] for citation in reply["citations"]] == [note_uri]
+    assert reply["content"] == content(response)
 
 
-async def test_nobody_is_answered_from_anothers_library(quiet_room: Chatroom, shelf: str) -> None:
-    answer = await quiet_room.complete(ASK, "ben")
+async def test_earlier_question_and_its_answer_are_not_passages(chat_without_model: ChatClient, note_uri: str) -> None:
+    await chat_without_model.complete(ASK, metadata={"session_id": "first"})
 
-    assert content(answer) == NO_MODEL_NO_PASSAGE
-    assert answer.json()["citations"] == []
-    assert await quiet_room.conversations("ada") == []
+    again = await chat_without_model.complete(ASK, metadata={"session_id": "second"})
+
+    assert [citation["uri"] for citation in again.json()["citations"]] == [note_uri]
 
 
-async def test_a_conversation_named_by_anothers_id_is_ones_own(quiet_room: Chatroom, shelf: str) -> None:
-    hers = (await quiet_room.complete(ASK)).header("x-conversation-id") or ""
+async def test_answer_never_uses_another_users_library(chat_without_model: ChatClient, note_uri: str) -> None:
+    response = await chat_without_model.complete(ASK, "ben")
 
-    his = (await quiet_room.complete(ASK, "ben", headers={"X-Conversation-Id": hers})).header("x-conversation-id")
+    assert content(response) == NO_MODEL_NO_PASSAGE
+    assert response.json()["citations"] == []
+    assert await chat_without_model.conversations("ada") == []
 
-    assert his != hers
-    assert [len(turns) for turns in await quiet_room.turns("ada")] == [2]
-    assert [len(turns) for turns in await quiet_room.turns("ben")] == [2]
+
+async def test_another_users_conversation_id_names_an_own_conversation(
+    chat_without_model: ChatClient, note_uri: str
+) -> None:
+    of_ada = (await chat_without_model.complete(ASK)).header("x-conversation-id") or ""
+
+    of_ben = (await chat_without_model.complete(ASK, "ben", headers={"X-Conversation-Id": of_ada})).header(
+        "x-conversation-id"
+    )
+
+    assert of_ben != of_ada
+    assert [len(turns) for turns in await chat_without_model.turns("ada")] == [2]
+    assert [len(turns) for turns in await chat_without_model.turns("ben")] == [2]
 
 
 @pytest.mark.parametrize(
@@ -96,57 +100,59 @@ async def test_a_conversation_named_by_anothers_id_is_ones_own(quiet_room: Chatr
         {"metadata": {"session_id": "mine"}},
     ],
 )
-async def test_a_client_names_its_conversation(quiet_room: Chatroom, naming: Any) -> None:
+async def test_client_can_name_its_conversation(chat_without_model: ChatClient, naming: Any) -> None:
     for question in ("one", "two"):
-        await quiet_room.complete([{"role": "user", "content": question}], **naming)
+        await chat_without_model.complete([{"role": "user", "content": question}], **naming)
 
-    [conversation] = await quiet_room.conversations()
+    [conversation] = await chat_without_model.conversations()
     assert conversation["session_id"] == "mine"
     assert len(conversation["messages"]) == 4
 
 
 @pytest.mark.parametrize("messages", [None, [], [{"role": "system", "content": "x"}], [{"role": "user"}]])
-async def test_without_a_question_there_is_no_answer(quiet_room: Chatroom, messages: Any) -> None:
-    answer = await quiet_room.complete(messages)
+async def test_request_without_a_user_message_is_rejected(chat_without_model: ChatClient, messages: Any) -> None:
+    response = await chat_without_model.complete(messages)
 
-    assert answer.status == 400
-    assert answer.json()["error"]["message"].startswith("messages: expected a message with role user")
+    assert response.status == 400
+    assert response.json()["error"]["message"].startswith("messages: expected a message with role user")
 
 
 @pytest.mark.parametrize("scope", [READ, WRITE])
-async def test_who_may_not_read_and_write_is_refused_and_nothing_is_kept(quiet_room: Chatroom, scope: str) -> None:
-    bearer = await quiet_room.api.server.bearer("ada", (scope,))
+async def test_completion_requires_read_and_write_scopes(chat_without_model: ChatClient, scope: str) -> None:
+    bearer = await chat_without_model.api.server.bearer("ada", (scope,))
 
-    answer = await quiet_room.complete(ASK, None, headers=bearer)
+    response = await chat_without_model.complete(ASK, None, headers=bearer)
 
-    assert answer.status == 403
-    assert answer.json()["error"]["type"] == "permission_error"
-    assert await quiet_room.conversations() == []
-
-
-async def test_without_a_credential_nothing_is_answered(quiet_room: Chatroom) -> None:
-    answer = await quiet_room.complete(ASK, None)
-
-    assert (answer.status, answer.json()["error"]["type"]) == (401, "authentication_error")
+    assert response.status == 403
+    assert response.json()["error"]["type"] == "permission_error"
+    assert await chat_without_model.conversations() == []
 
 
-async def test_the_one_model_is_extractive(quiet_room: Chatroom) -> None:
-    [model] = (await quiet_room.api.get("/v1/models")).json()["data"]
+async def test_missing_credential_is_rejected_in_openais_format(chat_without_model: ChatClient) -> None:
+    response = await chat_without_model.complete(ASK, None)
+
+    assert (response.status, response.json()["error"]["type"]) == (401, "authentication_error")
+
+
+async def test_only_model_is_extractive(chat_without_model: ChatClient) -> None:
+    [model] = (await chat_without_model.api.get("/v1/models")).json()["data"]
 
     assert model["id"] == "extractive"
 
 
-async def test_a_key_that_is_bound_to_a_few_tools_may_not_chat(quiet_room: Chatroom) -> None:
-    user = await quiet_room.api.server.user("ada")
-    _, key = await quiet_room.api.server.runtime.registry.create_key(user.id, "k", (READ, WRITE), profile="compact")
+async def test_profile_key_cannot_chat(chat_without_model: ChatClient) -> None:
+    user = await chat_without_model.api.server.user("ada")
+    _, key = await chat_without_model.api.server.runtime.registry.create_key(
+        user.id, "k", (READ, WRITE), profile="compact"
+    )
 
-    answer = await quiet_room.complete(ASK, None, headers={"Authorization": f"Bearer {key}"})
+    response = await chat_without_model.complete(ASK, None, headers={"Authorization": f"Bearer {key}"})
 
-    assert answer.status == 403
+    assert response.status == 403
 
 
-async def test_a_key_that_no_header_can_hold_is_refused(quiet_room: Chatroom) -> None:
-    answer = await quiet_room.complete(ASK, headers={"Idempotency-Key": "é"})
+async def test_non_ascii_idempotency_key_is_rejected(chat_without_model: ChatClient) -> None:
+    response = await chat_without_model.complete(ASK, headers={"Idempotency-Key": "é"})
 
-    assert answer.status == 400
-    assert "Idempotency-Key" in answer.json()["error"]["message"]
+    assert response.status == 400
+    assert "Idempotency-Key" in response.json()["error"]["message"]

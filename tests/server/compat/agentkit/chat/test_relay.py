@@ -1,119 +1,117 @@
-"""The recording pass-through: what goes to the upstream and comes back, and what is kept of it."""
+"""Relayed completions: what is sent upstream, what is returned, and what is stored."""
 
 from typing import Any
 
 import msgspec
 import pytest
 
-from tests.server.compat.agentkit.chat.conftest import UPSTREAM_KEY, Chatroom, UpstreamProgram
+from tests.server.compat.agentkit.chat.conftest import UPSTREAM_KEY, ChatClient, UpstreamProgram
 from tests.server.compat.agentkit.chat.upstream_program import ODD, WORDS
 
 ASK = [{"role": "user", "content": "Which cells are cheaper?"}]
 
 
-async def test_the_upstreams_bytes_reach_the_client_untouched(room: Chatroom) -> None:
-    answer = await room.complete(ASK, model="odd")
+async def test_response_bytes_are_relayed_unchanged(chat: ChatClient) -> None:
+    response = await chat.complete(ASK, model="odd")
 
-    assert (answer.status, answer.body) == (200, ODD)
-    assert answer.header("content-type") == "application/json; charset=utf-8"
-    assert answer.header("x-ratelimit-left") == "9"
+    assert (response.status, response.body) == (200, ODD)
+    assert response.header("content-type") == "application/json; charset=utf-8"
+    assert response.header("x-ratelimit-left") == "9"
 
 
-async def test_the_clients_bytes_reach_the_upstream_untouched(room: Chatroom, upstream: UpstreamProgram) -> None:
+async def test_request_bytes_are_relayed_unchanged(chat: ChatClient, upstream: UpstreamProgram) -> None:
     messages = b'[ {"role":"user","content":"caf\\u00e9"} ]'
     body = b'{ "vendor_option": {"deep": [1, 2.0]}, "model":"odd", "messages": ' + messages + b"}\n"
 
-    await room.post(body)
+    await chat.post(body)
 
-    assert (await upstream.seen())[-1]["body"].encode() == body
-
-
-async def test_the_callers_credential_ends_here(room: Chatroom, upstream: UpstreamProgram) -> None:
-    await room.complete(ASK, headers={"Cookie": "a=b", "X-Forwarded-For": "10.0.0.1"})
-    await room.api.get("/v1/models")
-
-    for seen in (await upstream.seen())[-2:]:
-        assert seen["headers"]["authorization"] == f"Bearer {UPSTREAM_KEY}"
-        assert {"cookie", "x-forwarded-for"}.isdisjoint(seen["headers"])
+    assert (await upstream.requests())[-1]["body"].encode() == body
 
 
-async def test_a_turn_is_kept_with_model_and_both_sides(room: Chatroom) -> None:
-    await room.complete(ASK, model="odd")
+async def test_callers_credential_is_not_sent_upstream(chat: ChatClient, upstream: UpstreamProgram) -> None:
+    await chat.complete(ASK, headers={"Cookie": "a=b", "X-Forwarded-For": "10.0.0.1"})
+    await chat.api.get("/v1/models")
 
-    [conversation] = await room.conversations()
+    for request in (await upstream.requests())[-2:]:
+        assert request["headers"]["authorization"] == f"Bearer {UPSTREAM_KEY}"
+        assert {"cookie", "x-forwarded-for"}.isdisjoint(request["headers"])
+
+
+async def test_turn_is_stored_with_model_and_both_messages(chat: ChatClient) -> None:
+    await chat.complete(ASK, model="odd")
+
+    [conversation] = await chat.conversations()
     assert conversation["title"] == "Which cells are cheaper?"
-    asked, answered = conversation["messages"]
-    assert (asked["role"], asked["content"], asked["model"]) == ("user", "Which cells are cheaper?", None)
-    assert (answered["role"], answered["content"]) == ("assistant", "Sodium is cheaper.")
-    assert answered["model"] == "odd-1"
-    assert asked["timestamp"] <= answered["timestamp"]
+    question, reply = conversation["messages"]
+    assert (question["role"], question["content"], question["model"]) == ("user", "Which cells are cheaper?", None)
+    assert (reply["role"], reply["content"]) == ("assistant", "Sodium is cheaper.")
+    assert reply["model"] == "odd-1"
+    assert question["timestamp"] <= reply["timestamp"]
 
 
-async def test_a_streamed_answer_is_relayed_and_kept_whole(room: Chatroom) -> None:
-    answer = await room.complete(ASK, stream=True)
+async def test_streamed_response_is_relayed_and_stored(chat: ChatClient) -> None:
+    response = await chat.complete(ASK, stream=True)
 
-    assert (answer.header("content-type") or "").startswith("text/event-stream")
-    assert answer.body.startswith(b": a comment\r\n\r\n")
-    assert answer.body.endswith(b"data: [DONE]\n\n")
-    assert b'"system_fingerprint":"fp"' in answer.body
-    assert await room.turns() == [[("user", "Which cells are cheaper?"), ("assistant", "".join(WORDS))]]
-    [conversation] = await room.conversations()
+    assert (response.header("content-type") or "").startswith("text/event-stream")
+    assert response.body.startswith(b": a comment\r\n\r\n")
+    assert response.body.endswith(b"data: [DONE]\n\n")
+    assert b'"system_fingerprint":"fp"' in response.body
+    assert await chat.turns() == [[("user", "Which cells are cheaper?"), ("assistant", "".join(WORDS))]]
+    [conversation] = await chat.conversations()
     assert conversation["messages"][1]["model"] == "streaming-1"
 
 
-async def test_models_are_those_of_the_upstream(room: Chatroom) -> None:
-    answer = await room.api.get("/v1/models")
+async def test_models_are_those_of_the_upstream_api(chat: ChatClient) -> None:
+    response = await chat.api.get("/v1/models")
 
-    assert answer.json() == {"object": "list", "data": [{"id": "plain-1", "object": "model", "vendor": 7}]}
+    assert response.json() == {"object": "list", "data": [{"id": "plain-1", "object": "model", "vendor": 7}]}
 
 
 @pytest.mark.parametrize("status", [400, 404, 429, 500, 503])
-async def test_errors_of_the_upstream_are_relayed_and_no_turn_is_kept(room: Chatroom, status: int) -> None:
-    answer = await room.complete(ASK, model=str(status))
+async def test_upstream_errors_are_relayed_and_not_stored(chat: ChatClient, status: int) -> None:
+    response = await chat.complete(ASK, model=str(status))
 
-    assert answer.status == status
-    assert answer.json()["error"] == {"message": f"no: {status}", "type": "t", "param": None, "code": "c"}
-    assert answer.header("retry-after") == "17"
-    assert await room.conversations() == []
+    assert response.status == status
+    assert response.json()["error"] == {"message": f"no: {status}", "type": "t", "param": None, "code": "c"}
+    assert response.header("retry-after") == "17"
+    assert await chat.conversations() == []
 
 
 @pytest.mark.parametrize("status", [401, 403])
-async def test_an_upstream_that_refuses_the_operators_key_does_not_blame_the_caller(
-    room: Chatroom, status: int
-) -> None:
-    answer = await room.complete(ASK, model=str(status))
+async def test_rejected_upstream_key_is_reported_as_502(chat: ChatClient, status: int) -> None:
+    response = await chat.complete(ASK, model=str(status))
 
-    assert answer.status == 502
-    assert "chat_upstream_key" in answer.json()["error"]["message"]
+    assert response.status == 502
+    assert "chat_upstream_key" in response.json()["error"]["message"]
 
 
-async def test_a_redirect_is_not_followed(room: Chatroom) -> None:
-    answer = await room.complete(ASK, model="redirect")
+async def test_redirect_is_not_followed(chat: ChatClient) -> None:
+    response = await chat.complete(ASK, model="redirect")
 
-    assert (answer.status, answer.json()["error"]["code"]) == (502, "bad_gateway")
+    assert (response.status, response.json()["error"]["code"]) == (502, "bad_gateway")
 
 
-async def test_an_answer_that_is_none_is_relayed_and_not_kept(room: Chatroom) -> None:
-    answer = await room.complete(ASK, model="malformed")
+async def test_malformed_response_is_relayed_and_not_stored(chat: ChatClient) -> None:
+    response = await chat.complete(ASK, model="malformed")
 
-    assert (answer.status, answer.body) == (200, b"<html>")
-    assert await room.conversations() == []
+    assert (response.status, response.body) == (200, b"<html>")
+    assert await chat.conversations() == []
 
 
 @pytest.mark.parametrize("body", [b"[]", b'"x"', b"{", b"", b'{"messages": ' + b"[" * 5000])
-async def test_a_body_that_is_no_object_is_refused_in_openais_form(room: Chatroom, body: bytes) -> None:
-    answer = await room.post(body)
+async def test_body_that_is_not_an_object_is_rejected_in_openais_format(chat: ChatClient, body: bytes) -> None:
+    response = await chat.post(body)
 
-    assert answer.status == 400
-    assert answer.json()["error"]["type"] == "invalid_request_error"
+    assert response.status == 400
+    assert response.json()["error"]["type"] == "invalid_request_error"
 
 
 @pytest.mark.parametrize("messages", [None, "x", [], [7], [{"role": "user"}], [{"content": "x"}]])
-async def test_messages_that_cannot_be_read_are_passed_on_and_not_kept(
-    room: Chatroom, upstream: UpstreamProgram, messages: Any
+async def test_invalid_messages_are_relayed_and_not_stored(
+    chat: ChatClient, upstream: UpstreamProgram, messages: Any
 ) -> None:
-    answer = await room.complete(messages, model="odd")
+    response = await chat.complete(messages, model="odd")
 
-    assert answer.body == ODD
-    assert msgspec.json.decode((await upstream.seen())[-1]["body"])["messages"] == messages
-    assert await room.conversations() == []
+    assert response.body == ODD
+    assert msgspec.json.decode((await upstream.requests())[-1]["body"])["messages"] == messages
+    assert await chat.conversations() == []

@@ -1,6 +1,6 @@
 """An OpenAI-compatible API server for tests: `python -m tests.server.compat.agentkit.chat.upstream_program PORT`.
 
-The model that is asked for decides how it behaves. It remembers what it was sent, and which streams were broken off.
+The requested model decides how it behaves. It records its requests and whether a client disconnected.
 """
 
 import asyncio
@@ -16,11 +16,11 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-SEEN: list[dict[str, Any]] = []
-BROKEN_OFF = asyncio.Event()
+REQUESTS: list[dict[str, Any]] = []
+DISCONNECTED = asyncio.Event()
 RELEASED = asyncio.Event()
 WORDS = ("Sodium ", "is ", "cheaper.")
-# Spaces, order, escapes and fields that no library would write like this: they must arrive as they are.
+# Spaces, order, escapes and fields as no library writes them: they must be relayed unchanged.
 ODD = (
     b'{ "id":"x-1", "object" : "chat.completion","vendor":{"caf\\u00e9":[1, 2.50]},\n "model":"odd-1", "choices":'
     b'[{"finish_reason":"stop","index":0,"message":{"content":"Sodium is cheaper.","role":"assistant"}}],'
@@ -28,14 +28,14 @@ ODD = (
 )
 
 
-class Hanging(StreamingResponse):
-    """A stream that says two words and then nothing until its client leaves."""
+class HangingResponse(StreamingResponse):
+    """A stream of two words that then sends nothing until its client disconnects."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
-            BROKEN_OFF.set()
+            DISCONNECTED.set()
 
 
 def event(delta: dict[str, Any], finish_reason: str | None = None, **more: Any) -> bytes:
@@ -60,28 +60,27 @@ async def hanging() -> AsyncIterator[bytes]:
     await asyncio.Event().wait()
 
 
-async def dying() -> AsyncIterator[bytes]:
+async def crashing() -> AsyncIterator[bytes]:
     yield event({"role": "assistant", "content": WORDS[0]})
-    await asyncio.sleep(0.05)
-    raise RuntimeError("the upstream dies")
+    raise RuntimeError("the upstream crashes")
 
 
 async def complete(request: Request) -> Response:
     body = await request.body()
-    asked = msgspec.json.decode(body)
-    SEEN.append({"headers": dict(request.headers.items()), "body": body.decode(), "asked": asked})
-    match asked.get("model"):
+    payload = msgspec.json.decode(body)
+    REQUESTS.append({"headers": dict(request.headers.items()), "body": body.decode(), "json": payload})
+    match payload.get("model"):
         case "odd":
             return Response(ODD, media_type="application/json; charset=utf-8", headers={"x-ratelimit-left": "9"})
         case "hanging":
-            return Hanging(hanging(), media_type="text/event-stream")
-        case "dying":
-            return StreamingResponse(dying(), media_type="text/event-stream")
+            return HangingResponse(hanging(), media_type="text/event-stream")
+        case "crashing":
+            return StreamingResponse(crashing(), media_type="text/event-stream")
         case "slow":
             await asyncio.wait_for(RELEASED.wait(), 15)
             return Response(ODD, media_type="application/json")
         case "silent":
-            await asyncio.sleep(600)
+            await asyncio.Event().wait()
             return Response()
         case "malformed":
             return Response(b"<html>", media_type="text/html")
@@ -94,13 +93,15 @@ async def complete(request: Request) -> Response:
             return JSONResponse(problem, int(model), {"retry-after": "17"})
         case _:
             return (
-                StreamingResponse(streaming(), media_type="text/event-stream") if asked.get("stream") else _said(asked)
+                StreamingResponse(streaming(), media_type="text/event-stream")
+                if payload.get("stream")
+                else _completion(payload)
             )
 
 
-def _said(asked: dict[str, Any]) -> Response:
-    """Says how many messages it was sent, so that each answer is another."""
-    message = {"role": "assistant", "content": f"Answer {len(SEEN)} to {len(asked['messages'])} messages."}
+def _completion(payload: dict[str, Any]) -> Response:
+    """Returns another answer for every request."""
+    message = {"role": "assistant", "content": f"Answer {len(REQUESTS)} to {len(payload['messages'])} messages."}
     choice = {"index": 0, "message": message, "finish_reason": "stop"}
     return JSONResponse(
         {"id": "n-1", "object": "chat.completion", "created": 1, "model": "plain-1", "choices": [choice]}
@@ -108,12 +109,12 @@ def _said(asked: dict[str, Any]) -> Response:
 
 
 async def models(request: Request) -> Response:
-    SEEN.append({"headers": dict(request.headers.items()), "body": "", "asked": None})
+    REQUESTS.append({"headers": dict(request.headers.items()), "body": "", "json": None})
     return JSONResponse({"object": "list", "data": [{"id": "plain-1", "object": "model", "vendor": 7}]})
 
 
-async def seen(request: Request) -> Response:
-    return JSONResponse(SEEN)
+async def requests(request: Request) -> Response:
+    return JSONResponse(REQUESTS)
 
 
 async def release(request: Request) -> Response:
@@ -121,9 +122,9 @@ async def release(request: Request) -> Response:
     return Response()
 
 
-async def wait_until_broken_off(request: Request) -> Response:
-    await asyncio.wait_for(BROKEN_OFF.wait(), 15)
-    BROKEN_OFF.clear()
+async def wait_for_disconnect(request: Request) -> Response:
+    await asyncio.wait_for(DISCONNECTED.wait(), 15)
+    DISCONNECTED.clear()
     return Response()
 
 
@@ -131,9 +132,9 @@ app = Starlette(
     routes=[
         Route("/v1/chat/completions", complete, methods=["POST"]),
         Route("/v1/models", models),
-        Route("/seen", seen),
+        Route("/requests", requests),
         Route("/release", release),
-        Route("/broken-off", wait_until_broken_off),
+        Route("/disconnect", wait_for_disconnect),
     ]
 )
 

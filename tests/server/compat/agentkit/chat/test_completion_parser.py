@@ -1,5 +1,6 @@
-"""Turns and answers of OpenAI's chat completions, read while they pass by."""
+"""Parsing of OpenAI's chat messages and completions."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -31,54 +32,54 @@ def delta(index: int = 0, **delta: Any) -> dict[str, Any]:
     return {"model": "m-1", "choices": [{"index": index, "delta": delta}]}
 
 
-def read(body: bytes, cuts: list[int] = [], max_bytes: int = 100_000) -> CompletionStreamParser:  # noqa: B006 - never changed
-    reader = CompletionStreamParser(LIMITS, max_bytes)
-    places = sorted({cut % (len(body) + 1) for cut in cuts} | {0, len(body)})
-    for start, stop in pairwise(places):
-        reader.feed(body[start:stop])
-    return reader
+def parse(body: bytes, cuts: Sequence[int] = (), max_bytes: int = 100_000) -> CompletionStreamParser:
+    parser = CompletionStreamParser(LIMITS, max_bytes)
+    positions = sorted({cut % (len(body) + 1) for cut in cuts} | {0, len(body)})
+    for start, stop in pairwise(positions):
+        parser.feed(body[start:stop])
+    return parser
 
 
 @given(st.lists(st.integers(0, 10_000)), st.sampled_from((b"\n\n", b"\r\n\r\n", b"\r\r")))
-def test_a_stream_reads_alike_however_its_bytes_are_cut(cuts: list[int], end: bytes) -> None:
+def test_stream_parses_the_same_for_any_chunking(cuts: list[int], end: bytes) -> None:
     body = b": hello" + end + stream(delta(content="Sød"), delta(content="ium"), delta(1, content="no"), end=end)
 
-    reader = read(body, cuts)
-    completion = reader.completion()
+    parser = parse(body, cuts)
+    completion = parser.completion()
 
     assert (completion.turn.content, completion.model, completion.choice_count) == ("Sødium", "m-1", 2)
-    assert reader.is_done
+    assert parser.is_done
     assert completion.is_complete
 
 
-def test_parts_of_tool_calls_are_put_together() -> None:
+def test_tool_call_fragments_are_joined() -> None:
     first = {"index": 0, "id": "c1", "function": {"name": "look", "arguments": ""}}
     parts = [{"index": 0, "function": {"arguments": text}} for text in ('{"at":', ' "x"}')]
 
-    turn = read(stream(*(delta(tool_calls=[part]) for part in (first, *parts)))).completion().turn
+    turn = parse(stream(*(delta(tool_calls=[part]) for part in (first, *parts)))).completion().turn
 
     assert turn.tool_calls == (
         {"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"at": "x"}'}},
     )
 
 
-def test_an_end_without_a_line_end_is_an_end() -> None:
-    assert read(b'data: {"choices":[{"delta":{"content":"x"}}]}\n\ndata: [DONE]').completion().is_complete
+def test_end_marker_without_line_end_is_recognized() -> None:
+    assert parse(b'data: {"choices":[{"delta":{"content":"x"}}]}\n\ndata: [DONE]').completion().is_complete
 
 
-def test_a_stream_that_broke_off_is_not_whole() -> None:
-    completion = read(stream(delta(content="Sod"))[: -len("data: [DONE]\n\n")]).completion()
+def test_interrupted_stream_is_incomplete() -> None:
+    completion = parse(stream(delta(content="Sod"))[: -len("data: [DONE]\n\n")]).completion()
 
     assert (completion.turn.content, completion.is_complete) == ("Sod", False)
 
 
-@pytest.mark.parametrize("piece_bytes", [1, 5, 100])
-def test_of_a_stream_that_is_too_long_the_beginning_is_kept_and_told(piece_bytes: int) -> None:
+@pytest.mark.parametrize("chunk_bytes", [1, 5, 100])
+def test_too_long_stream_is_truncated_and_marked(chunk_bytes: int) -> None:
     body = stream(*(delta(content="word ") for _ in range(50)))
 
-    reader = read(body, list(range(0, len(body), piece_bytes)), max_bytes=1_000)
+    parser = parse(body, list(range(0, len(body), chunk_bytes)), max_bytes=1_000)
 
-    completion = reader.completion()
+    completion = parser.completion()
     assert completion.turn.content.startswith("word word ")
     assert len(completion.turn.content) < 100
     assert completion.metadata["is_shortened"] is True
@@ -86,18 +87,18 @@ def test_of_a_stream_that_is_too_long_the_beginning_is_kept_and_told(piece_bytes
 
 
 @given(JSON, st.lists(st.integers(0, 200), max_size=3))
-def test_whatever_an_upstream_says_is_read_without_a_fault(value: Any, cuts: list[int]) -> None:
+def test_any_json_is_parsed_without_an_exception(value: Any, cuts: list[int]) -> None:
     parse_completion(msgspec.json.encode(value), LIMITS)
-    read(stream(value), cuts).completion()
+    parse(stream(value), cuts).completion()
     parse_turns(value, LIMITS)
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"[]", b"{}", b'{"choices": []}', b'{"choices": [{}]}', b"\xff"])
-def test_what_holds_no_message_is_no_completion(body: bytes) -> None:
+def test_body_without_a_message_is_no_completion(body: bytes) -> None:
     assert parse_completion(body, LIMITS) is None
 
 
-def test_of_content_in_parts_the_texts_are_kept_and_the_rest_is_named() -> None:
+def test_text_parts_are_joined_and_other_parts_become_attachments() -> None:
     parts = [
         {"type": "text", "text": "Look:"},
         {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 9_000}},
@@ -113,7 +114,7 @@ def test_of_content_in_parts_the_texts_are_kept_and_the_rest_is_named() -> None:
     )
 
 
-def test_what_no_row_can_hold_is_cut_or_replaced_and_told() -> None:
+def test_unstorable_values_are_truncated_or_replaced() -> None:
     calls = [{"id": "c1", "function": {"name": "write", "arguments": "x" * 5_000}}]
 
     long, nul, calling = parse_turns(
@@ -131,7 +132,7 @@ def test_what_no_row_can_hold_is_cut_or_replaced_and_told() -> None:
 
 
 @given(st.sampled_from(("user", "assistant", "tool")), st.text(min_size=1, max_size=20), st.text(max_size=5))
-def test_a_stored_turn_is_known_by_the_one_it_was_made_from(role: str, content: str, call: str) -> None:
+def test_stored_message_has_the_fingerprint_of_its_turn(role: str, content: str, call: str) -> None:
     sent = {"role": role, "content": content, "tool_call_id": call, "tool_calls": [{"id": call}]}
     [turn] = parse_turns([sent], LIMITS)
     stored = Message(

@@ -30,6 +30,10 @@ _COMPACT = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\Z")
 _REJECTED_HEADERS = frozenset({"crit", "b64", "zip", "enc"})
 _YEAR_10000 = 253_402_300_800  # seconds since 1970; a later time is a mistake or an attack
 _MINTED_TYPE = "at+jwt"
+# Claims by which applications and Amazon Cognito mark the purpose of a token, and the words in their values that mark a
+# token that is not an access token. Such tokens are often signed with the same key.
+_PURPOSE_CLAIMS = ("type", "token_type", "token_use")
+_OTHER_PURPOSES = re.compile(r"refresh|reset|verification|(?:^|[^a-z])id(?:[^a-z]|$)", re.IGNORECASE)
 
 
 class Claims(Struct, frozen=True):
@@ -103,6 +107,7 @@ class JwtVerifier:
             raise _rejection("iss does not match the configured issuer")
         if self._settings.audience not in _audiences(payload.get("aud")):
             raise _rejection("aud does not name this server")
+        _require_access_token(payload)
         expires_at, issued_at = self._verify_times(payload, now)
         subject = _require_text(payload.get(self._settings.jwt_user_claim), self._settings.jwt_user_claim)
         return Claims(
@@ -229,6 +234,13 @@ def _require_signature(jws: _Jws, key: SigningKey) -> None:
 
     if not is_signed_by(key, jws.signing_input, jws.signature):
         raise _rejection("the signature does not match")
+
+
+def _require_access_token(payload: Mapping[str, Any]) -> None:
+    for claim in _PURPOSE_CLAIMS:
+        purpose = payload.get(claim)
+        if isinstance(purpose, str) and _OTHER_PURPOSES.search(purpose):
+            raise _rejection(f"{claim} says that this is not an access token")
 
 
 def _identity(payload: Mapping[str, Any], jws: _Jws) -> str:

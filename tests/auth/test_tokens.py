@@ -131,6 +131,20 @@ async def test_token_types_are_configurable() -> None:
         await jwt_verifier.verify(ISSUER.token({"typ": "JWT"}), NOW)
 
 
+@pytest.mark.parametrize("claim", ["type", "token_type", "token_use"])
+@pytest.mark.parametrize(
+    "purpose", ["refresh", "refresh_token", "password_reset", "email-verification", "id", "ID", "id_token"]
+)
+async def test_token_for_another_purpose_is_rejected(claim: str, purpose: str) -> None:
+    with pytest.raises(Unauthenticated):
+        await verifier().verify(ISSUER.token(**{claim: purpose}), NOW)
+
+
+@pytest.mark.parametrize("purpose", ["access", "access_token", "Bearer", "identity-provider", 7, None])
+async def test_access_token_with_a_purpose_claim_is_accepted(purpose: Any) -> None:
+    assert (await verifier().verify(ISSUER.token(type=purpose), NOW)).subject == "alice"
+
+
 async def test_length_limit_is_configurable() -> None:
     token = ISSUER.token(pad="x" * 1000)
 

@@ -56,10 +56,13 @@ class RateLimits(Struct, frozen=True):
 
     @classmethod
     def from_settings(cls, settings: Settings, clock: Clock = time.monotonic) -> Self:
+        """Limits users only if authentication is configured: in single-user mode there is nobody to protect."""
         keys_max = settings.rate_keys_max
+        user_rate = settings.rate_user_per_minute if settings.is_auth_configured else 0
+        tool_rate = settings.rate_tool_per_minute if settings.is_auth_configured else 0
         return cls(
-            user=TokenBuckets("calls", settings.rate_user_per_minute, settings.rate_user_burst, keys_max, clock),
-            tool=TokenBuckets("this tool", settings.rate_tool_per_minute, settings.rate_tool_burst, keys_max, clock),
+            user=TokenBuckets("calls", user_rate, settings.rate_user_burst, keys_max, clock),
+            tool=TokenBuckets("this tool", tool_rate, settings.rate_tool_burst, keys_max, clock),
             failures=TokenBuckets(
                 "failed sign-ins",
                 settings.rate_failures_per_minute,

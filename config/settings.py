@@ -644,11 +644,15 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 60
 
     # Rate limits
-    rate_user_per_minute: Annotated[float, _number("calls/min", "Calls per user. 0: no limit.", 0, 1e9)] = 1200
+    rate_user_per_minute: Annotated[
+        float, _number("calls/min", "Calls per user, if authentication is configured. 0: no limit.", 0, 1e9)
+    ] = 1200
     rate_user_burst: Annotated[
         int, _number("calls", "Calls per user that are allowed at once after an idle period.", 1, 1_000_000_000)
     ] = 200
-    rate_tool_per_minute: Annotated[float, _number("calls/min", "Calls per user and tool. 0: no limit.", 0, 1e9)] = 600
+    rate_tool_per_minute: Annotated[
+        float, _number("calls/min", "Calls per user and tool, if authentication is configured. 0: no limit.", 0, 1e9)
+    ] = 600
     rate_tool_burst: Annotated[
         int,
         _number("calls", "Calls per user and tool that are allowed at once after an idle period.", 1, 1_000_000_000),

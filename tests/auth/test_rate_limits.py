@@ -98,7 +98,7 @@ def test_least_recently_used_key_is_dropped_at_the_limit(clock: FakeClock) -> No
 
 def test_limits_are_configured_by_separate_settings(clock: FakeClock) -> None:
     limits = RateLimits.from_settings(
-        make_settings(rate_user_burst=2, rate_tool_burst=1, rate_tool_per_minute=6), clock
+        make_settings(require_auth=True, rate_user_burst=2, rate_tool_burst=1, rate_tool_per_minute=6), clock
     )
 
     limits.tool.take(("alice", "search"))
@@ -108,6 +108,15 @@ def test_limits_are_configured_by_separate_settings(clock: FakeClock) -> None:
     limits.tool.take(("alice", "read"))
     assert [is_allowed(limits.user, "alice") for _ in range(3)] == [True, True, False]
     assert is_allowed(limits.failures, "192.0.2.1")
+
+
+def test_single_user_mode_limits_only_failed_sign_ins(clock: FakeClock) -> None:
+    bursts = {"rate_user_burst": 1, "rate_tool_burst": 1, "rate_failures_burst": 1}
+    limits = RateLimits.from_settings(make_settings(rate_failures_per_minute=1, **bursts), clock)
+
+    assert all(is_allowed(limits.user, "alice") for _ in range(1000))
+    assert all(is_allowed(limits.tool, "alice search") for _ in range(1000))
+    assert [is_allowed(limits.failures, "192.0.2.1") for _ in range(2)] == [True, False]
 
 
 @given(

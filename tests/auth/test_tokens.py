@@ -137,7 +137,7 @@ async def test_token_types_are_configurable() -> None:
 )
 async def test_token_for_another_purpose_is_rejected(claim: str, purpose: str) -> None:
     with pytest.raises(Unauthenticated):
-        await verifier().verify(ISSUER.token(**{claim: purpose}), NOW)
+        await verifier().verify(ISSUER.token({}, **{claim: purpose}), NOW)
 
 
 @pytest.mark.parametrize("purpose", ["access", "access_token", "Bearer", "identity-provider", 7, None])

@@ -99,6 +99,16 @@ def test_garbage_never_puts_anything_but_messages_on_stdout(program: Program, ga
     assert {0, 1, 2} <= {answer["id"] for answer in answers}
 
 
+@pytest.mark.parametrize("settings", [{}, {"FLORILEGIUM_REQUIRE_AUTH": "true"}], ids=["open", "with authentication"])
+def test_a_local_user_has_no_rate_limit(program: Program, settings: dict[str, str]) -> None:
+    program.with_users("local")
+    calls = [modern(number, "tools/call", name="server_info") for number in range(1, 301)]
+    outcome = program.run("stdio", "--user", "local", stdin=lines(*calls), **settings)
+    codes = [message["error"]["code"] for message in outcome.messages if "error" in message]
+    assert (outcome.code, len(outcome.messages)) == (0, 300)
+    assert 429 not in codes
+
+
 def test_stdio_starts_without_the_web_stack(program: Program) -> None:
     outcome = program.run("stdio", stdin=MODERN, PYTHONPROFILEIMPORTTIME="1")
     imported = set(re.findall(r"\| +(\w+)", outcome.stderr))

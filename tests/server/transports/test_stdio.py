@@ -193,15 +193,6 @@ async def test_messages_from_a_file_are_served_as_from_a_pipe(tmp_path: Path, sa
     assert ids == ["1", "None", "None"]
 
 
-async def test_a_users_rate_holds_on_the_pipes_too(tmp_path: Path, samples: SampleCatalog) -> None:
-    async with opened(tmp_path, samples, rate_user_per_minute=1, rate_user_burst=1) as pipes:
-        await pipes.say(message("ping", {}, 1))
-        await pipes.hear()
-        await pipes.say(message("ping", {}, 2))
-
-        assert (await pipes.hear())["error"]["code"] == 429
-
-
 async def test_a_client_that_died_while_its_call_ran_is_no_failure(tmp_path: Path, samples: SampleCatalog) -> None:
     async with open_runtime(make_settings(tmp_path, jwt_secret=""), catalog=samples.catalog) as runtime:
         principal = local_principal(await runtime.registry.add_user("ada"))

@@ -8,14 +8,19 @@ from typing import BinaryIO
 
 
 async def open_reader(stream: BinaryIO, line_max_bytes: int) -> asyncio.StreamReader:
-    """A pipe, socket or terminal is read by the loop; a plain file, which the loop cannot watch, by a thread."""
+    """The event loop reads pipes, sockets and terminals. A thread reads files and /dev/null, which it cannot watch."""
     reader = asyncio.StreamReader(limit=line_max_bytes)
-    if stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
-        await _feed(reader, stream)
-    else:
+    if _can_be_watched(stream):
         protocol = asyncio.StreamReaderProtocol(reader)
         await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, stream)
+    else:
+        await _feed(reader, stream)
     return reader
+
+
+def _can_be_watched(stream: BinaryIO) -> bool:
+    mode = os.fstat(stream.fileno()).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or stream.isatty()
 
 
 async def _feed(reader: asyncio.StreamReader, stream: BinaryIO) -> None:

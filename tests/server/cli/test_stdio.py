@@ -1,13 +1,16 @@
 import json
+import os
 import re
 import signal
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.server.cli.program import Program
+from tests.server.cli.program import EXECUTABLE, TIMEOUT_S, Program
 from tests.server.cli.requests import INITIALIZE, INITIALIZED, lines, modern, request
 
 LEGACY = lines(INITIALIZE, INITIALIZED, request(1, "tools/list"), request(2, "tools/call", name="server_info"))
@@ -107,6 +110,20 @@ def test_a_local_user_has_no_rate_limit(program: Program, settings: dict[str, st
     codes = [message["error"]["code"] for message in outcome.messages if "error" in message]
     assert (outcome.code, len(outcome.messages)) == (0, 300)
     assert 429 not in codes
+
+
+def test_stdio_ends_at_once_without_input(program: Program) -> None:
+    with Path(os.devnull).open("rb") as nothing:
+        process = subprocess.run(
+            [*EXECUTABLE, "stdio"],
+            cwd=program.home,
+            env=program.environment(),
+            stdin=nothing,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    assert (process.returncode, process.stdout) == (0, b"")
 
 
 def test_stdio_starts_without_the_web_stack(program: Program) -> None:

@@ -33,7 +33,7 @@ from sources.importers.engine.import_runner import ImportProgress, run_import
 from sources.importers.engine.imported_items import ImportedConversation, ImportedNote, ImportEvent, ReadPosition
 from sources.importers.engine.importer import DiscoveredFile, Importer, ImportLimits, ProgressCallback
 from sources.storage.sqlite import SqliteLibraries
-from sources.storage.sqlite.index.text_index import TextIndex, drain
+from sources.storage.sqlite.index.text_index import TextIndex, apply_queue
 from sources.storage.sqlite.schema.chacha import CHACHA, CHATS_INDEX, NOTES_INDEX
 from sources.storage.sqlite.schema.migrations import migrate
 
@@ -245,7 +245,7 @@ def _write(target: sqlite3.Connection, kind: Kind, batch: dict[str, Rows]) -> No
     for table, (columns, rows) in batch.items():
         marks = ", ".join("?" * len(columns))
         target.executemany(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", rows)
-    drain(target, kind.index)
+    apply_queue(target, kind.index)
     target.execute("COMMIT")
 
 

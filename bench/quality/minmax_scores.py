@@ -13,9 +13,9 @@ from msgspec import Struct
 
 from config.paths import DatabasePaths
 from sources.query import Expression
-from sources.storage.sqlite.collections import characters, conversation_tables, media, notes, prompts
+from sources.storage.sqlite.collections import characters, conversation_tables, media_table, notes, prompts
 from sources.storage.sqlite.search.match_expression import match_text
-from sources.storage.sqlite.search.target import Target
+from sources.storage.sqlite.search.target import SearchTarget
 
 # From tldw; prevents a division by zero.
 _EPSILON = 1e-9
@@ -28,16 +28,16 @@ class _IdColumn(Struct, frozen=True):
     """The column with the public id of a source's items."""
 
     file: str
-    target: Target
+    target: SearchTarget
     identity: str
 
 
 _COLUMNS: Mapping[str, _IdColumn] = {
-    "notes": _IdColumn("chacha", notes.TARGET, "r.uuid"),
-    "media": _IdColumn("media", media.TARGET, "r.id"),
-    "chats": _IdColumn("chacha", conversation_tables.TARGET, "c.uuid"),
-    "characters": _IdColumn("chacha", characters.TARGET, "r.id"),
-    "prompts": _IdColumn("prompts", prompts.TARGET, "r.id"),
+    "notes": _IdColumn("chacha", notes.NOTES_TARGET, "r.uuid"),
+    "media": _IdColumn("media", media_table.MEDIA_TARGET, "r.id"),
+    "chats": _IdColumn("chacha", conversation_tables.CHATS_TARGET, "c.uuid"),
+    "characters": _IdColumn("chacha", characters.CHARACTERS_TARGET, "r.id"),
+    "prompts": _IdColumn("prompts", prompts.PROMPTS_TARGET, "r.id"),
 }
 
 
@@ -79,7 +79,7 @@ def _scaled_hits(
     )
     files = {"chacha": paths.chacha, "media": paths.media, "prompts": paths.prompts}
     with closing(sqlite3.connect(files[column.file])) as connection:
-        rows = connection.execute(sql, (match_text(expression, target.title),)).fetchall()
+        rows = connection.execute(sql, (match_text(expression, target.title_column),)).fetchall()
     best = _one_per_item(rows)[:depth] if target.item_bits else rows[:depth]
     for (identity, _, age), score in zip(best, scale([rank for _, rank, _ in best]), strict=True):
         yield MinMaxHit(source, str(identity), score, age)

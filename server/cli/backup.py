@@ -11,7 +11,7 @@ from config.paths import UserId
 from server.cli.admin import data_root, run_with_registry
 from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import format_time, pluralize, print_json
-from sources.storage.sqlite.maintenance.backups import Backup, back_up
+from sources.storage.sqlite.maintenance.backups import BackupManifest, back_up
 
 
 @click.command(cls=SettingsCommand)
@@ -37,7 +37,7 @@ async def _users(registry: Registry) -> list[tuple[UserId, str]]:
     return [(user.id, user.name) for user in await registry.list_users()]
 
 
-def contents(backup: Backup) -> str:
+def contents(backup: BackupManifest) -> str:
     """Describes a backup, such as "2 users, 5 files, 1,204 rows, created 2026-01-31T08:00:00Z"."""
     files = [backup.control, *(file for user in backup.users.values() for file in user.files.values())]
     rows = sum(sum(file.rows.values()) for file in files)

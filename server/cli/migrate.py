@@ -10,27 +10,27 @@ from config.settings import Settings
 from server.cli.admin import data_root, run_with_registry
 from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import print_json, print_table
-from sources.storage.sqlite.connection.pool import engine_of
-from sources.storage.sqlite.maintenance.maintenance import Standing, standings, upgrade
+from sources.storage.sqlite.connection.pool import sqlite_options
+from sources.storage.sqlite.maintenance.maintenance import SchemaStatus, schema_statuses, upgrade
 
 
 class _UserFile(Struct, frozen=True):
     user: UserRecord
-    standing: Standing
+    status: SchemaStatus
 
     @property
     def state(self) -> str:
-        if self.standing.is_newer:
+        if self.status.is_unsupported:
             return "created by a newer version"
-        return "current" if self.standing.is_current else "needs migration"
+        return "current" if self.status.is_current else "needs migration"
 
     def as_data(self) -> dict[str, Any]:
-        standing = self.standing
+        status = self.status
         return {
             "user": self.user.name,
-            "file": standing.kind,
-            "schema": standing.schema,
-            "known": standing.known,
+            "file": status.kind,
+            "schema": status.version,
+            "known": status.newest,
             "state": self.state,
         }
 
@@ -50,7 +50,7 @@ def migrate(overrides: SettingsOverrides, check: bool, as_json: bool) -> None:
     settings = overrides.load().settings
     if not check:
         _upgrade(settings)
-    outdated = [file for file in _all(settings) if not file.standing.is_current]
+    outdated = [file for file in _all(settings) if not file.status.is_current]
     if as_json:
         print_json([file.as_data() for file in outdated])
     elif outdated:
@@ -62,10 +62,10 @@ def migrate(overrides: SettingsOverrides, check: bool, as_json: bool) -> None:
 
 
 def _upgrade(settings: Settings) -> None:
-    root, engine = data_root(settings), engine_of(settings)
+    root, options = data_root(settings), sqlite_options(settings)
     for file in _all(settings):
-        if not file.standing.is_current and not file.standing.is_newer:
-            upgrade(root, file.user.id, file.standing.kind, engine)
+        if not file.status.is_current and not file.status.is_unsupported:
+            upgrade(root, file.user.id, file.status.kind, options)
 
 
 def _all(settings: Settings) -> list[_UserFile]:
@@ -73,4 +73,4 @@ def _all(settings: Settings) -> list[_UserFile]:
     if not root.control_path.exists():  # new files are created with the current schema
         return []
     users = run_with_registry(settings, lambda registry: registry.list_users())
-    return [_UserFile(user, standing) for user in users for standing in standings(root, user.id)]
+    return [_UserFile(user, status) for user in users for status in schema_statuses(root, user.id)]

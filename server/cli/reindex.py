@@ -10,9 +10,9 @@ from server.cli.admin import data_root
 from server.cli.local_library import open_local, user_option
 from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import pluralize, print_json
-from sources.storage.sqlite.connection.pool import engine_of
+from sources.storage.sqlite.connection.pool import sqlite_options
 from sources.storage.sqlite.maintenance.maintenance import reindex as reindex_file
-from sources.storage.sqlite.maintenance.maintenance import standings
+from sources.storage.sqlite.maintenance.maintenance import schema_statuses
 
 
 @click.command(cls=SettingsCommand)
@@ -42,5 +42,5 @@ async def _user_id(settings: Settings, user: str | None) -> UserId:
 
 def _reindex(settings: Settings, user_id: UserId) -> dict[DatabaseKind, int]:
     root = data_root(settings)
-    engine = engine_of(settings)
-    return {one.kind: reindex_file(root, user_id, one.kind, engine) for one in standings(root, user_id)}
+    options = sqlite_options(settings)
+    return {status.kind: reindex_file(root, user_id, status.kind, options) for status in schema_statuses(root, user_id)}

@@ -1,1 +1,1 @@
-"""Libraries: one contract that every source speaks to, and the engines that keep it. No SQL leaves this folder."""
+"""Libraries: the storage contract that sources use, and the engines that implement it. All SQL is in this package."""

@@ -1,4 +1,4 @@
-"""The embedded engine: three SQLite files per user, searched with FTS5, behind the storage contract."""
+"""The SQLite engine: implements the storage contract with three files per user and FTS5 full-text search."""
 
 from sources.storage.sqlite.connection.pool import SqliteLibraries
 

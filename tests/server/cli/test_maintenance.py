@@ -113,7 +113,7 @@ def test_a_library_of_a_newer_version_is_reported(program: Program) -> None:
 
     assert (check.code, reindexed.code) == (1, 1)
     assert [one["state"] for one in check.json] == ["created by a newer version"]
-    assert "made by a newer version of Florilegium" in reindexed.stderr
+    assert "written by a newer version of Florilegium" in reindexed.stderr
 
 
 def test_reindex_restores_lost_index_entries(program: Program) -> None:

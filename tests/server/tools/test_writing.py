@@ -88,7 +88,7 @@ async def test_a_conflicting_update_fails_with_the_current_version(
 
     refusal = await ada.call_error(tool, note_id=note, expected_version=1, **change)
 
-    assert "it has version 2, expected was 1" in refusal
+    assert "expected version 1, found version 2" in refusal
     assert await text_of_note(ada, note) == "A sloop."
 
 
@@ -147,7 +147,8 @@ async def test_a_repeated_call_with_the_same_key_writes_once(
 async def test_an_idempotency_key_of_another_request_is_rejected(ada: LibraryUser) -> None:
     await ada.call("notes_create", title="Voyage", idempotency_key="once")
 
-    assert "was used for another request" in await ada.call_error("notes_create", title="Other", idempotency_key="once")
+    error = await ada.call_error("notes_create", title="Other", idempotency_key="once")
+    assert "was already used for a different request" in error
 
 
 async def test_a_repeated_append_adds_one_line(ada: LibraryUser) -> None:
@@ -207,7 +208,7 @@ async def test_a_prompt_is_created_and_then_updated_by_name(ada: LibraryUser, be
     async with ada.libraries.library(ada.context) as library:
         prompt = await library.prompts.get(made["id"])
     assert (prompt.user_prompt, prompt.details, prompt.arguments[0].required) == ("Review {{diff}}.", "For code.", True)
-    assert "it has version 2, expected was 0" in await ada.call_error(
+    assert "expected version 0, found version 2" in await ada.call_error(
         "prompts_save", name="Review", details="New?", expected_version=0
     )
     assert (await ben.call("prompts_save", name="Review", details="Mine.", expected_version=0))["version"] == 1

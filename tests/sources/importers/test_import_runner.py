@@ -81,7 +81,7 @@ async def test_what_is_broken_is_told_with_its_place_and_the_rest_comes(tmp_path
         ("a.lines", "line 4"),
         ("a.lines", "notes: 'Note 2' (n2)"),
     ]
-    assert "got 2000 characters, expected at most 1000" in summary.problems[1].problem
+    assert "expected at most 1000 characters, got 2000" in summary.problems[1].problem
 
 
 async def test_a_file_that_fails_half_way_keeps_what_came_and_the_next_file_is_read(tmp_path: Path) -> None:

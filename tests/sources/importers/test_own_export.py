@@ -326,7 +326,7 @@ async def test_a_version_that_cannot_be_is_refused(sample: Path, tmp_path: Path)
         summary = await take(desk, copied(sample, tmp_path / "out", "notes.jsonl", data), "ben")
 
     assert summary.kinds["notes"] == OutcomeCounts(refused=1)
-    assert "version: got 0, expected 1 to" in summary.problems[0].problem
+    assert "version: expected 1 to 9007199254740992, got 0" in summary.problems[0].problem
 
 
 @given(place=st.integers(0, 10_000), written=st.binary(max_size=8), removed=st.integers(0, 8))

@@ -95,7 +95,7 @@ async def test_characters_and_prompts_need_a_name(ada: Library, name: str) -> No
         lambda: ada.characters.create(CharacterDraft(description="x")),
         lambda: ada.prompts.create(PromptDraft()),
     ):
-        with pytest.raises(InvalidParams, match=r"name: got .+, expected a text"):
+        with pytest.raises(InvalidParams, match=r"name: expected a non-empty string, got .+"):
             await create()
 
 

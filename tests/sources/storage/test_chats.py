@@ -217,8 +217,8 @@ async def test_a_renamed_conversation_is_found_by_its_new_title_alone(ada: Libra
 
 async def test_one_call_writes_so_many_messages_and_no_more(open_desk: OpenDesk) -> None:
     async with open_desk(batch_max_items=2) as desk, desk.library("ada") as ada:
-        with pytest.raises(InvalidParams, match="items: got 3, expected at most 2"):
+        with pytest.raises(InvalidParams, match="items: expected at most 2 per call, got 3"):
             await ada.chats.create(ConversationDraft(), said(*"abc"))
         conversation = await ada.chats.create(ConversationDraft(), said(*"ab"))
-        with pytest.raises(InvalidParams, match="items: got 3"):
+        with pytest.raises(InvalidParams, match="items: expected at most 2 per call, got 3"):
             await ada.chats.append(conversation.id, said(*"abc"))

@@ -77,7 +77,7 @@ async def test_a_change_of_something_that_changed_meanwhile_names_both_versions(
     made = await collection.create(kind.titled("Tea"))
     await collection.update(made.id, kind.titled("Coffee"))
     for change in (collection.update(made.id, kind.titled("Milk"), 1), collection.delete(made.id, 1)):
-        with pytest.raises(Conflict, match="version 2, expected was 1"):
+        with pytest.raises(Conflict, match="expected version 1, found version 2"):
             await change
     assert kind.title_of(await collection.get(made.id)) == "Coffee"
 
@@ -163,14 +163,14 @@ async def test_an_item_may_bring_its_own_id_and_time_but_not_anothers(kind: Kind
 async def test_a_value_that_cannot_be_kept_is_refused_by_name(
     kind: Kind, ada: Library, draft: dict[str, object], field: str
 ) -> None:
-    with pytest.raises(InvalidParams, match=rf"^{field}: got .+, expected .+"):
+    with pytest.raises(InvalidParams, match=rf"^{field}: expected .+, got .+"):
         await kind.collection(ada).create(kind.titled("Tea", **draft))
     assert (await kind.collection(ada).list(10, 0)).total == 0
 
 
 @pytest.mark.parametrize("title", ["a\0b", "\udc80", "x" * 2_001])
 async def test_a_title_that_cannot_be_kept_is_refused_by_name(kind: Kind, ada: Library, title: str) -> None:
-    with pytest.raises(InvalidParams, match=rf"^{kind.title}: got .+, expected .+"):
+    with pytest.raises(InvalidParams, match=rf"^{kind.title}: expected .+, got .+"):
         await kind.collection(ada).create(kind.titled(title))
 
 

@@ -218,7 +218,7 @@ async def test_types_are_counted_and_searched_in_any_case(ada: Library, ben: Lib
     ],
 )
 async def test_passages_that_make_no_sense_are_refused(ada: Library, draft: MediaDraft) -> None:
-    with pytest.raises(InvalidParams, match=r"(chunks|segments): got .+, expected .+"):
+    with pytest.raises(InvalidParams, match=r"(chunks|segments): expected .+, got .+"):
         await ada.media.create(draft)
 
 

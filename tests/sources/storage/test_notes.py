@@ -44,11 +44,11 @@ async def test_a_batch_with_one_bad_item_is_not_written_at_all(ada: Library) -> 
 async def test_sizes_are_limited_by_settings(open_desk: OpenDesk) -> None:
     async with open_desk(item_max_chars=1_000, batch_max_items=3) as desk, desk.library("ada") as ada:
         note = await ada.notes.create(NoteDraft(content="x" * 1_000))
-        with pytest.raises(InvalidParams, match="content: got 1001 characters, expected at most 1000"):
+        with pytest.raises(InvalidParams, match="content: expected at most 1000 characters, got 1001"):
             await ada.notes.create(NoteDraft(content="x" * 1_001))
-        with pytest.raises(InvalidParams, match="content: got 1001"):
+        with pytest.raises(InvalidParams, match="content: expected at most 1000 characters, got 1001"):
             await ada.notes.append(note.id, "y")
-        with pytest.raises(InvalidParams, match="items: got 4, expected at most 3"):
+        with pytest.raises(InvalidParams, match="items: expected at most 3 per call, got 4"):
             await ada.notes.create_many([NoteDraft()] * 4)
 
 

@@ -167,8 +167,8 @@ async def test_a_draft_that_is_refused_keeps_no_other_out(ada: Library) -> None:
         [NoteDraft(uuid="a", title="One"), NoteDraft(uuid="b", content="\0"), NoteDraft(title="no id"), TEA]
     )
     assert outcomes(puts) == ["new", "refused", "refused", "new"]
-    assert puts[1].problem.startswith("content: got U+0000")
-    assert puts[2].problem.startswith("uuid: got nothing")
+    assert puts[1].problem.startswith("content: expected text without NUL")
+    assert puts[2].problem.startswith("uuid: expected")
     assert (await ada.notes.list(10, 0)).total == 2
 
 

@@ -1,25 +1,29 @@
-"""Characters: cards of version 3, found by everything they say."""
+"""Characters: character cards (version 3), searchable by all of their text."""
 
-# ruff: noqa: S608 - SQL here is made of constants alone; values are parameters
-
-import sqlite3
-from collections.abc import Mapping, Sequence
-from typing import Any
+# ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 from sources.drafts import CharacterDraft
 from sources.records import Character, Hit
-from sources.search.scoring import TITLE_AND_BODY
 from sources.storage.contract import Search
 from sources.storage.sqlite.collections.collection import SqliteItemCollection
-from sources.storage.sqlite.index.text_index import counted_form
+from sources.storage.sqlite.index.text_index import stored_index_form
 from sources.storage.sqlite.schema.chacha import CHARACTER_BODY, CHARACTER_FIELDS, CHARACTERS_INDEX
+from sources.storage.sqlite.search.candidates import Candidate
 from sources.storage.sqlite.search.counting import Counter, best_field
-from sources.storage.sqlite.search.target import Candidate, Filter, Target, dated, equal, json_list, tagged
+from sources.storage.sqlite.search.target import SearchTarget
 from sources.storage.sqlite.write import validation
-from sources.storage.sqlite.write.items import Column, Derived, Form, Items, form_of, read_object, read_texts
+from sources.storage.sqlite.write.item_table import (
+    ComputedColumn,
+    IndexFormColumn,
+    ItemTable,
+    TableColumn,
+    decode_object,
+    decode_texts,
+    index_form_of,
+)
 from sources.text.folding import fold
 
-_TEXTS = (
+_LONG_TEXTS = (
     "description",
     "personality",
     "scenario",
@@ -29,101 +33,83 @@ _TEXTS = (
     "post_history_instructions",
     "creator_notes",
 )
-_LINES = ("creator", "character_version", "nickname")
+_SHORT_TEXTS = ("creator", "character_version", "nickname")
 
-
-def _body(values: Mapping[str, Any]) -> str:
-    """As the schema's view joins the fields."""
-    return "\n".join(values[name] for name in CHARACTER_FIELDS)
-
-
-CHARACTERS = Items(
+CHARACTERS: ItemTable[Character, CharacterDraft] = ItemTable(
     table="characters",
     kind="character",
     record=Character,
     key="id",
     columns=(
-        Column("name", validation.name, is_required=True),
-        *(Column(name, validation.text) for name in _TEXTS),
-        *(Column(name, validation.line) for name in _LINES),
-        Column("alternate_greetings", validation.texts, "[]", read_texts),
-        Column("group_only_greetings", validation.texts, "[]", read_texts),
-        Column("card", validation.json, "{}", read_object),
+        TableColumn("name", validation.required_short_text, is_required=True),
+        *(TableColumn(name, validation.long_text) for name in _LONG_TEXTS),
+        *(TableColumn(name, validation.short_text) for name in _SHORT_TEXTS),
+        TableColumn("alternate_greetings", validation.text_list, "[]", decode_texts),
+        TableColumn("group_only_greetings", validation.text_list, "[]", decode_texts),
+        TableColumn("card", validation.json_text, "{}", decode_object),
     ),
-    hashed=("name", *CHARACTER_FIELDS, "group_only_greetings", "card"),
-    forms=(form_of("name"), Form("body_seg", _body)),
+    hashed_columns=("name", *CHARACTER_FIELDS, "group_only_greetings", "card"),
+    # The body is joined in the same way in the view that the index reads.
+    index_forms=(index_form_of("name"), IndexFormColumn("body_seg", CHARACTER_FIELDS)),
     index=CHARACTERS_INDEX,
-    derived=(Derived("id", "id"),),
+    computed=(ComputedColumn("id", "id"),),
 )
 
-_FIELDS = CHARACTER_FIELDS[:-1]
-_ROWS = f"""
-    SELECT r.id, r.name, r.name_seg, coalesce(r.body_seg, {CHARACTER_BODY}), r.tags, r.created_at, r.last_modified,
-        r.version, r.content_hash, {", ".join(f"r.{name}" for name in _FIELDS)}
-    FROM json_each(?) wanted CROSS JOIN characters r ON r.id = wanted.value
-"""
+
+class CharacterCandidate(Candidate, gc=False):
+    """`title` is the name; `body` is its index form."""
+
+    name_seg: str | None
+    body: str
+    description: str
+    personality: str
+    scenario: str
+    first_message: str
+    message_example: str
+    system_prompt: str
+    post_history_instructions: str
+    creator_notes: str
+    creator: str
+    nickname: str
+    alternate_greetings: str
+
+    def prominent_form(self) -> str:
+        return stored_index_form(self.title, self.name_seg)
+
+    def other_form(self) -> str:
+        return fold(self.body)
+
+    @property
+    def chars(self) -> int:
+        return len(self.title) + len(self.body)
+
+    def hit(self, _search: Search, counter: Counter) -> Hit:
+        fields: dict[str, str] = {name: getattr(self, name) for name in _CANDIDATE_FIELDS}
+        fields["alternate_greetings"] = "\n".join(decode_texts(self.alternate_greetings))
+        fields["tags"] = ", ".join(decode_texts(self.tags))
+        field, text = best_field(fields, counter) or ("name", self.title)
+        return self.make_hit(text, len(self.body), field=field)
 
 
-def _filter(search: Search) -> Filter:
-    return tagged(search, "characters", "r.id") & dated(search, "r.created_at") & equal("r.id", search.within)
+# All but the tags, which every candidate has.
+_CANDIDATE_FIELDS = CHARACTER_FIELDS[:-1]
 
-
-def _listed(_search: Search) -> str:
-    return "SELECT r.id AS number, r.last_modified AS age FROM characters r WHERE r.deleted = 0"
-
-
-def _candidates(connection: sqlite3.Connection, numbers: Sequence[int]) -> Sequence[Candidate]:
-    return [
-        Candidate(
-            row=row,
-            prominent=counted_form(row[1], row[2]),
-            other=fold(row[3]),
-            chars=len(row[1]) + len(row[3]),
-            has_title=True,
-            age=row[6],
-            identity=row[0],
-        )
-        for row in connection.execute(_ROWS, (json_list(numbers),))
-    ]
-
-
-def _hit(found: Candidate, _search: Search, counter: Counter) -> Hit:
-    number, name, _, body, tags, created_at, last_modified, version, content_hash, *texts = found.row
-    labels = read_texts(tags)
-    fields = dict(zip(_FIELDS, texts, strict=True))
-    fields["alternate_greetings"] = "\n".join(read_texts(fields["alternate_greetings"]))
-    field, text = best_field(fields | {"tags": ", ".join(labels)}, counter) or ("name", name)
-    return Hit(
-        id=number,
-        title=name,
-        text=text,
-        score=found.score,
-        bm25=found.bm25,
-        created_at=created_at,
-        last_modified=last_modified,
-        version=version,
-        tags=labels,
-        content_hash=content_hash,
-        item_chars=len(body),
-        field=field,
-    )
-
-
-TARGET = Target(
+CHARACTERS_TARGET = SearchTarget(
+    table="characters",
+    id_column="id",
     index=CHARACTERS_INDEX,
-    bm25="bm25(characters_index, 2.0, 1.0)",
-    title="name",
-    join="CROSS JOIN characters r ON r.id = characters_index.rowid",
-    age="r.last_modified",
-    prominence=TITLE_AND_BODY,
-    filter=_filter,
-    listed=_listed,
-    candidates=_candidates,
-    hit=_hit,
+    weights=(2.0, 1.0),
+    title_column="name",
+    candidate=CharacterCandidate,
+    candidate_sql=f"""
+        SELECT r.id, r.name, r.tags, r.created_at, r.last_modified, r.version, r.content_hash,
+            r.name_seg, coalesce(r.body_seg, {CHARACTER_BODY}), {", ".join(f"r.{name}" for name in _CANDIDATE_FIELDS)}
+        FROM json_each(?) wanted CROSS JOIN characters r ON r.id = wanted.value
+    """,
 )
 
 
 class SqliteCharacters(SqliteItemCollection[Character, CharacterDraft, int]):
     source = "characters"
-    target = TARGET
-    items = CHARACTERS
+    target = CHARACTERS_TARGET
+    table = CHARACTERS

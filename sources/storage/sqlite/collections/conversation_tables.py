@@ -1,202 +1,296 @@
 """The tables of conversations and messages, and how they are searched as one source."""
 
-# ruff: noqa: S608 - SQL here is made of constants alone; values are parameters
+# ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 import sqlite3
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from config.errors import Conflict
+from sources.drafts import ConversationDraft, MessageDraft
 from sources.records import Conversation, Hit, Message, is_human_only
 from sources.search.scoring import MESSAGE_AND_CONTEXT
 from sources.storage.contract import DEFAULT_NAMESPACE, Search
 from sources.storage.sqlite.schema.chacha import CHATS_INDEX, MESSAGE_CONTEXT, MESSAGE_OWN
+from sources.storage.sqlite.search.candidates import Candidate
 from sources.storage.sqlite.search.counting import Counter
-from sources.storage.sqlite.search.target import (
-    Candidate,
-    Filter,
-    Target,
-    dated,
+from sources.storage.sqlite.search.target import SearchTarget, has_tags
+from sources.storage.sqlite.sql import (
+    SqlFilter,
+    SqlValue,
+    between,
     either,
-    equal,
-    json_list,
-    one_of,
-    tagged,
+    equals,
+    json_array,
+    one_of_ignoring_case,
 )
 from sources.storage.sqlite.write import validation
-from sources.storage.sqlite.write.items import (
-    Column,
-    Derived,
-    Form,
-    Items,
-    form_of,
-    read_object,
-    read_objects,
-    read_texts,
+from sources.storage.sqlite.write.item_table import (
+    ComputedColumn,
+    IndexFormColumn,
+    ItemKey,
+    ItemTable,
+    TableColumn,
+    WriteContext,
+    decode_object,
+    decode_objects,
+    index_form_of,
 )
-from sources.storage.sqlite.write.validation import Limits
+from sources.storage.sqlite.write.validation import FieldLimits, is_storable
 from sources.text.folding import fold
 
 DEFAULT_ROLE = "user"
+# SQLite would reuse the rowids of purged messages, but message numbers are never reused.
+NEXT_NUMBER = """
+    SELECT 1 + max(coalesce((SELECT max(id) FROM messages), 0),
+        coalesce((SELECT CAST(value AS INTEGER) FROM state WHERE name = 'last_message_number'), 0))
+"""
+NEXT_POSITION = "SELECT coalesce(max(position) + 1, 0) FROM messages WHERE conversation_id = ?"
+_SAVE_LAST_NUMBER = f"INSERT OR REPLACE INTO state SELECT 'last_message_number', CAST(({NEXT_NUMBER}) - 1 AS TEXT)"
 
 
-def _namespace(limits: Limits, field: str, value: Any) -> str:
-    return validation.line(limits, field, value).strip() or DEFAULT_NAMESPACE
+def _namespace(limits: FieldLimits, field: str, value: Any) -> str:
+    return validation.short_text(limits, field, value).strip() or DEFAULT_NAMESPACE
 
 
-CONVERSATIONS = Items(
+class ConversationTable(ItemTable[Conversation, ConversationDraft]):
+    """Session ids are unique among live conversations, and a character can be given by its uuid."""
+
+    def insert(
+        self, connection: sqlite3.Connection, draft: ConversationDraft, context: WriteContext, **columns: SqlValue
+    ) -> int:
+        _require_unused_session(connection, draft, None)
+        draft = _with_character_id(connection, draft)
+        if draft.last_modified is UNSET:
+            return super().insert(connection, draft, context, **columns)
+        last_modified = validation.time(context.limits, "last_modified", draft.last_modified)
+        rowid = super().insert(connection, draft, context, **columns)
+        sql = "UPDATE conversations SET last_modified = max(last_modified, ?) WHERE id = ?"
+        connection.execute(sql, (last_modified, rowid))
+        return rowid
+
+    def update(
+        self,
+        connection: sqlite3.Connection,
+        key: ItemKey,
+        draft: ConversationDraft,
+        expected_version: int | None,
+        context: WriteContext,
+        **columns: SqlValue,
+    ) -> int:
+        _require_unused_session(connection, draft, str(key))
+        draft = _with_character_id(connection, draft)
+        return super().update(connection, key, draft, expected_version, context, **columns)
+
+    def purge(self, connection: sqlite3.Connection, key: ItemKey) -> None:
+        connection.execute(_SAVE_LAST_NUMBER)
+        super().purge(connection, key)
+
+    def has_values_of(
+        self, connection: sqlite3.Connection, rowid: int, draft: ConversationDraft, limits: FieldLimits
+    ) -> bool:
+        return super().has_values_of(connection, rowid, _with_character_id(connection, draft), limits)
+
+
+CONVERSATIONS = ConversationTable(
     table="conversations",
     kind="conversation",
     record=Conversation,
     key="uuid",
     columns=(
-        Column("title", validation.line),
-        Column("namespace", _namespace, DEFAULT_NAMESPACE),
-        Column("session_id", validation.line),
-        Column("character_id", validation.number_or_none, None),
+        TableColumn("title", validation.short_text),
+        TableColumn("namespace", _namespace, DEFAULT_NAMESPACE),
+        TableColumn("session_id", validation.short_text),
+        TableColumn("character_id", validation.optional_integer, None),
     ),
-    hashed=("title",),
-    forms=(form_of("title"),),
+    hashed_columns=("title",),
+    index_forms=(index_form_of("title"),),
     index=CHATS_INDEX,
-    derived=(
-        Derived(
+    computed=(
+        ComputedColumn(
             "message_count",
             "SELECT count(*) FROM messages m WHERE m.conversation_id = conversations.id AND m.deleted = 0",
         ),
     ),
 )
 
-MESSAGES = Items(
+MESSAGES: ItemTable[Message, MessageDraft] = ItemTable(
     table="messages",
     kind="message",
     record=Message,
     key="uuid",
     columns=(
-        Column("role", validation.line, DEFAULT_ROLE),
-        Column("sender", validation.line),
-        Column("content", validation.text),
-        Column("model", validation.line_or_none, None),
-        Column("tool", validation.line_or_none, None),
-        Column("attachments", validation.json, "[]", read_objects),
-        Column("citations", validation.json, "[]", read_objects),
-        Column("parent_id", validation.line_or_none, None),
-        Column("is_canonical", validation.flag, 1, bool),
+        TableColumn("role", validation.short_text, DEFAULT_ROLE),
+        TableColumn("sender", validation.short_text),
+        TableColumn("content", validation.long_text),
+        TableColumn("model", validation.optional_short_text, None),
+        TableColumn("tool", validation.optional_short_text, None),
+        TableColumn("attachments", validation.json_text, "[]", decode_objects),
+        TableColumn("citations", validation.json_text, "[]", decode_objects),
+        TableColumn("parent_id", validation.optional_short_text, None),
+        TableColumn("is_canonical", validation.boolean, 1, bool),
     ),
-    hashed=("sender", "content"),
-    forms=(Form("text_seg", lambda values: f"{values['sender']}: {values['content']}"),),
+    hashed_columns=("sender", "content"),
+    index_forms=(IndexFormColumn("text_seg", ("sender", "content"), ": "),),
     index=CHATS_INDEX,
-    derived=(
-        Derived("conversation_id", "c.uuid"),
-        Derived("position", "messages.position"),
-        Derived("number", "messages.id"),
+    computed=(
+        ComputedColumn("conversation_id", "c.uuid"),
+        ComputedColumn("position", "messages.position"),
+        ComputedColumn("number", "messages.id"),
     ),
-    joined="CROSS JOIN conversations c ON c.id = messages.conversation_id",
-    alive="messages.deleted = 0 AND c.deleted = 0",
+    join="CROSS JOIN conversations c ON c.id = messages.conversation_id",
+    is_live="messages.deleted = 0 AND c.deleted = 0",
 )
 
-# As the column has it of most messages, which need not be read.
-_NO_METADATA = "{}"
-_HIT = "c.uuid, c.title, c.tags"
-_MESSAGE_ROWS = f"""
-    SELECT {_HIT}, m.content, m.created_at, m.last_modified, m.version, m.content_hash, length(m.content),
-        m.uuid, m.position, m.sender, m.role, m.metadata, {MESSAGE_OWN}, {MESSAGE_CONTEXT}, m.id
+
+class ChatCandidate(Candidate, gc=False):
+    """A message, or the title of a conversation: then the message fields are None and `rowid` is negative."""
+
+    content: str
+    item_chars: int
+    message_id: str | None
+    position: int | None
+    sender: str | None
+    role: str | None
+    metadata: str
+    own: str
+    context: str
+    rowid: int
+
+    @property
+    def sort_key(self) -> str | int:
+        return self.message_id or self.id
+
+    @property
+    def has_title(self) -> bool:
+        return self.rowid < 0
+
+    def prominent_form(self) -> str:
+        return fold(self.own)
+
+    def other_form(self) -> str:
+        return fold(self.context)
+
+    @property
+    def chars(self) -> int:
+        return len(self.own) + len(self.context)
+
+    def hit(self, _search: Search, _counter: Counter) -> Hit:
+        # Most messages have no metadata, and need no decoding.
+        is_hidden = self.metadata != "{}" and is_human_only(decode_object(self.metadata))
+        return self.make_hit(
+            self.content,
+            self.item_chars,
+            conversation_id=self.id,
+            message_id=self.message_id,
+            message_index=self.position,
+            sender=self.sender,
+            role=self.role,
+            is_human_only=is_hidden,
+        )
+
+
+_SELECT_MESSAGES = f"""
+    SELECT c.uuid, c.title, c.tags, m.created_at, m.last_modified, m.version, m.content_hash,
+        m.content, length(m.content), m.uuid, m.position, m.sender, m.role, m.metadata,
+        {MESSAGE_OWN}, {MESSAGE_CONTEXT}, m.id
     FROM json_each(?) wanted CROSS JOIN messages m ON m.id = wanted.value
         CROSS JOIN conversations c ON c.id = m.conversation_id
 """
-# A title is shown with the beginning of its conversation.
-_TITLE_ROWS = f"""
-    SELECT {_HIT}, coalesce(first.content, ''), c.created_at, c.last_modified, c.version, c.content_hash,
+# The text of a title's hit is the first message of its conversation.
+_SELECT_TITLES = """
+    SELECT c.uuid, c.title, c.tags, c.created_at, c.last_modified, c.version, c.content_hash,
+        coalesce(first.content, ''),
         coalesce((SELECT sum(length(m.content)) FROM messages m WHERE m.conversation_id = c.id AND m.deleted = 0), 0),
-        NULL, NULL, NULL, NULL, coalesce(first.metadata, '{{}}'), coalesce(c.title_seg, c.title), '', -c.id
+        NULL, NULL, NULL, NULL, coalesce(first.metadata, '{}'), coalesce(c.title_seg, c.title), '', -c.id
     FROM json_each(?) wanted CROSS JOIN conversations c ON c.id = -wanted.value
         LEFT JOIN messages first ON first.id = (SELECT m.id FROM messages m
             WHERE m.conversation_id = c.id AND m.deleted = 0 ORDER BY m.position LIMIT 1)
 """
 
 
-def _filter(search: Search) -> Filter:
-    found = (
-        tagged(search, "conversations", "c.id")
-        & dated(search, "coalesce(r.created_at, c.created_at)")
-        & equal("c.character_id", search.character_id)
-        & equal("c.uuid", search.within)
-    )
-    if search.senders:
-        found &= either(one_of("r.sender", search.senders), one_of("r.role", search.senders))
-    if search.by != "both":
-        found &= Filter(("r.id IS NULL" if search.by == "title" else "r.id IS NOT NULL",))
-    return found
+class _ChatsTarget(SearchTarget, frozen=True, kw_only=True):
+    """An index rowid is the rowid of a message, or the negative rowid of a conversation for its title. In conditions,
+    `r` is the message, NULL for titles, and `c` is the conversation."""
 
-
-def _listed(search: Search) -> str:
-    if search.by == "title":
+    @property
+    def join(self) -> str:
         return (
-            "SELECT -c.id AS number, c.last_modified AS age FROM conversations c LEFT JOIN messages r ON FALSE "
-            "WHERE c.deleted = 0"
+            "LEFT JOIN messages r ON r.id = chats_index.rowid "
+            "CROSS JOIN conversations c ON c.id = coalesce(r.conversation_id, -chats_index.rowid)"
         )
-    return (
-        "SELECT r.id AS number, r.last_modified AS age FROM messages r "
-        "JOIN conversations c ON c.id = r.conversation_id WHERE r.deleted = 0 AND c.deleted = 0"
-    )
+
+    @property
+    def age(self) -> str:
+        return "coalesce(r.last_modified, c.last_modified)"
+
+    def filter(self, search: Search) -> SqlFilter:
+        conditions = (
+            has_tags(search.tags, "conversations", "c.id")
+            & between("coalesce(r.created_at, c.created_at)", search.date_from, search.date_to)
+            & equals("c.character_id", search.character_id)
+            & equals("c.uuid", search.within)
+        )
+        if search.senders:
+            conditions &= either(
+                one_of_ignoring_case("r.sender", search.senders), one_of_ignoring_case("r.role", search.senders)
+            )
+        if search.by != "both":
+            conditions &= SqlFilter(("r.id IS NULL" if search.by == "title" else "r.id IS NOT NULL",))
+        return conditions
+
+    def list_sql(self, search: Search) -> str:
+        if search.by == "title":
+            return (
+                "SELECT -c.id AS number, c.last_modified AS age FROM conversations c LEFT JOIN messages r ON FALSE "
+                "WHERE c.deleted = 0"
+            )
+        return (
+            "SELECT r.id AS number, r.last_modified AS age FROM messages r "
+            "JOIN conversations c ON c.id = r.conversation_id WHERE r.deleted = 0 AND c.deleted = 0"
+        )
+
+    def candidates(self, connection: sqlite3.Connection, rowids: Sequence[int]) -> list[Candidate]:
+        messages = json_array([rowid for rowid in rowids if rowid > 0])
+        candidates = [ChatCandidate(*row) for row in connection.execute(_SELECT_MESSAGES, (messages,))]
+        titles = [rowid for rowid in rowids if rowid < 0]
+        if not titles:
+            return [*candidates]
+        candidates += [ChatCandidate(*row) for row in connection.execute(_SELECT_TITLES, (json_array(titles),))]
+        by_rowid = {candidate.rowid: candidate for candidate in candidates}
+        return [by_rowid[rowid] for rowid in rowids]
 
 
-def _candidates(connection: sqlite3.Connection, numbers: Sequence[int]) -> Sequence[Candidate]:
-    messages = [number for number in numbers if number > 0]
-    titles = [number for number in numbers if number < 0]
-    rows = {row[-1]: row for row in connection.execute(_MESSAGE_ROWS, (json_list(messages),))}
-    if titles:
-        rows |= {row[-1]: row for row in connection.execute(_TITLE_ROWS, (json_list(titles),))}
-    return [_candidate(rows[number]) for number in numbers]
-
-
-def _candidate(row: tuple[Any, ...]) -> Candidate:
-    *_, own, context, number = row
-    return Candidate(
-        row=row,
-        prominent=fold(own),
-        other=fold(context),
-        chars=len(own) + len(context),
-        has_title=number < 0,
-        age=row[5],
-        identity=row[9] or row[0],
-    )
-
-
-def _hit(found: Candidate, _search: Search, _counter: Counter) -> Hit:
-    conversation, title, tags, text, created_at, last_modified, version, content_hash, chars, *place = found.row
-    message, position, sender, role, metadata, *_ = place
-    return Hit(
-        id=conversation,
-        title=title,
-        text=text,
-        score=found.score,
-        bm25=found.bm25,
-        created_at=created_at,
-        last_modified=last_modified,
-        version=version,
-        tags=read_texts(tags),
-        content_hash=content_hash,
-        item_chars=chars,
-        conversation_id=conversation,
-        message_id=message,
-        message_index=position,
-        sender=sender,
-        role=role,
-        is_human_only=metadata != _NO_METADATA and is_human_only(read_object(metadata)),
-    )
-
-
-TARGET = Target(
+CHATS_TARGET = _ChatsTarget(
+    table="conversations",
+    id_column="uuid",
     index=CHATS_INDEX,
-    bm25="bm25(chats_index, 3.0, 3.0, 1.0)",
-    title="title",
-    join="LEFT JOIN messages r ON r.id = chats_index.rowid "
-    "CROSS JOIN conversations c ON c.id = coalesce(r.conversation_id, -chats_index.rowid)",
-    age="coalesce(r.last_modified, c.last_modified)",
+    weights=(3.0, 3.0, 1.0),
+    title_column="title",
+    candidate=ChatCandidate,
+    candidate_sql=_SELECT_MESSAGES,
     prominence=MESSAGE_AND_CONTEXT,
-    filter=_filter,
-    listed=_listed,
-    candidates=_candidates,
-    hit=_hit,
-    # A word may have been said just before; who quotes several means what was said.
+    # A single word may occur in the preceding messages (the context), but a phrase must be in the message itself.
     phrase_columns=("title", "own"),
 )
+
+
+def _require_unused_session(connection: sqlite3.Connection, draft: ConversationDraft, own_uuid: str | None) -> None:
+    if draft.session_id is UNSET or not draft.session_id or not is_storable(draft.session_id):
+        return
+    sql = "SELECT uuid FROM conversations WHERE session_id = ? AND session_id <> '' AND deleted = 0"
+    for (uuid,) in connection.execute(sql, (draft.session_id,)):
+        if uuid != own_uuid:
+            raise Conflict(f"session_id: {draft.session_id!r} is already used by conversation {uuid!r}")
+
+
+def _with_character_id(connection: sqlite3.Connection, draft: ConversationDraft) -> ConversationDraft:
+    """Replaces the uuid of a character with its id in this library, or with None if there is no such character."""
+    if draft.character is UNSET or not is_storable(draft.character):
+        return draft
+    sql = "SELECT id FROM characters WHERE uuid = ? AND deleted = 0"
+    row = connection.execute(sql, (draft.character,)).fetchone()
+    return replace(draft, character_id=row[0] if row else None)

@@ -1,5 +1,5 @@
-"""Namespaces: names under which conversations are grouped. There is one where conversations are, or somebody made it.
-The default one is always there and keeps its name."""
+"""Namespaces group conversations by name. A namespace exists if it was created or if a conversation is in it. The
+default namespace always exists and cannot be renamed."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from config.errors import Conflict, InvalidParams, NotFound
 from sources.records import Namespace
 from sources.storage.contract import DEFAULT_NAMESPACE
-from sources.storage.sqlite.write.items import Stamp
+from sources.storage.sqlite.write.item_table import WriteContext
 
 
 def list_namespaces(connection: sqlite3.Connection) -> Sequence[Namespace]:
@@ -20,41 +20,41 @@ def list_namespaces(connection: sqlite3.Connection) -> Sequence[Namespace]:
 
 
 def create_namespace(connection: sqlite3.Connection, name: str) -> Namespace:
-    if any(one.name == name for one in list_namespaces(connection)):
-        raise Conflict(f"namespace {name!r} exists already")
+    if any(namespace.name == name for namespace in list_namespaces(connection)):
+        raise Conflict(f"namespace {name!r} already exists")
     connection.execute("INSERT INTO namespaces VALUES (?)", (name,))
     return Namespace(name, 0)
 
 
-def rename_namespace(connection: sqlite3.Connection, name: str, new_name: str, stamp: Stamp) -> Namespace:
-    held = _to_change(connection, name)
+def rename_namespace(connection: sqlite3.Connection, name: str, new_name: str, context: WriteContext) -> Namespace:
+    namespace = _get_changeable(connection, name)
     if new_name == name:
-        return held
+        return namespace
     create_namespace(connection, new_name)
-    _move(connection, name, new_name, stamp)
-    return Namespace(new_name, held.conversations)
+    _move_conversations(connection, name, new_name, context)
+    return Namespace(new_name, namespace.conversations)
 
 
-def delete_namespace(connection: sqlite3.Connection, name: str, stamp: Stamp) -> int:
-    held = _to_change(connection, name)
-    _move(connection, name, DEFAULT_NAMESPACE, stamp)
-    return held.conversations
+def delete_namespace(connection: sqlite3.Connection, name: str, context: WriteContext) -> int:
+    namespace = _get_changeable(connection, name)
+    _move_conversations(connection, name, DEFAULT_NAMESPACE, context)
+    return namespace.conversations
 
 
-def _to_change(connection: sqlite3.Connection, name: str) -> Namespace:
+def _get_changeable(connection: sqlite3.Connection, name: str) -> Namespace:
     if name == DEFAULT_NAMESPACE:
-        raise InvalidParams(f"namespace: got {name!r}, expected another one: this one is always there")
-    for one in list_namespaces(connection):
-        if one.name == name:
-            return one
+        raise InvalidParams(f"namespace: {name!r} is the default namespace, which cannot be renamed or deleted")
+    for namespace in list_namespaces(connection):
+        if namespace.name == name:
+            return namespace
     raise NotFound("namespace", name)
 
 
-def _move(connection: sqlite3.Connection, name: str, new_name: str, stamp: Stamp) -> None:
-    """A conversation is another version of itself under another name, but no newer."""
+def _move_conversations(connection: sqlite3.Connection, name: str, new_name: str, context: WriteContext) -> None:
+    """Increases the versions of the conversations but keeps their modification times."""
     connection.execute(
         "UPDATE conversations SET namespace = ?, version = version + 1, client_id = ? "
         "WHERE namespace = ? AND deleted = 0",
-        (new_name, stamp.client_id, name),
+        (new_name, context.client_id, name),
     )
     connection.execute("DELETE FROM namespaces WHERE name = ?", (name,))

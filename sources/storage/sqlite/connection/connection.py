@@ -1,7 +1,7 @@
-"""One SQLite connection on its own thread. Work is done in whole jobs: a function that runs in one transaction.
+"""One SQLite connection on its own thread. Work is done in jobs: functions that run in one transaction.
 
-Between two awaits there is never an open transaction. A job that was cancelled while it waited is never begun, and
-one that is over its deadline is stopped within its statement and undone.
+There is never an open transaction between two awaits. A job that is cancelled while it waits is never started, and one
+that exceeds its deadline is interrupted within its statement and rolled back.
 """
 
 import asyncio
@@ -20,86 +20,86 @@ from sources.storage.sqlite.index.text_index import TextIndex
 T = TypeVar("T")
 Work = Callable[["JobConnection"], T]
 
-# SQLite waits this long for another process's lock; it cannot be interrupted while it does, so it is short and the
-# job is tried again until its deadline.
+# How long SQLite waits for the lock of another process. It cannot be interrupted meanwhile, so this is short, and the
+# job is retried until its deadline.
 BUSY_TIMEOUT_MS = 50
-_BUSY_PAUSE_S = 0.005
-# Instructions of SQLite's machine between two looks at the clock: a few milliseconds of ranking.
-_STEPS_PER_LOOK = 10_000
+BUSY_PAUSE_S = 0.005
+# Virtual machine instructions between two checks of the deadline: a few milliseconds of ranking.
+_STEPS_PER_CHECK = 10_000
 
 
 class Job(Generic[T]):
-    """A piece of work and the moment (of `time.monotonic`) when it must be over."""
+    """A piece of work and its deadline (`due`, in the time of `time.monotonic`)."""
 
-    __slots__ = ("due", "stopped", "work")
+    __slots__ = ("due", "is_stopped", "work")
 
     def __init__(self, work: Work[T], due: float) -> None:
         self.work = work
         self.due = due
-        self.stopped = False
+        self.is_stopped = False
 
     @property
     def is_over(self) -> bool:
-        return self.stopped or time.monotonic() > self.due
+        return self.is_stopped or time.monotonic() > self.due
 
 
 class JobConnection(sqlite3.Connection):
-    """A connection that knows which job it runs, so that one can be stopped without hitting the next."""
+    """A connection that knows which job it is running, so that stopping one job cannot interrupt the next."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._guard = threading.Lock()
         self._job: Job[Any] | None = None
-        self._closing = False
-        # Set where the file was opened as one that never changes; then it is opened again before it does.
-        self.is_frozen = False
+        self._is_closing = False
+        # Whether the file was opened as immutable. It must be opened again before it is written to.
+        self.is_immutable = False
         self.segment_version = 0
-        # The schemas under which other files of the same user can be read, and the full-text tables in each.
+        # The schema names of the user's other files, and the full-text indexes in each.
         self.attached: dict[str, tuple[TextIndex, ...]] = {}
-        # The second belt: it stops a job even while the event loop is too busy to do so.
-        self.set_progress_handler(self._has_to_stop, _STEPS_PER_LOOK)
+        # A second safeguard: it stops a job even while the event loop is too busy to do so.
+        self.set_progress_handler(self._must_stop, _STEPS_PER_CHECK)
 
     def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
-        # An interrupt between two statements has no effect, so each asks before it starts.
-        if self._has_to_stop():
+        # An interrupt between two statements has no effect, so each statement checks before it starts.
+        if self._must_stop():
             raise Interrupted
         return super().execute(sql, parameters)
 
     def executemany(self, sql: str, parameters: Iterable[Any], /) -> sqlite3.Cursor:
-        if self._has_to_stop():
+        if self._must_stop():
             raise Interrupted
         return super().executemany(sql, parameters)
 
-    def perform(self, job: Job[T], begin: str) -> T:
-        """Run the job on this connection's thread, again when another process is in the way."""
+    def run(self, job: Job[T], begin: str) -> T:
+        """Runs the job on this connection's thread. Retries while another process holds a lock."""
         while True:
             try:
-                return self._attempt(job, begin)
+                return self._run_once(job, begin)
             except sqlite3.OperationalError as error:
-                if self._closing:
+                if self._is_closing:
                     raise Unavailable("the library is being closed") from error
                 if not is_busy(error) or job.is_over:
                     raise
-            time.sleep(_BUSY_PAUSE_S)
+            time.sleep(BUSY_PAUSE_S)
 
     def stop(self, job: Job[Any]) -> None:
-        """From any thread: a job that waits is never begun, one that runs is interrupted, one that is done is left."""
+        """Prevents a waiting job from starting or interrupts it if it is running. Can be called from any thread."""
         with self._guard:
-            job.stopped = True
+            job.is_stopped = True
             if self._job is job:
                 self.interrupt()
 
     def stop_all(self) -> None:
-        """From any thread: the running job is interrupted and none is begun again. Only closing is left to do."""
+        """Interrupts the running job and prevents all others from starting. Can be called from any thread."""
         with self._guard:
-            self._closing = True
+            self._is_closing = True
             if self._job is not None:
-                self._job.stopped = True
+                self._job.is_stopped = True
                 self.interrupt()
 
-    def _attempt(self, job: Job[T], begin: str) -> T:
+    def _run_once(self, job: Job[T], begin: str) -> T:
         with self._guard:
-            if job.is_over or self._closing:
+            if job.is_over or self._is_closing:
                 raise Interrupted
             self._job = job
         try:
@@ -113,16 +113,16 @@ class JobConnection(sqlite3.Connection):
                 self.rollback()
         return result
 
-    def _has_to_stop(self) -> bool:
+    def _must_stop(self) -> bool:
         return self._job is not None and self._job.is_over
 
 
-class Channel(aiosqlite.Connection):
-    """The way from the event loop to one connection: one job at a time, a bounded number waiting."""
+class QueuedConnection(aiosqlite.Connection):
+    """Gives the event loop access to one connection: one job at a time, with a bounded number waiting."""
 
     def __init__(self, connect: Callable[[], JobConnection], slots: asyncio.Semaphore, queue_max: int) -> None:
         super().__init__(connect, iter_chunk_size=1)
-        # A process that ends without closing must not wait for its connections: to SQLite that is a crash like any.
+        # A process that exits without closing must not wait for its connections. To SQLite that is like a crash.
         self._thread.daemon = True
         self._turn = asyncio.Lock()
         self._slots = slots
@@ -132,29 +132,30 @@ class Channel(aiosqlite.Connection):
 
     @classmethod
     async def open(cls, connect: Callable[[], JobConnection], slots: asyncio.Semaphore, queue_max: int) -> Self:
-        channel = cls(connect, slots, queue_max)
+        connection = cls(connect, slots, queue_max)
         try:
-            await channel
+            await connection
         except BaseException:
-            # The thread was told to end; it reports that to the event loop, which must still be there.
-            if channel._stopped is not None:
-                await channel._stopped
+            # The thread has been asked to end and reports that to the event loop, which must still be running then.
+            if connection._stopped is not None:
+                await connection._stopped
             raise
-        return channel
+        return connection
 
     async def read(self, work: Work[T], due: float) -> T:
-        """Run the work on one snapshot. A caller that stops waiting stops the work."""
-        return await self._run(Job(work, due), "BEGIN", _nothing)
+        """Runs the work on one snapshot. Cancelling the caller stops the work."""
+        return await self._run(Job(work, due), "BEGIN", _ignore)
 
-    async def write(self, work: Work[T], due: float, begun: Callable[[], None]) -> T:
-        """Run the work in one transaction, begun as a writer so that it can never fail half-way for a lock.
+    async def write(self, work: Work[T], due: float, on_start: Callable[[], None]) -> T:
+        """Runs the work in one transaction, started as a writer so that it can never fail half-way because of a lock.
 
-        Once `begun` was called, its own thread keeps the deadline: the caller must hear whether it was committed.
+        After `on_start` was called, the connection's own thread enforces the deadline: the caller must learn whether
+        the transaction was committed.
         """
-        return await self._run(Job(work, due), "BEGIN IMMEDIATE", begun)
+        return await self._run(Job(work, due), "BEGIN IMMEDIATE", on_start)
 
     async def close(self) -> None:
-        """Stop what runs and close. Without the first step this would wait for every job in the queue."""
+        """Stops the running job and closes. Otherwise closing would wait for every job in the queue."""
         if isinstance(self._connection, JobConnection):
             self._connection.stop_all()
         await super().close()
@@ -164,12 +165,12 @@ class Channel(aiosqlite.Connection):
         return self._stopped
 
     @property
-    def is_frozen(self) -> bool:
-        return self._raw.is_frozen
+    def is_immutable(self) -> bool:
+        return self._raw.is_immutable
 
     @property
     def segment_version(self) -> int:
-        """Of the texts in this file's index, when it was opened."""
+        """The segmentation version of the file when it was opened."""
         return self._raw.segment_version
 
     @property
@@ -178,58 +179,59 @@ class Channel(aiosqlite.Connection):
             raise Unavailable("the library is closed")
         return self._connection
 
-    async def _run(self, job: Job[T], begin: str, begun: Callable[[], None]) -> T:
+    async def _run(self, job: Job[T], begin: str, on_start: Callable[[], None]) -> T:
         if self._queued >= self._queue_max:
             raise Unavailable("too many calls are waiting for this library; try again in a moment")
         raw = self._raw
         self._queued += 1
         try:
-            # The turn first: a slot held by a job that waits for its own connection would keep a core idle.
+            # The turn first: a slot held by a job that waits for its own connection would leave a core idle.
             async with self._turn, self._slots:
-                begun()
-                result: T = await self._execute(raw.perform, job, begin)  # type: ignore[no-untyped-call]  # there
+                on_start()
+                result: T = await self._execute(raw.run, job, begin)  # type: ignore[no-untyped-call]  # in aiosqlite
                 return result
         finally:
             self._queued -= 1
             raw.stop(job)
 
 
-def _nothing() -> None:
-    """What a read does when it begins."""
+def _ignore() -> None:
+    """A read does nothing when it starts."""
 
 
-class LazyChannel:
-    """A channel that is opened when it is first used, once for all who wait for it and whether or not they still do."""
+class LazyConnection:
+    """A connection that is opened on first use. Concurrent callers share one attempt, which continues if they are
+    cancelled."""
 
-    def __init__(self, open_channel: Callable[[], Coroutine[Any, Any, Channel]]) -> None:
-        self.channel: Channel | None = None
-        self._open_channel = open_channel
-        self._opening: asyncio.Task[Channel] | None = None
+    def __init__(self, open_connection: Callable[[], Coroutine[Any, Any, QueuedConnection]]) -> None:
+        self.connection: QueuedConnection | None = None
+        self._open_connection = open_connection
+        self._opening: asyncio.Task[QueuedConnection] | None = None
 
-    async def open(self) -> Channel:
-        if self.channel is not None:
-            return self.channel
+    async def open(self) -> QueuedConnection:
+        if self.connection is not None:
+            return self.connection
         if self._opening is None:
             self._opening = asyncio.create_task(self._open())
-            self._opening.add_done_callback(_note_failure)
+            self._opening.add_done_callback(_retrieve_exception)
         return await asyncio.shield(self._opening)
 
     async def close(self) -> None:
         if self._opening is not None:
             await asyncio.wait([self._opening])
-        channel, self.channel = self.channel, None
-        if channel is not None:
-            await channel.close()
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            await connection.close()
 
-    async def _open(self) -> Channel:
+    async def _open(self) -> QueuedConnection:
         try:
-            self.channel = await self._open_channel()
+            self.connection = await self._open_connection()
         finally:
             self._opening = None
-        return self.channel
+        return self.connection
 
 
-def _note_failure(opening: asyncio.Task[Channel]) -> None:
-    """Whoever waits hears of it; where nobody does any more, asyncio would complain."""
+def _retrieve_exception(opening: asyncio.Task[QueuedConnection]) -> None:
+    """Callers that still wait get the exception. If none does, asyncio would log that it was never retrieved."""
     if not opening.cancelled():
         opening.exception()

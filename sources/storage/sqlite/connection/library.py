@@ -1,4 +1,4 @@
-"""One user's library: three files, and the collections in them as one client uses them."""
+"""One user's library: three files, and the collections in them on behalf of one client."""
 
 from functools import partial
 
@@ -15,77 +15,79 @@ from sources.storage.sqlite.collections.notes import SqliteNotes
 from sources.storage.sqlite.collections.observations import SqliteObservations
 from sources.storage.sqlite.collections.prompts import SqlitePrompts
 from sources.storage.sqlite.connection.database import Database
-from sources.storage.sqlite.connection.open import Engine, File
-from sources.storage.sqlite.index.index_builder import IndexMaker
+from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions
+from sources.storage.sqlite.index.index_builder import IndexBuilder
 from sources.storage.sqlite.schema.chacha import CHACHA, CHATS_INDEX
 from sources.storage.sqlite.schema.media import MEDIA
 from sources.storage.sqlite.schema.prompts import PROMPTS
 
 
-class Shelf:
-    """One user's files, and how many calls are using them."""
+class UserDatabases:
+    """The open files of one user. `lease_count` is the number of calls that are using them."""
 
-    def __init__(self, data_root: DataRoot, user_id: UserId, engine: Engine) -> None:
-        self.users = 0
+    def __init__(self, data_root: DataRoot, user_id: UserId, options: SqliteOptions) -> None:
+        self.lease_count = 0
         chacha, media, prompts = (
-            File(blueprint, partial(data_root.ensure_database, user_id, blueprint.kind))
-            for blueprint in (CHACHA, MEDIA, PROMPTS)
+            DatabaseFile(schema, partial(data_root.ensure_database, user_id, schema.kind))
+            for schema in (CHACHA, MEDIA, PROMPTS)
         )
-        self.chacha = Database(chacha, engine, (media, prompts))
-        self.media = Database(media, engine, (chacha, prompts))
-        self.prompts = Database(prompts, engine, (chacha, media))
-        self.maker = IndexMaker(self.chacha, CHATS_INDEX)
+        self.chacha = Database(chacha, options, (media, prompts))
+        self.media = Database(media, options, (chacha, prompts))
+        self.prompts = Database(prompts, options, (chacha, media))
+        self.index_builder = IndexBuilder(self.chacha, CHATS_INDEX)
 
     @property
-    def files(self) -> tuple[Database, Database, Database]:
+    def all(self) -> tuple[Database, Database, Database]:
         return self.chacha, self.media, self.prompts
 
     async def close(self) -> None:
-        """The writers last: whoever closes a file last tidies up its log."""
-        await self.maker.close()
-        for database in self.files:
+        """Closes the writers last, because the last connection to a file removes its write-ahead log."""
+        await self.index_builder.close()
+        for database in self.all:
             await database.close_reader()
-        for database in self.files:
+        for database in self.all:
             await database.close_writer()
 
 
 class SqliteLibrary:
-    """The five collections, and what was learned."""
+    """Implements `Library` of the storage contract."""
 
-    def __init__(self, shelf: Shelf, settings: CollectionSettings, client_id: str, *, is_agent: bool) -> None:
-        self._shelf = shelf
+    def __init__(
+        self, databases: UserDatabases, settings: CollectionSettings, client_id: str, *, is_agent: bool
+    ) -> None:
+        self._databases = databases
         self._settings = settings
         self._client_id = client_id
         self._is_agent = is_agent
 
     @property
     def notes(self) -> SqliteNotes:
-        return SqliteNotes(self._shelf.chacha, self._settings, self._client_id)
+        return SqliteNotes(self._databases.chacha, self._settings, self._client_id)
 
     @property
     def media(self) -> SqliteMedia:
-        return SqliteMedia(self._shelf.media, self._settings, self._client_id)
+        return SqliteMedia(self._databases.media, self._settings, self._client_id)
 
     @property
     def chats(self) -> Chats:
-        chats = SqliteChats(self._shelf.chacha, self._settings, self._client_id, self._shelf.maker)
+        chats = SqliteChats(self._databases.chacha, self._settings, self._client_id, self._databases.index_builder)
         return redact_for_agents(chats) if self._is_agent else chats
 
     @property
     def characters(self) -> SqliteCharacters:
-        return SqliteCharacters(self._shelf.chacha, self._settings, self._client_id)
+        return SqliteCharacters(self._databases.chacha, self._settings, self._client_id)
 
     @property
     def prompts(self) -> SqlitePrompts:
-        return SqlitePrompts(self._shelf.prompts, self._settings, self._client_id)
+        return SqlitePrompts(self._databases.prompts, self._settings, self._client_id)
 
     @property
     def observations(self) -> SqliteObservations:
-        return SqliteObservations(self._shelf.chacha, self._settings, self._client_id)
+        return SqliteObservations(self._databases.chacha, self._settings, self._client_id)
 
     @property
     def bookmarks(self) -> SqliteBookmarks:
-        return SqliteBookmarks(self._shelf.chacha, self._settings.limits)
+        return SqliteBookmarks(self._databases.chacha, self._settings.limits)
 
     async def corpus(self, query: ParsedQuery, deadline_ms: int) -> Corpus:
-        return await self._shelf.chacha.corpus(query, deadline_ms)
+        return await self._databases.chacha.corpus(query, deadline_ms)

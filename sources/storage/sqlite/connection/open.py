@@ -1,5 +1,5 @@
-"""Opens the connections of one file, on the thread that will use them: settings, schema, and what to do where the disk
-cannot be written or another process is in the way."""
+"""Opens the connections of one file, on the thread that will use them: pragmas, migration, and what to do if the disk
+is read-only or another process holds a lock."""
 
 import asyncio
 import sqlite3
@@ -12,19 +12,23 @@ from loguru import logger
 from msgspec import Struct
 
 from config.errors import StorageError
-from sources.storage.sqlite.connection.connection import BUSY_TIMEOUT_MS, Job, JobConnection
-from sources.storage.sqlite.connection.copies import keep_copy
-from sources.storage.sqlite.connection.errors import descriptors_are_used_up, is_busy, is_unwritable, out_of_descriptors
+from sources.storage.sqlite.connection.connection import BUSY_PAUSE_S, BUSY_TIMEOUT_MS, Job, JobConnection
+from sources.storage.sqlite.connection.errors import (
+    is_busy,
+    is_out_of_descriptors,
+    is_unwritable,
+    too_many_open_files,
+)
+from sources.storage.sqlite.connection.file_copies import save_copy_before_migration
 from sources.storage.sqlite.index.text_index import segment_version
-from sources.storage.sqlite.schema.migrations import Blueprint, is_current, migrate, schema_version
+from sources.storage.sqlite.schema.migrations import DatabaseSchema, is_current, migrate, schema_version
 
-_STATEMENTS_CACHED = 256
+_CACHED_STATEMENTS = 256
 _LOG_MAX_BYTES = 8 * 1024 * 1024
 _SIBLING_CACHE_KIB = 128
-_PAUSE_S = 0.005
 _MIGRATION_MAX_S = 600.0
 
-_SAFETY = (
+_COMMON_PRAGMAS = (
     f"PRAGMA busy_timeout = {BUSY_TIMEOUT_MS}",
     "PRAGMA trusted_schema = OFF",
     "PRAGMA cell_size_check = ON",
@@ -33,73 +37,75 @@ _SAFETY = (
 )
 
 
-class Engine(Struct, frozen=True):
-    """What all files share: the jobs that may run at once, and their limits."""
+class SqliteOptions(Struct, frozen=True):
+    """What all files share. `slots` limits how many jobs run at the same time."""
 
     slots: asyncio.Semaphore
     queue_max: int
     deadline_ms: int
     cache_kib: int
     durability: Literal["normal", "full"]
-    # Copies of a file that are kept from before its schema was changed.
+    # Copies of a file to keep from before its schema was migrated.
     copies_max: int = 0
 
     @property
-    def reading(self) -> tuple[str, ...]:
-        return (*_SAFETY, f"PRAGMA cache_size = -{self.cache_kib}", "PRAGMA query_only = ON")
+    def reader_pragmas(self) -> tuple[str, ...]:
+        return (*_COMMON_PRAGMAS, f"PRAGMA cache_size = -{self.cache_kib}", "PRAGMA query_only = ON")
 
     @property
-    def writing(self) -> tuple[str, ...]:
+    def writer_pragmas(self) -> tuple[str, ...]:
         return (
-            *_SAFETY,
+            *_COMMON_PRAGMAS,
             f"PRAGMA cache_size = -{self.cache_kib}",
             "PRAGMA journal_mode = WAL",
             f"PRAGMA synchronous = {self.durability.upper()}",
             f"PRAGMA journal_size_limit = {_LOG_MAX_BYTES}",
-            # What is purged is overwritten where that costs no extra page.
+            # Overwrites purged data where that needs no additional page write.
             "PRAGMA secure_delete = FAST",
         )
 
 
-class File(Struct, frozen=True):
-    """One of a user's files. `ensure` makes it if need be, and says where it is."""
+class DatabaseFile(Struct, frozen=True):
+    """One of a user's files. `ensure` creates it if necessary and returns its path."""
 
-    blueprint: Blueprint
+    schema: DatabaseSchema
     ensure: Callable[[], Path]
 
     def path(self) -> Path:
         try:
             return self.ensure()
         except StorageError as error:
-            if descriptors_are_used_up(error.__cause__):
-                raise out_of_descriptors() from error
+            if is_out_of_descriptors(error.__cause__):
+                raise too_many_open_files() from error
             raise
 
 
-def connect_writer(file: File, engine: Engine, due: float) -> JobConnection:
+def connect_writer(file: DatabaseFile, options: SqliteOptions, due: float) -> JobConnection:
     path = file.path()
-    connection = _connect(path, engine.writing, due)
+    connection = _connect(path, options.writer_pragmas, due)
     try:
         version = schema_version(connection)
-        if not is_current(file.blueprint, version):
+        if not is_current(file.schema, version):
             if version:
-                keep_copy(connection, path, version, engine.copies_max)
-            # Whoever waits is let go at the deadline; a large file is brought up to date all the same, for the next.
-            job = Job(lambda opened: migrate(file.blueprint, opened), max(due, time.monotonic() + _MIGRATION_MAX_S))
-            connection.perform(job, "BEGIN IMMEDIATE")
+                save_copy_before_migration(connection, path, version, options.copies_max)
+            # The caller times out at the deadline. The migration of a large file continues for the next caller.
+            job = Job(lambda writer: migrate(file.schema, writer), max(due, time.monotonic() + _MIGRATION_MAX_S))
+            connection.run(job, "BEGIN IMMEDIATE")
     except BaseException:
         connection.close()
         raise
     return connection
 
 
-def connect_reader(file: File, siblings: Sequence[File], engine: Engine, due: float) -> JobConnection:
-    connection = _connect_somehow(file.path(), engine, due)
+def connect_reader(
+    file: DatabaseFile, siblings: Sequence[DatabaseFile], options: SqliteOptions, due: float
+) -> JobConnection:
+    connection = _connect_or_open_immutable(file.path(), options, due)
     try:
-        if not is_current(file.blueprint, schema_version(connection)):
+        if not is_current(file.schema, schema_version(connection)):
             connection.close()
-            connect_writer(file, engine, due).close()
-            connection = _connect(file.path(), engine.reading, due)
+            connect_writer(file, options, due).close()
+            connection = _connect(file.path(), options.reader_pragmas, due)
         connection.segment_version = segment_version(connection)
         for sibling in siblings:
             _attach(connection, sibling, due)
@@ -109,38 +115,37 @@ def connect_reader(file: File, siblings: Sequence[File], engine: Engine, due: fl
     return connection
 
 
-def _connect_somehow(path: Path, engine: Engine, due: float) -> JobConnection:
-    """As ever; and where the disk cannot be written, as a file that never changes."""
+def _connect_or_open_immutable(path: Path, options: SqliteOptions, due: float) -> JobConnection:
+    """Opens the file as immutable if the disk is read-only."""
     try:
-        return _connect(path, engine.reading, due)
+        return _connect(path, options.reader_pragmas, due)
     except sqlite3.OperationalError as error:
-        if not is_unwritable(error) or descriptors_are_used_up(error):
+        if not is_unwritable(error) or is_out_of_descriptors(error):
             raise
-    connection = _connect(path, engine.reading, due, _read_only(path))
-    connection.is_frozen = True
+    connection = _connect(path, options.reader_pragmas, due, _read_only_uri(path))
+    connection.is_immutable = True
     return connection
 
 
-def _read_only(path: Path) -> str:
-    """A disk that cannot be written has no room for a log. Without one, the file itself is the whole truth."""
+def _read_only_uri(path: Path) -> str:
+    """On a read-only disk no log can be created. If there is none, the file itself is complete."""
     log = path.with_name(path.name + "-wal")
     option = "mode=ro" if log.exists() and log.stat().st_size else "immutable=1"
     return f"{path.as_uri()}?{option}"
 
 
-def _attach(connection: JobConnection, sibling: File, due: float) -> None:
-    """Let a reader see another file of the same user. Without it words are weighed by what can be seen: a damaged
-    file does not keep the others from being searched."""
-    kind = sibling.blueprint.kind
+def _attach(connection: JobConnection, sibling: DatabaseFile, due: float) -> None:
+    """Attaches another file of the same user. If it is damaged, terms are weighted without it."""
+    kind = sibling.schema.kind
     try:
-        _patiently(connection, f"ATTACH DATABASE ? AS {kind}", due, (str(sibling.path()),))
+        _execute_with_retry(connection, f"ATTACH DATABASE ? AS {kind}", due, (str(sibling.path()),))
         connection.execute(f"PRAGMA {kind}.cache_size = -{_SIBLING_CACHE_KIB}")
     except (StorageError, sqlite3.Error) as error:
-        if descriptors_are_used_up(error):
+        if is_out_of_descriptors(error):
             raise
-        logger.warning("words are weighed without the {} of a library: {}", kind, error)
+        logger.warning("Terms are weighted without the {} file of a library: {}", kind, error)
     else:
-        connection.attached[kind] = sibling.blueprint.indexes
+        connection.attached[kind] = sibling.schema.counted_indexes
 
 
 def _connect(path: Path, pragmas: Sequence[str], due: float, uri: str | None = None) -> JobConnection:
@@ -149,13 +154,13 @@ def _connect(path: Path, pragmas: Sequence[str], due: float, uri: str | None = N
         uri=uri is not None,
         factory=JobConnection,
         isolation_level=None,
-        cached_statements=_STATEMENTS_CACHED,
+        cached_statements=_CACHED_STATEMENTS,
     )
     try:
         connection.create_function("casefold", 1, _casefold, deterministic=True)
         for pragma in pragmas:
-            _patiently(connection, pragma, due)
-        schema_version(connection)  # SQLite opens the file no earlier than it has to
+            _execute_with_retry(connection, pragma, due)
+        schema_version(connection)  # SQLite does not open the file before the first read
     except BaseException:
         connection.close()
         raise
@@ -163,12 +168,12 @@ def _connect(path: Path, pragmas: Sequence[str], due: float, uri: str | None = N
 
 
 def _casefold(text: str | None) -> str | None:
-    """SQLite's own `lower` knows the Latin letters only."""
+    """SQLite's own `lower` folds ASCII letters only."""
     return text and text.casefold()
 
 
-def _patiently(connection: sqlite3.Connection, sql: str, due: float, parameters: Sequence[str] = ()) -> None:
-    """Another process that opens or closes the file holds it for a moment."""
+def _execute_with_retry(connection: sqlite3.Connection, sql: str, due: float, parameters: Sequence[str] = ()) -> None:
+    """Another process that is opening or closing the file locks it for a moment."""
     while True:
         try:
             connection.execute(sql, parameters).fetchall()
@@ -177,4 +182,4 @@ def _patiently(connection: sqlite3.Connection, sql: str, due: float, parameters:
                 raise
         else:
             return
-        time.sleep(_PAUSE_S)
+        time.sleep(BUSY_PAUSE_S)

@@ -1,7 +1,7 @@
-"""Makes the indexes of one file that are wanted, in the background, one batch after the other, while it is in use.
+"""Builds the on-demand indexes of one file in the background, batch by batch, while the file is in use.
 
-One that could not be finished is gone on with when it is wanted next: after an error, after the library was closed,
-after a crash.
+A build that was interrupted, by an error, by closing the library or by a crash, continues when the index is next
+needed.
 """
 
 import asyncio
@@ -11,73 +11,74 @@ from loguru import logger
 
 from config.errors import StorageError, Unavailable
 from sources.storage.sqlite.connection.database import Database
-from sources.storage.sqlite.index.message_index import MessageIndex, Progress
+from sources.storage.sqlite.index.message_index import IndexProgress, MessageIndex
 from sources.storage.sqlite.index.text_index import TextIndex
 
 
-class _Making:
-    """An index that is being made: `has_some` is set when it can be searched, or has failed."""
+class _IndexBuild:
+    """A running build. `is_usable` is set when the index can be searched, or when the build ended."""
 
-    def __init__(self, work: "asyncio.Task[None]", has_some: asyncio.Event) -> None:
-        self.work = work
-        self.has_some = has_some
+    def __init__(self, task: "asyncio.Task[None]", is_usable: asyncio.Event) -> None:
+        self.task = task
+        self.is_usable = is_usable
 
 
-class IndexMaker:
-    """`follows` is the index that every write to the file lets follow."""
+class IndexBuilder:
+    """`text_index` is the index that every write to the file keeps up to date."""
 
-    def __init__(self, database: Database, follows: TextIndex) -> None:
+    def __init__(self, database: Database, text_index: TextIndex) -> None:
         self._database = database
-        self._follows = follows
-        self._makings: dict[str, _Making] = {}
+        self._text_index = text_index
+        self._builds: dict[str, _IndexBuild] = {}
         self._is_closed = False
 
-    def start(self, index: MessageIndex, rows_first: int = 0) -> None:
-        """See to it that the index is made. It is said to have some rows when it has the `rows_first` newest."""
-        if index.table in self._makings or self._is_closed:
+    def start(self, index: MessageIndex, usable_rows: int = 0) -> None:
+        """Starts the build unless it is running. The index is usable once it contains the `usable_rows` newest
+        messages."""
+        if index.table in self._builds or self._is_closed:
             return
-        has_some = asyncio.Event()
-        work = asyncio.create_task(self._make(index, rows_first, has_some))
-        self._makings[index.table] = _Making(work, has_some)
+        is_usable = asyncio.Event()
+        task = asyncio.create_task(self._build(index, usable_rows, is_usable))
+        self._builds[index.table] = _IndexBuild(task, is_usable)
 
-    async def wait(self, index: MessageIndex, timeout_s: float) -> bool:
-        """Until the index has some rows, or cannot have any, or the time is over. Whether it had none before."""
-        making = self._makings.get(index.table)
-        if making is None or making.has_some.is_set():
+    async def wait_until_usable(self, index: MessageIndex, timeout_s: float) -> bool:
+        """Waits until the index is usable, its build has ended, or the timeout has passed. Returns whether there was
+        anything to wait for."""
+        build = self._builds.get(index.table)
+        if build is None or build.is_usable.is_set():
             return False
         with suppress(TimeoutError):
-            await asyncio.wait_for(making.has_some.wait(), timeout_s)
+            await asyncio.wait_for(build.is_usable.wait(), timeout_s)
         return True
 
-    async def finish(self, index: MessageIndex) -> None:
-        """Until nobody works on the index any more."""
-        making = self._makings.get(index.table)
-        if making is not None:
-            await asyncio.wait([making.work])
+    async def wait_until_finished(self, index: MessageIndex) -> None:
+        build = self._builds.get(index.table)
+        if build is not None:
+            await asyncio.wait([build.task])
 
     async def close(self) -> None:
-        """Stop where we are; to be called before the file is closed."""
+        """Stops all builds. Must be called before the file is closed."""
         self._is_closed = True
-        works = [making.work for making in self._makings.values()]
-        for work in works:
-            work.cancel()
-        if works:
-            await asyncio.wait(works)
+        tasks = [build.task for build in self._builds.values()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
-    async def _make(self, index: MessageIndex, rows_first: int, has_some: asyncio.Event) -> None:
+    async def _build(self, index: MessageIndex, usable_rows: int, is_usable: asyncio.Event) -> None:
         try:
-            progress = await self._write(index)
-            # Numbers have few gaps, and none of them makes this more than it says.
-            enough = progress.messages - rows_first
+            progress = await self._fill_batch(index)
+            # An estimate by rowid: with gaps the index is usable a little later.
+            usable_from = progress.messages - usable_rows
             while not progress.is_complete:
-                if not progress.titles and progress.messages <= enough:
-                    has_some.set()
-                progress = await self._write(index)
+                if not progress.titles and progress.messages <= usable_from:
+                    is_usable.set()
+                progress = await self._fill_batch(index)
         except (StorageError, Unavailable) as error:
-            logger.warning("the {} of a library could not be made: {}", index.table, error.message)
+            logger.warning("Building the {} of a library failed: {}", index.table, error.message)
         finally:
-            has_some.set()
-            del self._makings[index.table]
+            is_usable.set()
+            del self._builds[index.table]
 
-    async def _write(self, index: MessageIndex) -> Progress:
-        return await self._database.write("chats", self._follows, index.fill)
+    async def _fill_batch(self, index: MessageIndex) -> IndexProgress:
+        return await self._database.write("chats", self._text_index, index.fill)

@@ -1,10 +1,10 @@
-"""How many rows hold a word, remembered until somebody writes to the file they are in.
+"""How many rows contain a term, cached until the file they are in is written to.
 
-A word weighs by how rare it is among the rows of its source. A source with few rows says little about that, so for it a
-reader counts in all files of the library: its own, and those that are attached to it.
+A term is weighted by how rare it is among the rows of its source. A source with few rows says little about that, so for
+it the rows of all files of the library are counted: the reader's own file and those attached to it.
 """
 
-# ruff: noqa: S608 - SQL here is made of constants alone; values are parameters
+# ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 import sqlite3
 from collections.abc import Sequence
@@ -18,113 +18,117 @@ from sources.storage.sqlite.connection.errors import is_damage
 from sources.storage.sqlite.index.text_index import TextIndex
 from sources.storage.sqlite.search.match_expression import match_text
 
-# So many rows order the hits of all sources as well by their own counts as by everybody's; twelve do not.
+# With this many rows, a source's own counts order the hits of all sources as well as the counts of the whole library
+# do. With twelve rows they do not.
 OWN_ROWS_MIN = 100
-_COUNTS_MAX = 10_000
-_OWN = "main"
+_CACHED_COUNTS_MAX = 10_000
+_OWN_SCHEMA = "main"
 
 Parameters = tuple[str | int, ...]
 
 
-class Statistics:
-    """The counts that one reader knows. `indexes` are those of its own file."""
+class CorpusStatistics:
+    """The counts of one reader. `indexes` are those of its own file."""
 
     def __init__(self, indexes: tuple[TextIndex, ...]) -> None:
-        self._own = _Counts(_OWN, indexes)
-        self._others: dict[str, _Counts] = {}
+        self._own = _FileCounts(_OWN_SCHEMA, indexes)
+        self._attached: dict[str, _FileCounts] = {}
 
     def refresh(self, connection: JobConnection) -> None:
-        """Forget what was counted before somebody wrote; to be called once in each job that counts."""
+        """Drops counts that a write made obsolete. Must be called once in each job that counts."""
         self._own.refresh(connection)
 
-    def matches(self, connection: JobConnection, index: TextIndex, match: str) -> int:
-        """How many rows of an index in this file match."""
-        return self._own.matches(connection, index, match)
+    def count_matches(self, connection: JobConnection, index: TextIndex, match: str) -> int:
+        """Counts the rows of an index of this file that match."""
+        return self._own.count_matches(connection, index, match)
 
     def count(self, connection: JobConnection, sql: str, parameters: Parameters) -> int:
-        """The one number that a statement on this file gives."""
+        """Returns the single number that a statement on this file selects."""
         return self._own.count(connection, sql, parameters)
 
     def source_corpus(self, query: ParsedQuery, connection: JobConnection, index: TextIndex) -> Corpus:
-        """How common the terms of a query are in an index of this file, or where that is small in the whole library."""
-        rows = self._own.rows(connection, index)
+        """Returns how common the terms of a query are in an index of this file, or, if it is small, in the library."""
+        rows = self._own.count_rows(connection, index)
         if rows < OWN_ROWS_MIN:
             return self._library_corpus(query, connection)
-        return Corpus(rows, tuple([self._own.matches(connection, index, word) for word in _words(query)]))
+        return Corpus(rows, tuple([self._own.count_matches(connection, index, match) for match in _matches(query)]))
 
     def corpus(self, query: ParsedQuery, connection: JobConnection) -> Corpus:
-        """How common the terms of a query are in this file and those attached to it."""
+        """Returns how common the terms of a query are in this file and those attached to it."""
         self.refresh(connection)
         return self._library_corpus(query, connection)
 
     def _library_corpus(self, query: ParsedQuery, connection: JobConnection) -> Corpus:
-        words = _words(query)
-        found = self._own.corpus(connection, words)
+        matches = _matches(query)
+        corpus = self._own.corpus(connection, matches)
         for schema in list(connection.attached):
-            found = _sum(found, self._other_corpus(connection, schema, words))
-        return found
+            corpus = _add(corpus, self._attached_corpus(connection, schema, matches))
+        return corpus
 
-    def _other_corpus(self, connection: JobConnection, schema: str, words: Sequence[str]) -> Corpus:
-        """A damaged file does not keep the others from being searched."""
-        counts = self._others.setdefault(schema, _Counts(schema, connection.attached[schema]))
+    def _attached_corpus(self, connection: JobConnection, schema: str, matches: Sequence[str]) -> Corpus:
+        """A damaged file is left out, so that the others can still be searched."""
+        counts = self._attached.setdefault(schema, _FileCounts(schema, connection.attached[schema]))
         try:
             counts.refresh(connection)
-            return counts.corpus(connection, words)
+            return counts.corpus(connection, matches)
         except sqlite3.DatabaseError as error:
             if not is_damage(error):
                 raise
-            logger.warning("words are weighed without the {} of the library: {}", schema, error)
+            logger.warning("Terms are weighted without the {} file of a library: {}", schema, error)
             del connection.attached[schema]
-            return Corpus(0, (0,) * len(words))
+            return Corpus(0, (0,) * len(matches))
 
 
-class _Counts:
-    """What is known of one file, under the schema by which a connection reaches it."""
+class _FileCounts:
+    """The counts of one file, under the schema name by which a connection reaches it."""
 
     def __init__(self, schema: str, indexes: tuple[TextIndex, ...]) -> None:
         self._schema = schema
         self._indexes = indexes
-        self._made: tuple[TextIndex, ...] = ()
-        self._version = 0
+        self._existing: tuple[TextIndex, ...] = ()
+        self._data_version = 0
         self._counts: dict[tuple[str, Parameters], int] = {}
 
     def refresh(self, connection: JobConnection) -> None:
-        version = connection.execute(f"PRAGMA {self._schema}.data_version").fetchone()[0]
-        if version != self._version or len(self._counts) > _COUNTS_MAX:
+        [version] = connection.execute(f"PRAGMA {self._schema}.data_version").fetchone()
+        if version != self._data_version or len(self._counts) > _CACHED_COUNTS_MAX:
             self._counts.clear()
-            self._made = self._find_made(connection)
-            self._version = version
+            self._existing = self._find_existing(connection)
+            self._data_version = version
 
     def count(self, connection: JobConnection, sql: str, parameters: Parameters) -> int:
         key = (sql, parameters)
-        found = self._counts.get(key)
-        if found is None:
-            found = self._counts[key] = connection.execute(sql, parameters).fetchone()[0]
-        return found
+        count = self._counts.get(key)
+        if count is None:
+            [count] = connection.execute(sql, parameters).fetchone()
+            self._counts[key] = count
+        return count
 
-    def rows(self, connection: JobConnection, index: TextIndex) -> int:
+    def count_rows(self, connection: JobConnection, index: TextIndex) -> int:
         return self.count(connection, f"SELECT count(*) FROM {self._schema}.{index.table}_docsize", ())
 
-    def matches(self, connection: JobConnection, index: TextIndex, match: str) -> int:
+    def count_matches(self, connection: JobConnection, index: TextIndex, match: str) -> int:
         sql = f"SELECT count(*) FROM {self._schema}.{index.table} WHERE {index.table} MATCH ?"
         return self.count(connection, sql, (match,))
 
-    def corpus(self, connection: JobConnection, words: Sequence[str]) -> Corpus:
-        """In all indexes of the file together."""
-        rows = sum([self.rows(connection, index) for index in self._made])
-        frequencies = [sum([self.matches(connection, index, word) for index in self._made]) for word in words]
+    def corpus(self, connection: JobConnection, matches: Sequence[str]) -> Corpus:
+        """Counts in all indexes of the file together."""
+        rows = sum([self.count_rows(connection, index) for index in self._existing])
+        frequencies = [
+            sum([self.count_matches(connection, index, match) for index in self._existing]) for match in matches
+        ]
         return Corpus(rows, tuple(frequencies))
 
-    def _find_made(self, connection: JobConnection) -> tuple[TextIndex, ...]:
-        """The indexes that are there: a file that was never used has none yet."""
+    def _find_existing(self, connection: JobConnection) -> tuple[TextIndex, ...]:
+        """A file that was never used has no indexes yet."""
         rows = connection.execute(f"SELECT name FROM {self._schema}.sqlite_schema WHERE type = 'table'")
         names = {name for (name,) in rows.fetchall()}
         return tuple([index for index in self._indexes if index.table in names])
 
 
-def _words(query: ParsedQuery) -> list[str]:
+def _matches(query: ParsedQuery) -> list[str]:
     return [match_text(term.word, "") for term in query.terms]
 
 
-def _sum(one: Corpus, other: Corpus) -> Corpus:
+def _add(one: Corpus, other: Corpus) -> Corpus:
     return Corpus(one.rows + other.rows, tuple(map(sum, zip(one.frequencies, other.frequencies, strict=True))))

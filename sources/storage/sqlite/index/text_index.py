@@ -1,11 +1,11 @@
-"""Keeps full-text tables equal to the rows they stand for.
+"""Keeps full-text tables consistent with the rows they index.
 
-SQLite (3.40, with `trusted_schema` off) lets no trigger write to a full-text table. So triggers put each row that
-changes into a queue, together with the text that the index holds for it, and `drain` carries the queue over before
-the same transaction commits. What an index must hold is said once, by its view.
+SQLite (3.40, with `trusted_schema` off) does not let triggers write to a full-text table. Instead, triggers add each
+changed row to a queue, together with the text that the index has for it, and `apply_queue` updates the index before the
+same transaction commits. The view `<table>_source` defines what an index must contain.
 """
 
-# ruff: noqa: S608 - SQL here is made of constants alone; values are parameters
+# ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 import re
 import sqlite3
@@ -16,23 +16,24 @@ from msgspec import Struct
 from sources.text.folding import fold_bytewise, folds_bytewise
 from sources.text.segmentation import SEGMENT_VERSION, TOKENIZER, segment
 
-# Rows segmented anew in one transaction after an upgrade: some milliseconds, so that other writes get their turn.
+# Rows segmented again in one transaction after an upgrade: some milliseconds, so that other writes are not delayed.
 _BATCH_ROWS = 200
+BEFORE_FIRST_ROWID = -(2**63)
 
-# Beyond ASCII: the Latin-1 letters and signs, and the punctuation, that FTS5's tokenizer folds just as `segment` does.
-_FOLDED_OTHERWISE = re.compile(
+# Everything except ASCII and the Latin-1 letters, signs and punctuation that FTS5's tokenizer folds as `segment` does.
+_FOLDED_DIFFERENTLY = re.compile(
     r"[^\x00-\x7f\xa0-\xa9\xab-\xac\xae-\xb1\xb4-\xb8\xbb-\xcf\xd1-\xd7\xd9-\xef\xf1-\xf7\xf9-\xff"
     r"\u2010-\u2027\u2030-\u205e\u20ac]"
 )
 
 
 class TextIndex(Struct, frozen=True):
-    """A full-text table; `<table>_source` is the view of what it must hold, `<table>_queue` what is to be renewed."""
+    """A full-text table. `<table>_source` is the view of what it must contain, `<table>_queue` holds changed rows."""
 
     table: str
     columns: tuple[str, ...]
-    # The views that `<table>_source` unites, where it does, each with how a queued row is found in it: SQLite finds
-    # single rows in a part, but not in the union.
+    # The views of which `<table>_source` is a union, each with the condition that finds a queued row in it: SQLite can
+    # look up single rows in a part, but not in the union.
     parts: tuple[tuple[str, str], ...] = ()
 
     def ddl(self) -> tuple[str, str]:
@@ -43,70 +44,72 @@ class TextIndex(Struct, frozen=True):
         )
 
     def triggers(self, rows: str, watched: str) -> tuple[str, str, str]:
-        """For an index with one entry for each row of the table `rows`."""
-        put = f"INSERT OR IGNORE INTO {self.table}_queue"
-        held = f"{put} SELECT * FROM {self.table}_source WHERE id = old.id"
-        bare = f"{put} (id) VALUES"
+        """Returns the triggers for an index with one entry per row of the table `rows`."""
+        enqueue = f"INSERT OR IGNORE INTO {self.table}_queue"
+        enqueue_indexed = f"{enqueue} SELECT * FROM {self.table}_source WHERE id = old.id"
+        enqueue_id = f"{enqueue} (id) VALUES"
+        changed = f"{enqueue_indexed}; {enqueue_id} (old.id)"
         return (
-            f"CREATE TRIGGER {rows}_added AFTER INSERT ON {rows} BEGIN {bare} (new.id); END",
-            f"CREATE TRIGGER {rows}_changing BEFORE UPDATE OF {watched} ON {rows} BEGIN {held}; {bare} (old.id); END",
-            f"CREATE TRIGGER {rows}_removing BEFORE DELETE ON {rows} BEGIN {held}; END",
+            f"CREATE TRIGGER {rows}_added AFTER INSERT ON {rows} BEGIN {enqueue_id} (new.id); END",
+            f"CREATE TRIGGER {rows}_changing BEFORE UPDATE OF {watched} ON {rows} BEGIN {changed}; END",
+            f"CREATE TRIGGER {rows}_removing BEFORE DELETE ON {rows} BEGIN {enqueue_indexed}; END",
         )
 
 
-class Segmented(Struct, frozen=True):
-    """A table with columns of index forms: each with the SQL expression of the text it is made from."""
+class SegmentedTable(Struct, frozen=True):
+    """A table with index form columns, each with the SQL expression of its text."""
 
     table: str
     forms: tuple[tuple[str, str], ...]
     index: TextIndex
-    # Whether its words count when it is asked how common a word is in the library.
+    # Whether its rows count when the library is asked how common a term is.
     is_counted: bool = True
 
 
 def index_form(text: str) -> str | None:
-    """What the index needs in place of the text: nothing, when FTS5 makes the same tokens of the text itself.
+    """Returns what is indexed instead of the text, or None if FTS5 produces the same tokens from the text itself.
 
-    Most Western prose is stored once. The form is kept with the row, so that the index can be told exactly what to
-    forget and a ranking can count words without segmenting again.
+    So most Western prose is stored only once. The form is stored with the row because the index must be given the exact
+    text to remove, and because scoring counts words in it without segmenting again.
     """
     form = segment(text)
-    if folds_bytewise(text) and form == fold_bytewise(text) and not _FOLDED_OTHERWISE.search(text):
+    if folds_bytewise(text) and form == fold_bytewise(text) and not _FOLDED_DIFFERENTLY.search(text):
         return None
     return form
 
 
-def counted_form(text: str, form: str | None) -> str:
-    """The tokens of a stored text, lower case and with spaces between them, as a ranking counts them."""
+def stored_index_form(text: str, form: str | None) -> str:
+    """Returns the tokens of a stored text, in lower case and separated by spaces, given the result of `index_form`."""
     return fold_bytewise(text) if form is None else form
 
 
-def drain(connection: sqlite3.Connection, index: TextIndex) -> None:
-    """Take what was queued out of the index as it was, and put it back as it is."""
-    for statement in _drain_sql(index):
+def apply_queue(connection: sqlite3.Connection, index: TextIndex) -> None:
+    """Removes the queued rows from the index with their old text and adds them with their new text."""
+    for statement in _apply_statements(index):
         connection.execute(statement)
 
 
 @lru_cache
-def _drain_sql(index: TextIndex) -> tuple[str, ...]:
+def _apply_statements(index: TextIndex) -> tuple[str, ...]:
     table, columns = index.table, ", ".join(index.columns)
-    forget = f"SELECT 'delete', id, {columns} FROM {table}_queue WHERE {index.columns[0]} IS NOT NULL"
-    now = ", ".join(f"now.{name}" for name in ("id", *index.columns))
-    # CROSS JOIN: SQLite keeps this order, and so looks up the queued rows instead of walking through all.
-    learn = f"SELECT {now} FROM {table}_queue queued CROSS JOIN {{}} now ON {{}}"
+    old_rows = f"SELECT 'delete', id, {columns} FROM {table}_queue WHERE {index.columns[0]} IS NOT NULL"
+    selected = ", ".join(f"now.{name}" for name in ("id", *index.columns))
+    # SQLite keeps the order of a CROSS JOIN, so it looks up the queued rows instead of scanning all.
+    new_rows = f"SELECT {selected} FROM {table}_queue queued CROSS JOIN {{}} now ON {{}}"
     parts = index.parts or ((f"{table}_source", "now.id = queued.id"),)
     return (
-        f"INSERT INTO {table} ({table}, rowid, {columns}) {forget}",
-        *(f"INSERT INTO {table} (rowid, {columns}) {learn.format(*part)}" for part in parts),
+        f"INSERT INTO {table} ({table}, rowid, {columns}) {old_rows}",
+        *(f"INSERT INTO {table} (rowid, {columns}) {new_rows.format(*part)}" for part in parts),
         f"DELETE FROM {table}_queue",
     )
 
 
-def renew(table: Segmented, after: int, connection: sqlite3.Connection) -> int | None:
-    """Segment some rows anew, from the one after `after`; the last that was looked at, or nothing when all were.
+def resegment_batch(table: SegmentedTable, after: int, connection: sqlite3.Connection) -> int | None:
+    """Computes the index forms of one batch of rows again, starting after a rowid. Returns the last rowid of the batch,
+    or None if there are no more rows.
 
-    Until the last batch the index holds forms of two versions. It stays true to its rows all the while: a changed
-    form passes through the queue like any other change.
+    Until the last batch, the index contains forms of two versions. It is consistent with its rows nevertheless, because
+    a changed form passes through the queue like any other change.
     """
     names = [name for name, _ in table.forms]
     texts = [text for _, text in table.forms]
@@ -115,20 +118,21 @@ def renew(table: Segmented, after: int, connection: sqlite3.Connection) -> int |
         (after, _BATCH_ROWS),
     ).fetchall()
     assignments = ", ".join(f"{name} = ?" for name in names)
-    for number, *values in rows:
-        held = values[len(names) :]
+    last = None
+    for last, *values in rows:
+        stored = values[len(names) :]
         forms = [index_form(text) for text in values[: len(names)]]
-        if forms != held:
-            connection.execute(f"UPDATE {table.table} SET {assignments} WHERE id = ?", (*forms, number))
-    drain(connection, table.index)
-    return rows[-1][0] if rows else None
+        if forms != stored:
+            connection.execute(f"UPDATE {table.table} SET {assignments} WHERE id = ?", (*forms, last))
+    apply_queue(connection, table.index)
+    return last
 
 
 def segment_version(connection: sqlite3.Connection) -> int:
-    """Of the newest forms that are known to be in every row of this file."""
-    found = connection.execute("SELECT value FROM state WHERE name = 'segment_version'").fetchone()
-    return int(found[0]) if found else 0
+    """Returns the segmentation version that all rows of this file have."""
+    row = connection.execute("SELECT value FROM state WHERE name = 'segment_version'").fetchone()
+    return int(row[0]) if row else 0
 
 
-def mark_segmented(connection: sqlite3.Connection) -> None:
+def save_segment_version(connection: sqlite3.Connection) -> None:
     connection.execute("INSERT OR REPLACE INTO state VALUES ('segment_version', ?)", (str(SEGMENT_VERSION),))

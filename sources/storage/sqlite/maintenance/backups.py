@@ -1,11 +1,11 @@
-"""Copies of whole libraries while they are in use, and what proves that a copy is whole.
+"""Backups of whole libraries while they are in use, their verification, and restore.
 
-All files of one user are copied as they were at one moment: for that moment their writers wait (some milliseconds), a
-reader is begun on each file, and the copies are made of what these readers see, while others write on. A backup is laid
-out as a data directory, with a manifest beside it.
+All files of one user are copied as of one moment: their writers are locked for some milliseconds while a read
+transaction is started on each file, and the copies are made from these transactions while others write on. A backup has
+the layout of a data directory plus a manifest.
 """
 
-# ruff: noqa: S608 - names of tables come out of our own files; values are parameters
+# ruff: noqa: S608 - table names come from our own files; values are parameters
 
 import os
 import shutil
@@ -21,23 +21,23 @@ from msgspec import Struct
 
 from config.errors import Conflict, NotFound, StorageError
 from config.paths import DatabaseKind, DataRoot, UserId
-from sources.storage.sqlite.connection.copies import copy_database
 from sources.storage.sqlite.connection.errors import translate
-from sources.storage.sqlite.maintenance.maintenance import BLUEPRINTS
+from sources.storage.sqlite.connection.file_copies import copy_database
+from sources.storage.sqlite.maintenance.maintenance import SCHEMAS
 from sources.storage.sqlite.schema.migrations import schema_version
 
 MANIFEST = "backup.json"
 FORMAT = "florilegium-backup"
 FORMAT_VERSION = 1
 KINDS: tuple[DatabaseKind, ...] = get_args(DatabaseKind)
-# How long a copy waits for writers of other processes to end what they are at.
-_PATIENCE_MS = 30_000
+# How long to wait for the locks of other processes.
+_BUSY_TIMEOUT_MS = 30_000
 _MANIFEST_MAX_BYTES = 1 << 28
 _FILE_MODE = 0o600
 
 
-class Copied(Struct, frozen=True):
-    """A file as it was copied: `rows` counts those of each table."""
+class BackupFile(Struct, frozen=True):
+    """One file of a backup. `rows` is the number of rows in each table."""
 
     size_bytes: int
     sha256: str
@@ -45,105 +45,105 @@ class Copied(Struct, frozen=True):
     rows: Mapping[str, int]
 
 
-class CopiedUser(Struct, frozen=True):
+class BackupUser(Struct, frozen=True):
     name: str
-    files: Mapping[DatabaseKind, Copied]
+    files: Mapping[DatabaseKind, BackupFile]
 
 
-class Backup(Struct, frozen=True, kw_only=True):
-    """The manifest. It is written last: a folder without one is no backup."""
+class BackupManifest(Struct, frozen=True, kw_only=True):
+    """Written last: a directory without a manifest is not a backup."""
 
     format: str = FORMAT
     format_version: int = FORMAT_VERSION
     made_at: str
-    control: Copied
-    users: Mapping[str, CopiedUser]
+    control: BackupFile
+    users: Mapping[str, BackupUser]
 
 
-def back_up(data_root: DataRoot, users: Sequence[tuple[UserId, str]], folder: Path, made_at: str) -> Backup:
-    """Copy the control database and the libraries of these users, by id and name, into an empty folder."""
-    with _errors("the backup cannot be written"):
-        _require_empty(folder, "the folder of a backup")
+def back_up(data_root: DataRoot, users: Sequence[tuple[UserId, str]], folder: Path, made_at: str) -> BackupManifest:
+    """Copies the control database and the libraries of these users, given as ids and names, to an empty directory."""
+    with _translated_errors("the backup cannot be written"):
+        _require_empty(folder, "the backup directory")
         target = DataRoot(folder)
         target.prepare()
         with closing(_connect(data_root.control_path)) as control:
-            _begin_reading(control)
-            copied = _copy(control, target.control_path)
-        backup = Backup(
+            _begin_snapshot(control)
+            control_file = _copy(control, target.control_path)
+        manifest = BackupManifest(
             made_at=made_at,
-            control=copied,
-            users={user_id: CopiedUser(name, _copy_user(data_root, user_id, target)) for user_id, name in users},
+            control=control_file,
+            users={user_id: BackupUser(name, _copy_user(data_root, user_id, target)) for user_id, name in users},
         )
-        _write_manifest(folder, backup)
-    return backup
+        _write_manifest(folder, manifest)
+    return manifest
 
 
-def verify(folder: Path) -> Backup:
-    """The manifest of a backup in which every file is what it was. `StorageError` says what is not."""
-    with _errors("the backup cannot be read"):
-        backup = _read_manifest(folder)
+def verify(folder: Path) -> BackupManifest:
+    """Checks every file of a backup and returns the manifest. Raises `StorageError` that describes the first fault."""
+    with _translated_errors("the backup cannot be read"):
+        manifest = _read_manifest(folder)
         root = DataRoot(folder)
-        _verify_file(root.control_path, "control.db", backup.control)
-        for user_id, user in backup.users.items():
+        _verify_file(root.control_path, "control.db", manifest.control)
+        for user_id, user in manifest.users.items():
             paths = _paths(root, user_id)
             for kind, file in user.files.items():
-                _require_known(kind, file.schema)
+                _require_supported(kind, file.schema)
                 _verify_file(paths[kind], f"{kind}.db of {user.name!r}", file)
-    return backup
+    return manifest
 
 
-def restore(folder: Path, data_root: DataRoot) -> Backup:
-    """Put a backup, once it is verified, where no data is. A restore that fails takes away what it has written."""
-    backup = verify(folder)
-    with _errors("the backup cannot be restored"):
+def restore(folder: Path, data_root: DataRoot) -> BackupManifest:
+    """Verifies a backup and copies it to an empty data directory. If that fails, the copied files are removed."""
+    manifest = verify(folder)
+    with _translated_errors("the backup cannot be restored"):
         if data_root.root.exists():
             _require_empty(data_root.root, "the data directory")
         try:
-            _put_back(backup, DataRoot(folder), data_root)
+            _restore_files(manifest, DataRoot(folder), data_root)
         except BaseException:
             for path in (data_root.root / "users", data_root.control_path):
                 with suppress(OSError):
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
             raise
-    return backup
+    return manifest
 
 
-def _put_back(backup: Backup, source: DataRoot, target: DataRoot) -> None:
-    """The control database last: until it is there, nobody can use what is half there."""
+def _restore_files(manifest: BackupManifest, source: DataRoot, target: DataRoot) -> None:
+    """Copies the control database last: without it, a partly restored directory cannot be used."""
     target.root.mkdir(0o700, parents=True, exist_ok=True)
-    for user_id, user in backup.users.items():
-        held = _paths(source, user_id)
+    for user_id, user in manifest.users.items():
+        paths = _paths(source, user_id)
         target.prepare_user(UserId(user_id))
         for kind in user.files:
-            _transfer(held[kind], target.ensure_database(UserId(user_id), kind), user.files[kind])
+            _copy_verified(paths[kind], target.ensure_database(UserId(user_id), kind), user.files[kind])
     target.prepare()
-    _transfer(source.control_path, target.control_path, backup.control)
+    _copy_verified(source.control_path, target.control_path, manifest.control)
 
 
 # -- copying -----------------------------------------------------------------------------------------------------------
 
 
-def _copy_user(data_root: DataRoot, user_id: UserId, target: DataRoot) -> dict[DatabaseKind, Copied]:
-    held: dict[DatabaseKind, Path] = {kind: path for kind, path in _paths(data_root, user_id).items() if path.exists()}
-    with ExitStack() as opened:
+def _copy_user(data_root: DataRoot, user_id: UserId, target: DataRoot) -> dict[DatabaseKind, BackupFile]:
+    paths: dict[DatabaseKind, Path] = {kind: path for kind, path in _paths(data_root, user_id).items() if path.exists()}
+    with ExitStack() as stack:
         readers: dict[DatabaseKind, sqlite3.Connection] = {
-            kind: opened.enter_context(closing(_connect(path))) for kind, path in held.items()
+            kind: stack.enter_context(closing(_connect(path))) for kind, path in paths.items()
         }
-        with _stillness(list(held.values())):
+        with _locked_for_writing(list(paths.values())):
             for reader in readers.values():
-                _begin_reading(reader)
+                _begin_snapshot(reader)
         return {kind: _copy(reader, target.ensure_database(user_id, kind)) for kind, reader in readers.items()}
 
 
 @contextmanager
-def _stillness(paths: Sequence[Path]) -> Iterator[None]:
-    """Nobody writes to any of these files: one transaction holds the write locks of all."""
+def _locked_for_writing(paths: Sequence[Path]) -> Iterator[None]:
+    """Holds the write locks of all files in one transaction, so that nobody else writes to any of them."""
     if not paths:
         yield
         return
     with closing(_connect(paths[0])) as lock:
         for number, path in enumerate(paths[1:]):
-            lock.execute(f"ATTACH DATABASE ? AS beside{number}", (str(path),))
+            lock.execute(f"ATTACH DATABASE ? AS attached{number}", (str(path),))
         lock.execute("BEGIN IMMEDIATE")
         try:
             yield
@@ -151,42 +151,42 @@ def _stillness(paths: Sequence[Path]) -> Iterator[None]:
             lock.rollback()
 
 
-def _begin_reading(connection: sqlite3.Connection) -> None:
-    """From here on the connection sees the file as it is now. A transaction begins with what is read first."""
+def _begin_snapshot(connection: sqlite3.Connection) -> None:
+    """From now on the connection sees the file as it is now. The snapshot is taken by the first read."""
     connection.execute("BEGIN")
     connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
 
 
-def _copy(connection: sqlite3.Connection, path: Path) -> Copied:
+def _copy(connection: sqlite3.Connection, path: Path) -> BackupFile:
     copy_database(connection, path)
-    return _described(path)
+    return _describe(path)
 
 
-def _transfer(source: Path, target: Path, file: Copied) -> None:
-    """A copy that is the same bytes, or none: the disk may fail between a look and a copy."""
-    with source.open("rb") as read, target.open("wb") as write:
-        shutil.copyfileobj(read, write, 1 << 20)
-        write.flush()
-        os.fsync(write.fileno())
+def _copy_verified(source: Path, target: Path, file: BackupFile) -> None:
+    """Copies a file and checks the digest again: the disk may fail between verification and copy."""
+    with source.open("rb") as reader, target.open("wb") as writer:
+        shutil.copyfileobj(reader, writer, 1 << 20)
+        writer.flush()
+        os.fsync(writer.fileno())
     if _digest(target) != file.sha256:
-        raise StorageError("the backup changed while it was restored; nothing was kept")
+        raise StorageError("the backup changed while it was being restored; nothing was kept")
 
 
-# -- proving -----------------------------------------------------------------------------------------------------------
+# -- verifying ---------------------------------------------------------------------------------------------------------
 
 
-def _described(path: Path) -> Copied:
-    with closing(_frozen(path)) as connection:
-        return Copied(
+def _describe(path: Path) -> BackupFile:
+    with closing(_connect_immutable(path)) as connection:
+        return BackupFile(
             size_bytes=path.stat().st_size,
             sha256=_digest(path),
             schema=schema_version(connection),
-            rows=_rows(connection),
+            rows=_count_rows(connection),
         )
 
 
-def _rows(connection: sqlite3.Connection) -> dict[str, int]:
-    """Of tables with rows of our own; what an index keeps for itself is made of them."""
+def _count_rows(connection: sqlite3.Connection) -> dict[str, int]:
+    """Counts the rows of ordinary tables. The shadow tables of indexes are derived from them."""
     names = connection.execute(
         "SELECT name FROM pragma_table_list WHERE schema = 'main' AND type = 'table' AND name NOT GLOB 'sqlite_*'"
     )
@@ -195,25 +195,25 @@ def _rows(connection: sqlite3.Connection) -> dict[str, int]:
     }
 
 
-def _verify_file(path: Path, name: str, file: Copied) -> None:
+def _verify_file(path: Path, name: str, file: BackupFile) -> None:
     if not path.is_file() or path.is_symlink():
-        raise StorageError(f"the backup is not whole: {name} is missing")
+        raise StorageError(f"the backup is incomplete: {name} is missing")
     if path.stat().st_size != file.size_bytes or _digest(path) != file.sha256:
-        raise StorageError(f"the backup is damaged: {name} is not what was written")
-    with closing(_frozen(path)) as connection:
-        found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-        if found != "ok":
-            raise StorageError(f"the backup is damaged: {name} does not hold together")
-        if schema_version(connection) != file.schema or _rows(connection) != file.rows:
-            raise StorageError(f"the backup is damaged: {name} has not the rows that the manifest tells")
+        raise StorageError(f"the backup is damaged: {name} differs from what was written")
+    with closing(_connect_immutable(path)) as connection:
+        [result] = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if result != "ok":
+            raise StorageError(f"the backup is damaged: {name} failed SQLite's integrity check")
+        if schema_version(connection) != file.schema or _count_rows(connection) != file.rows:
+            raise StorageError(f"the backup is damaged: {name} does not have the rows listed in the manifest")
 
 
-def _require_known(kind: DatabaseKind, schema: int) -> None:
-    known = len(BLUEPRINTS[kind].migrations)
-    if schema > known:
+def _require_supported(kind: DatabaseKind, schema: int) -> None:
+    newest = len(SCHEMAS[kind].migrations)
+    if schema > newest:
         raise StorageError(
-            f"the backup has {kind} libraries of schema {schema}, made by a newer version of Florilegium; "
-            f"this one knows schemas up to {known}: upgrade it"
+            f"the backup contains {kind} libraries with schema {schema}, written by a newer version of Florilegium; "
+            f"this version supports schemas up to {newest}: upgrade Florilegium"
         )
 
 
@@ -221,20 +221,20 @@ def _require_known(kind: DatabaseKind, schema: int) -> None:
 
 
 def _paths(root: DataRoot, user_id: str) -> dict[DatabaseKind, Path]:
-    """Places are computed from the id and never read out of a manifest, so none leads out of the folder."""
+    """Paths are derived from the user id and never read from a manifest, so none can point outside the directory."""
     paths = root.paths_of(UserId(user_id))
     return {kind: getattr(paths, kind) for kind in KINDS}
 
 
 def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute(f"PRAGMA busy_timeout = {_PATIENCE_MS}")
+    connection.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
     connection.execute("PRAGMA trusted_schema = OFF")
     return connection
 
 
-def _frozen(path: Path) -> sqlite3.Connection:
-    """A copy that nobody writes to: SQLite makes no log beside it."""
+def _connect_immutable(path: Path) -> sqlite3.Connection:
+    """Opens a copy that nobody writes to, so that SQLite creates no log next to it."""
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True, isolation_level=None)
     connection.execute("PRAGMA trusted_schema = OFF")
     return connection
@@ -248,39 +248,39 @@ def _digest(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _require_empty(folder: Path, what: str) -> None:
+def _require_empty(folder: Path, name: str) -> None:
     if folder.exists() and any(folder.iterdir()):
-        raise Conflict(f"{what} is not empty: nothing is ever overwritten; choose another, or move what is there")
+        raise Conflict(f"{name} is not empty; nothing is overwritten: choose another directory or move its files")
 
 
-def _write_manifest(folder: Path, backup: Backup) -> None:
+def _write_manifest(folder: Path, manifest: BackupManifest) -> None:
     descriptor = os.open(folder / MANIFEST, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE_MODE)
     with os.fdopen(descriptor, "wb") as file:
-        file.write(msgspec.json.format(msgspec.json.encode(backup)))
+        file.write(msgspec.json.format(msgspec.json.encode(manifest)))
         file.flush()
         os.fsync(file.fileno())
 
 
-def _read_manifest(folder: Path) -> Backup:
+def _read_manifest(folder: Path) -> BackupManifest:
     path = folder / MANIFEST
     if not path.is_file():
         raise NotFound("backup", folder.name)
     if path.stat().st_size > _MANIFEST_MAX_BYTES:
-        raise StorageError("the backup cannot be read: its manifest is too large")
+        raise StorageError(f"the backup cannot be read: its manifest is larger than {_MANIFEST_MAX_BYTES} bytes")
     try:
-        backup = msgspec.json.decode(path.read_bytes(), type=Backup)
+        manifest = msgspec.json.decode(path.read_bytes(), type=BackupManifest)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise StorageError("the backup is damaged: its manifest cannot be read") from error
-    if backup.format != FORMAT or backup.format_version > FORMAT_VERSION:
-        raise StorageError("the backup was made by a newer version of Florilegium: upgrade it")
-    return backup
+    if manifest.format != FORMAT or manifest.format_version > FORMAT_VERSION:
+        raise StorageError("the backup was written by a newer version of Florilegium: upgrade Florilegium")
+    return manifest
 
 
 @contextmanager
-def _errors(failed: str) -> Iterator[None]:
+def _translated_errors(action: str) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
-        raise StorageError(f"{failed}: {translate(error, 'a library', _PATIENCE_MS).message}") from error
+        raise StorageError(f"{action}: {translate(error, 'a library', _BUSY_TIMEOUT_MS).message}") from error
     except OSError as error:
-        raise StorageError(f"{failed}: {error.strerror or 'the disk failed'}") from error
+        raise StorageError(f"{action}: {error.strerror or 'disk error'}") from error

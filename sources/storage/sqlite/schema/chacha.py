@@ -1,13 +1,13 @@
-"""Notes, conversations with their messages, characters, and what was learned."""
+"""Notes, conversations with their messages, characters, and observations."""
 
-# ruff: noqa: S608 - SQL here is made of constants alone; values are parameters
+# ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-from sources.storage.sqlite.index.text_index import Segmented, TextIndex
-from sources.storage.sqlite.schema.migrations import Blueprint
+from sources.storage.sqlite.index.text_index import SegmentedTable, TextIndex
+from sources.storage.sqlite.schema.migrations import DatabaseSchema
 from sources.storage.sqlite.schema.shared import ITEM_COLUMNS, SHARED_TABLES, arrived_column, item_indexes
 
 NOTES_INDEX = TextIndex("notes_index", ("title", "content"))
-# Messages under their number, titles of conversations under theirs made negative: one ranking for both.
+# Messages have their rowid, titles of conversations have their negative rowid: both are ranked together.
 CHATS_INDEX = TextIndex(
     "chats_index",
     ("title", "own", "context"),
@@ -46,7 +46,7 @@ _NOTES = (
     *NOTES_INDEX.triggers("notes", "title, content, title_seg, content_seg, deleted"),
 )
 
-# A message `m` is found by its speaker, its words and the day it was written: "what did Ana say in May".
+# A message `m` is indexed with its sender, its content and its date, for queries such as "what did Ana say in May".
 MESSAGE_OWN = """
     coalesce(m.text_seg, m.sender || ': ' || m.content) || ' '
     || CAST(substr(m.created_at, 9, 2) AS INTEGER) || ' ' || CASE substr(m.created_at, 6, 2)
@@ -55,14 +55,14 @@ MESSAGE_OWN = """
         WHEN '09' THEN 'September' WHEN '10' THEN 'October' WHEN '11' THEN 'November' ELSE 'December' END
     || ' ' || substr(m.created_at, 1, 4)
 """
-# And, with less weight, by what was said in the two messages before it.
+# And, with a lower weight, with the two messages before it.
 MESSAGE_CONTEXT = """
     coalesce((SELECT group_concat(text, ' ') FROM (
         SELECT coalesce(p.text_seg, p.sender || ': ' || p.content) AS text FROM messages p
         WHERE p.conversation_id = m.conversation_id AND p.position < m.position AND p.deleted = 0
         ORDER BY p.position DESC LIMIT 2)), '')
 """
-# What stands in the index of a message and of the two after it, whose context it is.
+# The index entries of a message and of the two messages after it, whose context it is part of.
 _MESSAGE_AND_FOLLOWING = """
     INSERT OR IGNORE INTO chats_index_queue SELECT id, title, own, context FROM message_source WHERE id IN (
         SELECT id FROM messages WHERE conversation_id = old.conversation_id AND position >= old.position
@@ -102,7 +102,7 @@ _CHATS = (
         content TEXT NOT NULL,
         text_seg TEXT
     ) STRICT""",
-    # `deleted` is in it so that messages are counted without a look at their rows.
+    # `deleted` is included so that messages can be counted without reading their rows.
     "CREATE UNIQUE INDEX messages_in_order ON messages (conversation_id, position, deleted)",
     f"""CREATE VIEW message_source AS
         SELECT m.id, '' AS title, {MESSAGE_OWN} AS own, {MESSAGE_CONTEXT} AS context, m.conversation_id
@@ -132,7 +132,7 @@ _CHATS = (
     f"""CREATE TRIGGER conversations_removing BEFORE DELETE ON conversations BEGIN {_WHOLE_CONVERSATION}; END""",
 )
 
-# Everything a card says, one field a line; lists are written as JSON, whose marks no word has.
+# All text of a card, one field per line. Lists are JSON, whose punctuation is not part of any word.
 CHARACTER_BODY = " || char(10) || ".join(CHARACTER_FIELDS)
 
 _CHARACTERS = (
@@ -170,7 +170,7 @@ _CHARACTERS = (
 
 _NAMESPACES = (
     "UPDATE conversations SET namespace = 'default' WHERE namespace = ''",
-    # Of conversations that share a session the newest keeps it.
+    # If several conversations have the same session, the newest one keeps it.
     """UPDATE conversations SET session_id = '' WHERE id IN (
         SELECT id FROM (
             SELECT id, row_number() OVER (PARTITION BY session_id ORDER BY last_modified DESC, id DESC) AS place
@@ -180,15 +180,15 @@ _NAMESPACES = (
         WHERE deleted = 0 AND session_id <> ''""",
     """CREATE INDEX conversations_by_namespace ON conversations (namespace, last_modified DESC, id DESC)
         WHERE deleted = 0""",
-    # Those that were made by name, with or without conversations.
+    # Namespaces that were created explicitly, with or without conversations.
     "CREATE TABLE namespaces (name TEXT PRIMARY KEY NOT NULL) STRICT, WITHOUT ROWID",
-    # Messages newest first. The last two columns are there so that most rows need not be looked at.
+    # To read messages newest first. The last two columns are included so that most rows need not be read.
     "CREATE INDEX messages_by_time ON messages (created_at, id, conversation_id, role) WHERE deleted = 0",
 )
 
 OBSERVATIONS_INDEX = TextIndex("observations_index", ("title", "body"))
 OBSERVATION_FIELDS = ("subtitle", "narrative", "facts", "concepts", "files_read", "files_modified", "type", "project")
-# Everything an observation says but its title, one field a line; lists are written as JSON.
+# All text of an observation except its title, one field per line. Lists are JSON.
 OBSERVATION_BODY = " || char(10) || ".join(OBSERVATION_FIELDS)
 
 _OBSERVATIONS = (
@@ -214,7 +214,7 @@ _OBSERVATIONS = (
     ) STRICT""",
     *item_indexes("observations"),
     "CREATE INDEX observations_by_time ON observations (created_at, id) WHERE deleted = 0",
-    # The values that filters ask for, in the form in which they are compared.
+    # The values that filters are compared with, in folded form.
     """CREATE TABLE observations_values (
         field TEXT NOT NULL,
         folded TEXT NOT NULL,
@@ -231,7 +231,7 @@ _OBSERVATIONS = (
     ),
 )
 
-CHACHA = Blueprint(
+CHACHA = DatabaseSchema(
     kind="chacha",
     migrations=(
         (*SHARED_TABLES, *_NOTES, *_CHATS, *_CHARACTERS),
@@ -239,11 +239,11 @@ CHACHA = Blueprint(
         arrived_column("notes", "conversations", "messages", "characters", "observations"),
     ),
     segmented=(
-        Segmented("notes", (("title_seg", "title"), ("content_seg", "content")), NOTES_INDEX),
-        Segmented("conversations", (("title_seg", "title"),), CHATS_INDEX),
-        Segmented("messages", (("text_seg", "sender || ': ' || content"),), CHATS_INDEX),
-        Segmented("characters", (("name_seg", "name"), ("body_seg", CHARACTER_BODY)), CHARACTERS_INDEX),
-        Segmented(
+        SegmentedTable("notes", (("title_seg", "title"), ("content_seg", "content")), NOTES_INDEX),
+        SegmentedTable("conversations", (("title_seg", "title"),), CHATS_INDEX),
+        SegmentedTable("messages", (("text_seg", "sender || ': ' || content"),), CHATS_INDEX),
+        SegmentedTable("characters", (("name_seg", "name"), ("body_seg", CHARACTER_BODY)), CHARACTERS_INDEX),
+        SegmentedTable(
             "observations",
             (("title_seg", "title"), ("body_seg", OBSERVATION_BODY)),
             OBSERVATIONS_INDEX,

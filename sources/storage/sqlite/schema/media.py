@@ -1,15 +1,15 @@
-"""Media items, their text, its chunks and the timed lines of transcripts."""
+"""Media items, their text, its chunks, and transcript segments."""
 
-# ruff: noqa: S608 - SQL here is made of constants alone; values are parameters
+# ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-from sources.storage.sqlite.index.text_index import Segmented, TextIndex
-from sources.storage.sqlite.schema.migrations import Blueprint
+from sources.storage.sqlite.index.text_index import SegmentedTable, TextIndex
+from sources.storage.sqlite.schema.migrations import DatabaseSchema
 from sources.storage.sqlite.schema.shared import ITEM_COLUMNS, SHARED_TABLES, arrived_column, item_indexes
 
 MEDIA_INDEX = TextIndex("media_index", ("title", "text"))
 
-# A chunk's number is its item's, shifted, plus its place: so a search sees without a look at the row which chunks
-# belong together. A million chunks an item, and items enough for any library.
+# The rowid of a chunk is its item's rowid shifted left, plus its index. A search can thus tell which chunks belong
+# together without reading their rows. An item can have a million chunks.
 CHUNK_BITS = 20
 CHUNKS_MAX = 1 << CHUNK_BITS
 
@@ -66,11 +66,11 @@ _INDEX = (
     f"CREATE TRIGGER media_removing BEFORE DELETE ON media BEGIN {_OLD_CHUNKS}; END",
 )
 
-MEDIA = Blueprint(
+MEDIA = DatabaseSchema(
     kind="media",
     migrations=((*SHARED_TABLES, *_TABLES, *_INDEX), arrived_column("media")),
     segmented=(
-        Segmented("media", (("title_seg", "title"),), MEDIA_INDEX),
-        Segmented("chunks", (("text_seg", "text"),), MEDIA_INDEX),
+        SegmentedTable("media", (("title_seg", "title"),), MEDIA_INDEX),
+        SegmentedTable("chunks", (("text_seg", "text"),), MEDIA_INDEX),
     ),
 )

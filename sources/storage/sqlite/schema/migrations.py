@@ -1,4 +1,4 @@
-"""Brings one file's schema up to date, inside one transaction; refuses a file that a newer program has made."""
+"""Migrates the schema of one file, in one transaction. Rejects a file that was written by a newer version."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -7,49 +7,50 @@ from msgspec import Struct
 
 from config.errors import StorageError
 from config.paths import DatabaseKind
-from sources.storage.sqlite.index.text_index import Segmented, TextIndex, mark_segmented
+from sources.storage.sqlite.index.text_index import SegmentedTable, TextIndex, save_segment_version
 
 Migration = Sequence[str]
 
 
-class Blueprint(Struct, frozen=True):
-    """What one of a user's files is made of: its migrations, and the tables in it whose text is segmented.
+class DatabaseSchema(Struct, frozen=True):
+    """The schema of one of a user's files: its migrations, and the tables whose text is segmented.
 
-    Migrations are only ever added to: what stands in them has run on somebody's file.
+    Existing migrations must not change, because they have already run on users' files. Only append to them.
     """
 
     kind: DatabaseKind
     migrations: tuple[Migration, ...]
-    segmented: tuple[Segmented, ...]
+    segmented: tuple[SegmentedTable, ...]
 
     @property
-    def indexes(self) -> tuple[TextIndex, ...]:
-        """Those in which the words of a library are counted."""
+    def counted_indexes(self) -> tuple[TextIndex, ...]:
+        """The indexes in which the terms of a library are counted."""
         return tuple(dict.fromkeys(table.index for table in self.segmented if table.is_counted))
 
 
 def schema_version(connection: sqlite3.Connection) -> int:
-    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-    return version
+    [version] = connection.execute("PRAGMA user_version").fetchone()
+    return int(version)
 
 
-def is_current(blueprint: Blueprint, version: int) -> bool:
-    if version > len(blueprint.migrations):
+def is_current(schema: DatabaseSchema, version: int) -> bool:
+    newest = len(schema.migrations)
+    if version > newest:
         raise StorageError(
-            f"the {blueprint.kind} library has schema {version}, made by a newer version of Florilegium; "
-            f"this one knows schemas up to {len(blueprint.migrations)}: upgrade it"
+            f"the {schema.kind} library has schema {version}, written by a newer version of Florilegium; "
+            f"this version supports schemas up to {newest}: upgrade Florilegium"
         )
-    return version == len(blueprint.migrations)
+    return version == newest
 
 
-def migrate(blueprint: Blueprint, connection: sqlite3.Connection) -> None:
-    """To be run in a transaction begun as a writer, so that two processes cannot both do it."""
+def migrate(schema: DatabaseSchema, connection: sqlite3.Connection) -> None:
+    """Must run in a transaction started as a writer, so that two processes cannot both migrate."""
     version = schema_version(connection)
-    if is_current(blueprint, version):
+    if is_current(schema, version):
         return
-    for number, statements in enumerate(blueprint.migrations[version:], start=version + 1):
+    for number, statements in enumerate(schema.migrations[version:], start=version + 1):
         for statement in statements:
             connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {number}")
     if version == 0:
-        mark_segmented(connection)
+        save_segment_version(connection)

@@ -1,7 +1,7 @@
-"""Prompts. Their keywords are their tags."""
+"""Prompts. Their keywords are stored as tags."""
 
-from sources.storage.sqlite.index.text_index import Segmented, TextIndex
-from sources.storage.sqlite.schema.migrations import Blueprint
+from sources.storage.sqlite.index.text_index import SegmentedTable, TextIndex
+from sources.storage.sqlite.schema.migrations import DatabaseSchema
 from sources.storage.sqlite.schema.shared import ITEM_COLUMNS, SHARED_TABLES, arrived_column, item_indexes
 
 PROMPT_FIELDS = ("name", "author", "details", "system_prompt", "user_prompt", "keywords")
@@ -40,8 +40,8 @@ _PROMPTS = (
 )
 
 _SEGMENTED = ("name", "author", "details", "system_prompt", "user_prompt", "tags")
-PROMPTS = Blueprint(
+PROMPTS = DatabaseSchema(
     kind="prompts",
     migrations=((*SHARED_TABLES, *_PROMPTS), arrived_column("prompts")),
-    segmented=(Segmented("prompts", tuple((f"{name}_seg", name) for name in _SEGMENTED), PROMPTS_INDEX),),
+    segmented=(SegmentedTable("prompts", tuple((f"{name}_seg", name) for name in _SEGMENTED), PROMPTS_INDEX),),
 )

@@ -1,6 +1,6 @@
-"""What every file has, and what the tables of items have in common."""
+"""The tables that every file has, and the columns that all item tables have in common."""
 
-# The columns of every item that no draft can set, or that all drafts can.
+# The columns of every item table.
 ITEM_COLUMNS = """
     uuid TEXT NOT NULL UNIQUE,
     tags TEXT NOT NULL DEFAULT '[]',
@@ -26,7 +26,7 @@ SHARED_TABLES = (
 
 
 def item_indexes(table: str) -> tuple[str, ...]:
-    """To list items by age, and to find them by tag; `folded` is the tag in the form in which it is compared."""
+    """Returns the index to list items by age and the table to find them by tag, in its folded form."""
     return (
         f"CREATE INDEX {table}_by_age ON {table} (last_modified DESC, id DESC) WHERE deleted = 0",
         f"""CREATE TABLE {table}_tags (
@@ -39,6 +39,5 @@ def item_indexes(table: str) -> tuple[str, ...]:
 
 
 def arrived_column(*tables: str) -> tuple[str, ...]:
-    """Of the draft from elsewhere that a row was last made of, its digest: by it an item that comes again unchanged is
-    told from one that changed."""
+    """Adds the import stamp (see `write.upsert`) of the draft that a row was last imported from."""
     return tuple(f"ALTER TABLE {table} ADD COLUMN arrived TEXT" for table in tables)

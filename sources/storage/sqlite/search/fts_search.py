@@ -1,243 +1,272 @@
-"""One search in one target, done in one job.
+"""One full-text search in one target, executed in one job.
 
-The order of the matches is cut into blocks of fixed size, and within a block hits are ordered by the comparable score.
-So a page costs the scoring of a block or two, and a hit has the same place and score whichever page it is asked for on.
+The ordered matches are divided into blocks of fixed size, and hits within a block are ordered by their comparable
+score. A page therefore costs the scoring of one or two blocks, and a hit has the same position and score regardless of
+the page size and offset it is requested with.
 """
 
-# ruff: noqa: S608 - SQL here is made of constants alone; values are parameters
+# ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-from collections import Counter as Counts
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections import Counter as Tally
+from collections.abc import Sequence
 from functools import lru_cache
-from operator import or_
+from operator import attrgetter, or_
 
 from msgspec.json import Decoder
 
-from sources.query import Expression, Term
+from sources.query import Term
 from sources.records import Hit, HitPage
 from sources.search.scoring import Scorer, TermStatistics, scale_to_range, term_weights, title_share
 from sources.storage.contract import Search
 from sources.storage.sqlite.connection.connection import JobConnection
-from sources.storage.sqlite.index.statistics import Statistics
+from sources.storage.sqlite.index.statistics import CorpusStatistics
+from sources.storage.sqlite.search.candidates import Candidate
 from sources.storage.sqlite.search.counting import Counter
-from sources.storage.sqlite.search.match_expression import match_text
-from sources.storage.sqlite.search.match_sql import Place, Places, Statement
-from sources.storage.sqlite.search.match_tiers import Band, Planner
-from sources.storage.sqlite.search.target import Candidate, Target, is_filtered, json_list
+from sources.storage.sqlite.search.match_counter import MatchCounter
+from sources.storage.sqlite.search.match_sql import MatchedEntry, MatchSql
+from sources.storage.sqlite.search.match_tiers import MatchTier, TierPlanner
+from sources.storage.sqlite.search.target import SearchTarget, has_filters
+from sources.storage.sqlite.sql import SqlFilter, Statement, json_array
 from sources.text.stemming import stem
 from sources.text.stopwords import STOPWORDS
 
-# A page of the usual size. Larger blocks change little among the first hits (the first ten are the same in nine queries
-# of ten) and cost their scoring.
-BLOCK = 20
+# The usual page size. Larger blocks cost more scoring and change little: the first ten hits are the same for nine of
+# ten queries.
+BLOCK_ROWS = 20
 _SCORE_DIGITS = 4
-# Entries read for each item wanted, where an item has several.
+# Index entries read per requested item, where an item has several.
 _ENTRIES_PER_ITEM = 4
 
-_read_numbers = Decoder(list[int]).decode
-_Order = Callable[[list[Candidate]], None]
+_decode_rowids = Decoder(list[int]).decode
+_NO_FILTER = SqlFilter()
 
 
-class Ranking:
-    """`ranked_rows_max` is how many matches are ranked at most."""
+class FtsSearch:
+    """`ranked_rows_max` is the maximum number of matches that are ranked; `extra_filter` is added to the search's own
+    filters."""
 
     def __init__(
         self,
         connection: JobConnection,
-        target: Target,
+        target: SearchTarget,
         search: Search,
-        statistics: Statistics,
+        statistics: CorpusStatistics,
         ranked_rows_max: int,
+        extra_filter: SqlFilter = _NO_FILTER,
     ) -> None:
         self._connection = connection
         self._target = target
         self._search = search
         self._statistics = statistics
         self._ranked_rows_max = ranked_rows_max
-        self._filter = target.filter(search)
+        self._filter = target.filter(search) & extra_filter
         self._item_bits = 0 if search.within is not None else target.item_bits
-        self._counter = Counter(search.query.terms)
+        self._matches = MatchCounter(connection, target, search, statistics)
+        self._term_counter = Counter(search.query.terms)
 
-    def find(self) -> HitPage:
+    def run(self) -> HitPage:
         expression = self._search.query.expression
         if expression is None:
-            return self._list() if is_filtered(self._search) else HitPage((), has_more=False, total=0)
+            return self._list() if has_filters(self._search) else HitPage((), has_more=False, total=0)
         self._statistics.refresh(self._connection)
-        frequencies = [self._count(self._match(term.word)) for term in self._search.query.terms]
-        planner = Planner(self._match, self._count, self._ranked_rows_max)
-        bands = planner.bands(self._search, expression, frequencies)
-        found, has_more = self._window(bands, self._order(bands[0]))
-        return self._page(found, has_more, Band(self._match(expression), "newest"), sum(frequencies))
+        match = self._matches.match_text
+        frequencies = [self._matches.count(match(term.word)) for term in self._search.query.terms]
+        tiers = TierPlanner(self._matches, self._ranked_rows_max).plan(self._search, expression, frequencies)
+        candidates, has_more = self._window(tiers, self._scoring(tiers[0]))
+        return self._page(candidates, has_more, MatchTier(match(expression), "newest"), sum(frequencies))
 
-    def _match(self, expression: Expression) -> str:
-        return match_text(expression, self._target.title, self._search.fields, self._target.phrase_columns)
+    # The window: `limit` candidates from `offset` on
 
-    def _count(self, match: str) -> int:
-        return self._statistics.matches(self._connection, self._target.index, match)
-
-    # The window: `limit` hits from `offset` on, and whether there are more
-
-    def _window(self, bands: Sequence[Band], order: _Order) -> tuple[list[Candidate], bool]:
+    def _window(self, tiers: Sequence[MatchTier], scoring: "_BlockScoring") -> tuple[list[Candidate], bool]:
+        """Returns the candidates, and whether there are more."""
         start = self._search.offset
-        found: list[Candidate] = []
-        for at, band in enumerate(bands):
-            wanted = self._search.limit - len(found)
-            first = start - start % BLOCK
-            size = -(-(start + wanted - first) // BLOCK) * BLOCK
-            places = self._places(band)
-            # One place more than is scored: it says that there are more hits, and costs no look at its row.
-            taken = self._taken(places, size + 1, first)
-            ordered = self._ordered(places, taken[:size], order)
-            found += ordered[start - first :][:wanted]
-            if len(found) == self._search.limit:
-                has_more = start + wanted < first + len(taken)
-                return found, has_more or any(self._size(later) for later in bands[at + 1 :])
-            start = max(0, start - (first + len(ordered) if ordered or not first else self._size(band)))
-        return found, False
+        window: list[Candidate] = []
+        for index, tier in enumerate(tiers):
+            wanted = self._search.limit - len(window)
+            first = start - start % BLOCK_ROWS
+            size = -(-(start + wanted - first) // BLOCK_ROWS) * BLOCK_ROWS
+            match_sql = self._match_sql(tier)
+            # One entry more than is scored: it shows that there are more hits, without reading its row.
+            entries = self._read_entries(match_sql, size + 1, first)
+            scored = self._score(match_sql, entries[:size], scoring)
+            window += scored[start - first :][:wanted]
+            if len(window) == self._search.limit:
+                has_more = start + wanted < first + len(entries)
+                return window, has_more or any(self._count_hits(later) for later in tiers[index + 1 :])
+            start = max(0, start - (first + len(scored) if scored or not first else self._count_hits(tier)))
+        return window, False
 
-    def _ordered(self, places: Places, taken: Sequence[Place], order: _Order) -> list[Candidate]:
-        candidates = self._fetch([number for number, _, _ in taken])
-        for candidate, (_, rank, is_first) in zip(candidates, taken, strict=True):
-            candidate.bm25 = rank if places.is_ranked else None
-            candidate.holds_all = bool(is_first)
-        ordered: list[Candidate] = []
-        for at in range(0, len(candidates), BLOCK):
-            block = candidates[at : at + BLOCK]
-            order(block)
-            ordered += block
-        return ordered
+    def _score(self, match_sql: MatchSql, entries: Sequence[MatchedEntry], scoring: "_BlockScoring") -> list[Candidate]:
+        candidates = self._fetch([rowid for rowid, _, _ in entries])
+        for candidate, (_, rank, is_first) in zip(candidates, entries, strict=True):
+            candidate.bm25 = rank if match_sql.is_ranked else None
+            candidate.has_all_terms = bool(is_first)
+        scored: list[Candidate] = []
+        for start in range(0, len(candidates), BLOCK_ROWS):
+            block = candidates[start : start + BLOCK_ROWS]
+            scoring.score(block)
+            scored += block
+        return scored
 
-    def _taken(self, places: Places, limit: int, offset: int) -> list[Place]:
-        return self._items(places, limit, offset) if self._item_bits else self._entries(places, limit, offset)
+    def _read_entries(self, match_sql: MatchSql, limit: int, offset: int) -> list[MatchedEntry]:
+        if not self._item_bits:
+            return self._connection.execute(*match_sql.select_entries(limit, offset)).fetchall()
+        return self._read_best_entries(match_sql, limit, offset)
 
-    def _entries(self, places: Places, limit: int, offset: int) -> list[Place]:
-        return self._connection.execute(*places.found(limit, offset)).fetchall()
-
-    def _items(self, places: Places, limit: int, offset: int) -> list[Place]:
-        """The best entry of each item; as its entries are read in order, that is the first."""
-        taken = (offset + limit) * _ENTRIES_PER_ITEM
+    def _read_best_entries(self, match_sql: MatchSql, limit: int, offset: int) -> list[MatchedEntry]:
+        """Returns the best entry of each item, which is the first because entries are read in order."""
+        wanted = (offset + limit) * _ENTRIES_PER_ITEM
         while True:
-            entries = self._entries(places, taken, 0)
-            items: dict[int, Place] = {}
-            for place in entries:
-                items.setdefault(place[0] >> self._item_bits, place)
-            if len(items) >= offset + limit or len(entries) < taken:
+            entries: list[MatchedEntry] = self._connection.execute(*match_sql.select_entries(wanted, 0)).fetchall()
+            items: dict[int, MatchedEntry] = {}
+            for entry in entries:
+                rowid, _, _ = entry
+                items.setdefault(rowid >> self._item_bits, entry)
+            if len(items) >= offset + limit or len(entries) < wanted:
                 return list(items.values())[offset : offset + limit]
-            taken *= _ENTRIES_PER_ITEM
+            wanted *= _ENTRIES_PER_ITEM
 
-    def _fetch(self, numbers: Sequence[int]) -> list[Candidate]:
-        return list(self._target.candidates(self._connection, numbers)) if numbers else []
+    def _fetch(self, rowids: Sequence[int]) -> list[Candidate]:
+        return self._target.candidates(self._connection, rowids) if rowids else []
 
-    def _places(self, band: Band) -> Places:
-        is_ranked = band.order == "rank" or self._search.scoring == "minmax" or self._item_bits > 0
-        is_ranked = is_ranked and band.order != "newest"
-        return Places(self._target, band, self._filter, self._item_bits, is_ranked)
+    def _match_sql(self, tier: MatchTier) -> MatchSql:
+        is_ranked = tier.order == "rank" or self._search.scoring == "minmax" or self._item_bits > 0
+        is_ranked = is_ranked and tier.order != "newest"
+        return MatchSql(self._target, tier, self._filter, self._item_bits, is_ranked)
 
-    def _size(self, band: Band) -> int:
-        """How many hits a band has."""
-        if not (self._filter or self._item_bits or band.excluded):
-            return self._count(band.match)
-        places = self._places(band)
-        return self._statistics.count(self._connection, *(places.count_items() if self._item_bits else places.count()))
+    def _count_hits(self, tier: MatchTier) -> int:
+        if not (self._filter or self._item_bits or tier.excluded):
+            return self._matches.count(tier.match)
+        match_sql = self._match_sql(tier)
+        statement = match_sql.count_items() if self._item_bits else match_sql.count_entries()
+        return self._statistics.count(self._connection, *statement)
 
-    # The order within a block
+    # Scores
 
-    def _order(self, band: Band) -> _Order:
-        return self._scale(band) if self._search.scoring == "minmax" else self._compare()
-
-    def _compare(self) -> _Order:
+    def _scoring(self, tier: MatchTier) -> "_BlockScoring":
+        if self._search.scoring == "minmax":
+            best, worst = self._connection.execute(*self._match_sql(tier).select_extremes()).fetchone()
+            return _MinMaxScoring(self._term_counter, best, worst)
         terms = self._search.query.terms
-        scorer = Scorer(self._weights(terms), self._target.prominence)
-        stems = frozenset(stem(token) for term in terms for phrase in term.word.alternatives for token in phrase.tokens)
-        key = _score if self._search.query.has_operators else _whole_and_score
-        is_sorted = self._search.order == "relevance"
+        scorer = Scorer(self._term_weights(terms), self._target.prominence)
+        return _ComparableScoring(self._term_counter, scorer, self._search)
 
-        def order(block: list[Candidate]) -> None:
-            forms = [candidate.prominent for candidate in block] + [candidate.other for candidate in block]
-            counts = self._counter.count_each(forms)
-            for candidate, prominent, other in zip(block, counts, counts[len(block) :], strict=False):
-                is_titled = candidate.has_title and any(prominent)
-                share = title_share(_title_stems(candidate.prominent), stems) if is_titled else 0.0
-                candidate.holds_all = candidate.holds_all or all(map(or_, prominent, other))
-                candidate.score = round(scorer.score(prominent, other, candidate.chars, share), _SCORE_DIGITS)
-            if is_sorted:
-                block.sort(key=_identity)
-                block.sort(key=key, reverse=True)
-
-        return order
-
-    def _weights(self, terms: Sequence[Term]) -> Sequence[float]:
+    def _term_weights(self, terms: Sequence[Term]) -> Sequence[float]:
         if len(terms) == 1:
-            return (1.0,)  # however rare: it is all of the query
-        # In all columns, whichever are searched: a hit's score does not depend on where else was looked.
+            return (1.0,)  # the whole query, however rare it is
+        # Counted in all columns, even if only some are searched: a score must not depend on the searched columns.
         corpus = self._search.corpus or self._statistics.source_corpus(
             self._search.query, self._connection, self._target.index
         )
-        known = [TermStatistics(rows, term.count) for rows, term in zip(corpus.frequencies, terms, strict=True)]
-        return term_weights(corpus.rows, known)
-
-    def _scale(self, band: Band) -> _Order:
-        """The seed's score: the rank's place between the worst and the best of all matches."""
-        best, worst = self._connection.execute(*self._places(band).extremes()).fetchone()
-
-        def order(block: list[Candidate]) -> None:
-            ranks = [worst if candidate.bm25 is None else candidate.bm25 for candidate in block]
-            scaled = scale_to_range([best, worst, *ranks])[2:]
-            for candidate, value in zip(block, scaled, strict=True):
-                counts = zip(
-                    self._counter.count(candidate.prominent), self._counter.count(candidate.other), strict=True
-                )
-                candidate.holds_all = all(map(any, counts))
-                candidate.score = round(value, _SCORE_DIGITS)
-
-        return order
+        statistics = [TermStatistics(rows, term.count) for rows, term in zip(corpus.frequencies, terms, strict=True)]
+        return term_weights(corpus.rows, statistics)
 
     # The page
 
-    def _page(self, shown: Sequence[Candidate], has_more: bool, everything: Band, matches: int) -> HitPage:
-        """`everything` are all matches, of which there are `matches` entries at most."""
-        total = self._search.offset + len(shown) if not has_more and (shown or not self._search.offset) else None
-        if self._item_bits and shown:
-            total = self._count_entries(shown, everything, matches, total)
-        elif total is None and matches <= self._ranked_rows_max:
-            total = self._size(everything)
-        return HitPage(self._hits(shown), has_more=has_more, total=total)
+    def _page(
+        self, candidates: Sequence[Candidate], has_more: bool, all_matches: MatchTier, matches_max: int
+    ) -> HitPage:
+        """`matches_max` is an upper bound of the number of index entries in `all_matches`."""
+        offset = self._search.offset
+        total = offset + len(candidates) if not has_more and (candidates or not offset) else None
+        if self._item_bits and candidates:
+            total = self._count_entries(candidates, all_matches, matches_max, total)
+        elif total is None and matches_max <= self._ranked_rows_max:
+            total = self._count_hits(all_matches)
+        return HitPage(self._hits(candidates), has_more=has_more, total=total)
 
     def _count_entries(
-        self, shown: Sequence[Candidate], everything: Band, matches: int, total: int | None
+        self, candidates: Sequence[Candidate], all_matches: MatchTier, matches_max: int, total: int | None
     ) -> int | None:
-        """How many more entries of the same item match; how many items there are, if so many can be counted."""
-        if matches <= self._ranked_rows_max:
-            [numbers] = self._connection.execute(*self._places(everything).numbers()).fetchone()
-            counts = Counts([number >> self._item_bits for number in _read_numbers(numbers)])
-            total = len(counts)
+        """Sets how many more entries of each item match. Returns the number of items if it is cheap to count them, or
+        `total`."""
+        if matches_max <= self._ranked_rows_max:
+            [rowids] = self._connection.execute(*self._match_sql(all_matches).select_rowids()).fetchone()
+            entries = Tally([rowid >> self._item_bits for rowid in _decode_rowids(rowids)])
+            total = len(entries)
         else:
-            counts = Counts(dict(self._connection.execute(*self._entries_of(shown, everything.match)).fetchall()))
-        for candidate in shown:
-            candidate.more_in_item = counts[int(candidate.identity)] - 1
+            rows = self._connection.execute(*self._count_entries_of(candidates, all_matches.match))
+            entries = Tally(dict(rows.fetchall()))
+        for candidate in candidates:
+            candidate.more_in_item = entries[int(candidate.id)] - 1
         return total
 
-    def _entries_of(self, shown: Sequence[Candidate], match: str) -> Statement:
+    def _count_entries_of(self, candidates: Sequence[Candidate], match: str) -> Statement:
         table = self._target.index.table
-        items = json_list([int(candidate.identity) for candidate in shown])
+        items = json_array([int(candidate.id) for candidate in candidates])
         sql = (
             f"SELECT rowid >> {self._item_bits}, count(*) FROM {table} WHERE {table} MATCH ? "
             f"AND rowid >> {self._item_bits} IN (SELECT value FROM json_each(?)) GROUP BY 1"
         )
         return sql, (match, items)
 
-    def _hits(self, shown: Sequence[Candidate]) -> tuple[Hit, ...]:
-        return tuple(self._target.hit(candidate, self._search, self._counter) for candidate in shown)
+    def _hits(self, candidates: Sequence[Candidate]) -> tuple[Hit, ...]:
+        return tuple(candidate.hit(self._search, self._term_counter) for candidate in candidates)
 
     def _list(self) -> HitPage:
-        """What passes the filter, newest first."""
-        listed = self._target.listed(self._search) + self._filter.sql
+        """Returns what passes the filters, newest first."""
+        search = self._search
+        listing = self._target.list_sql(search) + self._filter.sql
         parameters = self._filter.parameters
-        page = f"{listed} ORDER BY age DESC, number DESC LIMIT ? OFFSET ?"
-        rows = self._connection.execute(page, (*parameters, self._search.limit, self._search.offset))
-        shown = self._fetch([number for number, _ in rows])
-        total: int = self._connection.execute(f"SELECT count(*) FROM ({listed})", parameters).fetchone()[0]
-        return HitPage(self._hits(shown), has_more=self._search.offset + len(shown) < total, total=total)
+        page = f"{listing} ORDER BY age DESC, number DESC LIMIT ? OFFSET ?"
+        rows = self._connection.execute(page, (*parameters, search.limit, search.offset))
+        candidates = self._fetch([rowid for rowid, _ in rows])
+        [total] = self._connection.execute(f"SELECT count(*) FROM ({listing})", parameters).fetchone()
+        return HitPage(self._hits(candidates), has_more=search.offset + len(candidates) < total, total=total)
+
+
+class _BlockScoring(ABC):
+    @abstractmethod
+    def score(self, block: list[Candidate]) -> None:
+        """Sets `score` and `has_all_terms` of each candidate and sorts the block."""
+
+
+class _ComparableScoring(_BlockScoring):
+    """Scores that are comparable across sources and pages."""
+
+    def __init__(self, counter: Counter, scorer: Scorer, search: Search) -> None:
+        self._counter = counter
+        self._scorer = scorer
+        self._query_stems = frozenset(
+            stem(token) for term in search.query.terms for phrase in term.word.alternatives for token in phrase.tokens
+        )
+        self._rank = _by_score if search.query.has_operators else _by_completeness
+        self._is_sorted = search.order == "relevance"
+
+    def score(self, block: list[Candidate]) -> None:
+        prominent_forms = [candidate.prominent_form() for candidate in block]
+        other_forms = [candidate.other_form() for candidate in block]
+        counts = self._counter.count_each(prominent_forms + other_forms)
+        prominent_counts, other_counts = counts[: len(block)], counts[len(block) :]
+        for candidate, form, prominent, other in zip(
+            block, prominent_forms, prominent_counts, other_counts, strict=True
+        ):
+            is_in_title = candidate.has_title and any(prominent)
+            share = title_share(_title_stems(form), self._query_stems) if is_in_title else 0.0
+            candidate.has_all_terms = candidate.has_all_terms or all(map(or_, prominent, other))
+            candidate.score = round(self._scorer.score(prominent, other, candidate.chars, share), _SCORE_DIGITS)
+        if self._is_sorted:
+            block.sort(key=attrgetter("sort_key"))
+            block.sort(key=self._rank, reverse=True)
+
+
+class _MinMaxScoring(_BlockScoring):
+    """tldw's score: where the rank lies between the worst and the best rank of all matches."""
+
+    def __init__(self, counter: Counter, best: float, worst: float) -> None:
+        self._counter = counter
+        self._best = best
+        self._worst = worst
+
+    def score(self, block: list[Candidate]) -> None:
+        ranks = [self._worst if candidate.bm25 is None else candidate.bm25 for candidate in block]
+        _, _, *scores = scale_to_range([self._best, self._worst, *ranks])
+        for candidate, score in zip(block, scores, strict=True):
+            prominent = self._counter.count(candidate.prominent_form())
+            other = self._counter.count(candidate.other_form())
+            candidate.has_all_terms = all(map(or_, prominent, other))
+            candidate.score = round(score, _SCORE_DIGITS)
 
 
 @lru_cache(maxsize=4096)
@@ -245,13 +274,9 @@ def _title_stems(form: str) -> frozenset[str]:
     return frozenset(stem(word) for word in form.split() if word not in STOPWORDS)
 
 
-def _identity(candidate: Candidate) -> str | int:
-    return candidate.identity
+def _by_score(candidate: Candidate) -> tuple[float, str]:
+    return candidate.score, candidate.last_modified
 
 
-def _score(candidate: Candidate) -> tuple[float, str]:
-    return candidate.score, candidate.age
-
-
-def _whole_and_score(candidate: Candidate) -> tuple[bool, float, str]:
-    return candidate.holds_all, candidate.score, candidate.age
+def _by_completeness(candidate: Candidate) -> tuple[bool, float, str]:
+    return candidate.has_all_terms, candidate.score, candidate.last_modified

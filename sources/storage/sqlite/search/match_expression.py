@@ -1,4 +1,4 @@
-"""A query's expression as an FTS5 MATCH expression. Every token is quoted: nothing a person typed is syntax there."""
+"""Compiles a query expression to an FTS5 MATCH expression. Every token is quoted, so user input is never syntax."""
 
 from collections.abc import Sequence
 
@@ -8,37 +8,37 @@ from sources.query import AllOf, AnyOf, Expression, Phrase, Prefix, Title, Witho
 def match_text(
     expression: Expression, title: str, columns: Sequence[str] = (), phrase_columns: Sequence[str] = ()
 ) -> str:
-    """`title` is the column in which titles stand; `columns` are those to look in, if not all, and `phrase_columns`
-    those in which several words in a row must stand."""
-    return _within(columns, _compile(expression, title, phrase_columns))
+    """`title` is the column of titles. `columns` restricts the whole search, `phrase_columns` restricts phrases of
+    several words; all columns are searched if they are empty."""
+    return _in_columns(columns, _compile(expression, title, phrase_columns))
 
 
 def _compile(expression: Expression, title: str, phrase_columns: Sequence[str]) -> str:
-    def compiled(part: Expression) -> str:
+    def compile_part(part: Expression) -> str:
         return _compile(part, title, phrase_columns)
 
     match expression:
         case Word(text=text, alternatives=alternatives):
-            found = _joined([_quoted(phrase) for phrase in alternatives], "OR")
-            return _within(phrase_columns, found) if " " in text else found
+            match = _join([_quote(phrase) for phrase in alternatives], "OR")
+            return _in_columns(phrase_columns, match) if " " in text else match
         case Title(word=word):
-            return _within((title,), _compile(word, title, ()))
+            return _in_columns((title,), _compile(word, title, ()))
         case AnyOf(parts=parts):
-            return _joined([compiled(part) for part in parts], "OR")
+            return _join([compile_part(part) for part in parts], "OR")
         case AllOf(parts=parts):
-            return _joined([compiled(part) for part in parts], "AND")
+            return _join([compile_part(part) for part in parts], "AND")
         case Without(keep=keep, drop=drop):
-            return f"({compiled(keep)} NOT {compiled(drop)})"
+            return f"({compile_part(keep)} NOT {compile_part(drop)})"
 
 
-def _within(columns: Sequence[str], match: str) -> str:
+def _in_columns(columns: Sequence[str], match: str) -> str:
     return f"{{{' '.join(columns)}}} : ({match})" if columns else match
 
 
-def _joined(parts: Sequence[str], operator: str) -> str:
+def _join(parts: Sequence[str], operator: str) -> str:
     return parts[0] if len(parts) == 1 else f"({f' {operator} '.join(parts)})"
 
 
-def _quoted(phrase: Phrase | Prefix) -> str:
+def _quote(phrase: Phrase | Prefix) -> str:
     text = " ".join(phrase.tokens).replace('"', '""')
     return f'"{text}"*' if isinstance(phrase, Prefix) else f'"{text}"'

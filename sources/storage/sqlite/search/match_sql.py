@@ -1,84 +1,83 @@
-"""The SQL that finds the entries of a band, in its order and nothing but their numbers. Rows are fetched by others."""
+"""The SQL that finds the index entries of a match tier, in order. It selects rowids only; rows are fetched later."""
 
-# ruff: noqa: S608 - SQL here is made of constants alone; values are parameters
+# ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 from msgspec import Struct
 
-from sources.storage.sqlite.search.match_tiers import Band
-from sources.storage.sqlite.search.target import Filter, Target
+from sources.storage.sqlite.search.match_tiers import MatchTier
+from sources.storage.sqlite.search.target import SearchTarget
+from sources.storage.sqlite.sql import SqlFilter, Statement
 
-Statement = tuple[str, tuple[str | int, ...]]
-
-
-# An entry that was found: its number, its rank (the lower, the better), and whether it is of those that come first.
-Place = tuple[int, float, int]
+# Rowid, rank (lower is better), and whether the entry matches `MatchTier.first`. A plain tuple: one is read per match.
+MatchedEntry = tuple[int, float, int]
 
 
-class Places(Struct, frozen=True):
-    """The entries of one band that pass a filter; numbers that are equal but for `item_bits` are one item's.
+class MatchSql(Struct, frozen=True):
+    """Statements over the entries of one tier that pass a filter. Rowids that differ only in the lowest `item_bits`
+    bits belong to the same item.
 
-    bm25 is only asked for where the order or a score needs it (`is_ranked`): it is most of what a search costs.
+    bm25 is computed only if the order or a score needs it (`is_ranked`), because it is most of the cost of a search.
     """
 
-    target: Target
-    band: Band
-    filter: Filter
+    target: SearchTarget
+    tier: MatchTier
+    filter: SqlFilter
     item_bits: int
     is_ranked: bool
 
-    def found(self, limit: int, offset: int) -> Statement:
+    def select_entries(self, limit: int, offset: int) -> Statement:
+        """Selects a page of `MatchedEntry` rows."""
         sql, parameters = self._entries()
         order = {
-            "rank": f"{'is_first DESC, ' if self.band.first else ''}rank, number DESC",
+            "rank": f"{'is_first DESC, ' if self.tier.first else ''}rank, number DESC",
             "newest": "number DESC",
             "recent": f"{self.target.age} DESC, number >> {self.item_bits} DESC, rank",
         }
-        return f"{sql} ORDER BY {order[self.band.order]} LIMIT ? OFFSET ?", (*parameters, limit, offset)
+        return f"{sql} ORDER BY {order[self.tier.order]} LIMIT ? OFFSET ?", (*parameters, limit, offset)
 
-    def extremes(self) -> Statement:
-        """The best rank of an item and the worst."""
+    def select_extremes(self) -> Statement:
+        """Selects the best and the worst rank of an item."""
         sql, parameters = self._entries()
-        # Kept apart by LIMIT: bm25 can be asked for only where the index is read, not within a grouping.
+        # LIMIT keeps SQLite from merging the queries: bm25 is available where the index is read, but not when grouping.
         items = f"SELECT min(rank) AS rank FROM ({sql} LIMIT -1) GROUP BY number >> {self.item_bits}"
         return f"SELECT min(rank), max(rank) FROM ({items})", parameters
 
-    def count(self) -> Statement:
-        """How many entries."""
+    def count_entries(self) -> Statement:
         sql, parameters = self._matching()
         return f"SELECT count(*) {sql}", parameters
 
-    def numbers(self) -> Statement:
-        """Their numbers, as one JSON list: a row for each would take the interpreter's lock as often."""
-        sql, parameters = self._matching()
-        return f"SELECT json_group_array({self._number}) {sql}", parameters
-
     def count_items(self) -> Statement:
         sql, parameters = self._matching()
-        return f"SELECT count(DISTINCT {self._number} >> {self.item_bits}) {sql}", parameters
+        return f"SELECT count(DISTINCT {self._rowid} >> {self.item_bits}) {sql}", parameters
+
+    def select_rowids(self) -> Statement:
+        """Selects all rowids as one JSON array: one row each would acquire the interpreter lock as often."""
+        sql, parameters = self._matching()
+        return f"SELECT json_group_array({self._rowid}) {sql}", parameters
 
     @property
-    def _number(self) -> str:
+    def _rowid(self) -> str:
         return f"{self.target.index.table}.rowid"
 
     def _entries(self) -> Statement:
         sql, parameters = self._matching()
         rank = self.target.bm25 if self.is_ranked else "0.0"
-        first = "0"
-        if self.band.first:
-            first = f"{self._number} IN ({self._numbers()})"
-            parameters = (self.band.first, *parameters)
-        return f"SELECT {self._number} AS number, {rank} AS rank, {first} AS is_first {sql}", parameters
+        is_first = "0"
+        if self.tier.first:
+            is_first = f"{self._rowid} IN ({self._rowids_of_match()})"
+            parameters = (self.tier.first, *parameters)
+        return f"SELECT {self._rowid} AS number, {rank} AS rank, {is_first} AS is_first {sql}", parameters
 
     def _matching(self) -> Statement:
         table = self.target.index.table
-        join = self.target.join if self.filter or self.band.order == "recent" else ""
+        join = self.target.join if self.filter or self.tier.order == "recent" else ""
         sql = f"FROM {table} {join} WHERE {table} MATCH ?{self.filter.sql}"
-        parameters = (self.band.match, *self.filter.parameters)
-        if not self.band.excluded:
+        parameters = (self.tier.match, *self.filter.parameters)
+        if not self.tier.excluded:
             return sql, parameters
-        others = f"SELECT rowid >> {self.item_bits} FROM ({self._numbers()})"
-        return f"{sql} AND {self._number} >> {self.item_bits} NOT IN ({others})", (*parameters, self.band.excluded)
+        excluded = f"SELECT rowid >> {self.item_bits} FROM ({self._rowids_of_match()})"
+        return f"{sql} AND {self._rowid} >> {self.item_bits} NOT IN ({excluded})", (*parameters, self.tier.excluded)
 
-    def _numbers(self) -> str:
+    def _rowids_of_match(self) -> str:
         table = self.target.index.table
         return f"SELECT rowid FROM {table} WHERE {table} MATCH ?"

@@ -1,79 +1,82 @@
-"""Which matches of a query come in which order, decided by how common its words are.
+"""Decides which matches of a query come first, depending on how common its words are.
 
-What holds all words of a plain query comes first, then what holds any, each by bm25. That costs some microseconds a
-match, so of words that are everywhere only the newest matches come, unranked; of several words, first those matches
-that hold one of the rarer.
+Matches with all words of a plain query come before those with only some, each group ordered by bm25. That costs some
+microseconds per match, so for words that occur almost everywhere only the newest matches are taken, unranked. If a
+query has several words, the matches of its rarer words come first.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 from msgspec import Struct
 
 from sources.query import AllOf, AnyOf, Expression, Title, Word
 from sources.storage.contract import Search
+from sources.storage.sqlite.search.match_counter import MatchCounter
 
-# Matches of one word differ in little but their age, so fewer of them are ranked than of several words together.
+# Matches of a single word differ in little but their age, so fewer of them are ranked than of several words together.
 _ONE_WORD_SHARE = 4
 
 
-class Band(Struct, frozen=True):
-    """Matches in one order; the bands of a search follow one another and have no match in common."""
+class MatchTier(Struct, frozen=True):
+    """Matches with one sort order. The tiers of a search follow one another and have no match in common."""
 
     match: str
     order: Literal["rank", "newest", "recent"]
-    # Those that match this too come before the others.
+    # Matches of this expression come before the other matches of the tier.
     first: str = ""
-    # Those that match this were in the band before.
+    # Matches of this expression belong to the previous tier.
     excluded: str = ""
 
 
-class Planner:
-    """Chooses the bands. `match` writes an expression for FTS5, `count` says how many entries match it."""
+class TierPlanner:
+    """Chooses the tiers of a search, so that at most `ranked_rows_max` matches are ranked."""
 
-    def __init__(self, match: Callable[[Expression], str], count: Callable[[str], int], ranked_rows_max: int) -> None:
-        self._match = match
-        self._count = count
+    def __init__(self, counter: MatchCounter, ranked_rows_max: int) -> None:
+        self._counter = counter
         self._ranked_rows_max = ranked_rows_max
 
-    def bands(self, search: Search, expression: Expression, frequencies: Sequence[int]) -> list[Band]:
-        """`frequencies` are the counts of the query's terms."""
-        match = self._match(expression)
+    def plan(self, search: Search, expression: Expression, frequencies: Sequence[int]) -> list[MatchTier]:
+        """`frequencies` are the numbers of matches of the query's terms."""
+        match = self._counter.match_text(expression)
         if search.order == "recent":
-            return [Band(match, "recent")]
+            return [MatchTier(match, "recent")]
         if search.scoring == "minmax":
-            return [Band(match, "rank")]
+            return [MatchTier(match, "rank")]
         words = tuple(term.word for term in search.query.terms)
         if len(words) < 2 or search.query.has_operators:
-            return self._as_it_stands(expression, match, is_one_word=len(words) < 2)
-        return self._plain(match, words, frequencies)
+            return self._literal_tiers(expression, match, is_one_word=len(words) < 2)
+        return self._plain_tiers(match, words, frequencies)
 
-    def _plain(self, match: str, words: tuple[Word, ...], frequencies: Sequence[int]) -> list[Band]:
-        rare = self._rare(words, frequencies)
+    def _plain_tiers(self, match: str, words: tuple[Word, ...], frequencies: Sequence[int]) -> list[MatchTier]:
+        rare = self._rare_words(words, frequencies)
         if not rare:
-            return [Band(match, "newest")]
-        first = self._match(AllOf(words)) if all(frequencies) else ""
+            return [MatchTier(match, "newest")]
+        first = self._counter.match_text(AllOf(words)) if all(frequencies) else ""
         if len(rare) == len(words):
-            return [Band(match, "rank", first)]
-        some = self._match(AnyOf(rare))
-        return [Band(f"({some}) AND ({match})", "rank", first), Band(match, "newest", excluded=some)]
+            return [MatchTier(match, "rank", first)]
+        any_rare = self._counter.match_text(AnyOf(rare))
+        return [
+            MatchTier(f"({any_rare}) AND ({match})", "rank", first),
+            MatchTier(match, "newest", excluded=any_rare),
+        ]
 
-    def _as_it_stands(self, expression: Expression, match: str, *, is_one_word: bool) -> list[Band]:
-        limit = self._ranked_rows_max // (_ONE_WORD_SHARE if is_one_word else 1)
-        if self._count(match) <= limit:
-            return [Band(match, "rank")]
-        titled = self._match(Title(expression)) if isinstance(expression, Word) else ""
-        if titled and 0 < self._count(titled) <= limit:
-            return [Band(titled, "rank"), Band(match, "newest", excluded=titled)]
-        return [Band(match, "newest")]
+    def _literal_tiers(self, expression: Expression, match: str, *, is_one_word: bool) -> list[MatchTier]:
+        ranked_max = self._ranked_rows_max // (_ONE_WORD_SHARE if is_one_word else 1)
+        if self._counter.count(match) <= ranked_max:
+            return [MatchTier(match, "rank")]
+        in_title = self._counter.match_text(Title(expression)) if isinstance(expression, Word) else ""
+        if in_title and 0 < self._counter.count(in_title) <= ranked_max:
+            return [MatchTier(in_title, "rank"), MatchTier(match, "newest", excluded=in_title)]
+        return [MatchTier(match, "newest")]
 
-    def _rare(self, words: Sequence[Word], frequencies: Sequence[int]) -> tuple[Word, ...]:
-        """The rarest words, as many as have no more matches together than are ranked."""
+    def _rare_words(self, words: Sequence[Word], frequencies: Sequence[int]) -> tuple[Word, ...]:
+        """Returns the rarest words, as many as together have at most as many matches as are ranked."""
         rare: list[Word] = []
         matches = 0
-        for frequency, at in sorted((frequency, at) for at, frequency in enumerate(frequencies)):
+        for frequency, index in sorted((frequency, index) for index, frequency in enumerate(frequencies)):
             matches += frequency
             if matches > self._ranked_rows_max:
                 break
-            rare.append(words[at])
+            rare.append(words[index])
         return tuple(rare)

@@ -1,80 +1,75 @@
-"""What is searched: an index of the file, the rows that its entries stand for, and how those become hits."""
+"""What a search runs on: the full-text index of a source, the tables behind it, and the conditions on their rows."""
+
+# ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 import sqlite3
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import msgspec
 from msgspec import Struct
 
-from sources.records import Hit
-from sources.search.scoring import Prominence
+from sources.search.scoring import TITLE_AND_BODY, Prominence
 from sources.storage.contract import Search
 from sources.storage.sqlite.index.text_index import TextIndex
-from sources.storage.sqlite.search.counting import Counter
+from sources.storage.sqlite.search.candidates import Candidate
+from sources.storage.sqlite.sql import SqlFilter, between, equals, json_array, placeholders
 from sources.storage.sqlite.write.validation import fold_tag
 
 
-class Filter(Struct, frozen=True):
-    """Conditions that rows must meet, in SQL, and the parameters in them."""
+class SearchTarget(Struct, frozen=True, kw_only=True):
+    """The searchable form of one collection whose rows have one index entry each; subclasses handle the other cases.
 
-    conditions: tuple[str, ...] = ()
-    parameters: tuple[str | int, ...] = ()
+    In SQL the rows of `table` are named `r`. `id_column` holds the public id. `weights` are the bm25 weights of the
+    index columns. `candidate_sql` selects the fields of `candidate` for a JSON array of index rowids, in its order.
 
-    def __bool__(self) -> bool:
-        return bool(self.conditions)
-
-    def __and__(self, other: "Filter") -> "Filter":
-        return Filter(self.conditions + other.conditions, self.parameters + other.parameters)
-
-    @property
-    def sql(self) -> str:
-        return "".join(f" AND {condition}" for condition in self.conditions)
-
-
-class Candidate(Struct, gc=False):
-    """An entry that may become a hit: its row, its texts as they are counted, and what orders it among its equals."""
-
-    row: Sequence[Any]
-    prominent: str
-    other: str
-    chars: int
-    has_title: bool
-    age: str
-    identity: str | int
-    # Filled in by the ranking.
-    bm25: float | None = None
-    more_in_item: int = 0
-    holds_all: bool = False
-    score: float = 0.0
-
-
-class Target(Struct, frozen=True):
-    """A kind of hit.
-
-    `join` reaches the rows that conditions and `age` are about. Where an item has several entries, their numbers are
-    its own, followed by `item_bits` bits; the best of them is the item's hit.
+    If an item has several index entries, the rowid of an entry is the item's rowid shifted left by `item_bits`, plus a
+    number; the best entry becomes the item's hit. `phrase_columns` are the columns in which phrases are searched, if
+    not in all.
     """
 
+    table: str
+    id_column: str
     index: TextIndex
-    bm25: str
-    title: str
-    join: str
-    age: str
-    prominence: Prominence
-    filter: Callable[[Search], Filter]
-    # The numbers and ages of what a query without words lists; conditions are appended to it.
-    listed: Callable[[Search], str]
-    # The candidates of some entries, in the order of their numbers as given.
-    candidates: Callable[[sqlite3.Connection, Sequence[int]], Sequence[Candidate]]
-    hit: Callable[[Candidate, Search, Counter], Hit]
+    weights: tuple[float, ...]
+    title_column: str
+    candidate: type[Candidate]
+    candidate_sql: str
+    prominence: Prominence = TITLE_AND_BODY
     item_bits: int = 0
-    # Where a phrase must stand, if not anywhere.
     phrase_columns: tuple[str, ...] = ()
 
+    @property
+    def bm25(self) -> str:
+        return f"bm25({self.index.table}, {', '.join(map(str, self.weights))})"
 
-def is_filtered(search: Search) -> bool:
-    """Whether a search without words asks for something."""
+    @property
+    def join(self) -> str:
+        """The join that makes `r` available for conditions and for `age`."""
+        shift = f" >> {self.item_bits}" if self.item_bits else ""
+        return f"CROSS JOIN {self.table} r ON r.id = {self.index.table}.rowid{shift}"
+
+    @property
+    def age(self) -> str:
+        return "r.last_modified"
+
+    def filter(self, search: Search) -> SqlFilter:
+        return (
+            has_tags(search.tags, self.table, "r.id")
+            & between("r.created_at", search.date_from, search.date_to)
+            & equals(f"r.{self.id_column}", search.within)
+        )
+
+    def list_sql(self, _search: Search) -> str:
+        """Selects the index rowid as `number` and the `age` of every live item. Conditions are appended to it."""
+        shift = f" << {self.item_bits}" if self.item_bits else ""
+        return f"SELECT r.id{shift} AS number, r.last_modified AS age FROM {self.table} r WHERE r.deleted = 0"
+
+    def candidates(self, connection: sqlite3.Connection, rowids: Sequence[int]) -> list[Candidate]:
+        """Returns the candidates of these index entries, in the same order."""
+        return [self.candidate(*row) for row in connection.execute(self.candidate_sql, (json_array(rowids),))]
+
+
+def has_filters(search: Search) -> bool:
+    """Whether a search without words has a filter, so that it can list what passes it."""
     return bool(
         search.tags
         or search.media_types
@@ -85,39 +80,13 @@ def is_filtered(search: Search) -> bool:
     )
 
 
-def json_list(values: Sequence[int | str]) -> str:
-    """For `json_each`, which makes a table of it: so a statement has one text, however many values there are."""
-    return msgspec.json.encode(values).decode()
+def has_tags(tags: Sequence[str], table: str, rowid: str) -> SqlFilter:
+    """Items that have all of the tags."""
+    condition = f"{rowid} IN (SELECT id FROM {table}_tags WHERE folded = ?)"
+    return SqlFilter((condition,) * len(tags), tuple(fold_tag(tag) for tag in tags))
 
 
-def tagged(search: Search, table: str, number: str) -> Filter:
-    """Items that have all the tags."""
-    condition = f"{number} IN (SELECT id FROM {table}_tags WHERE folded = ?)"  # noqa: S608 - names are constants
-    return Filter((condition,) * len(search.tags), tuple(fold_tag(tag) for tag in search.tags))
-
-
-def dated(search: Search, time: str) -> Filter:
-    """What was made between two moments, both included."""
-    found = Filter()
-    if search.date_from:
-        found &= Filter((f"{time} >= ?",), (search.date_from,))
-    if search.date_to:
-        found &= Filter((f"{time} <= ?",), (search.date_to,))
-    return found
-
-
-def equal(column: str, value: str | int | None) -> Filter:
-    return Filter() if value is None else Filter((f"{column} = ?",), (value,))
-
-
-def either(one: Filter, other: Filter) -> Filter:
-    """Of two single conditions."""
-    return Filter((f"({one.conditions[0]} OR {other.conditions[0]})",), one.parameters + other.parameters)
-
-
-def one_of(column: str, values: Sequence[str]) -> Filter:
-    """Texts that equal one of the values in any case; `casefold` is registered with each reader."""
-    if not values:
-        return Filter()
-    marks = ", ".join("?" * len(values))
-    return Filter((f"casefold({column}) IN ({marks})",), tuple(value.casefold() for value in values))
+def in_values(table: str, field: str, rowid: str, folded: Sequence[str]) -> SqlFilter:
+    """Items with one of the values in a table of folded values such as `observations_values`."""
+    condition = f"{rowid} IN (SELECT id FROM {table} WHERE field = '{field}' AND folded IN ({placeholders(folded)}))"
+    return SqlFilter((condition,), tuple(folded))

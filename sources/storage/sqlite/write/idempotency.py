@@ -1,4 +1,4 @@
-"""Writes that were made under a key: the same key with the same request gives what the first one gave."""
+"""Idempotency keys: repeating a write with the same key and the same request returns the result of the first call."""
 
 import sqlite3
 from collections.abc import Callable, Sequence
@@ -8,44 +8,46 @@ import msgspec
 from msgspec import Struct
 
 from config.errors import Conflict
-from sources.storage.sqlite.write.items import read_texts
-from sources.storage.sqlite.write.validation import time_of
+from config.times import format_timestamp
+from sources.storage.sqlite.write.item_table import decode_texts
 
 
-class KeyMemory(Struct, frozen=True):
-    """How long keys are remembered, and how many."""
+class IdempotencyLimits(Struct, frozen=True):
+    """How long keys are kept, and how many."""
 
     ttl_s: float
     max_keys: int
 
 
-def once(
+def run_once(
     connection: sqlite3.Connection,
     key: str,
     request: object,
-    make: Callable[[], Sequence[str]],
+    write: Callable[[], Sequence[str]],
     *,
-    memory: KeyMemory,
+    limits: IdempotencyLimits,
     now_s: float,
 ) -> Sequence[str]:
-    """The uuids that `make` gives, or gave when it ran under this key. `request` tells one request from another."""
+    """Returns the uuids that `write` returns, or those it returned when it ran under this key before. Raises `Conflict`
+    if the key was used for a different request."""
     digest = sha256(repr(request).encode()).hexdigest()
-    _forget(connection, memory, now_s)
-    found = connection.execute("SELECT digest, made FROM idempotency WHERE key = ?", (key,)).fetchone()
-    if found is None:
-        made = make()
-        row = (key, digest, msgspec.json.encode(made).decode(), time_of(now_s))
-        connection.execute("INSERT INTO idempotency VALUES (?, ?, ?, ?)", row)
-        return made
-    if found[0] != digest:
-        raise Conflict(f"the idempotency key {key!r} was used for another request")
-    return read_texts(found[1])
+    _delete_old_keys(connection, limits, now_s)
+    row = connection.execute("SELECT digest, made FROM idempotency WHERE key = ?", (key,)).fetchone()
+    if row is None:
+        uuids = write()
+        values = (key, digest, msgspec.json.encode(uuids).decode(), format_timestamp(now_s))
+        connection.execute("INSERT INTO idempotency VALUES (?, ?, ?, ?)", values)
+        return uuids
+    stored_digest, stored_uuids = row
+    if stored_digest != digest:
+        raise Conflict(f"idempotency key {key!r} was already used for a different request")
+    return decode_texts(stored_uuids)
 
 
-def _forget(connection: sqlite3.Connection, memory: KeyMemory, now_s: float) -> None:
-    """Make room for one more: old keys go, and the oldest when there are too many."""
-    connection.execute("DELETE FROM idempotency WHERE made_at < ?", (time_of(now_s - memory.ttl_s),))
+def _delete_old_keys(connection: sqlite3.Connection, limits: IdempotencyLimits, now_s: float) -> None:
+    """Deletes expired keys, and the oldest ones if there is no room for one more."""
+    connection.execute("DELETE FROM idempotency WHERE made_at < ?", (format_timestamp(now_s - limits.ttl_s),))
     connection.execute(
         "DELETE FROM idempotency WHERE key IN (SELECT key FROM idempotency ORDER BY made_at DESC LIMIT -1 OFFSET ?)",
-        (memory.max_keys - 1,),
+        (limits.max_keys - 1,),
     )

@@ -1,4 +1,4 @@
-"""Conversations that come from elsewhere with their messages, some of which may be there already."""
+"""Upserts of imported conversations with their messages, some of which may already be stored."""
 
 import sqlite3
 from collections.abc import Sequence
@@ -6,30 +6,28 @@ from collections.abc import Sequence
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from sources.drafts import MessageDraft, ThreadDraft, ThreadUpsertResult, UpsertResult
-from sources.storage.sqlite.collections.conversation_tables import DEFAULT_ROLE, MESSAGES
-from sources.storage.sqlite.search.target import json_list
-from sources.storage.sqlite.write.items import Stamp
+from sources.drafts import ConversationDraft, MessageDraft, ThreadDraft, ThreadUpsertResult, UpsertResult
+from sources.storage.sqlite.collections.conversation_tables import (
+    CONVERSATIONS,
+    DEFAULT_ROLE,
+    MESSAGES,
+    NEXT_NUMBER,
+    NEXT_POSITION,
+)
+from sources.storage.sqlite.sql import json_array
+from sources.storage.sqlite.write.item_table import WriteContext
 from sources.storage.sqlite.write.upsert import (
     DELETED,
     UNCHANGED,
     UPDATED,
-    Held,
+    StoredRow,
     Upserter,
-    held_rows,
+    combine_results,
     is_older,
-    summed,
     uuid_of,
 )
-from sources.storage.sqlite.write.validation import Limits
 
-NEXT_POSITION = "SELECT coalesce(max(position) + 1, 0) FROM messages WHERE conversation_id = ?"
-# SQLite would give the numbers of purged messages again.
-NEXT_NUMBER = """
-    SELECT 1 + max(coalesce((SELECT max(id) FROM messages), 0),
-        coalesce((SELECT CAST(value AS INTEGER) FROM state WHERE name = 'last_message_number'), 0))
-"""
-# A conversation is as new as what was last done in it; the messages that are new to it have numbers in a row.
+# A conversation is as new as its newest message. The messages inserted by one upsert have consecutive numbers.
 _TOUCH_BY_NEW = """
     UPDATE conversations SET last_modified =
         max(last_modified, (SELECT max(created_at) FROM messages WHERE id BETWEEN ?1 AND ?2)) WHERE id = ?3
@@ -41,97 +39,91 @@ _TOUCH_BY_UPDATED = """
 
 
 def with_sender(draft: MessageDraft) -> MessageDraft:
-    """Who speaks is the role, where no name was given."""
+    """A message without a sender is attributed to its role."""
     if draft.sender is UNSET or not draft.sender:
         return replace(draft, sender=DEFAULT_ROLE if draft.role is UNSET else draft.role)
     return draft
 
 
 class ThreadUpserter:
-    """Takes threads one after the other, within one transaction."""
+    """Upserts conversations one after the other, within one transaction."""
 
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        conversations: Upserter,
-        messages: Sequence[MessageDraft],
-        stamp: Stamp,
-        limits: Limits,
-    ) -> None:
+    def __init__(self, connection: sqlite3.Connection, threads: Sequence[ThreadDraft], context: WriteContext) -> None:
         self._connection = connection
-        self._conversations = conversations
-        self._stamp = stamp
-        self._limits = limits
-        self._next_number: int = connection.execute(NEXT_NUMBER).fetchone()[0]
-        self._next_position = 0
-        self._conversation = 0
-        self._messages = Upserter(
-            connection=connection,
-            table="messages",
-            held=held_rows(connection, "messages", messages, "r.conversation_id"),
-            insert=self._insert,
-            change=self._change,
-            is_same=self._is_same,
-            owner="r.conversation_id",
+        self._conversations: Upserter[ConversationDraft] = Upserter(
+            connection, CONVERSATIONS, [thread.draft for thread in threads], context
+        )
+        self._messages = _MessageUpserter(
+            connection, [message for thread in threads for message in thread.messages], context
         )
 
-    def put(self, thread: ThreadDraft) -> ThreadUpsertResult:
-        """A conversation that is older than it came before changes nothing of what is there; what it alone has said is
-        put beside the path."""
-        found = self._conversations.held.get(uuid) if isinstance(uuid := thread.draft.uuid, str) else None
-        is_late = found is not None and not found.is_deleted and is_older(thread.draft, found)
-        own = UNCHANGED if is_late else self._conversations.put(thread.draft)
+    def upsert(self, thread: ThreadDraft) -> ThreadUpsertResult:
+        """If the conversation is older than the last imported state, existing rows are not changed, and messages that
+        only the older state has are stored as an alternate branch."""
+        row = self._conversations.rows.get(uuid) if isinstance(uuid := thread.draft.uuid, str) else None
+        is_outdated = row is not None and not row.is_deleted and is_older(thread.draft, row)
+        own = UNCHANGED if is_outdated else self._conversations.upsert(thread.draft)
         if own.outcome == "refused":
             return ThreadUpsertResult(own)
         if own.outcome == "deleted":
             return ThreadUpsertResult(own, [DELETED] * len(thread.messages))
-        self._conversation = self._conversations.held[uuid_of(thread.draft)].number
-        self._next_position = self._connection.execute(NEXT_POSITION, (self._conversation,)).fetchone()[0]
-        first = self._next_number
-        puts = [self._put_message(draft, is_late=is_late) for draft in thread.messages]
-        self._touch(first, [draft for draft, put in zip(thread.messages, puts, strict=True) if put == UPDATED])
-        return ThreadUpsertResult(summed(puts, own), puts)
+        conversation = self._conversations.rows[uuid_of(thread.draft)].rowid
+        first_number = self._messages.begin_conversation(conversation)
+        results = [self._messages.upsert_into(draft, is_outdated=is_outdated) for draft in thread.messages]
+        updated = [draft for draft, result in zip(thread.messages, results, strict=True) if result == UPDATED]
+        self._touch(conversation, first_number, updated)
+        return ThreadUpsertResult(combine_results(own, results), results)
 
-    def _put_message(self, draft: MessageDraft, *, is_late: bool) -> UpsertResult:
-        found = self._messages.held.get(draft.uuid) if isinstance(draft.uuid, str) else None
-        if found is not None and found.owner != self._conversation:
-            return UpsertResult(
-                "refused", f"uuid: got {draft.uuid!r}, which is that of a message in another conversation"
-            )
-        if not is_late:
-            return self._messages.put(draft)
-        if found is not None:
-            return DELETED if found.is_deleted else UNCHANGED
-        return self._messages.put(replace(draft, is_canonical=False))
-
-    def _touch(self, first: int, updated: Sequence[MessageDraft]) -> None:
-        if self._next_number > first:
-            self._connection.execute(_TOUCH_BY_NEW, (first, self._next_number - 1, self._conversation))
+    def _touch(self, conversation: int, first_number: int, updated: Sequence[MessageDraft]) -> None:
+        last_number = self._messages.next_number - 1
+        if last_number >= first_number:
+            self._connection.execute(_TOUCH_BY_NEW, (first_number, last_number, conversation))
         if updated:
-            numbers = json_list([self._messages.held[uuid_of(draft)].number for draft in updated])
-            self._connection.execute(_TOUCH_BY_UPDATED, (numbers, self._conversation))
+            rowids = json_array([self._messages.rows[uuid_of(draft)].rowid for draft in updated])
+            self._connection.execute(_TOUCH_BY_UPDATED, (rowids, conversation))
 
-    # What is done with one message
 
-    def _insert(self, draft: MessageDraft, arrived: str | None) -> Held:
-        number = MESSAGES.insert(
+class _MessageUpserter(Upserter[MessageDraft]):
+    """Upserts messages into the conversation of the last `begin_conversation`."""
+
+    def __init__(self, connection: sqlite3.Connection, drafts: Sequence[MessageDraft], context: WriteContext) -> None:
+        super().__init__(connection, MESSAGES, drafts, context, parent_column="r.conversation_id")
+        self.next_number: int = connection.execute(NEXT_NUMBER).fetchone()[0]
+        self._next_position = 0
+        self._conversation = 0
+
+    def begin_conversation(self, conversation: int) -> int:
+        """Returns the number that the first new message will get."""
+        self._conversation = conversation
+        [self._next_position] = self._connection.execute(NEXT_POSITION, (conversation,)).fetchone()
+        return self.next_number
+
+    def upsert_into(self, draft: MessageDraft, *, is_outdated: bool) -> UpsertResult:
+        row = self.rows.get(draft.uuid) if isinstance(draft.uuid, str) else None
+        if row is not None and row.parent != self._conversation:
+            return UpsertResult("refused", f"uuid: {draft.uuid!r} is already used by a message in another conversation")
+        if not is_outdated:
+            return self.upsert(draft)
+        if row is not None:
+            return DELETED if row.is_deleted else UNCHANGED
+        return self.upsert(replace(draft, is_canonical=False))
+
+    def _insert(self, draft: MessageDraft, uuid: str, import_stamp: str | None) -> StoredRow:
+        rowid = MESSAGES.insert(
             self._connection,
             with_sender(draft),
-            self._stamp,
-            self._limits,
-            id=self._next_number,
+            self._context,
+            id=self.next_number,
             conversation_id=self._conversation,
             position=self._next_position,
-            arrived=arrived,
+            arrived=import_stamp,
         )
-        self._next_number += 1
+        self.next_number += 1
         self._next_position += 1
-        return Held(number, uuid_of(draft), arrived, owner=self._conversation)
+        return StoredRow(rowid, uuid, import_stamp, parent=self._conversation)
 
-    def _change(self, found: Held, draft: MessageDraft, arrived: str | None) -> None:
-        MESSAGES.update(
-            self._connection, found.uuid, with_sender(draft), None, self._stamp, self._limits, arrived=arrived
-        )
+    def _update(self, row: StoredRow, draft: MessageDraft, import_stamp: str | None) -> None:
+        super()._update(row, with_sender(draft), import_stamp)
 
-    def _is_same(self, found: Held, draft: MessageDraft) -> bool:
-        return MESSAGES.holds(self._connection, found.number, with_sender(draft), self._limits)
+    def _has_values_of(self, row: StoredRow, draft: MessageDraft) -> bool:
+        return super()._has_values_of(row, with_sender(draft))

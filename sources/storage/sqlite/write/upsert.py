@@ -1,27 +1,28 @@
-"""Drafts that come from elsewhere, again and again: which are new, which came otherwise than the last time.
+"""Upserts of imported drafts: decides which are new, which changed since the last import, and which are unchanged.
 
-Every row keeps the digest of the draft it was last made of. So a draft that came before costs one lookup in many, and
-what was done with an item here is undone only when the item changed where it came from. Of what an export of ours
-brings, the versions tell.
+Each row keeps the import stamp (column `arrived`) of the draft it was last written from: a digest and, if the draft has
+one, its modification time. A draft that was imported before costs one lookup, and local edits of an item are
+overwritten only when the item changed at its origin. For drafts from an export of this server, the versions decide.
 """
 
-# ruff: noqa: S608 - SQL here is made of constants alone; values are parameters
+# ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Generic
 
 import msgspec
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from config.errors import Conflict, InvalidParams
-from sources.drafts import ConversationDraft, UpsertResult
-from sources.storage.sqlite.search.target import json_list
-from sources.storage.sqlite.write.validation import is_storable
+from sources.drafts import Bookkeeping, ConversationDraft, UpsertResult
+from sources.storage.sqlite.sql import json_array
+from sources.storage.sqlite.write.item_table import AnyDraft, DraftT, ItemTable, WriteContext
+from sources.storage.sqlite.write.validation import invalid_field, is_storable
 
-# 64 bits tell two states of one item apart; two items are never compared by it.
+# 64 bits are enough to tell two states of the same item apart; digests of different items are never compared.
 _DIGEST_BYTES = 8
 NEW, UPDATED, UNCHANGED, DELETED = (
     UpsertResult("new"),
@@ -31,142 +32,158 @@ NEW, UPDATED, UNCHANGED, DELETED = (
 )
 
 
-class Held(Struct, frozen=True):
-    """A row as far as an arrival is concerned; `arrived` is what is known of the last draft from elsewhere."""
+class StoredRow(Struct, frozen=True):
+    """The part of a stored row that an upsert needs. The fields are the columns that `stored_rows` selects."""
 
-    number: int
+    rowid: int
     uuid: str
-    arrived: str | None
+    import_stamp: str | None
     is_deleted: bool = False
     version: int = 1
     last_modified: str = ""
-    # Of a message, the number of its conversation.
-    owner: int = 0
+    # For a message, the rowid of its conversation.
+    parent: int = 0
 
 
-class Upserter(Struct, frozen=True):
-    """How drafts of one table are taken. `insert` and `change` write a row and what is known of its draft, `is_same`
-    says whether a row holds what a draft sets; they refuse a draft before they write. `held` are the rows that are
-    there, by uuid; `owner` is the column with that of a row."""
+class Upserter(Generic[DraftT]):
+    """Upserts drafts into one table, within one transaction. `rows` are the rows that already exist, by uuid."""
 
-    connection: sqlite3.Connection
-    table: str
-    held: dict[str, Held]
-    insert: Callable[[Any, str | None], Held]
-    change: Callable[[Held, Any, str | None], None]
-    is_same: Callable[[Held, Any], bool]
-    owner: str = "0"
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        table: ItemTable[Any, DraftT],
+        drafts: Iterable[DraftT],
+        context: WriteContext,
+        parent_column: str = "0",
+    ) -> None:
+        self._connection = connection
+        self._table = table
+        self._context = context
+        self._parent_column = parent_column
+        self.rows = stored_rows(connection, table.name, drafts, parent_column)
 
-    def put(self, draft: Struct) -> UpsertResult:
+    def upsert(self, draft: DraftT) -> UpsertResult:
+        """Rejected drafts are reported. They are rejected before anything is written."""
         try:
-            return self._put(draft, uuid_of(draft), _arrived(draft))
+            return self._upsert(draft, uuid_of(draft), _import_stamp(draft))
         except (InvalidParams, Conflict) as error:
             return UpsertResult("refused", error.message)
 
-    def _put(self, draft: Struct, uuid: str, arrived: str | None) -> UpsertResult:
-        found = self.held.get(uuid)
-        if found is None:
-            self._hold(self.insert(draft, arrived), draft)
+    def _upsert(self, draft: DraftT, uuid: str, import_stamp: str | None) -> UpsertResult:
+        row = self.rows.get(uuid)
+        if row is None:
+            self._remember(self._insert(draft, uuid, import_stamp), draft)
             return NEW
-        if found.is_deleted:
+        if row.is_deleted:
             return DELETED
-        # Its age is the item's own since it was made: that of a file changes with every copy of the file.
+        # The creation time is kept: that of a file changes whenever the file is copied.
         changes = replace(draft, created_at=UNSET)
-        if self._is_known(found, changes, arrived):
+        if self._is_known(row, changes, import_stamp):
             return UNCHANGED
-        self.change(found, changes, arrived)
-        self._hold(replace(found, arrived=arrived), draft)
+        self._update(row, changes, import_stamp)
+        self._remember(replace(row, import_stamp=import_stamp), draft)
         return UPDATED
 
-    def _is_known(self, found: Held, draft: Any, arrived: str | None) -> bool:
+    def _insert(self, draft: DraftT, uuid: str, import_stamp: str | None) -> StoredRow:
+        rowid = self._table.insert(self._connection, draft, self._context, arrived=import_stamp)
+        return StoredRow(rowid, uuid, import_stamp)
+
+    def _update(self, row: StoredRow, draft: DraftT, import_stamp: str | None) -> None:
+        key = row.uuid if self._table.key == "uuid" else row.rowid
+        self._table.update(self._connection, key, draft, None, self._context, arrived=import_stamp)
+
+    def _has_values_of(self, row: StoredRow, draft: DraftT) -> bool:
+        return self._table.has_values_of(self._connection, row.rowid, draft, self._context.limits)
+
+    def _is_known(self, row: StoredRow, draft: DraftT, import_stamp: str | None) -> bool:
         if draft.bookkeeping is not UNSET:
-            return self._is_no_newer(found, draft)
-        if found.arrived == arrived:
+            return self._is_current(row, draft, draft.bookkeeping)
+        if row.import_stamp == import_stamp:
             return True
-        # It was made here and is what arrives, or nothing but its time is new: from now on it is known as that.
-        is_known = self.is_same(found, draft) if found.arrived is None else _digest(found.arrived) == _digest(arrived)
+        if row.import_stamp is None:
+            is_known = self._has_values_of(row, draft)
+        else:
+            is_known = _digest_part(row.import_stamp) == _digest_part(import_stamp)
         if is_known:
-            self.connection.execute(f"UPDATE {self.table} SET arrived = ? WHERE id = ?", (arrived, found.number))
-            self._hold(replace(found, arrived=arrived), draft)
+            # The item was created here with the same values, or only its time changed: the next import is one lookup.
+            sql = f"UPDATE {self._table.name} SET arrived = ? WHERE id = ?"
+            self._connection.execute(sql, (import_stamp, row.rowid))
+            self._remember(replace(row, import_stamp=import_stamp), draft)
         return is_known
 
-    def _is_no_newer(self, found: Held, draft: Any) -> bool:
-        """Of two states of one item the versions tell which is newer; of one version that was changed in two places,
-        the times."""
-        kept = draft.bookkeeping
-        if (kept.version, kept.last_modified) < (found.version, found.last_modified):
+    def _is_current(self, row: StoredRow, draft: DraftT, bookkeeping: Bookkeeping) -> bool:
+        """Whether the row is as new as an exported state of the item. The versions decide; if one version was changed
+        in two places, the times do."""
+        if (bookkeeping.version, bookkeeping.last_modified) < (row.version, row.last_modified):
             return True
-        return bool(kept.version == found.version) and self.is_same(found, draft)
+        return bookkeeping.version == row.version and self._has_values_of(row, draft)
 
-    def _hold(self, written: Held, draft: Any) -> None:
-        """Only of what an export of ours brings the version is asked for again, within the same batch."""
+    def _remember(self, row: StoredRow, draft: DraftT) -> None:
+        """Later drafts of the same batch may have the same uuid. Only exported drafts need the version of the row."""
         if draft.bookkeeping is UNSET:
-            self.held[written.uuid] = written
+            self.rows[row.uuid] = row
         else:
-            self.held.update(held_rows(self.connection, self.table, [draft], self.owner))
+            self.rows.update(stored_rows(self._connection, self._table.name, [draft], self._parent_column))
 
 
-def held_rows(
-    connection: sqlite3.Connection, table: str, drafts: Iterable[Struct], owner: str = "0"
-) -> dict[str, Held]:
-    """The rows of these drafts that are there, by uuid; `owner` is the column with that of a row."""
-    uuids = [uuid for draft in drafts if isinstance(uuid := getattr(draft, "uuid", UNSET), str) and is_storable(uuid)]
-    # CROSS JOIN: SQLite keeps this order, and so looks up these rows instead of walking through all.
+def stored_rows(
+    connection: sqlite3.Connection, table: str, drafts: Iterable[AnyDraft], parent_column: str = "0"
+) -> dict[str, StoredRow]:
+    """Returns the existing rows of these drafts by uuid."""
+    uuids = [draft.uuid for draft in drafts if isinstance(draft.uuid, str) and is_storable(draft.uuid)]
+    # SQLite keeps the order of a CROSS JOIN, so it looks these rows up instead of scanning the table.
     rows = connection.execute(
-        f"SELECT r.id, r.uuid, r.arrived, r.deleted, r.version, r.last_modified, {owner} FROM json_each(?) wanted "
-        f"CROSS JOIN {table} r ON r.uuid = wanted.value",
-        (json_list(uuids),),
+        f"SELECT r.id, r.uuid, r.arrived, r.deleted, r.version, r.last_modified, {parent_column} "
+        f"FROM json_each(?) wanted CROSS JOIN {table} r ON r.uuid = wanted.value",
+        (json_array(uuids),),
     )
-    return {row[1]: Held(*row) for row in rows}
+    return {row.uuid: row for row in (StoredRow(*columns) for columns in rows)}
 
 
-def uuid_of(draft: Struct) -> str:
-    """Without one nothing could be known again."""
-    uuid = getattr(draft, "uuid", UNSET)
-    if not isinstance(uuid, str):
-        raise InvalidParams("uuid: got nothing, expected the item's own, by which it is known again")
-    return uuid
+def uuid_of(draft: AnyDraft) -> str:
+    if not isinstance(draft.uuid, str):
+        raise invalid_field("uuid", expected="the uuid that identifies the imported item", got="nothing")
+    return draft.uuid
 
 
-def is_older(draft: Struct, found: Held) -> bool:
-    """Whether a draft says that it was changed before the one that came last; those that do not say when are not."""
-    came, last = _moment(draft), (found.arrived or "").partition(" ")[2]
-    return bool(came) and came < last
+def is_older(draft: ConversationDraft, row: StoredRow) -> bool:
+    """Whether the draft was modified before the last imported one. False if either modification time is unknown."""
+    modified, last_modified = _modification_time(draft), (row.import_stamp or "").partition(" ")[2]
+    return bool(modified) and modified < last_modified
 
 
-def _arrived(draft: Any) -> str | None:
-    """What is known of a draft when it comes again: its digest and, where it tells, when it was changed there. What an
-    export of ours brings is known as it was in the library that was exported."""
+def combine_results(own: UpsertResult, messages: Sequence[UpsertResult]) -> UpsertResult:
+    """A conversation counts as updated if any of its messages is new or updated."""
+    if own.outcome == "unchanged" and any(message.outcome in ("new", "updated") for message in messages):
+        return UPDATED
+    return own
+
+
+def _import_stamp(draft: AnyDraft) -> str | None:
+    """Returns the value by which a draft is recognized when it is imported again. An exported draft carries the stamp
+    that its row had in the exported library."""
     if draft.bookkeeping is not UNSET:
-        kept: str | None = draft.bookkeeping.arrived
-        return kept
-    return f"{_digest_of(draft)} {_moment(draft)}".rstrip()
+        return draft.bookkeeping.arrived
+    return f"{_digest(draft)} {_modification_time(draft)}".rstrip()
 
 
-def _digest(arrived: str | None) -> str:
-    return (arrived or "").partition(" ")[0]
+def _digest_part(import_stamp: str | None) -> str:
+    return (import_stamp or "").partition(" ")[0]
 
 
-def _moment(draft: Struct) -> str:
-    """In the one ISO form, so that two are compared as texts."""
+def _modification_time(draft: AnyDraft) -> str:
+    """Times in the stored form can be compared as text."""
     return draft.last_modified if isinstance(draft, ConversationDraft) and draft.last_modified is not UNSET else ""
 
 
-def _digest_of(draft: Any) -> str:
-    """Of what is set in it, but for times. A draft that has no JSON form is refused when it is cleaned, so it needs no
-    digest."""
-    timeless = replace(draft, created_at=UNSET)
-    if isinstance(draft, ConversationDraft):
-        timeless = replace(timeless, last_modified=UNSET)
+def _digest(draft: AnyDraft) -> str:
+    """Returns the digest of the fields that are set, except times. A draft that cannot be encoded as JSON has none; it
+    is rejected by validation."""
+    without_times: AnyDraft = replace(draft, created_at=UNSET)
+    if isinstance(without_times, ConversationDraft):
+        without_times = replace(without_times, last_modified=UNSET)
     try:
-        encoded = msgspec.json.encode(timeless)
+        encoded = msgspec.json.encode(without_times)
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
         return ""
     return blake2b(encoded, digest_size=_DIGEST_BYTES).hexdigest()
-
-
-def summed(parts: Sequence[UpsertResult], own: UpsertResult) -> UpsertResult:
-    """A conversation is updated by what comes into it."""
-    if own.outcome == "unchanged" and any(part.outcome in ("new", "updated") for part in parts):
-        return UPDATED
-    return own

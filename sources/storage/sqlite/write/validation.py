@@ -1,7 +1,7 @@
-"""Values of drafts as a row keeps them. What cannot be kept is refused with the field, what came and what may come.
+"""Validates the values of drafts and converts them to the form in which a row stores them.
 
-Texts are kept as they were given; only what no database, JSON text or terminal can carry is refused: NUL characters
-and halves of surrogate pairs.
+Text is stored unchanged. The only text that is rejected is text that no database, JSON document or terminal can carry:
+NUL characters and lone surrogates.
 """
 
 import re
@@ -16,18 +16,20 @@ from config.errors import InvalidParams
 from config.numbers import clamp
 from config.settings import Settings
 from config.text import UNSTORABLE
-from config.times import format_time, format_timestamp, parse_time
+from config.times import format_time, parse_time
+from sources.storage.sqlite.sql import SqlValue
 
-SqlValue = str | int | float | None
-Cleaner = Callable[["Limits", str, Any], SqlValue]
+# Takes the limits, the name of the field and its value; returns the value to store or raises InvalidParams.
+Validator = Callable[["FieldLimits", str, Any], SqlValue]
 
 _INTEGER_END = 1 << 63
 COUNT_MAX = 1 << 62
 _UUID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}\Z")
+_MESSAGE_VALUE_CHARS = 80
 
 
-class Limits(Struct, frozen=True):
-    """How large the parts of an item may be; each is a setting of the same name."""
+class FieldLimits(Struct, frozen=True):
+    """Size limits of the parts of an item. Each is the setting of the same name."""
 
     item_max_chars: int
     title_max_chars: int
@@ -39,128 +41,128 @@ class Limits(Struct, frozen=True):
     chunk_overlap_chars: int
 
 
-def limits_of(settings: Settings) -> Limits:
-    return Limits(*(getattr(settings, name) for name in Limits.__struct_fields__))
+def field_limits(settings: Settings) -> FieldLimits:
+    return FieldLimits(*(getattr(settings, name) for name in FieldLimits.__struct_fields__))
 
 
-def refusal(field: str, got: str, expected: str) -> InvalidParams:
-    return InvalidParams(f"{field}: got {got}, expected {expected}")
+def invalid_field(field: str, *, expected: str, got: str) -> InvalidParams:
+    return InvalidParams(f"{field}: expected {expected}, got {got}")
 
 
-def text(limits: Limits, field: str, value: Any) -> str:
-    """A long text: content, a prompt, a field of a card."""
+def long_text(limits: FieldLimits, field: str, value: Any) -> str:
+    """Content, a prompt, a field of a character card."""
     return _text(field, value, limits.item_max_chars)
 
 
-def line(limits: Limits, field: str, value: Any) -> str:
-    """A short text: a title, a name, an address."""
+def short_text(limits: FieldLimits, field: str, value: Any) -> str:
+    """A title, a name, a URL."""
     return _text(field, value, limits.title_max_chars)
 
 
-def line_or_none(limits: Limits, field: str, value: Any) -> str | None:
-    return None if value is None else line(limits, field, value)
+def optional_short_text(limits: FieldLimits, field: str, value: Any) -> str | None:
+    return None if value is None else short_text(limits, field, value)
 
 
-def name(limits: Limits, field: str, value: Any) -> str:
-    """A short text that must say something, because items are called by it."""
-    cleaned = line(limits, field, value).strip()
-    if not cleaned:
-        raise refusal(field, "an empty text", "a text")
-    return cleaned
+def required_short_text(limits: FieldLimits, field: str, value: Any) -> str:
+    """A short text that identifies an item, so it must not be blank."""
+    stripped = short_text(limits, field, value).strip()
+    if not stripped:
+        raise invalid_field(field, expected="a non-empty string", got=_abbreviated(value))
+    return stripped
 
 
-def number_or_none(_limits: Limits, _field: str, value: Any) -> int | None:
+def optional_integer(_limits: FieldLimits, _field: str, value: Any) -> int | None:
     return None if value is None else int(value)
 
 
-def flag(_limits: Limits, _field: str, value: Any) -> int:
+def boolean(_limits: FieldLimits, _field: str, value: Any) -> int:
     return int(bool(value))
 
 
-def uuid(_limits: Limits, field: str, value: Any) -> str:
-    """An id that is part of addresses, so only of characters that stand in one as they are."""
+def uuid(_limits: FieldLimits, field: str, value: Any) -> str:
+    """An id is part of URIs, so it may contain only characters that need no escaping there."""
     if not isinstance(value, str) or not _UUID.match(value):
-        raise refusal(field, _shown(value), "1 to 128 of the characters A-Z a-z 0-9 . _ : -, a letter or digit first")
+        expected = "1 to 128 of the characters A-Z a-z 0-9 . _ : - starting with a letter or digit"
+        raise invalid_field(field, expected=expected, got=_abbreviated(value))
     return value
 
 
-def time(_limits: Limits, field: str, value: Any) -> str:
-    """Any ISO 8601 time, in the one form that sorts as text; without a zone it is UTC."""
+def time(_limits: FieldLimits, field: str, value: Any) -> str:
+    """Converts any ISO 8601 time to the stored form; a time without an offset is taken as UTC."""
     try:
         return format_time(parse_time(value))
     except (TypeError, ValueError, OverflowError):
-        raise refusal(field, _shown(value), "a time such as 2026-11-15T08:30:00Z") from None
+        expected = "a time such as 2026-11-15T08:30:00Z"
+        raise invalid_field(field, expected=expected, got=_abbreviated(value)) from None
 
 
-def time_of(clock_s: float) -> str:
-    return format_timestamp(clock_s)
-
-
-def json(limits: Limits, field: str, value: Any) -> str:
-    """A JSON value as text: an object, or a list of objects or texts."""
+def json_text(limits: FieldLimits, field: str, value: Any) -> str:
+    """Encodes an object, or a list of objects or strings, as JSON."""
     try:
         encoded = msgspec.json.encode(value)
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError):
-        raise refusal(field, "a value that JSON has no form for", "objects, lists, texts and numbers") from None
+        expected = "objects, lists, strings and numbers"
+        raise invalid_field(field, expected=expected, got="a value that JSON cannot represent") from None
     if len(encoded) > limits.metadata_max_bytes:
-        raise refusal(field, f"{len(encoded)} bytes of JSON", f"at most {limits.metadata_max_bytes}")
-    return _keepable(field, encoded.decode())
+        raise invalid_field(field, expected=f"at most {limits.metadata_max_bytes} bytes of JSON", got=f"{len(encoded)}")
+    return _require_storable(field, encoded.decode())
 
 
-def texts(limits: Limits, field: str, value: Any) -> str:
-    """A list of long texts, such as greetings."""
-    return json(limits, field, [text(limits, field, part) for part in value])
+def text_list(limits: FieldLimits, field: str, value: Any) -> str:
+    """Encodes a list of long texts, such as greetings, as JSON."""
+    return json_text(limits, field, [long_text(limits, field, part) for part in value])
 
 
-def tags(limits: Limits, field: str, value: Sequence[str]) -> tuple[str, ...]:
-    """Trimmed, without empty ones and without those that differ only in case from an earlier one."""
+def tag_list(limits: FieldLimits, field: str, value: Sequence[str]) -> tuple[str, ...]:
+    """Returns trimmed tags without blank ones and without those that differ from an earlier one only in case."""
     if isinstance(value, str):
-        raise refusal(field, "a text", "a list of texts")
-    kept: dict[str, str] = {}
+        raise invalid_field(field, expected="a list of strings", got="a string")
+    unique: dict[str, str] = {}
     for tag in value:
-        cleaned = _text(field, tag, limits.tag_max_chars).strip()
-        if cleaned:
-            kept.setdefault(fold_tag(cleaned), cleaned)
-    if len(kept) > limits.tags_max:
-        raise refusal(field, f"{len(kept)} tags", f"at most {limits.tags_max}")
-    return tuple(kept.values())
+        stripped = _text(field, tag, limits.tag_max_chars).strip()
+        if stripped:
+            unique.setdefault(fold_tag(stripped), stripped)
+    if len(unique) > limits.tags_max:
+        raise invalid_field(field, expected=f"at most {limits.tags_max} tags", got=f"{len(unique)}")
+    return tuple(unique.values())
 
 
 def is_storable(value: str | int) -> bool:
-    """Whether a row could hold this value; what no row can hold, none has, and SQLite need not be asked."""
+    """Whether a row can contain this value. If not, no row has it, and SQLite, which would raise, is not asked."""
     if isinstance(value, int):
         return abs(value) < _INTEGER_END
     return not UNSTORABLE.search(value)
 
 
-def count(value: int) -> int:
-    """A number of rows or characters to take or to skip, within what SQLite can count."""
+def clamp_count(value: int) -> int:
+    """Limits a number of rows or characters to what SQLite accepts for LIMIT and OFFSET."""
     return clamp(value, 0, COUNT_MAX)
 
 
 def fold_tag(tag: str) -> str:
-    """The form in which two tags are the same tag."""
+    """Returns the form in which tags are compared."""
     return normalize("NFKC", tag.strip()).casefold()
 
 
-def _text(field: str, value: Any, limit: int) -> str:
+def _text(field: str, value: Any, max_chars: int) -> str:
     if not isinstance(value, str):
-        raise refusal(field, _shown(value), "a text")
-    if len(value) > limit:
-        raise refusal(field, f"{len(value)} characters", f"at most {limit}")
-    return _keepable(field, value)
+        raise invalid_field(field, expected="a string", got=_abbreviated(value))
+    if len(value) > max_chars:
+        raise invalid_field(field, expected=f"at most {max_chars} characters", got=f"{len(value)}")
+    return _require_storable(field, value)
 
 
-def _keepable(field: str, value: str) -> str:
-    # Most texts are ASCII, which Python knows without looking at them.
+def _require_storable(field: str, value: str) -> str:
+    # Most texts are ASCII, which Python knows without scanning them.
     if value.isascii() and "\0" not in value:
         return value
-    found = UNSTORABLE.search(value)
-    if found:
-        raise refusal(field, f"U+{ord(found[0]):04X} at character {found.start()}", "text without NUL and surrogates")
+    match = UNSTORABLE.search(value)
+    if match:
+        got = f"U+{ord(match[0]):04X} at character {match.start()}"
+        raise invalid_field(field, expected="text without NUL and surrogate characters", got=got)
     return value
 
 
-def _shown(value: Any) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 80 else f"{shown[:77]}..."
+def _abbreviated(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _MESSAGE_VALUE_CHARS else f"{text[: _MESSAGE_VALUE_CHARS - 3]}..."

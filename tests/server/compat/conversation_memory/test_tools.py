@@ -753,9 +753,9 @@ async def test_reused_key_with_other_content_is_rejected(ada: MemoryUser) -> Non
     [
         ([], "observations: expected 1 to 50, got 0"),
         ([{"title": "x"}] * 51, "observations: expected 1 to 50, got 51"),
-        ([{"title": " "}], "title: got an empty text, expected a text"),
-        ([{"title": "x", "time": "yesterday"}], "created_at: got 'yesterday', expected a time such as"),
-        ([{"title": "x", "line_start": 9, "line_end": 3}], "line_end: got 3, expected 9, which is line_start, or more"),
+        ([{"title": " "}], "title: expected a non-empty string, got ' '"),
+        ([{"title": "x", "time": "yesterday"}], "created_at: expected a time such as"),
+        ([{"title": "x", "line_start": 9, "line_end": 3}], "line_end: expected 9 (line_start) or more, got 3"),
         (
             [{"title": "x"}, {"title": "y", "conversation_id": "absent"}],
             "observations[1].conversation_id: expected the id or path of one of your conversations, got 'absent'",

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from sources.storage.sqlite.connection.database import Database
-from sources.storage.sqlite.connection.open import Engine, File
-from sources.storage.sqlite.index.text_index import Segmented, TextIndex
-from sources.storage.sqlite.schema.migrations import Blueprint
+from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions
+from sources.storage.sqlite.index.text_index import SegmentedTable, TextIndex
+from sources.storage.sqlite.schema.migrations import DatabaseSchema
 from sources.storage.sqlite.schema.shared import SHARED_TABLES
 
 INDEX = TextIndex("words_index", ("text",))
-WORDS = Blueprint(
+WORDS = DatabaseSchema(
     kind="prompts",
     migrations=(
         (
@@ -25,12 +25,12 @@ WORDS = Blueprint(
             *INDEX.triggers("words", "text, text_seg"),
         ),
     ),
-    segmented=(Segmented("words", (("text_seg", "text"),), INDEX),),
+    segmented=(SegmentedTable("words", (("text_seg", "text"),), INDEX),),
 )
 MakeDatabase = Callable[..., Database]
 
 
-def engine(**changes: Any) -> Engine:
+def engine(**changes: Any) -> SqliteOptions:
     given: dict[str, Any] = {
         "slots": asyncio.Semaphore(2),
         "queue_max": 64,
@@ -38,7 +38,7 @@ def engine(**changes: Any) -> Engine:
         "cache_kib": 256,
         "durability": "normal",
     }
-    return Engine(**(given | changes))
+    return SqliteOptions(**(given | changes))
 
 
 @pytest.fixture
@@ -50,8 +50,8 @@ def file(tmp_path: Path) -> Path:
 async def make_database(file: Path) -> AsyncIterator[MakeDatabase]:
     made: list[Database] = []
 
-    def make(blueprint: Blueprint = WORDS, path: Path = file, **changes: Any) -> Database:
-        made.append(Database(File(blueprint, lambda: path), engine(**changes)))
+    def make(blueprint: DatabaseSchema = WORDS, path: Path = file, **changes: Any) -> Database:
+        made.append(Database(DatabaseFile(blueprint, lambda: path), engine(**changes)))
         return made[-1]
 
     yield make

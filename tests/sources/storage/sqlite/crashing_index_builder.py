@@ -41,7 +41,7 @@ async def make_forever(root: Path, told: int) -> None:
         for library in cycle((ada, ben)):
             for index in _INDEXES:
                 assert isinstance(library, SqliteLibrary)
-                progress = await library._shelf.chacha.write("chats", CHATS_INDEX, index.fill)
+                progress = await library._databases.chacha.write("chats", CHATS_INDEX, index.fill)
                 await change(library, chance)
                 os.write(told, f"{progress.messages}\n".encode())
 

@@ -14,7 +14,7 @@ from config.errors import Conflict, FlorilegiumError, NotFound, StorageError
 from config.paths import DataRoot, UserId
 from sources.drafts import NoteDraft, PromptDraft
 from sources.storage.contract import Library
-from sources.storage.sqlite.maintenance.backups import MANIFEST, Backup, back_up, restore, verify
+from sources.storage.sqlite.maintenance.backups import MANIFEST, BackupManifest, back_up, restore, verify
 from tests.sources.storage.desk import Desk, ask, open_sqlite, titles
 from tests.sources.storage.sqlite.files import check_files, opened
 
@@ -42,7 +42,7 @@ def owners(desk: Desk, *names: str) -> list[tuple[UserId, str]]:
     return [(desk.context(name).user_id, name) for name in names]
 
 
-def make(desk: Desk, folder: Path) -> Backup:
+def make(desk: Desk, folder: Path) -> BackupManifest:
     return back_up(desk.data_root, owners(desk, "ada", "ben", "cyd"), folder, NOW)
 
 
@@ -100,7 +100,7 @@ async def test_files_of_one_user_are_of_one_moment_while_others_write(desk: Desk
     check_files(tmp_path / "restored")
 
 
-def _counted(backup: Backup, desk: Desk) -> tuple[int, int]:
+def _counted(backup: BackupManifest, desk: Desk) -> tuple[int, int]:
     files = backup.users[desk.context("ada").user_id].files
     return files["chacha"].rows["notes"], files["prompts"].rows["prompts"]
 
@@ -127,7 +127,7 @@ async def test_a_damaged_backup_is_refused_and_nothing_is_written(
             shutil.move(file, tmp_path / "elsewhere")
             file.symlink_to(tmp_path / "elsewhere")
 
-    told = f"the backup is (damaged|not whole): .*{name}"
+    told = f"the backup is (damaged|incomplete): .*{name}"
     with pytest.raises(StorageError, match=told):
         verify(tmp_path / "backup")
     with pytest.raises(StorageError, match=told):
@@ -169,7 +169,7 @@ async def test_a_backup_of_a_newer_program_is_refused(desk: Desk, tmp_path: Path
             connection.execute("PRAGMA user_version = 99")
     make(desk, tmp_path / "backup")
 
-    with pytest.raises(StorageError, match="schema 99, made by a newer version of Florilegium"):
+    with pytest.raises(StorageError, match="schema 99, written by a newer version of Florilegium"):
         restore(tmp_path / "backup", DataRoot(tmp_path / "new"))
 
 

@@ -9,7 +9,7 @@ import pytest
 from sources.drafts import MediaDraft, NoteDraft
 from sources.records import Hit
 from sources.storage.contract import Library
-from sources.storage.sqlite.search.fts_search import BLOCK
+from sources.storage.sqlite.search.fts_search import BLOCK_ROWS
 from tests.sources.storage.desk import ask, open_sqlite
 
 # With this setting 100 matches of several words are ranked, and 25 of one.
@@ -44,7 +44,7 @@ async def test_of_one_common_word_the_newest_matches_come_first(ada: Library) ->
     hits = await all_hits(ada.notes.search, "tea", 20)
     assert {hit.title for hit in hits} == {f"Number {n}" for n in range(150)}
     assert len(hits) == 150
-    assert {hit.title for hit in hits[:BLOCK]} == {f"Number {n}" for n in range(150 - BLOCK, 150)}
+    assert {hit.title for hit in hits[:BLOCK_ROWS]} == {f"Number {n}" for n in range(150 - BLOCK_ROWS, 150)}
 
 
 async def test_a_title_with_the_common_word_comes_before_all(ada: Library) -> None:
@@ -68,13 +68,13 @@ async def test_an_expression_that_matches_everywhere_is_answered_newest_first(ad
     await fill(ada)
     hits = await all_hits(ada.notes.search, "tea OR milk", 40)
     assert len({hit.id for hit in hits}) == 150
-    assert {hit.title for hit in hits[:BLOCK]} == {f"Number {n}" for n in range(150 - BLOCK, 150)}
+    assert {hit.title for hit in hits[:BLOCK_ROWS]} == {f"Number {n}" for n in range(150 - BLOCK_ROWS, 150)}
 
 
 async def test_words_that_are_all_common_are_answered_newest_first(ada: Library) -> None:
     await ada.notes.create_many([NoteDraft(title=f"Number {n}", content="tea milk") for n in range(150)])
     hits = await all_hits(ada.notes.search, "tea milk", 40)
-    assert {hit.title for hit in hits[:BLOCK]} == {f"Number {n}" for n in range(150 - BLOCK, 150)}
+    assert {hit.title for hit in hits[:BLOCK_ROWS]} == {f"Number {n}" for n in range(150 - BLOCK_ROWS, 150)}
     assert len({hit.id for hit in hits}) == 150
 
 

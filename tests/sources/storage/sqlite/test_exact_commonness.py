@@ -30,7 +30,7 @@ def _write(connection: sqlite3.Connection, says_it: Callable[[int], bool]) -> No
 
 def _looked_up(connection: sqlite3.Connection) -> tuple[list[int], bool]:
     found = find(connection, ExactSearch(expression="tea", limit=2, deadline_ms=1_000), RANKED)
-    return [match.number for match in found.found], found.is_ranked
+    return [match.rowid for match in found.matches], found.is_ranked
 
 
 @pytest.mark.parametrize(

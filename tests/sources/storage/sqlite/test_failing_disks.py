@@ -32,7 +32,7 @@ def test_a_read_only_directory_can_be_read_and_says_why_it_cannot_be_written(tmp
     for above in (tmp_path, *tmp_path.parents):
         if above.name.startswith(("pytest-", "popen-", "test_")):  # what pytest made, and closed to others
             above.chmod(0o755)
-    sentence = "the library cannot be written: its file or directory is read-only; nothing was written"
+    sentence = "nothing was written: the library's file or directory is read-only"
     assert happened("read_only", tmp_path / "data") == [
         "found all",
         f"StorageError 500 {sentence}",

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sources.storage.sqlite.index.text_index import counted_form, drain, index_form, mark_segmented
+from sources.storage.sqlite.index.text_index import apply_queue, index_form, save_segment_version, stored_index_form
 from sources.storage.sqlite.schema.migrations import migrate
 from sources.text.segmentation import TOKENIZER
 from tests.sources.storage.sqlite.conftest import INDEX, WORDS
@@ -35,7 +35,7 @@ def agrees(connection: sqlite3.Connection, text: str) -> bool:
     """Whether the index gets the same tokens from the stored form, or from the text where none is stored."""
     form = index_form(text)
     stored = text if form is None else form
-    return tokens(connection, stored) == tokens(connection, counted_form(text, form))
+    return tokens(connection, stored) == tokens(connection, stored_index_form(text, form))
 
 
 @pytest.mark.parametrize("text", ["Plain English prose, with “quotes” – and café.", "Ünïcödé", "a_b c-d 10:30", ""])
@@ -87,8 +87,8 @@ def test_after_any_changes_the_drained_index_equals_its_rows(operations: list[tu
             case "remove":
                 connection.execute("DELETE FROM words WHERE id = ?", (number,))
             case _:
-                drain(connection, INDEX)
-    drain(connection, INDEX)
+                apply_queue(connection, INDEX)
+    apply_queue(connection, INDEX)
     connection.execute("INSERT INTO words_index (words_index, rank) VALUES ('integrity-check', 1)")
     indexed = {number for (number,) in connection.execute("SELECT id FROM words_index_docsize")}
     assert indexed == {number for (number,) in connection.execute("SELECT id FROM words")}
@@ -99,6 +99,6 @@ def test_a_new_file_is_marked_with_the_version_of_its_forms() -> None:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     migrate(WORDS, connection)
     before = connection.execute("SELECT * FROM state").fetchall()
-    mark_segmented(connection)
+    save_segment_version(connection)
     assert connection.execute("SELECT * FROM state").fetchall() == before
     connection.close()

@@ -9,13 +9,13 @@ from config.errors import StorageError
 from config.settings import Settings
 from sources.drafts import ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
 from sources.storage.contract import ExactSearch
-from sources.storage.sqlite.connection.pool import engine_of
-from sources.storage.sqlite.maintenance.maintenance import BLUEPRINTS, reindex, standings, upgrade
+from sources.storage.sqlite.connection.pool import sqlite_options
+from sources.storage.sqlite.maintenance.maintenance import SCHEMAS, reindex, schema_statuses, upgrade
 from sources.storage.sqlite.schema.chacha import CHACHA
 from tests.sources.storage.desk import Desk, ask, open_sqlite, titles
 from tests.sources.storage.sqlite.files import check_files, opened
 
-ENGINE = engine_of(Settings())
+ENGINE = sqlite_options(Settings())
 
 
 def path_of(desk: Desk, owner: str, kind: str = "chacha") -> Path:
@@ -25,7 +25,7 @@ def path_of(desk: Desk, owner: str, kind: str = "chacha") -> Path:
 
 def reindex_all(desk: Desk, owner: str) -> dict[str, int]:
     user_id = desk.context(owner).user_id
-    return {kind: reindex(desk.data_root, user_id, kind, ENGINE) for kind in BLUEPRINTS}
+    return {kind: reindex(desk.data_root, user_id, kind, ENGINE) for kind in SCHEMAS}
 
 
 async def fill(desk: Desk, owner: str) -> None:
@@ -39,19 +39,19 @@ async def fill(desk: Desk, owner: str) -> None:
 
 def _lose_entries(path: Path) -> None:
     with opened(path) as connection:
-        for index in BLUEPRINTS[path.stem].indexes:  # type: ignore[index] # files are named after their kinds
+        for index in SCHEMAS[path.stem].counted_indexes:  # type: ignore[index] # files are named after their kinds
             connection.execute(f"INSERT INTO {index.table} ({index.table}) VALUES ('delete-all')")
 
 
 def _leave_a_queue(path: Path) -> None:
     with opened(path) as connection:
-        for index in BLUEPRINTS[path.stem].indexes:  # type: ignore[index] # files are named after their kinds
+        for index in SCHEMAS[path.stem].counted_indexes:  # type: ignore[index] # files are named after their kinds
             connection.execute(f"INSERT INTO {index.table}_queue ({index.columns[0]}) VALUES ('was never there')")
 
 
 def _break_pages(path: Path) -> None:
     with opened(path) as connection:
-        for index in BLUEPRINTS[path.stem].indexes:  # type: ignore[index] # files are named after their kinds
+        for index in SCHEMAS[path.stem].counted_indexes:  # type: ignore[index] # files are named after their kinds
             connection.execute(f"UPDATE {index.table}_data SET block = x'00' WHERE id > 10")
 
 
@@ -60,7 +60,7 @@ async def test_indexes_are_made_anew_from_the_rows(tmp_path: Path, harm: Callabl
     async with open_sqlite(tmp_path / "data") as desk:
         for owner in ("ada", "ben"):
             await fill(desk, owner)
-    for kind in BLUEPRINTS:
+    for kind in SCHEMAS:
         harm(path_of(desk, "ada", kind))
 
     entries = reindex_all(desk, "ada")
@@ -110,10 +110,10 @@ async def test_a_library_that_is_behind_is_named_and_nothing_is_changed(tmp_path
         path = make_old(desk, "ada")
         await fill(desk, "ben")
 
-        [ada] = standings(desk.data_root, desk.context("ada").user_id)
-        ben = standings(desk.data_root, desk.context("ben").user_id)
+        [ada] = schema_statuses(desk.data_root, desk.context("ada").user_id)
+        ben = schema_statuses(desk.data_root, desk.context("ben").user_id)
 
-    assert (ada.kind, ada.schema, ada.known, ada.is_current) == ("chacha", 1, len(CHACHA.migrations), False)
+    assert (ada.kind, ada.version, ada.newest, ada.is_current) == ("chacha", 1, len(CHACHA.migrations), False)
     assert all(one.is_current for one in ben)
     with opened(path) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (1,)
@@ -127,7 +127,7 @@ async def test_a_file_that_nobody_has_used_yet_is_not_behind(tmp_path: Path) -> 
             assert (await ben.notes.search(ask("kettle"))).total == 0
         assert path_of(desk, "ada", "prompts").exists()
 
-        found = standings(desk.data_root, desk.context("ada").user_id)
+        found = schema_statuses(desk.data_root, desk.context("ada").user_id)
 
     assert [(one.kind, one.is_current) for one in found] == [("chacha", True)]
 
@@ -153,7 +153,7 @@ async def test_only_the_newest_copies_are_kept(tmp_path: Path) -> None:
             path.with_name(f"chacha.db.schema-{number + 1}").write_bytes(b"old")
         path.with_name("media.db.schema-1").write_bytes(b"of another file")
         path.with_name("chacha.db.schema-7").write_bytes(b"newer")
-        upgrade(desk.data_root, desk.context("ada").user_id, "chacha", engine_of(Settings(migration_copies_max=2)))
+        upgrade(desk.data_root, desk.context("ada").user_id, "chacha", sqlite_options(Settings(migration_copies_max=2)))
 
     assert copies(path) == ["chacha.db.schema-1", "chacha.db.schema-7", "media.db.schema-1"]
 
@@ -172,7 +172,7 @@ async def test_a_library_of_which_no_copy_can_be_made_is_left_as_it_is(tmp_path:
     async with open_sqlite(tmp_path / "data") as desk:
         path = make_old(desk, "ada")
         path.with_name("chacha.db.schema-1").mkdir()
-        with pytest.raises(StorageError, match="no copy of it can be made"):
+        with pytest.raises(StorageError, match="could not be copied first"):
             upgrade(desk.data_root, desk.context("ada").user_id, "chacha", ENGINE)
 
     assert copies(path) == ["chacha.db.schema-1"]
@@ -186,8 +186,8 @@ async def test_a_library_of_a_newer_program_is_told_and_refused(tmp_path: Path) 
     with opened(path_of(desk, "ada")) as connection:
         connection.execute("PRAGMA user_version = 99")
 
-    [chacha] = [one for one in standings(desk.data_root, desk.context("ada").user_id) if one.kind == "chacha"]
+    [chacha] = [one for one in schema_statuses(desk.data_root, desk.context("ada").user_id) if one.kind == "chacha"]
 
-    assert chacha.is_newer
-    with pytest.raises(StorageError, match="made by a newer version of Florilegium"):
+    assert chacha.is_unsupported
+    with pytest.raises(StorageError, match="written by a newer version of Florilegium"):
         upgrade(desk.data_root, desk.context("ada").user_id, "chacha", ENGINE)

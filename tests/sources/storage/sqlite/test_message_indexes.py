@@ -15,7 +15,7 @@ from sources.drafts import ConversationDraft, MessageDraft
 from sources.records import MessageHits
 from sources.storage.contract import ExactSearch, Library, MessageSearch
 from sources.storage.sqlite.connection.library import SqliteLibrary
-from sources.storage.sqlite.index.message_index import MessageIndex, Progress
+from sources.storage.sqlite.index.message_index import IndexProgress, MessageIndex
 from sources.storage.sqlite.schema.chacha import CHACHA, CHATS_INDEX
 from sources.storage.sqlite.schema.migrations import migrate
 from sources.storage.sqlite.search.exact import EXACT_INDEX
@@ -35,14 +35,14 @@ async def say(library: Library, count: int, text: str = "tea {}") -> str:
     return (await library.chats.create(ConversationDraft(title="Talk"), drafts)).id
 
 
-def progress(desk: Desk, index: MessageIndex, owner: str = "ada") -> Progress | None:
+def progress(desk: Desk, index: MessageIndex, owner: str = "ada") -> IndexProgress | None:
     with opened(desk.data_root.paths_of(desk.context(owner).user_id).chacha) as connection:
         return index.progress(connection)
 
 
 async def finish(library: Library, index: MessageIndex) -> None:
     assert isinstance(library, SqliteLibrary)
-    await library._shelf.maker.finish(index)
+    await library._databases.index_builder.wait_until_finished(index)
 
 
 # When
@@ -67,7 +67,7 @@ async def test_a_large_library_gets_one_when_looking_through_it_was_not_enough(t
         await finish(ada, SUBSTRING_INDEX)
         found = await ada.chats.find_messages(seeking("oldest"))
         assert ([hit.message.content for hit in found.hits], found.is_complete) == (["the oldest"], True)
-        assert progress(desk, SUBSTRING_INDEX) == Progress(SUBSTRING_INDEX.version, 0, 0)
+        assert progress(desk, SUBSTRING_INDEX) == IndexProgress(SUBSTRING_INDEX.version, 0, 0)
         assert progress(desk, SUBSTRING_INDEX, "ben") is None
 
 
@@ -120,7 +120,7 @@ async def test_an_unfinished_index_is_gone_on_with_after_the_library_was_closed(
         for index in (SUBSTRING_INDEX, EXACT_INDEX):
             for _ in range(3):
                 small = replace(index, batch_rows=5)
-                await ada._shelf.chacha.write("chats", CHATS_INDEX, small.fill)
+                await ada._databases.chacha.write("chats", CHATS_INDEX, small.fill)
         middle = progress(desk, EXACT_INDEX)
         assert middle is not None
         assert 0 < middle.messages < 40
@@ -134,18 +134,18 @@ async def test_an_unfinished_index_is_gone_on_with_after_the_library_was_closed(
         await ada.chats.match_messages(ExactSearch(expression="tea", limit=5, deadline_ms=DEADLINE_MS))
         for index in (SUBSTRING_INDEX, EXACT_INDEX):
             await finish(ada, index)
-            assert progress(desk, index) == Progress(index.version, 0, 0)
+            assert progress(desk, index) == IndexProgress(index.version, 0, 0)
         assert (await ada.chats.find_messages(seeking("tea 0"))).hits == ()
         assert len((await ada.chats.find_messages(seeking("change"))).hits) == 1
     check_files(tmp_path)
 
 
 async def test_an_index_of_another_version_is_made_anew(tmp_path: Path) -> None:
-    old = replace(SUBSTRING_INDEX, version="0", taken="upper({})")
+    old = replace(SUBSTRING_INDEX, version="0", text_expression="upper({})")
     async with open_sqlite(tmp_path, message_scan_max_rows=10) as desk, desk.library("ada") as ada:
         await say(ada, 40)
         assert isinstance(ada, SqliteLibrary)
-        await ada._shelf.chacha.write("chats", CHATS_INDEX, old.fill)
+        await ada._databases.chacha.write("chats", CHATS_INDEX, old.fill)
         assert progress(desk, SUBSTRING_INDEX) is None
         await ada.chats.find_messages(seeking("tea 0"))
         await finish(ada, SUBSTRING_INDEX)
@@ -166,12 +166,12 @@ async def test_a_long_text_makes_a_batch_of_its_own(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path) as desk, desk.library("ada") as ada:
         await say(ada, 3, "x" * 400_000)
         assert isinstance(ada, SqliteLibrary)
-        first = await ada._shelf.chacha.write("chats", CHATS_INDEX, EXACT_INDEX.fill)
-        second = await ada._shelf.chacha.write("chats", CHATS_INDEX, EXACT_INDEX.fill)
+        first = await ada._databases.chacha.write("chats", CHATS_INDEX, EXACT_INDEX.fill)
+        second = await ada._databases.chacha.write("chats", CHATS_INDEX, EXACT_INDEX.fill)
         assert (first.messages, second.messages) == (0, 0)
         await say(ada, 4, "x" * 400_000)
         again = replace(EXACT_INDEX, version="2")
-        assert (await ada._shelf.chacha.write("chats", CHATS_INDEX, again.fill)).messages == 4
+        assert (await ada._databases.chacha.write("chats", CHATS_INDEX, again.fill)).messages == 4
 
 
 # That it stays true
@@ -234,11 +234,11 @@ def test_after_any_changes_between_any_batches_an_index_equals_its_rows(
         for step in before:
             _take(connection, step, [])
         for index in indexes:
-            index.begin(connection)
+            index.create(connection)
         for step in after:
             _take(connection, step, indexes)
         for index in indexes:
-            index.follow(connection)
+            index.apply_changes(connection)
         check_message_indexes(connection)
         for index in indexes:
             while not index.fill(connection).is_complete:
@@ -267,16 +267,16 @@ def _take(connection: sqlite3.Connection, step: tuple[str, int, int, str], index
         case _:
             connection.execute(CHANGES[kind], values)
     for index in indexes:
-        index.follow(connection)
+        index.apply_changes(connection)
 
 
 def test_a_change_that_nobody_carried_over_is_taken_in_once(connection: sqlite3.Connection) -> None:
     connection.execute(ADD_CONVERSATION, (1, "talk"))
     connection.execute(ADD_MESSAGE, (1, 1, "one"))
-    EXACT_INDEX.begin(connection)
+    EXACT_INDEX.create(connection)
     connection.execute(CHANGES["edit"], {"message": 1, "text": "one and two"})
     assert EXACT_INDEX.fill(connection).is_complete
-    EXACT_INDEX.follow(connection)
+    EXACT_INDEX.apply_changes(connection)
     check_message_indexes(connection)
 
 

@@ -67,14 +67,14 @@ async def test_a_newer_schema_is_refused_with_a_sentence_that_says_what_to_do(ma
     await new.close()
     old = make_database()
     for call in (all_words(old), add(old, "milk")):
-        with pytest.raises(StorageError, match=r"has schema 2, made by a newer version .* up to 1: upgrade it"):
+        with pytest.raises(StorageError, match=r"has schema 2, written by a newer version .* up to 1: upgrade"):
             await call
 
 
 async def test_a_file_that_is_no_database_is_refused(make_database: MakeDatabase, file: Path) -> None:
     file.write_bytes(b"this is not a database" * 100)
     for call in (all_words(make_database()), add(make_database(), "tea")):
-        with pytest.raises(StorageError, match="not an SQLite file"):
+        with pytest.raises(StorageError, match="not an SQLite database"):
             await call
 
 
@@ -121,10 +121,10 @@ def _make_old(root: DataRoot, desk: Desk) -> None:
 
 
 async def _renewal(library: object) -> None:
-    shelf = library._shelf  # type: ignore[attr-defined]  # the work in the background has no door of its own
-    for database in (shelf.chacha, shelf.media):
-        assert database._renewal is not None
-        await database._renewal
+    databases = library._databases  # type: ignore[attr-defined]  # the work in the background has no door of its own
+    for database in (databases.chacha, databases.media):
+        assert database._resegmenting is not None
+        await database._resegmenting
 
 
 async def test_a_chat_file_of_the_first_schema_gains_namespaces_sessions_and_observations(tmp_path: Path) -> None:

@@ -188,4 +188,4 @@ def test_a_process_out_of_descriptors_says_try_again(tmp_path: Path) -> None:
     *refused, last = done.stdout.splitlines()
     assert last == "recovered", done.stderr
     assert refused
-    assert set(refused) == {"Unavailable too many files are open; try again in a moment"}
+    assert set(refused) == {"Unavailable too many open files; try again in a moment"}

@@ -58,7 +58,7 @@ async def test_a_damaged_file_does_not_keep_the_others_from_being_searched(tmp_p
     async with open_sqlite(tmp_path) as desk:
         assert await rows_counted(desk) == 1
         async with desk.library("ada") as ada:
-            with pytest.raises(StorageError, match=r"damaged|not an SQLite file"):
+            with pytest.raises(StorageError, match=r"damaged|not an SQLite database"):
                 await ada.prompts.search(ask("tea"))
 
 

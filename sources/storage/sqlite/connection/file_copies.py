@@ -1,5 +1,4 @@
-"""A copy of one file of a library, made while it is in use; and the copies that are kept of a file before its schema is
-changed, beside it, the newest few."""
+"""Copies of one database file while it is in use, and the copies that are kept before its schema is migrated."""
 
 import os
 import re
@@ -14,7 +13,7 @@ _FILE_MODE = 0o600
 
 
 def copy_database(connection: sqlite3.Connection, path: Path) -> None:
-    """What a connection sees, as a file of its own, which is on the disk when this returns."""
+    """Writes what a connection sees to a new file and flushes it to disk."""
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT, _FILE_MODE))
     with closing(sqlite3.connect(path, isolation_level=None)) as target:
         connection.backup(target)
@@ -25,9 +24,9 @@ def copy_database(connection: sqlite3.Connection, path: Path) -> None:
         os.close(descriptor)
 
 
-def keep_copy(connection: sqlite3.Connection, path: Path, schema: int, copies_max: int) -> None:
-    """Of a file as it is before its schema is changed, as `<name>.schema-<number>` beside it. A file of which no copy
-    can be made is left as it is."""
+def save_copy_before_migration(connection: sqlite3.Connection, path: Path, schema: int, copies_max: int) -> None:
+    """Saves the file as `<name>.schema-<number>` next to it and deletes all but the newest `copies_max` copies. Raises
+    `StorageError` if no copy can be made, so that the file is not migrated."""
     if not copies_max:
         return
     unfinished = path.with_name(f"{path.name}.{uuid4().hex}.unfinished")
@@ -37,15 +36,15 @@ def keep_copy(connection: sqlite3.Connection, path: Path, schema: int, copies_ma
         for old in _copies(path)[copies_max:]:
             old.unlink(missing_ok=True)
     except OSError as error:
-        cause = error.strerror or "the disk failed"
-        raise StorageError(f"the library is not upgraded, as no copy of it can be made before: {cause}") from error
+        reason = error.strerror or "disk error"
+        raise StorageError(f"the library was not upgraded because it could not be copied first: {reason}") from error
     finally:
         with suppress(OSError):
             unfinished.unlink(missing_ok=True)
 
 
 def _copies(path: Path) -> list[Path]:
-    """Newest schema first."""
+    """Returns the copies of a file, newest schema first."""
     name = re.compile(re.escape(path.name) + r"\.schema-(\d{1,9})")
-    found = [(int(match[1]), one) for one in path.parent.iterdir() if (match := name.fullmatch(one.name))]
-    return [one for _, one in sorted(found, reverse=True)]
+    copies = [(int(match[1]), other) for other in path.parent.iterdir() if (match := name.fullmatch(other.name))]
+    return [copy for _, copy in sorted(copies, reverse=True)]

@@ -1,0 +1,64 @@
+"""Building blocks for SQL: conditions with their parameters, and lists of values as one parameter."""
+
+from collections.abc import Sequence
+
+import msgspec
+from msgspec import Struct
+
+SqlValue = str | int | float | None
+Statement = tuple[str, tuple[str | int, ...]]
+
+
+class SqlFilter(Struct, frozen=True):
+    """Conditions that rows must meet, and the parameters of their placeholders."""
+
+    conditions: tuple[str, ...] = ()
+    parameters: tuple[str | int, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.conditions)
+
+    def __and__(self, other: "SqlFilter") -> "SqlFilter":
+        return SqlFilter(self.conditions + other.conditions, self.parameters + other.parameters)
+
+    @property
+    def sql(self) -> str:
+        """The conditions as text to append to a WHERE clause."""
+        return "".join(f" AND {condition}" for condition in self.conditions)
+
+
+def placeholders(values: Sequence[object]) -> str:
+    return ", ".join("?" * len(values))
+
+
+def json_array(values: Sequence[int | str]) -> str:
+    """Returns the parameter for `json_each(?)`. The SQL text is the same for any number of values, so the statement is
+    prepared once."""
+    return msgspec.json.encode(values).decode()
+
+
+def equals(column: str, value: str | int | None) -> SqlFilter:
+    return SqlFilter() if value is None else SqlFilter((f"{column} = ?",), (value,))
+
+
+def between(column: str, low: str | None, high: str | None) -> SqlFilter:
+    """Both bounds are inclusive and optional."""
+    condition = SqlFilter()
+    if low:
+        condition &= SqlFilter((f"{column} >= ?",), (low,))
+    if high:
+        condition &= SqlFilter((f"{column} <= ?",), (high,))
+    return condition
+
+
+def one_of_ignoring_case(column: str, values: Sequence[str]) -> SqlFilter:
+    """Uses the SQL function `casefold`, which every connection registers."""
+    if not values:
+        return SqlFilter()
+    return SqlFilter((f"casefold({column}) IN ({placeholders(values)})",), tuple(value.casefold() for value in values))
+
+
+def either(one: SqlFilter, other: SqlFilter) -> SqlFilter:
+    """Joins two filters of one condition each with OR."""
+    [first], [second] = one.conditions, other.conditions
+    return SqlFilter((f"({first} OR {second})",), one.parameters + other.parameters)

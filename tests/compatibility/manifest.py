@@ -1,12 +1,13 @@
-"""The promises of each design we are compatible with, and the tests that verify them."""
+"""The requirements of each system we are compatible with, and the tests that verify them."""
 
 from msgspec import Struct
 
 
-class Promise(Struct, frozen=True, kw_only=True):
-    """`tests` are named as `module::function`, from the root. `differs` says how and why, if we differ on purpose."""
+class Requirement(Struct, frozen=True, kw_only=True):
+    """What a system specifies. `tests` are `path::function` from the repository root. `difference` says how and why we
+    deviate on purpose."""
 
     id: str
-    says: str
+    statement: str
     tests: tuple[str, ...]
-    differs: str | None = None
+    difference: str | None = None

@@ -1,71 +1,75 @@
-"""What "Conversation Persistence" promises of its conversations API, save for the chat that fills it."""
+"""Requirements of AgentKit's conversations API, except chat (see `agentkit_chat`)."""
 
-from tests.compatibility.manifest import Promise
+from tests.compatibility.manifest import Requirement
 
-_READING = "tests/server/compat/agentkit/test_conversations.py::"
+_CONVERSATIONS = "tests/server/compat/agentkit/test_conversations.py::"
 _RECORDING = "tests/server/compat/agentkit/test_recording.py::"
 _ARCHIVES = "tests/server/compat/agentkit/test_archives.py::"
 _NAMESPACES = "tests/server/compat/agentkit/test_namespaces.py::"
-_DOCUMENT = "tests/server/rest/test_openapi.py::"
+_OPENAPI = "tests/server/rest/test_openapi.py::"
 
-PROMISES: tuple[Promise, ...] = (
-    # -- what is kept
-    Promise(
-        id="agentkit.kept.conversation",
-        says="A conversation has id, session, title, namespace, both times, a count of messages and metadata.",
+REQUIREMENTS: tuple[Requirement, ...] = (
+    # Stored data
+    Requirement(
+        id="agentkit.stored.conversation",
+        statement=(
+            "A conversation has id, session, title, namespace, creation and update time, message count and metadata."
+        ),
         tests=(
             f"{_RECORDING}test_created_conversation_stores_all_fields",
-            f"{_READING}test_list_has_the_documented_shape",
+            f"{_CONVERSATIONS}test_list_has_the_documented_shape",
         ),
     ),
-    Promise(
-        id="agentkit.kept.message",
-        says="A message has role, content, model, tool, attachments, citations and time.",
+    Requirement(
+        id="agentkit.stored.message",
+        statement="A message has role, content, model, tool, attachments, citations and time.",
         tests=(f"{_RECORDING}test_added_message_stores_all_fields",),
     ),
-    Promise(
-        id="agentkit.kept.order",
-        says="Messages come back in the order in which they were written.",
+    Requirement(
+        id="agentkit.stored.order",
+        statement="Messages are returned in the order in which they were written.",
         tests=(f"{_RECORDING}test_many_messages_are_stored_in_order",),
     ),
-    Promise(
-        id="agentkit.kept.session",
-        says="A session has one conversation.",
+    Requirement(
+        id="agentkit.stored.session",
+        statement="A session has one conversation.",
         tests=(f"{_RECORDING}test_session_has_one_conversation_per_user",),
-        differs=(
-            "Sessions are told apart by user: two users may have sessions of the same name. A conversation that no "
-            "session began has the empty text as its `session_id`."
+        difference=(
+            "Sessions are separate for each user: two users can have sessions of the same name. A conversation without "
+            "a session has an empty `session_id`."
         ),
     ),
-    Promise(
-        id="agentkit.kept.title",
-        says="A conversation is called by the first 50 characters of its first message, with `...` if there are more.",
+    Requirement(
+        id="agentkit.stored.title",
+        statement=(
+            "The title defaults to the first 50 characters of the first message, followed by `...` if it is longer."
+        ),
         tests=(
             f"{_RECORDING}test_title_defaults_to_the_beginning_of_the_first_user_message",
             f"{_RECORDING}test_explicit_title_is_not_replaced",
         ),
     ),
-    Promise(
-        id="agentkit.kept.restart",
-        says="Conversations are there after a restart.",
+    Requirement(
+        id="agentkit.stored.restart",
+        statement="Conversations survive a restart.",
         tests=(f"{_RECORDING}test_recorded_conversation_survives_a_restart",),
-        differs=(
-            "There is no `uploads/conversations.db`: conversations are the chats of their user's library, in the "
-            "user's own file, and are found by every other tool."
+        difference=(
+            "There is no `uploads/conversations.db`: conversations are stored in their user's own library, where every "
+            "other tool finds them."
         ),
     ),
-    Promise(
-        id="agentkit.kept.times",
-        says="Times are ISO 8601 in UTC with microseconds and `+00:00`.",
+    Requirement(
+        id="agentkit.stored.times",
+        statement="Times are ISO 8601 in UTC with microseconds and `+00:00`.",
         tests=(
-            f"{_READING}test_list_has_the_documented_shape",
+            f"{_CONVERSATIONS}test_list_has_the_documented_shape",
             f"{_RECORDING}test_added_message_stores_all_fields",
         ),
-        differs="Times are kept to the millisecond: the last three digits are 0.",
+        difference="Times have millisecond precision: the last three digits are 0.",
     ),
-    Promise(
-        id="agentkit.kept.recording",
-        says="Clients that hold the conversation themselves can save it, message by message or many at once.",
+    Requirement(
+        id="agentkit.stored.recording",
+        statement="Clients that manage conversations themselves can save them, one message or many at a time.",
         tests=(
             f"{_RECORDING}test_added_message_stores_all_fields",
             f"{_RECORDING}test_many_messages_are_stored_in_order",
@@ -73,163 +77,163 @@ PROMISES: tuple[Promise, ...] = (
             f"{_RECORDING}test_repeated_write_with_the_same_key_is_stored_once",
             f"{_RECORDING}test_recorded_conversation_is_found_by_the_tools",
         ),
-        differs="An addition: in the seed this is a Python module beside the server; here it is three operations.",
+        difference="This is an addition: AgentKit has a Python module for it; here it is three REST operations.",
     ),
-    # -- list
-    Promise(
+    # List
+    Requirement(
         id="agentkit.list.shape",
-        says="The list answers conversations, total, limit and offset.",
-        tests=(f"{_READING}test_list_has_the_documented_shape",),
+        statement="The list has conversations, total, limit and offset.",
+        tests=(f"{_CONVERSATIONS}test_list_has_the_documented_shape",),
     ),
-    Promise(
+    Requirement(
         id="agentkit.list.pages",
-        says="limit (default 50) and offset page through the list, that last changed first.",
+        statement="`limit` (default 50) and `offset` page through the list, most recently changed first.",
         tests=(
-            f"{_READING}test_list_is_paged_newest_first_with_the_exact_total",
-            f"{_READING}test_default_page_has_fifty_conversations",
+            f"{_CONVERSATIONS}test_list_is_paged_newest_first_with_the_exact_total",
+            f"{_CONVERSATIONS}test_default_page_has_fifty_conversations",
         ),
     ),
-    Promise(
+    Requirement(
         id="agentkit.list.total",
-        says="total is the number of conversations.",
-        tests=(f"{_READING}test_list_is_paged_newest_first_with_the_exact_total",),
-        differs=(
-            "The seed's server counts the rows of the page, so that nobody can page by it; ours counts all that pass "
-            "the filters."
+        statement="`total` is the number of conversations.",
+        tests=(f"{_CONVERSATIONS}test_list_is_paged_newest_first_with_the_exact_total",),
+        difference=(
+            "AgentKit's server counts the rows of the page, which is useless for paging; here `total` counts all "
+            "conversations that pass the filters."
         ),
     ),
-    Promise(
+    Requirement(
         id="agentkit.list.bounds",
-        says="limit says how many conversations are answered.",
-        tests=(f"{_READING}test_limit_and_offset_are_clamped_and_returned",),
-        differs=(
-            "It is moved into 1 to `conversation_page_max`, and the answer tells what was applied; in the seed's "
-            "server -1 meant all."
+        statement="`limit` is the number of conversations to return.",
+        tests=(f"{_CONVERSATIONS}test_limit_and_offset_are_clamped_and_returned",),
+        difference=(
+            "It is clamped to 1..`conversation_page_max`, and the response has the value that was applied. In "
+            "AgentKit's server, -1 meant all."
         ),
     ),
-    Promise(
+    Requirement(
         id="agentkit.list.namespace",
-        says="namespace narrows the list to one.",
-        tests=(f"{_READING}test_list_can_be_filtered_by_namespace",),
+        statement="`namespace` filters the list by namespace.",
+        tests=(f"{_CONVERSATIONS}test_list_can_be_filtered_by_namespace",),
     ),
-    Promise(
+    Requirement(
         id="agentkit.list.search",
-        says="search narrows the list to titles and ids that hold it.",
-        tests=(f"{_READING}test_list_can_be_filtered_by_part_of_title_or_id",),
-        differs="Case does not matter in any script, and `%` and `_` are characters like others.",
+        statement="`search` filters the list by a part of the title or id.",
+        tests=(f"{_CONVERSATIONS}test_list_can_be_filtered_by_part_of_title_or_id",),
+        difference="It ignores case in every script, and `%` and `_` are ordinary characters.",
     ),
-    # -- one conversation
-    Promise(
+    # One conversation
+    Requirement(
         id="agentkit.detail.shape",
-        says="A conversation is answered with all its messages, oldest first.",
+        statement="A conversation is returned with all its messages, oldest first.",
         tests=(
-            f"{_READING}test_conversation_has_the_documented_shape_with_messages_oldest_first",
-            f"{_READING}test_message_has_is_canonical_and_parent_id",
+            f"{_CONVERSATIONS}test_conversation_has_the_documented_shape_with_messages_oldest_first",
+            f"{_CONVERSATIONS}test_message_has_is_canonical_and_parent_id",
         ),
-        differs=(
-            "A message also has `is_canonical` and `parent_id`: in imported chats answers were regenerated, which the "
-            "seed does not know. Such branches follow the path that they left, whenever they were written."
+        difference=(
+            "A message also has `is_canonical` and `parent_id`, because imported chats contain regenerated answers, "
+            "which AgentKit does not have. Alternate branches follow the main branch, whenever they were written."
         ),
     ),
-    Promise(
+    Requirement(
         id="agentkit.detail.long",
-        says="The history is loaded whole.",
+        statement="The whole history is returned.",
         tests=(
-            f"{_READING}test_long_conversation_can_be_read_in_parts",
-            f"{_READING}test_response_size_is_limited_but_has_at_least_one_message",
-            f"{_READING}test_deleted_messages_leave_no_gap",
+            f"{_CONVERSATIONS}test_long_conversation_can_be_read_in_parts",
+            f"{_CONVERSATIONS}test_response_size_is_limited_but_has_at_least_one_message",
+            f"{_CONVERSATIONS}test_deleted_messages_leave_no_gap",
         ),
-        differs=(
-            "Up to `conversation_messages_max` messages and `conversation_response_max_bytes`; beyond that "
-            "`next_messages_offset` is in the answer, to be passed as `messages_offset`."
+        difference=(
+            "A response has up to `conversation_messages_max` messages and `conversation_response_max_bytes`. Beyond "
+            "that it has `next_messages_offset`; pass it as `messages_offset`."
         ),
     ),
-    Promise(
+    Requirement(
         id="agentkit.detail.absent",
-        says="A conversation that is not there is 404, `Conversation not found`.",
-        tests=(f"{_READING}test_missing_conversation_is_not_found",),
+        statement="A missing conversation returns 404, `Conversation not found`.",
+        tests=(f"{_CONVERSATIONS}test_missing_conversation_is_not_found",),
     ),
-    Promise(
+    Requirement(
         id="agentkit.rename",
-        says="A conversation gets another title, and the answer is success and its id.",
+        statement="A conversation can be renamed; the response is success and its id.",
         tests=(
-            f"{_READING}test_conversation_can_be_renamed",
-            f"{_READING}test_renaming_without_a_title_only_changes_the_modification_time",
+            f"{_CONVERSATIONS}test_conversation_can_be_renamed",
+            f"{_CONVERSATIONS}test_renaming_without_a_title_only_changes_the_modification_time",
         ),
     ),
-    Promise(
+    Requirement(
         id="agentkit.delete",
-        says="A conversation is deleted, and the answer is success and its id.",
+        statement="A conversation can be deleted; the response is success and its id.",
         tests=(
-            f"{_READING}test_deleted_conversation_is_found_nowhere",
-            f"{_READING}test_deleted_conversation_can_be_purged_once_by_its_owner",
+            f"{_CONVERSATIONS}test_deleted_conversation_is_found_nowhere",
+            f"{_CONVERSATIONS}test_deleted_conversation_can_be_purged_once_by_its_owner",
         ),
-        differs=(
-            "Its messages go with it: the seed's server left them behind and found them still. With `purge=true` "
-            "nothing of it stays in the files either."
+        difference=(
+            "Its messages are deleted too: AgentKit's server left them behind and still found them. With `purge=true` "
+            "they are also removed from disk."
         ),
     ),
-    # -- search
-    Promise(
+    # Search
+    Requirement(
         id="agentkit.search.shape",
-        says="A search of messages answers messages and total.",
-        tests=(f"{_READING}test_search_results_have_the_documented_shape",),
-        differs=(
-            "total counts the messages of the answer, as the seed's server does; `has_more` says whether there are "
-            "others, `is_complete` whether all were looked at."
+        statement="A message search returns messages and total.",
+        tests=(f"{_CONVERSATIONS}test_search_results_have_the_documented_shape",),
+        difference=(
+            "`total` counts the messages of the response, as in AgentKit's server; `has_more` says whether there are "
+            "others, and `is_complete` whether all were searched."
         ),
     ),
-    Promise(
+    Requirement(
         id="agentkit.search.text",
-        says="Messages are found by a part of their text, newest first; the empty text finds all.",
+        statement="Messages are found by a part of their text, newest first; an empty query finds all.",
         tests=(
-            f"{_READING}test_messages_are_found_by_part_of_their_text_newest_first",
-            f"{_READING}test_title_is_not_searched_as_a_message",
+            f"{_CONVERSATIONS}test_messages_are_found_by_part_of_their_text_newest_first",
+            f"{_CONVERSATIONS}test_title_is_not_searched_as_a_message",
         ),
-        differs="Case does not matter in any script, and `%` and `_` are characters like others.",
+        difference="It ignores case in every script, and `%` and `_` are ordinary characters.",
     ),
-    Promise(
+    Requirement(
         id="agentkit.search.required",
-        says="query is required.",
-        tests=(f"{_READING}test_invalid_input_is_rejected_with_fastapis_422",),
+        statement="`query` is required.",
+        tests=(f"{_CONVERSATIONS}test_invalid_input_is_rejected_with_fastapis_422",),
     ),
-    Promise(
+    Requirement(
         id="agentkit.search.narrowed",
-        says="conversation_id and limit (default 50) narrow the search.",
-        tests=(f"{_READING}test_search_can_be_restricted_to_a_conversation_and_a_limit",),
+        statement="`conversation_id` and `limit` (default 50) restrict the search.",
+        tests=(f"{_CONVERSATIONS}test_search_can_be_restricted_to_a_conversation_and_a_limit",),
     ),
-    # -- export
-    Promise(
+    # Export
+    Requirement(
         id="agentkit.export.json",
-        says="Exported as JSON a conversation is whole, with all metadata.",
+        statement="A JSON export contains the whole conversation with all metadata.",
         tests=(
-            f"{_READING}test_json_export_is_the_whole_conversation",
-            f"{_READING}test_export_of_many_pages_is_complete",
+            f"{_CONVERSATIONS}test_json_export_is_the_whole_conversation",
+            f"{_CONVERSATIONS}test_export_of_many_pages_is_complete",
         ),
     ),
-    Promise(
+    Requirement(
         id="agentkit.export.txt",
-        says="Exported as text it is content and format, in the documented form.",
-        tests=(f"{_READING}test_text_export_has_the_documented_format",),
+        statement="A text export has content and format, in the documented layout.",
+        tests=(f"{_CONVERSATIONS}test_text_export_has_the_documented_format",),
     ),
-    Promise(
+    Requirement(
         id="agentkit.export.md",
-        says="Exported as Markdown it is content and format, with a heading for each message.",
-        tests=(f"{_READING}test_markdown_export_has_the_documented_format",),
-        differs="The headings are 👤 and 🤖, as the seed's server writes them; its document shows them garbled.",
+        statement="A Markdown export has content and format, with a heading for each message.",
+        tests=(f"{_CONVERSATIONS}test_markdown_export_has_the_documented_format",),
+        difference="The headings are 👤 and 🤖, as AgentKit's server writes them; its documentation garbles them.",
     ),
-    Promise(
+    Requirement(
         id="agentkit.export.format",
-        says="format is json, txt or md; anything else is 400.",
+        statement="`format` is json, txt or md; anything else returns 400.",
         tests=(
-            f"{_READING}test_unsupported_export_format_is_rejected",
-            f"{_READING}test_json_export_is_the_whole_conversation",
+            f"{_CONVERSATIONS}test_unsupported_export_format_is_rejected",
+            f"{_CONVERSATIONS}test_json_export_is_the_whole_conversation",
         ),
-        differs="It may be left out, as in the seed's server, and is json then; the document calls it required.",
+        difference="It is optional and defaults to json, as in AgentKit's server; the documentation calls it required.",
     ),
-    Promise(
+    Requirement(
         id="agentkit.export.bulk",
-        says="All conversations can be exported at once, and imported from elsewhere.",
+        statement="All conversations can be exported at once, and imported elsewhere.",
         tests=(
             f"{_ARCHIVES}test_export_contains_every_conversation_and_a_manifest",
             f"{_ARCHIVES}test_export_after_import_has_the_same_bytes",
@@ -238,20 +242,20 @@ PROMISES: tuple[Promise, ...] = (
             f"{_ARCHIVES}test_repeated_import_changes_nothing",
             f"{_ARCHIVES}test_agentkits_own_export_files_can_be_imported",
         ),
-        differs="The seed wishes for it; here it is, as a zip that is streamed both ways.",
+        difference="AgentKit lists this as planned; here it is a zip that is streamed in both directions.",
     ),
-    # -- namespaces
-    Promise(
+    # Namespaces
+    Requirement(
         id="agentkit.namespaces.isolation",
-        says="Conversations are tied to namespaces, `default` unless another is named.",
+        statement="Conversations belong to a namespace, by default to `default`.",
         tests=(
-            f"{_READING}test_list_can_be_filtered_by_namespace",
+            f"{_CONVERSATIONS}test_list_can_be_filtered_by_namespace",
             f"{_NAMESPACES}test_default_namespace_always_exists",
         ),
     ),
-    Promise(
+    Requirement(
         id="agentkit.namespaces.manage",
-        says="Namespaces are listed, made, renamed and deleted; the default one is not, and no name is given twice.",
+        statement="Namespaces can be listed, created, renamed and deleted, except the default one; names are unique.",
         tests=(
             f"{_NAMESPACES}test_namespace_is_created_by_name_or_by_its_first_conversation",
             f"{_NAMESPACES}test_name_can_be_sent_as_json",
@@ -259,51 +263,51 @@ PROMISES: tuple[Promise, ...] = (
             f"{_NAMESPACES}test_conversations_of_a_deleted_namespace_move_to_the_default",
             f"{_NAMESPACES}test_invalid_namespace_operations_are_rejected",
         ),
-        differs=(
-            "The conversations of a deleted namespace are kept, in the default one. Documents have no namespaces here: "
-            "`document_count` is 0, and there is no `/namespaces/{name}/documents`. A name may also be sent as JSON."
+        difference=(
+            "Conversations of a deleted namespace are moved to the default one. Documents have no namespaces here: "
+            "`document_count` is 0, and there is no `/namespaces/{name}/documents`. A name can also be sent as JSON."
         ),
     ),
-    # -- refusals
-    Promise(
+    # Errors
+    Requirement(
         id="agentkit.errors.envelope",
-        says="Refusals have success, error (code, message, details, timestamp, retry_after) and request_id.",
+        statement="Errors have success, error (code, message, details, timestamp, retry_after) and request_id.",
         tests=(
-            f"{_READING}test_error_has_agentkits_envelope_and_a_detail",
-            f"{_READING}test_rate_limit_error_says_when_to_retry",
+            f"{_CONVERSATIONS}test_error_has_agentkits_envelope_and_a_detail",
+            f"{_CONVERSATIONS}test_rate_limit_error_says_when_to_retry",
         ),
-        differs="`detail` stands beside them, for the clients that were written for the server's earlier form.",
+        difference="They also have `detail`, for clients that were written for the earlier error format.",
     ),
-    Promise(
-        id="agentkit.errors.unreadable",
-        says="A request that cannot be read is 422, with FastAPI's list as its detail.",
-        tests=(f"{_READING}test_invalid_input_is_rejected_with_fastapis_422",),
-        differs="The envelope stands beside the list.",
+    Requirement(
+        id="agentkit.errors.invalid",
+        statement="An invalid request returns 422 with FastAPI's list as its detail.",
+        tests=(f"{_CONVERSATIONS}test_invalid_input_is_rejected_with_fastapis_422",),
+        difference="The envelope is returned in addition to the list.",
     ),
-    # -- whose
-    Promise(
+    # Users
+    Requirement(
         id="agentkit.users",
-        says="Users save, find and export their own chat history.",
+        statement="Users save, find and export their own chat history.",
         tests=(
-            f"{_READING}test_conversation_of_another_user_looks_nonexistent",
-            f"{_READING}test_users_do_not_list_count_or_find_each_others_messages",
-            f"{_READING}test_missing_credential_is_rejected_with_401",
-            f"{_READING}test_read_only_key_cannot_write",
+            f"{_CONVERSATIONS}test_conversation_of_another_user_looks_nonexistent",
+            f"{_CONVERSATIONS}test_users_do_not_list_count_or_find_each_others_messages",
+            f"{_CONVERSATIONS}test_missing_credential_is_rejected_with_401",
+            f"{_CONVERSATIONS}test_read_only_key_cannot_write",
             f"{_RECORDING}test_message_cannot_be_added_to_another_users_conversation",
             f"{_ARCHIVES}test_imported_conversations_belong_to_the_importing_user",
             f"{_NAMESPACES}test_namespaces_of_another_user_cannot_be_changed_and_do_not_conflict",
         ),
-        differs=(
-            "The seed's server has one user and asks nobody who they are. Here a credential decides, reading needs "
-            "`knowledge:read` and writing `knowledge:write`."
+        difference=(
+            "AgentKit's server has a single user without authentication. Here the credential identifies the user; "
+            "reading needs the scope `knowledge:read` and writing `knowledge:write`."
         ),
     ),
-    Promise(
+    Requirement(
         id="agentkit.docs",
-        says="The whole API is documented where the server runs.",
+        statement="The running server documents the whole API.",
         tests=(
-            f"{_DOCUMENT}test_every_operation_is_in_the_document_and_nothing_else",
-            f"{_DOCUMENT}test_the_reference_page_shows_every_operation_value_and_shape_and_loads_nothing_foreign",
+            f"{_OPENAPI}test_every_operation_is_in_the_document_and_nothing_else",
+            f"{_OPENAPI}test_the_reference_page_shows_every_operation_value_and_shape_and_loads_nothing_foreign",
         ),
     ),
 )

@@ -1,114 +1,122 @@
-"""What "Conversation Persistence" promises of the chat that fills its conversations: every turn is saved by itself."""
+"""Requirements of AgentKit's chat, which saves every turn as part of a conversation."""
 
-from tests.compatibility.manifest import Promise
+from tests.compatibility.manifest import Requirement
 
 _CHAT = "tests/server/compat/agentkit/chat/test_service.py::"
 _RELAY = "tests/server/compat/agentkit/chat/test_relay.py::"
 _STREAMS = "tests/server/compat/agentkit/chat/test_streams.py::"
 _EXTRACTIVE = "tests/server/compat/agentkit/chat/test_extractive.py::"
 
-PROMISES: tuple[Promise, ...] = (
-    Promise(
+REQUIREMENTS: tuple[Requirement, ...] = (
+    Requirement(
         id="agentkit.chat.saved",
-        says="Every chat is saved without being asked: the user's message and the answer, two messages for each call.",
+        statement="Every chat is saved automatically: the user's message and the answer, two messages per call.",
         tests=(
             f"{_CHAT}test_both_turns_are_stored_with_model_tool_and_citations",
             f"{_CHAT}test_turn_of_a_model_is_stored",
         ),
-        differs=(
-            "Chats through OpenAI's API (`/v1/chat/completions`) are saved too. A key that may only read is refused "
-            "instead of answered without saving."
+        difference=(
+            "Chats through OpenAI's API (`/v1/chat/completions`) are saved too. A key without the write scope is "
+            "rejected instead of answered without saving."
         ),
     ),
-    Promise(
+    Requirement(
         id="agentkit.chat.saved-details",
-        says="The answer is saved with the model and the tool it came from.",
+        statement="The answer is saved with its model and tool.",
         tests=(f"{_CHAT}test_both_turns_are_stored_with_model_tool_and_citations",),
-        differs="With its citations as well. The model is the one that answered, not the one that was asked for.",
+        difference=(
+            "Its citations are saved as well. The model is the one that answered, not the one that was requested."
+        ),
     ),
-    Promise(
+    Requirement(
         id="agentkit.chat.session",
-        says="Chats of one session are one conversation, which is begun by the first.",
+        statement="All chats of a session form one conversation, created by the first.",
         tests=(
             f"{_CHAT}test_session_has_one_conversation_that_keeps_its_namespace",
             f"{_CHAT}test_two_users_with_the_same_session_id_have_separate_conversations",
         ),
     ),
-    Promise(
+    Requirement(
         id="agentkit.chat.default-session",
-        says="Without a session everything is said in the session `default`.",
+        statement="Without a session id, chats belong to the session `default`.",
         tests=(f"{_CHAT}test_session_defaults_to_default",),
-        differs="Each user has a session `default` of their own.",
+        difference="Each user has a separate session `default`.",
     ),
-    Promise(
+    Requirement(
         id="agentkit.chat.namespace",
-        says="The first message of a session decides the namespace of its conversation; the default is `default`.",
+        statement="The first message of a session sets the namespace of its conversation; the default is `default`.",
         tests=(f"{_CHAT}test_session_has_one_conversation_that_keeps_its_namespace",),
     ),
-    Promise(
+    Requirement(
         id="agentkit.chat.title",
-        says="A conversation is called by the first 50 characters of its first message, with `...` if there are more.",
+        statement="The title is the first 50 characters of the first message, followed by `...` if it is longer.",
         tests=(f"{_CHAT}test_title_is_the_first_50_characters_of_the_first_message",),
     ),
-    Promise(
+    Requirement(
         id="agentkit.chat.form",
-        says="`POST /chat` takes a form: message, model, history, files, namespace, session_id, search_mode.",
+        statement="`POST /chat` takes a form: message, model, history, files, namespace, session_id, search_mode.",
         tests=(
             f"{_CHAT}test_answer_without_a_model_has_the_documented_shape",
             f"{_CHAT}test_model_receives_passages_history_and_message",
             f"{_CHAT}test_json_body_is_rejected_with_415",
         ),
     ),
-    Promise(
+    Requirement(
         id="agentkit.chat.limits",
-        says="Each field has its bounds, and what is out of them is 422 with its place; message and model are needed.",
+        statement=(
+            "Each field has limits; a value outside them returns 422 with its location. Message and model are required."
+        ),
         tests=(
             f"{_CHAT}test_invalid_field_is_rejected_with_422_and_its_location",
             f"{_CHAT}test_message_and_model_are_required",
         ),
-        differs="A history that is no JSON is refused; there it was read as an empty one.",
+        difference="A history that is not valid JSON is rejected; AgentKit treated it as empty.",
     ),
-    Promise(
+    Requirement(
         id="agentkit.chat.answer",
-        says="It answers answer, tool_used, tool_output, model, context, summary and conversation_id.",
+        statement="The response has answer, tool_used, tool_output, model, context, summary and conversation_id.",
         tests=(f"{_CHAT}test_answer_without_a_model_has_the_documented_shape",),
-        differs="And `citations`, and `notice` where something is not as one might expect.",
+        difference="It also has `citations`, and `notice` if something was ignored or not stored.",
     ),
-    Promise(
+    Requirement(
         id="agentkit.chat.model",
-        says="The model that is named answers.",
+        statement="The requested model answers.",
         tests=(
             f"{_CHAT}test_model_receives_passages_history_and_message",
             f"{_CHAT}test_configured_model_overrides_the_callers",
             f"{_CHAT}test_answer_without_a_model_has_the_documented_shape",
             f"{_CHAT}test_upstream_failure_is_reported_and_not_stored",
         ),
-        differs=(
-            "Models are those of an OpenAI-compatible API that the operator names. Where none is named the best "
-            "passages of the caller's library are the answer, and `model` is `extractive`. A model that fails is an "
-            "error with its status; there it was an answer that began with `Error`."
+        difference=(
+            "Models are those of an OpenAI-compatible API that the operator configures. Without one, the answer is the "
+            "best passages of the caller's library, and `model` is `extractive`. If the model fails, the response is an"
+            " error with a status; in AgentKit it was an answer that began with `Error`."
         ),
     ),
-    Promise(
+    Requirement(
         id="agentkit.chat.search-mode",
-        says="search_mode is auto, web, documents or hybrid.",
+        statement="`search_mode` is auto, web, documents or hybrid.",
         tests=(f"{_CHAT}test_web_search_mode_returns_a_notice",),
-        differs="Each of them searches the caller's library: there is no web search, and `notice` says so.",
+        difference="Every mode searches the caller's library: web search is not available, and `notice` says so.",
     ),
-    Promise(
+    Requirement(
         id="agentkit.chat.files",
-        says="Files that come with a message are read for its answer.",
+        statement="Files that are attached to a message are used for its answer.",
         tests=(
             f"{_CHAT}test_text_file_is_returned_as_context_and_stored_as_attachment",
             f"{_CHAT}test_model_receives_files_marked_when_truncated",
             f"{_CHAT}test_binary_file_is_rejected_by_name",
             f"{_CHAT}test_body_over_the_limit_is_rejected_with_413",
         ),
-        differs="Text files only, for this turn only. They are not stored; the message keeps their names and sizes.",
+        difference=(
+            "Only text files, and only for this turn. They are not stored; the message keeps their names and sizes."
+        ),
     ),
-    Promise(
+    Requirement(
         id="agentkit.chat.completions",
-        says="What is said to a model through this server is saved once, also when the client leaves in the middle.",
+        statement=(
+            "Each turn that is sent to a model through this server is saved once, even if the client disconnects."
+        ),
         tests=(
             f"{_RELAY}test_turn_is_stored_with_model_and_both_messages",
             f"{_RELAY}test_streamed_response_is_relayed_and_stored",
@@ -117,10 +125,12 @@ PROMISES: tuple[Promise, ...] = (
             f"{_EXTRACTIVE}test_both_turns_are_stored_with_tool_and_citations",
         ),
     ),
-    Promise(
+    Requirement(
         id="agentkit.chat.rate",
-        says="Chats are limited in their rate.",
+        statement="Chats are rate limited.",
         tests=(f"{_CHAT}test_chat_has_its_own_rate_limit",),
-        differs="By user, with the rates of every other tool; there it was ten a minute for each address.",
+        difference=(
+            "The limits are per user, as for every other tool; AgentKit allowed ten per minute for each address."
+        ),
     ),
 )

@@ -1,6 +1,6 @@
-"""What "Tool reference: conversation_search" promises."""
+"""Requirements of Letta's tool reference for `conversation_search`."""
 
-from tests.compatibility.manifest import Promise
+from tests.compatibility.manifest import Requirement
 
 _TOOL = "tests/server/compat/letta/test_tools.py::"
 _ARGUMENTS = "tests/server/compat/letta/test_arguments.py::"
@@ -9,134 +9,138 @@ _RESPONSES = "tests/server/compat/letta/test_responses.py::"
 _CLIENT = "tests/clients/test_compat_clients.py::"
 _STORED = "tests/sources/storage/test_texts_of_messages.py::"
 
-PROMISES: tuple[Promise, ...] = (
-    # -- the tool
-    Promise(
+REQUIREMENTS: tuple[Requirement, ...] = (
+    # The tool
+    Requirement(
         id="letta.tool.only",
-        says="The server lists a single tool, `conversation_search`, which any MCP client can call.",
+        statement="The server lists one tool, `conversation_search`, which any MCP client can call.",
         tests=(
             f"{_CLIENT}test_lettas_profile_has_one_tool_and_it_finds_each_users_own_history",
             f"{_CLIENT}test_both_tools_are_in_the_full_profile",
         ),
-        differs="It is the only tool at `/mcp/letta`, and one of many at `/mcp/full`: this server has more to offer.",
+        difference=(
+            "It is the only tool at `/mcp/letta` and one of many at `/mcp/full`, because this server has other tools."
+        ),
     ),
-    Promise(
+    Requirement(
         id="letta.tool.schema",
-        says="All five parameters are optional, have the documented types and default, and allow no others.",
+        statement="All five parameters are optional, with the documented types and default, and no others are allowed.",
         tests=(f"{_TOOL}test_listed_schema_is_lettas_plus_format",),
-        differs="There is a sixth, `format`, for those who want Letta's own result shape.",
+        difference="A sixth parameter, `format`, selects Letta's own result shape.",
     ),
-    Promise(
+    Requirement(
         id="letta.tool.unknown-argument",
-        says="Additional properties are not allowed.",
+        statement="Additional properties are not allowed.",
         tests=(f"{_TOOL}test_unknown_argument_is_rejected",),
     ),
-    Promise(
+    Requirement(
         id="letta.tool.defaults",
-        says="What is left out is no filter: without any argument the newest messages are listed.",
+        statement="Omitted parameters do not filter: without arguments, the newest messages are returned.",
         tests=(f"{_TOOL}test_without_arguments_the_newest_messages_are_returned",),
     ),
-    # -- parameters
-    Promise(
+    # Parameters
+    Requirement(
         id="letta.params.query",
-        says="`query` is matched as a part of message contents, case-sensitively.",
+        statement="`query` matches a part of a message's content, case-sensitively.",
         tests=(
             f"{_TOOL}test_matches_are_listed_newest_first_in_the_documented_format",
             f"{_TOOL}test_non_ascii_letters_match_case_insensitively",
             f"{_TOOL}test_whitespace_around_the_query_is_ignored",
             f"{_STORED}test_a_text_is_found_in_any_case_and_only_where_it_stands",
         ),
-        differs=(
-            "It matches in any case and every script. SQLite's LIKE, which the design names, ignores case too, "
-            "but only of ASCII letters."
+        difference=(
+            "It matches case-insensitively in every script. SQLite's LIKE, which the specification names, also ignores "
+            "case, but only for ASCII letters."
         ),
     ),
-    Promise(
+    Requirement(
         id="letta.params.query.wildcards",
-        says="`query` is put between the wildcards of SQL's LIKE.",
+        statement="`query` is placed between the wildcards of SQL's LIKE.",
         tests=(
             f"{_TOOL}test_query_has_no_wildcards",
             f"{_STORED}test_percent_and_underscore_stand_for_themselves",
         ),
-        differs="`%` and `_` in a query are characters: who searches for `snake_case` means it.",
+        difference="`%` and `_` in a query are ordinary characters, so that a search for `snake_case` finds it.",
     ),
-    Promise(
+    Requirement(
         id="letta.params.query.titles",
-        says="`query` is matched in conversation titles too, and a title stands for all messages under it.",
+        statement=(
+            "`query` also matches conversation titles; a matching title returns all messages of its conversation."
+        ),
         tests=(
             f"{_TOOL}test_matching_title_returns_every_message_of_its_conversation",
             f"{_STORED}test_a_title_stands_for_every_message_of_its_conversation",
         ),
     ),
-    Promise(
+    Requirement(
         id="letta.params.roles",
-        says="`roles` restricts results to user, assistant or tool; one role may be given as a bare text.",
+        statement="`roles` restricts results to user, assistant or tool; a single role can be a plain string.",
         tests=(f"{_TOOL}test_roles_filter_the_results", f"{_ARGUMENTS}test_roles_can_be_a_list_or_one_name"),
     ),
-    Promise(
+    Requirement(
         id="letta.params.dates",
-        says="`start_date` and `end_date` are inclusive; a date alone begins or ends with its day in UTC.",
+        statement="`start_date` and `end_date` are inclusive; a date without a time covers its whole day in UTC.",
         tests=(
             f"{_TOOL}test_dates_filter_by_whole_utc_days",
             f"{_ARGUMENTS}test_date_covers_its_whole_day_and_time_without_offset_is_utc",
             f"{_ARGUMENTS}test_every_date_is_parsed_and_any_text_is_parsed_or_rejected",
         ),
     ),
-    Promise(
+    Requirement(
         id="letta.params.dates.offsets",
-        says="A time without an offset is UTC; one with an offset is the moment it names.",
+        statement="A time without an offset is UTC; one with an offset is converted.",
         tests=(
             f"{_ARGUMENTS}test_date_covers_its_whole_day_and_time_without_offset_is_utc",
             f"{_ARGUMENTS}test_any_offset_is_converted_to_utc",
         ),
     ),
-    Promise(
-        id="letta.params.dates.unreadable",
-        says="Nothing is said of a date that cannot be read.",
+    Requirement(
+        id="letta.params.dates.invalid",
+        statement="The specification does not say how an invalid date is handled.",
         tests=(
             f"{_TOOL}test_invalid_argument_returns_a_text_with_the_correction",
             f"{_ARGUMENTS}test_invalid_date_is_rejected_with_the_expected_format",
         ),
-        differs=(
-            "It is answered with the sentence that Letta has for it, so that a model can correct itself. The system "
-            "itself left the filter out in silence, and answered something that was not asked for."
+        difference=(
+            "The response is Letta's own error sentence, so that a model can correct itself. The original server "
+            "silently ignored the filter and returned results that were not asked for."
         ),
     ),
-    Promise(
+    Requirement(
         id="letta.params.limit-clamped",
-        says="`limit` is 50 by default, moved into 1 to 200, and 50 where it is no number.",
+        statement="`limit` defaults to 50, is clamped to 1..200, and is 50 if it is not a number.",
         tests=(
             f"{_TOOL}test_limit_is_clamped",
             f"{_ARGUMENTS}test_limit_is_clamped_and_defaults_to_50",
         ),
     ),
-    # -- behaviour
-    Promise(
+    # Behaviour
+    Requirement(
         id="letta.search.combined",
-        says="Text, roles and dates are combined; results are ordered by time, newest first.",
+        statement="Text, roles and dates are combined; results are ordered by time, newest first.",
         tests=(
             f"{_TOOL}test_matches_are_listed_newest_first_in_the_documented_format",
             f"{_STORED}test_the_newest_come_first_whenever_they_were_written",
             f"{_STORED}test_roles_and_days_are_counted_before_the_limit",
         ),
     ),
-    Promise(
+    Requirement(
         id="letta.search.dates-in-engine",
-        says="Dates may be filtered after a bounded number of messages was fetched.",
+        statement="Dates may be filtered after a bounded number of messages was fetched.",
         tests=(
             f"{_TOOL}test_old_date_range_is_found_behind_many_newer_messages",
             f"{_STORED}test_roles_and_days_are_counted_before_the_limit",
         ),
-        differs="They are filtered where messages are found, or old days of a long history would seem empty.",
+        difference="Dates are filtered in the storage engine; otherwise old dates in a long history would seem empty.",
     ),
-    Promise(
+    Requirement(
         id="letta.search.canonical",
-        says="What is searched is the canonical history.",
+        statement="The canonical history is searched.",
         tests=(f"{_SERVICE}test_alternate_branch_is_not_history",),
     ),
-    Promise(
+    Requirement(
         id="letta.search.own-outputs",
-        says="Letta leaves out tool messages and calls of the search itself.",
+        statement="Letta excludes tool messages and calls of the search itself.",
         tests=(
             f"{_TOOL}test_output_of_own_searches_is_not_found",
             f"{_TOOL}test_scan_limit_is_reported_when_reached",
@@ -144,91 +148,95 @@ PROMISES: tuple[Promise, ...] = (
             f"{_SERVICE}test_output_of_other_tools_is_history",
             f"{_SERVICE}test_assistant_message_that_used_own_tools_is_history",
         ),
-        differs=(
-            "What our own tools answered is never found. Messages of other tools are, as this design has the role "
-            "`tool` for them."
+        difference=(
+            "Output of this server's own tools is excluded. Messages of other tools are included, because the "
+            "specification has the role `tool` for them."
         ),
     ),
-    Promise(
+    Requirement(
         id="letta.search.human-only",
-        says="Nothing is said of messages that are kept from agents.",
+        statement="The specification does not mention messages that are hidden from agents.",
         tests=(f"{_TOOL}test_human_only_messages_are_redacted",),
-        differs="Their content is replaced, as `msg_search` does: one tool must not show what another hides.",
+        difference="Their content is redacted, as in `msg_search`: one tool must not reveal what another hides.",
     ),
-    # -- output
-    Promise(
+    # Output
+    Requirement(
         id="letta.output.block",
-        says="The answer is one text; a message is `[YYYY-MM-DD HH:MM] role (conv: title)` with its content below.",
+        statement=(
+            "The result is one text; a message is `[YYYY-MM-DD HH:MM] role (conv: title)` followed by its content."
+        ),
         tests=(
             f"{_TOOL}test_matches_are_listed_newest_first_in_the_documented_format",
             f"{_RESPONSES}test_message_is_a_block_with_time_role_and_title",
         ),
     ),
-    Promise(
+    Requirement(
         id="letta.output.title-fallback",
-        says="A conversation without a title is named by the first eight characters of its id.",
+        statement="A conversation without a title is named by the first eight characters of its id.",
         tests=(f"{_RESPONSES}test_conversation_without_title_is_named_by_the_start_of_its_id",),
     ),
-    Promise(
+    Requirement(
         id="letta.output.no-time",
-        says="A message without a time is shown with `(no time)`, one without a role as `unknown`.",
+        statement="A message without a time is shown with `(no time)`, one without a role as `unknown`.",
         tests=(f"{_RESPONSES}test_missing_time_or_role_is_marked",),
-        differs="It does not occur: every message that is kept has a time and a role.",
+        difference="This does not happen: every stored message has a time and a role.",
     ),
-    Promise(
+    Requirement(
         id="letta.output.truncated",
-        says="Content over 2,000 characters is cut and ends with `...`.",
+        statement="Content over 2,000 characters is truncated and ends with `...`.",
         tests=(f"{_RESPONSES}test_long_message_is_truncated",),
     ),
-    Promise(
+    Requirement(
         id="letta.output.separator",
-        says="Blocks are separated by a line of three dashes between blank lines.",
+        statement="Blocks are separated by a line of three dashes between blank lines.",
         tests=(f"{_RESPONSES}test_blocks_are_separated_by_a_rule",),
     ),
-    Promise(
+    Requirement(
         id="letta.output.nothing",
-        says="Where nothing matches, the text is `No matching messages.` and no more.",
+        statement="Without matches, the text is exactly `No matching messages.`.",
         tests=(f"{_TOOL}test_no_matches_return_one_sentence", f"{_RESPONSES}test_no_hits_render_as_one_sentence"),
     ),
-    Promise(
+    Requirement(
         id="letta.output.incomplete",
-        says="Nothing is said of a list that is not all there is.",
+        statement="The specification does not mention incomplete results.",
         tests=(
             f"{_RESPONSES}test_note_is_the_last_block",
             f"{_TOOL}test_scan_limit_is_reported_when_reached",
         ),
-        differs="If older messages could not be looked at in time, a last block says so.",
+        difference="If older messages could not be searched in time, a last block says so.",
     ),
-    # -- errors
-    Promise(
+    # Errors
+    Requirement(
         id="letta.errors.role",
-        says="A wrong role is answered with a text that names it and those that are allowed.",
+        statement="An invalid role returns a text that names it and the allowed roles.",
         tests=(
             f"{_TOOL}test_invalid_argument_returns_a_text_with_the_correction",
             f"{_ARGUMENTS}test_invalid_roles_are_named_with_the_allowed_ones",
         ),
     ),
-    Promise(
+    Requirement(
         id="letta.errors.database",
-        says="A missing database is answered with `Database not found: ...`.",
+        statement="A missing database returns `Database not found: ...`.",
         tests=(f"{_TOOL}test_no_matches_return_one_sentence",),
-        differs="It does not occur: a library is made when its user first calls, and is then empty.",
+        difference="This does not happen: a library is created, empty, with its user's first call.",
     ),
-    Promise(
+    Requirement(
         id="letta.errors.other",
-        says="Any other error is answered with a short text that begins with `Error:` and exposes no details.",
+        statement="Any other error returns a short text that begins with `Error:` and exposes no details.",
         tests=(f"{_TOOL}test_timed_out_search_returns_an_error_text",),
-        differs="An error that nobody foresaw is a failed call (`isError`) that names its request, for the log.",
+        difference=(
+            "An unexpected error is a failed call (`isError`) with the request id, so that it can be found in the log."
+        ),
     ),
-    # -- Letta
-    Promise(
+    # Letta's built-in tool
+    Requirement(
         id="letta.letta.arguments",
-        says="Name, parameters, types and meaning are those of Letta's built-in tool.",
+        statement="Name, parameters, types and meaning are those of Letta's built-in tool.",
         tests=(f"{_CLIENT}test_lettas_profile_has_one_tool_and_it_finds_each_users_own_history",),
     ),
-    Promise(
+    Requirement(
         id="letta.letta.json",
-        says="No change is needed when switching between Letta's tool and this one.",
+        statement="Clients can switch between Letta's tool and this one without changes.",
         tests=(
             f"{_TOOL}test_json_format_returns_lettas_result_shape",
             f"{_TOOL}test_json_format_reports_no_results",
@@ -236,13 +244,18 @@ PROMISES: tuple[Promise, ...] = (
             f"{_RESPONSES}test_letta_response_without_hits_says_so",
             f"{_RESPONSES}test_letta_result_without_time_has_null_times",
         ),
-        differs="Letta's tool answers JSON, this design text. `format: \"json\"` gives Letta's; it has no `relevance`.",
+        difference=(
+            "Letta's tool returns JSON, this specification text. `format: \"json\"` returns Letta's shape, without "
+            "`relevance`."
+        ),
     ),
-    # -- users
-    Promise(
+    # Users
+    Requirement(
         id="letta.users.own",
-        says="The history that is searched is the configured one.",
+        statement="The configured history is searched.",
         tests=(f"{_TOOL}test_history_is_searched_by_its_owner_only",),
-        differs="It is that of the caller, whom the credential names; nobody finds another's.",
+        difference=(
+            "The caller's own history is searched, as determined by the credential; no user finds another's messages."
+        ),
     ),
 )

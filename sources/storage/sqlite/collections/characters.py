@@ -6,9 +6,8 @@ from sources.drafts import CharacterDraft
 from sources.records import Character, Hit
 from sources.storage.contract import Search
 from sources.storage.sqlite.collections.collection import SqliteItemCollection
-from sources.storage.sqlite.index.text_index import stored_index_form
 from sources.storage.sqlite.schema.chacha import CHARACTER_BODY, CHARACTER_FIELDS, CHARACTERS_INDEX
-from sources.storage.sqlite.search.candidates import Candidate
+from sources.storage.sqlite.search.candidates import FieldsCandidate
 from sources.storage.sqlite.search.counting import Counter, best_field
 from sources.storage.sqlite.search.target import SearchTarget
 from sources.storage.sqlite.write import validation
@@ -21,7 +20,6 @@ from sources.storage.sqlite.write.item_table import (
     decode_texts,
     index_form_of,
 )
-from sources.text.folding import fold
 
 _LONG_TEXTS = (
     "description",
@@ -56,11 +54,9 @@ CHARACTERS: ItemTable[Character, CharacterDraft] = ItemTable(
 )
 
 
-class CharacterCandidate(Candidate, gc=False):
-    """`title` is the name; `body` is its index form."""
+class CharacterCandidate(FieldsCandidate, gc=False):
+    """The title is the name of the character."""
 
-    name_seg: str | None
-    body: str
     description: str
     personality: str
     scenario: str
@@ -72,16 +68,6 @@ class CharacterCandidate(Candidate, gc=False):
     creator: str
     nickname: str
     alternate_greetings: str
-
-    def prominent_form(self) -> str:
-        return stored_index_form(self.title, self.name_seg)
-
-    def other_form(self) -> str:
-        return fold(self.body)
-
-    @property
-    def chars(self) -> int:
-        return len(self.title) + len(self.body)
 
     def hit(self, _search: Search, counter: Counter) -> Hit:
         fields: dict[str, str] = {name: getattr(self, name) for name in _CANDIDATE_FIELDS}

@@ -15,7 +15,7 @@ from sources.records import Conversation, Hit, Message, is_human_only
 from sources.search.scoring import MESSAGE_AND_CONTEXT
 from sources.storage.contract import DEFAULT_NAMESPACE, Search
 from sources.storage.sqlite.schema.chacha import CHATS_INDEX, MESSAGE_CONTEXT, MESSAGE_OWN
-from sources.storage.sqlite.search.candidates import Candidate
+from sources.storage.sqlite.search.candidates import HitCandidate
 from sources.storage.sqlite.search.counting import Counter
 from sources.storage.sqlite.search.target import SearchTarget, has_tags
 from sources.storage.sqlite.sql import (
@@ -146,7 +146,7 @@ MESSAGES: ItemTable[Message, MessageDraft] = ItemTable(
 )
 
 
-class ChatCandidate(Candidate, gc=False):
+class ChatCandidate(HitCandidate, gc=False):
     """A message, or the title of a conversation: then the message fields are None and `rowid` is negative."""
 
     content: str
@@ -253,7 +253,7 @@ class _ChatsTarget(SearchTarget, frozen=True, kw_only=True):
             "JOIN conversations c ON c.id = r.conversation_id WHERE r.deleted = 0 AND c.deleted = 0"
         )
 
-    def candidates(self, connection: sqlite3.Connection, rowids: Sequence[int]) -> list[Candidate]:
+    def candidates(self, connection: sqlite3.Connection, rowids: Sequence[int]) -> list[HitCandidate]:
         messages = json_array([rowid for rowid in rowids if rowid > 0])
         candidates = [ChatCandidate(*row) for row in connection.execute(_SELECT_MESSAGES, (messages,))]
         titles = [rowid for rowid in rowids if rowid < 0]

@@ -9,9 +9,9 @@ from msgspec import UNSET
 from sources.drafts import MediaDraft
 from sources.records import Hit, MediaItem
 from sources.storage.contract import Search
-from sources.storage.sqlite.index.text_index import index_form, stored_index_form
+from sources.storage.sqlite.index.text_index import index_form
 from sources.storage.sqlite.schema.media import CHUNK_BITS, CHUNKS_MAX, MEDIA_INDEX
-from sources.storage.sqlite.search.candidates import Candidate
+from sources.storage.sqlite.search.candidates import TextCandidate
 from sources.storage.sqlite.search.counting import Counter
 from sources.storage.sqlite.search.target import SearchTarget
 from sources.storage.sqlite.sql import SqlFilter, SqlValue, one_of_ignoring_case
@@ -105,28 +105,15 @@ MEDIA_ITEMS = MediaTable(
 )
 
 
-class MediaCandidate(Candidate, gc=False):
+class MediaCandidate(TextCandidate, gc=False):
     """One chunk of an item."""
 
-    title_seg: str | None
-    text: str
-    text_seg: str | None
     length_chars: int
     media_type: str
     url: str
     chunk_index: int
     chunk_uuid: str
     start_ms: int | None
-
-    def prominent_form(self) -> str:
-        return stored_index_form(self.title, self.title_seg)
-
-    def other_form(self) -> str:
-        return stored_index_form(self.text, self.text_seg)
-
-    @property
-    def chars(self) -> int:
-        return len(self.title) + len(self.text)
 
     def hit(self, _search: Search, _counter: Counter) -> Hit:
         return self.make_hit(

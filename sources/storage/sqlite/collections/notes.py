@@ -7,9 +7,8 @@ from sources.drafts import NoteDraft
 from sources.records import Hit, Note
 from sources.storage.contract import Search
 from sources.storage.sqlite.collections.collection import SqliteItemCollection
-from sources.storage.sqlite.index.text_index import stored_index_form
 from sources.storage.sqlite.schema.chacha import NOTES_INDEX
-from sources.storage.sqlite.search.candidates import Candidate
+from sources.storage.sqlite.search.candidates import TextCandidate
 from sources.storage.sqlite.search.counting import Counter
 from sources.storage.sqlite.search.target import SearchTarget
 from sources.storage.sqlite.write import validation
@@ -27,23 +26,9 @@ NOTES: ItemTable[Note, NoteDraft] = ItemTable(
 )
 
 
-class NoteCandidate(Candidate, gc=False):
-    title_seg: str | None
-    content: str
-    content_seg: str | None
-
-    def prominent_form(self) -> str:
-        return stored_index_form(self.title, self.title_seg)
-
-    def other_form(self) -> str:
-        return stored_index_form(self.content, self.content_seg)
-
-    @property
-    def chars(self) -> int:
-        return len(self.title) + len(self.content)
-
+class NoteCandidate(TextCandidate, gc=False):
     def hit(self, _search: Search, _counter: Counter) -> Hit:
-        return self.make_hit(self.content or self.title, len(self.content))
+        return self.make_hit(self.text or self.title, len(self.text))
 
 
 NOTES_TARGET = SearchTarget(

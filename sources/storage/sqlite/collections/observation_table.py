@@ -14,9 +14,8 @@ from msgspec.structs import replace
 from sources.drafts import ObservationDraft
 from sources.records import Hit, Observation, Origin
 from sources.storage.contract import ObservationFilter, Search
-from sources.storage.sqlite.index.text_index import stored_index_form
 from sources.storage.sqlite.schema.chacha import OBSERVATION_FIELDS, OBSERVATIONS_INDEX
-from sources.storage.sqlite.search.candidates import Candidate
+from sources.storage.sqlite.search.candidates import FieldsCandidate
 from sources.storage.sqlite.search.counting import Counter
 from sources.storage.sqlite.search.target import SearchTarget, in_values
 from sources.storage.sqlite.sql import SqlFilter, SqlValue, between
@@ -31,7 +30,6 @@ from sources.storage.sqlite.write.item_table import (
     index_form_of,
 )
 from sources.storage.sqlite.write.validation import FieldLimits, fold_tag, invalid_field, is_storable
-from sources.text.folding import fold
 
 _ORIGINS = get_args(Origin)
 _LISTS = ("facts", "concepts", "files_read", "files_modified")
@@ -121,22 +119,10 @@ OBSERVATIONS = ObservationTable(
 )
 
 
-class ObservationCandidate(Candidate, gc=False):
-    title_seg: str | None
-    body: str
+class ObservationCandidate(FieldsCandidate, gc=False):
     subtitle: str
     narrative: str
     facts: str
-
-    def prominent_form(self) -> str:
-        return stored_index_form(self.title, self.title_seg)
-
-    def other_form(self) -> str:
-        return fold(self.body)
-
-    @property
-    def chars(self) -> int:
-        return len(self.title) + len(self.body)
 
     def hit(self, _search: Search, _counter: Counter) -> Hit:
         text = "\n".join(part for part in (self.subtitle, self.narrative, *decode_texts(self.facts)) if part)

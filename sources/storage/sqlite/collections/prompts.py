@@ -13,9 +13,8 @@ from sources.drafts import PromptDraft
 from sources.records import Hit, SavedPrompt, SavedPromptArgument
 from sources.storage.contract import Search
 from sources.storage.sqlite.collections.collection import SqliteItemCollection
-from sources.storage.sqlite.index.text_index import stored_index_form
 from sources.storage.sqlite.schema.prompts import PROMPTS_INDEX
-from sources.storage.sqlite.search.candidates import Candidate
+from sources.storage.sqlite.search.candidates import FieldsCandidate
 from sources.storage.sqlite.search.counting import Counter, best_field
 from sources.storage.sqlite.search.target import SearchTarget
 from sources.storage.sqlite.write import validation
@@ -27,7 +26,6 @@ from sources.storage.sqlite.write.item_table import (
     decode_texts,
     index_form_of,
 )
-from sources.text.folding import fold
 
 _decode_arguments: Callable[[Any], tuple[SavedPromptArgument, ...]] = msgspec.json.Decoder(
     tuple[SavedPromptArgument, ...]
@@ -55,25 +53,13 @@ PROMPTS: ItemTable[SavedPrompt, PromptDraft] = ItemTable(
 )
 
 
-class PromptCandidate(Candidate, gc=False):
-    """`title` is the name; `body` joins the index forms of all other fields."""
+class PromptCandidate(FieldsCandidate, gc=False):
+    """The title is the name of the prompt."""
 
-    name_seg: str | None
-    body: str
     author: str
     details: str
     system_prompt: str
     user_prompt: str
-
-    def prominent_form(self) -> str:
-        return stored_index_form(self.title, self.name_seg)
-
-    def other_form(self) -> str:
-        return fold(self.body)
-
-    @property
-    def chars(self) -> int:
-        return len(self.title) + len(self.body)
 
     def hit(self, search: Search, counter: Counter) -> Hit:
         fields = {

@@ -6,8 +6,10 @@ from msgspec import Struct
 
 from sources.records import Hit
 from sources.storage.contract import Search
+from sources.storage.sqlite.index.text_index import stored_index_form
 from sources.storage.sqlite.search.counting import Counter
 from sources.storage.sqlite.write.item_table import decode_texts
+from sources.text.folding import fold
 
 
 class RankingResult(Struct, kw_only=True, gc=False):
@@ -19,7 +21,7 @@ class RankingResult(Struct, kw_only=True, gc=False):
     score: float = 0.0
 
 
-class Candidate(RankingResult, gc=False):
+class HitCandidate(RankingResult, gc=False):
     """The columns that every source selects first, in this order; subclasses add their own columns after them."""
 
     id: str | int
@@ -73,3 +75,38 @@ class Candidate(RankingResult, gc=False):
             item_chars=item_chars,
             **details,
         )
+
+
+class TextCandidate(HitCandidate, gc=False):
+    """A candidate with a title and one text, each with its index form."""
+
+    title_seg: str | None
+    text: str
+    text_seg: str | None
+
+    def prominent_form(self) -> str:
+        return stored_index_form(self.title, self.title_seg)
+
+    def other_form(self) -> str:
+        return stored_index_form(self.text, self.text_seg)
+
+    @property
+    def chars(self) -> int:
+        return len(self.title) + len(self.text)
+
+
+class FieldsCandidate(HitCandidate, gc=False):
+    """A candidate with a title and several other fields. `body` joins their index forms."""
+
+    title_seg: str | None
+    body: str
+
+    def prominent_form(self) -> str:
+        return stored_index_form(self.title, self.title_seg)
+
+    def other_form(self) -> str:
+        return fold(self.body)
+
+    @property
+    def chars(self) -> int:
+        return len(self.title) + len(self.body)

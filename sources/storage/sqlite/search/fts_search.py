@@ -21,7 +21,7 @@ from sources.search.scoring import Scorer, TermStatistics, scale_to_range, term_
 from sources.storage.contract import Search
 from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.index.statistics import CorpusStatistics
-from sources.storage.sqlite.search.candidates import Candidate
+from sources.storage.sqlite.search.candidates import HitCandidate
 from sources.storage.sqlite.search.counting import Counter
 from sources.storage.sqlite.search.match_counter import MatchCounter
 from sources.storage.sqlite.search.match_sql import MatchedEntry, MatchSql
@@ -78,10 +78,10 @@ class FtsSearch:
 
     # The window: `limit` candidates from `offset` on
 
-    def _window(self, tiers: Sequence[MatchTier], scoring: "_BlockScoring") -> tuple[list[Candidate], bool]:
+    def _window(self, tiers: Sequence[MatchTier], scoring: "_BlockScoring") -> tuple[list[HitCandidate], bool]:
         """Returns the candidates, and whether there are more."""
         start = self._search.offset
-        window: list[Candidate] = []
+        window: list[HitCandidate] = []
         for index, tier in enumerate(tiers):
             wanted = self._search.limit - len(window)
             first = start - start % BLOCK_ROWS
@@ -97,12 +97,14 @@ class FtsSearch:
             start = max(0, start - (first + len(scored) if scored or not first else self._count_hits(tier)))
         return window, False
 
-    def _score(self, match_sql: MatchSql, entries: Sequence[MatchedEntry], scoring: "_BlockScoring") -> list[Candidate]:
+    def _score(
+        self, match_sql: MatchSql, entries: Sequence[MatchedEntry], scoring: "_BlockScoring"
+    ) -> list[HitCandidate]:
         candidates = self._fetch([rowid for rowid, _, _ in entries])
         for candidate, (_, rank, is_first) in zip(candidates, entries, strict=True):
             candidate.bm25 = rank if match_sql.is_ranked else None
             candidate.has_all_terms = bool(is_first)
-        scored: list[Candidate] = []
+        scored: list[HitCandidate] = []
         for start in range(0, len(candidates), BLOCK_ROWS):
             block = candidates[start : start + BLOCK_ROWS]
             scoring.score(block)
@@ -127,7 +129,7 @@ class FtsSearch:
                 return list(items.values())[offset : offset + limit]
             wanted *= _ENTRIES_PER_ITEM
 
-    def _fetch(self, rowids: Sequence[int]) -> list[Candidate]:
+    def _fetch(self, rowids: Sequence[int]) -> list[HitCandidate]:
         return self._target.candidates(self._connection, rowids) if rowids else []
 
     def _match_sql(self, tier: MatchTier) -> MatchSql:
@@ -165,7 +167,7 @@ class FtsSearch:
     # The page
 
     def _page(
-        self, candidates: Sequence[Candidate], has_more: bool, all_matches: MatchTier, matches_max: int
+        self, candidates: Sequence[HitCandidate], has_more: bool, all_matches: MatchTier, matches_max: int
     ) -> HitPage:
         """`matches_max` is an upper bound of the number of index entries in `all_matches`."""
         offset = self._search.offset
@@ -177,7 +179,7 @@ class FtsSearch:
         return HitPage(self._hits(candidates), has_more=has_more, total=total)
 
     def _count_entries(
-        self, candidates: Sequence[Candidate], all_matches: MatchTier, matches_max: int, total: int | None
+        self, candidates: Sequence[HitCandidate], all_matches: MatchTier, matches_max: int, total: int | None
     ) -> int | None:
         """Sets how many more entries of each item match. Returns the number of items if it is cheap to count them, or
         `total`."""
@@ -192,7 +194,7 @@ class FtsSearch:
             candidate.more_in_item = entries[int(candidate.id)] - 1
         return total
 
-    def _count_entries_of(self, candidates: Sequence[Candidate], match: str) -> Statement:
+    def _count_entries_of(self, candidates: Sequence[HitCandidate], match: str) -> Statement:
         table = self._target.index.table
         items = json_array([int(candidate.id) for candidate in candidates])
         sql = (
@@ -201,7 +203,7 @@ class FtsSearch:
         )
         return sql, (match, items)
 
-    def _hits(self, candidates: Sequence[Candidate]) -> tuple[Hit, ...]:
+    def _hits(self, candidates: Sequence[HitCandidate]) -> tuple[Hit, ...]:
         return tuple(candidate.hit(self._search, self._term_counter) for candidate in candidates)
 
     def _list(self) -> HitPage:
@@ -218,7 +220,7 @@ class FtsSearch:
 
 class _BlockScoring(ABC):
     @abstractmethod
-    def score(self, block: list[Candidate]) -> None:
+    def score(self, block: list[HitCandidate]) -> None:
         """Sets `score` and `has_all_terms` of each candidate and sorts the block."""
 
 
@@ -234,7 +236,7 @@ class _ComparableScoring(_BlockScoring):
         self._rank = _by_score if search.query.has_operators else _by_completeness
         self._is_sorted = search.order == "relevance"
 
-    def score(self, block: list[Candidate]) -> None:
+    def score(self, block: list[HitCandidate]) -> None:
         prominent_forms = [candidate.prominent_form() for candidate in block]
         other_forms = [candidate.other_form() for candidate in block]
         counts = self._counter.count_each(prominent_forms + other_forms)
@@ -259,7 +261,7 @@ class _MinMaxScoring(_BlockScoring):
         self._best = best
         self._worst = worst
 
-    def score(self, block: list[Candidate]) -> None:
+    def score(self, block: list[HitCandidate]) -> None:
         ranks = [self._worst if candidate.bm25 is None else candidate.bm25 for candidate in block]
         _, _, *scores = scale_to_range([self._best, self._worst, *ranks])
         for candidate, score in zip(block, scores, strict=True):
@@ -274,9 +276,9 @@ def _title_stems(form: str) -> frozenset[str]:
     return frozenset(stem(word) for word in form.split() if word not in STOPWORDS)
 
 
-def _by_score(candidate: Candidate) -> tuple[float, str]:
+def _by_score(candidate: HitCandidate) -> tuple[float, str]:
     return candidate.score, candidate.last_modified
 
 
-def _by_completeness(candidate: Candidate) -> tuple[bool, float, str]:
+def _by_completeness(candidate: HitCandidate) -> tuple[bool, float, str]:
     return candidate.has_all_terms, candidate.score, candidate.last_modified

@@ -10,7 +10,7 @@ from msgspec import Struct
 from sources.search.scoring import TITLE_AND_BODY, Prominence
 from sources.storage.contract import Search
 from sources.storage.sqlite.index.text_index import TextIndex
-from sources.storage.sqlite.search.candidates import Candidate
+from sources.storage.sqlite.search.candidates import HitCandidate
 from sources.storage.sqlite.sql import SqlFilter, between, equals, json_array, placeholders
 from sources.storage.sqlite.write.validation import fold_tag
 
@@ -31,7 +31,7 @@ class SearchTarget(Struct, frozen=True, kw_only=True):
     index: TextIndex
     weights: tuple[float, ...]
     title_column: str
-    candidate: type[Candidate]
+    candidate: type[HitCandidate]
     candidate_sql: str
     prominence: Prominence = TITLE_AND_BODY
     item_bits: int = 0
@@ -63,7 +63,7 @@ class SearchTarget(Struct, frozen=True, kw_only=True):
         shift = f" << {self.item_bits}" if self.item_bits else ""
         return f"SELECT r.id{shift} AS number, r.last_modified AS age FROM {self.table} r WHERE r.deleted = 0"
 
-    def candidates(self, connection: sqlite3.Connection, rowids: Sequence[int]) -> list[Candidate]:
+    def candidates(self, connection: sqlite3.Connection, rowids: Sequence[int]) -> list[HitCandidate]:
         """Returns the candidates of these index entries, in the same order."""
         return [self.candidate(*row) for row in connection.execute(self.candidate_sql, (json_array(rowids),))]
 

@@ -1,4 +1,4 @@
-"""Sources that a test makes up, and a desk before which two users ask all of them at once."""
+"""Sources that a test makes up, and a libraries before which two users ask all of them at once."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -240,7 +240,7 @@ class Clock:
         return self.now
 
 
-class Desk(Struct, frozen=True):
+class LibraryFixture(Struct, frozen=True):
     """Where Ada and Ben ask."""
 
     aggregator: Aggregator
@@ -248,7 +248,7 @@ class Desk(Struct, frozen=True):
     clock: Clock
     session_states: InProcessSessionStates
 
-    async def ask(self, query: str = "galleon", user: str = "ada", **arguments: Any) -> KnowledgeAnswer:
+    async def make_search(self, query: str = "galleon", user: str = "ada", **arguments: Any) -> KnowledgeAnswer:
         return await self.aggregator.search(self.contexts[user], KnowledgeSearch(query=query, **arguments))
 
     async def ask_in(
@@ -261,7 +261,7 @@ class Desk(Struct, frozen=True):
         return await self.aggregator.search(context, KnowledgeSearch(query="galleon", **arguments))
 
 
-def open_desk(*shelves: Shelf, library: BareLibrary | None = None, **changes: Any) -> Desk:
+def open_libraries(*shelves: Shelf, library: BareLibrary | None = None, **changes: Any) -> LibraryFixture:
     settings, clock = Settings(**changes), Clock()
     session_states = InProcessSessionStates(
         SessionStateLimits(ttl_s=100, seen_max=1_000, queries_max=5, total_max=100_000, user_max=50_000), clock
@@ -272,7 +272,7 @@ def open_desk(*shelves: Shelf, library: BareLibrary | None = None, **changes: An
     contexts = {
         name: build_context(make_principal(name), DataRoot(Path("unused")), "request") for name in ("ada", "ben")
     }
-    return Desk(aggregator, contexts, clock, session_states)
+    return LibraryFixture(aggregator, contexts, clock, session_states)
 
 
 def uris(answer: KnowledgeAnswer) -> list[str]:

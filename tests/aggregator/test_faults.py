@@ -19,7 +19,7 @@ from tests.aggregator.shelves import (
     Shelf,
     StubbornShelf,
     hit,
-    open_desk,
+    open_libraries,
     uris,
 )
 
@@ -46,9 +46,9 @@ ERRORS = {
 async def test_a_failing_source_costs_its_own_hits_and_is_told(broken: str, kind: str) -> None:
     error, status, sentence = ERRORS[kind]
     others = [name for name in NAMES if name != broken]
-    desk = open_desk(*sound(*others), FailingShelf(broken, error))
+    libraries = open_libraries(*sound(*others), FailingShelf(broken, error))
 
-    answer = await desk.ask()
+    answer = await libraries.make_search()
 
     assert len(answer.results) == 12
     report = answer.sources[broken]
@@ -60,9 +60,9 @@ async def test_a_failing_source_costs_its_own_hits_and_is_told(broken: str, kind
 async def test_a_hanging_source_is_left_out_at_the_deadline_and_let_go(late: str) -> None:
     hanging = HangingShelf(late)
     others = [name for name in NAMES if name != late]
-    desk = open_desk(*sound(*others), hanging)
+    libraries = open_libraries(*sound(*others), hanging)
 
-    answer = await desk.ask(deadline_ms=20)
+    answer = await libraries.make_search(deadline_ms=20)
 
     assert len(answer.results) == 12
     assert (answer.sources[late].status, answer.sources[late].error) == ("timeout", "did not respond within 20 ms")
@@ -71,7 +71,7 @@ async def test_a_hanging_source_is_left_out_at_the_deadline_and_let_go(late: str
 
 async def test_a_source_that_does_not_even_stop_holds_nobody_up() -> None:
     stubborn = StubbornShelf("media")
-    answer = await asyncio.wait_for(open_desk(*sound("notes"), stubborn).ask(deadline_ms=20), 5)
+    answer = await asyncio.wait_for(open_libraries(*sound("notes"), stubborn).make_search(deadline_ms=20), 5)
     stubborn.end.set()
 
     assert len(answer.results) == 3
@@ -80,7 +80,7 @@ async def test_a_source_that_does_not_even_stop_holds_nobody_up() -> None:
 
 async def test_a_call_that_is_cancelled_lets_go_of_every_source() -> None:
     shelves = [HangingShelf(name) for name in NAMES]
-    call = asyncio.create_task(open_desk(*shelves).ask())
+    call = asyncio.create_task(open_libraries(*shelves).make_search())
     await asyncio.sleep(0)
     await asyncio.sleep(0)
 
@@ -138,7 +138,7 @@ GARBAGE: dict[str, Any] = {
 
 @pytest.mark.parametrize("kind", list(GARBAGE))
 async def test_an_answer_that_makes_no_sense_is_a_failure_of_its_source(kind: str) -> None:
-    answer = await open_desk(*sound("notes"), GarbageShelf("media", GARBAGE[kind])).ask()
+    answer = await open_libraries(*sound("notes"), GarbageShelf("media", GARBAGE[kind])).make_search()
 
     assert uris(answer) == ["notes://0", "notes://1", "notes://2"]
     assert (answer.sources["media"].status, answer.sources["media"].error) == ("error", "its answer could not be read")
@@ -146,7 +146,7 @@ async def test_an_answer_that_makes_no_sense_is_a_failure_of_its_source(kind: st
 
 async def test_a_source_that_cannot_show_its_hits_costs_them_alone() -> None:
     unable = replace(told(hit("media", 1), hit("media", 2)), show=unshowable)
-    answer = await open_desk(*sound("notes"), GarbageShelf("media", unable)).ask()
+    answer = await open_libraries(*sound("notes"), GarbageShelf("media", unable)).make_search()
 
     assert uris(answer) == ["notes://0", "notes://1", "notes://2"]
     assert (answer.sources["media"].status, answer.sources["media"].error) == ("error", "failed unexpectedly")
@@ -156,32 +156,32 @@ async def test_a_source_that_cannot_show_its_hits_costs_them_alone() -> None:
 async def test_a_source_that_fails_between_pages_leaves_the_others_their_pages() -> None:
     notes = Shelf("notes", [hit("notes", number, 0.5) for number in range(8)])
     media = FailingShelf("media", StorageError("gone"), [hit("media", number, 0.9) for number in range(8)], after=1)
-    desk = open_desk(notes, media, fanout_depth=4)
+    libraries = open_libraries(notes, media, fanout_depth=4)
 
-    answer = await desk.ask(limit=16)
+    answer = await libraries.make_search(limit=16)
 
     assert sorted(uris(answer)) == sorted([*(f"notes://{n}" for n in range(8)), *(f"media://{n}" for n in range(4))])
     assert (answer.sources["media"].status, answer.total_estimated) == ("error", None)
 
 
 async def test_when_all_fail_the_answer_is_empty_and_says_why() -> None:
-    answer = await open_desk(*(FailingShelf(name, StorageError("gone")) for name in NAMES)).ask()
+    answer = await open_libraries(*(FailingShelf(name, StorageError("gone")) for name in NAMES)).make_search()
 
     assert (answer.results, answer.has_more, answer.total_estimated) == ((), False, None)
     assert {report.error for report in answer.sources.values()} == {"gone"}
 
 
 async def test_words_that_cannot_be_counted_do_not_keep_the_answer_from_being_explained() -> None:
-    desk = open_desk(*sound("notes"), library=BareLibrary(StorageError("gone")))
+    libraries = open_libraries(*sound("notes"), library=BareLibrary(StorageError("gone")))
 
-    answer = await desk.ask(explain=True)
+    answer = await libraries.make_search(explain=True)
 
     assert answer.explain
     assert (len(answer.results), answer.explain.rows_with_term) == (3, None)
 
 
 async def test_words_whose_counting_hangs_cost_the_explanation_their_numbers_and_nothing_else() -> None:
-    answer = await open_desk(*sound("notes"), library=HangingLibrary()).ask(explain=True, deadline_ms=50)
+    answer = await open_libraries(*sound("notes"), library=HangingLibrary()).make_search(explain=True, deadline_ms=50)
 
     assert answer.explain
     assert (len(answer.results), answer.explain.rows_with_term) == (3, None)
@@ -192,12 +192,12 @@ async def test_words_whose_counting_hangs_cost_the_explanation_their_numbers_and
 
 async def test_a_source_that_keeps_failing_is_passed_by_for_a_while_and_told() -> None:
     media = FailingShelf("media", StorageError("gone"))
-    desk = open_desk(*sound("notes"), media, breaker_failures=2, breaker_pause_s=30)
+    libraries = open_libraries(*sound("notes"), media, breaker_failures=2, breaker_pause_s=30)
     for _ in range(2):
-        assert (await desk.ask(dedupe="off")).sources["media"].status == "error"
+        assert (await libraries.make_search(dedupe="off")).sources["media"].status == "error"
 
-    desk.clock.now = 1
-    answer = await desk.ask(dedupe="off")
+    libraries.clock.now = 1
+    answer = await libraries.make_search(dedupe="off")
 
     assert answer.sources["media"].status == "skipped"
     assert answer.sources["media"].error == "passed by after repeated failures; asked again in 29 s"
@@ -207,39 +207,39 @@ async def test_a_source_that_keeps_failing_is_passed_by_for_a_while_and_told() -
 
 async def test_after_the_pause_it_is_asked_again_and_one_more_failure_is_enough() -> None:
     media = FailingShelf("media", StorageError("gone"))
-    desk = open_desk(media, breaker_failures=2, breaker_pause_s=30)
+    libraries = open_libraries(media, breaker_failures=2, breaker_pause_s=30)
     for _ in range(2):
-        await desk.ask()
+        await libraries.make_search()
 
-    desk.clock.now = 30
-    assert (await desk.ask()).sources["media"].status == "error"
-    assert (await desk.ask()).sources["media"].status == "skipped"
+    libraries.clock.now = 30
+    assert (await libraries.make_search()).sources["media"].status == "error"
+    assert (await libraries.make_search()).sources["media"].status == "skipped"
 
 
 async def test_a_source_that_recovers_is_trusted_as_before() -> None:
     media = FailingShelf("media", StorageError("gone"))
-    desk = open_desk(media, breaker_failures=2, breaker_pause_s=30)
-    await desk.ask()
+    libraries = open_libraries(media, breaker_failures=2, breaker_pause_s=30)
+    await libraries.make_search()
     media.error = None
-    assert (await desk.ask()).sources["media"].status == "ok"
+    assert (await libraries.make_search()).sources["media"].status == "ok"
 
     media.error = StorageError("gone")
-    await desk.ask()
+    await libraries.make_search()
 
-    assert (await desk.ask()).sources["media"].status == "error"
+    assert (await libraries.make_search()).sources["media"].status == "error"
 
 
 async def test_one_users_failures_keep_no_source_from_another() -> None:
     media = FailingShelf("media", StorageError("gone"), [hit("media", 1)])
-    desk = open_desk(media, breaker_failures=1, breaker_pause_s=30)
-    await desk.ask(user="ada")
+    libraries = open_libraries(media, breaker_failures=1, breaker_pause_s=30)
+    await libraries.make_search(user="ada")
     media.error = None
 
-    assert (await desk.ask(user="ada")).sources["media"].status == "skipped"
-    assert uris(await desk.ask(user="ben")) == ["media://1"]
+    assert (await libraries.make_search(user="ada")).sources["media"].status == "skipped"
+    assert uris(await libraries.make_search(user="ben")) == ["media://1"]
 
 
 async def test_a_refused_query_does_not_count_as_a_failure() -> None:
-    desk = open_desk(FailingShelf("media", InvalidParams("query: too odd")), breaker_failures=1)
+    libraries = open_libraries(FailingShelf("media", InvalidParams("query: too odd")), breaker_failures=1)
 
-    assert [(await desk.ask()).sources["media"].status for _ in range(3)] == ["error"] * 3
+    assert [(await libraries.make_search()).sources["media"].status for _ in range(3)] == ["error"] * 3

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from config.errors import InvalidParams
-from tests.aggregator.shelves import FailingShelf, Shelf, hit, open_desk, uris
+from tests.aggregator.shelves import FailingShelf, Shelf, hit, open_libraries, uris
 
 
 def shelves() -> tuple[Shelf, Shelf]:
@@ -14,21 +14,25 @@ def shelves() -> tuple[Shelf, Shelf]:
 
 async def test_all_sources_are_asked_unless_some_are_named() -> None:
     notes, media = shelves()
-    desk = open_desk(notes, media)
+    libraries = open_libraries(notes, media)
 
-    assert uris(await desk.ask()) == uris(await desk.ask(sources=())) == ["media://1", "notes://1"]
-    assert uris(await desk.ask(sources=("media",))) == ["media://1"]
+    assert (
+        uris(await libraries.make_search())
+        == uris(await libraries.make_search(sources=()))
+        == ["media://1", "notes://1"]
+    )
+    assert uris(await libraries.make_search(sources=("media",))) == ["media://1"]
 
 
 async def test_the_query_can_name_the_source() -> None:
-    answer = await open_desk(*shelves()).ask("galleon source:notes")
+    answer = await open_libraries(*shelves()).make_search("galleon source:notes")
 
     assert uris(answer) == ["notes://1"]
     assert list(answer.sources) == ["notes"]
 
 
 async def test_a_query_and_arguments_that_exclude_one_another_find_nothing_and_say_why() -> None:
-    answer = await open_desk(*shelves()).ask("galleon source:notes", sources=("media",))
+    answer = await open_libraries(*shelves()).make_search("galleon source:notes", sources=("media",))
 
     assert uris(answer) == []
     assert answer.read_as == "nothing: the query asks for source:notes, and searched are media"
@@ -37,7 +41,7 @@ async def test_a_query_and_arguments_that_exclude_one_another_find_nothing_and_s
 async def test_a_filter_reaches_its_source_and_no_other() -> None:
     notes, media = shelves()
 
-    await open_desk(notes, media).ask(filters={"media": {"colours": ["red"], "pages": "12"}})
+    await open_libraries(notes, media).make_search(filters={"media": {"colours": ["red"], "pages": "12"}})
 
     assert (media.asked[0].colours, media.asked[0].pages) == (("red",), 12)
     assert (notes.asked[0].colours, notes.asked[0].pages) == ((), None)
@@ -66,7 +70,7 @@ async def test_a_filter_reaches_its_source_and_no_other() -> None:
 )
 async def test_a_wrong_filter_is_refused_with_the_right_ones(arguments: dict[str, Any], sentence: str) -> None:
     with pytest.raises(InvalidParams) as refused:
-        await open_desk(*shelves()).ask(**arguments)
+        await open_libraries(*shelves()).make_search(**arguments)
 
     assert refused.value.message == sentence
 
@@ -75,12 +79,12 @@ async def test_a_filter_that_its_source_refuses_is_the_callers_to_correct() -> N
     media = FailingShelf("media", InvalidParams("pages: got -1, expected 1 or more"))
 
     with pytest.raises(InvalidParams, match=r"^filters\.media\.pages: got -1, expected 1 or more$"):
-        await open_desk(media).ask(filters={"media": {"pages": -1}})
+        await open_libraries(media).make_search(filters={"media": {"pages": -1}})
 
 
 async def test_null_is_no_filter() -> None:
     _, media = shelves()
 
-    await open_desk(media).ask(filters={"media": {"pages": None}})
+    await open_libraries(media).make_search(filters={"media": {"pages": None}})
 
     assert media.asked[0].pages is None

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from config.errors import StorageError
 from sources.items import ResultItem
-from tests.aggregator.shelves import Desk, FailingShelf, Shelf, hit, open_desk, uris
+from tests.aggregator.shelves import FailingShelf, LibraryFixture, Shelf, hit, open_libraries, uris
 
 NAMES = ("notes", "media", "chats")
 
@@ -31,12 +31,12 @@ def libraries(draw: st.DrawFn) -> list[Shelf]:
     return shelves
 
 
-async def all_pages(desk: Desk, **arguments: Any) -> list[str]:
+async def all_pages(libraries: LibraryFixture, **arguments: Any) -> list[str]:
     """URIs in the order in which they were told."""
     told: list[str] = []
     offset: int | None = 0
     while offset is not None:
-        page = await desk.ask(offset=offset, dedupe="off", **arguments)
+        page = await libraries.make_search(offset=offset, dedupe="off", **arguments)
         assert page.results, "a page that was announced is not empty"
         assert page.has_more == (page.next_offset is not None)
         told += [uri for item in page.results for uri in (item.uri, *(item.also_in or ()))]
@@ -49,13 +49,13 @@ async def all_pages(desk: Desk, **arguments: Any) -> list[str]:
 async def test_the_union_of_all_pages_is_the_set_of_hits_each_once(
     shelves: list[Shelf], limit: int, depth: int, order_by: str
 ) -> None:
-    desk = open_desk(*shelves, fanout_depth=depth)
+    libraries = open_libraries(*shelves, fanout_depth=depth)
     expected = sorted(item.uri for shelf in shelves for item in shelf.hits)
 
     if expected:
-        assert sorted(await all_pages(desk, limit=limit, order_by=order_by)) == expected
+        assert sorted(await all_pages(libraries, limit=limit, order_by=order_by)) == expected
     else:
-        assert (await desk.ask()).results == ()
+        assert (await libraries.make_search()).results == ()
 
 
 @pytest.mark.parametrize("order_by", ["relevance", "recent"])
@@ -63,10 +63,10 @@ async def test_the_union_of_all_pages_is_the_set_of_hits_each_once(
 async def test_a_position_is_the_same_hit_on_whatever_page(
     shelves: list[Shelf], limit: int, offset: int, depth: int, order_by: str
 ) -> None:
-    desk = open_desk(*shelves, fanout_depth=depth)
+    libraries = open_libraries(*shelves, fanout_depth=depth)
     at: dict[str, int] = {}
     for page_size in (100, limit):
-        page = await desk.ask(
+        page = await libraries.make_search(
             offset=0 if page_size == 100 else offset, limit=page_size, order_by=order_by, dedupe="off", explain=True
         )
         for item in page.results:
@@ -76,27 +76,27 @@ async def test_a_position_is_the_same_hit_on_whatever_page(
 
 @given(shelves=libraries(), depth=st.integers(1, 12))
 async def test_by_date_no_hit_comes_before_a_newer_one(shelves: list[Shelf], depth: int) -> None:
-    desk = open_desk(*shelves, fanout_depth=depth)
+    libraries = open_libraries(*shelves, fanout_depth=depth)
 
-    dates = [item.last_modified or "" for item in (await desk.ask(limit=100, order_by="recent")).results]
+    dates = [item.last_modified or "" for item in (await libraries.make_search(limit=100, order_by="recent")).results]
 
     assert dates == sorted(dates, reverse=True)
 
 
 @given(shelves=libraries())
 async def test_a_page_within_one_round_is_ordered_by_score(shelves: list[Shelf]) -> None:
-    desk = open_desk(*shelves, fanout_depth=30, fanout_document_max=100, fanout_source_max=10)
+    libraries = open_libraries(*shelves, fanout_depth=30, fanout_document_max=100, fanout_source_max=10)
 
-    scores = [item.score for item in (await desk.ask(limit=100)).results]
+    scores = [item.score for item in (await libraries.make_search(limit=100)).results]
 
     assert scores == sorted(scores, reverse=True)
 
 
 async def test_a_deep_page_is_reached_without_reading_those_before_it() -> None:
     shelves = [Shelf(name, [hit(name, number) for number in range(1_000)]) for name in NAMES]
-    desk = open_desk(*shelves, fanout_depth=10)
+    libraries = open_libraries(*shelves, fanout_depth=10)
 
-    page = await desk.ask(offset=2_500, limit=5)
+    page = await libraries.make_search(offset=2_500, limit=5)
 
     assert len(page.results) == 5
     assert page.next_offset == 2_505
@@ -104,9 +104,9 @@ async def test_a_deep_page_is_reached_without_reading_those_before_it() -> None:
 
 
 async def test_behind_the_last_hit_there_is_an_empty_page_that_says_so() -> None:
-    desk = open_desk(Shelf("notes", [hit("notes", 1)]))
+    libraries = open_libraries(Shelf("notes", [hit("notes", 1)]))
 
-    page = await desk.ask(offset=1_000_000)
+    page = await libraries.make_search(offset=1_000_000)
 
     assert (page.results, page.has_more, page.next_offset, page.total_estimated) == ((), False, None, 1)
 
@@ -114,9 +114,9 @@ async def test_behind_the_last_hit_there_is_an_empty_page_that_says_so() -> None
 async def test_the_total_is_told_only_if_every_source_knows_it() -> None:
     notes, media = Shelf("notes", [hit("notes", 1)]), Shelf("media", [hit("media", 1), hit("media", 2)])
 
-    assert (await open_desk(notes, media).ask()).total_estimated == 3
+    assert (await open_libraries(notes, media).make_search()).total_estimated == 3
     media.knows_total = False
-    assert (await open_desk(notes, media).ask()).total_estimated is None
+    assert (await open_libraries(notes, media).make_search()).total_estimated is None
 
 
 async def test_a_source_whose_next_page_does_not_move_on_does_not_hold_the_search_up() -> None:
@@ -124,7 +124,7 @@ async def test_a_source_whose_next_page_does_not_move_on_does_not_hold_the_searc
         async def search(self, context: Any, library: Any, asked: Any) -> Any:
             return replace(await super().search(context, library, asked), has_more=True, next_offset=0)
 
-    page = await open_desk(Circling("notes", [hit("notes", 1)])).ask()
+    page = await open_libraries(Circling("notes", [hit("notes", 1)])).make_search()
 
     assert uris(page) == ["notes://1"]
     assert not page.has_more
@@ -142,11 +142,11 @@ async def test_a_default_answer_is_never_larger_than_its_setting(
 ) -> None:
     """Whatever else it has to tell: how the query was read, which sources failed and why."""
     hits = [hit("notes", number, text=f"{number} {text}") for number in range(count)]
-    desk = open_desk(
+    libraries = open_libraries(
         Shelf("notes", hits), FailingShelf("media", StorageError(error)), search_response_default_bytes=room
     )
 
-    answer = await desk.ask(query)
+    answer = await libraries.make_search(query)
 
     assert len(msgspec.json.encode(answer)) <= room
     assert answer.cut == (0 < len(answer.results) < min(20, count))

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams, SessionNotFound
 from sessions.state import SessionHandle
-from tests.aggregator.shelves import Desk, Shelf, hit, open_desk, uris
+from tests.aggregator.shelves import LibraryFixture, Shelf, hit, open_libraries, uris
 
 
-def desk_of(count: int, **changes: Any) -> tuple[Desk, Shelf]:
+def desk_of(count: int, **changes: Any) -> tuple[LibraryFixture, Shelf]:
     shelf = Shelf("notes", [hit("notes", number, 1 - number / 1000) for number in range(count)])
-    return open_desk(shelf, **changes), shelf
+    return open_libraries(shelf, **changes), shelf
 
 
 def names(*numbers: int) -> list[str]:
@@ -27,11 +27,11 @@ def names(*numbers: int) -> list[str]:
 async def test_repeated_searches_walk_through_all_hits_and_repeat_none_until_all_were_seen(
     count: int, limit: int, depth: int
 ) -> None:
-    desk, _ = desk_of(count, fanout_depth=depth)
+    libraries, _ = desk_of(count, fanout_depth=depth)
     told: list[str] = []
-    session = (await desk.session_states.create(desk.contexts["ada"].principal.owner())).handle
+    session = (await libraries.session_states.create(libraries.contexts["ada"].principal.owner())).handle
 
-    while not (answer := await desk.ask(limit=limit, session=session)).exhausted:
+    while not (answer := await libraries.make_search(limit=limit, session=session)).exhausted:
         told += uris(answer)
 
     assert told == names(*range(count))
@@ -39,74 +39,74 @@ async def test_repeated_searches_walk_through_all_hits_and_repeat_none_until_all
 
 
 async def test_a_search_without_a_session_remembers_nothing_of_others() -> None:
-    desk, _ = desk_of(2)
+    libraries, _ = desk_of(2)
 
-    first, second = await desk.ask(), await desk.ask()
+    first, second = await libraries.make_search(), await libraries.make_search()
 
     assert uris(first) == uris(second) == names(0, 1)
     assert first.session != second.session
 
 
 async def test_what_is_held_back_is_counted() -> None:
-    desk, _ = desk_of(5)
-    session = (await desk.ask(limit=2)).session
+    libraries, _ = desk_of(5)
+    session = (await libraries.make_search(limit=2)).session
 
-    answer = await desk.ask(session=session)
+    answer = await libraries.make_search(session=session)
 
     assert (uris(answer), answer.suppressed, answer.exhausted) == (names(2, 3, 4), 2, False)
 
 
 async def test_demoted_hits_come_after_the_others() -> None:
-    desk, _ = desk_of(5)
-    session = (await desk.ask(limit=2)).session
+    libraries, _ = desk_of(5)
+    session = (await libraries.make_search(limit=2)).session
 
-    answer = await desk.ask(session=session, dedupe="demote", limit=4)
+    answer = await libraries.make_search(session=session, dedupe="demote", limit=4)
 
     assert (uris(answer), answer.suppressed) == (names(2, 3, 4, 0), 1)
 
 
 async def test_with_dedupe_off_everything_comes_again() -> None:
-    desk, _ = desk_of(3)
-    session = (await desk.ask()).session
+    libraries, _ = desk_of(3)
+    session = (await libraries.make_search()).session
 
-    answer = await desk.ask(session=session, dedupe="off")
+    answer = await libraries.make_search(session=session, dedupe="off")
 
     assert (uris(answer), answer.suppressed, answer.exhausted) == (names(0, 1, 2), 0, False)
 
 
 @pytest.mark.parametrize("dedupe", ["hide", "demote"])
 async def test_when_all_was_seen_the_best_come_again_and_the_answer_says_so(dedupe: str) -> None:
-    desk, _ = desk_of(3)
-    session = (await desk.ask()).session
+    libraries, _ = desk_of(3)
+    session = (await libraries.make_search()).session
 
-    answer = await desk.ask(session=session, dedupe=dedupe, limit=2)
+    answer = await libraries.make_search(session=session, dedupe=dedupe, limit=2)
 
     assert (uris(answer), answer.exhausted, answer.next_offset) == (names(0, 1), True, 2)
 
 
 async def test_who_pages_on_into_what_was_seen_is_told_and_gets_no_hit_twice() -> None:
-    desk, _ = desk_of(4)
-    session = (await desk.ask()).session
+    libraries, _ = desk_of(4)
+    session = (await libraries.make_search()).session
 
-    answer = await desk.ask(session=session, offset=2)
+    answer = await libraries.make_search(session=session, offset=2)
 
     assert (uris(answer), answer.suppressed, answer.exhausted, answer.has_more) == ([], 2, True, False)
 
 
 async def test_a_hit_that_changed_since_comes_back() -> None:
-    desk, shelf = desk_of(3)
-    session = (await desk.ask()).session
+    libraries, shelf = desk_of(3)
+    session = (await libraries.make_search()).session
     shelf.hits[1] = replace(shelf.hits[1], version=2)
 
-    assert uris(await desk.ask(session=session)) == names(1)
+    assert uris(await libraries.make_search(session=session)) == names(1)
 
 
 async def test_paging_and_memory_do_not_get_in_each_others_way() -> None:
-    desk, _ = desk_of(6)
-    first = await desk.ask(limit=2)
+    libraries, _ = desk_of(6)
+    first = await libraries.make_search(limit=2)
 
-    second = await desk.ask(limit=2, session=first.session, offset=first.next_offset)
-    third = await desk.ask(limit=2, session=first.session, offset=second.next_offset)
+    second = await libraries.make_search(limit=2, session=first.session, offset=first.next_offset)
+    third = await libraries.make_search(limit=2, session=first.session, offset=second.next_offset)
 
     assert [*uris(first), *uris(second), *uris(third)] == names(*range(6))
     assert (second.suppressed, third.has_more) == (0, False)
@@ -114,10 +114,10 @@ async def test_paging_and_memory_do_not_get_in_each_others_way() -> None:
 
 async def test_only_what_was_delivered_is_marked() -> None:
     """Hits that were found and did not fit on the page are still to come."""
-    desk, _ = desk_of(20, search_response_max_bytes=2_000, search_response_default_bytes=2_000)
+    libraries, _ = desk_of(20, search_response_max_bytes=2_000, search_response_default_bytes=2_000)
 
-    first = await desk.ask()
-    second = await desk.ask(session=first.session)
+    first = await libraries.make_search()
+    second = await libraries.make_search(session=first.session)
 
     assert first.cut
     assert 0 < len(first.results) < 20
@@ -127,66 +127,66 @@ async def test_only_what_was_delivered_is_marked() -> None:
 async def test_a_copy_that_was_told_counts_as_seen() -> None:
     same = "A text that was saved twice."
     shelf = Shelf("notes", [hit("notes", 1, text=same), hit("notes", 2, text=same), hit("notes", 3, 0.1)])
-    desk = open_desk(shelf)
-    session = (await desk.ask(limit=1)).session
+    libraries = open_libraries(shelf)
+    session = (await libraries.make_search(limit=1)).session
     del shelf.hits[0]
 
-    assert uris(await desk.ask(session=session)) == names(3)
+    assert uris(await libraries.make_search(session=session)) == names(3)
 
 
 async def test_a_search_looks_through_no_more_than_its_limit_and_says_where_it_stopped() -> None:
-    desk, _ = desk_of(250, fanout_scan_max=100)
-    session = (await desk.ask(limit=100)).session
+    libraries, _ = desk_of(250, fanout_scan_max=100)
+    session = (await libraries.make_search(limit=100)).session
 
-    held = await desk.ask(session=session)
-    further = await desk.ask(session=session, offset=held.next_offset, limit=1)
+    held = await libraries.make_search(session=session)
+    further = await libraries.make_search(session=session, offset=held.next_offset, limit=1)
 
     assert (held.results, held.suppressed, held.next_offset, held.exhausted) == ((), 100, 100, False)
     assert uris(further) == names(100)
 
 
 async def test_two_users_with_the_same_session_id_see_their_own_hits() -> None:
-    desk, _ = desk_of(2)
-    await desk.ask_in("the same", {}, user="ada")
+    libraries, _ = desk_of(2)
+    await libraries.ask_in("the same", {}, user="ada")
 
-    assert (await desk.ask_in("the same", {}, user="ben")).exhausted is False
-    assert (await desk.ask_in("the same", {}, user="ada")).exhausted is True
+    assert (await libraries.ask_in("the same", {}, user="ben")).exhausted is False
+    assert (await libraries.ask_in("the same", {}, user="ada")).exhausted is True
 
 
 async def test_the_session_of_a_connection_can_be_named_by_its_handle_too() -> None:
-    desk, _ = desk_of(2)
-    handle = (await desk.ask_in("connection", {})).session
+    libraries, _ = desk_of(2)
+    handle = (await libraries.ask_in("connection", {})).session
 
     assert handle != "connection"
-    assert (await desk.ask(session=handle)).exhausted
+    assert (await libraries.make_search(session=handle)).exhausted
     with pytest.raises(SessionNotFound):
-        await desk.ask(session="connection")
+        await libraries.make_search(session="connection")
 
 
 async def test_a_foreign_session_and_an_unknown_one_are_not_found() -> None:
-    desk, _ = desk_of(1)
-    bens = (await desk.ask(user="ben")).session
+    libraries, _ = desk_of(1)
+    bens = (await libraries.make_search(user="ben")).session
 
     for named in (bens, "unknown"):
         with pytest.raises(SessionNotFound):
-            await desk.ask(user="ada", session=named)
+            await libraries.make_search(user="ada", session=named)
 
 
 async def test_a_session_that_was_not_used_for_its_time_is_not_found() -> None:
-    desk, _ = desk_of(1)
-    session = (await desk.ask()).session
-    desk.clock.now = 100
+    libraries, _ = desk_of(1)
+    session = (await libraries.make_search()).session
+    libraries.clock.now = 100
 
     with pytest.raises(SessionNotFound):
-        await desk.ask(session=session)
+        await libraries.make_search(session=session)
 
 
 async def test_the_queries_of_a_session_are_remembered() -> None:
-    desk, _ = desk_of(1)
-    session = (await desk.ask("first")).session
-    await desk.ask("second", session=session)
+    libraries, _ = desk_of(1)
+    session = (await libraries.make_search("first")).session
+    await libraries.make_search("second", session=session)
 
-    told = await desk.session_states.get(SessionHandle(session), desk.contexts["ada"].principal.owner())
+    told = await libraries.session_states.get(SessionHandle(session), libraries.contexts["ada"].principal.owner())
     assert told.queries == ("first", "second")
 
 
@@ -200,14 +200,14 @@ TABLE = list(itertools.product([None, "hide", "demote", "off"], repeat=3))
 async def test_the_nearest_word_decides(
     argument: str | None, session: str | None, request_config: str | None, setting: str
 ) -> None:
-    desk, _ = desk_of(3, dedupe=setting)
-    owner = desk.contexts["ada"].principal.owner()
-    handle = (await desk.ask(limit=1)).session
+    libraries, _ = desk_of(3, dedupe=setting)
+    owner = libraries.contexts["ada"].principal.owner()
+    handle = (await libraries.make_search(limit=1)).session
     if session is not None:
-        await desk.session_states.set_defaults(SessionHandle(handle), owner, {"dedupe": session})
+        await libraries.session_states.set_defaults(SessionHandle(handle), owner, {"dedupe": session})
     config = {"dedupe": request_config} if request_config is not None else {}
 
-    answer = await desk.ask_in(
+    answer = await libraries.ask_in(
         None, config, session=handle, limit=3, **({"dedupe": argument} if argument is not None else {})
     )
 
@@ -223,14 +223,14 @@ async def test_the_nearest_word_decides_the_order(
 ) -> None:
     best = hit("notes", 1, 0.9, modified="2024-01-01")
     newest = hit("notes", 2, 0.1, modified="2026-01-01")
-    desk = open_desk(Shelf("notes", [best, newest]))
-    handle = (await desk.ask(dedupe="off")).session
-    owner = desk.contexts["ada"].principal.owner()
+    libraries = open_libraries(Shelf("notes", [best, newest]))
+    handle = (await libraries.make_search(dedupe="off")).session
+    owner = libraries.contexts["ada"].principal.owner()
     if session is not None:
-        await desk.session_states.set_defaults(SessionHandle(handle), owner, {"order_by": session})
+        await libraries.session_states.set_defaults(SessionHandle(handle), owner, {"order_by": session})
     config = {"order_by": request_config} if request_config is not None else {}
 
-    answer = await desk.ask_in(
+    answer = await libraries.ask_in(
         None, config, session=handle, dedupe="off", **({"order_by": argument} if argument else {})
     )
 
@@ -239,7 +239,7 @@ async def test_the_nearest_word_decides_the_order(
 
 
 async def test_a_preference_that_is_none_is_refused() -> None:
-    desk, _ = desk_of(1)
+    libraries, _ = desk_of(1)
 
     with pytest.raises(InvalidParams, match="config: Invalid enum value 'sometimes'"):
-        await desk.ask_in(None, {"dedupe": "sometimes"})
+        await libraries.ask_in(None, {"dedupe": "sometimes"})

@@ -22,8 +22,8 @@ from sources.importers.engine.imported_items import ImportedNote, ImportEvent, R
 from sources.importers.engine.importer import Importer, ImportLimits, ProgressCallback
 from tests.server.rest.rest_client import open_rest_client
 from tests.sources.importers.lines import LINES, Line, write_lines
-from tests.sources.storage.desk import Desk as Shelves
-from tests.sources.storage.desk import open_sqlite
+from tests.sources.storage.library_fixture import LibraryFixture as Shelves
+from tests.sources.storage.library_fixture import open_sqlite
 
 FILE = {"Content-Type": "application/octet-stream"}
 JSON = {"Content-Type": "application/json"}
@@ -33,7 +33,7 @@ UNKNOWN = b"\0nothing that anybody reads"
 @asynccontextmanager
 async def jobs_at(shelves: Shelves, importer: Importer = LINES, **settings: Any) -> AsyncIterator[ImportJobs]:
     chosen = Settings(import_batch_items=2, **settings)
-    async with open_jobs(chosen, shelves.data_root, shelves.libraries, lambda: [importer]) as jobs:
+    async with open_jobs(chosen, shelves.data_root, shelves.engine, lambda: [importer]) as jobs:
         yield jobs
 
 

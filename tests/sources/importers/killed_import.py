@@ -19,7 +19,7 @@ from sources.importers.engine.import_runner import ImportProgress, ImportSummary
 from sources.importers.engine.imported_items import ImportEvent, ReadPosition
 from sources.importers.engine.importer import DiscoveredFile, Importer, ImportLimits, ProgressCallback
 from tests.sources.importers.lines import LINES, Line, write_lines
-from tests.sources.storage.desk import Clock, open_sqlite
+from tests.sources.storage.library_fixture import Clock, open_sqlite
 
 OWNERS = ("ada", "ben")
 SETTINGS = Settings(import_batch_items=20)
@@ -48,9 +48,9 @@ def _lines(notes: int, messages: int, word: str) -> Iterator[Line]:
 async def import_file(root: Path, file: Path, importer: Importer = LINES) -> list[ImportSummary]:
     """For both owners, one after the other."""
     summaries = []
-    async with open_sqlite(root, Clock()) as desk:
+    async with open_sqlite(root, Clock()) as libraries:
         for owner in OWNERS:
-            async with desk.library(owner) as library:
+            async with libraries.library(owner) as library:
                 found = DiscoveredFile(file, file.name, importer, file.stat().st_size)
                 summaries.append(await run_import(library, [found], SETTINGS, ImportProgress()))
     return summaries

@@ -30,7 +30,7 @@ from tests.sources.importers.chat_reading import (
 )
 from tests.sources.importers.test_chats_in_a_library import take
 from tests.sources.importers.test_conversations import AT, conversation, message
-from tests.sources.storage.desk import open_sqlite, total_items
+from tests.sources.storage.library_fixture import open_sqlite, total_items
 
 SCHEMA = """
     CREATE TABLE conversations (
@@ -85,10 +85,10 @@ async def test_the_database_and_the_exported_json_are_the_same_conversation(tmp_
     said = [message("k1-a", "Parsnip soup?"), message("k1-c", "And pepper?", timestamp=LATER)]
     newer = json_file(tmp_path / "k1.json", conversation(messages=said))
     path = database(tmp_path / "conversations.db")
-    async with open_sqlite(tmp_path / "data") as desk:
-        first, again = await take(desk, "ada", path), await take(desk, "ada", path)
-        third = await take(desk, "ada", newer)
-        async with desk.library("ada") as ada, desk.library("ben") as ben:
+    async with open_sqlite(tmp_path / "data") as libraries:
+        first, again = await take(libraries, "ada", path), await take(libraries, "ada", path)
+        third = await take(libraries, "ada", newer)
+        async with libraries.library("ada") as ada, libraries.library("ben") as ben:
             kept = (await ada.chats.messages("k1", 10, 0)).rows
             assert await total_items(ben) == 0
     assert first.kinds == {"chats": OutcomeCounts(new=1), "messages": OutcomeCounts(new=2)}

@@ -14,7 +14,7 @@ from sources.importers.engine.import_runner import ImportProgress, ImportSummary
 from sources.importers.registry import importers, select_importer
 from tests.sources.importers import test_chatgpt, test_chatgpt_browser, test_claude_ai, test_sillytavern
 from tests.sources.importers.chat_reading import LIMITS, broken, chats, json_file, read, zip_file
-from tests.sources.storage.desk import Desk, ask, open_sqlite, total_items
+from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite, total_items
 
 SETTINGS = Settings()
 
@@ -37,9 +37,9 @@ def sillytavern(folder: Path) -> Path:
     return test_sillytavern.jsonl(folder / "chat.jsonl", *test_sillytavern.LINES, answer)
 
 
-async def take(desk: Desk, owner: str, path: Path) -> ImportSummary:
+async def take(libraries: LibraryFixture, owner: str, path: Path) -> ImportSummary:
     founds = list(find([path], limits_of(SETTINGS), importers()))
-    async with desk.library(owner) as library:
+    async with libraries.library(owner) as library:
         return await run_import(library, founds, SETTINGS, ImportProgress())
 
 
@@ -50,10 +50,10 @@ def total(counts: OutcomeCounts) -> OutcomeCounts:
 @pytest.mark.parametrize("sample", [chatgpt, claude_ai, chatgpt_browser, sillytavern])
 async def test_chats_are_found_and_a_second_import_changes_nothing(tmp_path: Path, sample: Any) -> None:
     path = sample(tmp_path)
-    async with open_sqlite(tmp_path / "data") as desk:
-        first, second = await take(desk, "ada", path), await take(desk, "ada", path)
-        async with desk.library("ada") as ada, desk.library("ben") as ben:
-            found = await ada.chats.search(ask("80 degrees"))
+    async with open_sqlite(tmp_path / "data") as libraries:
+        first, second = await take(libraries, "ada", path), await take(libraries, "ada", path)
+        async with libraries.library("ada") as ada, libraries.library("ben") as ben:
+            found = await ada.chats.search(make_search("80 degrees"))
             assert await total_items(ben) == 0
     assert (first.broken, first.unread, first.problems) == (0, 0, [])
     assert all(counts == OutcomeCounts(new=counts.total) for counts in first.kinds.values())
@@ -79,10 +79,10 @@ async def test_a_newer_export_adds_what_is_new_and_moves_the_path(tmp_path: Path
         "z": test_chatgpt.node("a", test_chatgpt.message("And white tea?", create_time=1700000100))
     }
     newer = test_chatgpt.BRANCHING | {"mapping": mapping, "current_node": "z"}
-    async with open_sqlite(tmp_path / "data") as desk:
-        await take(desk, "ada", chatgpt(tmp_path))
-        summary = await take(desk, "ada", json_file(tmp_path / "newer.json", [newer]))
-        async with desk.library("ada") as ada:
+    async with open_sqlite(tmp_path / "data") as libraries:
+        await take(libraries, "ada", chatgpt(tmp_path))
+        summary = await take(libraries, "ada", json_file(tmp_path / "newer.json", [newer]))
+        async with libraries.library("ada") as ada:
             stored = (await ada.chats.messages(test_chatgpt.CHAT, 20, 0)).rows
     assert summary.kinds["messages"] == OutcomeCounts(new=1, updated=5, unchanged=1)
     assert [one.content for one in stored if one.is_canonical] == ["Green tea?", "80 degrees.", "And white tea?"]
@@ -103,10 +103,10 @@ async def test_an_older_export_that_is_read_after_a_newer_one_changes_nothing(tm
     folder.mkdir()
     json_file(folder / "a-new.json", [test_chatgpt.BRANCHING])
     json_file(folder / "b-old.json", [older])
-    async with open_sqlite(tmp_path / "data") as desk:
-        await take(desk, "ada", folder)
-        again = await take(desk, "ada", folder)
-        async with desk.library("ada") as ada, desk.library("ben") as ben:
+    async with open_sqlite(tmp_path / "data") as libraries:
+        await take(libraries, "ada", folder)
+        again = await take(libraries, "ada", folder)
+        async with libraries.library("ada") as ada, libraries.library("ben") as ben:
             stored = (await ada.chats.messages(test_chatgpt.CHAT, 20, 0)).rows
             title = (await ada.chats.get(test_chatgpt.CHAT)).title
             assert await total_items(ben) == 0
@@ -120,10 +120,10 @@ async def test_an_older_export_of_claude_changes_nothing(tmp_path: Path) -> None
     said = test_claude_ai.message(1, "Green bread?"), test_claude_ai.message(2, "80 degrees.", "assistant")
     newer = test_claude_ai.chat(*said, name="New", updated_at="2025-02-02T00:00:00Z")
     older = test_claude_ai.chat(*said[:1], name="Old", updated_at="2025-02-01T00:00:00Z")
-    async with open_sqlite(tmp_path / "data") as desk:
-        await take(desk, "ada", json_file(tmp_path / "a.json", [newer]))
-        summary = await take(desk, "ada", json_file(tmp_path / "b.json", [older]))
-        async with desk.library("ada") as ada, desk.library("ben") as ben:
+    async with open_sqlite(tmp_path / "data") as libraries:
+        await take(libraries, "ada", json_file(tmp_path / "a.json", [newer]))
+        summary = await take(libraries, "ada", json_file(tmp_path / "b.json", [older]))
+        async with libraries.library("ada") as ada, libraries.library("ben") as ben:
             assert [chat.title for chat in (await ada.chats.list(9, 0)).rows] == ["New"]
             assert await total_items(ben) == 0
     assert summary.kinds == {"chats": OutcomeCounts(unchanged=1), "messages": OutcomeCounts(unchanged=1)}
@@ -134,9 +134,9 @@ async def test_a_problem_names_the_folder_the_file_and_the_place_each_once(tmp_p
     (folder / "old").mkdir(parents=True)
     json_file(folder / "conversations.json", [test_chatgpt.BRANCHING, {"mapping": 7}])
     zip_file(folder / "old" / "export.zip", {"conversations.json": [{"mapping": 7}], "chat.html": b""})
-    async with open_sqlite(tmp_path / "data") as desk:
-        summary = await take(desk, "ada", folder)
-        async with desk.library("ben") as ben:
+    async with open_sqlite(tmp_path / "data") as libraries:
+        summary = await take(libraries, "ada", folder)
+        async with libraries.library("ben") as ben:
             assert await total_items(ben) == 0
     assert [(one.file, one.place) for one in summary.problems] == [
         ("Downloads/conversations.json", "chat 2"),

@@ -31,7 +31,7 @@ from tests.sources.importers.chat_reading import (
     texts,
 )
 from tests.sources.importers.session_files import Line, encoded, observed, reached, read_from, write_session
-from tests.sources.storage.desk import Desk, ask, open_sqlite, total_items
+from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite, total_items
 
 SESSION = "aaaaaaaa-0000-4000-8000-000000000001"
 
@@ -191,9 +191,9 @@ def test_a_summary_without_a_time_has_that_of_the_session_and_not_of_the_import(
 
 async def test_an_old_session_with_a_summary_does_not_count_as_changed_today(tmp_path: Path) -> None:
     path = session(tmp_path, {"type": "summary", "summary": "Kettle repaired", "leafUuid": "x"}, *OPENING)
-    async with open_sqlite(tmp_path / "data") as desk:
-        await _take(desk, path)
-        async with desk.library("ada") as ada, desk.library("ben") as ben:
+    async with open_sqlite(tmp_path / "data") as libraries:
+        await _take(libraries, path)
+        async with libraries.library("ada") as ada, libraries.library("ben") as ben:
             assert (await ada.chats.get(SESSION)).last_modified == "2026-11-15T08:10:00.000Z"
             assert await total_items(ben) == 0
 
@@ -290,13 +290,13 @@ def test_a_long_session_comes_in_pieces_with_marks_between_them(tmp_path: Path) 
 
 async def test_a_session_that_grew_is_found_and_read_by_its_lines_in_its_owners_library_alone(tmp_path: Path) -> None:
     path = session(tmp_path, *OPENING, b'{"half')
-    async with open_sqlite(tmp_path / "data") as desk:
-        first = await _take(desk, path)
+    async with open_sqlite(tmp_path / "data") as libraries:
+        first = await _take(libraries, path)
         session(tmp_path, *OPENING, *LATER)
-        second = await _take(desk, path)
-        async with desk.library("ada") as ada, desk.library("ben") as ben:
+        second = await _take(libraries, path)
+        async with libraries.library("ada") as ada, libraries.library("ben") as ben:
             chat = await find_conversation(ada.chats, f"kettle/{SESSION}.jsonl")
-            found = await ada.observations.search(ask("lid commit"))
+            found = await ada.observations.search(make_search("lid commit"))
             assert await total_items(ben) == 0
     assert first.kinds["messages"] == OutcomeCounts(new=8)
     assert second.kinds["messages"] == OutcomeCounts(new=10, unchanged=8)
@@ -308,13 +308,13 @@ async def test_what_came_before_counts_as_unchanged_though_it_is_not_read_again(
     both = line("user", [result("x", key="t8"), {"type": "text", "text": "Go on"}], 29)
     lines: list[Line] = [{"type": "summary", "summary": "Kettle repaired", "leafUuid": "x"}, *OPENING, *LATER, both]
     path = session(tmp_path, *lines)
-    async with open_sqlite(tmp_path / "data") as desk:
-        first = await _take(desk, path)
-        second = await _take(desk, path)
+    async with open_sqlite(tmp_path / "data") as libraries:
+        first = await _take(libraries, path)
+        second = await _take(libraries, path)
         session(tmp_path, *lines, line("user", "Thanks", 30))
-        third = await _take(desk, path)
-        fourth = await _take(desk, path)
-        async with desk.library("ben") as ben:
+        third = await _take(libraries, path)
+        fourth = await _take(libraries, path)
+        async with libraries.library("ben") as ben:
             assert await total_items(ben) == 0
     assert first.kinds == {
         "chats": OutcomeCounts(new=1),
@@ -331,8 +331,8 @@ async def test_what_came_before_counts_as_unchanged_though_it_is_not_read_again(
     assert third.kinds["observations"] == fourth.kinds["observations"] == OutcomeCounts(unchanged=8)
 
 
-async def _take(desk: Desk, path: Path) -> ImportSummary:
-    async with desk.library("ada") as library:
+async def _take(libraries: LibraryFixture, path: Path) -> ImportSummary:
+    async with libraries.library("ada") as library:
         founds = list(find([path], limits_of(Settings()), [IMPORTER]))
         return await run_import(library, founds, Settings(), ImportProgress())
 

@@ -28,7 +28,7 @@ from tests.sources.importers.chat_reading import (
     texts,
 )
 from tests.sources.importers.session_files import Line, encoded, observed, reached, read_from, write_session
-from tests.sources.storage.desk import open_sqlite, total_items
+from tests.sources.storage.library_fixture import open_sqlite, total_items
 
 SESSION = "cccccccc-0000-7000-8000-000000000001"
 TIME = "2026-11-15T08:00:0{}.000Z"
@@ -171,7 +171,11 @@ def test_what_is_read_in_two_pieces_is_what_is_read_at_once(tmp_path: Path, cut:
 
 async def test_a_second_import_changes_nothing_and_nobody_else_sees_it(tmp_path: Path) -> None:
     path = session(tmp_path)
-    async with open_sqlite(tmp_path / "data") as desk, desk.library("ada") as ada, desk.library("ben") as ben:
+    async with (
+        open_sqlite(tmp_path / "data") as libraries,
+        libraries.library("ada") as ada,
+        libraries.library("ben") as ben,
+    ):
         founds = list(find([path], limits_of(Settings()), [IMPORTER]))
         first = await run_import(ada, founds, Settings(), ImportProgress())
         second = await run_import(ada, founds, Settings(), ImportProgress())

@@ -22,7 +22,7 @@ from sources.importers.formats.conversation_memory import IMPORTER
 from tests.sources.importers.chat_reading import broken, certainty, chats, read, said, skipped, texts
 from tests.sources.importers.session_files import observed
 from tests.sources.importers.tldw_files import Content, database
-from tests.sources.storage.desk import ask, open_sqlite, total_items
+from tests.sources.storage.library_fixture import make_search, open_sqlite, total_items
 
 SCHEMA = (
     (
@@ -179,10 +179,14 @@ def test_of_several_files_of_a_session_the_longest_is_where_it_was_learned(tmp_p
 
 async def test_the_path_that_the_plugin_printed_reads_the_conversation_of_its_owner_alone(tmp_path: Path) -> None:
     path = "/home/ada/.archive/kettle/s1.jsonl"
-    async with open_sqlite(tmp_path / "data") as desk, desk.library("ada") as ada, desk.library("ben") as ben:
+    async with (
+        open_sqlite(tmp_path / "data") as libraries,
+        libraries.library("ada") as ada,
+        libraries.library("ben") as ben,
+    ):
         founds = list(find([memory(tmp_path)], limits_of(Settings()), [IMPORTER]))
         await run_import(ada, founds, Settings(), ImportProgress())
-        [hit] = (await ada.observations.search(ask("seal"))).hits
+        [hit] = (await ada.observations.search(make_search("seal"))).hits
         [learned] = await ada.observations.get_many([str(hit.id)])
 
         chat = await find_conversation(ada.chats, path)
@@ -195,11 +199,15 @@ async def test_the_path_that_the_plugin_printed_reads_the_conversation_of_its_ow
 
 async def test_a_second_import_changes_nothing_and_nobody_else_sees_it(tmp_path: Path) -> None:
     path = memory(tmp_path)
-    async with open_sqlite(tmp_path / "data") as desk, desk.library("ada") as ada, desk.library("ben") as ben:
+    async with (
+        open_sqlite(tmp_path / "data") as libraries,
+        libraries.library("ada") as ada,
+        libraries.library("ben") as ben,
+    ):
         founds = list(find([path], limits_of(Settings()), [IMPORTER]))
         first = await run_import(ada, founds, Settings(), ImportProgress())
         second = await run_import(ada, founds, Settings(), ImportProgress())
-        found = await ada.observations.search(ask("seal"))
+        found = await ada.observations.search(make_search("seal"))
         assert await total_items(ben) == 0
     assert (first.kinds["messages"], first.kinds["observations"]) == (OutcomeCounts(new=5), OutcomeCounts(new=2))
     assert (second.kinds["messages"], second.kinds["observations"]) == (

@@ -32,7 +32,7 @@ from tests.sources.importers.chat_reading import (
     zip_file,
 )
 from tests.sources.importers.test_chats_in_a_library import take
-from tests.sources.storage.desk import Desk, open_sqlite, total_items
+from tests.sources.storage.library_fixture import LibraryFixture, open_sqlite, total_items
 
 AT = "2025-10-09T19:37:47.783681+00:00"
 
@@ -50,28 +50,28 @@ def conversation(key: str = "k1", **more: Any) -> dict[str, Any]:
     return {**about, "message_count": 2, "metadata": {}, "messages": said, **more}
 
 
-async def archive_of(desk: Desk, owner: str) -> bytes:
-    exporter = ConversationExporter(desk.libraries, desk.context(owner), 2, line_max_bytes(Settings()))
+async def archive_of(libraries: LibraryFixture, owner: str) -> bytes:
+    exporter = ConversationExporter(libraries.engine, libraries.context(owner), 2, line_max_bytes(Settings()))
     return b"".join([piece async for piece in exporter.as_archive()])
 
 
 async def test_our_own_zip_comes_in_whole_and_gives_the_same_bytes_again(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path / "data") as desk:
-        async with desk.library("ada") as ada:
+    async with open_sqlite(tmp_path / "data") as libraries:
+        async with libraries.library("ada") as ada:
             for title in ("Tea", "Bread"):
                 said = [MessageDraft(role="user", content=f"{title} {turn}?", sender="Ada") for turn in range(5)]
                 await ada.chats.create(ConversationDraft(title=title, namespace="work", tags=("kitchen",)), said)
             await ada.chats.create(ConversationDraft(title="Silence"), [])
-        archive = await archive_of(desk, "ada")
+        archive = await archive_of(libraries, "ada")
         path = tmp_path / "conversations.zip"
         path.write_bytes(archive)
 
-        own, theirs = await take(desk, "ada", path), await take(desk, "ben", path)
+        own, theirs = await take(libraries, "ada", path), await take(libraries, "ben", path)
 
         assert own.kinds == {"chats": OutcomeCounts(unchanged=3), "messages": OutcomeCounts(unchanged=10)}
         assert theirs.kinds == {"chats": OutcomeCounts(new=3), "messages": OutcomeCounts(new=10)}
-        assert (await archive_of(desk, "ben"), await archive_of(desk, "ada")) == (archive, archive)
-        async with desk.library("cyd") as cyd:
+        assert (await archive_of(libraries, "ben"), await archive_of(libraries, "ada")) == (archive, archive)
+        async with libraries.library("cyd") as cyd:
             assert await total_items(cyd) == 0
 
 
@@ -80,9 +80,12 @@ async def test_what_agentkit_exported_comes_in_alone_or_zipped(tmp_path: Path, i
     text = json.dumps(conversation(), indent=indent).encode()
     (tmp_path / "one.json").write_bytes(text)
     zip_file(tmp_path / "all.zip", {"conversation-k1.json": text, "conversation-k2.json": conversation("k2")})
-    async with open_sqlite(tmp_path / "data") as desk:
-        first, second = await take(desk, "ada", tmp_path / "one.json"), await take(desk, "ada", tmp_path / "all.zip")
-        async with desk.library("ada") as ada, desk.library("ben") as ben:
+    async with open_sqlite(tmp_path / "data") as libraries:
+        first, second = (
+            await take(libraries, "ada", tmp_path / "one.json"),
+            await take(libraries, "ada", tmp_path / "all.zip"),
+        )
+        async with libraries.library("ada") as ada, libraries.library("ben") as ben:
             kept = await ada.chats.get("k1")
             assert await total_items(ben) == 0
     assert first.kinds == {"chats": OutcomeCounts(new=1), "messages": OutcomeCounts(new=2)}

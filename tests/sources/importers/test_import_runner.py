@@ -25,7 +25,7 @@ from sources.importers.engine.imported_items import ImportEvent, ReadPosition
 from sources.importers.engine.importer import DiscoveredFile, Importer, ImportLimits, ProgressCallback
 from sources.storage.contract import Library, Notes
 from tests.sources.importers.lines import HEADER, LINES, Line, write_lines
-from tests.sources.storage.desk import Desk, ask, open_sqlite, total_items
+from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite, total_items
 
 SMALL = Settings(import_batch_items=3)
 
@@ -39,20 +39,22 @@ def chat(number: int, messages: int) -> Line:
     return Line(chat=ConversationDraft(uuid=f"c{number}", title=f"Chat {number}"), messages=drafts)
 
 
-async def take(desk: Desk, *paths: Path, owner: str = "ada", settings: Settings = SMALL) -> ImportSummary:
+async def take(
+    libraries: LibraryFixture, *paths: Path, owner: str = "ada", settings: Settings = SMALL
+) -> ImportSummary:
     founds = list(find(paths, limits_of(settings), [LINES]))
-    async with desk.library(owner) as library:
+    async with libraries.library(owner) as library:
         return await run_import(library, founds, settings, ImportProgress())
 
 
 async def test_everything_is_taken_once_and_the_next_time_nothing_changes(tmp_path: Path) -> None:
     file = write_lines(tmp_path / "a.lines", *notes(*range(10)), chat(1, 8), Line(skip="empty"), Line(skip="empty"))
     again = write_lines(tmp_path / "b.lines", *notes(*range(9)), *notes(9, text="teapot"), chat(1, 9))
-    async with open_sqlite(tmp_path / "data") as desk:
-        first = await take(desk, file)
-        second = await take(desk, again)
-        async with desk.library("ada") as ada, desk.library("ben") as ben:
-            found = await ada.notes.search(ask("teapot"))
+    async with open_sqlite(tmp_path / "data") as libraries:
+        first = await take(libraries, file)
+        second = await take(libraries, again)
+        async with libraries.library("ada") as ada, libraries.library("ben") as ben:
+            found = await ada.notes.search(make_search("teapot"))
             stored = (await ada.chats.messages("c1", 20, 0)).rows
             assert await total_items(ben) == 0
 
@@ -73,8 +75,8 @@ async def test_what_is_broken_is_told_with_its_place_and_the_rest_comes(tmp_path
     with file.open("ab") as lines:
         lines.write(b'{"note": 7}\n')
     settings = Settings(item_max_chars=1_000)
-    async with open_sqlite(tmp_path / "data", item_max_chars=1_000) as desk:
-        summary = await take(desk, file, settings=settings)
+    async with open_sqlite(tmp_path / "data", item_max_chars=1_000) as libraries:
+        summary = await take(libraries, file, settings=settings)
     assert summary.kinds == {"notes": OutcomeCounts(new=2, refused=1)}
     assert summary.broken == 2
     assert [(one.file, one.place) for one in summary.problems] == [
@@ -87,8 +89,8 @@ async def test_what_is_broken_is_told_with_its_place_and_the_rest_comes(tmp_path
 async def test_a_file_that_fails_half_way_keeps_what_came_and_the_next_file_is_read(tmp_path: Path) -> None:
     half = write_lines(tmp_path / "a.lines", *notes(*range(5)), Line(end="it ends here"), *notes(6))
     whole = write_lines(tmp_path / "b.lines", *notes(10))
-    async with open_sqlite(tmp_path / "data") as desk:
-        summary = await take(desk, half, tmp_path / "absent.lines", whole)
+    async with open_sqlite(tmp_path / "data") as libraries:
+        summary = await take(libraries, half, tmp_path / "absent.lines", whole)
     assert summary.kinds == {"notes": OutcomeCounts(new=6)}
     assert (summary.files, summary.unread) == (2, 2)
     assert [(one.file, one.problem) for one in summary.problems] == [
@@ -99,11 +101,11 @@ async def test_a_file_that_fails_half_way_keeps_what_came_and_the_next_file_is_r
 
 async def test_a_file_that_grew_is_read_from_where_it_ended(tmp_path: Path) -> None:
     file = write_lines(tmp_path / "a.lines", *notes(1, 2))
-    async with open_sqlite(tmp_path / "data") as desk:
-        await take(desk, file)
+    async with open_sqlite(tmp_path / "data") as libraries:
+        await take(libraries, file)
         write_lines(file, *notes(1, 2, 3))
-        grown = await take(desk, file)
-        other = await take(desk, file, owner="ben")
+        grown = await take(libraries, file)
+        other = await take(libraries, file, owner="ben")
     assert grown.kinds == {"notes": OutcomeCounts(new=1)}
     assert other.kinds == {"notes": OutcomeCounts(new=3)}
 
@@ -134,7 +136,7 @@ async def test_an_import_that_is_cancelled_leaves_whole_batches_and_the_next_com
             yield arrival
 
     slow = Importer(name="lines", title="", recognizes=LINES.recognizes, read=read)
-    async with open_sqlite(tmp_path / "data") as desk, desk.library("ada") as ada:
+    async with open_sqlite(tmp_path / "data") as libraries, libraries.library("ada") as ada:
         found = DiscoveredFile(file, "a.lines", slow, 1)
         importing = asyncio.create_task(run_import(ada, [found], SMALL, ImportProgress()))
         await reached.wait()
@@ -142,7 +144,7 @@ async def test_an_import_that_is_cancelled_leaves_whole_batches_and_the_next_com
         with pytest.raises(asyncio.CancelledError):
             await importing
         cut = (await ada.notes.list(0, 0)).total
-        rest = await take(desk, file)
+        rest = await take(libraries, file)
         assert (await ada.notes.list(0, 0)).total == 50
     assert 0 < cut < 50
     assert cut % 3 == 0
@@ -154,8 +156,8 @@ async def test_an_import_that_is_cancelled_leaves_whole_batches_and_the_next_com
 async def test_problems_beyond_the_limit_are_counted_and_not_told(tmp_path: Path) -> None:
     file = tmp_path / "a.lines"
     file.write_bytes(HEADER + b"\n" + b"no line\n" * 20)
-    async with open_sqlite(tmp_path / "data") as desk:
-        summary = await take(desk, file, settings=Settings(import_problems_max=5))
+    async with open_sqlite(tmp_path / "data") as libraries:
+        summary = await take(libraries, file, settings=Settings(import_problems_max=5))
     assert (summary.broken, len(summary.problems)) == (20, 5)
 
 
@@ -202,9 +204,9 @@ def test_a_file_that_nobody_knows_or_that_is_too_large_is_told(tmp_path: Path) -
 @pytest.mark.parametrize("limit", [{"batch_max_items": 10}, {"import_batch_chars": 1_024}])
 async def test_a_long_conversation_is_written_in_parts_and_counted_once(tmp_path: Path, limit: dict[str, Any]) -> None:
     file = write_lines(tmp_path / "a.lines", chat(1, 100), chat(2, 0))
-    async with open_sqlite(tmp_path / "data", **limit) as desk:
-        summary = await take(desk, file, settings=Settings(**limit))
-        async with desk.library("ada") as ada:
+    async with open_sqlite(tmp_path / "data", **limit) as libraries:
+        summary = await take(libraries, file, settings=Settings(**limit))
+        async with libraries.library("ada") as ada:
             stored = (await ada.chats.messages("c1", 200, 0)).rows
     assert summary.kinds == {"chats": OutcomeCounts(new=2), "messages": OutcomeCounts(new=100)}
     assert [one.position for one in stored] == list(range(100))
@@ -235,7 +237,7 @@ class SlowLibrary:
 async def test_a_library_that_is_slow_is_given_less_at_a_time(tmp_path: Path) -> None:
     file = write_lines(tmp_path / "a.lines", *notes(*range(20)))
     founds = list(find([file], limits_of(Settings()), [LINES]))
-    async with open_sqlite(tmp_path / "data") as desk, desk.library("ada") as ada:
+    async with open_sqlite(tmp_path / "data") as libraries, libraries.library("ada") as ada:
         slow: Any = SlowLibrary(ada, 3)
         summary = await run_import(slow, founds, Settings(), ImportProgress())
         stuck: Any = SlowLibrary(ada, 0)

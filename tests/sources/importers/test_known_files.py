@@ -15,7 +15,7 @@ from sources.importers.engine.imported_items import Checkpoint, ImportEvent, Rea
 from sources.importers.engine.importer import Importer, ImportLimits, ProgressCallback
 from sources.importers.registry import importers
 from tests.sources.importers.lines import LINES, Line, write_lines
-from tests.sources.storage.desk import Desk, open_sqlite
+from tests.sources.storage.library_fixture import LibraryFixture, open_sqlite
 
 SETTINGS = Settings()
 
@@ -47,7 +47,7 @@ def notes(*numbers: int) -> list[Line]:
 
 
 async def take(
-    desk: Desk,
+    libraries: LibraryFixture,
     importer: Importer,
     path: Path,
     owner: str = "ada",
@@ -56,17 +56,17 @@ async def take(
     meter: ImportProgress | None = None,
 ) -> ImportSummary:
     founds = list(find([path], limits_of(SETTINGS), [importer]))
-    async with desk.library(owner) as library:
+    async with libraries.library(owner) as library:
         return await run_import(library, founds, SETTINGS, meter or ImportProgress(), reads_again=reads_again)
 
 
 async def test_a_file_that_is_the_same_is_counted_and_not_read(tmp_path: Path, reader: Reader) -> None:
     file = write_lines(tmp_path / "a.lines", *notes(1, 2), Line(skip="empty"))
     meter = ImportProgress()
-    async with open_sqlite(tmp_path / "data") as desk:
-        await take(desk, reader.importer, file)
+    async with open_sqlite(tmp_path / "data") as libraries:
+        await take(libraries, reader.importer, file)
         os.utime(file, (1, 1))
-        again = await take(desk, reader.importer, file, meter=meter)
+        again = await take(libraries, reader.importer, file, meter=meter)
 
     assert reader.read_files == ["a.lines"]
     assert again == ImportSummary(files=1, kinds={"notes": OutcomeCounts(unchanged=2)}, skipped={"empty": 1})
@@ -75,11 +75,11 @@ async def test_a_file_that_is_the_same_is_counted_and_not_read(tmp_path: Path, r
 
 async def test_what_is_new_in_a_file_comes(tmp_path: Path, reader: Reader) -> None:
     file = write_lines(tmp_path / "a.lines", *notes(1, 2))
-    async with open_sqlite(tmp_path / "data") as desk:
-        await take(desk, reader.importer, file)
+    async with open_sqlite(tmp_path / "data") as libraries:
+        await take(libraries, reader.importer, file)
         write_lines(file, *notes(1, 3))
-        changed = await take(desk, reader.importer, file)
-        known = await take(desk, reader.importer, file)
+        changed = await take(libraries, reader.importer, file)
+        known = await take(libraries, reader.importer, file)
 
     assert changed.kinds == {"notes": OutcomeCounts(new=1, unchanged=1)}
     assert known.kinds == {"notes": OutcomeCounts(unchanged=2)}
@@ -88,12 +88,12 @@ async def test_what_is_new_in_a_file_comes(tmp_path: Path, reader: Reader) -> No
 
 async def test_a_file_is_read_again_when_asked_for(tmp_path: Path, reader: Reader) -> None:
     file = write_lines(tmp_path / "a.lines", *notes(1))
-    async with open_sqlite(tmp_path / "data") as desk:
-        await take(desk, reader.importer, file)
-        async with desk.library("ada") as ada:
+    async with open_sqlite(tmp_path / "data") as libraries:
+        await take(libraries, reader.importer, file)
+        async with libraries.library("ada") as ada:
             await ada.notes.purge("n1")
-        kept_out = await take(desk, reader.importer, file)
-        brought_back = await take(desk, reader.importer, file, reads_again=True)
+        kept_out = await take(libraries, reader.importer, file)
+        brought_back = await take(libraries, reader.importer, file, reads_again=True)
 
     assert kept_out.kinds == {"notes": OutcomeCounts(unchanged=1)}
     assert brought_back.kinds == {"notes": OutcomeCounts(new=1)}
@@ -102,11 +102,11 @@ async def test_a_file_is_read_again_when_asked_for(tmp_path: Path, reader: Reade
 async def test_a_copy_elsewhere_another_edition_and_another_user_read_it_again(tmp_path: Path, reader: Reader) -> None:
     file = write_lines(tmp_path / "a.lines", *notes(1))
     copy = write_lines(tmp_path / "b.lines", *notes(1))
-    async with open_sqlite(tmp_path / "data") as desk:
-        await take(desk, reader.importer, file)
-        await take(desk, reader.importer, copy)
-        await take(desk, replace(reader.importer, edition=2), file)
-        other = await take(desk, reader.importer, file, "ben")
+    async with open_sqlite(tmp_path / "data") as libraries:
+        await take(libraries, reader.importer, file)
+        await take(libraries, reader.importer, copy)
+        await take(libraries, replace(reader.importer, edition=2), file)
+        other = await take(libraries, reader.importer, file, "ben")
 
     assert reader.read_files == ["a.lines", "b.lines", "a.lines", "a.lines"]
     assert other.kinds == {"notes": OutcomeCounts(new=1)}
@@ -115,9 +115,9 @@ async def test_a_copy_elsewhere_another_edition_and_another_user_read_it_again(t
 @pytest.mark.parametrize("line", [Line(note=NoteDraft(uuid="n2", title="\0")), Line(end="it ends here")])
 async def test_a_file_that_did_not_come_whole_is_read_again(tmp_path: Path, reader: Reader, line: Line) -> None:
     file = write_lines(tmp_path / "a.lines", *notes(1), line)
-    async with open_sqlite(tmp_path / "data") as desk:
-        first = await take(desk, reader.importer, file)
-        again = await take(desk, reader.importer, file)
+    async with open_sqlite(tmp_path / "data") as libraries:
+        first = await take(libraries, reader.importer, file)
+        again = await take(libraries, reader.importer, file)
 
     assert len(reader.read_files) == 2
     assert first.missing == again.missing == 1

@@ -30,7 +30,7 @@ from sources.importers.registry import importers
 from sources.records import MediaChunk, SavedPromptArgument, Segment
 from sources.storage.contract import Library
 from tests.sources.importers.test_sillytavern import LINES, jsonl
-from tests.sources.storage.desk import Desk, ask, open_sqlite, total_items
+from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite, total_items
 
 LIMITS = limits_of(Settings())
 META = {"z": 1, "a": {"deep": ["x", None, 1.5]}}
@@ -97,28 +97,28 @@ async def _delete_one_of_each(library: Library) -> None:
     await library.observations.delete((await library.observations.create(ObservationDraft(title="forgotten"))).id)
 
 
-async def take(desk: Desk, path: Path, owner: str) -> ImportSummary:
+async def take(libraries: LibraryFixture, path: Path, owner: str) -> ImportSummary:
     founds = list(find([path], LIMITS, importers()))
-    async with desk.library(owner) as library:
+    async with libraries.library(owner) as library:
         return await run_import(library, founds, Settings(import_batch_items=2), ImportProgress())
 
 
-async def export(desk: Desk, owner: str, folder: Path) -> dict[str, bytes]:
+async def export(libraries: LibraryFixture, owner: str, folder: Path) -> dict[str, bytes]:
     """Every file of an export, by its place in it."""
-    async with desk.library(owner) as library:
+    async with libraries.library(owner) as library:
         await export_library(library, folder)
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 async def test_an_export_comes_back_byte_for_byte_out_of_an_empty_library(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path / "data") as desk:
-        async with desk.library("ada") as ada:
+    async with open_sqlite(tmp_path / "data") as libraries:
+        async with libraries.library("ada") as ada:
             await fill(ada)
-        first = await export(desk, "ada", tmp_path / "first")
-        summary = await take(desk, tmp_path / "first", "ben")
-        again = await take(desk, tmp_path / "first", "ben")
-        second = await export(desk, "ben", tmp_path / "second")
-        async with desk.library("cyd") as cyd:
+        first = await export(libraries, "ada", tmp_path / "first")
+        summary = await take(libraries, tmp_path / "first", "ben")
+        again = await take(libraries, tmp_path / "first", "ben")
+        second = await export(libraries, "ben", tmp_path / "second")
+        async with libraries.library("cyd") as cyd:
             assert await total_items(cyd) == 0
 
     assert second == first
@@ -139,19 +139,19 @@ async def test_an_export_that_comes_back_where_it_was_made_changes_nothing_and_u
     vault = tmp_path / "vault"
     (vault / ".obsidian").mkdir(parents=True)
     (vault / "tea.md").write_text("---\nz: 1\na: 2\n---\nSteep.")
-    async with open_sqlite(tmp_path / "data") as desk:
-        async with desk.library("ada") as ada:
+    async with open_sqlite(tmp_path / "data") as libraries:
+        async with libraries.library("ada") as ada:
             await fill(ada)
-        await take(desk, vault, "ada")
-        await export(desk, "ada", tmp_path / "first")
-        async with desk.library("ada") as ada:
-            [hit] = (await ada.notes.search(ask("steep"))).hits
+        await take(libraries, vault, "ada")
+        await export(libraries, "ada", tmp_path / "first")
+        async with libraries.library("ada") as ada:
+            [hit] = (await ada.notes.search(make_search("steep"))).hits
             edited = await ada.notes.update(str(hit.id), NoteDraft(content="Edited here."))
-        before = await export(desk, "ada", tmp_path / "before")
-        summary = await take(desk, tmp_path / "first", "ada")
-        again = await take(desk, vault, "ada")
-        after = await export(desk, "ada", tmp_path / "after")
-        async with desk.library("ada") as ada, desk.library("ben") as ben:
+        before = await export(libraries, "ada", tmp_path / "before")
+        summary = await take(libraries, tmp_path / "first", "ada")
+        again = await take(libraries, vault, "ada")
+        after = await export(libraries, "ada", tmp_path / "after")
+        async with libraries.library("ada") as ada, libraries.library("ben") as ben:
             assert await ada.notes.get(str(hit.id)) == edited
             assert await total_items(ben) == 0
 
@@ -166,17 +166,17 @@ async def test_what_came_from_elsewhere_is_known_as_that_in_the_next_library(tmp
     card = tmp_path / "card.json"
     card.write_bytes(msgspec.json.encode({"name": "Sera", "first_mes": "Hi", "extensions": {"z": 1, "a": 2}}))
     (tmp_path / "tea.md").write_text("Steep.")
-    async with open_sqlite(tmp_path / "data") as desk:
+    async with open_sqlite(tmp_path / "data") as libraries:
         for path in (chat, card, tmp_path / "tea.md"):
-            await take(desk, path, "ada")
-        first = await export(desk, "ada", tmp_path / "first")
-        await take(desk, tmp_path / "first", "ben")
-        second = await export(desk, "ben", tmp_path / "second")
-        async with desk.library("ben") as ben:
+            await take(libraries, path, "ada")
+        first = await export(libraries, "ada", tmp_path / "first")
+        await take(libraries, tmp_path / "first", "ben")
+        second = await export(libraries, "ben", tmp_path / "second")
+        async with libraries.library("ben") as ben:
             [character] = (await ben.characters.list(9, 0)).rows
             await ben.characters.update(character.id, CharacterDraft(description="edited here"))
-        summaries = [await take(desk, path, "ben") for path in (chat, card, tmp_path / "tea.md")]
-        async with desk.library("ben") as ben:
+        summaries = [await take(libraries, path, "ben") for path in (chat, card, tmp_path / "tea.md")]
+        async with libraries.library("ben") as ben:
             assert (await ben.characters.get(character.id)).description == "edited here"
 
     assert second == first
@@ -186,10 +186,10 @@ async def test_what_came_from_elsewhere_is_known_as_that_in_the_next_library(tmp
 
 
 async def test_what_was_deleted_is_in_no_file_and_every_field_is(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path / "data") as desk:
-        async with desk.library("ada") as ada:
+    async with open_sqlite(tmp_path / "data") as libraries:
+        async with libraries.library("ada") as ada:
             await fill(ada)
-        files = await export(desk, "ada", tmp_path / "out")
+        files = await export(libraries, "ada", tmp_path / "out")
 
     assert not any(b"forgotten" in data for data in files.values())
     [_, kettle] = sorted(map(msgspec.json.decode, files["notes.jsonl"].splitlines()), key=lambda line: line["title"])
@@ -207,33 +207,33 @@ async def test_what_was_deleted_is_in_no_file_and_every_field_is(tmp_path: Path)
 
 async def test_a_long_conversation_comes_whole_though_some_of_it_was_deleted(tmp_path: Path) -> None:
     drafts = [MessageDraft(content=f"said {n}", uuid=f"m{n}") for n in range(1_203)]
-    async with open_sqlite(tmp_path / "data") as desk:
-        async with desk.library("ada") as ada:
+    async with open_sqlite(tmp_path / "data") as libraries:
+        async with libraries.library("ada") as ada:
             await ada.chats.create(ConversationDraft(title="Long", uuid="long"), drafts)
             for number in (0, 50, 51, 52, 102, 1_202):
                 await ada.chats.delete_message(f"m{number}")
-        first = await export(desk, "ada", tmp_path / "first")
-        summary = await take(desk, tmp_path / "first", "ben")
+        first = await export(libraries, "ada", tmp_path / "first")
+        summary = await take(libraries, tmp_path / "first", "ben")
 
         assert summary.kinds["messages"] == OutcomeCounts(new=1_197)
-        assert await export(desk, "ben", tmp_path / "second") == first
+        assert await export(libraries, "ben", tmp_path / "second") == first
 
 
 async def test_a_zip_of_an_export_is_as_good_as_the_folder(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path / "data") as desk:
-        async with desk.library("ada") as ada:
+    async with open_sqlite(tmp_path / "data") as libraries:
+        async with libraries.library("ada") as ada:
             await fill(ada)
-        first = await export(desk, "ada", tmp_path / "out")
+        first = await export(libraries, "ada", tmp_path / "out")
         packed = shutil.make_archive(str(tmp_path / "packed"), "zip", tmp_path, "out")
-        await take(desk, Path(packed), "ben")
+        await take(libraries, Path(packed), "ben")
 
-        assert await export(desk, "ben", tmp_path / "second") == first
+        assert await export(libraries, "ben", tmp_path / "second") == first
 
 
 async def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("mine")
-    async with open_sqlite(tmp_path / "data") as desk, desk.library("ada") as ada:
+    async with open_sqlite(tmp_path / "data") as libraries, libraries.library("ada") as ada:
         with pytest.raises(Conflict, match="is not empty: nothing is ever overwritten"):
             await export_library(ada, tmp_path / "out")
 
@@ -241,10 +241,10 @@ async def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path) -> No
 
 
 async def test_nobody_else_may_read_what_is_written(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path / "data") as desk:
-        async with desk.library("ada") as ada:
+    async with open_sqlite(tmp_path / "data") as libraries:
+        async with libraries.library("ada") as ada:
             await fill(ada)
-        await export(desk, "ada", tmp_path / "out")
+        await export(libraries, "ada", tmp_path / "out")
 
     assert {path.stat().st_mode & 0o077 for path in (tmp_path / "out").rglob("*")} == {0}
 
@@ -258,7 +258,7 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sample") / "out"
 
     async def make() -> None:
-        async with open_sqlite(folder.parent / "data") as desk, desk.library("ada") as ada:
+        async with open_sqlite(folder.parent / "data") as libraries, libraries.library("ada") as ada:
             await ada.notes.create(NoteDraft(title="Kettle", content="tea", uuid="n1"))
             messages = [MessageDraft(content=f"said {n}", uuid=f"m{n}") for n in range(3)]
             await ada.chats.create(ConversationDraft(title="Talk", uuid="c1"), messages)
@@ -322,8 +322,8 @@ def test_a_hostile_line_is_told_and_the_rest_is_read(sample: Path, tmp_path: Pat
 
 async def test_a_version_that_cannot_be_is_refused(sample: Path, tmp_path: Path) -> None:
     data = (sample / "notes.jsonl").read_bytes().replace(b'"version":1', b'"version":0')
-    async with open_sqlite(tmp_path / "data") as desk:
-        summary = await take(desk, copied(sample, tmp_path / "out", "notes.jsonl", data), "ben")
+    async with open_sqlite(tmp_path / "data") as libraries:
+        summary = await take(libraries, copied(sample, tmp_path / "out", "notes.jsonl", data), "ben")
 
     assert summary.kinds["notes"] == OutcomeCounts(refused=1)
     assert "version: expected 1 to 9007199254740992, got 0" in summary.problems[0].problem

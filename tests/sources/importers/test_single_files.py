@@ -18,7 +18,7 @@ from sources.importers.engine.importer import Importer
 from tests.sources.importers import test_character_cards, test_markdown, test_prompt_files, test_subtitles
 from tests.sources.importers.office_files import PAGE, book, pdf, slides, word
 from tests.sources.importers.single_files import OFFERED, draft, read, reader_of, short_id, write
-from tests.sources.storage.desk import Desk, ask, open_sqlite, titles, total_items
+from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite, titles, total_items
 
 FILES = {
     "notes/tide.md": test_markdown.NOTE.encode(),
@@ -48,9 +48,9 @@ SAMPLES = {
 }
 
 
-async def take(desk: Desk, owner: str, *paths: Path) -> ImportSummary:
+async def take(libraries: LibraryFixture, owner: str, *paths: Path) -> ImportSummary:
     settings = Settings()
-    async with desk.library(owner) as library:
+    async with libraries.library(owner) as library:
         founds = list(find(paths, limits_of(settings), OFFERED))
         return await run_import(library, founds, settings, ImportProgress())
 
@@ -61,17 +61,17 @@ async def test_files_that_are_only_touched_leave_what_was_edited_here_alone(tmp_
         write(folder / name, data)
     write(folder / "vault" / "x.md", "Kohlrabi.")
     (folder / "vault" / ".obsidian").mkdir()
-    async with open_sqlite(tmp_path / "data") as desk:
-        await take(desk, "ada", folder / "vault", folder)
-        async with desk.library("ada") as ada:
-            [hit] = (await ada.notes.search(ask("kohlrabi"))).hits
+    async with open_sqlite(tmp_path / "data") as libraries:
+        await take(libraries, "ada", folder / "vault", folder)
+        async with libraries.library("ada") as ada:
+            [hit] = (await ada.notes.search(make_search("kohlrabi"))).hits
             edited = await ada.notes.update(str(hit.id), NoteDraft(content="Edited here."))
         for path in folder.rglob("*.*"):
             os.utime(path, (1, 1))
-        touched = await take(desk, "ada", folder / "vault", folder)
+        touched = await take(libraries, "ada", folder / "vault", folder)
         copy = shutil.copytree(folder / "vault", tmp_path / "copy", copy_function=shutil.copyfile)
-        copied = await take(desk, "ada", Path(copy))
-        async with desk.library("ada") as ada, desk.library("ben") as ben:
+        copied = await take(libraries, "ada", Path(copy))
+        async with libraries.library("ada") as ada, libraries.library("ben") as ben:
             assert await ada.notes.get(str(hit.id)) == edited
             assert await total_items(ben) == 0
 
@@ -83,14 +83,17 @@ async def test_a_folder_of_many_formats_comes_in_once(tmp_path: Path) -> None:
     folder = tmp_path / "things"
     for name, data in FILES.items():
         write(folder / name, data)
-    async with open_sqlite(tmp_path / "data") as desk:
-        first = await take(desk, "ada", folder)
-        second = await take(desk, "ada", folder)
+    async with open_sqlite(tmp_path / "data") as libraries:
+        first = await take(libraries, "ada", folder)
+        second = await take(libraries, "ada", folder)
         write(folder / "notes/plain.md", "About teapots.")
-        third = await take(desk, "ada", folder)
-        async with desk.library("ada") as ada, desk.library("ben") as ben:
-            notes, media = await ada.notes.search(ask("teapots")), await ada.media.search(ask("low water"))
-            spoken = (await ada.media.search(ask('"The tide is out"'))).hits
+        third = await take(libraries, "ada", folder)
+        async with libraries.library("ada") as ada, libraries.library("ben") as ben:
+            notes, media = (
+                await ada.notes.search(make_search("teapots")),
+                await ada.media.search(make_search("low water")),
+            )
+            spoken = (await ada.media.search(make_search('"The tide is out"'))).hits
             assert await total_items(ben) == 0
 
     assert {kind: counts.new for kind, counts in first.kinds.items()} == {

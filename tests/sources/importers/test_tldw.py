@@ -34,7 +34,7 @@ from tests.sources.importers.chat_reading import (
     texts,
 )
 from tests.sources.importers.tldw_files import CHACHA, MEDIA, NEWER_CHACHA, NEWER_MEDIA, PROMPTS, Content, database
-from tests.sources.storage.desk import Desk, ask, open_sqlite, total_items
+from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite, total_items
 
 N1, N2 = "11111111-0000-4000-8000-000000000001", "11111111-0000-4000-8000-000000000002"
 C1, C2 = "22222222-0000-4000-8000-000000000001", "22222222-0000-4000-8000-000000000002"
@@ -408,9 +408,9 @@ def test_prompts_come_with_their_keywords(tmp_path: Path) -> None:
 # -- the whole way -----------------------------------------------------------------------------------------------------
 
 
-async def take(desk: Desk, *paths: Path) -> ImportSummary:
+async def take(libraries: LibraryFixture, *paths: Path) -> ImportSummary:
     founds = list(find(paths, limits_of(Settings()), [IMPORTER]))
-    async with desk.library("ada") as library:
+    async with libraries.library("ada") as library:
         return await run_import(library, founds, Settings(), ImportProgress())
 
 
@@ -420,19 +420,19 @@ async def test_all_live_rows_are_found_no_deleted_one_is_and_the_second_time_not
     chacha(folder)
     media(folder, {"content": "zebra in a film"})
     database(folder / "prompts_user_dbs" / "user_prompts_v2.sqlite", PROMPTS, PROMPT_ROWS)
-    async with open_sqlite(tmp_path / "data") as desk:
-        first = await take(desk, tmp_path / "user_databases")
-        second = await take(desk, tmp_path / "user_databases")
+    async with open_sqlite(tmp_path / "data") as libraries:
+        first = await take(libraries, tmp_path / "user_databases")
+        second = await take(libraries, tmp_path / "user_databases")
         changed = CHACHA_ROWS["notes"][0] | {"content": "A giraffe crossing", "version": 3}
         chacha(folder, {**CHACHA_ROWS, "notes": [changed]})
-        third = await take(desk, tmp_path / "user_databases")
-        async with desk.library("ada") as ada, desk.library("ben") as ben:
+        third = await take(libraries, tmp_path / "user_databases")
+        async with libraries.library("ada") as ada, libraries.library("ben") as ben:
             sources = (ada.notes, ada.chats, ada.characters, ada.prompts, ada.media)
-            lost = [await source.search(ask("deletedword")) for source in sources]
-            note = await ada.notes.search(ask("giraffe"))
-            film = await ada.media.search(ask("film"))
+            lost = [await source.search(make_search("deletedword")) for source in sources]
+            note = await ada.notes.search(make_search("giraffe"))
+            film = await ada.media.search(make_search("film"))
             talk = await ada.chats.get(C1)
-            guide = await ada.characters.search(ask("guide"))
+            guide = await ada.characters.search(make_search("guide"))
             assert await total_items(ben) == 0
 
     kinds = ("notes", "chats", "messages", "characters", "media", "prompts")
@@ -476,7 +476,7 @@ def test_only_databases_of_tldw_are_recognised(tmp_path: Path) -> None:
 
 
 async def test_a_file_of_our_own_library_is_not_taken_for_one_of_tldw(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path) as desk, desk.library("ada") as library:
+    async with open_sqlite(tmp_path) as libraries, libraries.library("ada") as library:
         await library.prompts.create(PromptDraft(name="mine"))
     files = [path for path in tmp_path.rglob("*") if path.is_file() and path.read_bytes()[:6] == b"SQLite"]
     assert [path.name for path in files] == ["prompts.db"]

@@ -6,7 +6,7 @@ from config.errors import InvalidParams, NotFound
 from sources.drafts import CharacterDraft, PromptDraft
 from sources.records import SavedPromptArgument
 from sources.storage.contract import Library
-from tests.sources.storage.desk import ask, ids
+from tests.sources.storage.library_fixture import ids, make_search
 
 CARD = {
     "name": "Aria",
@@ -47,13 +47,13 @@ async def test_every_field_of_a_card_is_kept(ada: Library, ben: Library) -> None
 )
 async def test_a_character_is_found_with_the_field_that_says_it(ada: Library, query: str, field: str) -> None:
     made = await ada.characters.create(CharacterDraft(**CARD, tags=["healer"]))  # type: ignore[arg-type]  # as above
-    [hit] = (await ada.characters.search(ask(query))).hits
+    [hit] = (await ada.characters.search(make_search(query))).hits
     assert (hit.id, hit.title, hit.field) == (made.id, "Aria", field)
 
 
 async def test_a_character_that_says_nothing_is_found_by_its_name(ada: Library) -> None:
     await ada.characters.create(CharacterDraft(name="Aria"))
-    [hit] = (await ada.characters.search(ask("aria"))).hits
+    [hit] = (await ada.characters.search(make_search("aria"))).hits
     assert (hit.field, hit.text) == ("name", "Aria")
 
 
@@ -80,11 +80,13 @@ async def test_a_prompt_is_got_by_its_name_as_written_first_then_in_any_case(ada
 async def test_prompts_are_found_in_the_fields_asked_for(ada: Library) -> None:
     named = await ada.prompts.create(PromptDraft(name="Tea", user_prompt="Write about milk"))
     told = await ada.prompts.create(PromptDraft(name="Milk", user_prompt="Write about tea", tags=["poetry"]))
-    assert set(ids(await ada.prompts.search(ask("tea")))) == {named.id, told.id}
-    assert ids(await ada.prompts.search(ask("tea", fields=("name",)))) == [named.id]
-    found = await ada.prompts.search(ask("tea", fields=("user_prompt", "details")))
+    assert set(ids(await ada.prompts.search(make_search("tea")))) == {named.id, told.id}
+    assert ids(await ada.prompts.search(make_search("tea", fields=("name",)))) == [named.id]
+    found = await ada.prompts.search(make_search("tea", fields=("user_prompt", "details")))
     assert [(hit.id, hit.field) for hit in found.hits] == [(told.id, "user_prompt")]
-    assert [hit.field for hit in (await ada.prompts.search(ask("poetry", fields=("keywords",)))).hits] == ["keywords"]
+    assert [hit.field for hit in (await ada.prompts.search(make_search("poetry", fields=("keywords",)))).hits] == [
+        "keywords"
+    ]
 
 
 @pytest.mark.parametrize("name", ["", "   "])

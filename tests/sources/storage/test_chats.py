@@ -7,7 +7,7 @@ import pytest
 from config.errors import Conflict, InvalidParams, NotFound
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.storage.contract import Library
-from tests.sources.storage.desk import OpenDesk, ask
+from tests.sources.storage.library_fixture import OpenLibraries, make_search
 
 
 def said(*texts: str, **more: Any) -> list[MessageDraft]:
@@ -19,7 +19,7 @@ async def contents(library: Library, conversation_id: str) -> list[str]:
 
 
 async def found_texts(library: Library, query: str, **narrowing: Any) -> list[str]:
-    return [hit.text for hit in (await library.chats.search(ask(query, **narrowing))).hits]
+    return [hit.text for hit in (await library.chats.search(make_search(query, **narrowing))).hits]
 
 
 async def test_a_message_is_kept_with_all_that_is_known_of_it(ada: Library, ben: Library) -> None:
@@ -148,11 +148,11 @@ async def test_the_messages_of_a_deleted_conversation_are_hidden_everywhere(ada:
             await gone
 
 
-async def test_a_long_conversation_is_given_the_time_that_its_end_takes(open_desk: OpenDesk) -> None:
-    async with open_desk() as desk, desk.library("ada") as ada:
+async def test_a_long_conversation_is_given_the_time_that_its_end_takes(open_libraries: OpenLibraries) -> None:
+    async with open_libraries() as libraries, libraries.library("ada") as ada:
         conversation = await ada.chats.create(ConversationDraft(title="Tea"), said(*["tea and cake " * 20] * 4_000))
     # Far too little for any write of that size.
-    async with open_desk(library_deadline_ms=10) as desk, desk.library("ada") as ada:
+    async with open_libraries(library_deadline_ms=10) as libraries, libraries.library("ada") as ada:
         await ada.chats.delete(conversation.id)
         assert await found_texts(ada, "tea") == []
         await ada.chats.purge(conversation.id)
@@ -162,14 +162,14 @@ async def test_a_long_conversation_is_given_the_time_that_its_end_takes(open_des
 
 async def test_a_conversation_is_found_by_its_title_with_how_it_begins(ada: Library) -> None:
     conversation = await ada.chats.create(ConversationDraft(title="Tea ceremony"), said("Hello", "Sit down"))
-    [hit] = (await ada.chats.search(ask("ceremony"))).hits
+    [hit] = (await ada.chats.search(make_search("ceremony"))).hits
     assert (hit.id, hit.conversation_id, hit.message_id) == (conversation.id, conversation.id, None)
     assert (hit.title, hit.text, hit.item_chars) == ("Tea ceremony", "Hello", 13)
 
 
 async def test_a_message_hit_tells_who_said_it_and_where(ada: Library) -> None:
     conversation = await ada.chats.create(ConversationDraft(title="T", tags=["x"]), said("Hello", "Green tea"))
-    hit = (await ada.chats.search(ask("green tea"))).hits[0]
+    hit = (await ada.chats.search(make_search("green tea"))).hits[0]
     assert (hit.id, hit.message_index, hit.sender, hit.role) == (conversation.id, 1, "user", "user")
     assert (hit.text, hit.tags, hit.item_chars) == ("Green tea", ("x",), 9)
 
@@ -180,7 +180,7 @@ async def test_messages_are_found_by_speaker_and_day(ada: Library) -> None:
     await ada.chats.create(ConversationDraft(), [may])
     await ada.chats.create(ConversationDraft(), [june])
     for query in ("Ana", "8 May 2023"):
-        hits = (await ada.chats.search(ask(query))).hits
+        hits = (await ada.chats.search(make_search(query))).hits
         assert hits[0].sender == "Ana"
 
 
@@ -192,7 +192,7 @@ async def test_filters_of_chats_restrict_each_other(ada: Library) -> None:
     await ada.chats.create(ConversationDraft(title="Tea two"), [MessageDraft(sender="Bo", content="tea")])
 
     async def count(**narrowing: Any) -> int:
-        return len((await ada.chats.search(ask("tea", **narrowing))).hits)
+        return len((await ada.chats.search(make_search("tea", **narrowing))).hits)
 
     assert await count() == 5
     assert await count(by="title") == 2
@@ -209,14 +209,14 @@ async def test_filters_of_chats_restrict_each_other(ada: Library) -> None:
 async def test_a_renamed_conversation_is_found_by_its_new_title_alone(ada: Library) -> None:
     conversation = await ada.chats.create(ConversationDraft(title="Tea"))
     await ada.chats.update(conversation.id, ConversationDraft(title="京都"))
-    assert (await ada.chats.search(ask("tea"))).hits == ()
-    assert [hit.id for hit in (await ada.chats.search(ask("京都"))).hits] == [conversation.id]
+    assert (await ada.chats.search(make_search("tea"))).hits == ()
+    assert [hit.id for hit in (await ada.chats.search(make_search("京都"))).hits] == [conversation.id]
     await ada.chats.update(conversation.id, ConversationDraft(title=""))
-    assert (await ada.chats.search(ask("京都"))).hits == ()
+    assert (await ada.chats.search(make_search("京都"))).hits == ()
 
 
-async def test_one_call_writes_so_many_messages_and_no_more(open_desk: OpenDesk) -> None:
-    async with open_desk(batch_max_items=2) as desk, desk.library("ada") as ada:
+async def test_one_call_writes_so_many_messages_and_no_more(open_libraries: OpenLibraries) -> None:
+    async with open_libraries(batch_max_items=2) as libraries, libraries.library("ada") as ada:
         with pytest.raises(InvalidParams, match="items: expected at most 2 per call, got 3"):
             await ada.chats.create(ConversationDraft(), said(*"abc"))
         conversation = await ada.chats.create(ConversationDraft(), said(*"ab"))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.records import ExactHits
 from sources.storage.contract import ExactSearch, Library
-from tests.sources.storage.desk import OpenDesk
+from tests.sources.storage.library_fixture import OpenLibraries
 
 
 async def matched(library: Library, expression: str, limit: int = 50, **narrowing: Any) -> ExactHits:
@@ -105,8 +105,8 @@ async def test_the_best_come_first_and_no_more_than_wanted(ada: Library) -> None
     assert await found(ada, "tea", limit=1) == ["tea tea tea"]
 
 
-async def test_of_words_that_are_everywhere_the_newest_come(open_desk: OpenDesk) -> None:
-    async with open_desk(search_ranked_rows_max=100) as desk, desk.library("ada") as ada:
+async def test_of_words_that_are_everywhere_the_newest_come(open_libraries: OpenLibraries) -> None:
+    async with open_libraries(search_ranked_rows_max=100) as libraries, libraries.library("ada") as ada:
         await say(ada, "tea tea tea", *(f"tea and {n}" for n in range(1_001)))
         answer = await matched(ada, "tea", limit=2)
         assert ([hit.message.content for hit in answer.hits], answer.is_ranked) == (

@@ -11,7 +11,7 @@ from sources.drafts import MediaDraft
 from sources.records import MediaChunk, Segment
 from sources.storage.contract import Library
 from sources.text.cues import group_cues
-from tests.sources.storage.desk import OpenDesk, ask, ids
+from tests.sources.storage.library_fixture import OpenLibraries, ids, make_search
 
 LONG = " ".join(f"Sentence number {n} speaks of tea." for n in range(300))
 
@@ -62,12 +62,12 @@ async def test_a_chunk_is_found_by_number_uuid_and_place(ada: Library, ben: Libr
 async def test_an_item_without_text_has_one_empty_chunk_and_is_found_by_title(ada: Library) -> None:
     item = await ada.media.create(MediaDraft(title="Silent film"))
     assert [chunk.text for chunk in await ada.media.chunks(item.id, 0, 10)] == [""]
-    assert ids(await ada.media.search(ask("silent"))) == [item.id]
+    assert ids(await ada.media.search(make_search("silent"))) == [item.id]
 
 
 async def test_an_item_is_one_hit_with_its_best_passage(ada: Library) -> None:
     item = await ada.media.create(MediaDraft(title="Book", content=LONG + " The samovar makes tea."))
-    found = await ada.media.search(ask("samovar tea"))
+    found = await ada.media.search(make_search("samovar tea"))
     assert ids(found) == [item.id]
     [hit] = found.hits
     assert "samovar" in hit.text
@@ -79,7 +79,7 @@ async def test_an_item_is_one_hit_with_its_best_passage(ada: Library) -> None:
 async def test_within_an_item_every_passage_is_a_hit(ada: Library) -> None:
     item = await ada.media.create(MediaDraft(title="Book", content=LONG))
     await ada.media.create(MediaDraft(title="Other", content=LONG))
-    found = await ada.media.search(ask("tea", limit=100, within=item.id))
+    found = await ada.media.search(make_search("tea", limit=100, within=item.id))
     assert sorted(hit.chunk_index or 0 for hit in found.hits) == list(range(item.chunk_count))
     assert set(ids(found)) == {item.id}
 
@@ -116,7 +116,7 @@ async def test_a_transcript_is_searched_as_text_and_read_by_time(ada: Library, b
     assert (chunks[0].start_ms, chunks[0].speaker) == (0, "A")
     assert (chunks[-1].end_ms, chunks[-1].speaker) == (199_900, "B")
     assert all(a.start_ms is not None and a.end_ms is not None and a.start_ms < a.end_ms for a in chunks)
-    [hit] = (await ada.media.search(ask('"line 199"'))).hits
+    [hit] = (await ada.media.search(make_search('"line 199"'))).hits
     assert hit.start_ms == chunks[hit.chunk_index or 0].start_ms
     with pytest.raises(NotFound):
         await ben.media.segments(item.id)
@@ -140,7 +140,7 @@ async def test_a_spoken_chunk_lasts_half_a_minute_at_most_and_holds_whole_lines(
     ]
     content = await ada.media.content(item.id)
     assert [content[one.start : one.end] for one in chunks] == [one.text for one in chunks]
-    [hit] = (await ada.media.search(ask("run"))).hits
+    [hit] = (await ada.media.search(make_search("run"))).hits
     assert hit.start_ms == 600_000
     assert [one.text for one in await ben.media.chunks(bens.id, 0, 10)] == ["The tide.\nIt comes in."]
 
@@ -182,16 +182,16 @@ async def test_a_new_text_replaces_chunks_and_transcript(ada: Library) -> None:
     changed = await ada.media.update(item.id, MediaDraft(content="coffee"))
     assert (changed.has_transcript, changed.length_chars, changed.chunk_count) == (False, 6, 1)
     assert await ada.media.segments(item.id) == []
-    assert (await ada.media.search(ask("tea"))).hits == ()
-    assert ids(await ada.media.search(ask("coffee"))) == [item.id]
+    assert (await ada.media.search(make_search("tea"))).hits == ()
+    assert ids(await ada.media.search(make_search("coffee"))) == [item.id]
 
 
 async def test_a_new_title_leaves_the_text_and_is_found_with_every_passage(ada: Library) -> None:
     item = await ada.media.create(MediaDraft(title="Book", content=LONG))
     changed = await ada.media.update(item.id, MediaDraft(title="Almanac"))
     assert (changed.chunk_count, await ada.media.content(item.id)) == (item.chunk_count, LONG)
-    assert (await ada.media.search(ask("book"))).hits == ()
-    [hit] = (await ada.media.search(ask("almanac"))).hits
+    assert (await ada.media.search(make_search("book"))).hits == ()
+    [hit] = (await ada.media.search(make_search("almanac"))).hits
     assert hit.more_in_item == item.chunk_count - 1
 
 
@@ -201,8 +201,8 @@ async def test_types_are_counted_and_searched_in_any_case(ada: Library, ben: Lib
     gone = await ada.media.create(MediaDraft(title="Tea", media_type="audio"))
     await ada.media.delete(gone.id)
     assert dict(await ada.media.types()) == {"pdf": 2, "Video": 1}
-    assert len((await ada.media.search(ask("tea", media_types=("PDF",)))).hits) == 2
-    assert len((await ada.media.search(ask("tea", media_types=("video", "audio")))).hits) == 1
+    assert len((await ada.media.search(make_search("tea", media_types=("PDF",)))).hits) == 2
+    assert len((await ada.media.search(make_search("tea", media_types=("video", "audio")))).hits) == 1
     assert dict(await ben.media.types()) == {}
 
 
@@ -231,7 +231,10 @@ async def test_any_text_comes_back_as_it_went_in(ada: Library, text: str) -> Non
     assert all(chunk.text == text[chunk.start : chunk.end] for chunk in chunks)
 
 
-async def test_the_size_of_chunks_is_a_setting(open_desk: OpenDesk) -> None:
-    async with open_desk(chunk_size_chars=200, chunk_overlap_chars=0) as desk, desk.library("ada") as ada:
+async def test_the_size_of_chunks_is_a_setting(open_libraries: OpenLibraries) -> None:
+    async with (
+        open_libraries(chunk_size_chars=200, chunk_overlap_chars=0) as libraries,
+        libraries.library("ada") as ada,
+    ):
         item = await ada.media.create(MediaDraft(content=LONG))
         assert all(len(chunk.text) <= 200 for chunk in await ada.media.chunks(item.id, 0, 1_000))

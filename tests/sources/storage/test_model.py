@@ -14,7 +14,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
 from sources.query import parse
 from sources.storage.contract import ExactSearch, Library, MessageSearch, Search
-from tests.sources.storage.desk import Clock, Desk, OpenDesk, open_sqlite
+from tests.sources.storage.library_fixture import Clock, LibraryFixture, OpenLibraries, open_sqlite
 from tests.sources.storage.sqlite.files import check_files
 
 T = TypeVar("T")
@@ -47,7 +47,7 @@ class Model(dict[tuple[str, str], dict[Any, tuple[str, ...]]]):
 class LibraryMachine(RuleBasedStateMachine):
     """The operations and what they do to the dictionary; an engine adds how it is opened and looked at from outside."""
 
-    open_engine: OpenDesk
+    open_engine: OpenLibraries
     check_files: Callable[[Path], None]
     items = Bundle("items")
     talks = Bundle("talks")
@@ -64,14 +64,14 @@ class LibraryMachine(RuleBasedStateMachine):
 
     def _open(self) -> None:
         self.opened = self.open_engine(Path(self.folder.name), self.clock)
-        self.desk: Desk = self.run(self.opened.__aenter__())
+        self.libraries: LibraryFixture = self.run(self.opened.__aenter__())
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self.loop.run_until_complete(work)
 
     def do(self, owner: str, work: Any) -> Any:
         async def visit() -> Any:
-            async with self.desk.library(owner) as library:
+            async with self.libraries.library(owner) as library:
                 return await work(library)
 
         return self.run(visit())

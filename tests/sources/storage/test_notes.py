@@ -5,14 +5,14 @@ import pytest
 from config.errors import Conflict, InvalidParams, NotFound
 from sources.drafts import NoteDraft
 from sources.storage.contract import Library
-from tests.sources.storage.desk import OpenDesk, ask, ids, titles
+from tests.sources.storage.library_fixture import OpenLibraries, ids, make_search, titles
 
 
 async def test_appended_text_stands_at_the_end_and_is_found(ada: Library, ben: Library) -> None:
     note = await ada.notes.create(NoteDraft(title="List", content="bread"))
     longer = await ada.notes.append(note.id, "\nmarmalade", expected_version=1)
     assert (longer.content, longer.version, longer.title) == ("bread\nmarmalade", 2, "List")
-    assert ids(await ada.notes.search(ask("marmalade"))) == [note.id]
+    assert ids(await ada.notes.search(make_search("marmalade"))) == [note.id]
     with pytest.raises(Conflict):
         await ada.notes.append(note.id, "tea", expected_version=1)
     with pytest.raises(NotFound):
@@ -27,8 +27,8 @@ async def test_a_note_may_lack_title_and_text(ada: Library) -> None:
 async def test_a_batch_is_written_whole_in_its_order(ada: Library, ben: Library) -> None:
     made = await ada.notes.create_many([NoteDraft(title=f"Tea {n}", tags=["home"]) for n in range(300)])
     assert [note.title for note in made] == [f"Tea {n}" for n in range(300)]
-    assert (await ada.notes.search(ask("tea", limit=1))).total == 300
-    assert (await ben.notes.search(ask("tea", limit=1))).total == 0
+    assert (await ada.notes.search(make_search("tea", limit=1))).total == 300
+    assert (await ben.notes.search(make_search("tea", limit=1))).total == 0
     assert await ada.notes.create_many([]) == []
 
 
@@ -38,11 +38,11 @@ async def test_a_batch_with_one_bad_item_is_not_written_at_all(ada: Library) -> 
         with pytest.raises(error):
             await ada.notes.create_many([NoteDraft(title="Coffee"), bad, NoteDraft(title="Milk")])
     assert (await ada.notes.list(10, 0)).total == 1
-    assert (await ada.notes.search(ask("coffee milk"))).hits == ()
+    assert (await ada.notes.search(make_search("coffee milk"))).hits == ()
 
 
-async def test_sizes_are_limited_by_settings(open_desk: OpenDesk) -> None:
-    async with open_desk(item_max_chars=1_000, batch_max_items=3) as desk, desk.library("ada") as ada:
+async def test_sizes_are_limited_by_settings(open_libraries: OpenLibraries) -> None:
+    async with open_libraries(item_max_chars=1_000, batch_max_items=3) as libraries, libraries.library("ada") as ada:
         note = await ada.notes.create(NoteDraft(content="x" * 1_000))
         with pytest.raises(InvalidParams, match="content: expected at most 1000 characters, got 1001"):
             await ada.notes.create(NoteDraft(content="x" * 1_001))
@@ -54,7 +54,7 @@ async def test_sizes_are_limited_by_settings(open_desk: OpenDesk) -> None:
 
 async def test_a_hit_tells_all_that_a_result_shows(ada: Library) -> None:
     note = await ada.notes.create(NoteDraft(title="Green tea", content="Leaves, not bags.", tags=["Home"]))
-    [hit] = (await ada.notes.search(ask("green leaves"))).hits
+    [hit] = (await ada.notes.search(make_search("green leaves"))).hits
     assert (hit.id, hit.title, hit.text, hit.tags) == (note.id, "Green tea", "Leaves, not bags.", ("Home",))
     assert (hit.created_at, hit.last_modified, hit.version) == (note.created_at, note.last_modified, 1)
     assert (hit.content_hash, hit.item_chars) == (note.content_hash, 17)
@@ -64,22 +64,22 @@ async def test_a_hit_tells_all_that_a_result_shows(ada: Library) -> None:
 async def test_what_holds_all_words_comes_before_what_holds_one_of_them_often(ada: Library) -> None:
     await ada.notes.create(NoteDraft(title="Often", content="tea tea tea tea"))
     await ada.notes.create(NoteDraft(title="Both", content=f"tea and {'other words ' * 200} milk"))
-    found = await ada.notes.search(ask("tea milk"))
+    found = await ada.notes.search(make_search("tea milk"))
     assert titles(found) == ["Both", "Often"]
 
 
 async def test_a_title_counts_for_more_than_the_text(ada: Library) -> None:
     await ada.notes.create(NoteDraft(title="Walks", content="tea"))
     await ada.notes.create(NoteDraft(title="Tea", content="walks"))
-    assert titles(await ada.notes.search(ask("tea"))) == ["Tea", "Walks"]
-    assert titles(await ada.notes.search(ask("title:tea"))) == ["Tea"]
+    assert titles(await ada.notes.search(make_search("tea"))) == ["Tea", "Walks"]
+    assert titles(await ada.notes.search(make_search("title:tea"))) == ["Tea"]
 
 
 async def test_operators_are_obeyed(ada: Library) -> None:
     for text in ("tea milk", "tea sugar", "milk sugar", "tea with cold milk"):
         await ada.notes.create(NoteDraft(content=text))
     found = {
-        query: sorted(hit.text for hit in (await ada.notes.search(ask(query))).hits)
+        query: sorted(hit.text for hit in (await ada.notes.search(make_search(query))).hits)
         for query in ("tea AND milk", '"tea milk"', "tea -milk", "sug* NOT tea", "(tea OR sugar) AND milk")
     }
     assert found == {
@@ -95,6 +95,6 @@ async def test_a_changed_note_is_found_by_its_new_words_alone(ada: Library) -> N
     note = await ada.notes.create(NoteDraft(title="Tea", content="東京 C++ naïve"))
     await ada.notes.update(note.id, NoteDraft(title="Coffee", content="京都"))
     for old in ("tea", "東京", "C++", "naive"):
-        assert (await ada.notes.search(ask(old))).hits == ()
+        assert (await ada.notes.search(make_search(old))).hits == ()
     for new in ("coffee", "京都"):
-        assert ids(await ada.notes.search(ask(new))) == [note.id]
+        assert ids(await ada.notes.search(make_search(new))) == [note.id]

@@ -8,7 +8,7 @@ from config.errors import Conflict, InvalidParams, NotFound
 from sources.drafts import NoteDraft, ObservationDraft
 from sources.query import parse
 from sources.storage.contract import Corpus, Library, ObservationFilter
-from tests.sources.storage.desk import OpenDesk, ask, titles
+from tests.sources.storage.library_fixture import OpenLibraries, make_search, titles
 
 WHOLE = ObservationDraft(
     type="decision",
@@ -126,28 +126,30 @@ async def test_a_list_is_newest_first_in_pages_with_the_true_total(ada: Library)
 async def test_an_observation_is_found_by_all_it_says(ada: Library, ben: Library, query: str) -> None:
     await ada.observations.create(WHOLE)
     await learn(ada, "Tea")
-    found = await ada.observations.search(ask(query))
+    found = await ada.observations.search(make_search(query))
     assert titles(found) == ["Use JWT"]
     [hit] = found.hits
     assert 0 < hit.score <= 1
     assert hit.text == "for the API\nStateless tokens fit services that scale.\nrefresh tokens rotate\nHS256 is used"
-    assert (await ben.observations.search(ask(query))).hits == ()
+    assert (await ben.observations.search(make_search(query))).hits == ()
 
 
 async def test_titles_weigh_more_and_filters_hold_in_a_search(ada: Library) -> None:
     await learn(ada, "Tea", project="home")
     await learn(ada, "Drinks", narrative="tea and coffee", project="work", files_read=["tea.md"])
-    assert titles(await ada.observations.search(ask("tea"))) == ["Tea", "Drinks"]
-    assert titles(await ada.observations.search(ask("tea"), ObservationFilter(projects=("work",)))) == ["Drinks"]
-    assert titles(await ada.observations.search(ask("tea"), ObservationFilter(files=("tea.md",)))) == ["Drinks"]
-    assert titles(await ada.observations.search(ask("tea", date_to="2000-01-01T00:00:00.000Z"))) == []
-    assert titles(await ada.observations.search(ask("tea"), ObservationFilter(types=("\ud800",)))) == []
-    assert titles(await ada.observations.search(ask(""))) == []
+    assert titles(await ada.observations.search(make_search("tea"))) == ["Tea", "Drinks"]
+    assert titles(await ada.observations.search(make_search("tea"), ObservationFilter(projects=("work",)))) == [
+        "Drinks"
+    ]
+    assert titles(await ada.observations.search(make_search("tea"), ObservationFilter(files=("tea.md",)))) == ["Drinks"]
+    assert titles(await ada.observations.search(make_search("tea", date_to="2000-01-01T00:00:00.000Z"))) == []
+    assert titles(await ada.observations.search(make_search("tea"), ObservationFilter(types=("\ud800",)))) == []
+    assert titles(await ada.observations.search(make_search(""))) == []
 
 
 async def test_scripts_without_spaces_are_found(ada: Library) -> None:
     await learn(ada, "東京の天気", facts=["京都も晴れ"])
-    assert titles(await ada.observations.search(ask("京都"))) == ["東京の天気"]
+    assert titles(await ada.observations.search(make_search("京都"))) == ["東京の天気"]
 
 
 async def test_what_is_deleted_or_purged_is_found_no_more(ada: Library, ben: Library) -> None:
@@ -156,30 +158,30 @@ async def test_what_is_deleted_or_purged_is_found_no_more(ada: Library, ben: Lib
         await ben.observations.purge(one)
     await ada.observations.delete(one)
     await ada.observations.purge(two)
-    assert titles(await ada.observations.search(ask("tea"))) == await listed(ada) == []
+    assert titles(await ada.observations.search(make_search("tea"))) == await listed(ada) == []
     assert await listed(ada, types=("general",)) == []
 
 
 async def test_observations_leave_the_scores_of_the_sources_as_they_are(ada: Library) -> None:
     await ada.notes.create(NoteDraft(title="Tea", content="green tea"))
-    before = await ada.notes.search(ask("green tea"))
+    before = await ada.notes.search(make_search("green tea"))
     await ada.observations.create_many([ObservationDraft(title=f"tea {n}") for n in range(50)])
-    assert await ada.notes.search(ask("green tea")) == before
+    assert await ada.notes.search(make_search("green tea")) == before
     assert await ada.corpus(parse("tea"), 10_000) == Corpus(1, (1,))
-    assert (await ada.chats.search(ask("tea"))).hits == ()
+    assert (await ada.chats.search(make_search("tea"))).hits == ()
 
 
 async def test_a_rare_word_says_more_than_one_that_all_observations_have(ada: Library) -> None:
     drafts = [ObservationDraft(title=f"number {n}", narrative="tea") for n in range(20)]
     await ada.observations.create_many([*drafts, ObservationDraft(title="odd", narrative="tea saffron")])
-    [best, *rest] = (await ada.observations.search(ask("tea saffron"))).hits
+    [best, *rest] = (await ada.observations.search(make_search("tea saffron"))).hits
     assert best.title == "odd"
     assert rest[0].score < best.score / 4
 
 
-async def test_observations_outlive_the_closing_of_a_library(open_desk: OpenDesk) -> None:
-    async with open_desk() as desk, desk.library("ada") as ada:
+async def test_observations_outlive_the_closing_of_a_library(open_libraries: OpenLibraries) -> None:
+    async with open_libraries() as libraries, libraries.library("ada") as ada:
         made = await ada.observations.create(WHOLE)
-    async with open_desk() as desk, desk.library("ada") as ada, desk.library("ben") as ben:
+    async with open_libraries() as libraries, libraries.library("ada") as ada, libraries.library("ben") as ben:
         assert await ada.observations.get(made.id) == made
         assert await listed(ben) == []

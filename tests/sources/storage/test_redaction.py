@@ -12,7 +12,7 @@ from sources.query import parse
 from sources.records import Message
 from sources.storage.contract import Chats, ExactSearch, Library, MessageSearch, Search
 from sources.storage.redaction import HIDDEN, RedactedChats
-from tests.sources.storage.desk import Desk
+from tests.sources.storage.library_fixture import LibraryFixture
 
 SECRET = "the password is mango"
 PLAIN = "the mango is ripe"
@@ -61,10 +61,10 @@ async def chat(ada: Library) -> str:
 
 @pytest.mark.parametrize("name", READS)
 async def test_agent_sees_the_placeholder_and_person_sees_the_content(
-    desk: Desk, ada: Library, chat: str, name: str
+    libraries: LibraryFixture, ada: Library, chat: str, name: str
 ) -> None:
     [secret, _] = (await ada.chats.messages(chat, 10, 0)).rows
-    async with desk.libraries.library(desk.context("ada", is_agent=True)) as library:
+    async with libraries.engine.library(libraries.context("ada", is_agent=True)) as library:
         by_agent = msgspec.json.encode(await READS[name](library.chats, chat, secret))
     by_person = msgspec.json.encode(await READS[name](ada.chats, chat, secret))
 
@@ -74,8 +74,8 @@ async def test_agent_sees_the_placeholder_and_person_sees_the_content(
     assert HIDDEN.encode() not in by_person
 
 
-async def test_other_messages_are_not_redacted(desk: Desk, ada: Library, chat: str) -> None:
-    async with desk.libraries.library(desk.context("ada", is_agent=True)) as library:
+async def test_other_messages_are_not_redacted(libraries: LibraryFixture, ada: Library, chat: str) -> None:
+    async with libraries.engine.library(libraries.context("ada", is_agent=True)) as library:
         page = await library.chats.messages(chat, 10, 0)
         hits = (await library.chats.search(_mango(by="message"))).hits
     assert [message.content for message in page.rows] == [HIDDEN, PLAIN]

@@ -72,7 +72,7 @@ async def test_what_an_item_was_elsewhere_is_kept_when_it_is_made_and_only_then(
     assert (made.version, made.last_modified, made.client_id) == (7, EXPORTED.last_modified, "elsewhere")
     await ada.notes.upsert_many([NoteDraft(uuid="tea", title="Coffee", bookkeeping=EXPORTED)])
     changed = await ada.notes.get("tea")
-    assert (changed.version, changed.client_id) == (8, "desk")
+    assert (changed.version, changed.client_id) == (8, "test-client")
     assert changed.last_modified > EXPORTED.last_modified
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.storage.contract import Library, MessageSearch
-from tests.sources.storage.desk import OpenDesk
+from tests.sources.storage.library_fixture import OpenLibraries
 
 MINUTE = "2026-01-01T10:{:02}:00Z"
 # Enough to be more than are looked through one by one in the library with an index.
@@ -36,10 +36,16 @@ async def complete(library: Library) -> None:
 
 
 @pytest.fixture(params=["one by one", "through an index"])
-async def chats(request: pytest.FixtureRequest, open_desk: OpenDesk) -> AsyncIterator[tuple[Library, Library]]:
+async def chats(
+    request: pytest.FixtureRequest, open_libraries: OpenLibraries
+) -> AsyncIterator[tuple[Library, Library]]:
     """Ada's library and Ben's, both with an old conversation about nothing."""
     rows = 10 if request.param == "through an index" else 10_000
-    async with open_desk(message_scan_max_rows=rows) as desk, desk.library("ada") as ada, desk.library("ben") as ben:
+    async with (
+        open_libraries(message_scan_max_rows=rows) as libraries,
+        libraries.library("ada") as ada,
+        libraries.library("ben") as ben,
+    ):
         for library in (ada, ben):
             old = [MessageDraft(content=f"~ {n}", created_at="2020-01-01T00:00:00Z") for n in range(FILLING)]
             await library.chats.create(ConversationDraft(title="~", created_at="2020-01-01T00:00:00Z"), old)

@@ -19,7 +19,7 @@ from sources.drafts import (
 )
 from sources.records import Segment
 from sources.storage.contract import Library, ObservationFilter
-from tests.sources.storage.desk import ask, ids
+from tests.sources.storage.library_fixture import ids, make_search
 
 TEA = NoteDraft(uuid="note-1", title="Tea", content="Steep for three minutes.", created_at="2024-01-02T03:04:05Z")
 TALK = ConversationDraft(uuid="talk-1", title="Kettles", created_at="2024-01-02T00:00:00Z")
@@ -46,8 +46,8 @@ async def test_a_draft_is_new_then_unchanged_then_updated(ada: Library, ben: Lib
     updated = await ada.notes.get("note-1")
     assert (updated.content, updated.version) == ("Steep for five minutes.", 2)
     assert (updated.created_at, first.last_modified) == ("2024-01-02T03:04:05.000Z", "2024-01-02T03:04:05.000Z")
-    assert ids(await ada.notes.search(ask("five"))) == ["note-1"]
-    assert ids(await ada.notes.search(ask("three"))) == []
+    assert ids(await ada.notes.search(make_search("five"))) == ["note-1"]
+    assert ids(await ada.notes.search(make_search("three"))) == []
     assert outcomes(await ben.notes.upsert_many([TEA])) == ["new"]
 
 
@@ -199,9 +199,9 @@ async def test_every_kind_is_put_and_found(ada: Library, ben: Library) -> None:
         assert outcomes(await ada.characters.upsert_many([cook])) == expected
         assert outcomes(await ada.prompts.upsert_many([brew])) == expected
     for collection in (ada.media, ada.characters, ada.prompts):
-        assert len((await collection.search(ask("kettle"))).hits) == 1
+        assert len((await collection.search(make_search("kettle"))).hits) == 1
     for collection in (ben.media, ben.characters, ben.prompts):
-        assert len((await collection.search(ask("kettle"))).hits) == 0
+        assert len((await collection.search(make_search("kettle"))).hits) == 0
 
 
 async def test_a_changed_observation_is_found_by_its_new_values_alone(ada: Library) -> None:
@@ -230,7 +230,7 @@ async def test_messages_are_known_again_and_new_ones_follow(ada: Library, ben: L
         ("m3", 2, True),
     ]
     assert [one.sender for one in messages] == ["user", "assistant", "user"]
-    assert [hit.message_id for hit in (await ada.chats.search(ask("steel"))).hits][:1] == ["m2"]
+    assert [hit.message_id for hit in (await ada.chats.search(make_search("steel"))).hits][:1] == ["m2"]
     assert (await ben.chats.list(10, 0)).total == 0
 
 
@@ -309,7 +309,7 @@ async def test_a_refused_conversation_takes_its_messages_with_it(ada: Library) -
     await ada.chats.create(ConversationDraft(session_id="s"))
     [put] = await ada.chats.upsert_many([ThreadDraft(replace(TALK, session_id="s"), [FIRST])])
     assert (put.conversation.outcome, put.messages) == ("refused", ())
-    assert (await ada.chats.search(ask("kettle"))).hits == ()
+    assert (await ada.chats.search(make_search("kettle"))).hits == ()
 
 
 async def test_bookmarks_are_each_users_own(ada: Library, ben: Library) -> None:

@@ -17,7 +17,7 @@ from sources.storage.sqlite.connection.library import SqliteLibrary
 from sources.storage.sqlite.schema.chacha import CHATS_INDEX
 from sources.storage.sqlite.search.exact import EXACT_INDEX
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
-from tests.sources.storage.desk import open_sqlite
+from tests.sources.storage.library_fixture import open_sqlite
 from tests.sources.storage.sqlite.crashing_writer import OWNERS, one_round
 
 TALKS = 20
@@ -27,9 +27,9 @@ _INDEXES = tuple(replace(index, batch_rows=10) for index in (SUBSTRING_INDEX, EX
 
 
 async def prepare(root: Path) -> None:
-    async with open_sqlite(root) as desk:
+    async with open_sqlite(root) as libraries:
         for owner in OWNERS:
-            async with desk.library(owner) as library:
+            async with libraries.library(owner) as library:
                 for talk in range(TALKS):
                     drafts = [MessageDraft(content=f"Straße {talk} {n}") for n in range(MESSAGES)]
                     await library.chats.create(ConversationDraft(title=f"Talk {talk}", uuid=f"t{talk}"), drafts)
@@ -37,7 +37,7 @@ async def prepare(root: Path) -> None:
 
 async def make_forever(root: Path, told: int) -> None:
     chance = random.Random(os.getpid())
-    async with open_sqlite(root) as desk, desk.library("ada") as ada, desk.library("ben") as ben:
+    async with open_sqlite(root) as libraries, libraries.library("ada") as ada, libraries.library("ben") as ben:
         for library in cycle((ada, ben)):
             for index in _INDEXES:
                 assert isinstance(library, SqliteLibrary)

@@ -16,13 +16,13 @@ from typing import Any
 
 from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft
 from sources.storage.contract import Library
-from tests.sources.storage.desk import open_sqlite
+from tests.sources.storage.library_fixture import open_sqlite
 
 OWNERS = ("ada", "ben")
 
 
 async def write_forever(root: Path, told: int) -> None:
-    async with open_sqlite(root) as desk, desk.library("ada") as ada, desk.library("ben") as ben:
+    async with open_sqlite(root) as libraries, libraries.library("ada") as ada, libraries.library("ben") as ben:
         turn = 0
         while True:
             owner = OWNERS[turn % 2]

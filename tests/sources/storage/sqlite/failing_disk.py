@@ -14,14 +14,14 @@ from pathlib import Path
 from config.errors import FlorilegiumError
 from sources.drafts import NoteDraft
 from sources.storage.contract import Library
-from tests.sources.storage.desk import ask, open_sqlite
+from tests.sources.storage.library_fixture import make_search, open_sqlite
 
 NOBODY = 65534
 
 
 async def fill_the_disk(root: Path) -> None:
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    async with open_sqlite(root) as desk, desk.library("ada") as ada, desk.library("ben") as ben:
+    async with open_sqlite(root) as libraries, libraries.library("ada") as ada, libraries.library("ben") as ben:
         await ada.notes.create(NoteDraft(title="Tea"))
         await ben.notes.create(NoteDraft(title="Tea of Ben"))
         told = 1
@@ -41,11 +41,11 @@ async def fill_the_disk(root: Path) -> None:
 
 
 async def make_read_only(root: Path) -> None:
-    async with open_sqlite(root) as desk, desk.library("ada") as ada:
+    async with open_sqlite(root) as libraries, libraries.library("ada") as ada:
         await ada.notes.create(NoteDraft(title="Tea"))
-        file = desk.data_root.paths_of(desk.context("ada").user_id).chacha
+        file = libraries.data_root.paths_of(libraries.context("ada").user_id).chacha
     give_up_ownership(file)
-    async with open_sqlite(root) as desk, desk.library("ada") as ada:
+    async with open_sqlite(root) as libraries, libraries.library("ada") as ada:
         await report(ada, 1)
         try:
             await ada.notes.create(NoteDraft(title="Tea of others"))
@@ -58,7 +58,7 @@ async def make_read_only(root: Path) -> None:
 
 
 async def report(library: Library, expected: int) -> None:
-    found = await library.notes.search(ask("tea", limit=1))
+    found = await library.notes.search(make_search("tea", limit=1))
     print("found all" if found.total == expected else f"found {found.total} of {expected}")
 
 

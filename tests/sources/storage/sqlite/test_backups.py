@@ -15,14 +15,14 @@ from config.paths import DataRoot, UserId
 from sources.drafts import NoteDraft, PromptDraft
 from sources.storage.contract import Library
 from sources.storage.sqlite.maintenance.backups import MANIFEST, BackupManifest, back_up, restore, verify
-from tests.sources.storage.desk import Desk, ask, open_sqlite, titles
+from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite, titles
 from tests.sources.storage.sqlite.files import check_files, opened
 
 NOW = "2026-11-15T08:00:00Z"
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+async def libraries(tmp_path: Path) -> AsyncIterator[LibraryFixture]:
     """Ada has a note and a prompt, Ben a note."""
     async with open_sqlite(tmp_path / "data") as made:
         async with made.library("ada") as ada, made.library("ben") as ben:
@@ -38,32 +38,32 @@ def _make_control(root: DataRoot) -> None:
         control.execute("CREATE TABLE users (id TEXT)")
 
 
-def owners(desk: Desk, *names: str) -> list[tuple[UserId, str]]:
-    return [(desk.context(name).user_id, name) for name in names]
+def owners(libraries: LibraryFixture, *names: str) -> list[tuple[UserId, str]]:
+    return [(libraries.context(name).user_id, name) for name in names]
 
 
-def make(desk: Desk, folder: Path) -> BackupManifest:
-    return back_up(desk.data_root, owners(desk, "ada", "ben", "cyd"), folder, NOW)
+def make(libraries: LibraryFixture, folder: Path) -> BackupManifest:
+    return back_up(libraries.data_root, owners(libraries, "ada", "ben", "cyd"), folder, NOW)
 
 
-async def test_a_restored_backup_is_what_was_backed_up(desk: Desk, tmp_path: Path) -> None:
-    made = make(desk, tmp_path / "backup")
-    async with desk.library("ada") as ada:
+async def test_a_restored_backup_is_what_was_backed_up(libraries: LibraryFixture, tmp_path: Path) -> None:
+    made = make(libraries, tmp_path / "backup")
+    async with libraries.library("ada") as ada:
         await ada.notes.create(NoteDraft(title="Kettle of tomorrow"))
 
     assert verify(tmp_path / "backup") == restore(tmp_path / "backup", DataRoot(tmp_path / "restored")) == made
 
     check_files(tmp_path / "restored")
     async with open_sqlite(tmp_path / "restored") as again, again.library("ada") as ada, again.library("ben") as ben:
-        assert titles(await ada.notes.search(ask("kettle"))) == ["Kettle of Ada"]
-        assert titles(await ben.notes.search(ask("kettle"))) == ["Kettle of Ben"]
+        assert titles(await ada.notes.search(make_search("kettle"))) == ["Kettle of Ada"]
+        assert titles(await ben.notes.search(make_search("kettle"))) == ["Kettle of Ben"]
         assert (await ada.prompts.get_by_name("Review")).version == 1
 
 
-async def test_the_manifest_tells_rows_and_checksums_of_every_file(desk: Desk, tmp_path: Path) -> None:
-    made = make(desk, tmp_path / "backup")
+async def test_the_manifest_tells_rows_and_checksums_of_every_file(libraries: LibraryFixture, tmp_path: Path) -> None:
+    made = make(libraries, tmp_path / "backup")
 
-    [(ada, _), (ben, _), (cyd, _)] = owners(desk, "ada", "ben", "cyd")
+    [(ada, _), (ben, _), (cyd, _)] = owners(libraries, "ada", "ben", "cyd")
     assert made.users[ada].files["chacha"].rows["notes"] == 1
     assert made.users[ada].files["chacha"].rows["notes_tags"] == 1
     assert made.users[ada].files["prompts"].rows["prompts"] == 1
@@ -72,7 +72,9 @@ async def test_the_manifest_tells_rows_and_checksums_of_every_file(desk: Desk, t
     assert "notes_index_docsize" not in made.users[ada].files["chacha"].rows
 
 
-async def test_files_of_one_user_are_of_one_moment_while_others_write(desk: Desk, tmp_path: Path) -> None:
+async def test_files_of_one_user_are_of_one_moment_while_others_write(
+    libraries: LibraryFixture, tmp_path: Path
+) -> None:
     """The writer adds a note, then a prompt, again and again: at any moment there are as many, or one note more."""
     done = asyncio.Event()
 
@@ -84,13 +86,13 @@ async def test_files_of_one_user_are_of_one_moment_while_others_write(desk: Desk
             await ada.prompts.create(PromptDraft(name=f"Prompt {number}"))
         return number
 
-    async with desk.library("ada") as ada:
+    async with libraries.library("ada") as ada:
         writing = asyncio.create_task(write(ada))
-        made = [await asyncio.to_thread(make, desk, tmp_path / f"backup{n}") for n in range(8)]
+        made = [await asyncio.to_thread(make, libraries, tmp_path / f"backup{n}") for n in range(8)]
         done.set()
         written = await writing
 
-    counted = [_counted(backup, desk) for backup in made]
+    counted = [_counted(backup, libraries) for backup in made]
     assert all(notes - prompts in (0, 1) for notes, prompts in counted)
     assert counted == sorted(counted)
     assert written > 1
@@ -100,8 +102,8 @@ async def test_files_of_one_user_are_of_one_moment_while_others_write(desk: Desk
     check_files(tmp_path / "restored")
 
 
-def _counted(backup: BackupManifest, desk: Desk) -> tuple[int, int]:
-    files = backup.users[desk.context("ada").user_id].files
+def _counted(backup: BackupManifest, libraries: LibraryFixture) -> tuple[int, int]:
+    files = backup.users[libraries.context("ada").user_id].files
     return files["chacha"].rows["notes"], files["prompts"].rows["prompts"]
 
 
@@ -111,9 +113,9 @@ def _counted(backup: BackupManifest, desk: Desk) -> tuple[int, int]:
 @pytest.mark.parametrize("name", ["control.db", "chacha.db", "prompts.db"])
 @pytest.mark.parametrize("harm", ["flip", "cut", "remove", "link"])
 async def test_a_damaged_backup_is_refused_and_nothing_is_written(
-    desk: Desk, tmp_path: Path, name: str, harm: str
+    libraries: LibraryFixture, tmp_path: Path, name: str, harm: str
 ) -> None:
-    make(desk, tmp_path / "backup")
+    make(libraries, tmp_path / "backup")
     file = next((tmp_path / "backup").rglob(name))
     data = file.read_bytes()
     match harm:
@@ -135,8 +137,8 @@ async def test_a_damaged_backup_is_refused_and_nothing_is_written(
     assert not (tmp_path / "new").exists()
 
 
-async def test_a_backup_without_a_manifest_is_none(desk: Desk, tmp_path: Path) -> None:
-    make(desk, tmp_path / "backup")
+async def test_a_backup_without_a_manifest_is_none(libraries: LibraryFixture, tmp_path: Path) -> None:
+    make(libraries, tmp_path / "backup")
     (tmp_path / "backup" / MANIFEST).unlink()
 
     with pytest.raises(NotFound):
@@ -144,16 +146,18 @@ async def test_a_backup_without_a_manifest_is_none(desk: Desk, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("manifest", [b"", b"[]", b'{"format": 1}', b"\xff", b"[" * 100_000])
-async def test_a_manifest_that_cannot_be_read_is_refused(desk: Desk, tmp_path: Path, manifest: bytes) -> None:
-    make(desk, tmp_path / "backup")
+async def test_a_manifest_that_cannot_be_read_is_refused(
+    libraries: LibraryFixture, tmp_path: Path, manifest: bytes
+) -> None:
+    make(libraries, tmp_path / "backup")
     (tmp_path / "backup" / MANIFEST).write_bytes(manifest)
 
     with pytest.raises(StorageError, match="its manifest cannot be read"):
         verify(tmp_path / "backup")
 
 
-async def test_a_manifest_that_names_a_place_outside_is_refused(desk: Desk, tmp_path: Path) -> None:
-    make(desk, tmp_path / "backup")
+async def test_a_manifest_that_names_a_place_outside_is_refused(libraries: LibraryFixture, tmp_path: Path) -> None:
+    make(libraries, tmp_path / "backup")
     path = tmp_path / "backup" / MANIFEST
     told = msgspec.json.decode(path.read_bytes())
     told["users"]["../../data"] = next(iter(told["users"].values()))
@@ -163,27 +167,27 @@ async def test_a_manifest_that_names_a_place_outside_is_refused(desk: Desk, tmp_
         restore(tmp_path / "backup", DataRoot(tmp_path / "new"))
 
 
-async def test_a_backup_of_a_newer_program_is_refused(desk: Desk, tmp_path: Path) -> None:
+async def test_a_backup_of_a_newer_program_is_refused(libraries: LibraryFixture, tmp_path: Path) -> None:
     for path in (tmp_path / "data").glob("users/*/*/prompts.db"):
         with opened(path) as connection:
             connection.execute("PRAGMA user_version = 99")
-    make(desk, tmp_path / "backup")
+    make(libraries, tmp_path / "backup")
 
     with pytest.raises(StorageError, match="schema 99, written by a newer version of Florilegium"):
         restore(tmp_path / "backup", DataRoot(tmp_path / "new"))
 
 
-async def test_neither_a_backup_nor_a_restore_overwrites_anything(desk: Desk, tmp_path: Path) -> None:
-    make(desk, tmp_path / "backup")
+async def test_neither_a_backup_nor_a_restore_overwrites_anything(libraries: LibraryFixture, tmp_path: Path) -> None:
+    make(libraries, tmp_path / "backup")
 
     with pytest.raises(Conflict, match="is not empty"):
-        make(desk, tmp_path / "backup")
+        make(libraries, tmp_path / "backup")
     with pytest.raises(Conflict, match="is not empty"):
-        restore(tmp_path / "backup", desk.data_root)
+        restore(tmp_path / "backup", libraries.data_root)
     assert verify(tmp_path / "backup").made_at == NOW
 
 
-async def test_nobody_else_may_read_a_backup(desk: Desk, tmp_path: Path) -> None:
-    make(desk, tmp_path / "backup")
+async def test_nobody_else_may_read_a_backup(libraries: LibraryFixture, tmp_path: Path) -> None:
+    make(libraries, tmp_path / "backup")
 
     assert {path.stat().st_mode & 0o077 for path in (tmp_path / "backup").rglob("*")} == {0}

@@ -10,7 +10,7 @@ from sources.drafts import MediaDraft, NoteDraft
 from sources.records import Hit
 from sources.storage.contract import Library
 from sources.storage.sqlite.search.fts_search import BLOCK_ROWS
-from tests.sources.storage.desk import ask, open_sqlite
+from tests.sources.storage.library_fixture import make_search, open_sqlite
 
 # With this setting 100 matches of several words are ranked, and 25 of one.
 RANKED = 100
@@ -18,16 +18,16 @@ RANKED = 100
 
 @pytest.fixture
 async def ada(tmp_path: Path) -> AsyncIterator[Library]:
-    async with open_sqlite(tmp_path, search_ranked_rows_max=RANKED) as desk, desk.library("ada") as library:
+    async with open_sqlite(tmp_path, search_ranked_rows_max=RANKED) as libraries, libraries.library("ada") as library:
         yield library
-        async with desk.library("ben") as ben:
-            assert (await ben.notes.search(ask("tea"))).hits == ()
+        async with libraries.library("ben") as ben:
+            assert (await ben.notes.search(make_search("tea"))).hits == ()
 
 
 async def all_hits(search: Any, query: str, size: int) -> list[Hit]:
     hits: list[Hit] = []
     while True:
-        page = await search(ask(query, limit=size, offset=len(hits)))
+        page = await search(make_search(query, limit=size, offset=len(hits)))
         hits += page.hits
         assert len(hits) < 1_000
         if not page.has_more:

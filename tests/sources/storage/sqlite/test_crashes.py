@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from sources.storage.contract import MessageSearch
-from tests.sources.storage.desk import open_sqlite
+from tests.sources.storage.library_fixture import open_sqlite
 from tests.sources.storage.sqlite.files import check_files
 
 KILLS = 30
@@ -18,9 +18,9 @@ async def test_thirty_kills_lose_no_told_write_and_leave_every_index_true(tmp_pa
     assert len(rounds) == KILLS, done.stderr
     told = [line.split() for one in rounds for line in one.split("\t")]
     assert len(told) > KILLS * 5
-    async with open_sqlite(tmp_path) as desk:
+    async with open_sqlite(tmp_path) as libraries:
         for owner in ("ada", "ben"):
-            async with desk.library(owner) as library:
+            async with libraries.library(owner) as library:
                 for who, kind, key in told:
                     if who == owner:
                         await getattr(library, kind).get(key if kind in {"notes", "chats"} else int(key))
@@ -34,9 +34,9 @@ async def test_kills_while_indexes_are_made_leave_them_true_and_lose_no_way(tmp_
     assert len(left) == 8, done.stderr
     assert any(left)
     check_files(tmp_path)
-    async with open_sqlite(tmp_path, message_scan_max_rows=10) as desk:
+    async with open_sqlite(tmp_path, message_scan_max_rows=10) as libraries:
         for owner in ("ada", "ben"):
-            async with desk.library(owner) as library:
+            async with libraries.library(owner) as library:
                 search = MessageSearch(text="nowhere", limit=1, deadline_ms=10_000)
                 while not (await library.chats.find_messages(search)).is_complete:
                     pass

@@ -12,24 +12,24 @@ from sources.storage.contract import ExactSearch
 from sources.storage.sqlite.connection.pool import sqlite_options
 from sources.storage.sqlite.maintenance.maintenance import SCHEMAS, reindex, schema_statuses, upgrade
 from sources.storage.sqlite.schema.chacha import CHACHA
-from tests.sources.storage.desk import Desk, ask, open_sqlite, titles
+from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite, titles
 from tests.sources.storage.sqlite.files import check_files, opened
 
 ENGINE = sqlite_options(Settings())
 
 
-def path_of(desk: Desk, owner: str, kind: str = "chacha") -> Path:
-    path: Path = getattr(desk.data_root.paths_of(desk.context(owner).user_id), kind)
+def path_of(libraries: LibraryFixture, owner: str, kind: str = "chacha") -> Path:
+    path: Path = getattr(libraries.data_root.paths_of(libraries.context(owner).user_id), kind)
     return path
 
 
-def reindex_all(desk: Desk, owner: str) -> dict[str, int]:
-    user_id = desk.context(owner).user_id
-    return {kind: reindex(desk.data_root, user_id, kind, ENGINE) for kind in SCHEMAS}
+def reindex_all(libraries: LibraryFixture, owner: str) -> dict[str, int]:
+    user_id = libraries.context(owner).user_id
+    return {kind: reindex(libraries.data_root, user_id, kind, ENGINE) for kind in SCHEMAS}
 
 
-async def fill(desk: Desk, owner: str) -> None:
-    async with desk.library(owner) as library:
+async def fill(libraries: LibraryFixture, owner: str) -> None:
+    async with libraries.library(owner) as library:
         await library.notes.create(NoteDraft(title=f"Kettle of {owner}", content="東京 tea"))
         await library.media.create(MediaDraft(title="Long", content="kettle " * 1_000))
         await library.prompts.create(PromptDraft(name="Kettle"))
@@ -57,42 +57,42 @@ def _break_pages(path: Path) -> None:
 
 @pytest.mark.parametrize("harm", [_lose_entries, _leave_a_queue, _break_pages])
 async def test_indexes_are_made_anew_from_the_rows(tmp_path: Path, harm: Callable[[Path], None]) -> None:
-    async with open_sqlite(tmp_path / "data") as desk:
+    async with open_sqlite(tmp_path / "data") as libraries:
         for owner in ("ada", "ben"):
-            await fill(desk, owner)
+            await fill(libraries, owner)
     for kind in SCHEMAS:
-        harm(path_of(desk, "ada", kind))
+        harm(path_of(libraries, "ada", kind))
 
-    entries = reindex_all(desk, "ada")
+    entries = reindex_all(libraries, "ada")
 
     assert entries["chacha"] == 3
     assert entries["media"] > 1
     check_files(tmp_path / "data")
-    async with open_sqlite(tmp_path / "data") as desk:
+    async with open_sqlite(tmp_path / "data") as libraries:
         for owner in ("ada", "ben"):
-            async with desk.library(owner) as library:
-                assert titles(await library.notes.search(ask("kettle"))) == [f"Kettle of {owner}"]
-                assert titles(await library.notes.search(ask("東京"))) == [f"Kettle of {owner}"]
-                assert len((await library.media.search(ask("kettle"))).hits) == 1
-                assert len((await library.chats.search(ask("kettle"))).hits) == 1
+            async with libraries.library(owner) as library:
+                assert titles(await library.notes.search(make_search("kettle"))) == [f"Kettle of {owner}"]
+                assert titles(await library.notes.search(make_search("東京"))) == [f"Kettle of {owner}"]
+                assert len((await library.media.search(make_search("kettle"))).hits) == 1
+                assert len((await library.chats.search(make_search("kettle"))).hits) == 1
 
 
 async def test_indexes_are_made_anew_beside_an_open_library(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path / "data") as desk:
-        await fill(desk, "ada")
-        async with desk.library("ada") as ada:
-            reindex_all(desk, "ada")
+    async with open_sqlite(tmp_path / "data") as libraries:
+        await fill(libraries, "ada")
+        async with libraries.library("ada") as ada:
+            reindex_all(libraries, "ada")
             await ada.notes.create(NoteDraft(title="Second kettle"))
-            assert len((await ada.notes.search(ask("kettle"))).hits) == 2
+            assert len((await ada.notes.search(make_search("kettle"))).hits) == 2
     check_files(tmp_path / "data")
 
 
 # -- schemas -----------------------------------------------------------------------------------------------------------
 
 
-def make_old(desk: Desk, owner: str) -> Path:
+def make_old(libraries: LibraryFixture, owner: str) -> Path:
     """A file as the first version of the program has made it."""
-    path = desk.data_root.ensure_database(desk.context(owner).user_id, "chacha")
+    path = libraries.data_root.ensure_database(libraries.context(owner).user_id, "chacha")
     with opened(path) as connection:
         for statement in CHACHA.migrations[0]:
             connection.execute(statement)
@@ -106,12 +106,12 @@ def copies(path: Path) -> list[str]:
 
 
 async def test_a_library_that_is_behind_is_named_and_nothing_is_changed(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path / "data") as desk:
-        path = make_old(desk, "ada")
-        await fill(desk, "ben")
+    async with open_sqlite(tmp_path / "data") as libraries:
+        path = make_old(libraries, "ada")
+        await fill(libraries, "ben")
 
-        [ada] = schema_statuses(desk.data_root, desk.context("ada").user_id)
-        ben = schema_statuses(desk.data_root, desk.context("ben").user_id)
+        [ada] = schema_statuses(libraries.data_root, libraries.context("ada").user_id)
+        ben = schema_statuses(libraries.data_root, libraries.context("ben").user_id)
 
     assert (ada.kind, ada.version, ada.newest, ada.is_current) == ("chacha", 1, len(CHACHA.migrations), False)
     assert all(one.is_current for one in ben)
@@ -120,22 +120,22 @@ async def test_a_library_that_is_behind_is_named_and_nothing_is_changed(tmp_path
 
 
 async def test_a_file_that_nobody_has_used_yet_is_not_behind(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path / "data") as desk:
-        async with desk.library("ada") as ada, desk.library("ben") as ben:
+    async with open_sqlite(tmp_path / "data") as libraries:
+        async with libraries.library("ada") as ada, libraries.library("ben") as ben:
             await ada.notes.create(NoteDraft(title="Kettle"))
-            assert (await ada.notes.search(ask("kettle"))).total == 1
-            assert (await ben.notes.search(ask("kettle"))).total == 0
-        assert path_of(desk, "ada", "prompts").exists()
+            assert (await ada.notes.search(make_search("kettle"))).total == 1
+            assert (await ben.notes.search(make_search("kettle"))).total == 0
+        assert path_of(libraries, "ada", "prompts").exists()
 
-        found = schema_statuses(desk.data_root, desk.context("ada").user_id)
+        found = schema_statuses(libraries.data_root, libraries.context("ada").user_id)
 
     assert [(one.kind, one.is_current) for one in found] == [("chacha", True)]
 
 
 async def test_a_copy_is_kept_of_a_file_before_its_schema_is_changed(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path / "data") as desk:
-        path = make_old(desk, "ada")
-        async with desk.library("ada") as ada:
+    async with open_sqlite(tmp_path / "data") as libraries:
+        path = make_old(libraries, "ada")
+        async with libraries.library("ada") as ada:
             await ada.notes.create(NoteDraft(title="Kettle"))
 
     assert copies(path) == ["chacha.db.schema-1"]
@@ -147,33 +147,38 @@ async def test_a_copy_is_kept_of_a_file_before_its_schema_is_changed(tmp_path: P
 
 
 async def test_only_the_newest_copies_are_kept(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path / "data", migration_copies_max=2) as desk:
-        path = make_old(desk, "ada")
+    async with open_sqlite(tmp_path / "data", migration_copies_max=2) as libraries:
+        path = make_old(libraries, "ada")
         for number in (-1, 0):
             path.with_name(f"chacha.db.schema-{number + 1}").write_bytes(b"old")
         path.with_name("media.db.schema-1").write_bytes(b"of another file")
         path.with_name("chacha.db.schema-7").write_bytes(b"newer")
-        upgrade(desk.data_root, desk.context("ada").user_id, "chacha", sqlite_options(Settings(migration_copies_max=2)))
+        upgrade(
+            libraries.data_root,
+            libraries.context("ada").user_id,
+            "chacha",
+            sqlite_options(Settings(migration_copies_max=2)),
+        )
 
     assert copies(path) == ["chacha.db.schema-1", "chacha.db.schema-7", "media.db.schema-1"]
 
 
 async def test_no_copy_is_made_where_none_is_wanted_and_of_a_new_file_never(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path / "data", migration_copies_max=0) as desk:
-        path = make_old(desk, "ada")
-        async with desk.library("ada") as ada:
+    async with open_sqlite(tmp_path / "data", migration_copies_max=0) as libraries:
+        path = make_old(libraries, "ada")
+        async with libraries.library("ada") as ada:
             await ada.notes.create(NoteDraft(title="Kettle"))
-        await fill(desk, "ben")
+        await fill(libraries, "ben")
 
-    assert copies(path) == copies(path_of(desk, "ben")) == []
+    assert copies(path) == copies(path_of(libraries, "ben")) == []
 
 
 async def test_a_library_of_which_no_copy_can_be_made_is_left_as_it_is(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path / "data") as desk:
-        path = make_old(desk, "ada")
+    async with open_sqlite(tmp_path / "data") as libraries:
+        path = make_old(libraries, "ada")
         path.with_name("chacha.db.schema-1").mkdir()
         with pytest.raises(StorageError, match="could not be copied first"):
-            upgrade(desk.data_root, desk.context("ada").user_id, "chacha", ENGINE)
+            upgrade(libraries.data_root, libraries.context("ada").user_id, "chacha", ENGINE)
 
     assert copies(path) == ["chacha.db.schema-1"]
     with opened(path) as connection:
@@ -181,13 +186,15 @@ async def test_a_library_of_which_no_copy_can_be_made_is_left_as_it_is(tmp_path:
 
 
 async def test_a_library_of_a_newer_program_is_told_and_refused(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path / "data") as desk:
-        await fill(desk, "ada")
-    with opened(path_of(desk, "ada")) as connection:
+    async with open_sqlite(tmp_path / "data") as libraries:
+        await fill(libraries, "ada")
+    with opened(path_of(libraries, "ada")) as connection:
         connection.execute("PRAGMA user_version = 99")
 
-    [chacha] = [one for one in schema_statuses(desk.data_root, desk.context("ada").user_id) if one.kind == "chacha"]
+    [chacha] = [
+        one for one in schema_statuses(libraries.data_root, libraries.context("ada").user_id) if one.kind == "chacha"
+    ]
 
     assert chacha.is_unsupported
     with pytest.raises(StorageError, match="written by a newer version of Florilegium"):
-        upgrade(desk.data_root, desk.context("ada").user_id, "chacha", ENGINE)
+        upgrade(libraries.data_root, libraries.context("ada").user_id, "chacha", ENGINE)

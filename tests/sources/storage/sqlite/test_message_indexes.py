@@ -20,7 +20,7 @@ from sources.storage.sqlite.schema.chacha import CHACHA, CHATS_INDEX
 from sources.storage.sqlite.schema.migrations import migrate
 from sources.storage.sqlite.search.exact import EXACT_INDEX
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX, find
-from tests.sources.storage.desk import Desk, open_sqlite
+from tests.sources.storage.library_fixture import LibraryFixture, open_sqlite
 from tests.sources.storage.sqlite.files import check_files, check_message_indexes, opened
 
 DEADLINE_MS = 10_000
@@ -35,8 +35,8 @@ async def say(library: Library, count: int, text: str = "tea {}") -> str:
     return (await library.chats.create(ConversationDraft(title="Talk"), drafts)).id
 
 
-def progress(desk: Desk, index: MessageIndex, owner: str = "ada") -> IndexProgress | None:
-    with opened(desk.data_root.paths_of(desk.context(owner).user_id).chacha) as connection:
+def progress(libraries: LibraryFixture, index: MessageIndex, owner: str = "ada") -> IndexProgress | None:
+    with opened(libraries.data_root.paths_of(libraries.context(owner).user_id).chacha) as connection:
         return index.progress(connection)
 
 
@@ -49,31 +49,31 @@ async def finish(library: Library, index: MessageIndex) -> None:
 
 
 async def test_a_small_library_never_gets_an_index_for_parts_of_words(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path) as desk, desk.library("ada") as ada:
+    async with open_sqlite(tmp_path) as libraries, libraries.library("ada") as ada:
         await say(ada, 100)
         assert (await ada.chats.find_messages(seeking("nowhere"))).is_complete
-        assert progress(desk, SUBSTRING_INDEX) is progress(desk, EXACT_INDEX) is None
+        assert progress(libraries, SUBSTRING_INDEX) is progress(libraries, EXACT_INDEX) is None
 
 
 async def test_a_large_library_gets_one_when_looking_through_it_was_not_enough(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path, message_scan_max_rows=50) as desk, desk.library("ada") as ada:
-        async with desk.library("ben") as ben:
+    async with open_sqlite(tmp_path, message_scan_max_rows=50) as libraries, libraries.library("ada") as ada:
+        async with libraries.library("ben") as ben:
             await say(ben, 100)
         await say(ada, 1, "the oldest")
         await say(ada, 100)
         assert len((await ada.chats.find_messages(seeking("tea", limit=20))).hits) == 20
-        assert progress(desk, SUBSTRING_INDEX) is None
+        assert progress(libraries, SUBSTRING_INDEX) is None
         assert await ada.chats.find_messages(seeking("oldest")) == MessageHits((), is_complete=False)
         await finish(ada, SUBSTRING_INDEX)
         found = await ada.chats.find_messages(seeking("oldest"))
         assert ([hit.message.content for hit in found.hits], found.is_complete) == (["the oldest"], True)
-        assert progress(desk, SUBSTRING_INDEX) == IndexProgress(SUBSTRING_INDEX.version, 0, 0)
-        assert progress(desk, SUBSTRING_INDEX, "ben") is None
+        assert progress(libraries, SUBSTRING_INDEX) == IndexProgress(SUBSTRING_INDEX.version, 0, 0)
+        assert progress(libraries, SUBSTRING_INDEX, "ben") is None
 
 
 async def test_words_are_found_by_the_first_call_and_in_a_large_library_the_newest(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path, message_scan_max_rows=1_000) as desk:
-        async with desk.library("ada") as ada:
+    async with open_sqlite(tmp_path, message_scan_max_rows=1_000) as libraries:
+        async with libraries.library("ada") as ada:
             await say(ada, 1, "tea of old")
             await say(ada, 3_000)
             found = await ada.chats.match_messages(ExactSearch(expression="tea 2999", limit=5, deadline_ms=DEADLINE_MS))
@@ -81,14 +81,14 @@ async def test_words_are_found_by_the_first_call_and_in_a_large_library_the_newe
             await finish(ada, EXACT_INDEX)
             found = await ada.chats.match_messages(ExactSearch(expression="old", limit=5, deadline_ms=DEADLINE_MS))
             assert ([hit.message.content for hit in found.hits], found.is_complete) == (["tea of old"], True)
-        async with desk.library("ben") as ben:
+        async with libraries.library("ben") as ben:
             found = await ben.chats.match_messages(ExactSearch(expression="tea", limit=5, deadline_ms=DEADLINE_MS))
             assert (found.hits, found.is_complete) == ((), True)
     check_files(tmp_path)
 
 
 async def test_all_who_ask_first_wait_for_the_same_index(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path) as desk, desk.library("ada") as ada:
+    async with open_sqlite(tmp_path) as libraries, libraries.library("ada") as ada:
         await say(ada, 1_500)
         search = ExactSearch(expression="tea", limit=2_000, deadline_ms=DEADLINE_MS)
         answers = await asyncio.gather(*(ada.chats.match_messages(search) for _ in range(5)))
@@ -96,9 +96,9 @@ async def test_all_who_ask_first_wait_for_the_same_index(tmp_path: Path) -> None
 
 
 async def test_an_index_that_cannot_be_written_is_told_and_nothing_else_suffers(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path, message_scan_max_rows=10) as desk, desk.library("ada") as ada:
+    async with open_sqlite(tmp_path, message_scan_max_rows=10) as libraries, libraries.library("ada") as ada:
         await say(ada, 30)
-        file = desk.data_root.paths_of(desk.context("ada").user_id).chacha
+        file = libraries.data_root.paths_of(libraries.context("ada").user_id).chacha
         with opened(file) as connection:
             # Somebody else's table of that name: the index cannot be made beside it.
             connection.execute("CREATE TABLE exact_index_docsize (id)")
@@ -114,19 +114,19 @@ async def test_an_index_that_cannot_be_written_is_told_and_nothing_else_suffers(
 
 
 async def test_an_unfinished_index_is_gone_on_with_after_the_library_was_closed(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path, message_scan_max_rows=10) as desk, desk.library("ada") as ada:
+    async with open_sqlite(tmp_path, message_scan_max_rows=10) as libraries, libraries.library("ada") as ada:
         talk = await say(ada, 40)
         assert isinstance(ada, SqliteLibrary)
         for index in (SUBSTRING_INDEX, EXACT_INDEX):
             for _ in range(3):
                 small = replace(index, batch_rows=5)
                 await ada._databases.chacha.write("chats", CHATS_INDEX, small.fill)
-        middle = progress(desk, EXACT_INDEX)
+        middle = progress(libraries, EXACT_INDEX)
         assert middle is not None
         assert 0 < middle.messages < 40
         found = await ada.chats.find_messages(seeking("tea 39"))
         assert [hit.message.content for hit in found.hits] == ["tea 39"]
-    async with open_sqlite(tmp_path, message_scan_max_rows=10) as desk, desk.library("ada") as ada:
+    async with open_sqlite(tmp_path, message_scan_max_rows=10) as libraries, libraries.library("ada") as ada:
         await ada.chats.append(talk, [MessageDraft(content="new")])
         first = (await ada.chats.messages(talk, 1, 0)).rows[0]
         await ada.chats.update_message(first.id, MessageDraft(content="changed"))
@@ -134,7 +134,7 @@ async def test_an_unfinished_index_is_gone_on_with_after_the_library_was_closed(
         await ada.chats.match_messages(ExactSearch(expression="tea", limit=5, deadline_ms=DEADLINE_MS))
         for index in (SUBSTRING_INDEX, EXACT_INDEX):
             await finish(ada, index)
-            assert progress(desk, index) == IndexProgress(index.version, 0, 0)
+            assert progress(libraries, index) == IndexProgress(index.version, 0, 0)
         assert (await ada.chats.find_messages(seeking("tea 0"))).hits == ()
         assert len((await ada.chats.find_messages(seeking("change"))).hits) == 1
     check_files(tmp_path)
@@ -142,11 +142,11 @@ async def test_an_unfinished_index_is_gone_on_with_after_the_library_was_closed(
 
 async def test_an_index_of_another_version_is_made_anew(tmp_path: Path) -> None:
     old = replace(SUBSTRING_INDEX, version="0", text_expression="upper({})")
-    async with open_sqlite(tmp_path, message_scan_max_rows=10) as desk, desk.library("ada") as ada:
+    async with open_sqlite(tmp_path, message_scan_max_rows=10) as libraries, libraries.library("ada") as ada:
         await say(ada, 40)
         assert isinstance(ada, SqliteLibrary)
         await ada._databases.chacha.write("chats", CHATS_INDEX, old.fill)
-        assert progress(desk, SUBSTRING_INDEX) is None
+        assert progress(libraries, SUBSTRING_INDEX) is None
         await ada.chats.find_messages(seeking("tea 0"))
         await finish(ada, SUBSTRING_INDEX)
         assert len((await ada.chats.find_messages(seeking("tea 0"))).hits) == 1
@@ -154,16 +154,16 @@ async def test_an_index_of_another_version_is_made_anew(tmp_path: Path) -> None:
 
 
 async def test_closing_a_library_stops_the_making_of_its_index(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path, message_scan_max_rows=10) as desk:
-        async with desk.library("ada") as ada:
+    async with open_sqlite(tmp_path, message_scan_max_rows=10) as libraries:
+        async with libraries.library("ada") as ada:
             await say(ada, 40)
             await ada.chats.find_messages(seeking("nowhere"))
-        await asyncio.wait_for(desk.libraries.close(), 10)
+        await asyncio.wait_for(libraries.engine.close(), 10)
     check_files(tmp_path)
 
 
 async def test_a_long_text_makes_a_batch_of_its_own(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path) as desk, desk.library("ada") as ada:
+    async with open_sqlite(tmp_path) as libraries, libraries.library("ada") as ada:
         await say(ada, 3, "x" * 400_000)
         assert isinstance(ada, SqliteLibrary)
         first = await ada._databases.chacha.write("chats", CHATS_INDEX, EXACT_INDEX.fill)

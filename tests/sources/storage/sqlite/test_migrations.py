@@ -13,7 +13,7 @@ from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.schema.chacha import CHACHA
 from sources.storage.sqlite.schema.migrations import migrate
 from sources.text.segmentation import SEGMENT_VERSION
-from tests.sources.storage.desk import Desk, ask, open_sqlite
+from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite
 from tests.sources.storage.sqlite.conftest import WORDS, MakeDatabase
 from tests.sources.storage.sqlite.files import check_files, opened
 from tests.sources.storage.sqlite.words import add, all_words
@@ -85,32 +85,32 @@ async def test_two_processes_may_make_the_schema_at_once(make_database: MakeData
 
 
 async def test_texts_segmented_by_an_older_program_are_segmented_anew(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path) as desk:
-        await _write_some(desk)
-    _make_old(DataRoot(tmp_path), desk)
-    async with open_sqlite(tmp_path) as desk, desk.library("ada") as ada:
+    async with open_sqlite(tmp_path) as libraries:
+        await _write_some(libraries)
+    _make_old(DataRoot(tmp_path), libraries)
+    async with open_sqlite(tmp_path) as libraries, libraries.library("ada") as ada:
         await ada.notes.list(1, 0)
         await ada.media.list(1, 0)
         await _renewal(ada)
         for collection, query in ((ada.notes, "東京"), (ada.chats, "京都"), (ada.chats, "C++"), (ada.media, "naïve")):
-            assert (await collection.search(ask(query))).hits
-            assert (await collection.search(ask("outdated"))).hits == ()
+            assert (await collection.search(make_search(query))).hits
+            assert (await collection.search(make_search("outdated"))).hits == ()
     check_files(tmp_path)
-    with opened(DataRoot(tmp_path).paths_of(desk.context("ada").user_id).chacha) as connection:
+    with opened(DataRoot(tmp_path).paths_of(libraries.context("ada").user_id).chacha) as connection:
         rows = connection.execute("SELECT value FROM state WHERE name = 'segment_version'").fetchall()
     assert rows == [(str(SEGMENT_VERSION),)]
 
 
-async def _write_some(desk: Desk) -> None:
-    async with desk.library("ada") as ada:
+async def _write_some(libraries: LibraryFixture) -> None:
+    async with libraries.library("ada") as ada:
         await ada.notes.create_many([NoteDraft(title=f"Trip {n}", content="東京") for n in range(450)])
         await ada.chats.create(ConversationDraft(title="京都"), [MessageDraft(content="C++ and C#")])
         await ada.media.create(MediaDraft(title="naïve", content="x"))
 
 
-def _make_old(root: DataRoot, desk: Desk) -> None:
+def _make_old(root: DataRoot, libraries: LibraryFixture) -> None:
     """As if an older program had put other tokens into the index."""
-    paths = root.paths_of(desk.context("ada").user_id)
+    paths = root.paths_of(libraries.context("ada").user_id)
     for file, statements in {
         paths.chacha: ("UPDATE notes SET content_seg = 'outdated'", "UPDATE messages SET text_seg = 'outdated'"),
         paths.media: ("UPDATE media SET title_seg = 'outdated'",),
@@ -129,8 +129,8 @@ async def _renewal(library: object) -> None:
 
 async def test_a_chat_file_of_the_first_schema_gains_namespaces_sessions_and_observations(tmp_path: Path) -> None:
     first = replace(CHACHA, migrations=CHACHA.migrations[:1])
-    async with open_sqlite(tmp_path) as desk:
-        file = DataRoot(tmp_path).prepare_user(desk.context("ada").user_id).chacha
+    async with open_sqlite(tmp_path) as libraries:
+        file = DataRoot(tmp_path).prepare_user(libraries.context("ada").user_id).chacha
         with opened(file) as connection:
             migrate(first, connection)
             for number, session in enumerate(("s", "s", "", "", "t"), start=1):
@@ -139,7 +139,7 @@ async def test_a_chat_file_of_the_first_schema_gains_namespaces_sessions_and_obs
                     "client_id, content_hash) VALUES (?, 'old', ?, ?, ?2, ?, '', '')",
                     (f"c{number}", "" if number < 5 else "work", session, f"2026-01-0{number}T00:00:00.000Z"),
                 )
-        async with desk.library("ada") as ada, desk.library("ben") as ben:
+        async with libraries.library("ada") as ada, libraries.library("ben") as ben:
             page = await ada.chats.list(10, 0)
             assert [(row.id, row.namespace, row.session_id) for row in page.rows] == [
                 ("c5", "work", "t"),

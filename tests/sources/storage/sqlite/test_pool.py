@@ -10,7 +10,7 @@ import pytest
 from config.errors import StorageError, Unavailable
 from config.paths import DataRoot
 from sources.drafts import NoteDraft
-from tests.sources.storage.desk import Desk, ask, open_sqlite
+from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite
 
 OWNERS = [f"{a}{b}" for a in "abcdefgh" for b in "abcdefgh"]
 
@@ -19,116 +19,116 @@ def descriptors() -> int:
     return len(list(Path("/dev/fd").iterdir()))
 
 
-async def write_and_search(desk: Desk, owner: str) -> None:
-    async with desk.library(owner) as library:
+async def write_and_search(libraries: LibraryFixture, owner: str) -> None:
+    async with libraries.library(owner) as library:
         await library.notes.create(NoteDraft(title=f"Tea of {owner}"))
-        assert [hit.title for hit in (await library.notes.search(ask("tea"))).hits] == [f"Tea of {owner}"]
+        assert [hit.title for hit in (await library.notes.search(make_search("tea"))).hits] == [f"Tea of {owner}"]
 
 
 async def test_the_library_unused_longest_is_closed_to_make_room(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path, library_open_max=3) as desk:
+    async with open_sqlite(tmp_path, library_open_max=3) as libraries:
         for owner in OWNERS[:3]:
-            await write_and_search(desk, owner)
+            await write_and_search(libraries, owner)
         full = descriptors()
-        async with desk.library(OWNERS[0]) as library:
+        async with libraries.library(OWNERS[0]) as library:
             await library.notes.list(1, 0)
         for owner in OWNERS[3:30]:
-            await write_and_search(desk, owner)
+            await write_and_search(libraries, owner)
         assert descriptors() == full
         logs = {path.parent.name[2:4] for path in tmp_path.glob("users/*/*/chacha.db-wal")}
         assert logs == set(OWNERS[27:30])
 
 
 async def test_a_library_in_use_is_not_closed(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path, library_open_max=2) as desk, desk.library("ada") as ada:
+    async with open_sqlite(tmp_path, library_open_max=2) as libraries, libraries.library("ada") as ada:
         note = await ada.notes.create(NoteDraft(title="Tea"))
         for owner in OWNERS[:5]:
-            await write_and_search(desk, owner)
+            await write_and_search(libraries, owner)
         assert (await ada.notes.get(note.id)).title == "Tea"
 
 
 async def test_a_call_is_turned_away_when_every_open_library_is_in_use(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path, library_open_max=1) as desk:
-        async with desk.library("ada"):
+    async with open_sqlite(tmp_path, library_open_max=1) as libraries:
+        async with libraries.library("ada"):
             with pytest.raises(Unavailable, match="the libraries of 1 users are in use"):
-                async with desk.library("ben"):
+                async with libraries.library("ben"):
                     pass
-            async with desk.library("ada") as again:
+            async with libraries.library("ada") as again:
                 await again.notes.list(1, 0)
-        await write_and_search(desk, "ben")
+        await write_and_search(libraries, "ben")
 
 
 async def test_calls_that_come_together_share_one_opening(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path) as desk:
-        await write_and_search(desk, "ada")
+    async with open_sqlite(tmp_path) as libraries:
+        await write_and_search(libraries, "ada")
         one = descriptors()
-        await asyncio.gather(*(write_and_search_many(desk, "ben") for _ in range(20)))
+        await asyncio.gather(*(write_and_search_many(libraries, "ben") for _ in range(20)))
         two = descriptors()
-        async with desk.library("ben") as ben:
+        async with libraries.library("ben") as ben:
             assert (await ben.notes.list(0, 0)).total == 20
-        await write_and_search(desk, "cyd")
+        await write_and_search(libraries, "cyd")
         assert descriptors() - two == two - one
 
 
-async def write_and_search_many(desk: Desk, owner: str) -> None:
-    async with desk.library(owner) as library:
+async def write_and_search_many(libraries: LibraryFixture, owner: str) -> None:
+    async with libraries.library(owner) as library:
         await library.notes.create(NoteDraft(title="Tea"))
-        assert (await library.notes.search(ask("tea"))).hits
+        assert (await library.notes.search(make_search("tea"))).hits
 
 
 async def test_many_users_at_once_never_have_more_open_than_allowed(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path, library_open_max=4) as desk:
+    async with open_sqlite(tmp_path, library_open_max=4) as libraries:
         turns = asyncio.Semaphore(4)
 
         async def visit(owner: str) -> None:
             async with turns:
-                await write_and_search(desk, owner)
+                await write_and_search(libraries, owner)
 
         await asyncio.gather(*(visit(owner) for owner in OWNERS[:24]))
         for owner in OWNERS[:24]:
-            async with desk.library(owner) as library:
+            async with libraries.library(owner) as library:
                 assert (await library.notes.list(0, 0)).total == 1
 
 
 async def test_a_caller_cancelled_while_room_is_made_leaves_nothing_half_closed(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path, library_open_max=1) as desk:
-        await write_and_search(desk, "ada")
-        task = asyncio.create_task(write_and_search(desk, "ben"))
+    async with open_sqlite(tmp_path, library_open_max=1) as libraries:
+        await write_and_search(libraries, "ada")
+        task = asyncio.create_task(write_and_search(libraries, "ben"))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        async with desk.library("ada") as ada:
+        async with libraries.library("ada") as ada:
             assert (await ada.notes.list(0, 0)).total == 1
 
 
 async def test_closing_closes_every_file_and_refuses_what_comes_after(tmp_path: Path) -> None:
     before = descriptors()
-    async with open_sqlite(tmp_path) as desk:
+    async with open_sqlite(tmp_path) as libraries:
         for owner in OWNERS[:4]:
-            await write_and_search(desk, owner)
-        await desk.libraries.close()
+            await write_and_search(libraries, owner)
+        await libraries.engine.close()
         assert descriptors() == before
         assert not list(tmp_path.glob("users/*/*/*-wal"))
         with pytest.raises(Unavailable, match="stopping"):
-            async with desk.library("ada"):
+            async with libraries.library("ada"):
                 pass
 
 
 async def test_a_context_whose_paths_are_not_ours_is_our_own_mistake(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path / "here") as desk, open_sqlite(tmp_path / "there") as other:
+    async with open_sqlite(tmp_path / "here") as libraries, open_sqlite(tmp_path / "there") as other:
         with pytest.raises(AssertionError):
-            async with desk.libraries.library(other.context("ada")):
+            async with libraries.engine.library(other.context("ada")):
                 pass
 
 
 async def test_a_link_in_place_of_a_database_is_not_followed(tmp_path: Path) -> None:
-    async with open_sqlite(tmp_path / "data") as desk:
-        paths = DataRoot(tmp_path / "data").prepare_user(desk.context("ada").user_id)
+    async with open_sqlite(tmp_path / "data") as libraries:
+        paths = DataRoot(tmp_path / "data").prepare_user(libraries.context("ada").user_id)
         outside = tmp_path / "outside.db"
         outside.touch()
         paths.chacha.symlink_to(outside)
-        async with desk.library("ada") as ada:
+        async with libraries.library("ada") as ada:
             with pytest.raises(StorageError):
                 await ada.notes.list(1, 0)
         assert outside.stat().st_size == 0
@@ -138,13 +138,13 @@ FEW_DESCRIPTORS = """
 import asyncio, resource, sys
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_NOFILE, (260, 260))
-from tests.sources.storage.desk import open_sqlite
+from tests.sources.storage.library_fixture import open_sqlite
 from tests.sources.storage.sqlite.test_pool import OWNERS, write_and_search
 
 async def main():
-    async with open_sqlite(Path(sys.argv[1])) as desk:
+    async with open_sqlite(Path(sys.argv[1])) as libraries:
         for owner in OWNERS:
-            await write_and_search(desk, owner)
+            await write_and_search(libraries, owner)
     print("served", len(OWNERS))
 
 asyncio.run(main())
@@ -160,22 +160,22 @@ def test_a_low_limit_of_descriptors_is_lived_with(tmp_path: Path) -> None:
 OUT_OF_DESCRIPTORS = """
 import asyncio, resource, sys
 from pathlib import Path
-from tests.sources.storage.desk import open_sqlite
+from tests.sources.storage.library_fixture import open_sqlite
 from tests.sources.storage.sqlite.test_pool import descriptors, write_and_search
 
 async def main():
-    async with open_sqlite(Path(sys.argv[1])) as desk:
-        await write_and_search(desk, "ada")
+    async with open_sqlite(Path(sys.argv[1])) as libraries:
+        await write_and_search(libraries, "ada")
         for spare in range(12):
             resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors() + spare, 4096))
             try:
-                await write_and_search(desk, f"b{chr(97 + spare)}")
+                await write_and_search(libraries, f"b{chr(97 + spare)}")
             except Exception as error:
                 print(type(error).__name__, error)
-            async with desk.library("ada") as ada:
+            async with libraries.library("ada") as ada:
                 assert (await ada.notes.list(0, 0)).total == 1
         resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))
-        await write_and_search(desk, "ben")
+        await write_and_search(libraries, "ben")
     print("recovered")
 
 asyncio.run(main())

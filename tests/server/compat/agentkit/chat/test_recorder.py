@@ -16,7 +16,7 @@ from server.compat.agentkit.chat.recorder import CompletedTurn, TurnRecorder
 from server.compat.agentkit.chat.turns import ChatTurn, TurnLimits, parse_turns
 from sources.records import ListPage, Message
 from sources.storage.contract import Chats
-from tests.sources.storage.desk import Clock, Desk, open_sqlite
+from tests.sources.storage.library_fixture import Clock, LibraryFixture, open_sqlite
 
 RETRY_S = 300.0
 LIMITS = TurnLimits(10_000, 10_000)
@@ -87,16 +87,16 @@ class SynchronizedChats:
 
 
 @pytest.fixture
-async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+async def libraries(tmp_path: Path) -> AsyncIterator[LibraryFixture]:
     async with open_sqlite(tmp_path / "data") as opened:
         yield opened
 
 
 @pytest.fixture
-async def client(desk: Desk) -> AsyncIterator[ChatSimulator]:
-    async with desk.library("ada") as library:
-        yield ChatSimulator(library.chats, desk.clock)
-    async with desk.library("ben") as other:
+async def client(libraries: LibraryFixture) -> AsyncIterator[ChatSimulator]:
+    async with libraries.library("ada") as library:
+        yield ChatSimulator(library.chats, libraries.clock)
+    async with libraries.library("ben") as other:
         assert (await other.chats.list(10, 0)).total == 0
 
 
@@ -309,9 +309,12 @@ async def test_deleted_conversation_is_created_again(client: ChatSimulator) -> N
     assert await client.conversations() == [[user("hi"), assistant("hello"), user("more"), assistant("here")]]
 
 
-async def test_conversations_of_two_users_are_separate(desk: Desk) -> None:
-    async with desk.library("ada") as library_of_ada, desk.library("ben") as library_of_ben:
-        ada, ben = ChatSimulator(library_of_ada.chats, desk.clock), ChatSimulator(library_of_ben.chats, desk.clock)
+async def test_conversations_of_two_users_are_separate(libraries: LibraryFixture) -> None:
+    async with libraries.library("ada") as library_of_ada, libraries.library("ben") as library_of_ben:
+        ada, ben = (
+            ChatSimulator(library_of_ada.chats, libraries.clock),
+            ChatSimulator(library_of_ben.chats, libraries.clock),
+        )
         first = await ada.chat([user("hi")], "to ada")
         second = await ben.chat([user("hi"), assistant("to ada"), user("more")], "to ben", conversation_name=first)
 
@@ -326,8 +329,8 @@ def test_any_sequence_with_retries_is_stored_once_in_order(script: list[tuple[st
     """A client with a small vocabulary that sends some turns twice."""
 
     async def run_script(root: Path) -> None:
-        async with open_sqlite(root) as desk, desk.library("ada") as library:
-            client = ChatSimulator(library.chats, desk.clock)
+        async with open_sqlite(root) as libraries, libraries.library("ada") as library:
+            client = ChatSimulator(library.chats, libraries.clock)
             history: list[RoleAndContent] = []
             for question, answer, is_repeated in script:
                 for _ in range(2 if is_repeated else 1):

@@ -1,0 +1,82 @@
+"""Libraries of several users on a storage engine, for tests."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from auth.context import RequestContext, build_context
+from auth.principal import SCOPES, ClientId, Principal
+from config.paths import DataRoot, UserId
+from config.settings import Settings
+from sources.query import parse
+from sources.records import HitPage
+from sources.storage.contract import Libraries, Library, Search
+from sources.storage.sqlite import SqliteLibraries
+
+START_S = 1_800_000_000.0
+
+
+class Clock:
+    """A clock that advances by one second whenever it is read."""
+
+    def __init__(self) -> None:
+        self.now_s = START_S
+
+    def __call__(self) -> float:
+        self.now_s += 1
+        return self.now_s
+
+
+class LibraryFixture(Struct, frozen=True):
+    """Opens the libraries of users, whose names consist of the letters a to y."""
+
+    data_root: DataRoot
+    engine: Libraries
+    clock: Clock
+
+    def context(self, owner: str, client: str = "test-client", *, is_agent: bool = False) -> RequestContext:
+        user_id = UserId(f"u_{owner:z<26}")
+        principal = Principal(user_id, owner, ClientId(client), frozenset(SCOPES), "local", owner)
+        return build_context(principal, self.data_root, "request", is_agent=is_agent)
+
+    def library(self, owner: str, client: str = "test-client") -> AbstractAsyncContextManager[Library]:
+        return self.engine.library(self.context(owner, client))
+
+
+OpenLibraries = Callable[..., AbstractAsyncContextManager[LibraryFixture]]
+
+
+@asynccontextmanager
+async def open_sqlite(root: Path, clock: Clock | None = None, **settings: Any) -> AsyncIterator[LibraryFixture]:
+    data_root = DataRoot(root)
+    data_root.prepare()
+    clock = clock or Clock()
+    engine = SqliteLibraries(data_root, Settings(**settings), clock)
+    try:
+        yield LibraryFixture(data_root, engine, clock)
+    finally:
+        await engine.close()
+
+
+# Add an engine here to run the tests of this folder, but not of its subfolders, on it.
+ENGINES: dict[str, OpenLibraries] = {"sqlite": open_sqlite}
+
+
+def make_search(text: str, limit: int = 10, offset: int = 0, **filters: Any) -> Search:
+    return Search(query=parse(text), limit=limit, offset=offset, deadline_ms=10_000, **filters)
+
+
+def ids(page: HitPage) -> list[str | int]:
+    return [hit.id for hit in page.hits]
+
+
+def titles(page: HitPage) -> list[str]:
+    return [hit.title for hit in page.hits]
+
+
+async def total_items(library: Library) -> int:
+    collections = (library.notes, library.media, library.chats, library.characters, library.prompts)
+    return sum([(await collection.list(0, 0)).total for collection in collections])

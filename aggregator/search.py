@@ -157,6 +157,8 @@ class Aggregator:
         most = settings.search_response_max_bytes
         deadline_ms = settings.fanout_deadline_ms if asked.deadline_ms is None else asked.deadline_ms
         query = read_query(asked.query, settings)
+        if query.is_filter_only:  # without words, all hits are equally relevant
+            order = "recent"
         return _Plan(
             asked=asked,
             query=query,

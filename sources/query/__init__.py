@@ -3,6 +3,7 @@
 from sources.query.expression import AllOf, AnyOf, Expression, Phrase, Prefix, Title, Without, Word
 from sources.query.filters import Filters
 from sources.query.limits import QueryLimits
+from sources.query.notes import with_filters
 from sources.query.parser import ParsedQuery, Term, parse
 
 __all__ = [
@@ -19,4 +20,5 @@ __all__ = [
     "Without",
     "Word",
     "parse",
+    "with_filters",
 ]

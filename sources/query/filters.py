@@ -29,6 +29,11 @@ class Filters(Struct, frozen=True):
     after: date | None = None
     before: date | None = None
 
+    @property
+    def restricts_items(self) -> bool:
+        """Whether the filters select items. A source alone does not, because that would match a whole library."""
+        return bool(self.tags or self.types or self.senders or self.after or self.before)
+
 
 class FilterExtractor:
     """Collects the filters among the lexemes of a query and passes the others on."""

@@ -28,7 +28,7 @@ class Term(Struct, frozen=True):
 
 
 class ParsedQuery(Struct, frozen=True):
-    """The meaning of a query. Without an expression nothing can match, and `read_as` says why.
+    """The meaning of a query. Without an expression, only its filters can match, and `read_as` says so.
 
     With AND or OR in the query (`has_operators`), adjacent words are all required; otherwise any of them may match.
     """
@@ -39,6 +39,10 @@ class ParsedQuery(Struct, frozen=True):
     read_as: str | None
     has_operators: bool
     is_truncated: bool
+
+    @property
+    def is_filter_only(self) -> bool:
+        return self.expression is None and self.filters.restricts_items
 
 
 _DEFAULT_LIMITS = QueryLimits()
@@ -87,7 +91,7 @@ def _parse_any(text: str, limits: QueryLimits) -> ParsedQuery:
         expression=expression,
         terms=tuple(Term(word, count) for word, count in reader.count_terms(_positive_words(expression))),
         filters=extractor.filters,
-        read_as=notes.read_as(expression),
+        read_as=notes.read_as(expression, has_filters=extractor.filters.restricts_items),
         has_operators=tree is not None and expression is not None and has_operators(tree),
         is_truncated=notes.is_truncated,
     )

@@ -17,7 +17,7 @@ from config.settings import Settings
 from config.times import format_time, parse_time
 from sources.items import TAGS_MAX, Loc, ResultItem, short_title
 from sources.preferences import Preferences, preferences_of
-from sources.query import Filters, ParsedQuery, QueryLimits, Term, parse
+from sources.query import Filters, ParsedQuery, QueryLimits, Term, parse, with_filters
 from sources.reading.retrieval import chars_per_token, snippet_length
 from sources.records import Hit, HitPage
 from sources.search.snippets import Highlighter, Snippet
@@ -105,12 +105,19 @@ def read_question(
     return Question(
         search=search,
         terms=query.terms,
-        read_as=obstacle or query.read_as,
+        read_as=obstacle or _read_as(query, search),
         offset=offset,
         snippet_chars=snippet_length(asked.snippet_length, preferred, settings),
         scale=TokenScale(chars_per_token(None, preferred)),
         score_type=SCORE_TYPES[settings.search_scoring],
     )
+
+
+def _read_as(query: ParsedQuery, search: Search | None) -> str | None:
+    """Returns the query's own `read_as`, unless it has no words and the source's arguments select the items."""
+    if query.read_as is None or query.expression is not None or search is None or not search.has_filters:
+        return query.read_as
+    return with_filters(query.read_as)
 
 
 def _search(

@@ -91,6 +91,18 @@ class Search(Struct, frozen=True, kw_only=True):
     fields: tuple[str, ...] = ()
     corpus: Corpus | None = None
 
+    @property
+    def has_filters(self) -> bool:
+        """Whether a search without words can list what passes its filters."""
+        return bool(
+            self.tags
+            or self.media_types
+            or self.senders
+            or self.date_from
+            or self.date_to
+            or self.character_id is not None
+        )
+
 
 class MessageSearch(Struct, frozen=True, kw_only=True):
     """A case-insensitive substring search over messages; `%`, `_` and `"` have no special meaning. Without a text it

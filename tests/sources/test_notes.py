@@ -128,3 +128,13 @@ async def test_words_are_weighed_by_how_common_they_are_in_the_whole_library(
 
     assert scores["Voyage"] < before < scores["Repair"]
     assert (await ben.search("notes_search", "galleon mast"))[0]["score"] == before
+
+
+async def test_an_empty_query_with_keywords_is_reported_as_a_filter(ada: LibraryUser, ben: LibraryUser) -> None:
+    note = await ada.add_note("Voyage", "A galleon.", ["work"])
+    await ben.add_note("Ben's", "A galleon.", ["work"])
+
+    answer = await ada.call("notes_search", query="", keywords=["work"])
+
+    assert [hit["id"] for hit in answer["results"]] == [note]
+    assert answer["read_as"] == "filter only, newest first"

@@ -473,3 +473,25 @@ async def test_a_modern_client_keeps_session_state_by_a_handle_that_others_canno
 
     assert (first["exhausted"], second["exhausted"]) == (False, True)
     assert (foreign["isError"], text_of(foreign)) == (True, "session not found")
+
+
+async def test_a_filter_without_words_lists_newest_first_and_says_so(ada: LibraryUser, ben: LibraryUser) -> None:
+    await ben.add_note("Ben's note", "a galleon", ["work"])
+    notes = [await ada.add_note(f"Note {n}", f"text {n}", ["work"]) for n in range(12)]
+    prompt = await ada.add_prompt("Review", "Review this.", ["work"])
+
+    answer = await ada.call("knowledge_search", query="tag:work", limit=20)
+
+    assert answer["read_as"] == "filter only, newest first"
+    expected = [f"prompts://{prompt}", *(f"notes://{note}" for note in reversed(notes))]
+    times = [hit["last_modified"] for hit in answer["results"]]
+    assert sorted(hit["uri"] for hit in answer["results"]) == sorted(expected)
+    assert times == sorted(times, reverse=True)
+
+
+async def test_a_source_filter_without_words_searches_for_nothing_and_says_so(ada: LibraryUser) -> None:
+    await ada.add_note("Voyage", "a galleon")
+
+    answer = await ada.call("knowledge_search", query="source:notes")
+
+    assert (answer["results"], answer["read_as"]) == ([], "searched for nothing; the query contains no words")

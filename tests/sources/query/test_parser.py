@@ -401,7 +401,7 @@ def test_query_of_filters_alone_has_no_expression() -> None:
     query = parse("tag:work after:2024-05-01")
     assert query.expression is None
     assert query.filters.tags == ("work",)
-    assert query.read_as == "searched for nothing; the query contains no words"
+    assert query.read_as == "filter only, newest first"
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from sources.storage.sqlite.search.counting import Counter
 from sources.storage.sqlite.search.match_counter import MatchCounter
 from sources.storage.sqlite.search.match_sql import MatchedEntry, MatchSql
 from sources.storage.sqlite.search.match_tiers import MatchTier, TierPlanner
-from sources.storage.sqlite.search.target import SearchTarget, has_filters
+from sources.storage.sqlite.search.target import SearchTarget
 from sources.storage.sqlite.sql import SqlFilter, Statement, json_array
 from sources.text.stemming import stem
 from sources.text.stopwords import STOPWORDS
@@ -68,7 +68,7 @@ class FtsSearch:
     def run(self) -> HitPage:
         expression = self._search.query.expression
         if expression is None:
-            return self._list() if has_filters(self._search) else HitPage((), has_more=False, total=0)
+            return self._list() if self._search.has_filters else HitPage((), has_more=False, total=0)
         self._statistics.refresh(self._connection)
         match = self._matches.match_text
         frequencies = [self._matches.count(match(term.word)) for term in self._search.query.terms]

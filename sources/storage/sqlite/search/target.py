@@ -68,18 +68,6 @@ class SearchTarget(Struct, frozen=True, kw_only=True):
         return [self.candidate(*row) for row in connection.execute(self.candidate_sql, (json_array(rowids),))]
 
 
-def has_filters(search: Search) -> bool:
-    """Whether a search without words has a filter, so that it can list what passes it."""
-    return bool(
-        search.tags
-        or search.media_types
-        or search.senders
-        or search.date_from
-        or search.date_to
-        or search.character_id is not None
-    )
-
-
 def has_tags(tags: Sequence[str], table: str, rowid: str) -> SqlFilter:
     """Items that have all of the tags."""
     condition = f"{rowid} IN (SELECT id FROM {table}_tags WHERE folded = ?)"

@@ -1,1 +1,1 @@
-"""One question to every source, one ranked answer back."""
+"""Searches all sources at once and merges their hits into one ranking."""

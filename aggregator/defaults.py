@@ -1,5 +1,5 @@
-"""How a call is carried out where it does not say: what the session was told, else what the request prefers, else the
-server's settings. A caller's `config` can hold nothing but these habits: no credential, no user, no path."""
+"""The defaults of a call: options that it does not set come from its session, else from the request's `config`, else
+from the settings. A `config` can hold only these options: no credential, no user, no path."""
 
 import re
 from collections.abc import Mapping
@@ -12,71 +12,70 @@ from msgspec.structs import fields, replace
 from auth.context import RequestContext
 from config.errors import InvalidParams, SessionNotFound
 from sessions.state import SessionHandle, SessionStates, handle_for
-from sources.preferences import Preferences
+from sources.defaults import RequestDefaults
 
 Dedupe = Literal["hide", "demote", "off"]
-# Names of what must never travel in a config, which ends in addresses, histories and proxies' logs.
-_SECRET = re.compile(
+# A config ends up in URLs, browser histories and proxy logs, so keys with such names get an explicit error.
+_SENSITIVE_KEY = re.compile(
     r"token(?!s)|secret|passw|api.?key|credential|auth|bearer|cookie|user|tenant|owner|path|db|dsn|jwt"
 )
 
 
-class Habits(Preferences, frozen=True, kw_only=True):
-    """Soft defaults of a search of all sources."""
+class SearchDefaults(RequestDefaults, frozen=True, kw_only=True):
+    """Request defaults, with those that apply only to a search of all sources."""
 
     dedupe: Dedupe | None = None
 
 
-def with_habits(context: RequestContext, defaults: Mapping[str, Any]) -> RequestContext:
-    """The context in which the session's defaults stand before the request's own."""
+def with_session_defaults(context: RequestContext, defaults: Mapping[str, Any]) -> RequestContext:
+    """The defaults of the session override those of the request."""
     return replace(context, config={**context.config, **defaults}) if defaults else context
 
 
-def habits_of(context: RequestContext) -> Habits:
+def search_defaults(context: RequestContext) -> SearchDefaults:
     try:
-        return msgspec.convert(dict(context.config), Habits, strict=False)
+        return msgspec.convert(dict(context.config), SearchDefaults, strict=False)
     except msgspec.ValidationError as error:
         raise InvalidParams(f"config: {error}") from error
 
 
 async def session_context(
-    session_states: SessionStates, context: RequestContext, named: str | None = None
+    session_states: SessionStates, context: RequestContext, session: str | None = None
 ) -> RequestContext:
-    """The context of a call of a session, which it names or which its connection is. Nothing is made here: a session
-    that remembers nothing leaves the context as it is."""
+    """Adds the defaults of the session that the call names, or that its connection is. Creates no session state:
+    without one, the context is returned unchanged."""
     owner = context.principal.owner()
-    if named is not None:
-        return with_habits(context, (await session_states.get(SessionHandle(named), owner)).defaults)
+    if session is not None:
+        return with_session_defaults(context, (await session_states.get(SessionHandle(session), owner)).defaults)
     if context.session is None:
         return context
     try:
         state = await session_states.get(handle_for(context.session), owner)
     except SessionNotFound:
         return context
-    return with_habits(context, state.defaults)
+    return with_session_defaults(context, state.defaults)
 
 
-def read_config(given: Any) -> Mapping[str, Any]:
-    """The config of a request or a handshake. A key or a type we do not know is refused; a number out of range is moved
-    to the nearest that is allowed, where it is used."""
-    if not isinstance(given, Mapping):
-        raise InvalidParams(f"config: got {type(given).__name__}, expected an object with any of {_KNOWN}")
-    read = {key: _value(key, value) for key, value in given.items()}
-    return MappingProxyType({key: value for key, value in read.items() if value is not None})
+def read_config(config: Any) -> Mapping[str, Any]:
+    """Validates the config of a request or a handshake. Unknown keys and wrong types are rejected; numbers out of range
+    are clamped where they are used."""
+    if not isinstance(config, Mapping):
+        raise InvalidParams(f"config: expected an object with any of {_KEYS}, got {type(config).__name__}")
+    values = {key: _read_value(key, value) for key, value in config.items()}
+    return MappingProxyType({key: value for key, value in values.items() if value is not None})
 
 
-_TYPES = {field.name: field.type for field in fields(Habits)}
-_KNOWN = ", ".join(_TYPES)
+_TYPES = {field.name: field.type for field in fields(SearchDefaults)}
+_KEYS = ", ".join(_TYPES)
 
 
-def _value(key: str, value: Any) -> Any:
+def _read_value(key: str, value: Any) -> Any:
     if key not in _TYPES:
-        if _SECRET.search(key.lower()):
+        if _SENSITIVE_KEY.search(key.lower()):
             raise InvalidParams(
-                f"config: {key[:60]!r} is never read from a config, which carries no credential and names no user; "
-                f"expected any of {_KNOWN}"
+                f"config: expected any of {_KEYS}, got {key[:60]!r}; a config cannot carry credentials, users or paths"
             )
-        raise InvalidParams(f"config: unknown key {key[:60]!r}; expected any of {_KNOWN}")
+        raise InvalidParams(f"config: expected any of {_KEYS}, got {key[:60]!r}")
     try:
         return msgspec.convert(value, _TYPES[key])
     except msgspec.ValidationError as error:

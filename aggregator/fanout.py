@@ -1,118 +1,127 @@
-"""Asks several sources at once, lets them show what is delivered, and tells how each fared. One that fails, is late or
-answers nonsense costs its own hits and nothing else."""
+"""Searches several sources concurrently, renders the hits that are delivered, and reports how each source did. A source
+that fails, is late or returns an invalid result loses its own hits and nothing else."""
 
 import asyncio
 import math
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from loguru import logger
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from aggregator.breaker import Breaker
-from aggregator.merge import Candidate
 from aggregator.responses import SourceReport
 from auth.context import RequestContext
 from config.errors import FlorilegiumError, InvalidParams, SourceTimeout
 from sources.items import ResultItem
 from sources.query import Term
-from sources.source import Match, Matches, Source
+from sources.source import RankedHit, Source, SourceHits
 from sources.storage.contract import Library
 
-# What a source that was cut off has to let go of the library.
-_PARTING_S = 0.05
-
-
-class Inquiry(Struct, frozen=True):
-    """A source, and what it is asked: its `search_input`, of which limit and offset are filled in for each window.
-    `is_narrowed` if the caller named filters for it, so that a refusal is for the caller to correct."""
-
-    source: Source
-    asked: Any
-    is_narrowed: bool
+# How long a cancelled source gets to release the library.
+_CANCEL_GRACE_S = 0.05
 
 
 class Fanout:
-    """The questions of one search, all of which have to be answered within `deadline_ms`."""
+    """The searches of one request, all of which must finish within `deadline_ms`.
+
+    `arguments` holds the search arguments of each source; limit and offset are set for each page, which has `depth`
+    hits. `filtered` names the sources for which the caller set filters: if one of them rejects its arguments, that is
+    the caller's error.
+    """
 
     def __init__(
         self,
         context: RequestContext,
         library: Library,
-        inquiries: Mapping[str, Inquiry],
+        sources: Mapping[str, Source],
+        arguments: Mapping[str, Any],
         breaker: Breaker,
         *,
+        filtered: Collection[str],
         depth: int,
         deadline_ms: int,
     ) -> None:
         self._context = context
         self._library = library
-        self._inquiries = inquiries
+        self._arguments = arguments
         self._breaker = breaker
-        self._depth = depth
+        self._filtered = filtered
         self._deadline_ms = deadline_ms
         self._clock = asyncio.get_running_loop().time
         self._due = self._clock() + deadline_ms / 1000
+        self._queries: dict[str, Any] = {}
+        self.sources = sources
+        self.depth = depth
         self.reports: dict[str, SourceReport] = {}
 
-    async def ask(self, offsets: Mapping[str, int]) -> Mapping[str, Matches]:
-        """The next hits of each source from its offset on; `reports` says why one is missing."""
+    async def search(self, offsets: Mapping[str, int]) -> Mapping[str, SourceHits]:
+        """The next page of each source from its offset on; `reports` says why one is missing."""
         took_ms: dict[str, int] = {}
         tasks = {
-            name: asyncio.create_task(self._search(self._inquiries[name], offset, took_ms))
+            name: asyncio.create_task(self._search_source(name, offset, took_ms))
             for name, offset in offsets.items()
-            if not self._is_passed_by(name)
+            if not self._is_skipped(name)
         }
         late = await self._wait(list(tasks.values()))
-        answers: dict[str, Matches] = {}
+        pages: dict[str, SourceHits] = {}
         for name, task in tasks.items():
             ms = took_ms.get(name, self._deadline_ms)
             if task in late:
-                error = f"did not respond within {self._deadline_ms} ms"
-                self._failed(name, SourceReport(status="timeout", ms=ms, error=error))
+                message = f"did not respond within {self._deadline_ms} ms"
+                self._report_failure(name, SourceReport(status="timeout", ms=ms, error=message))
             elif task.cancelled():
-                self._excuse(name, asyncio.CancelledError(), ms)
-            elif (raised := task.exception()) is not None:
-                self._excuse(name, raised, ms)
-            elif self._is_sound(name, task.result(), ms):
-                answers[name] = task.result()
-        return answers
+                self._report_exception(name, asyncio.CancelledError(), ms)
+            elif (error := task.exception()) is not None:
+                self._report_exception(name, error, ms)
+            elif self._accept(name, task.result(), ms):
+                pages[name] = task.result()
+        return pages
 
-    async def show(self, candidates: Sequence[Candidate], topic: Sequence[Term]) -> Mapping[str, ResultItem]:
-        """The hits to deliver as they are told, by URI. What a source cannot show is left out, and the rest of its hits
-        with it."""
-        waiting = deque(candidates)
-        shown: dict[str, ResultItem] = {}
-        while waiting:
-            # In a task of its own, so that whatever somebody else's code raises is a value here.
-            task = asyncio.create_task(_show(waiting, topic, shown))
+    async def render(self, hits: Sequence[RankedHit], topic: Sequence[Term]) -> Mapping[str, ResultItem]:
+        """The result items of hits, by URI. If a source fails to render a hit, its remaining hits are dropped and the
+        failure is reported."""
+        pending = deque(hits)
+        items: dict[str, ResultItem] = {}
+        while pending:
+            # In a task of its own, so that anything a foreign source raises is a value here.
+            task = asyncio.create_task(self._render_pending(pending, topic, items))
             await asyncio.wait([task])
-            raised = asyncio.CancelledError() if task.cancelled() else task.exception()
-            if raised is not None:
-                unable = waiting[0].source
-                self._excuse(unable, raised, 0)
-                waiting = deque(candidate for candidate in waiting if candidate.source != unable)
-        return shown
+            error = asyncio.CancelledError() if task.cancelled() else task.exception()
+            if error is not None:
+                failed = pending[0].source
+                self._report_exception(failed, error, 0)
+                pending = deque(hit for hit in pending if hit.source != failed)
+        return items
 
-    def refuse(self, name: str, nonsense: str) -> None:
-        """A source whose hit cannot be told."""
-        logger.error("source {} answered a search with {}", name, nonsense)
-        self._failed(name, SourceReport(status="error", ms=0, error="its answer could not be read"))
+    async def _render_pending(
+        self, pending: deque[RankedHit], topic: Sequence[Term], items: dict[str, ResultItem]
+    ) -> None:
+        """Moves hits to `items`; if one fails, it is the first of `pending`."""
+        while pending:
+            hit = pending[0]
+            items[hit.uri] = self.sources[hit.source].render_hit(hit, self._queries[hit.source], topic)
+            pending.popleft()
 
-    async def _search(self, inquiry: Inquiry, offset: int, took_ms: dict[str, int]) -> Matches:
-        asked = replace(inquiry.asked, limit=self._depth, offset=offset)
+    def reject(self, name: str, problem: str) -> None:
+        """Reports a source that returned an invalid result."""
+        logger.error("source {} returned an invalid search result: {}", name, problem)
+        self._report_failure(name, SourceReport(status="error", ms=0, error="returned an invalid result"))
+
+    async def _search_source(self, name: str, offset: int, took_ms: dict[str, int]) -> SourceHits:
+        args = replace(self._arguments[name], limit=self.depth, offset=offset)
         started = self._clock()
         try:
-            return await inquiry.source.search(self._context, self._library, asked)
+            return await self.sources[name].search(self._context, self._library, args)
         finally:
-            took_ms[inquiry.source.name] = round((self._clock() - started) * 1000)
+            took_ms[name] = round((self._clock() - started) * 1000)
 
-    async def _wait(self, tasks: Sequence[asyncio.Task[Matches]]) -> set[asyncio.Task[Matches]]:
-        """Until all are done or the time is up; answers those that are late. None runs on after that, not even if we
-        are cancelled ourselves."""
-        late: set[asyncio.Task[Matches]] = set()
+    async def _wait(self, tasks: Sequence[asyncio.Task[SourceHits]]) -> set[asyncio.Task[SourceHits]]:
+        """Waits until all tasks are done or the deadline passes; returns the late ones. They are cancelled, even if
+        this call is cancelled itself."""
+        late: set[asyncio.Task[SourceHits]] = set()
         try:
             if tasks:
                 await asyncio.wait(tasks, timeout=max(0.0, self._due - self._clock()))
@@ -120,96 +129,98 @@ class Fanout:
             late.update(task for task in tasks if not task.done())
             for task in late:
                 task.cancel()
-                task.add_done_callback(lambda done: done.cancelled() or done.exception())
+                task.add_done_callback(_retrieve_exception)
         if late:
-            await asyncio.wait(late, timeout=_PARTING_S)
+            await asyncio.wait(late, timeout=_CANCEL_GRACE_S)
         return late
 
-    def _is_passed_by(self, name: str) -> bool:
+    def _is_skipped(self, name: str) -> bool:
         wait_s = self._breaker.wait_s(self._context.user_id, name)
         if wait_s <= 0:
             return False
-        error = f"passed by after repeated failures; asked again in {math.ceil(wait_s)} s"
+        error = f"skipped after repeated failures; retry in {math.ceil(wait_s)} s"
         self._report(name, SourceReport(status="skipped", ms=0, error=error))
         return True
 
-    def _is_sound(self, name: str, answer: Matches, took_ms: int) -> bool:
-        nonsense = _nonsense(name, answer, self._depth)
-        if nonsense is not None:
-            self.refuse(name, nonsense)
+    def _accept(self, name: str, page: SourceHits, took_ms: int) -> bool:
+        problem = _find_problem(name, page, self.depth)
+        if problem is not None:
+            self.reject(name, problem)
             return False
-        self._breaker.succeeded(self._context.user_id, name)
-        self._report(name, SourceReport(status="ok", ms=took_ms, read_as=answer.read_as or UNSET))
+        self._queries[name] = page.query
+        self._breaker.record_success(self._context.user_id, name)
+        self._report(name, SourceReport(status="ok", ms=took_ms, read_as=page.read_as or UNSET))
         return True
 
-    def _excuse(self, name: str, raised: BaseException, took_ms: int) -> None:
-        """Tells of an error what a stranger may know. A filter the caller got wrong is the caller's to correct."""
-        match raised:
-            case InvalidParams() if self._inquiries[name].is_narrowed:
-                raise InvalidParams(f"filters.{name}.{raised.message}") from raised
+    def _report_exception(self, name: str, error: BaseException, took_ms: int) -> None:
+        """Reports only what a caller may know about an error. An error in the caller's own filters is raised."""
+        match error:
+            case InvalidParams() if name in self._filtered:
+                raise InvalidParams(f"filters.{name}.{error.message}") from error
             case InvalidParams():
-                self._report(name, SourceReport(status="error", ms=took_ms, error=raised.message))
+                self._report(name, SourceReport(status="error", ms=took_ms, error=error.message))
             case SourceTimeout():
-                self._failed(name, SourceReport(status="timeout", ms=took_ms, error=raised.message))
+                self._report_failure(name, SourceReport(status="timeout", ms=took_ms, error=error.message))
             case FlorilegiumError():
-                self._failed(name, SourceReport(status="error", ms=took_ms, error=raised.message))
+                self._report_failure(name, SourceReport(status="error", ms=took_ms, error=error.message))
             case _:
-                logger.opt(exception=raised).error("source {} failed in a search", name)
-                self._failed(name, SourceReport(status="error", ms=took_ms, error="failed unexpectedly"))
+                logger.opt(exception=error).error("source {} failed in a search", name)
+                self._report_failure(name, SourceReport(status="error", ms=took_ms, error="failed unexpectedly"))
 
-    def _failed(self, name: str, report: SourceReport) -> None:
-        self._breaker.failed(self._context.user_id, name)
+    def _report_failure(self, name: str, report: SourceReport) -> None:
+        self._breaker.record_failure(self._context.user_id, name)
         self._report(name, report)
 
     def _report(self, name: str, report: SourceReport) -> None:
+        """A later report replaces an earlier one; their times add up."""
         before = self.reports.get(name)
         self.reports[name] = replace(report, ms=report.ms + before.ms) if before is not None else report
 
 
-async def _show(waiting: deque[Candidate], topic: Sequence[Term], shown: dict[str, ResultItem]) -> None:
-    """Leaves in front the one at which it failed."""
-    while waiting:
-        candidate = waiting[0]
-        shown[candidate.match.uri] = candidate.answer.show(candidate.match, topic)
-        waiting.popleft()
+def _retrieve_exception(task: asyncio.Task[SourceHits]) -> None:
+    """Keeps asyncio from logging the exception of a task that nobody awaits any more."""
+    if not task.cancelled():
+        task.exception()
 
 
-def _nonsense(name: str, answer: object, depth: int) -> str | None:
-    """What is wrong with an answer, if anything: its source may be somebody else's, and a Struct is not checked when
-    it is made. What is shown of a hit is judged when it is."""
-    if not isinstance(answer, Matches):
-        return f"a {type(answer).__name__}"
-    fields: Any = answer
-    if not isinstance(fields.found, tuple):
-        return f"hits in a {type(fields.found).__name__}"
-    if len(fields.found) > depth:
-        return f"{len(fields.found)} hits, where {depth} were asked for"
+def _find_problem(name: str, page: object, depth: int) -> str | None:
+    """What is wrong with the result of a search. A source may be third-party code, and a Struct does not check its
+    fields; what `render_hit` returns is checked later."""
+    if not isinstance(page, SourceHits):
+        return f"expected SourceHits, got {type(page).__name__}"
+    fields: Any = page
+    if not isinstance(fields.hits, tuple):
+        return f"hits: expected a tuple, got {type(fields.hits).__name__}"
+    if len(fields.hits) > depth:
+        return f"hits: expected at most {depth}, got {len(fields.hits)}"
     if not isinstance(fields.next_offset, int | None) or not isinstance(fields.total_estimated, int | None):
-        return f"next_offset {fields.next_offset!r} and total_estimated {fields.total_estimated!r}"
+        return f"next_offset {fields.next_offset!r}, total_estimated {fields.total_estimated!r}"
     scheme = f"{name}://"
-    for match in fields.found:
-        if not isinstance(match, Match) or not _is_sound(scheme, match):
-            return f"the match {match!r}"
+    for hit in fields.hits:
+        if not isinstance(hit, RankedHit) or not _is_valid(name, scheme, hit):
+            return f"hit {hit!r}"
     return None
 
 
-def _is_sound(scheme: str, match: Any) -> bool:
-    """A hundred are looked at in a search, so each kind is named by itself: a union is made anew for every look."""
+def _is_valid(name: str, scheme: str, hit: Any) -> bool:
+    """Called for about a hundred hits per search, so it uses tuples of types: `str | int` builds a union each time."""
     return (
-        isinstance(match.uri, str)
-        and match.uri.startswith(scheme)
-        and isinstance(match.id, (str, int))
-        and isinstance(match.score, (float, int))
-        and 0 <= match.score <= 1
-        and (match.last_modified is None or isinstance(match.last_modified, str))
-        and (match.version is None or isinstance(match.version, int))
-        and _can_be_compared(match.content)
+        hit.source == name
+        and isinstance(hit.uri, str)
+        and hit.uri.startswith(scheme)
+        and isinstance(hit.id, (str, int))
+        and isinstance(hit.rank, int)
+        and isinstance(hit.score, (float, int))
+        and 0 <= hit.score <= 1
+        and (hit.last_modified is None or isinstance(hit.last_modified, str))
+        and (hit.version is None or isinstance(hit.version, int))
+        and _is_hashable(hit.content_key)
     )
 
 
-def _can_be_compared(content: object) -> bool:
+def _is_hashable(key: object) -> bool:
     try:
-        hash(content)
+        hash(key)
     except TypeError:
         return False
     return True

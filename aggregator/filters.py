@@ -1,78 +1,83 @@
-"""What a search of all sources asks each of them: the filters of the call, checked against what the source knows. A
-wrong one is refused with a sentence that names the right ones."""
+"""Builds the search arguments of each source from those of a search of all sources. An unknown source or filter is
+rejected with a message that lists the valid ones."""
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 from msgspec.structs import fields
 
-from aggregator.fanout import Inquiry
 from config.errors import InvalidParams
 from sources.source import Source
 
-# Every source takes these; the call has them for all.
+# Every source takes these; the search of all sources has arguments for them.
 COMMON = frozenset({"query", "limit", "offset", "snippet_length"})
 
 
 def filter_names(source: Source) -> tuple[str, ...]:
-    """What only this source can be asked."""
-    return _filter_names(source.search_input)  # type: ignore[arg-type]  # mypy takes the hash of its instances
+    """The arguments that only this source has."""
+    return _filter_names(source.search_input)  # type: ignore[arg-type]  # mypy checks the hash of its instances
 
 
-# Annotations are read again for every look at the fields, and what a source takes never changes.
+# msgspec evaluates annotations for each call of `fields`, and the fields of a source never change.
 @lru_cache(maxsize=64)
 def _filter_names(search_input: type[Any]) -> tuple[str, ...]:
     return tuple(field.encode_name for field in fields(search_input) if field.encode_name not in COMMON)
 
 
-def choose_sources(sources: Mapping[str, Source], named: Sequence[str]) -> dict[str, Source]:
-    """The sources a call names, in our order; all if it names none."""
-    for name in named:
+def choose_sources(sources: Mapping[str, Source], names: Sequence[str]) -> dict[str, Source]:
+    """The named sources in the order of the registry; all of them if none is named."""
+    for name in names:
         if name not in sources:
-            raise InvalidParams(f"sources: got {name[:40]!r},{_hint(name, sources)} expected some of {_list(sources)}")
-    return {name: source for name, source in sources.items() if not named or name in named}
+            raise _unknown("sources", name, sources)
+    return {name: source for name, source in sources.items() if not names or name in names}
 
 
-def read_inquiries(
-    chosen: Mapping[str, Source], known: Mapping[str, Source], query: str, filters: Mapping[str, Mapping[str, Any]]
-) -> dict[str, Inquiry]:
-    for name in filters:
-        if name not in known:
-            raise InvalidParams(f"filters: got {name[:40]!r},{_hint(name, known)} expected some of {_list(known)}")
-        if name not in chosen:
+def build_arguments(
+    chosen: Mapping[str, Source],
+    known: Collection[str],
+    query: str,
+    snippet_length: int | None,
+    filters: Mapping[str, Mapping[str, Any]],
+) -> dict[str, Any]:
+    """An instance of `search_input` for each chosen source; limit and offset are left at their defaults."""
+    for source_name, source_filters in filters.items():
+        if source_name not in known:
+            raise _unknown("filters", source_name, known)
+        if source_name not in chosen:
             raise InvalidParams(
-                f"filters.{name}: got filters for a source that is not searched; expected {name!r} in sources"
+                f"filters.{source_name}: expected {source_name!r} in sources, got filters for a source not searched"
             )
-    return {name: _inquiry(source, query, filters.get(name) or {}) for name, source in chosen.items()}
+        allowed = filter_names(chosen[source_name])
+        for name in source_filters or ():
+            if name not in allowed:
+                raise _unknown(f"filters.{source_name}", name, allowed)
+    common = {"query": query} if snippet_length is None else {"query": query, "snippet_length": snippet_length}
+    return {name: _arguments(source, common, set_filters(filters, name)) for name, source in chosen.items()}
 
 
-def _inquiry(source: Source, query: str, given: Mapping[str, Any]) -> Inquiry:
-    allowed = filter_names(source)
-    for name in given:
-        if name not in allowed:
-            expected = f"some of {_list(allowed)}" if allowed else f"no filters: {source.name} have none"
-            raise InvalidParams(f"filters.{source.name}: got {name[:40]!r},{_hint(name, allowed)} expected {expected}")
-    narrowing = {name: value for name, value in given.items() if value is not None}
+def set_filters(filters: Mapping[str, Mapping[str, Any]], source: str) -> dict[str, Any]:
+    """The filters of a source that are not null."""
+    return {name: value for name, value in (filters.get(source) or {}).items() if value is not None}
+
+
+def _arguments(source: Source, common: Mapping[str, Any], filters: Mapping[str, Any]) -> Any:
     try:
-        asked = msgspec.convert({"query": query, **narrowing}, source.search_input, strict=False)
+        return msgspec.convert({**common, **filters}, source.search_input, strict=False)
     except msgspec.ValidationError as error:
-        raise InvalidParams(_correction(source.name, str(error))) from error
-    return Inquiry(source, asked, bool(narrowing))
+        raise InvalidParams(_error_message(source.name, str(error))) from error
 
 
-def _correction(source: str, problem: str) -> str:
-    what, _, where = problem.partition(" - at `$.")
-    field = f".{where.rstrip('`')}" if where else ""
-    return f"filters.{source}{field}: {what[:1].lower()}{what[1:]}"
+def _error_message(source: str, problem: str) -> str:
+    reason, _, path = problem.partition(" - at `$.")
+    field = f".{path.rstrip('`')}" if path else ""
+    return f"filters.{source}{field}: {reason[:1].lower()}{reason[1:]}"
 
 
-def _hint(name: str, known: Mapping[str, Any] | Sequence[str]) -> str:
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f" did you mean {near[0]!r}?" if near else ""
-
-
-def _list(names: Mapping[str, Any] | Sequence[str]) -> str:
-    return ", ".join(names)
+def _unknown(argument: str, name: str, known: Collection[str]) -> InvalidParams:
+    similar = difflib.get_close_matches(name, list(known), n=1)
+    hint = f"; did you mean {similar[0]!r}?" if similar else ""
+    expected = f"any of {', '.join(known)}" if known else "no filters"
+    return InvalidParams(f"{argument}: expected {expected}, got {name[:40]!r}{hint}")

@@ -1,8 +1,8 @@
-"""The hits of several sources as one list. Pure.
+"""Merges the hits of several sources into one list. The functions are pure.
 
-Scores mean the same in every source, so hits are ordered by them. Then hits beyond a few of one conversation or
-document, and beyond most of ten of one source, step behind the others, and hits with the same content stand for one
-another. None is lost: each keeps a position.
+Scores are comparable across sources, so hits are ordered by score. Then hits beyond a few of the same item, and beyond
+most of ten of the same source, move behind the others, and of hits with the same content the best one lists the others.
+No hit is lost: each keeps a position.
 """
 
 from collections.abc import Hashable, Sequence
@@ -10,113 +10,92 @@ from collections.abc import Hashable, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sources.source import Match, Matches
+from sources.source import RankedHit
 
-# Scores are told apart in so many steps: a smaller difference is noise of the floating point, not relevance.
+# Scores are compared in steps of this many per unit; smaller differences are floating-point noise.
 _SCORE_STEPS = 10_000
-# Hits among which the sources share the places.
-_SHARED = 10
-# URIs told beside a hit with the same content; a further one is a hit of its own.
+# `limit_per_source` applies to each block of this many hits.
+_BLOCK = 10
+# URIs listed with a hit that has the same content; a further one becomes a hit of its own.
 ALSO_IN_MAX = 10
 
 
-class Candidate(Struct, frozen=True):
-    """A hit, its source, its rank there, from 0, and the answer it came in."""
-
-    source: str
-    match: Match
-    rank: int
-    answer: Matches
-
-
-class Entry(Struct, frozen=True):
-    """One position of the merged list. An entry that `is_told` is named in the `also_in` of an earlier one."""
-
-    candidate: Candidate
-    also_in: tuple[str, ...] = ()
-    is_told: bool = False
-
-    @property
-    def match(self) -> Match:
-        return self.candidate.match
-
-
-def by_score(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """The best first; those that are equally good by date."""
-    equals: dict[int, list[Candidate]] = {}
-    for candidate in candidates:
-        equals.setdefault(round(candidate.match.score * _SCORE_STEPS), []).append(candidate)
-    ordered: list[Candidate] = []
-    for score in sorted(equals, reverse=True):
-        ordered += equals[score] if len(equals[score]) == 1 else by_date(equals[score])
-    return ordered
-
-
-def by_date(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Newest first, what has no date last, then by URI."""
-    ordered = sorted(candidates, key=lambda candidate: candidate.match.uri)
-    return sorted(ordered, key=lambda candidate: candidate.match.last_modified or "", reverse=True)
-
-
-def spread(candidates: Sequence[Candidate], siblings_max: int) -> list[Candidate]:
-    """The same list, but of each item no more than `siblings_max` hits before the others had their turn."""
-    met: dict[tuple[str, str | int], int] = {}
-    kept: list[Candidate] = []
-    later: list[Candidate] = []
-    for candidate in candidates:
-        parent = (candidate.source, candidate.match.id)
-        met[parent] = siblings = met.get(parent, 0) + 1
-        (kept if siblings <= siblings_max else later).append(candidate)
-    return kept + later
-
-
-def share(candidates: Sequence[Candidate], source_max: int) -> list[Candidate]:
-    """The same list, but of every ten hits no more than `source_max` are of one source while others still have some."""
-    ordered: list[Candidate] = []
-    waiting = list(candidates)
-    while waiting:
-        met: dict[str, int] = {}
-        taken: list[Candidate] = []
-        later: list[Candidate] = []
-        for candidate in waiting:
-            met[candidate.source] = own = met.get(candidate.source, 0) + 1
-            (taken if len(taken) < _SHARED and own <= source_max else later).append(candidate)
-        room = _SHARED - len(taken)  # where one source alone is left
-        ordered += taken + later[:room]
-        waiting = later[room:]
-    return ordered
-
-
-class Fairness(Struct, frozen=True):
+class DiversityLimits(Struct, frozen=True):
     """How many hits of one item, and of one source among ten, keep their rank while others wait."""
 
-    siblings_max: int
-    source_max: int
-
-    def order(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        return share(spread(by_score(candidates), self.siblings_max), self.source_max)
+    per_item: int
+    per_source: int
 
 
-def collapse(candidates: Sequence[Candidate]) -> list[Entry]:
-    """The list as entries: of hits with the same content, the first names the others."""
+def order_hits(hits: Sequence[RankedHit], limits: DiversityLimits) -> list[RankedHit]:
+    return limit_per_source(limit_per_item(sort_by_score(hits), limits.per_item), limits.per_source)
+
+
+def sort_by_score(hits: Sequence[RankedHit]) -> list[RankedHit]:
+    """Best first; equal scores by date."""
+    groups: dict[int, list[RankedHit]] = {}
+    for hit in hits:
+        groups.setdefault(round(hit.score * _SCORE_STEPS), []).append(hit)
+    ordered: list[RankedHit] = []
+    for score in sorted(groups, reverse=True):
+        ordered += groups[score] if len(groups[score]) == 1 else sort_by_date(groups[score])
+    return ordered
+
+
+def sort_by_date(hits: Sequence[RankedHit]) -> list[RankedHit]:
+    """Newest first and hits without a date last; then by URI."""
+    ordered = sorted(hits, key=lambda hit: hit.uri)
+    return sorted(ordered, key=lambda hit: hit.last_modified or "", reverse=True)
+
+
+def limit_per_item(hits: Sequence[RankedHit], limit: int) -> list[RankedHit]:
+    """Moves the hits of an item beyond the first `limit` behind all others."""
+    counts: dict[tuple[str, str | int], int] = {}
+    first: list[RankedHit] = []
+    rest: list[RankedHit] = []
+    for hit in hits:
+        item = (hit.source, hit.id)
+        counts[item] = count = counts.get(item, 0) + 1
+        (first if count <= limit else rest).append(hit)
+    return first + rest
+
+
+def limit_per_source(hits: Sequence[RankedHit], limit: int) -> list[RankedHit]:
+    """Allows at most `limit` hits of one source among each ten, as long as other sources have hits left."""
+    ordered: list[RankedHit] = []
+    remaining = list(hits)
+    while remaining:
+        counts: dict[str, int] = {}
+        block: list[RankedHit] = []
+        rest: list[RankedHit] = []
+        for hit in remaining:
+            counts[hit.source] = count = counts.get(hit.source, 0) + 1
+            (block if len(block) < _BLOCK and count <= limit else rest).append(hit)
+        free = _BLOCK - len(block)  # more than 0 if only one source is left
+        ordered += block + rest[:free]
+        remaining = rest[free:]
+    return ordered
+
+
+def mark_duplicates(hits: Sequence[RankedHit]) -> list[RankedHit]:
+    """Of hits with the same content, the first lists the URIs of the others in `also_in`."""
     first: dict[Hashable, int] = {}
-    entries: list[Entry] = []
-    for position, candidate in enumerate(candidates):
-        match = candidate.match
-        # A hit that cannot say what it holds is like itself alone.
-        content = match.uri if match.content is None else match.content
-        at = first.setdefault(content, position)
-        if at == position:
-            entries.append(Entry(candidate))
-        elif len(entries[at].also_in) < ALSO_IN_MAX:
-            entries[at] = replace(entries[at], also_in=_with(entries[at], match.uri))
-            entries.append(Entry(candidate, is_told=True))
+    marked: list[RankedHit] = []
+    for index, hit in enumerate(hits):
+        # Without a content key a hit equals only itself.
+        key = hit.uri if hit.content_key is None else hit.content_key
+        at = first.setdefault(key, index)
+        if at == index:
+            marked.append(hit)
+        elif len(marked[at].also_in) < ALSO_IN_MAX:
+            marked[at] = _with_duplicate(marked[at], hit.uri)
+            marked.append(replace(hit, is_duplicate=True))
         else:
-            first[content] = position
-            entries.append(Entry(candidate))
-    return entries
+            first[key] = index
+            marked.append(hit)
+    return marked
 
 
-def _with(first: Entry, uri: str) -> tuple[str, ...]:
-    """A source that names one URI twice has named it once."""
-    return first.also_in if uri in (first.match.uri, *first.also_in) else (*first.also_in, uri)
+def _with_duplicate(hit: RankedHit, uri: str) -> RankedHit:
+    """A source may return the same URI twice; it is listed once."""
+    return hit if uri in (hit.uri, *hit.also_in) else replace(hit, also_in=(*hit.also_in, uri))

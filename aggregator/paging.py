@@ -1,91 +1,106 @@
-"""Which hits of a ranking make a page: those a session has not seen, as many as were asked for and as fit.
+"""Selects the hits of a page: those that the session has not seen, up to the limit and the size of the response.
 
-An offset counts positions of the whole ranking, seen ones included, so that paging and a session's memory never get in
-each other's way.
+An offset counts positions of the whole ranking, including hits already seen, so that paging and deduplication do not
+interfere with each other.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from aggregator.defaults import Dedupe
-from aggregator.ranking import Place, Ranking
+from aggregator.ranking import MergedRanking
+from aggregator.responses import KnowledgeItem, KnowledgeResponse
+from sources.source import RankedHit
 
 
-class Span(Struct, frozen=True):
-    """The part of a ranking that was looked at. `end` is the first position that was not."""
+class PageSelection(Struct, frozen=True, kw_only=True):
+    """The hits that a page should contain, before they are rendered and measured.
 
-    fresh: tuple[Place, ...]
-    seen: tuple[Place, ...]
+    `candidates` are to be delivered in this order as far as they fit. Hits in `required` that do not fit are delivered
+    by the next page. `seen` are the hits found that the session has seen. `end` is the first position that was not
+    examined, and `is_last` is true if the ranking ends there.
+    """
+
+    candidates: tuple[RankedHit, ...]
+    required: tuple[RankedHit, ...]
+    seen: tuple[RankedHit, ...]
+    exhausted: bool
     end: int
     is_last: bool
 
 
-class Page(Struct, frozen=True):
-    """What is delivered. `next_offset` is None where the ranking ends."""
+async def select_page(
+    ranking: MergedRanking, seen: Mapping[str, int], dedupe: Dedupe, *, limit: int, examined_max: int
+) -> PageSelection:
+    """Reads the ranking until `limit` hits are found that are not in `seen` with their current version.
 
-    places: tuple[Place, ...]
-    suppressed: int
-    exhausted: bool
-    cut: bool
-    next_offset: int | None
-
-
-async def examine(ranking: Ranking, seen: Mapping[str, int], limit: int, examined_max: int) -> Span:
-    """Reads the ranking on until `limit` hits are there that `seen` does not hold in their present version."""
-    fresh: list[Place] = []
-    known: list[Place] = []
+    If all hits were seen, a search from the start returns the best of them again, and a later page is empty.
+    """
+    offset = ranking.position
+    fresh: list[RankedHit] = []
+    repeated: list[RankedHit] = []
     for _ in range(examined_max):
-        place = await ranking.next() if len(fresh) < limit else None
-        if place is None:
+        hit = await ranking.next() if len(fresh) < limit else None
+        if hit is None:
             break
-        if not place.entry.is_told:
-            (known if is_seen(place, seen) else fresh).append(place)
-    return Span(tuple(fresh), tuple(known), ranking.position, ranking.is_finished)
+        if not hit.is_duplicate:
+            (repeated if is_seen(hit, seen) else fresh).append(hit)
+    exhausted = not fresh and bool(repeated) and ranking.is_finished
+    required = repeated if exhausted and not offset else fresh
+    demoted = repeated if dedupe == "demote" and required is fresh else []
+    return PageSelection(
+        candidates=tuple([*required, *demoted][:limit]),
+        required=tuple(required),
+        seen=tuple(repeated),
+        exhausted=exhausted,
+        end=ranking.position,
+        is_last=ranking.is_finished,
+    )
 
 
-def is_seen(place: Place, seen: Mapping[str, int]) -> bool:
-    match = place.entry.match
-    return seen.get(match.uri) == (match.version or 0)
+def is_seen(hit: RankedHit, seen: Mapping[str, int]) -> bool:
+    return seen.get(hit.uri) == (hit.version or 0)
 
 
-class Choice(Struct, frozen=True):
-    """What a page would hold if there were room. Each of `leading` is delivered, on this page or a later one."""
+def fill_page(
+    envelope: KnowledgeResponse,
+    selection: PageSelection,
+    rendered: Mapping[int, tuple[KnowledgeItem, int]],
+    room_bytes: int,
+) -> KnowledgeResponse:
+    """Adds as many results to a response as fit in `room_bytes`.
 
-    leading: tuple[Place, ...]
-    wanted: tuple[Place, ...]
-    exhausted: bool
-
-
-def choose(span: Span, dedupe: Dedupe, *, offset: int, limit: int) -> Choice:
-    """Where all was seen, a search from the beginning gets the best again; one that pages on is at its end."""
-    exhausted = not span.fresh and bool(span.seen) and span.is_last
-    leading = span.seen if exhausted and not offset else span.fresh
-    following = span.seen if dedupe == "demote" and leading is span.fresh else ()
-    return Choice(leading, (*leading, *following)[:limit], exhausted)
-
-
-def compose_page(span: Span, choice: Choice, *, sizes: Mapping[int, int], room: int) -> Page:
-    """`sizes` are the bytes of each wanted hit by position; one that could not be shown has none, and is passed over.
-    One hit is always delivered, or paging would stand still."""
-    shown, looked_at = _fitting(choice.wanted, sizes, room)
-    waiting = choice.leading[looked_at:]
-    end = waiting[0].position if waiting else span.end
-    delivered = {place.position for place in shown}
-    suppressed = sum(place.position < end and place.position not in delivered for place in span.seen)
-    is_end = not waiting and span.is_last
-    cut = looked_at < len(choice.wanted)
-    return Page(tuple(shown), suppressed, choice.exhausted, cut, None if is_end else end)
+    `rendered` holds each candidate's item and its size in bytes by position; candidates that could not be rendered are
+    missing and skipped. At least one result is delivered, so that paging always advances.
+    """
+    positions, examined = _fitting(selection, rendered, room_bytes)
+    waiting = selection.required[examined:]
+    end = waiting[0].position if waiting else selection.end
+    is_end = not waiting and selection.is_last
+    delivered = set(positions)
+    return replace(
+        envelope,
+        results=tuple([rendered[position][0] for position in positions]),
+        has_more=not is_end,
+        next_offset=None if is_end else end,
+        suppressed=sum(hit.position < end and hit.position not in delivered for hit in selection.seen),
+        exhausted=selection.exhausted,
+        cut=examined < len(selection.candidates),
+    )
 
 
-def _fitting(wanted: Sequence[Place], sizes: Mapping[int, int], room: int) -> tuple[list[Place], int]:
-    """Those that fit, and how many were looked at for them."""
-    shown: list[Place] = []
-    for looked_at, place in enumerate(wanted):
-        if place.position not in sizes:
+def _fitting(
+    selection: PageSelection, rendered: Mapping[int, tuple[KnowledgeItem, int]], room_bytes: int
+) -> tuple[list[int], int]:
+    """The positions of the candidates that fit, and how many candidates were examined."""
+    positions: list[int] = []
+    for index, hit in enumerate(selection.candidates):
+        if hit.position not in rendered:
             continue
-        room -= sizes[place.position]
-        if shown and room < 0:
-            return shown, looked_at
-        shown.append(place)
-    return shown, len(wanted)
+        room_bytes -= rendered[hit.position][1]
+        if positions and room_bytes < 0:
+            return positions, index
+        positions.append(hit.position)
+    return positions, len(selection.candidates)

@@ -1,62 +1,52 @@
-"""One ranking of all sources, made as far as it is read.
+"""One ranking of the hits of all sources, built only as far as it is read.
 
-A position means the same hit whatever page it is asked for on. By relevance the ranking goes in rounds: a fixed number
-of hits from each source, ordered together, then the next. By date it is one exact merge, since each source comes in
-that order.
+A position denotes the same hit on whatever page it is requested. By relevance the ranking is built in rounds: a fixed
+number of hits of each source are ordered together, then the next. By date it is an exact merge, because each source
+returns its hits in that order.
 """
 
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Literal
 
-from msgspec import Struct
+from msgspec.structs import replace
 
-from aggregator.merge import Candidate, Entry, Fairness, by_date, collapse
-from sources.source import Matches
+from aggregator.fanout import Fanout
+from aggregator.merge import DiversityLimits, mark_duplicates, order_hits, sort_by_date
+from sources.source import RankedHit, SourceHits
 
 Order = Literal["relevance", "recent"]
-# Asks sources for their hits from an offset on, and leaves out those that did not answer.
-Ask = Callable[[Mapping[str, int]], Awaitable[Mapping[str, Matches]]]
 
 
-class _Stream:
-    """The hits of one source, read window by window."""
+class _SourceStream:
+    """The hits of one source, read page by page."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.offset = 0
         self.has_more = True
         self.total: int | None = None
-        self.pending: list[Candidate] = []
+        self.pending: list[RankedHit] = []
 
-    def take(self, answer: Matches | None) -> None:
-        """A source that did not answer has no more hits. Nor has one whose next page is not further on."""
-        if answer is None:
+    def add(self, page: SourceHits | None) -> None:
+        """A source that did not answer counts as finished, and so does one whose next offset does not advance."""
+        if page is None:
             self.has_more, self.total = False, None
             return
-        self.pending += (Candidate(self.name, match, self.offset + at, answer) for at, match in enumerate(answer.found))
-        self.total = answer.total_estimated
-        following = answer.next_offset if answer.has_more else None
-        self.has_more = following is not None and following > self.offset
-        self.offset = following if following is not None and self.has_more else self.offset + len(answer.found)
+        self.pending += page.hits
+        self.total = page.total_estimated
+        next_offset = page.next_offset if page.has_more else None
+        self.has_more = next_offset is not None and next_offset > self.offset
+        self.offset = next_offset if next_offset is not None and self.has_more else self.offset + len(page.hits)
 
 
-class Place(Struct, frozen=True):
-    position: int
-    entry: Entry
-
-
-class Ranking:
-    """`depth` is how many hits a source gives at a time, and must be the same for all pages of one search."""
-
-    def __init__(self, ask: Ask, sources: Sequence[str], order: Order, depth: int, fairness: Fairness) -> None:
-        self._ask = ask
-        self._streams = [_Stream(name) for name in sources]
+class MergedRanking:
+    def __init__(self, fanout: Fanout, order: Order, limits: DiversityLimits) -> None:
+        self._fanout = fanout
+        self._streams = [_SourceStream(name) for name in fanout.sources]
         self._order = order
-        self._depth = depth
-        self._fairness = fairness
+        self._limits = limits
         self._rounds = 0
-        self._ready: deque[Entry] = deque()
+        self._ready: deque[RankedHit] = deque()
         self.position = 0
 
     @property
@@ -65,7 +55,7 @@ class Ranking:
 
     @property
     def total(self) -> int | None:
-        """How many hits there are, if every source knows."""
+        """The number of hits, if every source knows its own."""
         totals = [stream.total for stream in self._streams]
         return sum(total for total in totals if total is not None) if None not in totals else None
 
@@ -73,71 +63,73 @@ class Ranking:
         while self.position < offset and not self.is_finished:
             if not self._ready:
                 await self._extend()
-            passed = min(len(self._ready), offset - self.position)
-            for _ in range(passed):
+            skipped = min(len(self._ready), offset - self.position)
+            for _ in range(skipped):
                 self._ready.popleft()
-            self.position += passed
+            self.position += skipped
             if not self._ready and self._order == "relevance":
-                self._leap(offset)
+                self._skip_rounds(offset)
 
-    async def next(self) -> Place | None:
+    async def next(self) -> RankedHit | None:
+        """The next hit with its position, or None at the end."""
         while not self._ready and not self.is_finished:
             await self._extend()
         if not self._ready:
             return None
-        place = Place(self.position, self._ready.popleft())
+        hit = replace(self._ready.popleft(), position=self.position)
         self.position += 1
-        # What was told with an earlier hit is no reason for another page.
-        while self._ready and self._ready[0].is_told:
+        # Duplicates are listed with an earlier hit, so they alone are no reason for another page.
+        while self._ready and self._ready[0].is_duplicate:
             self._ready.popleft()
             self.position += 1
-        return place
+        return hit
 
-    def _leap(self, offset: int) -> None:
-        """Passes whole rounds by without asking for them, where each source's number of hits is known."""
-        reading = [stream for stream in self._streams if stream.has_more]
-        if any(stream.total is None or stream.offset != self._rounds * self._depth for stream in reading):
+    def _skip_rounds(self, offset: int) -> None:
+        """Skips whole rounds without searching, if every source knows its number of hits."""
+        depth = self._fanout.depth
+        streams = [stream for stream in self._streams if stream.has_more]
+        if any(stream.total is None or stream.offset != self._rounds * depth for stream in streams):
             return
-        while reading:
-            sizes = [min(self._depth, (stream.total or 0) - stream.offset) for stream in reading]
+        while streams:
+            sizes = [min(depth, (stream.total or 0) - stream.offset) for stream in streams]
             if self.position + sum(sizes) > offset:
                 return
             self.position += sum(sizes)
             self._rounds += 1
-            for stream in reading:
-                stream.offset += self._depth
+            for stream in streams:
+                stream.offset += depth
                 stream.has_more = stream.offset < (stream.total or 0)
-            reading = [stream for stream in reading if stream.has_more]
+            streams = [stream for stream in streams if stream.has_more]
 
     async def _extend(self) -> None:
-        asked = [stream for stream in self._streams if stream.has_more and not stream.pending]
-        answers = await self._ask({stream.name: stream.offset for stream in asked})
+        streams = [stream for stream in self._streams if stream.has_more and not stream.pending]
+        pages = await self._fanout.search({stream.name: stream.offset for stream in streams})
         self._rounds += 1
-        for stream in asked:
-            stream.take(answers.get(stream.name))
+        for stream in streams:
+            stream.add(pages.get(stream.name))
         if self._order == "recent":
-            self._ready.extend(collapse(self._newest()))
+            self._ready.extend(mark_duplicates(self._take_newest()))
         else:
-            self._ready.extend(collapse(self._fairness.order(self._all_pending())))
+            self._ready.extend(mark_duplicates(order_hits(self._take_pending(), self._limits)))
 
-    def _all_pending(self) -> list[Candidate]:
-        taken = [candidate for stream in self._streams for candidate in stream.pending]
+    def _take_pending(self) -> list[RankedHit]:
+        hits = [hit for stream in self._streams for hit in stream.pending]
         for stream in self._streams:
             stream.pending = []
-        return taken
+        return hits
 
-    def _newest(self) -> list[Candidate]:
-        """Pending hits, newest first, up to the last known one of a source that has more: its next may be newer than
-        what follows."""
-        left = {stream.name: len(stream.pending) for stream in self._streams}
-        open_ended = {stream.name for stream in self._streams if stream.has_more}
-        ordered = by_date(self._all_pending())
-        taken = 0
-        for candidate in ordered:
-            taken += 1
-            left[candidate.source] -= 1
-            if candidate.source in open_ended and not left[candidate.source]:
+    def _take_newest(self) -> list[RankedHit]:
+        """Takes the pending hits, newest first, up to the last one of a source that has more: its next hit may be newer
+        than what follows."""
+        counts = {stream.name: len(stream.pending) for stream in self._streams}
+        unfinished = {stream.name for stream in self._streams if stream.has_more}
+        ordered = sort_by_date(self._take_pending())
+        end = 0
+        for hit in ordered:
+            end += 1
+            counts[hit.source] -= 1
+            if hit.source in unfinished and not counts[hit.source]:
                 break
         for stream in self._streams:
-            stream.pending = [rest for rest in ordered[taken:] if rest.source == stream.name]
-        return ordered[:taken]
+            stream.pending = [hit for hit in ordered[end:] if hit.source == stream.name]
+        return ordered[:end]

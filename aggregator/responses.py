@@ -1,4 +1,4 @@
-"""What a search of all sources answers: the shapes of one source's search, with what only the whole can say."""
+"""The response of a search of all sources: that of a single source, extended."""
 
 from collections.abc import Mapping
 from typing import Annotated, Literal
@@ -11,7 +11,7 @@ Status = Literal["ok", "timeout", "error", "skipped"]
 
 
 class SourceReport(Struct, frozen=True, kw_only=True):
-    """How one source fared in one search."""
+    """The outcome of one source in one search."""
 
     status: Status
     ms: int
@@ -20,9 +20,9 @@ class SourceReport(Struct, frozen=True, kw_only=True):
 
 
 class HitExplanation(Struct, frozen=True, kw_only=True):
-    """Why a hit stands where it does. `terms` are the words matched in its snippet; `position` counts all hits,
-    `rank_in_source` those of its source, both from 0; `bm25` is the engine's own rank, lower being better, which means
-    nothing beside another source's."""
+    """Why a hit is at its position. `position` counts all hits and `rank_in_source` those of its source, both from 0.
+    `terms` are the words matched in the snippet. `bm25` is the engine's own rank, lower is better; it is not comparable
+    across sources."""
 
     position: int
     rank_in_source: int
@@ -32,10 +32,12 @@ class HitExplanation(Struct, frozen=True, kw_only=True):
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
-    """What made the order. `rows_with_term` is how many of the library's `rows` hold each word: a rare one says more,
-    so it counts more. A source of some size weighs words by its own rows, where they are as rare. `fusion` is how the
-    sources became one list, `ties` what decides between equals. `topic` are the words of the session's earlier queries;
-    of passages that are otherwise alike a snippet shows the one with them."""
+    """How the order was determined.
+
+    `rows_with_term` is how many of the library's `rows` contain each word; rare words weigh more. A large source uses
+    its own rows instead. `fusion` is how the lists of the sources were merged and `ties` what orders equal scores.
+    `topic` are words of the session's earlier queries, which decide between equally good snippets of a hit.
+    """
 
     order_by: str
     fusion: str
@@ -52,11 +54,11 @@ class KnowledgeItem(ResultItem, frozen=True, kw_only=True):
     explain: HitExplanation | UnsetType = UNSET
 
 
-class KnowledgeAnswer(SearchResponse, frozen=True, kw_only=True):
+class KnowledgeResponse(SearchResponse, frozen=True, kw_only=True):
     results: tuple[KnowledgeItem, ...]
-    session: Annotated[str, Meta(description="Pass as session, and no hit comes twice.")]
-    sources: Annotated[Mapping[str, SourceReport], Meta(description="How each source fared.")]
-    suppressed: Annotated[int, Meta(description="Hits left out as this session has seen them.")] = 0
-    exhausted: Annotated[bool, Meta(description="All that was found was seen before; the best comes again.")] = False
-    cut: Annotated[bool, Meta(description="The page ended early to stay small; next_offset goes on.")] = False
+    session: Annotated[str, Meta(description="Pass as session to get no hit twice.")]
+    sources: Annotated[Mapping[str, SourceReport], Meta(description="Status of each source.")]
+    suppressed: Annotated[int, Meta(description="Hits omitted because this session has seen them.")] = 0
+    exhausted: Annotated[bool, Meta(description="All hits were seen before; the best are repeated.")] = False
+    cut: Annotated[bool, Meta(description="The page was shortened; continue at next_offset.")] = False
     explain: Explanation | UnsetType = UNSET

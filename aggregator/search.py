@@ -1,4 +1,4 @@
-"""One question to all sources, one answer. Whose library is read is decided by the caller's context alone."""
+"""Searches all sources and returns one response. The request context alone decides whose library is searched."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -10,13 +10,13 @@ from msgspec import UNSET, Meta, Struct
 from msgspec.structs import replace
 
 from aggregator.breaker import Breaker
-from aggregator.defaults import Dedupe, habits_of, with_habits
-from aggregator.fanout import Fanout, Inquiry
-from aggregator.filters import choose_sources, read_inquiries
-from aggregator.merge import Fairness
-from aggregator.paging import Choice, Span, choose, compose_page, examine, is_seen
-from aggregator.ranking import Place, Ranking
-from aggregator.responses import Explanation, HitExplanation, KnowledgeAnswer, KnowledgeItem, SourceReport
+from aggregator.defaults import Dedupe, search_defaults, with_session_defaults
+from aggregator.fanout import Fanout
+from aggregator.filters import build_arguments, choose_sources, set_filters
+from aggregator.merge import DiversityLimits
+from aggregator.paging import PageSelection, fill_page, is_seen, select_page
+from aggregator.ranking import MergedRanking
+from aggregator.responses import Explanation, HitExplanation, KnowledgeItem, KnowledgeResponse, SourceReport
 from auth.context import RequestContext
 from config.errors import SessionNotFound, StorageError, Unavailable
 from config.numbers import clamp
@@ -24,38 +24,38 @@ from config.settings import Settings
 from sessions.state import SessionHandle, SessionState, SessionStates, handle_for
 from sources.items import ResultItem
 from sources.query import ParsedQuery, Term
-from sources.search.arguments import LIMIT_MAX, OFFSET_MAX, read_query
-from sources.source import Source
+from sources.search.arguments import LIMIT_MAX, OFFSET_MAX, matches_nothing, read_query
+from sources.source import RankedHit, Source
 from sources.storage.contract import Libraries, Library
 
 _encode = msgspec.json.Encoder().encode
 _decode_item = msgspec.json.Decoder(KnowledgeItem).decode
 DEFAULT_LIMIT = 20
-# How far back a running topic goes, and how many words it has: each is looked for in every hit that is shown.
+# The topic comes from this many earlier queries and has at most this many terms; each is searched in every hit shown.
 TOPIC_QUERIES_MAX = 3
 TOPIC_TERMS_MAX = 6
 
 
 class KnowledgeSearch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The arguments of `knowledge_search`. Numbers out of range are moved to the nearest that is allowed."""
+    """The arguments of `knowledge_search`. Numbers out of range are clamped."""
 
     query: Annotated[str, Meta(description='Words, "phrases", prefix*, AND OR NOT, -word, tag:, after:2026-01-31.')]
     limit: Annotated[int | None, Meta(description="Hits per page, 1..100; default 20, fewer if long.")] = None
-    offset: Annotated[int, Meta(description="next_offset of the page before.")] = 0
+    offset: Annotated[int, Meta(description="next_offset of the previous page.")] = 0
     snippet_length: Annotated[int | None, Meta(description="Characters, 1..1000; default 300.")] = None
     sources: Annotated[tuple[str, ...], Meta(description="Default all.")] = ()
     order_by: Annotated[Literal["relevance", "recent"] | None, Meta(description="Default relevance.")] = None
     filters: Annotated[dict[str, dict[str, Any]], Meta(description="By source.")] = {}
-    session: Annotated[str | None, Meta(description="session of an earlier answer.")] = None
-    dedupe: Annotated[Dedupe | None, Meta(description="Hits this session has seen; default hide.")] = None
-    deadline_ms: Annotated[int | None, Meta(description="Sources that take longer are left out.")] = None
-    explain: Annotated[bool, Meta(description="Tell why hits stand where they do.")] = False
+    session: Annotated[str | None, Meta(description="session of an earlier response.")] = None
+    dedupe: Annotated[Dedupe | None, Meta(description="For hits this session has seen; default hide.")] = None
+    deadline_ms: Annotated[int | None, Meta(description="Slower sources are skipped.")] = None
+    explain: Annotated[bool, Meta(description="Explain the ranking.")] = False
 
 
-class _Plan(Struct, frozen=True, kw_only=True):
-    """A search as it will be carried out."""
+class SearchPlan(Struct, frozen=True, kw_only=True):
+    """A search with all defaults applied."""
 
-    asked: KnowledgeSearch
+    request: KnowledgeSearch
     query: ParsedQuery
     topic: tuple[Term, ...]
     context: RequestContext
@@ -65,36 +65,38 @@ class _Plan(Struct, frozen=True, kw_only=True):
     order: Literal["relevance", "recent"]
     dedupe: Dedupe
     deadline_ms: int
-    room_bytes: int
+    max_bytes: int
 
     @property
     def seen(self) -> Mapping[str, int]:
         return {} if self.dedupe == "off" else self.state.seen
 
 
-async def find_session_state(session_states: SessionStates, context: RequestContext, named: str | None) -> SessionState:
-    """The memory of the session a call belongs to: the one it names, else that of its connection, else a new one."""
+async def find_session_state(
+    session_states: SessionStates, context: RequestContext, session: str | None
+) -> SessionState:
+    """The state of the session that a call names, else of its connection, else a new one."""
     owner = context.principal.owner()
-    if named is not None:
-        return await session_states.get(SessionHandle(named), owner)
+    if session is not None:
+        return await session_states.get(SessionHandle(session), owner)
     if context.session is not None:
         return await session_states.get_or_create(handle_for(context.session), owner)
     return await session_states.create(owner)
 
 
 def _topic(queries: Sequence[str], query: ParsedQuery, settings: Settings) -> tuple[Term, ...]:
-    """The words of a session's latest queries that this one does not have, the latest first."""
-    found: dict[str, Term] = {}
+    """The terms of the session's latest queries that this query does not have, latest first."""
+    terms: dict[str, Term] = {}
     for text in reversed(queries[-TOPIC_QUERIES_MAX:]):
         for term in read_query(text, settings).terms:
-            found.setdefault(term.word.text.casefold(), term)
+            terms.setdefault(term.word.text.casefold(), term)
     for term in query.terms:
-        found.pop(term.word.text.casefold(), None)
-    return tuple(found.values())[:TOPIC_TERMS_MAX]
+        terms.pop(term.word.text.casefold(), None)
+    return tuple(terms.values())[:TOPIC_TERMS_MAX]
 
 
 class Aggregator:
-    """Searches all sources. It keeps which of them fail, and nothing else of a call."""
+    """Searches all sources. Between calls it keeps only which sources are failing."""
 
     def __init__(
         self,
@@ -110,95 +112,100 @@ class Aggregator:
         self._settings = settings
         self._breaker = breaker or Breaker(settings)
 
-    async def search(self, context: RequestContext, asked: KnowledgeSearch) -> KnowledgeAnswer:
-        plan = await self._plan(context, asked)
-        chosen, read_as = self._chosen(asked.sources, plan.query)
-        inquiries = {
-            name: replace(inquiry, asked=replace(inquiry.asked, snippet_length=asked.snippet_length))
-            for name, inquiry in read_inquiries(chosen, self._sources, asked.query, asked.filters).items()
-        }
+    async def search(self, context: RequestContext, request: KnowledgeSearch) -> KnowledgeResponse:
+        plan = await self._plan(context, request)
+        sources, read_as = self._choose_sources(request.sources, plan.query)
+        arguments = build_arguments(
+            sources, self._sources.keys(), request.query, request.snippet_length, request.filters
+        )
         async with self._libraries.library(plan.context) as library:
-            answer = await self._answer(plan, library, inquiries, read_as)
-        await self._remember(plan, answer)
-        return answer
+            fanout = Fanout(
+                plan.context,
+                library,
+                sources,
+                arguments,
+                self._breaker,
+                filtered=[name for name in sources if set_filters(request.filters, name)],
+                depth=self._settings.fanout_depth,
+                deadline_ms=plan.deadline_ms,
+            )
+            response = await self._search(plan, fanout, library, read_as)
+        await self._record(plan, response)
+        return response
 
-    async def _answer(
-        self, plan: _Plan, library: Library, inquiries: Mapping[str, Inquiry], read_as: str | None
-    ) -> KnowledgeAnswer:
-        settings, depth = self._settings, self._settings.fanout_depth
-        fanout = Fanout(plan.context, library, inquiries, self._breaker, depth=depth, deadline_ms=plan.deadline_ms)
-        fairness = Fairness(settings.fanout_document_max, settings.fanout_source_max)
-        ranking = Ranking(fanout.ask, list(inquiries), plan.order, depth, fairness)
+    async def _search(
+        self, plan: SearchPlan, fanout: Fanout, library: Library, read_as: str | None
+    ) -> KnowledgeResponse:
+        settings = self._settings
+        limits = DiversityLimits(settings.fanout_document_max, settings.fanout_source_max)
+        ranking = MergedRanking(fanout, plan.order, limits)
         await ranking.skip_to(plan.offset)
-        span = await examine(ranking, plan.seen, plan.limit, settings.fanout_scan_max)
-        choice = choose(span, plan.dedupe, offset=plan.offset, limit=plan.limit)
-        told = await _tell(choice, fanout, plan)
-        # Its numbers at their widest, to know what room they leave to the hits.
-        envelope = KnowledgeAnswer(
+        examined_max = settings.fanout_scan_max
+        selection = await select_page(ranking, plan.seen, plan.dedupe, limit=plan.limit, examined_max=examined_max)
+        rendered = await _render(selection, fanout, plan)
+        # With its numbers at their widest, to know how much room is left for the results.
+        envelope = KnowledgeResponse(
             results=(),
             has_more=True,
             next_offset=OFFSET_MAX,
             total_estimated=ranking.total,
             read_as=read_as or UNSET,
             session=plan.state.handle,
-            sources=_without_common_reading(fanout.reports, plan.query),
-            suppressed=settings.fanout_scan_max,
-            explain=await self._explain(plan, library) if plan.asked.explain else UNSET,
+            sources=_without_common_read_as(fanout.reports, plan.query),
+            suppressed=examined_max,
+            explain=await self._explain(plan, library) if plan.request.explain else UNSET,
         )
-        return _fill(envelope, span, choice, told, plan)
+        return fill_page(envelope, selection, rendered, plan.max_bytes - len(_encode(envelope)))
 
-    async def _plan(self, context: RequestContext, asked: KnowledgeSearch) -> _Plan:
-        state = await find_session_state(self._session_states, context, asked.session)
-        context = with_habits(context, state.defaults)
-        habits, settings = habits_of(context), self._settings
-        order = asked.order_by or habits.order_by or "relevance"
-        sizes = (asked.limit, asked.snippet_length, habits.snippet_length)
-        is_default = all(size is None for size in sizes) and not asked.explain
-        most = settings.search_response_max_bytes
-        deadline_ms = settings.fanout_deadline_ms if asked.deadline_ms is None else asked.deadline_ms
-        query = read_query(asked.query, settings)
+    async def _plan(self, context: RequestContext, request: KnowledgeSearch) -> SearchPlan:
+        state = await find_session_state(self._session_states, context, request.session)
+        context = with_session_defaults(context, state.defaults)
+        defaults, settings = search_defaults(context), self._settings
+        order = request.order_by or defaults.order_by or "relevance"
+        sizes = (request.limit, request.snippet_length, defaults.snippet_length)
+        has_default_size = all(size is None for size in sizes) and not request.explain
+        max_bytes = settings.search_response_max_bytes
+        deadline_ms = settings.fanout_deadline_ms if request.deadline_ms is None else request.deadline_ms
+        query = read_query(request.query, settings)
         if query.is_filter_only:  # without words, all hits are equally relevant
             order = "recent"
-        return _Plan(
-            asked=asked,
+        return SearchPlan(
+            request=request,
             query=query,
             topic=_topic(state.queries, query, settings),
-            # Sources without an argument for it take the order from here.
+            # Sources without an `order_by` argument read the order from here.
             context=replace(context, config={**context.config, "order_by": order}),
             state=state,
-            limit=clamp(DEFAULT_LIMIT if asked.limit is None else asked.limit, 1, LIMIT_MAX),
-            offset=clamp(asked.offset, 0, OFFSET_MAX),
+            limit=clamp(DEFAULT_LIMIT if request.limit is None else request.limit, 1, LIMIT_MAX),
+            offset=clamp(request.offset, 0, OFFSET_MAX),
             order=order,
-            dedupe=asked.dedupe or habits.dedupe or settings.dedupe,
+            dedupe=request.dedupe or defaults.dedupe or settings.dedupe,
             deadline_ms=clamp(deadline_ms, 1, settings.fanout_deadline_ms),
-            room_bytes=min(settings.search_response_default_bytes, most) if is_default else most,
+            max_bytes=min(settings.search_response_default_bytes, max_bytes) if has_default_size else max_bytes,
         )
 
-    def _chosen(self, named: Sequence[str], query: ParsedQuery) -> tuple[dict[str, Source], str | None]:
-        """The sources to ask: those the call names and the query's `source:` allows."""
-        chosen = choose_sources(self._sources, named)
-        wanted = {name.lower() for name in query.filters.sources}
-        if not wanted:
-            return chosen, query.read_as
-        allowed = {name: source for name, source in chosen.items() if name in wanted}
-        if allowed:
-            return allowed, query.read_as
-        return (
-            {},
-            f"nothing: the query asks for source:{query.filters.sources[0]}, and searched are {', '.join(chosen)}",
-        )
+    def _choose_sources(self, names: Sequence[str], query: ParsedQuery) -> tuple[dict[str, Source], str | None]:
+        """The sources that the request names and that a `source:` filter in the query allows; and the `read_as`."""
+        sources = choose_sources(self._sources, names)
+        if not query.filters.sources:
+            return sources, query.read_as
+        allowed = {name.lower() for name in query.filters.sources}
+        matching = {name: source for name, source in sources.items() if name in allowed}
+        if matching:
+            return matching, query.read_as
+        return {}, matches_nothing(f"source:{query.filters.sources[0]}", f"this searches {', '.join(sources)}")
 
-    async def _remember(self, plan: _Plan, answer: KnowledgeAnswer) -> None:
-        """Marks what is delivered. A memory that ended meanwhile has nothing to keep; the answer stands."""
+    async def _record(self, plan: SearchPlan, response: KnowledgeResponse) -> None:
+        """Marks the delivered hits as seen. If the session expired in the meantime, there is nothing to record."""
         delivered: dict[str, int] = {}
-        for item in answer.results:
+        for item in response.results:
             delivered[item.uri] = item.version or 0
             delivered |= dict.fromkeys(item.also_in or (), item.version or 0)
-        query = plan.asked.query[: self._settings.query_max_chars]
+        query = plan.request.query[: self._settings.query_max_chars]
         with suppress(SessionNotFound):
             await self._session_states.record(plan.state.handle, plan.context.principal.owner(), query, delivered)
 
-    async def _explain(self, plan: _Plan, library: Library) -> Explanation:
+    async def _explain(self, plan: SearchPlan, library: Library) -> Explanation:
         rows: int | None = None
         frequencies: dict[str, int] | None = None
         if plan.query.expression is not None and self._settings.search_scoring == "comparable":
@@ -207,9 +214,10 @@ class Aggregator:
                     corpus = await library.corpus(plan.query, plan.deadline_ms)
                 words = (" ".join(term.word.alternatives[0].tokens) for term in plan.query.terms)
                 rows, frequencies = corpus.rows, dict(zip(words, corpus.frequencies, strict=True))
+        by_relevance = "rounds of the best hits of each source, each round sorted by score"
         return Explanation(
             order_by=plan.order,
-            fusion="rounds of each source's best, ordered together" if plan.order == "relevance" else "one merge",
+            fusion=by_relevance if plan.order == "relevance" else "one list sorted by last_modified",
             ties="last_modified, then uri",
             topic=tuple(term.word.text for term in plan.topic),
             scoring=self._settings.search_scoring,
@@ -219,76 +227,52 @@ class Aggregator:
         )
 
 
-class _Told(Struct, frozen=True):
-    """A hit as it will be delivered, and its size in bytes."""
-
-    item: KnowledgeItem
-    size: int
-
-
-async def _tell(choice: Choice, fanout: Fanout, plan: _Plan) -> dict[int, _Told]:
-    """The wanted hits by position. What a source made of one of its hits is looked at: it may be somebody else's."""
-    shown = await fanout.show([place.entry.candidate for place in choice.wanted], plan.topic)
-    told: dict[int, _Told] = {}
-    for place in choice.wanted:
-        item = shown.get(place.entry.match.uri)
+async def _render(selection: PageSelection, fanout: Fanout, plan: SearchPlan) -> dict[int, tuple[KnowledgeItem, int]]:
+    """The items of the candidates and their sizes in bytes, by position. What a source rendered is validated, because
+    it may be third-party code."""
+    items = await fanout.render(selection.candidates, plan.topic)
+    rendered: dict[int, tuple[KnowledgeItem, int]] = {}
+    for hit in selection.candidates:
+        item = items.get(hit.uri)
         if item is None:
             continue
         try:
-            made = _told(item, place, plan)
-            if made.item.source != place.entry.candidate.source:
-                raise ValueError(f"a result of {made.item.source}")
+            checked, size = _validate(item, hit, plan)
+            if checked.source != hit.source:
+                raise ValueError(f"source: expected {hit.source!r}, got {checked.source!r}")
         except (TypeError, ValueError, AttributeError) as error:
-            fanout.refuse(place.entry.candidate.source, str(error))
+            fanout.reject(hit.source, str(error))
         else:
-            told[place.position] = made
-    return told
+            rendered[hit.position] = checked, size
+    return rendered
 
 
-def _fill(
-    envelope: KnowledgeAnswer, span: Span, choice: Choice, told: Mapping[int, _Told], plan: _Plan
-) -> KnowledgeAnswer:
-    """The answer with as many hits as there is room for."""
-    room = plan.room_bytes - len(_encode(envelope))
-    sizes = {position: one.size for position, one in told.items()}
-    page = compose_page(span, choice, sizes=sizes, room=room)
-    return replace(
-        envelope,
-        results=tuple(told[place.position].item for place in page.places),
-        has_more=page.next_offset is not None,
-        next_offset=page.next_offset,
-        suppressed=page.suppressed,
-        exhausted=page.exhausted,
-        cut=page.cut,
-    )
-
-
-def _told(item: ResultItem, place: Place, plan: _Plan) -> _Told:
-    """Read from its JSON, which finds out what is not of its kind: a Struct is not checked when it is made. Ranges to
-    highlight are for programs; they get them from a source's own search."""
+def _validate(item: ResultItem, hit: RankedHit, plan: SearchPlan) -> tuple[KnowledgeItem, int]:
+    """Decodes the item from its JSON, which checks the types: constructing a Struct does not. Highlights are dropped;
+    programs that need them use a source's own search."""
     encoded = _encode(replace(item, highlights=UNSET))
-    read = _decode_item(encoded)
-    if place.entry.also_in or plan.asked.explain:
-        explain = _explain_hit(item, place, plan) if plan.asked.explain else UNSET
-        read = replace(read, also_in=place.entry.also_in or UNSET, explain=explain)
-        encoded = _encode(read)
-    return _Told(read, len(encoded) + 1)
+    checked = _decode_item(encoded)
+    if hit.also_in or plan.request.explain:
+        explain = _explain_hit(item, hit, plan) if plan.request.explain else UNSET
+        checked = replace(checked, also_in=hit.also_in or UNSET, explain=explain)
+        encoded = _encode(checked)
+    return checked, len(encoded) + 1
 
 
-def _explain_hit(item: ResultItem, place: Place, plan: _Plan) -> HitExplanation:
+def _explain_hit(item: ResultItem, hit: RankedHit, plan: SearchPlan) -> HitExplanation:
     ranges = item.highlights if item.highlights is not UNSET else ()
     text = item.snippet or ""
     return HitExplanation(
-        position=place.position,
-        rank_in_source=place.entry.candidate.rank,
-        bm25=place.entry.match.bm25,
+        position=hit.position,
+        rank_in_source=hit.rank,
+        bm25=hit.bm25,
         terms=tuple(dict.fromkeys(text[start:end].casefold() for start, end in ranges)),
-        seen_before=is_seen(place, plan.state.seen),
+        seen_before=is_seen(hit, plan.state.seen),
     )
 
 
-def _without_common_reading(reports: Mapping[str, SourceReport], query: ParsedQuery) -> dict[str, SourceReport]:
-    """How the query was read is told once; a source adds what it alone has to say."""
+def _without_common_read_as(reports: Mapping[str, SourceReport], query: ParsedQuery) -> dict[str, SourceReport]:
+    """Omits the `read_as` that the response has itself; only a different one is reported per source."""
     return {
         name: replace(report, read_as=UNSET) if report.read_as == query.read_as else report
         for name, report in reports.items()

@@ -15,7 +15,7 @@ from statistics import fmean, median
 from msgspec import Struct
 from msgspec.structs import replace
 
-from aggregator.merge import Candidate, Fairness
+from aggregator.merge import DiversityLimits, order_hits
 from auth.context import RequestContext
 from bench.local_runtime import open_local_runtime
 from bench.metrics import ndcg
@@ -26,7 +26,7 @@ from config.settings import Settings
 from sources.registry import load_sources
 from sources.search.arguments import read_query
 from sources.search.scoring import scale_to_range
-from sources.source import Source
+from sources.source import RankedHit, Source
 from sources.storage.contract import Library
 
 PAGE = 10
@@ -77,15 +77,14 @@ class JudgedLibrary(Struct, frozen=True):
 
     async def rank_by_sources(self, sources: Sequence[Source], text: str) -> MergedList:
         """Merges the results of the sources' own searches in the order of `knowledge_search`."""
-        candidates: list[Candidate] = []
+        hits: list[RankedHit] = []
         for source in sources:
             arguments = source.search_input(query=text, limit=DEPTH)
-            results = await source.search(self.context, self.library, arguments)
-            candidates += (Candidate(source.name, match, rank, results) for rank, match in enumerate(results.found))
-        fairness = Fairness(self.settings.fanout_document_max, self.settings.fanout_source_max)
-        merged = fairness.order(candidates)
-        best = merged[0].match.score if merged else 0.0
-        return self._merged([(one.source, str(one.match.id)) for one in merged], best)
+            hits += (await source.search(self.context, self.library, arguments)).hits
+        limits = DiversityLimits(self.settings.fanout_document_max, self.settings.fanout_source_max)
+        merged = order_hits(hits, limits)
+        best = merged[0].score if merged else 0.0
+        return self._merged([(hit.source, str(hit.id)) for hit in merged], best)
 
     def _merged(self, merged: Sequence[tuple[str, str]], best_score: float) -> MergedList:
         return MergedList(

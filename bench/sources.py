@@ -25,7 +25,7 @@ from bench.processes import Cores, child, python
 from bench.prose import MOST_COMMON_WORD, Prose
 from bench.tenants import FirstSearches, VisitResult, copy_to_tenants
 from server.serving import run
-from sources.source import Source
+from sources.source import Source, search_response
 from sources.storage.contract import Library
 
 LIMIT = 20
@@ -192,9 +192,8 @@ class _SearchComparison:
         )
 
     async def _ours(self, source: Source, query: str) -> object:
-        return (
-            await source.search(self._context, self._library, source.search_input(query=query, limit=LIMIT))
-        ).response()
+        args = source.search_input(query=query, limit=LIMIT)
+        return search_response(source, await source.search(self._context, self._library, args))
 
 
 async def cpu_ms(work: Callable[[], Awaitable[object]]) -> float:

@@ -23,6 +23,7 @@ from bench.processes import resident_bytes
 from bench.prose import Prose
 from config.paths import DataRoot
 from server.serving import run
+from sources.source import search_response
 
 _DESCRIPTORS = Path("/proc/self/fd")
 
@@ -105,7 +106,8 @@ async def _search(runtime: LocalRuntime, context: RequestContext, prose: Prose, 
     async with runtime.libraries.library(context) as library:
         for name in names:
             source = runtime.sources[name]
-            (await source.search(context, library, source.search_input(query=prose.words(3)))).response()
+            args = source.search_input(query=prose.words(3))
+            search_response(source, await source.search(context, library, args))
 
 
 def _descriptors() -> int:

@@ -1,1 +1,1 @@
-"""The five sources of a library, behind one protocol; the engines that store them stay inside."""
+"""The knowledge sources of a library behind one protocol; below them text, search, storage, importers and exporters."""

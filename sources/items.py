@@ -1,6 +1,7 @@
-"""What goes over the wire, the same for every source: result items, the answers of search and get, and what a caller
-may ask of a get. Fields the seed names are always there, null where a source has nothing to say; our additions are
-left out where they would say nothing.
+"""Types on the wire that all sources share: result items, the responses of search and get, and the options of a get.
+
+Fields that tldw defines are always present, with null if a source has no value. Fields that we added are omitted when
+they have no value.
 """
 
 from collections.abc import Mapping
@@ -11,13 +12,13 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 Mode = Literal["snippet", "chunk", "chunk_with_siblings", "full", "auto"]
 Anchor = Literal["loc", "query", "cursor", "page", "beginning"]
-# A title on the wire is a label: "best effort short title". The whole one is part of the item's text.
+# A title on the wire is a short label; the full title is part of the item's text.
 TITLE_MAX_CHARS = 200
 TAGS_MAX = 32
 
 
 class Loc(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A place inside an item. Which fields are set depends on the source; a get takes it back as its anchor."""
+    """A position inside an item. Which fields are set depends on the source; a get accepts it as its anchor."""
 
     media_id: int | None = None
     chunk_index: int | None = None
@@ -32,7 +33,7 @@ class Loc(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_
 
 
 class ResultItem(Struct, frozen=True, kw_only=True):
-    """One item, or the passage of it that matched."""
+    """An item, or the passage of it that matched."""
 
     id: str | int
     source: str
@@ -61,11 +62,11 @@ class SearchResponse(Struct, frozen=True, kw_only=True):
     has_more: bool
     next_offset: int | None
     total_estimated: int | None
-    read_as: Annotated[str, Meta(description="How the query was read, where not literally.")] | UnsetType = UNSET
+    read_as: Annotated[str, Meta(description="How the query was read, if not literally.")] | UnsetType = UNSET
 
 
-class Pages(Struct, frozen=True, kw_only=True):
-    """Where a page of a conversation stands."""
+class PageInfo(Struct, frozen=True, kw_only=True):
+    """Which page of a conversation was read."""
 
     page: int
     page_size: int
@@ -79,33 +80,33 @@ class GetResponse(Struct, frozen=True, kw_only=True):
     attachments: tuple[Mapping[str, Any], ...] | None = None
     mode: str
     anchor: Annotated[Anchor, Meta(description="What chose the passage.")]
-    tokens: Annotated[int, Meta(description="Estimate for this whole answer.")]
-    truncated: Annotated[bool, Meta(description="The passage was cut to fit the budget.")] = False
-    over_budget: Annotated[bool, Meta(description="The budget is too small for meta.")] | UnsetType = UNSET
-    next_cursor: Annotated[str | None, Meta(description="Pass as cursor to read on.")] = None
-    pages: Pages | UnsetType = UNSET
+    tokens: Annotated[int, Meta(description="Estimated size of this response.")]
+    truncated: Annotated[bool, Meta(description="Content was cut to fit the budget.")] = False
+    over_budget: Annotated[bool, Meta(description="meta alone exceeds the budget.")] | UnsetType = UNSET
+    next_cursor: Annotated[str | None, Meta(description="Pass as cursor to continue.")] = None
+    pages: PageInfo | UnsetType = UNSET
 
 
 class RetrievalOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How much of an item, and which part. Numbers out of range are moved to the nearest that is allowed."""
+    """How much of an item to read. Numbers out of range are clamped."""
 
     mode: Annotated[Mode | None, Meta(description="auto: siblings if max_tokens is given, else snippet.")] = None
     snippet_length: Annotated[int | None, Meta(description="Characters, 1..1000.")] = None
-    max_tokens: Annotated[int | None, Meta(description="Budget of the whole answer.")] = None
-    chars_per_token: Annotated[float | None, Meta(description="Else estimated by script.")] = None
-    chunk_size_tokens: Annotated[int | None, Meta(description="Where the item has no stored chunks.")] = None
-    chunk_overlap_tokens: Annotated[int | None, Meta(description="Between such chunks.")] = None
+    max_tokens: Annotated[int | None, Meta(description="Budget for the whole response.")] = None
+    chars_per_token: Annotated[float | None, Meta(description="Default: estimated from the text.")] = None
+    chunk_size_tokens: Annotated[int | None, Meta(description="If the item has no stored chunks.")] = None
+    chunk_overlap_tokens: Annotated[int | None, Meta(description="Overlap of these chunks.")] = None
     sibling_window: Annotated[int | None, Meta(description="Chunks on each side.")] = None
     prefer_prechunked: Annotated[bool | None, Meta(description="Default true.")] = None
 
 
 def uri_of(source: str, *segments: str | int) -> str:
-    """The canonical pointer of an item: `notes://{id}`, or of a part of one: `chats://{id}/{message}`."""
-    return f"{source}://" + "/".join([_quoted(str(segment)) for segment in segments])
+    """The URI of an item, `notes://{id}`, or of a part of it, `chats://{id}/{message}`."""
+    return f"{source}://" + "/".join([_quote(str(segment)) for segment in segments])
 
 
-def _quoted(segment: str) -> str:
-    """Ids of ours are made of characters that every address may hold."""
+def _quote(segment: str) -> str:
+    """Skips quoting for ids of our own, which contain only characters that are safe in a URI."""
     return segment if segment.isascii() and segment.replace("-", "").isalnum() else quote(segment, safe="")
 
 

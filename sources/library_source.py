@@ -1,78 +1,166 @@
-"""What the sources that keep their items in the caller's library have in common: how their search and get become tools.
-
-Each says what it is in words and Structs, and how its items are found and read.
-"""
+"""Base class of the sources whose items are stored in the caller's library."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, ClassVar, Protocol
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from auth.context import RequestContext
+from config.errors import NotFound
 from config.settings import Settings
-from sources.items import GetResponse, SearchResponse
-from sources.source import Matches, Reading, SourceResource, SourceTool
-from sources.storage.contract import Library
+from sources.items import TAGS_MAX, GetResponse, Loc, ResultItem, SearchResponse, short_title, uri_of
+from sources.query import Term
+from sources.records import Hit, HitPage, ListPage
+from sources.search.arguments import SourceQuery
+from sources.search.snippets import Highlighter, Snippet
+from sources.source import GetArguments, ItemEntry, RankedHit, SourceHits, SourceResource, SourceTool, search_response
+from sources.storage.contract import Library, Search
 
 
-class Wording(Struct, frozen=True):
-    """A tool in words."""
+class ToolText(Struct, frozen=True):
+    """Title and description of a tool."""
 
     title: str
     description: str
 
 
+class SearchableCollection(Protocol):
+    """A collection of a library that can be searched."""
+
+    async def search(self, search: Search) -> HitPage: ...
+
+
 class LibrarySource(ABC):
-    """`names_item` is the argument of its get that says which item."""
+    """Turns `search` and `get` of a subclass into the tools `<name>_search` and `<name>_get`.
+
+    `id_argument` is the field of `get_input` that holds the item's id. A subclass implements `search` with `find_hits`,
+    `snippet_and_loc`, `get` and `list_items`.
+    """
 
     name: ClassVar[str]
     title: ClassVar[str]
     mime_type: ClassVar[str]
     search_input: ClassVar[type[Any]]
     get_input: ClassVar[type[Any]]
-    names_item: ClassVar[str]
-    searching: ClassVar[Wording]
-    reading: ClassVar[Wording]
+    id_argument: ClassVar[str]
+    search_tool: ClassVar[ToolText]
+    get_tool: ClassVar[ToolText]
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-
-    @property
-    def resources(self) -> Sequence[SourceResource]:
-        return ()
 
     @property
     def tools(self) -> Sequence[SourceTool]:
         return (
             SourceTool(
                 name=f"{self.name}_search",
-                title=self.searching.title,
-                description=self.searching.description,
+                title=self.search_tool.title,
+                description=self.search_tool.description,
                 input=self.search_input,
                 output=SearchResponse,
-                run=self._run_search,
             ),
             SourceTool(
                 name=f"{self.name}_get",
-                title=self.reading.title,
-                description=self.reading.description,
+                title=self.get_tool.title,
+                description=self.get_tool.description,
                 input=self.get_input,
                 output=GetResponse,
-                run=self._run_get,
             ),
         )
 
+    @property
+    def resources(self) -> Sequence[SourceResource]:
+        return ()
+
     @abstractmethod
-    async def search(self, context: RequestContext, library: Library, asked: Any) -> Matches: ...
+    async def search(self, context: RequestContext, library: Library, args: Any) -> SourceHits: ...
 
     @abstractmethod
     async def get(
-        self, context: RequestContext, library: Library, identity: str | int, reading: Reading
+        self, context: RequestContext, library: Library, item_id: str | int, args: GetArguments
     ) -> GetResponse: ...
 
-    async def _run_search(self, context: RequestContext, library: Library, asked: Any) -> SearchResponse:
-        return (await self.search(context, library, asked)).response()
+    @abstractmethod
+    async def list_items(
+        self, context: RequestContext, library: Library, limit: int, offset: int
+    ) -> ListPage[ItemEntry]: ...
 
-    async def _run_get(self, context: RequestContext, library: Library, asked: Any) -> GetResponse:
-        return await self.get(context, library, getattr(asked, self.names_item), asked)
+    @abstractmethod
+    def snippet_and_loc(self, hit: Hit, query: SourceQuery, highlighter: Highlighter) -> tuple[Snippet, Loc]:
+        """The snippet to show for a hit, and the place in the item that it comes from."""
+
+    def hit_uri(self, hit: Hit) -> str:
+        return uri_of(self.name, hit.id)
+
+    async def call_tool(self, context: RequestContext, library: Library, name: str, args: Any) -> Any:
+        if name == f"{self.name}_search":
+            return search_response(self, await self.search(context, library, args))
+        return await self.get(context, library, getattr(args, self.id_argument), args)
+
+    async def read_resource(
+        self, context: RequestContext, library: Library, uri: str, variables: Mapping[str, str]
+    ) -> str:
+        raise NotFound("resource", uri)
+
+    async def find_hits(self, collection: SearchableCollection, query: SourceQuery) -> SourceHits:
+        """One page of hits; empty without a search if a filter of the query rules out every item."""
+        page = HitPage((), has_more=False, total=0)
+        if query.search is not None:
+            page = await collection.search(query.search)
+        return SourceHits(
+            hits=tuple([self._ranked(hit, rank) for rank, hit in enumerate(page.hits, query.offset)]),
+            has_more=page.has_more,
+            next_offset=query.offset + len(page.hits) if page.has_more else None,
+            total_estimated=page.total,
+            read_as=query.read_as,
+            query=query,
+        )
+
+    def _ranked(self, hit: Hit, rank: int) -> RankedHit:
+        return RankedHit(
+            source=self.name,
+            uri=self.hit_uri(hit),
+            id=hit.conversation_id or hit.id,
+            rank=rank,
+            score=hit.score,
+            last_modified=hit.last_modified,
+            version=hit.version,
+            # Two items of equal length with the same matching passage are taken for copies.
+            content_key=(hit.text, hit.item_chars) if hit.text else None,
+            bm25=hit.bm25,
+            payload=hit,
+        )
+
+    def render_hit(self, hit: RankedHit, query: SourceQuery, topic: Sequence[Term]) -> ResultItem:
+        """Fields that this source does not have are null."""
+        stored: Hit = hit.payload
+        snippet, loc = self.snippet_and_loc(stored, query, _highlighter(query.terms, tuple(topic)))
+        return ResultItem(
+            id=stored.id,
+            source=self.name,
+            title=short_title(stored.title),
+            snippet=snippet.text or None,
+            uri=hit.uri,
+            score=stored.score,
+            score_type=query.score_type,
+            created_at=stored.created_at,
+            last_modified=stored.last_modified,
+            version=stored.version,
+            tags=stored.tags[:TAGS_MAX],
+            media_type=stored.media_type,
+            url=stored.url or None,
+            conversation_id=stored.conversation_id,
+            message_id=stored.message_id,
+            sender=stored.sender,
+            loc=loc,
+            highlights=snippet.ranges or UNSET,
+            more_in_item=stored.more_in_item or UNSET,
+            cost_tokens=query.scale.estimate_tokens(stored.text, stored.item_chars),
+        )
+
+
+@lru_cache(maxsize=64)
+def _highlighter(terms: tuple[Term, ...], topic: tuple[Term, ...]) -> Highlighter:
+    return Highlighter(terms, topic)

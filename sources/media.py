@@ -1,4 +1,4 @@
-"""The source `media`: long texts in stored chunks, some of them spoken, with the times of what was said."""
+"""The source `media`: long texts in stored chunks; transcripts have timestamps."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -11,64 +11,77 @@ from msgspec.structs import replace
 from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
 from config.numbers import clamp
+from sources.defaults import request_defaults
 from sources.items import Anchor, GetResponse, Loc, ResultItem, uri_of
-from sources.library_source import LibrarySource, Wording
-from sources.preferences import preferences_of
+from sources.library_source import LibrarySource, ToolText
 from sources.reading.cursors import START, Position, read_cursor, write_cursor
-from sources.reading.documents import Anchored, chunk_passages, passage_at, read_on, read_passages, read_snippet
-from sources.reading.responses import content_room, meta_of
-from sources.reading.retrieval import Passage, Plan, make_plan
+from sources.reading.documents import (
+    AnchorPosition,
+    chunk_passages,
+    passage_index_at,
+    read_passages,
+    read_rest,
+    read_snippet,
+)
+from sources.reading.responses import content_budget, item_meta
+from sources.reading.retrieval import ItemPassage, RetrievalPlan, plan_retrieval
 from sources.records import Hit, ListPage, MediaChunk, MediaItem, Segment
 from sources.search.arguments import (
-    Narrowing,
-    Question,
     SearchArguments,
-    find_matches,
-    locate,
-    moment,
+    SourceQuery,
+    build_query,
+    locate_match,
+    parse_time_bound,
     read_query,
-    read_question,
-    result_item,
 )
-from sources.search.snippets import Highlighter
-from sources.source import Entry, Matches, Reading, SourceResource, SourceTool, entry_page, number_of
+from sources.search.snippets import Highlighter, Snippet
+from sources.source import (
+    GetArguments,
+    ItemEntry,
+    SourceHits,
+    SourceResource,
+    SourceTool,
+    entry_page,
+    numeric_id,
+)
 from sources.storage.contract import Library, Search
 from sources.text.token_estimates import TokenScale
 from sources.text.transcripts import TranscriptFormat, TranscriptPage, render_transcript
 
-# Beyond a cut its border is looked for, so a little more than fits is fetched.
+_TYPES_URI = "media://types"
+# A cut moves to a word boundary nearby, so a little more text than fits is fetched.
 _LOOKAHEAD_CHARS = 256
-# How much of a text is read to tell what all of it costs.
+# How much of a text is sampled to estimate the tokens of all of it.
 _SAMPLE_CHARS = 2000
-# The least room for a transcript, so that a page has something of a segment.
+# The smallest page of a transcript, so that it contains at least part of a segment.
 _TRANSCRIPT_MIN_CHARS = 128
 _LONGEST_CURSOR = "x" * 64
 
 
 class MediaSearch(SearchArguments, frozen=True, kw_only=True):
-    media_types: Annotated[tuple[str, ...], Meta(description="Such as video, audio, pdf; see media://types.")] = ()
-    date_from: Annotated[str | None, Meta(description="ISO 8601 date or time of creation.")] = None
-    date_to: Annotated[str | None, Meta(description="The same; a date includes its whole day.")] = None
+    media_types: Annotated[tuple[str, ...], Meta(description="For example video, audio, pdf; see media://types.")] = ()
+    date_from: Annotated[str | None, Meta(description="Created from this ISO 8601 date or time on.")] = None
+    date_to: Annotated[str | None, Meta(description="Created up to this date (inclusive) or time.")] = None
     order_by: Annotated[Literal["relevance", "recent"] | None, Meta(description="Default relevance.")] = None
 
 
-class MediaGet(Reading, frozen=True, kw_only=True):
+class MediaGet(GetArguments, frozen=True, kw_only=True):
     media_id: Annotated[int | str, Meta(description="id of a hit, or a uuid.")]
 
 
 class MediaTranscript(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     media_id: Annotated[int | str, Meta(description="id of a hit, or a uuid.")]
     format: Annotated[TranscriptFormat, Meta(description="Default text.")] = "text"
-    include_timestamps: Annotated[bool | None, Meta(description="In text and json; default json only.")] = None
-    from_seconds: Annotated[float | None, Meta(description="Where the wanted part begins.")] = None
-    to_seconds: Annotated[float | None, Meta(description="Where it ends.")] = None
-    max_tokens: Annotated[int | None, Meta(description="Budget of the answer.")] = None
-    cursor: Annotated[str | None, Meta(description="next_cursor of an earlier answer.")] = None
+    include_timestamps: Annotated[bool | None, Meta(description="For text and json; default only json.")] = None
+    from_seconds: Annotated[float | None, Meta(description="Start of the part to read.")] = None
+    to_seconds: Annotated[float | None, Meta(description="End of the part to read.")] = None
+    max_tokens: Annotated[int | None, Meta(description="Budget for the response.")] = None
+    cursor: Annotated[str | None, Meta(description="next_cursor of an earlier response.")] = None
 
 
 class TranscriptResponse(Struct, frozen=True, kw_only=True):
     content: str | dict[str, Any]
-    next_cursor: Annotated[str | None, Meta(description="Pass as cursor to read on.")] = None
+    next_cursor: Annotated[str | None, Meta(description="Pass as cursor to continue.")] = None
 
 
 class MediaSource(LibrarySource):
@@ -77,13 +90,13 @@ class MediaSource(LibrarySource):
     mime_type = "text/plain"
     search_input = MediaSearch
     get_input = MediaGet
-    names_item = "media_id"
-    searching = Wording(
+    id_argument = "media_id"
+    search_tool = ToolText(
         "Search media",
-        "Search the texts and transcripts of the user's media; one hit per item, at its best passage, with "
-        'the second it is spoken. Example: {"query": "battery chemistry", "media_types": ["video"]}',
+        "Search the texts and transcripts of the user's media; one hit per item, at its best passage, with its "
+        'time in a transcript. Example: {"query": "battery chemistry", "media_types": ["video"]}',
     )
-    reading = Wording(
+    get_tool = ToolText(
         "Read a media item",
         "Read a media item's text: a snippet, the passage at loc or query with its neighbours, or all of "
         'it. Example: {"media_id": 12, "loc": {"chunk_index": 7}, '
@@ -98,12 +111,11 @@ class MediaSource(LibrarySource):
                 name="media_transcript",
                 title="Read a transcript",
                 description=(
-                    "A media item's transcript, or the part between two seconds, as text, srt, vtt or json. "
+                    "Read a media item's transcript, or the part between two times, as text, srt, vtt or json. "
                     'Example: {"media_id": 12, "from_seconds": 60, "to_seconds": 120}'
                 ),
                 input=MediaTranscript,
                 output=TranscriptResponse,
-                run=self.transcript,
             ),
         )
 
@@ -111,75 +123,99 @@ class MediaSource(LibrarySource):
     def resources(self) -> Sequence[SourceResource]:
         return (
             SourceResource(
-                uri="media://types",
+                uri=_TYPES_URI,
                 name="media-types",
                 title="Media types",
-                description="The types of the user's media, and how many items there are of each.",
+                description="The types of the user's media, with the number of items of each.",
                 mime_type="application/json",
-                read=_read_types,
             ),
         )
 
-    async def search(self, context: RequestContext, library: Library, asked: MediaSearch) -> Matches:
-        query = read_query(asked.query, self._settings)
-        narrowing = Narrowing(
-            obeys=frozenset(["type"]),
-            order=asked.order_by,
-            media_types=asked.media_types,
-            date_from=moment("date_from", asked.date_from),
-            date_to=moment("date_to", asked.date_to, is_end=True),
+    async def call_tool(self, context: RequestContext, library: Library, name: str, args: Any) -> Any:
+        if isinstance(args, MediaTranscript):
+            return await self.read_transcript(library, args)
+        return await super().call_tool(context, library, name, args)
+
+    async def read_resource(
+        self, context: RequestContext, library: Library, uri: str, variables: Mapping[str, str]
+    ) -> str:
+        if uri != _TYPES_URI:
+            raise NotFound("resource", uri)
+        types = [{"media_type": name, "count": count} for name, count in (await library.media.types()).items()]
+        return msgspec.json.encode({"types": types}).decode()
+
+    async def search(self, context: RequestContext, library: Library, args: MediaSearch) -> SourceHits:
+        query = build_query(
+            self.name,
+            args,
+            context,
+            self._settings,
+            supported_filters=("type",),
+            order=args.order_by,
+            media_types=args.media_types,
+            date_from=parse_time_bound("date_from", args.date_from),
+            date_to=parse_time_bound("date_to", args.date_to, is_end=True),
         )
-        question = read_question(self.name, asked, query, context, self._settings, narrowing)
-        return await find_matches(library.media, question, _uri, _item)
+        return await self.find_hits(library.media, query)
+
+    def snippet_and_loc(self, hit: Hit, query: SourceQuery, highlighter: Highlighter) -> tuple[Snippet, Loc]:
+        snippet = highlighter.snippet(hit.text, query.snippet_chars)
+        return snippet, _loc(int(hit.id), hit.chunk_index, hit.chunk_uuid, hit.start_ms)
 
     async def get(
-        self, context: RequestContext, library: Library, identity: str | int, reading: Reading
+        self, context: RequestContext, library: Library, item_id: str | int, args: GetArguments
     ) -> GetResponse:
-        item = await _find(library, identity)
-        loc = reading.place
-        plan = make_plan(reading.retrieval, preferences_of(context.config), self._settings)
-        particular = {"media_type": item.media_type, "url": item.url or None}
-        begin = await library.media.content(item.id, 0, _SAMPLE_CHARS)
-        cost_tokens = plan.scale.estimate_tokens(begin, item.length_chars)
-        meta = meta_of(self.name, item, item.id, item.title, cost_tokens, **particular)
-        if reading.cursor is not None:
-            position = read_cursor(reading.cursor, meta.uri, item.version)
-            return await _read_on(library, item, meta, replace(plan, mode="full"), position.offset, "cursor")
+        item = await _get_item(library, item_id)
+        loc = args.parsed_loc
+        plan = plan_retrieval(args.retrieval, request_defaults(context.config), self._settings)
+        sample = await library.media.content(item.id, 0, _SAMPLE_CHARS)
+        cost_tokens = plan.scale.estimate_tokens(sample, item.length_chars)
+        fields = {"media_type": item.media_type, "url": item.url or None}
+        meta = item_meta(self.name, item, item.id, item.title, cost_tokens, **fields)
+        if args.cursor is not None:
+            position = read_cursor(args.cursor, meta.uri, item.version)
+            return await _read_from(library, item, meta, replace(plan, mode="full"), position.offset, "cursor")
         if plan.mode == "full":
-            return await _read_on(library, item, meta, plan, 0, "beginning")
-        return await self._read_passage(library, item, meta, plan, loc, reading.query)
+            return await _read_from(library, item, meta, plan, 0, "beginning")
+        return await self._read_passage(library, item, meta, plan, loc, args.query)
+
+    async def list_items(
+        self, context: RequestContext, library: Library, limit: int, offset: int
+    ) -> ListPage[ItemEntry]:
+        return entry_page(self.name, await library.media.list(limit, offset), lambda item: item.title)
 
     async def _read_passage(
         self,
         library: Library,
         item: MediaItem,
         meta: ResultItem,
-        plan: Plan,
+        plan: RetrievalPlan,
         loc: Loc | None,
         query: str | None,
     ) -> GetResponse:
         highlighter = Highlighter(read_query(query or "", self._settings).terms)
-        chunk, at = await self._anchor(library, item, loc, query, highlighter)
+        chunk, anchor = await self._anchor(library, item, loc, query, highlighter)
         meta = replace(meta, loc=_loc(item.id, chunk.index, chunk.uuid, chunk.start_ms))
         if plan.mode == "snippet":
-            return read_snippet(chunk.text, meta, plan, replace(at, offset=at.offset - chunk.start), highlighter)
+            in_chunk = replace(anchor, offset=anchor.offset - chunk.start)
+            return read_snippet(chunk.text, meta, plan, in_chunk, highlighter)
         if not plan.prefer_prechunked:
-            return await _read_fresh_chunks(library, item, meta, plan, at)
+            return await _read_new_chunks(library, item, meta, plan, anchor)
         window = plan.window if plan.mode == "chunk_with_siblings" else 0
         first = max(0, chunk.index - window)
         run = await library.media.chunks(item.id, first, chunk.index - first + window + 1)
-        return read_passages([_passage(c) for c in run], chunk.index - first, item.length_chars, meta, plan, at)
+        return read_passages([_passage(c) for c in run], chunk.index - first, item.length_chars, meta, plan, anchor)
 
     async def _anchor(
         self, library: Library, item: MediaItem, loc: Loc | None, query: str | None, highlighter: Highlighter
-    ) -> tuple[MediaChunk, Anchored]:
-        """The chunk to read, and the character in the item's text to read it for."""
-        if loc is not None and (chunk := await _chunk_of(library, item, loc)) is not None:
+    ) -> tuple[MediaChunk, AnchorPosition]:
+        """The chunk to read, and the position of interest in the item's text."""
+        if loc is not None and (chunk := await _chunk_at_loc(library, item, loc)) is not None:
             offset = loc.approx_offset if loc.approx_offset is not None else chunk.start
-            return chunk, Anchored(clamp(offset, chunk.start, item.length_chars), "loc")
-        if query and (found := await self._best_chunk(library, item, query)) is not None:
-            return found, Anchored(found.start + (locate(highlighter, found.text) or 0), "query")
-        return await _chunk_number(library, item, 0), Anchored(0, "beginning")
+            return chunk, AnchorPosition(clamp(offset, chunk.start, item.length_chars), "loc")
+        if query and (best := await self._best_chunk(library, item, query)) is not None:
+            return best, AnchorPosition(best.start + (locate_match(highlighter, best.text) or 0), "query")
+        return await _get_chunk(library, item, 0), AnchorPosition(0, "beginning")
 
     async def _best_chunk(self, library: Library, item: MediaItem, query: str) -> MediaChunk | None:
         parsed = read_query(query, self._settings)
@@ -187,114 +223,99 @@ class MediaSource(LibrarySource):
             return None
         search = Search(query=parsed, limit=1, within=item.id, deadline_ms=self._settings.search_deadline_ms)
         hits = (await library.media.search(search)).hits
-        return await _chunk_number(library, item, hits[0].chunk_index or 0) if hits else None
+        return await _get_chunk(library, item, hits[0].chunk_index or 0) if hits else None
 
-    async def transcript(self, context: RequestContext, library: Library, asked: MediaTranscript) -> TranscriptResponse:
-        item = await _find(library, asked.media_id)
+    async def read_transcript(self, library: Library, args: MediaTranscript) -> TranscriptResponse:
+        item = await _get_item(library, args.media_id)
         if not item.has_transcript:
-            raise NotFound("transcript of media", str(asked.media_id))
-        from_ms, to_ms = (
-            _milliseconds("from_seconds", asked.from_seconds),
-            _milliseconds("to_seconds", asked.to_seconds),
-        )
-        # A cursor counts the segments of one window, so it is bound to that window.
-        place = f"{uri_of(self.name, item.id)}/transcript?{from_ms}-{to_ms}"
-        start = read_cursor(asked.cursor, place, item.version) if asked.cursor is not None else START
+            raise NotFound("transcript of media", str(args.media_id))
+        from_ms = _milliseconds("from_seconds", args.from_seconds)
+        to_ms = _milliseconds("to_seconds", args.to_seconds)
+        # A cursor counts the segments between two times, so it is valid only for the same times.
+        cursor_uri = f"{uri_of(self.name, item.id)}/transcript?{from_ms}-{to_ms}"
+        start = read_cursor(args.cursor, cursor_uri, item.version) if args.cursor is not None else START
         segments = await library.media.segments(item.id, from_ms, to_ms)
-        page = self._transcript_page(asked, segments, start)
-        cursor = write_cursor(place, item.version, page.next) if page.next is not None else None
+        page = self._transcript_page(args, segments, start)
+        cursor = write_cursor(cursor_uri, item.version, page.next) if page.next is not None else None
         return TranscriptResponse(content=page.content, next_cursor=cursor)
 
-    def _transcript_page(self, asked: MediaTranscript, segments: Sequence[Segment], start: Position) -> TranscriptPage:
-        """As much as the budget pays for. What characters weigh shows once they are written, so the page is written
-        again, with less room each time, until it fits."""
+    def _transcript_page(self, args: MediaTranscript, segments: Sequence[Segment], start: Position) -> TranscriptPage:
+        """As much as fits the budget. The cost is known only after rendering, so the page is rendered again with less
+        room until it fits."""
         limit, scale = self._settings.retrieval_max_tokens, TokenScale()
-        budget = scale.budget(limit if asked.max_tokens is None else clamp(asked.max_tokens, 1, limit))
-        timestamps, room = _has_timestamps(asked), max(_TRANSCRIPT_MIN_CHARS, scale.max_chars(budget))
+        budget = scale.budget(limit if args.max_tokens is None else clamp(args.max_tokens, 1, limit))
+        timestamps, room = _has_timestamps(args), max(_TRANSCRIPT_MIN_CHARS, scale.max_chars(budget))
         while True:
-            page = render_transcript(segments, asked.format, timestamps=timestamps, room=room, start=start)
+            page = render_transcript(segments, args.format, timestamps=timestamps, room=room, start=start)
             weight = scale.weigh_json(TranscriptResponse(content=page.content, next_cursor=_LONGEST_CURSOR))
             if weight <= budget or room == _TRANSCRIPT_MIN_CHARS:
                 return page
             room = max(_TRANSCRIPT_MIN_CHARS, int(room * min(0.97, budget / weight)))
 
-    async def entries(self, context: RequestContext, library: Library, limit: int, offset: int) -> ListPage[Entry]:
-        return entry_page(self.name, await library.media.list(limit, offset), lambda item: item.title)
+
+async def _get_item(library: Library, item_id: str | int) -> MediaItem:
+    number = numeric_id(item_id)
+    return await (library.media.get(number) if number is not None else library.media.get_by_uuid(str(item_id)))
 
 
-async def _find(library: Library, identity: str | int) -> MediaItem:
-    number = number_of(identity)
-    return await (library.media.get(number) if number is not None else library.media.get_by_uuid(str(identity)))
-
-
-async def _read_on(
-    library: Library, item: MediaItem, meta: ResultItem, plan: Plan, offset: int, by: Anchor
+async def _read_from(
+    library: Library, item: MediaItem, meta: ResultItem, plan: RetrievalPlan, offset: int, by: Anchor
 ) -> GetResponse:
-    text = await library.media.content(item.id, offset, content_room(meta, plan).most_chars + _LOOKAHEAD_CHARS)
-    return read_on(Passage(0, text, offset), item.length_chars, meta, plan, by)
+    text = await library.media.content(item.id, offset, content_budget(meta, plan).max_chars + _LOOKAHEAD_CHARS)
+    return read_rest(ItemPassage(0, text, offset), item.length_chars, meta, plan, by)
 
 
-async def _read_fresh_chunks(
-    library: Library, item: MediaItem, meta: ResultItem, plan: Plan, at: Anchored
+async def _read_new_chunks(
+    library: Library, item: MediaItem, meta: ResultItem, plan: RetrievalPlan, anchor: AnchorPosition
 ) -> GetResponse:
-    """Chunks of the asked size, cut from as much of the text around the anchor as they can reach."""
+    """Splits the text around the anchor into chunks of the requested size."""
     reach = (plan.window + 2) * plan.chunk_chars
-    base = max(0, at.offset - reach)
+    base = max(0, anchor.offset - reach)
     passages = chunk_passages(await library.media.content(item.id, base, 2 * reach), plan, base)
-    return read_passages(passages, passage_at(passages, at.offset), item.length_chars, meta, plan, at)
+    return read_passages(passages, passage_index_at(passages, anchor.offset), item.length_chars, meta, plan, anchor)
 
 
-async def _chunk_of(library: Library, item: MediaItem, loc: Loc) -> MediaChunk | None:
-    """The chunk that a loc means: by uuid, index, offset or time, whichever it names first."""
+async def _chunk_at_loc(library: Library, item: MediaItem, loc: Loc) -> MediaChunk | None:
+    """The chunk at a loc: by uuid, else by index, offset or time; None if it has none of them."""
     if loc.chunk_uuid is not None:
         return await library.media.chunk_by_uuid(item.id, loc.chunk_uuid)
     if loc.chunk_index is not None:
-        return await _chunk_number(library, item, loc.chunk_index)
+        return await _get_chunk(library, item, loc.chunk_index)
     if loc.approx_offset is not None:
         return await library.media.chunk_at(item.id, clamp(loc.approx_offset, 0, item.length_chars))
     milliseconds = loc.start_ms if loc.start_ms is not None else _milliseconds("loc.seconds", loc.seconds)
     return await _chunk_at_time(library, item, milliseconds) if milliseconds is not None else None
 
 
-async def _chunk_number(library: Library, item: MediaItem, index: int) -> MediaChunk:
-    found = await library.media.chunks(item.id, index, 1) if index >= 0 else ()
-    if not found:
-        raise InvalidParams(f"loc.chunk_index: got {index}, expected 0 to {item.chunk_count - 1}")
-    return found[0]
+async def _get_chunk(library: Library, item: MediaItem, index: int) -> MediaChunk:
+    chunks = await library.media.chunks(item.id, index, 1) if index >= 0 else ()
+    if not chunks:
+        raise InvalidParams(f"loc.chunk_index: expected 0 to {item.chunk_count - 1}, got {index}")
+    return chunks[0]
 
 
 async def _chunk_at_time(library: Library, item: MediaItem, milliseconds: int) -> MediaChunk:
-    """The last chunk that begins by then. Chunks of a transcript are in the order of their times, so a dozen looks
-    find one among thousands."""
+    """The last chunk that starts at or before a time. Chunks of a transcript are ordered by time, so a binary search
+    reads only about a dozen of thousands."""
     if not item.has_transcript:
-        raise InvalidParams("loc.seconds: got a time, expected another loc: this item has no transcript")
+        raise InvalidParams("loc.seconds: expected another loc, got a time; this item has no transcript")
     low, high = 0, item.chunk_count - 1
     while low < high:
         middle = (low + high + 1) // 2
-        chunk = await _chunk_number(library, item, middle)
+        chunk = await _get_chunk(library, item, middle)
         low, high = (middle, high) if (chunk.start_ms or 0) <= milliseconds else (low, middle - 1)
-    return await _chunk_number(library, item, low)
+    return await _get_chunk(library, item, low)
 
 
-def _passage(chunk: MediaChunk) -> Passage:
-    """An importer's chunk need not be a piece of the text; then it stands alone."""
-    about: dict[str, Any] = {"chunk_index": chunk.index}
+def _passage(chunk: MediaChunk) -> ItemPassage:
+    """Chunks of importers are not always part of the item's text; then the passage has no offset."""
+    attachment: dict[str, Any] = {"chunk_index": chunk.index}
     if chunk.start_ms is not None:
-        about |= {"start_ms": chunk.start_ms, "end_ms": chunk.end_ms}
+        attachment |= {"start_ms": chunk.start_ms, "end_ms": chunk.end_ms}
     if chunk.speaker:
-        about["speaker"] = chunk.speaker
-    is_piece = chunk.end - chunk.start == len(chunk.text)
-    return Passage(chunk.index, chunk.text, chunk.start if is_piece else None, about)
-
-
-def _uri(hit: Hit) -> str:
-    return uri_of("media", hit.id)
-
-
-def _item(hit: Hit, question: Question, highlighter: Highlighter) -> ResultItem:
-    snippet = highlighter.snippet(hit.text, question.snippet_chars)
-    loc = _loc(int(hit.id), hit.chunk_index, hit.chunk_uuid, hit.start_ms)
-    return result_item("media", hit, question, _uri(hit), snippet, loc)
+        attachment["speaker"] = chunk.speaker
+    is_part = chunk.end - chunk.start == len(chunk.text)
+    return ItemPassage(chunk.index, chunk.text, chunk.start if is_part else None, attachment)
 
 
 def _loc(media_id: int, index: int | None, uuid: str | None, start_ms: int | None) -> Loc:
@@ -306,16 +327,11 @@ def _milliseconds(argument: str, seconds: float | None) -> int | None:
     if seconds is None:
         return None
     if not 0 <= seconds < math.inf:
-        raise InvalidParams(f"{argument}: got {seconds}, expected seconds from the beginning, 0 or more")
+        raise InvalidParams(f"{argument}: expected seconds from the start, 0 or more, got {seconds}")
     return int(seconds * 1000)
 
 
-def _has_timestamps(asked: MediaTranscript) -> bool:
-    if asked.format in ("srt", "vtt") and asked.include_timestamps is False:
-        raise InvalidParams(f"include_timestamps: got false, expected true or none: {asked.format} consists of them")
-    return asked.format == "json" if asked.include_timestamps is None else asked.include_timestamps
-
-
-async def _read_types(context: RequestContext, library: Library, variables: Mapping[str, str]) -> str:
-    types = [{"media_type": name, "count": count} for name, count in (await library.media.types()).items()]
-    return msgspec.json.encode({"types": types}).decode()
+def _has_timestamps(args: MediaTranscript) -> bool:
+    if args.format in ("srt", "vtt") and args.include_timestamps is False:
+        raise InvalidParams(f"include_timestamps: expected true or null with {args.format}, got false")
+    return args.format == "json" if args.include_timestamps is None else args.include_timestamps

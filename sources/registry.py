@@ -1,8 +1,8 @@
-"""The sources this server can search, in the order they are listed: our five, then those that other installed
-distributions offer under the entry point group `florilegium.sources`.
+"""Loads the sources, in the order in which they are listed: the five built-in ones, then those of other distributions.
 
-An entry point names a callable that takes the settings and returns a `Source`. A broken one is logged and left out:
-somebody else's mistake must not keep a library closed.
+A distribution offers a source through an entry point in the group `florilegium.sources` that names a callable taking
+the settings and returning a `Source`. A source that cannot be loaded is logged and skipped, so that it does not keep
+the server from starting.
 """
 
 import re
@@ -22,10 +22,22 @@ from sources.source import Source
 
 ENTRY_POINTS = "florilegium.sources"
 
-# RFC 3986 section 3.1, less what cannot stand in a tool's name.
+# A URI scheme (RFC 3986 section 3.1) without the characters that a tool name cannot have.
 _NAME = re.compile(r"[a-z][a-z0-9]{0,15}")
-# What every known client takes whole.
+# Longer descriptions are truncated by some clients.
 _DESCRIPTION_MAX_CHARS = 1000
+_MEMBERS = (
+    "title",
+    "mime_type",
+    "search_input",
+    "search",
+    "render_hit",
+    "get",
+    "list_items",
+    "call_tool",
+    "resources",
+    "read_resource",
+)
 
 SOURCES: tuple[Callable[[Settings], Source], ...] = (
     NotesSource,
@@ -37,40 +49,36 @@ SOURCES: tuple[Callable[[Settings], Source], ...] = (
 
 
 def load_sources(settings: Settings) -> tuple[Source, ...]:
-    """All sources, built. A name is given once: the first to claim it has it."""
-    sources = {source.name: source for source in (make(settings) for make in SOURCES)}
+    """Constructs all sources. If two have the same name, the first one wins."""
+    sources = {source.name: source for source in (create(settings) for create in SOURCES)}
     for point in entry_points(group=ENTRY_POINTS):
-        source = _foreign(point, settings)
+        source = _load_entry_point(point, settings)
         if source is not None and sources.setdefault(source.name, source) is not source:
-            logger.error("source {} of {} is left out: the name is taken", source.name, point.value)
+            logger.error("skipped source {} of {}: the name is taken", source.name, point.value)
     return tuple(sources.values())
 
 
-def _foreign(point: EntryPoint, settings: Settings) -> Source | None:
-    """The source of another distribution, if it can be had. Its code may raise anything while it loads."""
+def _load_entry_point(point: EntryPoint, settings: Settings) -> Source | None:
+    """Foreign code can raise anything while it loads."""
     try:
         source: Source = point.load()(settings)
-        _check(source)
+        _validate(source)
     except Exception as error:
-        logger.opt(exception=error).error("source of {} is left out: {}", point.value, error)
+        logger.opt(exception=error).error("skipped source of {}: {}", point.value, error)
         return None
     return source
 
 
-def _check(source: Source) -> None:
-    """Asks for what the server will ask for, here, where a failure costs one source and not the server."""
-    missing = [
-        name
-        for name in ("title", "mime_type", "search_input", "search", "get", "entries", "resources")
-        if not hasattr(source, name)
-    ]
+def _validate(source: Source) -> None:
+    """Accesses everything that the server will need, so that a defect costs this source and not the server."""
+    missing = [name for name in _MEMBERS if not hasattr(source, name)]
     if missing:
         raise TypeError(f"{source!r} has no {missing[0]}")
     if not _NAME.fullmatch(source.name):
-        raise ValueError(f"source name {source.name!r}: expected {_NAME.pattern}, as it is a URI's scheme")
+        raise ValueError(f"source name: expected {_NAME.pattern}, as it is a URI scheme, got {source.name!r}")
     for tool in source.tools:
         if not re.fullmatch(rf"{source.name}_[a-z0-9_]{{1,24}}", tool.name):
-            raise ValueError(f"tool name {tool.name!r}: expected {source.name}_ and lower-case letters")
+            raise ValueError(f"tool name: expected {source.name}_ and lower-case letters, got {tool.name!r}")
         if len(tool.description) > _DESCRIPTION_MAX_CHARS:
-            raise ValueError(f"description of {tool.name}: expected {_DESCRIPTION_MAX_CHARS} characters at most")
+            raise ValueError(f"description of {tool.name}: expected at most {_DESCRIPTION_MAX_CHARS} characters")
         msgspec.json.schema_components([tool.input, tool.output])

@@ -1,11 +1,33 @@
-"""What a source is: one kind of knowledge in a library, with its tools, its items and its resources.
+"""The source protocol: one kind of knowledge in a library, with its search, items, tools and resources.
 
-A source is built once with the settings and keeps no state of a caller: each of its functions is given the request's
-context and the caller's own library. A new one is a file that implements `Source` and a line in the registry, or an
-entry point of another distribution.
+How to add a source
+-------------------
+1. Write one module with a class that implements `Source`. If the items are in the caller's library, subclass
+   `sources.library_source.LibrarySource`, which implements most of it; `sources/notes.py` is the shortest example.
+2. Register it: add the class to `sources.registry.SOURCES`. From another distribution, declare an entry point in the
+   group `florilegium.sources` that names a callable taking the `Settings` and returning the source.
+
+What a source provides
+----------------------
+- `name`: lower-case letters and digits. It is the `source` of its results, the prefix of its tool names and the scheme
+  of its URIs. `title` is its name for people, `mime_type` the type of an item's text.
+- `search_input`: a Struct with the fields `query`, `limit`, `offset` and `snippet_length`, all but `query` with
+  defaults. Every further field is a filter that `knowledge_search` accepts in `filters`.
+- `search`: returns at most `limit` hits from `offset` on, best first, or newest first if `order_by` is "recent" in the
+  arguments or in `context.config`. Scores are in 0..1 and comparable with those of other sources.
+- `render_hit`: builds the result item of one hit. It is called only for hits that are delivered, so that the cost of a
+  snippet is paid only for them. `query` is the `SourceHits.query` of the page the hit came from.
+- `get`: returns one item, or the part of it that the arguments select. Raises `NotFound` for absent and foreign ids.
+- `list_items`: the caller's items, newest first.
+- `tools` and `call_tool`: MCP tools; each name starts with the source's name and an underscore.
+- `resources` and `read_resource`: resources other than `name://{id}`, which every source has.
+
+A source is constructed once and keeps no state of a user: each call receives the request context and the caller's
+library. Raise errors of `config.errors`; any other exception is logged and reported as an unexpected failure. A search
+result that breaks these rules, a late answer or an exception costs the source its own hits, never the whole search.
 """
 
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Annotated, Any, Protocol, TypeVar
 
 import msgspec
@@ -18,31 +40,31 @@ from sources.query import Term
 from sources.records import ListPage
 from sources.storage.contract import Library
 
+# Digits of the largest integer that a storage engine can hold.
+_ID_DIGITS_MAX = 19
+
 
 class SourceTool(Struct, frozen=True, kw_only=True):
-    """A tool as a source declares it; `name` is the whole name under which it is advertised."""
+    """Declares an MCP tool of a source; `Source.call_tool` runs it. `name` is the full name that clients see."""
 
     name: str
     title: str
     description: str
     input: type[Any]
     output: type[Any]
-    run: Callable[[RequestContext, Library, Any], Awaitable[Any]]
 
 
 class SourceResource(Struct, frozen=True, kw_only=True):
-    """An address, or with `{variables}` a family of them, under which the caller reads something of its own beside
-    whole items, which every source has under `name://{id}`."""
+    """Declares an MCP resource, or a template if `uri` has `{variables}`; `Source.read_resource` reads it."""
 
     uri: str
     name: str
     title: str
     description: str
     mime_type: str
-    read: Callable[[RequestContext, Library, Mapping[str, str]], Awaitable[str]]
 
 
-class Entry(Struct, frozen=True, kw_only=True):
+class ItemEntry(Struct, frozen=True, kw_only=True):
     """One item in a list of a library's items."""
 
     id: str | int
@@ -51,46 +73,17 @@ class Entry(Struct, frozen=True, kw_only=True):
     last_modified: str | None
 
 
-class Listed(Protocol):
-    """A row of a library that has an id."""
+class GetArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The arguments of every get except the id. The passage is chosen by `cursor`, else by `loc`, else by `query`;
+    without any of them reading starts at the beginning."""
 
-    @property
-    def id(self) -> str | int: ...
-    @property
-    def last_modified(self) -> str: ...
-
-
-T = TypeVar("T", bound=Listed)
-# Of the largest number an engine can keep.
-_DIGITS_MAX = 19
-
-
-def entry_page(source: str, page: ListPage[T], title: Callable[[T], str]) -> ListPage[Entry]:
-    entries = (
-        Entry(id=row.id, uri=uri_of(source, row.id), title=short_title(title(row)), last_modified=row.last_modified)
-        for row in page.rows
-    )
-    return ListPage(tuple(entries), page.total)
-
-
-def number_of(identity: str | int) -> int | None:
-    """The number an id may be: in a URI and in many models' hands it is text."""
-    if isinstance(identity, int):
-        return identity
-    return int(identity) if identity.isascii() and identity.isdigit() and len(identity) <= _DIGITS_MAX else None
-
-
-class Reading(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How an item is to be read: the arguments of every get but the id. What chooses the passage is the cursor, else
-    `loc`, else `query`, else the beginning."""
-
-    retrieval: Annotated[RetrievalOptions | None, Meta(description="How much of it.")] = None
+    retrieval: Annotated[RetrievalOptions | None, Meta(description="How much to read.")] = None
     loc: Annotated[dict[str, Any] | None, Meta(description="loc of a hit: read there.")] = None
     query: Annotated[str | None, Meta(description="Read where this matches.")] = None
-    cursor: Annotated[str | None, Meta(description="next_cursor of an earlier answer.")] = None
+    cursor: Annotated[str | None, Meta(description="next_cursor of an earlier response.")] = None
 
     @property
-    def place(self) -> Loc | None:
+    def parsed_loc(self) -> Loc | None:
         if self.loc is None:
             return None
         try:
@@ -99,95 +92,140 @@ class Reading(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             raise InvalidParams(f"loc: {error}; expected the loc of a search result") from error
 
 
-class Match(Struct, frozen=True, kw_only=True):
-    """A hit as it is ranked among those of other sources. `id` is of the item it is part of; hits with equal `content`
-    say the same under different names. `hit` is what its source needs to show it, and nobody else's business."""
+class RankedHit(Struct, frozen=True, kw_only=True):
+    """A hit with what is needed to rank it among the hits of other sources.
 
+    `id` is the id of the item that the hit is part of, `rank` its position in its own source, from 0. Hits with equal
+    `content_key` have the same content under different URIs. `payload` holds whatever the source needs to render the
+    hit. The fields below it are set by the aggregator: the position in the merged ranking, and duplicates.
+    """
+
+    source: str
     uri: str
     id: str | int
+    rank: int
     score: float
     last_modified: str | None
     version: int | None
-    content: Hashable = None
+    content_key: Hashable = None
     bm25: float | None = None
-    hit: Any = None
+    payload: Any = None
+    position: int = 0
+    also_in: tuple[str, ...] = ()
+    is_duplicate: bool = False
 
 
-class Matches(Struct, frozen=True, kw_only=True):
-    """One page of a search. To show a match costs a snippet, so it is left until it is known which are delivered:
-    `show` takes one, and the words of earlier queries toward which its snippet may lean."""
+class SourceHits(Struct, frozen=True, kw_only=True):
+    """One page of a source's hits. `query` is passed to `Source.render_hit` with each of them."""
 
-    found: tuple[Match, ...]
+    hits: tuple[RankedHit, ...]
     has_more: bool
     next_offset: int | None
     total_estimated: int | None
-    show: Callable[[Match, Sequence[Term]], ResultItem]
     read_as: str | None = None
-
-    def response(self) -> SearchResponse:
-        """The whole page, shown."""
-        return SearchResponse(
-            results=tuple([self.show(match, ()) for match in self.found]),
-            has_more=self.has_more,
-            next_offset=self.next_offset,
-            total_estimated=self.total_estimated,
-            read_as=self.read_as or UNSET,
-        )
-
-
-def as_matches(shown: SearchResponse) -> Matches:
-    """For a source whose hits are made whole at once: hits with the same snippet and cost say the same."""
-    found = tuple(
-        Match(
-            uri=item.uri,
-            id=item.id,
-            score=item.score,
-            last_modified=item.last_modified,
-            version=item.version,
-            content=(item.snippet, item.cost_tokens) if item.snippet else None,
-            hit=item,
-        )
-        for item in shown.results
-    )
-    return Matches(
-        found=found,
-        has_more=shown.has_more,
-        next_offset=shown.next_offset,
-        total_estimated=shown.total_estimated,
-        show=lambda match, _topic: match.hit,
-        read_as=shown.read_as or None,
-    )
+    query: Any = None
 
 
 class Source(Protocol):
-    """One kind of knowledge. `name` is its word everywhere: in results, in tool names, as the scheme of its URIs."""
+    """See the module docstring for what each member has to do."""
 
     @property
     def name(self) -> str: ...
     @property
     def title(self) -> str: ...
     @property
-    def mime_type(self) -> str:
-        """Of an item's text, read as a resource."""
-        ...
-
+    def mime_type(self) -> str: ...
     @property
     def tools(self) -> Sequence[SourceTool]: ...
     @property
     def resources(self) -> Sequence[SourceResource]: ...
     @property
-    def search_input(self) -> type[Any]:
-        """The Struct that `search` takes: `query`, `limit`, `offset`, `snippet_length`, and this source's filters."""
-        ...
+    def search_input(self) -> type[Any]: ...
 
-    async def search(self, context: RequestContext, library: Library, asked: Any) -> Matches: ...
+    async def search(self, context: RequestContext, library: Library, args: Any) -> SourceHits: ...
+
+    def render_hit(self, hit: RankedHit, query: Any, topic: Sequence[Term]) -> ResultItem:
+        """`topic` are terms of earlier queries of the session, which may decide between equally good snippets."""
+        ...
 
     async def get(
-        self, context: RequestContext, library: Library, identity: str | int, reading: Reading
-    ) -> GetResponse:
-        """One item, as much of it as `reading` asks for. Raises NotFound for what is absent or another's."""
+        self, context: RequestContext, library: Library, item_id: str | int, args: GetArguments
+    ) -> GetResponse: ...
+
+    async def list_items(
+        self, context: RequestContext, library: Library, limit: int, offset: int
+    ) -> ListPage[ItemEntry]: ...
+
+    async def call_tool(self, context: RequestContext, library: Library, name: str, args: Any) -> Any:
+        """Runs the tool `name` of `tools`; `args` is an instance of its input Struct."""
         ...
 
-    async def entries(self, context: RequestContext, library: Library, limit: int, offset: int) -> ListPage[Entry]:
-        """The caller's items, newest first, for lists."""
+    async def read_resource(
+        self, context: RequestContext, library: Library, uri: str, variables: Mapping[str, str]
+    ) -> str:
+        """Reads the resource declared in `resources` under `uri`, with the values of its template variables."""
         ...
+
+
+def search_response(source: Source, page: SourceHits) -> SearchResponse:
+    """Renders every hit of a page."""
+    return SearchResponse(
+        results=tuple([source.render_hit(hit, page.query, ()) for hit in page.hits]),
+        has_more=page.has_more,
+        next_offset=page.next_offset,
+        total_estimated=page.total_estimated,
+        read_as=page.read_as or UNSET,
+    )
+
+
+def hits_from_response(response: SearchResponse, offset: int = 0) -> SourceHits:
+    """For a source whose search builds whole result items: each is the payload of its hit, so `render_hit` can return
+    `hit.payload`. Items with the same snippet and cost count as duplicates."""
+    hits = [
+        RankedHit(
+            source=item.source,
+            uri=item.uri,
+            id=item.id,
+            rank=offset + index,
+            score=item.score,
+            last_modified=item.last_modified,
+            version=item.version,
+            content_key=(item.snippet, item.cost_tokens) if item.snippet else None,
+            payload=item,
+        )
+        for index, item in enumerate(response.results)
+    ]
+    return SourceHits(
+        hits=tuple(hits),
+        has_more=response.has_more,
+        next_offset=response.next_offset,
+        total_estimated=response.total_estimated,
+        read_as=response.read_as or None,
+    )
+
+
+class ListedRecord(Protocol):
+    """A stored record with an id."""
+
+    @property
+    def id(self) -> str | int: ...
+    @property
+    def last_modified(self) -> str: ...
+
+
+T = TypeVar("T", bound=ListedRecord)
+
+
+def entry_page(source: str, page: ListPage[T], title: Callable[[T], str]) -> ListPage[ItemEntry]:
+    entries = (
+        ItemEntry(id=row.id, uri=uri_of(source, row.id), title=short_title(title(row)), last_modified=row.last_modified)
+        for row in page.rows
+    )
+    return ListPage(tuple(entries), page.total)
+
+
+def numeric_id(item_id: str | int) -> int | None:
+    """Parses an integer id, which URIs and many models send as text; None if the text is not a number."""
+    if isinstance(item_id, int):
+        return item_id
+    return int(item_id) if item_id.isascii() and item_id.isdigit() and len(item_id) <= _ID_DIGITS_MAX else None

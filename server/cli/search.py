@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import click
 
-from aggregator.responses import KnowledgeAnswer, KnowledgeItem
+from aggregator.responses import KnowledgeItem, KnowledgeResponse
 from aggregator.search import KnowledgeSearch
 from config.settings import Settings
 from server.cli.local_library import demo_option, demo_settings, fill_demo, open_local, user_option
@@ -62,14 +62,16 @@ def search(
         click.get_current_context().exit(1)
 
 
-async def _search(settings: Settings, user: str | None, request: KnowledgeSearch, *, is_demo: bool) -> KnowledgeAnswer:
+async def _search(
+    settings: Settings, user: str | None, request: KnowledgeSearch, *, is_demo: bool
+) -> KnowledgeResponse:
     async with open_local(settings, user, creates=is_demo) as local:
         if is_demo:
             await fill_demo(local)
         return await build_knowledge(settings, local.libraries).aggregator.search(local.context, request)
 
 
-def _show(response: KnowledgeAnswer, request: KnowledgeSearch, settings: Settings) -> None:
+def _show(response: KnowledgeResponse, request: KnowledgeSearch, settings: Settings) -> None:
     highlighter = MatchHighlighter(read_query(request.query, settings))
     for number, item in enumerate(response.results, request.offset + 1):
         for line in _hit(number, item, highlighter):
@@ -106,7 +108,7 @@ def _counts(item: KnowledgeItem) -> Iterator[str]:
         yield f"also {' '.join(item.also_in)}"
 
 
-def _notes(response: KnowledgeAnswer) -> Iterator[str]:
+def _notes(response: KnowledgeResponse) -> Iterator[str]:
     """Yields notes about the response as a whole."""
     if not response.results:
         yield "No hits."

@@ -7,7 +7,7 @@ from msgspec import Meta
 from msgspec.structs import fields
 
 from aggregator.filters import filter_names
-from aggregator.responses import KnowledgeAnswer
+from aggregator.responses import KnowledgeResponse
 from aggregator.retrieval import KnowledgeGet
 from aggregator.search import KnowledgeSearch
 from auth.context import RequestContext
@@ -81,7 +81,7 @@ def knowledge_operations(knowledge: Knowledge) -> list[Operation]:
 
 
 def _search(knowledge: Knowledge) -> Operation:
-    async def run(context: RequestContext, given: KnowledgeSearch) -> KnowledgeAnswer:
+    async def run(context: RequestContext, given: KnowledgeSearch) -> KnowledgeResponse:
         return await knowledge.aggregator.search(context, given)
 
     return Operation(
@@ -95,7 +95,7 @@ def _search(knowledge: Knowledge) -> Operation:
             "read_item. Pass the answer's session on, and later searches leave out what was seen."
         ),
         input=KnowledgeSearch,
-        response=KnowledgeAnswer,
+        response=KnowledgeResponse,
         handler=run,
         tools=("knowledge_search",),
         error_statuses=frozenset((404,)),

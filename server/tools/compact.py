@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import UNSET, Struct
 
-from aggregator.responses import KnowledgeAnswer
+from aggregator.responses import KnowledgeResponse
 from sources.items import GetResponse, Loc, ResultItem
 
 Shape = Literal["canonical", "compact"]
@@ -47,7 +47,7 @@ class Permalinks(Struct, frozen=True):
         return f"{self.base_url}/items/"
 
 
-def compact_response(response: KnowledgeAnswer, links: Permalinks) -> Mapping[str, Any]:
+def compact_response(response: KnowledgeResponse, links: Permalinks) -> Mapping[str, Any]:
     """Converts the hits of a page. Fields about the page as a whole stay as they are."""
     fields: dict[str, Any] = msgspec.to_builtins(response)
     return {**fields, "results": [compact_hit(item, links) for item in response.results]}

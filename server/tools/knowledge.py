@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from aggregator.defaults import Dedupe
 from aggregator.filters import filter_names
-from aggregator.responses import KnowledgeAnswer
+from aggregator.responses import KnowledgeResponse
 from aggregator.retrieval import KnowledgeGet
 from aggregator.search import KnowledgeSearch, find_session_state
 from config.errors import InvalidParams
@@ -72,7 +72,7 @@ class KnowledgeTools:
         self._knowledge = knowledge
         self._links = Permalinks(settings.base_url)
 
-    async def search(self, call: Call, arguments: ShapedSearch) -> KnowledgeAnswer | Mapping[str, Any]:
+    async def search(self, call: Call, arguments: ShapedSearch) -> KnowledgeResponse | Mapping[str, Any]:
         response = await self._knowledge.aggregator.search(call.context, arguments)
         return compact_response(response, self._links) if arguments.shape == "compact" else response
 
@@ -107,7 +107,7 @@ class KnowledgeTools:
                     '"filters": {"media": {"media_types": ["video"]}}}'
                 ),
                 input=ShapedSearch,
-                output=KnowledgeAnswer,
+                output=KnowledgeResponse,
                 schema=_search_schema(self._knowledge.sources),
                 handler=self.search,
             ),

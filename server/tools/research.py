@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlencode
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
-from aggregator.responses import KnowledgeAnswer, SourceReport
+from aggregator.responses import KnowledgeResponse, SourceReport
 from aggregator.retrieval import KnowledgeGet
 from aggregator.search import KnowledgeSearch
 from config.errors import InvalidParams
@@ -130,7 +130,7 @@ def _id_of(item: ResultItem, budget_tokens: int) -> str:
     return f"{item.uri}#{urlencode(position)}" if position else item.uri
 
 
-def _note(response: KnowledgeAnswer) -> str:
+def _note(response: KnowledgeResponse) -> str:
     reports = [_fault(source, report) for source, report in response.sources.items()]
     read_as = [f"query interpretation: {response.read_as}"] if response.read_as is not UNSET else []
     return "; ".join([*read_as, *filter(None, reports)])

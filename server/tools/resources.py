@@ -7,12 +7,12 @@ from auth.principal import READ
 from server.protocol.call import Call
 from server.protocol.catalog import Resource, ResourceReader, ResourceTemplate
 from sources.items import RetrievalOptions
-from sources.source import Entry, Reading, Source, SourceResource
+from sources.source import GetArguments, ItemEntry, Source, SourceResource
 from sources.storage.contract import Libraries
 
 # Completion checks the ids and titles of this many newest items; older items are found by a search.
 _RECENT_MAX = 200
-_WHOLE = Reading(retrieval=RetrievalOptions(mode="full"))
+_WHOLE = GetArguments(retrieval=RetrievalOptions(mode="full"))
 
 
 class SourceItems:
@@ -60,10 +60,10 @@ class SourceItems:
 
     async def page(self, call: Call, offset: int, limit: int) -> tuple[Sequence[Mapping[str, Any]], bool]:
         async with self._libraries.library(call.context) as library:
-            page = await self._source.entries(call.context, library, limit, offset)
+            page = await self._source.list_items(call.context, library, limit, offset)
         return [self._listed(entry) for entry in page.rows], offset + len(page.rows) < page.total
 
-    def _listed(self, entry: Entry) -> dict[str, Any]:
+    def _listed(self, entry: ItemEntry) -> dict[str, Any]:
         listed: dict[str, Any] = {
             "uri": entry.uri,
             "name": entry.title or str(entry.id),
@@ -84,7 +84,7 @@ class SourceItems:
     def _reader(self, resource: SourceResource) -> ResourceReader:
         async def read(call: Call, uri: str, variables: Mapping[str, str]) -> Sequence[Mapping[str, Any]]:
             async with self._libraries.library(call.context) as library:
-                text = await resource.read(call.context, library, variables)
+                text = await self._source.read_resource(call.context, library, resource.uri, variables)
             return [{"uri": uri, "mimeType": resource.mime_type, "text": text}]
 
         return read
@@ -93,16 +93,16 @@ class SourceItems:
         """Returns ids of items whose id or a title word starts with the typed text, then ids of search hits."""
         typed = value.strip().casefold()
         async with self._libraries.library(call.context) as library:
-            recent = await self._source.entries(call.context, library, _RECENT_MAX, 0)
+            recent = await self._source.list_items(call.context, library, _RECENT_MAX, 0)
             ids = [str(entry.id) for entry in recent.rows if _matches_prefix(entry, typed)]
             if typed:
                 request = self._source.search_input(query=_as_query(value))
-                found = await self._source.search(call.context, library, request)
-                ids += [str(match.id) for match in found.found]
+                page = await self._source.search(call.context, library, request)
+                ids += [str(hit.id) for hit in page.hits]
         return list(dict.fromkeys(ids))
 
 
-def _matches_prefix(entry: Entry, typed: str) -> bool:
+def _matches_prefix(entry: ItemEntry, typed: str) -> bool:
     title = (entry.title or "").casefold()
     return str(entry.id).casefold().startswith(typed) or f" {title}".find(f" {typed}") >= 0
 

@@ -12,7 +12,7 @@ from server.runtime import Knowledge
 from server.tools.prompts import character_prompts, saved_prompts
 from server.tools.resources import SourceItems
 from sessions.state import SessionStates
-from sources.source import SourceTool
+from sources.source import Source, SourceTool
 from sources.storage.contract import Libraries
 
 # Six tools take this argument, and clients send all listed schemas to the model on each turn, so only knowledge_get
@@ -26,7 +26,7 @@ _RETRIEVAL: Mapping[str, Any] = {
 def add_sources(catalog: Catalog, libraries: Libraries, knowledge: Knowledge, settings: Settings) -> None:
     for source in knowledge.sources:
         for source_tool in source.tools:
-            catalog.add_tool(_catalog_tool(source_tool, libraries, knowledge.session_states))
+            catalog.add_tool(_catalog_tool(source, source_tool, libraries, knowledge.session_states))
         items = SourceItems(source, libraries)
         for resource in items.fixed():
             catalog.add_resource(resource)
@@ -37,11 +37,11 @@ def add_sources(catalog: Catalog, libraries: Libraries, knowledge: Knowledge, se
     catalog.add_prompt_listing(character_prompts(libraries, settings.prompt_max_chars))
 
 
-def _catalog_tool(source_tool: SourceTool, libraries: Libraries, session_states: SessionStates) -> Tool:
+def _catalog_tool(source: Source, source_tool: SourceTool, libraries: Libraries, session_states: SessionStates) -> Tool:
     async def run_in_library(call: Call, arguments: Any) -> Any:
         context = await session_context(session_states, call.context)
         async with libraries.library(context) as library:
-            return await source_tool.run(context, library, arguments)
+            return await source.call_tool(context, library, source_tool.name, arguments)
 
     return Tool(
         name=source_tool.name,

@@ -7,7 +7,7 @@ from unicodedata import normalize
 
 import msgspec
 
-from sources.reading.documents import document_of
+from sources.reading.documents import build_document
 from sources.records import Character, Conversation, MediaItem, Message, Note, Observation, Record, SavedPrompt
 
 _NAME_CHARS = 60
@@ -80,4 +80,4 @@ def head(row: Record, title: str, **more: str) -> str:
 
 
 def _fields(row: Record, title: str, names: Iterable[str]) -> Iterator[str]:
-    yield document_of("name", title, [(name, getattr(row, name)) for name in names]).text + "\n"
+    yield build_document("name", title, [(name, getattr(row, name)) for name in names]).text + "\n"

@@ -1,7 +1,7 @@
-"""Cursors into one item: opaque to the caller, bound to the item and to the version it was read at.
+"""Cursors into one item: opaque to clients, bound to the item and to the version that was read.
 
-A cursor names a place, never an owner: it opens nothing that the item's id would not open. One of another item, of
-another version, or not ours at all is refused with a sentence.
+A cursor names a position, never an owner: it gives access to nothing that the item's id does not. Cursors of another
+item or version, and foreign ones, are rejected.
 """
 
 import base64
@@ -17,7 +17,7 @@ _FORMAT = 1
 
 
 class Position(Struct, frozen=True, array_like=True):
-    """The `offset`-th character of the `index`-th part; an item that has no parts is one part."""
+    """Character `offset` of part `index`; an item without parts is one part."""
 
     index: int = 0
     offset: int = 0
@@ -34,31 +34,31 @@ class _Cursor(Struct, frozen=True, array_like=True):
 
 
 def write_cursor(uri: str, version: int, position: Position) -> str:
-    raw = msgspec.msgpack.encode(_Cursor(_FORMAT, _mark(uri), version, position))
+    raw = msgspec.msgpack.encode(_Cursor(_FORMAT, _uri_digest(uri), version, position))
     return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
-def read_cursor(cursor: str, uri: str, version: int) -> Position:
-    found = _decode(cursor)
-    if found is None or found.format != _FORMAT or found.position.index < 0 or found.position.offset < 0:
-        raise InvalidParams("cursor: got one that is not ours, expected next_cursor of an earlier answer")
-    if found.item != _mark(uri):
-        raise InvalidParams(f"cursor: got one of another item, expected one that was given for {uri}")
-    if found.version != version:
+def read_cursor(text: str, uri: str, version: int) -> Position:
+    cursor = _decode(text)
+    if cursor is None or cursor.format != _FORMAT or cursor.position.index < 0 or cursor.position.offset < 0:
+        raise InvalidParams("cursor: expected the next_cursor of an earlier response, got an invalid cursor")
+    if cursor.item != _uri_digest(uri):
+        raise InvalidParams(f"cursor: expected a cursor of {uri}, got one of another item")
+    if cursor.version != version:
         raise InvalidParams(
-            f"cursor: got one of version {found.version}, but the item has changed since and is now "
-            f"version {version}; read it again without cursor"
+            f"cursor: expected a cursor of version {version}, got one of version {cursor.version}; the item has "
+            "changed, read it again without cursor"
         )
-    return found.position
+    return cursor.position
 
 
-def _decode(cursor: str) -> _Cursor | None:
+def _decode(text: str) -> _Cursor | None:
     try:
-        raw = base64.b64decode(cursor.encode() + b"=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+        raw = base64.b64decode(text.encode() + b"=" * (-len(text) % 4), altchars=b"-_", validate=True)
         return msgspec.msgpack.decode(raw, type=_Cursor)
     except (binascii.Error, UnicodeEncodeError, msgspec.DecodeError):
         return None
 
 
-def _mark(uri: str) -> bytes:
+def _uri_digest(uri: str) -> bytes:
     return hashlib.blake2b(uri.encode(), digest_size=6).digest()

@@ -1,6 +1,5 @@
-"""Items that are one text: a note, or the fields of a character or a prompt under headings. Reads them in every
-retrieval mode; pure, as the whole text is at hand.
-"""
+"""Reads items that are a single text in every retrieval mode: a note, or the fields of a character or prompt under
+headings. The functions are pure, because the whole text is available."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
@@ -12,17 +11,17 @@ from config.errors import InvalidParams
 from config.settings import Settings
 from sources.items import Anchor, GetResponse, Loc, ResultItem
 from sources.reading.cursors import Position, read_cursor
-from sources.reading.responses import compose, content_room
-from sources.reading.retrieval import Passage, Plan, Taken, take_around, take_forward
-from sources.search.arguments import locate, read_query
+from sources.reading.responses import build_response, content_budget
+from sources.reading.retrieval import Excerpt, ItemPassage, RetrievalPlan, take_around, take_forward
+from sources.search.arguments import locate_match, read_query
 from sources.search.snippets import Highlighter
-from sources.source import Reading
+from sources.source import GetArguments
 from sources.text.chunking import split_into_chunks
 from sources.text.word_boundaries import word_boundary_before
 
 
 class Section(Struct, frozen=True):
-    """Where one field stands in a document."""
+    """The range of one field in a document's text."""
 
     field: str
     start: int
@@ -38,11 +37,11 @@ class Document(Struct, frozen=True):
             if section.field == field:
                 return section.start
         known = ", ".join(section.field for section in self.sections) or "none"
-        raise InvalidParams(f"loc.field: got {field[:40]!r}, expected a field this item has: {known}")
+        raise InvalidParams(f"loc.field: expected a field of this item ({known}), got {field[:40]!r}")
 
 
-def document_of(title_field: str, title: str, fields: Iterable[tuple[str, str]]) -> Document:
-    """A title and the fields that are not empty, each under its name."""
+def build_document(title_field: str, title: str, fields: Iterable[tuple[str, str]]) -> Document:
+    """A title and the non-empty fields, each under a heading with its name."""
     text = f"# {title}"
     sections = [Section(title_field, 2, len(text))]
     for name, body in fields:
@@ -53,8 +52,8 @@ def document_of(title_field: str, title: str, fields: Iterable[tuple[str, str]])
     return Document(text, tuple(sections))
 
 
-class Anchored(Struct, frozen=True):
-    """A place in the text, and what chose it."""
+class AnchorPosition(Struct, frozen=True):
+    """A position in an item's text, and which argument chose it."""
 
     offset: int
     by: Anchor
@@ -62,82 +61,91 @@ class Anchored(Struct, frozen=True):
 
 
 def read_document(
-    document: Document, meta: ResultItem, plan: Plan, reading: Reading, settings: Settings
+    document: Document, meta: ResultItem, plan: RetrievalPlan, args: GetArguments, settings: Settings
 ) -> GetResponse:
-    """The document, as much of it as `reading` asks for."""
-    loc = reading.place
-    if reading.cursor is not None:
-        position = read_cursor(reading.cursor, meta.uri, meta.version or 0)
-        return _read_on(document.text, meta, replace(plan, mode="full"), position.offset, "cursor")
+    """The part of a document that the arguments select."""
+    loc = args.parsed_loc
+    if args.cursor is not None:
+        position = read_cursor(args.cursor, meta.uri, meta.version or 0)
+        return _read_text_from(document.text, meta, replace(plan, mode="full"), position.offset, "cursor")
     if plan.mode == "full":
-        return _read_on(document.text, meta, plan, 0, "beginning")
-    highlighter = Highlighter(read_query(reading.query or "", settings).terms)
-    at = _anchor(document, loc, highlighter)
+        return _read_text_from(document.text, meta, plan, 0, "beginning")
+    highlighter = Highlighter(read_query(args.query or "", settings).terms)
+    anchor = _anchor(document, loc, highlighter)
     if plan.mode == "snippet":
-        return read_snippet(document.text, meta, plan, at, highlighter)
+        return read_snippet(document.text, meta, plan, anchor, highlighter)
     passages = chunk_passages(document.text, plan)
-    return read_passages(passages, _chunk_at(passages, at), len(document.text), meta, plan, at)
+    return read_passages(passages, _chunk_index(passages, anchor), len(document.text), meta, plan, anchor)
 
 
-def _anchor(document: Document, loc: Loc | None, highlighter: Highlighter) -> Anchored:
+def _anchor(document: Document, loc: Loc | None, highlighter: Highlighter) -> AnchorPosition:
     if loc is not None and (loc.chunk_index, loc.approx_offset, loc.field) != (None, None, None):
         start = document.start_of(loc.field) if loc.field is not None else 0
         offset = start + max(0, loc.approx_offset or 0)
-        return Anchored(min(offset, len(document.text)), "loc", loc.chunk_index)
-    found = locate(highlighter, document.text)
-    return Anchored(0, "beginning") if found is None else Anchored(found, "query")
+        return AnchorPosition(min(offset, len(document.text)), "loc", loc.chunk_index)
+    match = locate_match(highlighter, document.text)
+    return AnchorPosition(0, "beginning") if match is None else AnchorPosition(match, "query")
 
 
-def _read_on(text: str, meta: ResultItem, plan: Plan, offset: int, by: Anchor) -> GetResponse:
-    return read_on(Passage(0, text[offset:], offset), len(text), meta, plan, by)
+def _read_text_from(text: str, meta: ResultItem, plan: RetrievalPlan, offset: int, by: Anchor) -> GetResponse:
+    return read_rest(ItemPassage(0, text[offset:], offset), len(text), meta, plan, by)
 
 
-def read_on(rest: Passage, length: int, meta: ResultItem, plan: Plan, by: Anchor) -> GetResponse:
-    """As much of the rest of an item as fits; the item is `length` characters long."""
-    taken = take_forward([rest], content_room(meta, plan))
-    more = taken.end.offset < length
-    return compose(meta, plan, by, replace(taken, truncated=more), more=more)
+def read_rest(rest: ItemPassage, length: int, meta: ResultItem, plan: RetrievalPlan, by: Anchor) -> GetResponse:
+    """As much of the rest of an item as fits; `length` is the length of the item's text."""
+    excerpt = take_forward([rest], content_budget(meta, plan))
+    more = excerpt.end.offset < length
+    return build_response(meta, plan, by, replace(excerpt, truncated=more), more=more)
 
 
-def read_snippet(text: str, meta: ResultItem, plan: Plan, at: Anchored, highlighter: Highlighter) -> GetResponse:
-    """The snippet is plain text and not a passage of the item, so there is nothing to read on from."""
-    room = content_room(meta, plan)
-    start = word_boundary_before(text, at.offset) if at.by == "loc" else 0
-    wanted = highlighter.snippet(text[start:], plan.snippet_length).text
-    fits = room.fitting(wanted)
-    # A shorter snippet is another one, nearer to the match; it need not be lighter.
-    short = highlighter.snippet(text[start:], max(1, fits)).text if fits < len(wanted) else wanted
-    shown = short[: word_boundary_before(short, max(1, room.fitting(short)))]
-    taken = Taken(text=shown, end=Position(0, start), truncated=fits < len(wanted))
-    return compose(meta, plan, at.by, taken, more=False)
+def read_snippet(
+    text: str, meta: ResultItem, plan: RetrievalPlan, anchor: AnchorPosition, highlighter: Highlighter
+) -> GetResponse:
+    """A snippet has its white space collapsed and is not a passage of the item, so there is no cursor to continue."""
+    budget = content_budget(meta, plan)
+    start = word_boundary_before(text, anchor.offset) if anchor.by == "loc" else 0
+    snippet = highlighter.snippet(text[start:], plan.snippet_length).text
+    fits = budget.count_fitting(snippet)
+    # A shorter snippet is a different one, closer to the match, and not necessarily cheaper.
+    shorter = highlighter.snippet(text[start:], max(1, fits)).text if fits < len(snippet) else snippet
+    content = shorter[: word_boundary_before(shorter, max(1, budget.count_fitting(shorter)))]
+    excerpt = Excerpt(text=content, end=Position(0, start), truncated=fits < len(snippet))
+    return build_response(meta, plan, anchor.by, excerpt, more=False)
 
 
 def read_passages(
-    passages: Sequence[Passage], index: int, length: int, meta: ResultItem, plan: Plan, at: Anchored
+    passages: Sequence[ItemPassage],
+    index: int,
+    length: int,
+    meta: ResultItem,
+    plan: RetrievalPlan,
+    anchor: AnchorPosition,
 ) -> GetResponse:
-    """The passage at `index`, with its siblings where the mode asks for them. The item is `length` characters long."""
+    """The passage at `index`, with siblings if the mode asks for them; `length` is the length of the item's text."""
     start = passages[index].offset
-    focus = max(0, at.offset - (start or 0)) if at.chunk_index is None else 0
+    focus = max(0, anchor.offset - (start or 0)) if anchor.chunk_index is None else 0
     window = plan.window if plan.mode == "chunk_with_siblings" else 0
-    taken = take_around(passages, index, content_room(meta, plan), window, focus)
-    # A passage that stands nowhere in the item's text, as importers make them, leads nowhere either.
-    return compose(meta, plan, at.by, taken, more=start is not None and taken.end.offset < length)
+    excerpt = take_around(passages, index, content_budget(meta, plan), window, focus)
+    # Importers may store passages that are not part of the item's text; there is nothing to continue from.
+    more = start is not None and excerpt.end.offset < length
+    return build_response(meta, plan, anchor.by, excerpt, more=more)
 
 
-def chunk_passages(text: str, plan: Plan, base: int = 0) -> list[Passage]:
-    """A text cut into passages; `base` is where it stands in the item's text."""
-    made = split_into_chunks(text, plan.chunk_chars, plan.overlap_chars)
-    return [Passage(c.index, text[c.start : c.end], base + c.start) for c in made] or [Passage(0, text, base)]
+def chunk_passages(text: str, plan: RetrievalPlan, base: int = 0) -> list[ItemPassage]:
+    """Splits a text into passages; `base` is the position of the text in the item's text."""
+    chunks = split_into_chunks(text, plan.chunk_chars, plan.overlap_chars)
+    passages = [ItemPassage(c.index, text[c.start : c.end], base + c.start) for c in chunks]
+    return passages or [ItemPassage(0, text, base)]
 
 
-def passage_at(passages: Sequence[Passage], offset: int) -> int:
-    """Which of the passages of one text holds a character: the last that begins by then."""
+def passage_index_at(passages: Sequence[ItemPassage], offset: int) -> int:
+    """The index of the last passage that starts at or before an offset."""
     return max(0, bisect_right([passage.offset or 0 for passage in passages], offset) - 1)
 
 
-def _chunk_at(passages: Sequence[Passage], at: Anchored) -> int:
-    if at.chunk_index is None:
-        return passage_at(passages, at.offset)
-    if not 0 <= at.chunk_index < len(passages):
-        raise InvalidParams(f"loc.chunk_index: got {at.chunk_index}, expected 0 to {len(passages) - 1}")
-    return at.chunk_index
+def _chunk_index(passages: Sequence[ItemPassage], anchor: AnchorPosition) -> int:
+    if anchor.chunk_index is None:
+        return passage_index_at(passages, anchor.offset)
+    if not 0 <= anchor.chunk_index < len(passages):
+        raise InvalidParams(f"loc.chunk_index: expected 0 to {len(passages) - 1}, got {anchor.chunk_index}")
+    return anchor.chunk_index

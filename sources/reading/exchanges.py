@@ -1,4 +1,7 @@
-"""Exchanges: what a user said with all that followed, up to what the user said next; and the lines they stand on."""
+"""Groups the messages of a conversation into exchanges, and assigns line numbers to them.
+
+An exchange is a user message with everything that follows it, up to the next user message.
+"""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
@@ -10,25 +13,26 @@ from sources.records import Message
 T = TypeVar("T")
 
 
-class Lines(Struct, frozen=True):
-    """From 1, both included."""
+class LineRange(Struct, frozen=True):
+    """Line numbers from 1, both inclusive."""
 
     start: int
     end: int
 
 
-class Placed(Struct, frozen=True):
-    """A message and where it stands."""
+class NumberedMessage(Struct, frozen=True):
+    """A message and its lines."""
 
     message: Message
-    lines: Lines
+    lines: LineRange
 
 
-def group_turns(turns: Iterable[T], begins: Callable[[T], bool]) -> Iterator[tuple[T, ...]]:
-    """Runs of turns, each from one that begins to the next; what comes before the first is a run of its own."""
+def group_turns(turns: Iterable[T], is_start: Callable[[T], bool]) -> Iterator[tuple[T, ...]]:
+    """Splits turns into runs, each starting at a turn for which `is_start` is true. Turns before the first such turn
+    form a run of their own."""
     run: list[T] = []
     for turn in turns:
-        if run and begins(turn):
+        if run and is_start(turn):
             yield tuple(run)
             run = []
         run.append(turn)
@@ -36,42 +40,42 @@ def group_turns(turns: Iterable[T], begins: Callable[[T], bool]) -> Iterator[tup
         yield tuple(run)
 
 
-def exchange_until(messages: Sequence[Message]) -> Sequence[Message]:
-    """Of messages in a row, those of the last exchange."""
-    begin = next((n for n in range(len(messages) - 1, -1, -1) if messages[n].role == "user"), 0)
-    return messages[begin:]
+def last_exchange(messages: Sequence[Message]) -> Sequence[Message]:
+    """The messages from the last user message on; all of them if there is none."""
+    start = next((n for n in range(len(messages) - 1, -1, -1) if messages[n].role == "user"), 0)
+    return messages[start:]
 
 
-def lines_of(message: Message) -> Lines:
-    """The lines that its session's file had it on; else its place in the conversation."""
-    return _kept_lines(message) or Lines(message.position + 1, message.position + 1)
+def message_lines(message: Message) -> LineRange:
+    """The message's lines in the imported session file; else the line given by its position in the conversation."""
+    return _stored_lines(message) or LineRange(message.position + 1, message.position + 1)
 
 
-def has_kept_lines(message: Message) -> bool:
-    return _kept_lines(message) is not None
+def has_stored_lines(message: Message) -> bool:
+    return _stored_lines(message) is not None
 
 
-def place(messages: Iterable[Message], after: Lines) -> Iterator[Placed]:
-    """Messages with their lines, which never go back: what was appended to an imported session follows its last line.
-    Messages that were one line of a file stay on one."""
+def number_messages(messages: Iterable[Message], after: LineRange) -> Iterator[NumberedMessage]:
+    """Assigns lines that never decrease: messages appended to an imported session continue after its last line.
+    Messages that share a line of the file keep sharing it."""
     last = after
     for message in messages:
-        kept = _kept_lines(message)
-        if kept is None:
+        stored = _stored_lines(message)
+        if stored is None:
             start = end = max(message.position + 1, last.end + 1)
         else:
-            start = max(kept.start, last.start)
-            end = max(kept.end, start, last.end)
-        last = Lines(start, end)
-        yield Placed(message, last)
+            start = max(stored.start, last.start)
+            end = max(stored.end, start, last.end)
+        last = LineRange(start, end)
+        yield NumberedMessage(message, last)
 
 
-def _kept_lines(message: Message) -> Lines | None:
-    start, end = _line(message.metadata.get("line_start")), _line(message.metadata.get("line_end"))
+def _stored_lines(message: Message) -> LineRange | None:
+    start, end = _line_number(message.metadata.get("line_start")), _line_number(message.metadata.get("line_end"))
     if start is None:
         return None
-    return Lines(start, max(start, end or start))
+    return LineRange(start, max(start, end or start))
 
 
-def _line(value: Any) -> int | None:
+def _line_number(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None

@@ -1,4 +1,4 @@
-"""Builds the answer of a get inside its budget, which pays for the whole answer."""
+"""Builds the response of a get. The budget covers the whole response, not only its content."""
 
 from typing import Any
 
@@ -6,75 +6,83 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
-from sources.items import TAGS_MAX, Anchor, GetResponse, Pages, ResultItem, short_title, uri_of
+from sources.items import TAGS_MAX, Anchor, GetResponse, PageInfo, ResultItem, short_title, uri_of
 from sources.reading.cursors import Position, write_cursor
-from sources.reading.retrieval import Plan, Room, Taken
+from sources.reading.retrieval import ContentBudget, Excerpt, RetrievalPlan
 from sources.records import Record
 
-# The least share of a budget that is left to the content. What describes an item takes some 150 tokens; a budget
-# below that would otherwise buy an answer without any content.
+# The smallest share of a budget for the content. The metadata of an item takes about 150 tokens; a smaller budget would
+# otherwise return no content at all.
 CONTENT_SHARE_MIN = 0.2
 _WIDEST_NUMBER = 999_999
-_FARTHEST = Position(_WIDEST_NUMBER, _WIDEST_NUMBER)
+_WIDEST_POSITION = Position(_WIDEST_NUMBER, _WIDEST_NUMBER)
 
 
-def meta_of(
-    source: str, row: Record, identity: str | int, title: str, cost_tokens: int | UnsetType = UNSET, **particular: Any
+def item_meta(
+    source: str, record: Record, item_id: str | int, title: str, cost_tokens: int | UnsetType = UNSET, **fields: Any
 ) -> ResultItem:
-    """What describes an item that was asked for by its id: the best match there is, so its score is 1."""
+    """The metadata of an item that was requested by id, so its score is 1."""
     return ResultItem(
-        id=identity,
+        id=item_id,
         source=source,
         title=short_title(title),
         snippet=None,
-        uri=uri_of(source, identity),
+        uri=uri_of(source, item_id),
         score=1.0,
-        created_at=row.created_at,
-        last_modified=row.last_modified,
-        version=row.version,
-        tags=row.tags[:TAGS_MAX],
+        created_at=record.created_at,
+        last_modified=record.last_modified,
+        version=record.version,
+        tags=record.tags[:TAGS_MAX],
         cost_tokens=cost_tokens,
-        **particular,
+        **fields,
     )
 
 
-def content_room(meta: ResultItem, plan: Plan, pages: Pages | UnsetType = UNSET) -> Room:
+def content_budget(meta: ResultItem, plan: RetrievalPlan, pages: PageInfo | UnsetType = UNSET) -> ContentBudget:
     """What content and attachments may take together."""
-    left = plan.budget - _envelope(meta, plan, pages)
-    return Room(max(left, int(plan.budget * CONTENT_SHARE_MIN)), plan.scale)
+    left = plan.budget - _envelope_cost(meta, plan, pages)
+    return ContentBudget(max(left, int(plan.budget * CONTENT_SHARE_MIN)), plan.scale)
 
 
-def compose(
-    meta: ResultItem, plan: Plan, anchor: Anchor, taken: Taken, *, more: bool, pages: Pages | UnsetType = UNSET
+def build_response(
+    meta: ResultItem,
+    plan: RetrievalPlan,
+    anchor: Anchor,
+    excerpt: Excerpt,
+    *,
+    more: bool,
+    pages: PageInfo | UnsetType = UNSET,
 ) -> GetResponse:
-    """The answer. `more` says whether the item goes on after what was taken."""
-    if taken.truncated and not taken.text:
-        raise InvalidParams(f"retrieval.max_tokens: got {plan.max_tokens}, in which nothing fits; expected 200 or more")
-    answer = GetResponse(
+    """`more` is true if the item continues after the excerpt."""
+    if excerpt.truncated and not excerpt.text:
+        raise InvalidParams(
+            f"retrieval.max_tokens: expected 200 or more, got {plan.max_tokens}, which is too small for any content"
+        )
+    response = GetResponse(
         meta=meta,
-        content=taken.text,
-        attachments=taken.attachments,
+        content=excerpt.text,
+        attachments=excerpt.attachments,
         mode=plan.mode,
         anchor=anchor,
         tokens=_WIDEST_NUMBER,
-        truncated=taken.truncated,
-        next_cursor=write_cursor(meta.uri, meta.version or 0, taken.end) if more else None,
+        truncated=excerpt.truncated,
+        next_cursor=write_cursor(meta.uri, meta.version or 0, excerpt.end) if more else None,
         pages=pages,
     )
-    weight = plan.scale.weigh_json(replace(answer, content="")) + plan.scale.weigh(taken.text)
+    weight = plan.scale.weigh_json(replace(response, content="")) + plan.scale.weigh(excerpt.text)
     is_over = True if weight > plan.budget else UNSET
-    return replace(answer, tokens=plan.scale.tokens(weight), over_budget=is_over)
+    return replace(response, tokens=plan.scale.tokens(weight), over_budget=is_over)
 
 
-def _envelope(meta: ResultItem, plan: Plan, pages: Pages | UnsetType) -> int:
-    """The weight of everything but content and attachments, with the cursor and the count of tokens at their widest."""
+def _envelope_cost(meta: ResultItem, plan: RetrievalPlan, pages: PageInfo | UnsetType) -> int:
+    """The cost of everything but content and attachments, with the cursor and the token count at their widest."""
     empty = GetResponse(
         meta=meta,
         content="",
         mode=plan.mode,
         anchor="beginning",
         tokens=_WIDEST_NUMBER,
-        next_cursor=write_cursor(meta.uri, meta.version or 0, _FARTHEST),
+        next_cursor=write_cursor(meta.uri, meta.version or 0, _WIDEST_POSITION),
         pages=pages,
     )
     return plan.scale.weigh_json(empty)

@@ -1,69 +1,50 @@
-"""What the searches of all sources have in common: the arguments, the filters a query names, the shape of the answer.
+"""What the searches of all sources share: their arguments, and the query that is built from them.
 
-A filter that nothing in a source can pass finds nothing there, and the answer says why: a note has no sender.
+Filters can be written in the query text (`type:video`, `sender:ada`). If no item of a source can pass one of them, the
+source is not searched and `read_as` gives the reason.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
-from typing import Annotated, Literal, Protocol
+from typing import Annotated, Literal
 
-from msgspec import UNSET, Meta, Struct
+from msgspec import Meta, Struct
 
 from auth.context import RequestContext
 from config.errors import InvalidParams
 from config.numbers import clamp
 from config.settings import Settings
 from config.times import format_time, parse_time
-from sources.items import TAGS_MAX, Loc, ResultItem, short_title
-from sources.preferences import Preferences, preferences_of
+from sources.defaults import request_defaults
 from sources.query import Filters, ParsedQuery, QueryLimits, Term, parse, with_filters
 from sources.reading.retrieval import chars_per_token, snippet_length
-from sources.records import Hit, HitPage
 from sources.search.snippets import Highlighter, Snippet
-from sources.source import Match, Matches
 from sources.storage.contract import Order, Scoring, Search
 from sources.text.token_estimates import TokenScale
 
 LIMIT_MAX = 100
-# What a score is: the share of the query that is found in a hit, or the seed's place between the worst and the best.
-SCORE_TYPES: Mapping[Scoring, str] = {"comparable": "fts_coverage", "minmax": "fts"}
-# Far beyond what anyone pages through, and a number every engine can count to.
+# Far beyond any real paging, and within the integer range of every engine.
 OFFSET_MAX = 1_000_000_000
+# "fts_coverage" is the weighted share of the query that a hit covers; "fts" is tldw's min-max score, which places a hit
+# between the worst and the best of its result list.
+SCORE_TYPES: Mapping[Scoring, str] = {"comparable": "fts_coverage", "minmax": "fts"}
 
 
 class SearchArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The arguments of every search. Numbers out of range are moved to the nearest that is allowed."""
+    """The arguments of every source's search. Numbers out of range are clamped."""
 
     query: Annotated[str, Meta(description='Words, "phrases", prefix*, OR, -word.')]
     limit: Annotated[int, Meta(description="Hits per page, 1..100.")] = 10
-    offset: Annotated[int, Meta(description="next_offset of the page before.")] = 0
+    offset: Annotated[int, Meta(description="next_offset of the previous page.")] = 0
     snippet_length: Annotated[int | None, Meta(description="Characters, 1..1000; default 300.")] = None
 
 
-class Searchable(Protocol):
-    """A collection of a library."""
+class SourceQuery(Struct, frozen=True, kw_only=True):
+    """A search of one source: the request to the storage, and how its hits are rendered.
 
-    async def search(self, search: Search) -> HitPage: ...
-
-
-class Narrowing(Struct, frozen=True, kw_only=True):
-    """How a source's own arguments limit a search, and which of a query's filters its items can pass at all."""
-
-    obeys: frozenset[str] = frozenset()
-    order: Order | None = None
-    tags: tuple[str, ...] = ()
-    media_types: tuple[str, ...] = ()
-    date_from: str | None = None
-    date_to: str | None = None
-    by: Literal["both", "title", "message"] = "both"
-    character_id: int | None = None
-    senders: tuple[str, ...] = ()
-    fields: tuple[str, ...] = ()
-
-
-class Question(Struct, frozen=True, kw_only=True):
-    """A search as it was read. Without `search` nothing can be found, and `read_as` says why."""
+    `search` is None if no item can match; `read_as` then says why.
+    """
 
     search: Search | None
     terms: tuple[Term, ...]
@@ -75,40 +56,68 @@ class Question(Struct, frozen=True, kw_only=True):
 
 
 def read_query(text: str, settings: Settings) -> ParsedQuery:
-    return _read(text, settings.query_max_chars, settings.query_max_terms)
+    return _parse(text, settings.query_max_chars, settings.query_max_terms)
 
 
-# Five sources ask the same question at the same time; later questions are others.
+# All sources parse the same text during one search; older texts are not worth keeping.
 @lru_cache(maxsize=64)
-def _read(text: str, max_chars: int, max_terms: int) -> ParsedQuery:
+def _parse(text: str, max_chars: int, max_terms: int) -> ParsedQuery:
     return parse(text, QueryLimits(max_chars=max_chars, max_terms=max_terms))
 
 
-@lru_cache(maxsize=64)
-def _highlighter(terms: tuple[Term, ...], topic: tuple[Term, ...]) -> Highlighter:
-    return Highlighter(terms, topic)
-
-
-def read_question(
+def build_query(
     source: str,
-    asked: SearchArguments,
-    query: ParsedQuery,
+    args: SearchArguments,
     context: RequestContext,
     settings: Settings,
-    narrowing: Narrowing | None = None,
-) -> Question:
-    preferred = preferences_of(context.config)
-    narrowing = narrowing or Narrowing()
-    offset = clamp(asked.offset, 0, OFFSET_MAX)
-    obstacle = _obstacle(source, narrowing, query.filters) or _contradiction(narrowing, query.filters)
-    search = None if obstacle else _search(asked.limit, offset, query, narrowing, preferred, settings)
-    return Question(
+    *,
+    parsed: ParsedQuery | None = None,
+    supported_filters: Collection[str] = (),
+    order: Order | None = None,
+    tags: tuple[str, ...] = (),
+    media_types: tuple[str, ...] = (),
+    date_from: str | None = None,
+    date_to: str | None = None,
+    by: Literal["both", "title", "message"] = "both",
+    character_id: int | None = None,
+    senders: tuple[str, ...] = (),
+    fields: tuple[str, ...] = (),
+) -> SourceQuery:
+    """Combines the arguments of a source's search with the filters in the query text.
+
+    `parsed` replaces the parsed `args.query`. `supported_filters` are the filters of the query language that items of
+    this source can pass, apart from those that apply to all sources.
+    """
+    query = parsed or read_query(args.query, settings)
+    filters = query.filters
+    defaults = request_defaults(context.config)
+    offset = clamp(args.offset, 0, OFFSET_MAX)
+    obstacle = _unsupported_filter(source, supported_filters, filters) or _contradiction(media_types, senders, filters)
+    search = None
+    if obstacle is None:
+        search = Search(
+            query=query,
+            limit=clamp(args.limit, 1, LIMIT_MAX),
+            offset=offset,
+            order=order or defaults.order_by or "relevance",
+            scoring=settings.search_scoring,
+            deadline_ms=settings.search_deadline_ms,
+            tags=(*tags, *filters.tags),
+            media_types=_intersection(media_types, filters.types),
+            date_from=max(filter(None, (date_from, _start_of_day(filters.after))), default=None),
+            date_to=min(filter(None, (date_to, _end_of_day_before(filters.before))), default=None),
+            by=by,
+            character_id=character_id,
+            senders=_intersection(senders, filters.senders),
+            fields=fields,
+        )
+    return SourceQuery(
         search=search,
         terms=query.terms,
         read_as=obstacle or _read_as(query, search),
         offset=offset,
-        snippet_chars=snippet_length(asked.snippet_length, preferred, settings),
-        scale=TokenScale(chars_per_token(None, preferred)),
+        snippet_chars=snippet_length(args.snippet_length, defaults, settings),
+        scale=TokenScale(chars_per_token(None, defaults)),
         score_type=SCORE_TYPES[settings.search_scoring],
     )
 
@@ -120,161 +129,72 @@ def _read_as(query: ParsedQuery, search: Search | None) -> str | None:
     return with_filters(query.read_as)
 
 
-def _search(
-    limit: int,
-    offset: int,
-    query: ParsedQuery,
-    narrowing: Narrowing,
-    preferred: Preferences,
-    settings: Settings,
-) -> Search:
-    named = query.filters
-    return Search(
-        query=query,
-        limit=clamp(limit, 1, LIMIT_MAX),
-        offset=offset,
-        order=narrowing.order or preferred.order_by or "relevance",
-        scoring=settings.search_scoring,
-        deadline_ms=settings.search_deadline_ms,
-        tags=(*narrowing.tags, *named.tags),
-        media_types=_common(narrowing.media_types, named.types),
-        date_from=max(filter(None, (narrowing.date_from, _first_moment(named.after))), default=None),
-        date_to=min(filter(None, (narrowing.date_to, _last_moment_before(named.before))), default=None),
-        by=narrowing.by,
-        character_id=narrowing.character_id,
-        senders=_common(narrowing.senders, named.senders),
-        fields=narrowing.fields,
-    )
-
-
-def _obstacle(source: str, narrowing: Narrowing, named: Filters) -> str | None:
-    """Why a filter of the query leaves nothing of this source."""
-    if named.sources and source not in (name.lower() for name in named.sources):
-        return f"nothing: this searches {source}, and the query asks for source:{named.sources[0]}"
-    for what, values in (("type", named.types), ("sender", named.senders)):
-        if values and what not in narrowing.obeys:
-            return f"nothing: {source} have no {what}, and the query asks for {what}:{values[0]}"
+def _unsupported_filter(source: str, supported: Collection[str], filters: Filters) -> str | None:
+    if filters.sources and source not in (name.lower() for name in filters.sources):
+        return matches_nothing(f"source:{filters.sources[0]}", f"this searches {source}")
+    for name, values in (("type", filters.types), ("sender", filters.senders)):
+        if values and name not in supported:
+            return matches_nothing(f"{name}:{values[0]}", f"{source} have no {name}")
     return None
 
 
-def _contradiction(narrowing: Narrowing, named: Filters) -> str | None:
-    for what, given, asked in (
-        ("type", narrowing.media_types, named.types),
-        ("sender", narrowing.senders, named.senders),
-    ):
-        if given and asked and not _common(given, asked):
-            return f"nothing: the query asks for {what}:{asked[0]}, and the arguments for {given[0]}"
+def _contradiction(media_types: tuple[str, ...], senders: tuple[str, ...], filters: Filters) -> str | None:
+    for name, arguments, values in (("type", media_types, filters.types), ("sender", senders, filters.senders)):
+        if arguments and values and not _intersection(arguments, values):
+            return matches_nothing(f"{name}:{values[0]}", f"the arguments select {arguments[0]}")
     return None
 
 
-def _common(given: tuple[str, ...], named: tuple[str, ...]) -> tuple[str, ...]:
-    """What both lists allow, in any case; an empty list allows everything."""
-    if not given or not named:
-        return given or named
-    allowed = {name.casefold() for name in named}
-    return tuple(name for name in given if name.casefold() in allowed)
+def matches_nothing(filter_text: str, reason: str) -> str:
+    """The `read_as` of a query with a filter that no item can pass."""
+    return f"searched for nothing; {filter_text} cannot match: {reason}"
 
 
-async def find_matches(
-    collection: Searchable,
-    question: Question,
-    uri: Callable[[Hit], str],
-    item: Callable[[Hit, Question, Highlighter], ResultItem],
-) -> Matches:
-    """One page. What is particular to a source's hits is said by `uri` and `item`."""
-    found = HitPage((), has_more=False, total=0)
-    if question.search is not None:
-        found = await collection.search(question.search)
-
-    def show(match: Match, topic: Sequence[Term]) -> ResultItem:
-        return item(match.hit, question, _highlighter(question.terms, tuple(topic)))
-
-    return Matches(
-        found=tuple([_match(hit, uri(hit)) for hit in found.hits]),
-        has_more=found.has_more,
-        next_offset=question.offset + len(found.hits) if found.has_more else None,
-        total_estimated=found.total,
-        show=show,
-        read_as=question.read_as,
-    )
+def _intersection(arguments: tuple[str, ...], values: tuple[str, ...]) -> tuple[str, ...]:
+    """What both lists allow, ignoring case; an empty list allows everything."""
+    if not arguments or not values:
+        return arguments or values
+    allowed = {name.casefold() for name in values}
+    return tuple(name for name in arguments if name.casefold() in allowed)
 
 
-def _match(hit: Hit, uri: str) -> Match:
-    return Match(
-        uri=uri,
-        id=hit.conversation_id or hit.id,
-        score=hit.score,
-        last_modified=hit.last_modified,
-        version=hit.version,
-        # The same passage answers the query, and the items are equally long.
-        content=(hit.text, hit.item_chars) if hit.text else None,
-        bm25=hit.bm25,
-        hit=hit,
-    )
+def locate_match(highlighter: Highlighter, text: str) -> int | None:
+    """Approximate offset of the densest match. Never too large: a snippet has less white space than its text."""
+    snippet = highlighter.snippet(text)
+    return first_match_offset(snippet) if snippet.ranges else None
 
 
-def result_item(source: str, hit: Hit, question: Question, uri: str, snippet: Snippet, loc: Loc) -> ResultItem:
-    """A hit as it goes over the wire. The fields that only some sources have are null where the hit has none."""
-    return ResultItem(
-        id=hit.id,
-        source=source,
-        title=short_title(hit.title),
-        snippet=snippet.text or None,
-        uri=uri,
-        score=hit.score,
-        score_type=question.score_type,
-        created_at=hit.created_at,
-        last_modified=hit.last_modified,
-        version=hit.version,
-        tags=hit.tags[:TAGS_MAX],
-        media_type=hit.media_type,
-        url=hit.url or None,
-        conversation_id=hit.conversation_id,
-        message_id=hit.message_id,
-        sender=hit.sender,
-        loc=loc,
-        highlights=snippet.ranges or UNSET,
-        more_in_item=hit.more_in_item or UNSET,
-        cost_tokens=question.scale.estimate_tokens(hit.text, hit.item_chars),
-    )
-
-
-def locate(highlighter: Highlighter, text: str) -> int | None:
-    """About where in a text the densest match is. Never behind it: a snippet has less white space than its text."""
-    found = highlighter.snippet(text)
-    return place_in(found) if found.ranges else None
-
-
-def place_in(snippet: Snippet) -> int:
-    """About where in the text of a snippet its first match is."""
+def first_match_offset(snippet: Snippet) -> int:
+    """Approximate offset of a snippet's first match in the original text."""
     return snippet.start + (snippet.ranges[0][0] if snippet.ranges else 0)
 
 
-def moment(argument: str, text: str | None, *, is_end: bool = False) -> str | None:
-    """An ISO 8601 date or time as a moment in our one form. A date is its first moment, or at an end its last; a time
-    without a zone is UTC."""
+def parse_time_bound(argument: str, text: str | None, *, is_end: bool = False) -> str | None:
+    """Converts an ISO 8601 date or time to the stored form. A date means its first millisecond, or its last one if
+    `is_end`; a time without an offset is UTC."""
     if text is None:
         return None
     try:
         if len(text) == len("2026-11-15"):
             day = date.fromisoformat(text)
-            return _last_moment_before(day + timedelta(days=1)) if is_end else _first_moment(day)
-        found = parse_time(text)
+            return _end_of_day_before(day + timedelta(days=1)) if is_end else _start_of_day(day)
+        parsed = parse_time(text)
     except (ValueError, OverflowError) as error:
         raise InvalidParams(
-            f"{argument}: got {text[:40]!r}, expected an ISO 8601 date such as 2026-11-15 or time such as "
-            "2026-11-15T08:30:00Z"
+            f"{argument}: expected an ISO 8601 date such as 2026-11-15 or time such as 2026-11-15T08:30:00Z, "
+            f"got {text[:40]!r}"
         ) from error
-    return format_time(found)
+    return format_time(parsed)
 
 
-def _first_moment(day: date | None) -> str | None:
+def _start_of_day(day: date | None) -> str | None:
     return format_time(datetime.combine(day, time.min, UTC)) if day is not None else None
 
 
-def _last_moment_before(day: date | None) -> str | None:
+def _end_of_day_before(day: date | None) -> str | None:
+    """The last millisecond before a day."""
     if day is None:
         return None
     midnight = datetime.combine(day, time.min, UTC)
-    # The first day of the calendar has no moment before it; nothing is that old either.
+    # Python's calendar has no time before its first day, and no item is that old.
     return format_time(midnight - timedelta(milliseconds=1) if day > date.min else midnight)

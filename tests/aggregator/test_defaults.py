@@ -1,4 +1,4 @@
-"""A caller's config: what it may hold, what is refused, and where a session's defaults stand before it."""
+"""A request's config: which keys it may have, which are rejected, and how session defaults override it."""
 
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from aggregator.defaults import habits_of, read_config, session_context
+from aggregator.defaults import read_config, search_defaults, session_context
 from auth.context import RequestContext, SessionId, build_context
 from auth.principal import SCOPES, ClientId, Principal
 from config.errors import InvalidParams, SessionNotFound
@@ -23,7 +23,7 @@ GOOD = {
     "chars_per_token": 3.5,
     "dedupe": "off",
 }
-# Only joined with names, never touched.
+# Only used to build paths; nothing is read or written.
 NOWHERE = DataRoot(Path("nowhere"))
 KNOWN = "snippet_length, max_tokens, sibling_window, chars_per_token, order_by, dedupe"
 
@@ -39,11 +39,11 @@ def context(name: str, session: str | None = None, **config: Any) -> RequestCont
     return build_context(principal, NOWHERE, "request", SessionId(session) if session else None, config)
 
 
-def test_every_habit_can_be_given() -> None:
+def test_every_default_can_be_set() -> None:
     assert read_config(GOOD) == GOOD
 
 
-def test_null_is_as_good_as_nothing() -> None:
+def test_null_values_are_dropped() -> None:
     assert read_config(dict.fromkeys(GOOD)) == {}
 
 
@@ -54,23 +54,24 @@ def test_null_is_as_good_as_nothing() -> None:
         *("bearer", "user", "user_id", "userId", "tenant", "db_path", "db_paths", "data_dir_path", "dsn", "cookie"),
     ],
 )
-def test_what_looks_like_a_credential_a_user_or_a_path_is_refused_by_name_and_never_repeated(key: str) -> None:
-    with pytest.raises(InvalidParams) as caught:
+def test_keys_of_credentials_users_and_paths_are_rejected_without_their_value(key: str) -> None:
+    with pytest.raises(InvalidParams) as raised:
         read_config({**GOOD, key: "hunter2"})
 
-    assert caught.value.message.startswith(f"config: {key!r} is never read from a config")
-    assert caught.value.message.endswith(f"expected any of {KNOWN}")
-    assert "hunter2" not in caught.value.message
+    assert raised.value.message == (
+        f"config: expected any of {KNOWN}, got {key!r}; a config cannot carry credentials, users or paths"
+    )
+    assert "hunter2" not in raised.value.message
 
 
 @pytest.mark.parametrize("key", ["limit", "snippetLength", "", "tokens", "SNIPPET_LENGTH", "deadline_ms", "x" * 500])
-def test_an_unknown_key_is_refused_with_those_there_are(key: str) -> None:
-    with pytest.raises(InvalidParams, match=rf"^config: unknown key '{key[:60]}'; expected any of {KNOWN}$"):
+def test_unknown_key_is_rejected_with_the_valid_ones(key: str) -> None:
+    with pytest.raises(InvalidParams, match=rf"^config: expected any of {KNOWN}, got '{key[:60]}'$"):
         read_config({key: 1})
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "sentence"),
+    ("key", "value", "message"),
     [
         ("max_tokens", "900", "config.max_tokens: Expected `int | null`, got `str`"),
         ("max_tokens", True, "config.max_tokens: Expected `int | null`, got `bool`"),
@@ -81,17 +82,17 @@ def test_an_unknown_key_is_refused_with_those_there_are(key: str) -> None:
         ("chars_per_token", "4", "config.chars_per_token: Expected `float | null`, got `str`"),
     ],
 )
-def test_a_value_of_the_wrong_type_is_refused_with_what_was_expected(key: str, value: Any, sentence: str) -> None:
-    with pytest.raises(InvalidParams) as caught:
+def test_value_of_the_wrong_type_is_rejected(key: str, value: Any, message: str) -> None:
+    with pytest.raises(InvalidParams) as raised:
         read_config({key: value})
 
-    assert caught.value.message == sentence
+    assert raised.value.message == message
 
 
-@pytest.mark.parametrize("given_config", [[], "text", 1, None, True])
-def test_a_config_that_is_no_object_is_refused(given_config: Any) -> None:
-    with pytest.raises(InvalidParams, match="expected an object with any of"):
-        read_config(given_config)
+@pytest.mark.parametrize("value", [[], "text", 1, None, True])
+def test_config_that_is_not_an_object_is_rejected(value: Any) -> None:
+    with pytest.raises(InvalidParams, match=r"^config: expected an object with any of"):
+        read_config(value)
 
 
 JSON = st.recursive(
@@ -102,22 +103,22 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.sampled_from(sorted(GOOD)) | st.text(max_size=12), JSON, max_size=6))
-def test_a_config_is_refused_in_a_sentence_or_can_be_used(config: dict[str, Any]) -> None:
-    refusal, read = "", dict[str, Any]()
+def test_any_config_is_rejected_with_a_message_or_usable(config: dict[str, Any]) -> None:
+    message, values = "", dict[str, Any]()
     try:
-        read = dict(read_config(config))
+        values = dict(read_config(config))
     except InvalidParams as error:
-        refusal = error.message
+        message = error.message
 
-    assert refusal.startswith("config") or set(read) <= set(GOOD)
-    for key, value in read.items():
-        assert getattr(habits_of(context("ada", **read)), key) == value
+    assert message.startswith("config") or set(values) <= set(GOOD)
+    for key, value in values.items():
+        assert getattr(search_defaults(context("ada", **values)), key) == value
 
 
 # -- sessions ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_call_of_a_session_goes_by_its_defaults_before_the_requests_own() -> None:
+async def test_session_defaults_override_the_config_of_the_request() -> None:
     store, ada = session_states(), context("ada", "s", max_tokens=1, order_by="recent")
     owner = ada.principal.owner()
     handle = (await store.get_or_create(handle_for(SessionId("s")), owner)).handle
@@ -129,7 +130,7 @@ async def test_a_call_of_a_session_goes_by_its_defaults_before_the_requests_own(
     assert dict(by_connection.config) == dict(by_name.config) == {"max_tokens": 2, "order_by": "recent"}
 
 
-async def test_a_session_that_remembers_nothing_changes_nothing_and_makes_no_memory() -> None:
+async def test_without_session_state_the_context_is_unchanged_and_no_state_is_created() -> None:
     store, ada = session_states(), context("ada", "s", max_tokens=1)
 
     alone = replace(ada, session=None)
@@ -139,7 +140,7 @@ async def test_a_session_that_remembers_nothing_changes_nothing_and_makes_no_mem
     assert store.size == 0
 
 
-async def test_the_defaults_of_one_user_are_not_found_by_another() -> None:
+async def test_session_defaults_of_another_user_are_not_found() -> None:
     store, ada, ben = session_states(), context("ada", "s"), context("ben", "s")
     handle = (await store.get_or_create(handle_for(SessionId("s")), ada.principal.owner())).handle
     await store.set_defaults(handle, ada.principal.owner(), {"max_tokens": 2})

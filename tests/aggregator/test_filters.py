@@ -1,90 +1,82 @@
-"""Which sources are asked what. A model that errs is told what would be right."""
+"""Which sources are searched with which filters, and the errors for wrong ones."""
 
 from typing import Any
 
 import pytest
 
 from config.errors import InvalidParams
-from tests.aggregator.shelves import FailingShelf, Shelf, hit, open_libraries, uris
+from tests.aggregator.aggregator_fixture import FailingSource, FakeSource, build_aggregator, result_item, uris
 
 
-def shelves() -> tuple[Shelf, Shelf]:
-    return Shelf("notes", [hit("notes", 1)]), Shelf("media", [hit("media", 1)])
+def notes_and_media() -> tuple[FakeSource, FakeSource]:
+    return FakeSource("notes", [result_item("notes", 1)]), FakeSource("media", [result_item("media", 1)])
 
 
-async def test_all_sources_are_asked_unless_some_are_named() -> None:
-    notes, media = shelves()
-    libraries = open_libraries(notes, media)
+async def test_all_sources_are_searched_unless_some_are_named() -> None:
+    fixture = build_aggregator(*notes_and_media())
 
-    assert (
-        uris(await libraries.make_search())
-        == uris(await libraries.make_search(sources=()))
-        == ["media://1", "notes://1"]
-    )
-    assert uris(await libraries.make_search(sources=("media",))) == ["media://1"]
+    assert uris(await fixture.search()) == uris(await fixture.search(sources=())) == ["media://1", "notes://1"]
+    assert uris(await fixture.search(sources=("media",))) == ["media://1"]
 
 
-async def test_the_query_can_name_the_source() -> None:
-    answer = await open_libraries(*shelves()).make_search("galleon source:notes")
+async def test_query_can_select_the_source() -> None:
+    response = await build_aggregator(*notes_and_media()).search("galleon source:notes")
 
-    assert uris(answer) == ["notes://1"]
-    assert list(answer.sources) == ["notes"]
-
-
-async def test_a_query_and_arguments_that_exclude_one_another_find_nothing_and_say_why() -> None:
-    answer = await open_libraries(*shelves()).make_search("galleon source:notes", sources=("media",))
-
-    assert uris(answer) == []
-    assert answer.read_as == "nothing: the query asks for source:notes, and searched are media"
+    assert uris(response) == ["notes://1"]
+    assert list(response.sources) == ["notes"]
 
 
-async def test_a_filter_reaches_its_source_and_no_other() -> None:
-    notes, media = shelves()
+async def test_contradicting_query_and_arguments_match_nothing_and_say_why() -> None:
+    response = await build_aggregator(*notes_and_media()).search("galleon source:notes", sources=("media",))
 
-    await open_libraries(notes, media).make_search(filters={"media": {"colours": ["red"], "pages": "12"}})
+    assert uris(response) == []
+    assert response.read_as == "searched for nothing; source:notes cannot match: this searches media"
 
-    assert (media.asked[0].colours, media.asked[0].pages) == (("red",), 12)
-    assert (notes.asked[0].colours, notes.asked[0].pages) == ((), None)
+
+async def test_filter_is_passed_only_to_its_source() -> None:
+    notes, media = notes_and_media()
+
+    await build_aggregator(notes, media).search(filters={"media": {"colours": ["red"], "pages": "12"}})
+
+    assert (media.requests[0].colours, media.requests[0].pages) == (("red",), 12)
+    assert (notes.requests[0].colours, notes.requests[0].pages) == ((), None)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "message"),
     [
-        ({"sources": ("note",)}, "sources: got 'note', did you mean 'notes'? expected some of notes, media"),
-        ({"sources": ("web",)}, "sources: got 'web', expected some of notes, media"),
-        ({"filters": {"web": {}}}, "filters: got 'web', expected some of notes, media"),
+        ({"sources": ("note",)}, "sources: expected any of notes, media, got 'note'; did you mean 'notes'?"),
+        ({"sources": ("web",)}, "sources: expected any of notes, media, got 'web'"),
+        ({"filters": {"web": {}}}, "filters: expected any of notes, media, got 'web'"),
         (
             {"filters": {"media": {"colour": ["red"]}}},
-            "filters.media: got 'colour', did you mean 'colours'? expected some of colours, pages",
+            "filters.media: expected any of colours, pages, got 'colour'; did you mean 'colours'?",
         ),
-        ({"filters": {"media": {"limit": 5}}}, "filters.media: got 'limit', expected some of colours, pages"),
-        (
-            {"filters": {"media": {"pages": "many"}}},
-            "filters.media.pages: expected `int | null`, got `str`",
-        ),
+        ({"filters": {"media": {"limit": 5}}}, "filters.media: expected any of colours, pages, got 'limit'"),
+        ({"filters": {"media": {"pages": "many"}}}, "filters.media.pages: expected `int | null`, got `str`"),
         (
             {"filters": {"media": {"pages": 1}}, "sources": ("notes",)},
-            "filters.media: got filters for a source that is not searched; expected 'media' in sources",
+            "filters.media: expected 'media' in sources, got filters for a source not searched",
         ),
     ],
 )
-async def test_a_wrong_filter_is_refused_with_the_right_ones(arguments: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(InvalidParams) as refused:
-        await open_libraries(*shelves()).make_search(**arguments)
+async def test_wrong_filter_is_rejected_with_the_valid_ones(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidParams) as raised:
+        await build_aggregator(*notes_and_media()).search(**arguments)
 
-    assert refused.value.message == sentence
-
-
-async def test_a_filter_that_its_source_refuses_is_the_callers_to_correct() -> None:
-    media = FailingShelf("media", InvalidParams("pages: got -1, expected 1 or more"))
-
-    with pytest.raises(InvalidParams, match=r"^filters\.media\.pages: got -1, expected 1 or more$"):
-        await open_libraries(media).make_search(filters={"media": {"pages": -1}})
+    assert raised.value.message == message
 
 
-async def test_null_is_no_filter() -> None:
-    _, media = shelves()
+async def test_filter_rejected_by_its_source_is_the_callers_error() -> None:
+    media = FailingSource("media", InvalidParams("pages: expected 1 or more, got -1"))
 
-    await open_libraries(media).make_search(filters={"media": {"pages": None}})
+    with pytest.raises(InvalidParams, match=r"^filters\.media\.pages: expected 1 or more, got -1$"):
+        await build_aggregator(media).search(filters={"media": {"pages": -1}})
 
-    assert media.asked[0].pages is None
+
+async def test_null_filter_is_ignored() -> None:
+    _, media = notes_and_media()
+
+    await build_aggregator(media).search(filters={"media": {"pages": None}})
+
+    assert media.requests[0].pages is None

@@ -1,5 +1,4 @@
-"""What a session's memory does to a search: hits come once, until there are no others. Only what was delivered
-counts."""
+"""Deduplication within a session: a hit is delivered once until all were seen; only delivered hits count as seen."""
 
 import itertools
 from typing import Any
@@ -11,183 +10,190 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams, SessionNotFound
 from sessions.state import SessionHandle
-from tests.aggregator.shelves import LibraryFixture, Shelf, hit, open_libraries, uris
+from tests.aggregator.aggregator_fixture import (
+    AggregatorFixture,
+    FakeSource,
+    build_aggregator,
+    result_item,
+    uris,
+)
 
 
-def desk_of(count: int, **changes: Any) -> tuple[LibraryFixture, Shelf]:
-    shelf = Shelf("notes", [hit("notes", number, 1 - number / 1000) for number in range(count)])
-    return open_libraries(shelf, **changes), shelf
+def fixture_with(count: int, **settings: Any) -> tuple[AggregatorFixture, FakeSource]:
+    source = FakeSource("notes", [result_item("notes", number, 1 - number / 1000) for number in range(count)])
+    return build_aggregator(source, **settings), source
 
 
-def names(*numbers: int) -> list[str]:
+def note_uris(*numbers: int) -> list[str]:
     return [f"notes://{number}" for number in numbers]
 
 
 @given(st.integers(1, 30), st.integers(1, 7), st.integers(1, 10))
-async def test_repeated_searches_walk_through_all_hits_and_repeat_none_until_all_were_seen(
+async def test_repeated_searches_deliver_every_hit_once_before_repeating_any(
     count: int, limit: int, depth: int
 ) -> None:
-    libraries, _ = desk_of(count, fanout_depth=depth)
-    told: list[str] = []
-    session = (await libraries.session_states.create(libraries.contexts["ada"].principal.owner())).handle
+    fixture, _ = fixture_with(count, fanout_depth=depth)
+    delivered: list[str] = []
+    session = (await fixture.session_states.create(fixture.contexts["ada"].principal.owner())).handle
 
-    while not (answer := await libraries.make_search(limit=limit, session=session)).exhausted:
-        told += uris(answer)
+    while not (response := await fixture.search(limit=limit, session=session)).exhausted:
+        delivered += uris(response)
 
-    assert told == names(*range(count))
-    assert uris(answer) == names(*range(min(limit, count)))
+    assert delivered == note_uris(*range(count))
+    assert uris(response) == note_uris(*range(min(limit, count)))
 
 
-async def test_a_search_without_a_session_remembers_nothing_of_others() -> None:
-    libraries, _ = desk_of(2)
+async def test_searches_without_a_session_are_independent() -> None:
+    fixture, _ = fixture_with(2)
 
-    first, second = await libraries.make_search(), await libraries.make_search()
+    first, second = await fixture.search(), await fixture.search()
 
-    assert uris(first) == uris(second) == names(0, 1)
+    assert uris(first) == uris(second) == note_uris(0, 1)
     assert first.session != second.session
 
 
-async def test_what_is_held_back_is_counted() -> None:
-    libraries, _ = desk_of(5)
-    session = (await libraries.make_search(limit=2)).session
+async def test_suppressed_hits_are_counted() -> None:
+    fixture, _ = fixture_with(5)
+    session = (await fixture.search(limit=2)).session
 
-    answer = await libraries.make_search(session=session)
+    response = await fixture.search(session=session)
 
-    assert (uris(answer), answer.suppressed, answer.exhausted) == (names(2, 3, 4), 2, False)
-
-
-async def test_demoted_hits_come_after_the_others() -> None:
-    libraries, _ = desk_of(5)
-    session = (await libraries.make_search(limit=2)).session
-
-    answer = await libraries.make_search(session=session, dedupe="demote", limit=4)
-
-    assert (uris(answer), answer.suppressed) == (names(2, 3, 4, 0), 1)
+    assert (uris(response), response.suppressed, response.exhausted) == (note_uris(2, 3, 4), 2, False)
 
 
-async def test_with_dedupe_off_everything_comes_again() -> None:
-    libraries, _ = desk_of(3)
-    session = (await libraries.make_search()).session
+async def test_demoted_hits_come_last() -> None:
+    fixture, _ = fixture_with(5)
+    session = (await fixture.search(limit=2)).session
 
-    answer = await libraries.make_search(session=session, dedupe="off")
+    response = await fixture.search(session=session, dedupe="demote", limit=4)
 
-    assert (uris(answer), answer.suppressed, answer.exhausted) == (names(0, 1, 2), 0, False)
+    assert (uris(response), response.suppressed) == (note_uris(2, 3, 4, 0), 1)
+
+
+async def test_with_dedupe_off_all_hits_are_repeated() -> None:
+    fixture, _ = fixture_with(3)
+    session = (await fixture.search()).session
+
+    response = await fixture.search(session=session, dedupe="off")
+
+    assert (uris(response), response.suppressed, response.exhausted) == (note_uris(0, 1, 2), 0, False)
 
 
 @pytest.mark.parametrize("dedupe", ["hide", "demote"])
-async def test_when_all_was_seen_the_best_come_again_and_the_answer_says_so(dedupe: str) -> None:
-    libraries, _ = desk_of(3)
-    session = (await libraries.make_search()).session
+async def test_if_all_hits_were_seen_the_best_are_repeated_and_exhausted_is_set(dedupe: str) -> None:
+    fixture, _ = fixture_with(3)
+    session = (await fixture.search()).session
 
-    answer = await libraries.make_search(session=session, dedupe=dedupe, limit=2)
+    response = await fixture.search(session=session, dedupe=dedupe, limit=2)
 
-    assert (uris(answer), answer.exhausted, answer.next_offset) == (names(0, 1), True, 2)
-
-
-async def test_who_pages_on_into_what_was_seen_is_told_and_gets_no_hit_twice() -> None:
-    libraries, _ = desk_of(4)
-    session = (await libraries.make_search()).session
-
-    answer = await libraries.make_search(session=session, offset=2)
-
-    assert (uris(answer), answer.suppressed, answer.exhausted, answer.has_more) == ([], 2, True, False)
+    assert (uris(response), response.exhausted, response.next_offset) == (note_uris(0, 1), True, 2)
 
 
-async def test_a_hit_that_changed_since_comes_back() -> None:
-    libraries, shelf = desk_of(3)
-    session = (await libraries.make_search()).session
-    shelf.hits[1] = replace(shelf.hits[1], version=2)
+async def test_later_page_of_seen_hits_is_empty_and_exhausted() -> None:
+    fixture, _ = fixture_with(4)
+    session = (await fixture.search()).session
 
-    assert uris(await libraries.make_search(session=session)) == names(1)
+    response = await fixture.search(session=session, offset=2)
+
+    assert (uris(response), response.suppressed, response.exhausted, response.has_more) == ([], 2, True, False)
 
 
-async def test_paging_and_memory_do_not_get_in_each_others_way() -> None:
-    libraries, _ = desk_of(6)
-    first = await libraries.make_search(limit=2)
+async def test_changed_hit_is_delivered_again() -> None:
+    fixture, source = fixture_with(3)
+    session = (await fixture.search()).session
+    source.items[1] = replace(source.items[1], version=2)
 
-    second = await libraries.make_search(limit=2, session=first.session, offset=first.next_offset)
-    third = await libraries.make_search(limit=2, session=first.session, offset=second.next_offset)
+    assert uris(await fixture.search(session=session)) == note_uris(1)
 
-    assert [*uris(first), *uris(second), *uris(third)] == names(*range(6))
+
+async def test_paging_with_a_session_skips_no_hit() -> None:
+    fixture, _ = fixture_with(6)
+    first = await fixture.search(limit=2)
+
+    second = await fixture.search(limit=2, session=first.session, offset=first.next_offset)
+    third = await fixture.search(limit=2, session=first.session, offset=second.next_offset)
+
+    assert [*uris(first), *uris(second), *uris(third)] == note_uris(*range(6))
     assert (second.suppressed, third.has_more) == (0, False)
 
 
-async def test_only_what_was_delivered_is_marked() -> None:
-    """Hits that were found and did not fit on the page are still to come."""
-    libraries, _ = desk_of(20, search_response_max_bytes=2_000, search_response_default_bytes=2_000)
+async def test_only_delivered_hits_are_marked_as_seen() -> None:
+    """Hits that did not fit on the page are delivered by the next one."""
+    fixture, _ = fixture_with(20, search_response_max_bytes=2_000, search_response_default_bytes=2_000)
 
-    first = await libraries.make_search()
-    second = await libraries.make_search(session=first.session)
+    first = await fixture.search()
+    second = await fixture.search(session=first.session)
 
     assert first.cut
     assert 0 < len(first.results) < 20
-    assert uris(second)[0] == f"notes://{len(first.results)}" == names(first.next_offset or 0)[0]
+    assert uris(second)[0] == f"notes://{len(first.results)}" == note_uris(first.next_offset or 0)[0]
 
 
-async def test_a_copy_that_was_told_counts_as_seen() -> None:
+async def test_duplicate_listed_with_a_hit_counts_as_seen() -> None:
     same = "A text that was saved twice."
-    shelf = Shelf("notes", [hit("notes", 1, text=same), hit("notes", 2, text=same), hit("notes", 3, 0.1)])
-    libraries = open_libraries(shelf)
-    session = (await libraries.make_search(limit=1)).session
-    del shelf.hits[0]
+    items = [result_item("notes", 1, text=same), result_item("notes", 2, text=same), result_item("notes", 3, 0.1)]
+    source = FakeSource("notes", items)
+    fixture = build_aggregator(source)
+    session = (await fixture.search(limit=1)).session
+    del source.items[0]
 
-    assert uris(await libraries.make_search(session=session)) == names(3)
-
-
-async def test_a_search_looks_through_no_more_than_its_limit_and_says_where_it_stopped() -> None:
-    libraries, _ = desk_of(250, fanout_scan_max=100)
-    session = (await libraries.make_search(limit=100)).session
-
-    held = await libraries.make_search(session=session)
-    further = await libraries.make_search(session=session, offset=held.next_offset, limit=1)
-
-    assert (held.results, held.suppressed, held.next_offset, held.exhausted) == ((), 100, 100, False)
-    assert uris(further) == names(100)
+    assert uris(await fixture.search(session=session)) == note_uris(3)
 
 
-async def test_two_users_with_the_same_session_id_see_their_own_hits() -> None:
-    libraries, _ = desk_of(2)
-    await libraries.ask_in("the same", {}, user="ada")
+async def test_search_examines_no_more_hits_than_its_limit_and_returns_the_next_offset() -> None:
+    fixture, _ = fixture_with(250, fanout_scan_max=100)
+    session = (await fixture.search(limit=100)).session
 
-    assert (await libraries.ask_in("the same", {}, user="ben")).exhausted is False
-    assert (await libraries.ask_in("the same", {}, user="ada")).exhausted is True
+    first = await fixture.search(session=session)
+    second = await fixture.search(session=session, offset=first.next_offset, limit=1)
+
+    assert (first.results, first.suppressed, first.next_offset, first.exhausted) == ((), 100, 100, False)
+    assert uris(second) == note_uris(100)
 
 
-async def test_the_session_of_a_connection_can_be_named_by_its_handle_too() -> None:
-    libraries, _ = desk_of(2)
-    handle = (await libraries.ask_in("connection", {})).session
+async def test_two_users_with_the_same_session_id_have_separate_sessions() -> None:
+    fixture, _ = fixture_with(2)
+    await fixture.search_with("the same", {}, user="ada")
+
+    assert (await fixture.search_with("the same", {}, user="ben")).exhausted is False
+    assert (await fixture.search_with("the same", {}, user="ada")).exhausted is True
+
+
+async def test_session_of_a_connection_can_be_named_by_its_handle() -> None:
+    fixture, _ = fixture_with(2)
+    handle = (await fixture.search_with("connection", {})).session
 
     assert handle != "connection"
-    assert (await libraries.make_search(session=handle)).exhausted
+    assert (await fixture.search(session=handle)).exhausted
     with pytest.raises(SessionNotFound):
-        await libraries.make_search(session="connection")
+        await fixture.search(session="connection")
 
 
-async def test_a_foreign_session_and_an_unknown_one_are_not_found() -> None:
-    libraries, _ = desk_of(1)
-    bens = (await libraries.make_search(user="ben")).session
+async def test_foreign_and_unknown_sessions_are_not_found() -> None:
+    fixture, _ = fixture_with(1)
+    bens = (await fixture.search(user="ben")).session
 
-    for named in (bens, "unknown"):
+    for session in (bens, "unknown"):
         with pytest.raises(SessionNotFound):
-            await libraries.make_search(user="ada", session=named)
+            await fixture.search(user="ada", session=session)
 
 
-async def test_a_session_that_was_not_used_for_its_time_is_not_found() -> None:
-    libraries, _ = desk_of(1)
-    session = (await libraries.make_search()).session
-    libraries.clock.now = 100
+async def test_expired_session_is_not_found() -> None:
+    fixture, _ = fixture_with(1)
+    session = (await fixture.search()).session
+    fixture.clock.now = 100
 
     with pytest.raises(SessionNotFound):
-        await libraries.make_search(session=session)
+        await fixture.search(session=session)
 
 
-async def test_the_queries_of_a_session_are_remembered() -> None:
-    libraries, _ = desk_of(1)
-    session = (await libraries.make_search("first")).session
-    await libraries.make_search("second", session=session)
+async def test_queries_of_a_session_are_recorded() -> None:
+    fixture, _ = fixture_with(1)
+    session = (await fixture.search("first")).session
+    await fixture.search("second", session=session)
 
-    told = await libraries.session_states.get(SessionHandle(session), libraries.contexts["ada"].principal.owner())
-    assert told.queries == ("first", "second")
+    state = await fixture.session_states.get(SessionHandle(session), fixture.contexts["ada"].principal.owner())
+    assert state.queries == ("first", "second")
 
 
 # -- precedence: argument over session over request over setting ---------------------------------------------------
@@ -197,49 +203,51 @@ TABLE = list(itertools.product([None, "hide", "demote", "off"], repeat=3))
 
 @pytest.mark.parametrize(("argument", "session", "request_config"), TABLE)
 @pytest.mark.parametrize("setting", ["hide", "off"])
-async def test_the_nearest_word_decides(
+async def test_dedupe_precedence_is_argument_session_request_setting(
     argument: str | None, session: str | None, request_config: str | None, setting: str
 ) -> None:
-    libraries, _ = desk_of(3, dedupe=setting)
-    owner = libraries.contexts["ada"].principal.owner()
-    handle = (await libraries.make_search(limit=1)).session
+    fixture, _ = fixture_with(3, dedupe=setting)
+    owner = fixture.contexts["ada"].principal.owner()
+    handle = (await fixture.search(limit=1)).session
     if session is not None:
-        await libraries.session_states.set_defaults(SessionHandle(handle), owner, {"dedupe": session})
+        await fixture.session_states.set_defaults(SessionHandle(handle), owner, {"dedupe": session})
     config = {"dedupe": request_config} if request_config is not None else {}
 
-    answer = await libraries.ask_in(
+    response = await fixture.search_with(
         None, config, session=handle, limit=3, **({"dedupe": argument} if argument is not None else {})
     )
 
-    decided = argument or session or request_config or setting
-    assert uris(answer) == {"hide": names(1, 2), "demote": names(1, 2, 0), "off": names(0, 1, 2)}[decided]
+    expected = argument or session or request_config or setting
+    assert (
+        uris(response) == {"hide": note_uris(1, 2), "demote": note_uris(1, 2, 0), "off": note_uris(0, 1, 2)}[expected]
+    )
 
 
 @pytest.mark.parametrize("argument", [None, "relevance", "recent"])
 @pytest.mark.parametrize("session", [None, "relevance", "recent"])
 @pytest.mark.parametrize("request_config", [None, "relevance", "recent"])
-async def test_the_nearest_word_decides_the_order(
+async def test_order_precedence_is_argument_session_request(
     argument: str | None, session: str | None, request_config: str | None
 ) -> None:
-    best = hit("notes", 1, 0.9, modified="2024-01-01")
-    newest = hit("notes", 2, 0.1, modified="2026-01-01")
-    libraries = open_libraries(Shelf("notes", [best, newest]))
-    handle = (await libraries.make_search(dedupe="off")).session
-    owner = libraries.contexts["ada"].principal.owner()
+    best = result_item("notes", 1, 0.9, modified="2024-01-01")
+    newest = result_item("notes", 2, 0.1, modified="2026-01-01")
+    fixture = build_aggregator(FakeSource("notes", [best, newest]))
+    handle = (await fixture.search(dedupe="off")).session
+    owner = fixture.contexts["ada"].principal.owner()
     if session is not None:
-        await libraries.session_states.set_defaults(SessionHandle(handle), owner, {"order_by": session})
+        await fixture.session_states.set_defaults(SessionHandle(handle), owner, {"order_by": session})
     config = {"order_by": request_config} if request_config is not None else {}
 
-    answer = await libraries.ask_in(
+    response = await fixture.search_with(
         None, config, session=handle, dedupe="off", **({"order_by": argument} if argument else {})
     )
 
-    decided = argument or session or request_config or "relevance"
-    assert uris(answer) == (names(1, 2) if decided == "relevance" else names(2, 1))
+    expected = argument or session or request_config or "relevance"
+    assert uris(response) == (note_uris(1, 2) if expected == "relevance" else note_uris(2, 1))
 
 
-async def test_a_preference_that_is_none_is_refused() -> None:
-    libraries, _ = desk_of(1)
+async def test_invalid_default_in_the_config_is_rejected() -> None:
+    fixture, _ = fixture_with(1)
 
     with pytest.raises(InvalidParams, match="config: Invalid enum value 'sometimes'"):
-        await libraries.ask_in(None, {"dedupe": "sometimes"})
+        await fixture.search_with(None, {"dedupe": "sometimes"})

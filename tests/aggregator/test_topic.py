@@ -1,8 +1,8 @@
-"""What a session asked before tips the balance between passages of a hit, and the answer says so."""
+"""Earlier queries of a session decide between equally good snippets of a hit, and `explain` reports it."""
 
 from pathlib import Path
 
-from aggregator.responses import KnowledgeAnswer
+from aggregator.responses import KnowledgeResponse
 from aggregator.search import KnowledgeSearch
 from server.lifespan import build_knowledge
 from tests.sources.source_fixture import SourceFixture, open_source_fixture
@@ -11,61 +11,65 @@ FILLER = "Nothing of note was written down on the days that followed. " * 12
 TEXT = f"The harbour was full of grain. {FILLER} The harbour was full of silver."
 
 
-async def ask(fixture: SourceFixture, *queries: str, user: str = "ada") -> KnowledgeAnswer:
-    """The answer to the last query of a session that asked the others before."""
-    reader = {"ada": fixture.ada, "ben": fixture.ben}[user]
+async def search_in_sequence(fixture: SourceFixture, *queries: str, user: str = "ada") -> KnowledgeResponse:
+    """Runs the queries in one session and returns the response to the last one."""
+    client = {"ada": fixture.ada, "ben": fixture.ben}[user]
     aggregator = build_knowledge(fixture.settings, fixture.libraries).aggregator
-    answers: list[KnowledgeAnswer] = []
+    responses: list[KnowledgeResponse] = []
     for query in queries:
-        session = answers[-1].session if answers else None
-        asked = KnowledgeSearch(query=query, session=session, dedupe="off", snippet_length=60, explain=True)
-        answers.append(await aggregator.search(reader.context, asked))
-    return answers[-1]
+        session = responses[-1].session if responses else None
+        request = KnowledgeSearch(query=query, session=session, dedupe="off", snippet_length=60, explain=True)
+        responses.append(await aggregator.search(client.context, request))
+    return responses[-1]
 
 
-async def test_a_snippet_leans_toward_what_the_session_asked_before(tmp_path: Path) -> None:
+async def test_snippet_prefers_the_passage_with_words_of_earlier_queries(tmp_path: Path) -> None:
     async with open_source_fixture(tmp_path) as fixture:
         await fixture.ada.add_note("Log", TEXT)
 
-        first = await ask(fixture, "harbour")
-        about_silver = await ask(fixture, "silver mines", "harbour")
-        about_grain = await ask(fixture, "grain", "harbour")
+        first = await search_in_sequence(fixture, "harbour")
+        after_silver = await search_in_sequence(fixture, "silver mines", "harbour")
+        after_grain = await search_in_sequence(fixture, "grain", "harbour")
 
     assert first.explain
     assert first.explain.topic == ()
-    assert about_silver.explain
-    assert about_silver.explain.topic == ("silver", "mines")
-    assert "silver" in (about_silver.results[0].snippet or "")
-    assert "grain" in (about_grain.results[0].snippet or "")
+    assert after_silver.explain
+    assert after_silver.explain.topic == ("silver", "mines")
+    assert "silver" in (after_silver.results[0].snippet or "")
+    assert "grain" in (after_grain.results[0].snippet or "")
 
 
-async def test_the_topic_changes_no_score_and_no_order(tmp_path: Path) -> None:
+async def test_topic_changes_neither_scores_nor_order(tmp_path: Path) -> None:
     async with open_source_fixture(tmp_path) as fixture:
         await fixture.ada.add_note("Log", TEXT)
         await fixture.ada.add_note("Silver", "Silver in the harbour.")
 
-        plain, leaning = await ask(fixture, "harbour"), await ask(fixture, "silver mines", "harbour")
+        without_topic = await search_in_sequence(fixture, "harbour")
+        with_topic = await search_in_sequence(fixture, "silver mines", "harbour")
 
-    assert [(hit.uri, hit.score) for hit in plain.results] == [(hit.uri, hit.score) for hit in leaning.results]
+    without_scores, with_scores = (
+        [(hit.uri, hit.score) for hit in response.results] for response in (without_topic, with_topic)
+    )
+    assert without_scores == with_scores
 
 
-async def test_the_same_session_answers_the_same_twice(tmp_path: Path) -> None:
+async def test_same_queries_return_the_same_results(tmp_path: Path) -> None:
     async with open_source_fixture(tmp_path) as fixture:
         await fixture.ada.add_note("Log", TEXT)
 
-        answers = [await ask(fixture, "silver mines", "harbour") for _ in range(2)]
+        responses = [await search_in_sequence(fixture, "silver mines", "harbour") for _ in range(2)]
 
-    assert answers[0].results == answers[1].results
+    assert responses[0].results == responses[1].results
 
 
-async def test_the_topic_is_that_of_the_last_three_queries_and_of_no_other_user(tmp_path: Path) -> None:
+async def test_topic_comes_from_the_last_three_queries_of_the_same_user(tmp_path: Path) -> None:
     async with open_source_fixture(tmp_path) as fixture:
         await fixture.ada.add_note("Log", TEXT)
         await fixture.ben.add_note("Log", TEXT)
-        await ask(fixture, "silver", "harbour")
+        await search_in_sequence(fixture, "silver", "harbour")
 
-        late = await ask(fixture, "silver", "one", "two", "three", "harbour")
-        bens = await ask(fixture, "harbour", user="ben")
+        late = await search_in_sequence(fixture, "silver", "one", "two", "three", "harbour")
+        bens = await search_in_sequence(fixture, "harbour", user="ben")
 
     assert late.explain
     assert late.explain.topic == ("three", "two", "one")
@@ -73,11 +77,11 @@ async def test_the_topic_is_that_of_the_last_three_queries_and_of_no_other_user(
     assert bens.explain.topic == ()
 
 
-async def test_an_explained_hit_tells_the_engines_own_rank(tmp_path: Path) -> None:
+async def test_explanation_contains_the_bm25_rank_of_the_engine(tmp_path: Path) -> None:
     async with open_source_fixture(tmp_path) as fixture:
         await fixture.ada.add_note("Log", TEXT)
 
-        [hit] = (await ask(fixture, "harbour")).results
+        [hit] = (await search_in_sequence(fixture, "harbour")).results
 
     assert hit.explain
     assert hit.explain.bm25 is None or hit.explain.bm25 < 0

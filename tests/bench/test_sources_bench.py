@@ -120,7 +120,7 @@ async def test_baseline_and_our_search_return_the_same_items(tmp_path: Path, sou
             rows = await baseline.rows(source, baseline.match(source, query), 1_000)
             ours = await searched.search(context, library, searched.search_input(query=query, limit=100))
 
-    assert {row[0] for row in rows} == {match.id for match in ours.found} != set()
+    assert {row[0] for row in rows} == {hit.id for hit in ours.hits} != set()
 
 
 async def test_tenants_have_separate_copies(tmp_path: Path) -> None:

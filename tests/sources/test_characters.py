@@ -107,7 +107,7 @@ async def test_a_field_the_character_does_not_have_is_refused_with_those_it_has(
         "characters_get", character_id=merlin, loc={"field": "scenario"}, retrieval={"mode": "chunk"}
     )
 
-    assert sentence == "loc.field: got 'scenario', expected a field this item has: name, description"
+    assert sentence == "loc.field: expected a field of this item (name, description), got 'scenario'"
 
 
 @pytest.mark.parametrize("identity", ["3", 3.0])

@@ -263,7 +263,7 @@ async def test_large_attachments_are_named_and_left_out(ada: LibraryUser) -> Non
 
     (entry,) = (await ada.read("chats", chat))["attachments"]
 
-    assert entry["attachments"] == "1 left out, too large"
+    assert entry["attachments"] == "1 omitted: too large"
 
 
 async def test_a_negative_message_index_is_refused(ada: LibraryUser) -> None:
@@ -271,7 +271,7 @@ async def test_a_negative_message_index_is_refused(ada: LibraryUser) -> None:
 
     sentence = await ada.call_error("chats_get", conversation_id=chat, loc={"message_index": -2})
 
-    assert sentence == "loc.message_index: got -2, expected 0 or more"
+    assert sentence == "loc.message_index: expected 0 or more, got -2"
 
 
 async def test_the_largest_page_is_a_setting(tmp_path: Any) -> None:

@@ -56,7 +56,7 @@ async def test_a_chunk_index_that_the_note_does_not_have_is_refused_with_the_ran
 
     sentence = await ada.call_error("notes_get", note_id=note, loc={"chunk_index": 5}, retrieval={"mode": "chunk"})
 
-    assert sentence == "loc.chunk_index: got 5, expected 0 to 0"
+    assert sentence == "loc.chunk_index: expected 0 to 0, got 5"
 
 
 async def test_a_cursor_of_a_changed_note_is_refused(ada: LibraryUser) -> None:
@@ -67,7 +67,7 @@ async def test_a_cursor_of_a_changed_note_is_refused(ada: LibraryUser) -> None:
 
     sentence = await ada.call_error("notes_get", note_id=note, cursor=page["next_cursor"])
 
-    assert "version 1, but the item has changed since and is now version 2" in sentence
+    assert "expected a cursor of version 2, got one of version 1" in sentence
 
 
 async def test_a_cursor_of_another_note_is_refused(ada: LibraryUser) -> None:
@@ -111,7 +111,7 @@ async def test_what_a_note_has_no_part_in_finds_nothing_and_says_why(ada: Librar
     answer = await ada.call("notes_search", query="galleon sender:Ana")
 
     assert answer["results"] == []
-    assert answer["read_as"] == "nothing: notes have no sender, and the query asks for sender:Ana"
+    assert answer["read_as"] == "searched for nothing; sender:Ana cannot match: notes have no sender"
 
 
 async def test_words_are_weighed_by_how_common_they_are_in_the_whole_library(

@@ -20,7 +20,7 @@ from msgspec import Struct
 from config.errors import NotFound
 from sources.items import GetResponse, ResultItem, SearchResponse
 from sources.records import ListPage
-from sources.source import Entry, SourceResource, SourceTool, as_matches
+from sources.source import ItemEntry, SourceResource, SourceTool, hits_from_response, search_response
 
 REPORTS = {"monday": "Rain in the morning.", "tuesday": "Sun all day."}
 
@@ -46,7 +46,6 @@ class Weather:
                 description='Search the reports. Example: {"query": "rain"}',
                 input=WeatherSearch,
                 output=SearchResponse,
-                run=self.run_search,
             )
         ]
         self.resources = [
@@ -56,34 +55,36 @@ class Weather:
                 title="Stations",
                 description="Where it was measured.",
                 mime_type="text/plain",
-                read=self.stations,
             )
         ]
 
-    def item(self, context, day):
+    def item(self, day):
         return ResultItem(id=day, source="weather", title=day, snippet=REPORTS[day], uri=f"weather://{day}", score=0.5,
                           created_at=None, last_modified=None, version=1, tags=None)
 
-    async def search(self, context, library, asked):
-        found = [self.item(context, day) for day, text in REPORTS.items() if asked.query.rstrip("*") in text.lower()]
-        return as_matches(
-            SearchResponse(results=tuple(found), has_more=False, next_offset=None, total_estimated=len(found))
+    async def search(self, context, library, args):
+        items = [self.item(day) for day, text in REPORTS.items() if args.query.rstrip("*") in text.lower()]
+        return hits_from_response(
+            SearchResponse(results=tuple(items), has_more=False, next_offset=None, total_estimated=len(items))
         )
 
-    async def run_search(self, context, library, asked):
-        return (await self.search(context, library, asked)).response()
+    def render_hit(self, hit, query, topic):
+        return hit.payload
 
-    async def get(self, context, library, identity, reading):
-        if identity not in REPORTS:
-            raise NotFound("weather", identity)
-        return GetResponse(meta=self.item(context, identity), content=REPORTS[identity], mode="full",
-                           anchor="beginning", tokens=10)
+    async def get(self, context, library, item_id, args):
+        if item_id not in REPORTS:
+            raise NotFound("weather", item_id)
+        return GetResponse(meta=self.item(item_id), content=REPORTS[item_id], mode="full", anchor="beginning",
+                           tokens=10)
 
-    async def entries(self, context, library, limit, offset):
-        days = [Entry(id=day, uri=f"weather://{day}", title=day, last_modified=None) for day in REPORTS]
+    async def list_items(self, context, library, limit, offset):
+        days = [ItemEntry(id=day, uri=f"weather://{day}", title=day, last_modified=None) for day in REPORTS]
         return ListPage(tuple(days[offset:offset + limit]), len(days))
 
-    async def stations(self, context, library, variables):
+    async def call_tool(self, context, library, name, args):
+        return search_response(self, await self.search(context, library, args))
+
+    async def read_resource(self, context, library, uri, variables):
         return f"for {context.principal.user_name}"
 '''
 
@@ -170,7 +171,7 @@ def test_a_broken_source_is_told_and_left_out(shelf: Path, complaints: list[str]
 
     assert names == SOURCES
     assert len(complaints) == 1
-    assert f"source of {target} is left out" in complaints[0]
+    assert complaints[0].startswith(f"skipped source of {target}: ")
 
 
 def test_a_name_that_is_taken_is_not_given_again(shelf: Path, complaints: list[str]) -> None:

@@ -19,8 +19,8 @@ from server.compat.conversation_memory.schemas import (
     MemorySearch,
     Mode,
 )
-from sources.reading.exchanges import Lines
-from sources.search.arguments import moment
+from sources.reading.exchanges import LineRange
+from sources.search.arguments import parse_time_bound
 from sources.storage.contract import ObservationFilter
 
 # Longer than any conversation, and a number that every storage engine can handle.
@@ -107,8 +107,8 @@ def parse_time_range(after: Any, before: Any) -> TimeRange:
         raise _date_error("before", before)
     last = end - timedelta(days=1) if end is not None else None
     return TimeRange(
-        moment("after", str(first)) if first is not None else None,
-        moment("before", str(last), is_end=True) if last is not None else None,
+        parse_time_bound("after", str(first)) if first is not None else None,
+        parse_time_bound("before", str(last), is_end=True) if last is not None else None,
     )
 
 
@@ -147,9 +147,9 @@ def parse_path(path: Any) -> str:
     return path
 
 
-def parse_lines(start: int, end: int | None) -> Lines:
+def parse_lines(start: int, end: int | None) -> LineRange:
     if not 1 <= start <= LINE_MAX:
         raise memory_error(errors.BAD_LINES, f"startLine must be 1 or more, got {start}")
     if end is not None and end < start:
         raise memory_error(errors.BAD_LINES, f"endLine must be startLine or more, got {end} with startLine {start}")
-    return Lines(start, LINE_MAX if end is None else min(end, LINE_MAX))
+    return LineRange(start, LINE_MAX if end is None else min(end, LINE_MAX))

@@ -16,9 +16,9 @@ from server.compat.conversation_memory.arguments import MemoryQuery
 from server.compat.conversation_memory.conversation_paths import path_of, project_of, summary_of
 from server.compat.conversation_memory.schemas import ExchangeRow
 from sources.query import AllOf, AnyOf, Expression, ParsedQuery, Without
-from sources.reading.exchanges import exchange_until, lines_of
+from sources.reading.exchanges import last_exchange, message_lines
 from sources.records import Conversation, Hit
-from sources.search.arguments import LIMIT_MAX, Narrowing, Question, SearchArguments, read_query, read_question
+from sources.search.arguments import LIMIT_MAX, SearchArguments, SourceQuery, build_query, read_query
 from sources.search.snippets import Highlighter
 from sources.storage.contract import Chats, Search
 from sources.text.excerpts import first_sentence, shorten
@@ -64,20 +64,20 @@ class ConversationSearcher:
 
     async def search_exchanges(self) -> ExchangeResults:
         """Returns the exchanges that match a single concept, best first, each once."""
-        question = self._question(self._query.concepts[0], read_query(self._query.concepts[0], self._settings))
-        notes = _notes(question)
-        if question.search is None:
+        query = self._build_query(self._query.concepts[0], read_query(self._query.concepts[0], self._settings))
+        notes = _notes(query)
+        if query.search is None:
             return ExchangeResults((), 0, notes)
         rows: dict[tuple[str, int], ExchangeRow] = {}
-        pages = _HitPages(self._chats, question.search, self._scan_max)
-        highlighter = Highlighter(question.terms)
+        pages = _HitPages(self._chats, query.search, self._scan_max)
+        highlighter = Highlighter(query.terms)
         while hits := await pages.next():
             for hit in hits:
                 if len(rows) == self._query.limit:
                     return ExchangeResults(tuple(rows.values()), None, notes)
                 if not _matches_itself(hit, highlighter):
                     continue
-                row = await self._row(hit, hit.score, highlighter, question.snippet_chars)
+                row = await self._row(hit, hit.score, highlighter, query.snippet_chars)
                 if row is not None:
                     rows.setdefault((row.path, row.line_start), row)
         return _results(tuple(rows.values()), len(rows), notes, is_complete=pages.is_complete)
@@ -85,19 +85,19 @@ class ConversationSearcher:
     async def search_conversations(self) -> ExchangeResults:
         """Returns the conversations that match all concepts, ordered by the average of the best scores."""
         texts = self._query.concepts
-        questions = [self._question(text, require_all_words(read_query(text, self._settings))) for text in texts]
-        notes = tuple(dict.fromkeys(note for question in questions for note in _notes(question)))
-        searches = [question.search for question in questions if question.search is not None]
-        if len(searches) < len(questions):
+        queries = [self._build_query(text, require_all_words(read_query(text, self._settings))) for text in texts]
+        notes = tuple(dict.fromkeys(note for query in queries for note in _notes(query)))
+        searches = [query.search for query in queries if query.search is not None]
+        if len(searches) < len(queries):
             return ExchangeResults((), 0, notes)
         concepts = [await self._match_concept(search) for search in searches]
         matches, is_complete = await self._match_all(concepts)
-        highlighter = Highlighter([term for question in questions for term in question.terms])
+        highlighter = Highlighter([term for query in queries for term in query.terms])
         ranked = sorted(matches, key=_average_score, reverse=True)
         rows = [
             row
             for hits in (ranked if self._projects else ranked[: self._query.limit])
-            if (row := await self._row(_best_hit(hits), _average_score(hits), highlighter, questions[0].snippet_chars))
+            if (row := await self._row(_best_hit(hits), _average_score(hits), highlighter, queries[0].snippet_chars))
         ]
         total = len(rows) if self._projects else len(matches)
         return _results(tuple(rows[: self._query.limit]), total, notes, is_complete=is_complete)
@@ -143,17 +143,20 @@ class ConversationSearcher:
         results = await self._chats.search(lookup)
         return results.hits[0] if results.hits else None
 
-    def _question(self, text: str, query: ParsedQuery) -> Question:
+    def _build_query(self, text: str, parsed: ParsedQuery) -> SourceQuery:
         time_range = self._query.time_range
-        narrowing = Narrowing(
-            obeys=frozenset(("sender",)),
-            by="message",
+        return build_query(
+            "chats",
+            SearchArguments(query=text, limit=LIMIT_MAX),
+            self._context,
+            self._settings,
+            parsed=parsed,
+            supported_filters=("sender",),
+            order="relevance",
             date_from=time_range.start,
             date_to=time_range.end,
-            order="relevance",
+            by="message",
         )
-        arguments = SearchArguments(query=text, limit=LIMIT_MAX)
-        return read_question("chats", arguments, query, self._context, self._settings, narrowing)
 
     async def _row(self, hit: Hit, score: float, highlighter: Highlighter, snippet_chars: int) -> ExchangeRow | None:
         """Returns None if the conversation is of another project, or was deleted since the search."""
@@ -164,7 +167,7 @@ class ConversationSearcher:
         messages = await self._chats.messages_around(conversation.id, hit.message_index or 0, before, 0)
         if not messages or messages[-1].id != hit.message_id:
             return None
-        exchange = exchange_until(messages)
+        exchange = last_exchange(messages)
         summary = shorten(summary_of(conversation), _SUMMARY_MAX_CHARS)
         return ExchangeRow(
             path=path_of(conversation),
@@ -173,8 +176,8 @@ class ConversationSearcher:
             score=round(score, 2),
             summary=summary or first_sentence(exchange[0].content, _SUMMARY_MAX_CHARS),
             snippet=highlighter.snippet(messages[-1].content, snippet_chars).text,
-            line_start=lines_of(exchange[0]).start,
-            line_end=lines_of(messages[-1]).end,
+            line_start=message_lines(exchange[0]).start,
+            line_end=message_lines(messages[-1]).end,
         )
 
     async def _conversation(self, conversation_id: str) -> Conversation | None:
@@ -232,8 +235,8 @@ def _results(
     return ExchangeResults(rows, total, notes) if is_complete else ExchangeResults(rows, None, (*notes, _INCOMPLETE))
 
 
-def _notes(question: Question) -> tuple[str, ...]:
-    return (f"Query interpretation: {question.read_as}.",) if question.read_as else ()
+def _notes(query: SourceQuery) -> tuple[str, ...]:
+    return (f"Query interpretation: {query.read_as}.",) if query.read_as else ()
 
 
 def _matches_itself(hit: Hit, highlighter: Highlighter) -> bool:

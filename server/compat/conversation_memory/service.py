@@ -15,7 +15,7 @@ from server.compat.conversation_memory.arguments import MemoryQuery
 from server.compat.conversation_memory.conversation_search import ConversationSearcher
 from server.compat.conversation_memory.schemas import ExchangeRow, MemoryResults, ObservationRow, ResultKind
 from sources.records import Observation
-from sources.search.arguments import SearchArguments, read_query, read_question
+from sources.search.arguments import SearchArguments, build_query
 from sources.storage.contract import Library
 from sources.text.excerpts import shorten
 
@@ -50,11 +50,11 @@ async def _search_observations(
 ) -> MemoryResults:
     text = query.concepts[0]
     arguments = SearchArguments(query=text, limit=query.limit)
-    question = read_question("observations", arguments, read_query(text, settings), context, settings)
-    notes = [f"Query interpretation: {question.read_as}."] if question.read_as else []
-    if question.search is None:
+    source_query = build_query("observations", arguments, context, settings)
+    notes = [f"Query interpretation: {source_query.read_as}."] if source_query.read_as else []
+    if source_query.search is None:
         return _results("observations", query, (), 0, notes)
-    results = await library.observations.search(question.search, query.observation_filter)
+    results = await library.observations.search(source_query.search, query.observation_filter)
     by_id = {row.id: row for row in await library.observations.get_many([str(hit.id) for hit in results.hits])}
     rows = [_observation_row(by_id[str(hit.id)], hit.score) for hit in results.hits if hit.id in by_id]
     return _results("observations", query, rows, results.total, notes)

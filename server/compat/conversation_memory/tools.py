@@ -27,8 +27,8 @@ from server.compat.conversation_memory.service import search_memory
 from server.compat.conversation_memory.transcript import TextBudget, read_transcript
 from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Hints, Tool, ToolResult
-from sources.preferences import preferences_of
-from sources.reading.retrieval import make_plan
+from sources.defaults import request_defaults
+from sources.reading.retrieval import plan_retrieval
 from sources.storage.contract import Libraries
 
 # Repeating a call without a key records another observation.
@@ -78,7 +78,7 @@ class ConversationMemoryTools:
             return await record_observations(library, arguments.observations, arguments.idempotency_key)
 
     def _budget(self, call: Call) -> TextBudget:
-        plan = make_plan(None, preferences_of(call.context.config), self._settings, "full")
+        plan = plan_retrieval(None, request_defaults(call.context.config), self._settings, "full")
         return TextBudget(plan.scale, plan.budget)
 
     def tools(self) -> tuple[Tool, ...]:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from server.compat.conversation_memory import errors
 from server.compat.conversation_memory.conversation_paths import find_conversation, project_of
 from server.compat.conversation_memory.errors import memory_error
-from sources.reading.exchanges import Lines, Placed, has_kept_lines, lines_of, place
+from sources.reading.exchanges import LineRange, NumberedMessage, has_stored_lines, message_lines, number_messages
 from sources.records import ALTERNATE_BRANCH_LABEL, Conversation, Message
 from sources.storage.contract import Chats
 from sources.text.excerpts import shorten
@@ -33,7 +33,7 @@ class TranscriptMessage(Struct, frozen=True):
     """A message, of which `omitted_chars` did not fit. `branch_label` is empty on the main branch."""
 
     role: str
-    lines: Lines
+    lines: LineRange
     text: str
     omitted_chars: int = 0
     branch_label: str = ""
@@ -49,7 +49,7 @@ class ConversationTranscript(Struct, frozen=True, kw_only=True):
 
 
 async def read_transcript(
-    chats: Chats, path: str, lines: Lines, budget: TextBudget, page_size: int
+    chats: Chats, path: str, lines: LineRange, budget: TextBudget, page_size: int
 ) -> ConversationTranscript:
     conversation = await find_conversation(chats, path)
     frame = budget.scale.weigh(transcript_heading(conversation) + _CLOSING)
@@ -77,21 +77,21 @@ def transcript_heading(conversation: Conversation) -> str:
     return f"# Conversation: {name}\n# Project: {project}\n# Date: {conversation.created_at[:10]}"
 
 
-async def _first_position(chats: Chats, conversation_id: str, lines: Lines) -> int:
+async def _first_position(chats: Chats, conversation_id: str, lines: LineRange) -> int:
     """If lines are positions, that is the first line's. Lines of a session file are counted from its beginning."""
     first = await chats.messages_around(conversation_id, 0, 0, 1)
-    return 0 if not first or has_kept_lines(first[0]) else lines.start - 1
+    return 0 if not first or has_stored_lines(first[0]) else lines.start - 1
 
 
 async def _last_line(chats: Chats, conversation: Conversation) -> int:
     page = await chats.messages(conversation.id, 1, max(0, conversation.message_count - 1))
-    return lines_of(page.rows[-1]).end if page.rows else 0
+    return message_lines(page.rows[-1]).end if page.rows else 0
 
 
 class _TranscriptBuilder:
     """Collects the messages on some lines until the budget is exhausted."""
 
-    def __init__(self, lines: Lines, budget: TextBudget) -> None:
+    def __init__(self, lines: LineRange, budget: TextBudget) -> None:
         self.messages: list[TranscriptMessage] = []
         self.next_line: int | None = None
         self.is_done = False
@@ -99,14 +99,14 @@ class _TranscriptBuilder:
         self._scale = budget.scale
         self._frame = budget.scale.weigh(_FRAME)
         self._room = budget.room
-        self._last = Lines(0, 0)
+        self._last = LineRange(0, 0)
 
     @property
     def last_line(self) -> int:
         return self._last.end
 
     def add(self, messages: Sequence[Message]) -> None:
-        for placed in place(messages, self._last):
+        for placed in number_messages(messages, self._last):
             self._last = placed.lines
             if placed.lines.start > self._lines.end:
                 self.is_done = True
@@ -115,7 +115,7 @@ class _TranscriptBuilder:
                 self.is_done, self.next_line = True, placed.lines.start
                 return
 
-    def _add_message(self, placed: Placed) -> bool:
+    def _add_message(self, placed: NumberedMessage) -> bool:
         """Returns whether the message was added. The first one is truncated if it does not fit, because continuing
         there would return it again."""
         message = placed.message

@@ -207,7 +207,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         tests=(
             f"{_TOOLS}test_conversation_is_rendered_as_exchanges",
             f"{_TOOLS}test_conversation_without_messages_says_so",
-            f"{_EXCHANGES}test_turns_are_grouped_whole_and_in_order_each_run_from_one_that_begins",
+            f"{_EXCHANGES}test_every_turn_is_in_one_run_and_runs_begin_at_a_start",
         ),
         difference=(
             "Messages of tools and the system are shown under `Tool` and `System`. A conversation that exceeds the "
@@ -221,7 +221,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_TOOLS}test_line_range_returns_only_those_lines",
             f"{_TOOLS}test_session_lines_are_those_of_its_file",
             f"{_TOOLS}test_messages_appended_to_a_session_follow_its_last_line",
-            f"{_EXCHANGES}test_lines_never_go_back_whatever_metadata_says",
+            f"{_EXCHANGES}test_lines_never_decrease_for_any_metadata",
         ),
         difference="Lines are those of the session file; a conversation without one has a line for each message.",
     ),

@@ -343,7 +343,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         id="tldw.retrieval.siblings",
         statement="Mode `chunk_with_siblings` adds neighbours while the tokens are within `max_tokens`.",
         tests=(
-            f"{_RETRIEVAL}test_siblings_are_taken_nearest_first_and_told_in_reading_order",
+            f"{_RETRIEVAL}test_siblings_are_chosen_nearest_first_and_returned_in_reading_order",
             f"{_MEDIA}test_siblings_are_the_neighbouring_stored_chunks",
             f"{_MEDIA}test_siblings_stop_at_the_budget",
         ),
@@ -362,7 +362,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         statement="Mode `auto` returns siblings if `max_tokens` is set, otherwise a snippet.",
         tests=(
             f"{_EVERY_SOURCE}test_auto_with_a_budget_takes_siblings",
-            f"{_RETRIEVAL}test_auto_takes_siblings_where_a_budget_is_given",
+            f"{_RETRIEVAL}test_auto_reads_siblings_if_a_budget_is_set",
         ),
     ),
     Requirement(
@@ -370,7 +370,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         statement="Tokens are estimated as characters divided by `chars_per_token`, rounded up.",
         tests=(
             f"{_EVERY_SOURCE}test_no_answer_is_larger_than_its_budget",
-            f"{_RETRIEVAL}test_no_answer_exceeds_its_budget",
+            f"{_RETRIEVAL}test_no_response_exceeds_its_budget",
         ),
     ),
     Requirement(
@@ -379,7 +379,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         tests=(
             f"{_EVERY_SOURCE}test_no_answer_is_larger_than_its_budget",
             f"{_EVERY_SOURCE}test_an_oversized_first_chunk_is_cut_told_and_can_be_read_on",
-            f"{_RETRIEVAL}test_no_answer_exceeds_its_budget",
+            f"{_RETRIEVAL}test_no_response_exceeds_its_budget",
             f"{_MEDIA}test_siblings_stop_at_the_budget",
         ),
         difference=(
@@ -401,7 +401,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         id="tldw.retrieval.window",
         statement="`sibling_window` is the number of neighbours to consider on each side.",
         tests=(
-            f"{_RETRIEVAL}test_siblings_are_taken_nearest_first_and_told_in_reading_order",
+            f"{_RETRIEVAL}test_siblings_are_chosen_nearest_first_and_returned_in_reading_order",
             f"{_MEDIA}test_siblings_are_the_neighbouring_stored_chunks",
         ),
     ),
@@ -424,7 +424,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         statement="`max_tokens`, `sibling_window` and `chars_per_token` can be set in the request's config.",
         tests=(
             f"{_EVERY_SOURCE}test_the_request_config_sets_the_budget",
-            f"{_RETRIEVAL}test_options_beat_preferences_and_preferences_beat_settings",
+            f"{_RETRIEVAL}test_options_override_request_defaults_and_these_override_settings",
         ),
     ),
     # Loc
@@ -638,23 +638,23 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     Requirement(
         id="tldw.knowledge.sources",
         statement="`sources` selects the sources; the default is all.",
-        tests=(f"{_FILTERS}test_all_sources_are_asked_unless_some_are_named",),
+        tests=(f"{_FILTERS}test_all_sources_are_searched_unless_some_are_named",),
     ),
     Requirement(
         id="tldw.knowledge.filters",
         statement="`filters` are passed to their source.",
         tests=(
-            f"{_FILTERS}test_a_filter_reaches_its_source_and_no_other",
+            f"{_FILTERS}test_filter_is_passed_only_to_its_source",
             f"{_KNOWLEDGE}test_the_schema_names_the_filters_of_every_source",
-            f"{_FILTERS}test_a_wrong_filter_is_refused_with_the_right_ones",
+            f"{_FILTERS}test_wrong_filter_is_rejected_with_the_valid_ones",
         ),
     ),
     Requirement(
         id="tldw.knowledge.order",
         statement="Hits are merged by score; of equal scores the newer comes first.",
         tests=(
-            f"{_MERGE}test_the_better_score_comes_first_whatever_its_source",
-            f"{_MERGE}test_scores_that_differ_by_noise_are_a_tie_which_the_newer_wins",
+            f"{_MERGE}test_higher_score_comes_first_in_any_source",
+            f"{_MERGE}test_tiny_score_differences_are_ties_and_the_newer_hit_wins",
         ),
         difference=(
             "One conversation cannot fill a page while others match, and a text that was saved twice is one hit that "
@@ -666,7 +666,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         statement="`order_by: recent` sorts by age only, across all sources.",
         tests=(
             f"{_KNOWLEDGE}test_order_by_recent_sorts_all_sources_by_date",
-            f"{_MERGE}test_by_date_a_hit_without_one_comes_last",
+            f"{_MERGE}test_by_date_hits_without_a_date_come_last",
         ),
     ),
     Requirement(
@@ -674,7 +674,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         statement="`offset` and `next_offset` page through all hits.",
         tests=(
             f"{_KNOWLEDGE}test_pages_contain_every_hit_exactly_once",
-            f"{_PAGING}test_the_union_of_all_pages_is_the_set_of_hits_each_once",
+            f"{_PAGING}test_all_pages_together_contain_every_hit_once",
         ),
     ),
     Requirement(
@@ -703,7 +703,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
         tests=(
             f"{_REQUEST_OPTIONS}test_a_config_in_the_header_or_in_the_query_reaches_the_call",
-            f"{_DEFAULTS}test_every_habit_can_be_given",
+            f"{_DEFAULTS}test_every_default_can_be_set",
         ),
         difference=(
             "`dedupe` is a key too. An invalid value or an unknown key is an error, because silently ignored options "
@@ -718,7 +718,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     Requirement(
         id="tldw.config.no-secrets",
         statement="The config can contain neither credentials nor another user.",
-        tests=(f"{_DEFAULTS}test_what_looks_like_a_credential_a_user_or_a_path_is_refused_by_name_and_never_repeated",),
+        tests=(f"{_DEFAULTS}test_keys_of_credentials_users_and_paths_are_rejected_without_their_value",),
     ),
     Requirement(
         id="tldw.config.handshake",
@@ -791,10 +791,10 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         id="tldw.session.dedupe",
         statement="Hits that a session has delivered are not delivered again until nothing else is left.",
         tests=(
-            f"{_SESSIONS}test_repeated_searches_walk_through_all_hits_and_repeat_none_until_all_were_seen",
-            f"{_SESSIONS}test_when_all_was_seen_the_best_come_again_and_the_answer_says_so",
-            f"{_SESSIONS}test_only_what_was_delivered_is_marked",
-            f"{_SESSIONS}test_a_hit_that_changed_since_comes_back",
+            f"{_SESSIONS}test_repeated_searches_deliver_every_hit_once_before_repeating_any",
+            f"{_SESSIONS}test_if_all_hits_were_seen_the_best_are_repeated_and_exhausted_is_set",
+            f"{_SESSIONS}test_only_delivered_hits_are_marked_as_seen",
+            f"{_SESSIONS}test_changed_hit_is_delivered_again",
         ),
         difference=(
             "`suppressed` counts the hidden hits, `exhausted` says that they are delivered again, a changed item is "
@@ -805,8 +805,8 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         id="tldw.session.topic",
         statement="Recent queries influence the snippets.",
         tests=(
-            f"{_TOPIC}test_a_snippet_leans_toward_what_the_session_asked_before",
-            f"{_TOPIC}test_the_topic_changes_no_score_and_no_order",
+            f"{_TOPIC}test_snippet_prefers_the_passage_with_words_of_earlier_queries",
+            f"{_TOPIC}test_topic_changes_neither_scores_nor_order",
         ),
     ),
     Requirement(
@@ -814,7 +814,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         statement="Explicit arguments precede the session's defaults, and those precede the global ones.",
         tests=(
             f"{_PRECEDENCE}test_the_uppermost_layer_that_names_a_key_decides",
-            f"{_SESSIONS}test_the_nearest_word_decides",
+            f"{_SESSIONS}test_dedupe_precedence_is_argument_session_request_setting",
         ),
         difference=(
             "The request's `config` ranks between the session's defaults and the server's: it is the weakest of the "

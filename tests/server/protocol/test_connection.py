@@ -170,7 +170,7 @@ async def test_a_rejected_handshake_keeps_the_existing_session(samples: SampleCa
         rejected, tools = await client.receive_all()
 
     assert rejected["error"]["code"] == -32602
-    assert "'api_key' is never read from a config" in rejected["error"]["message"]
+    assert "got 'api_key'; a config cannot carry credentials, users or paths" in rejected["error"]["message"]
     assert tools["result"]["tools"]
 
 

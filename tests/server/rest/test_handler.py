@@ -145,7 +145,10 @@ async def test_a_key_bound_to_a_profile_opens_what_the_tools_of_the_profile_tell
         ({"query": "x", "limit": "many"}, "limit: expected `int | null`, got `str`"),
         ({"query": "x", "order_by": "size"}, "order_by: expected one of recent, relevance, got 'size'"),
         ({"query": "x", "limits": 3}, "limits: unknown argument; did you mean 'limit'?"),
-        ({"query": "x", "sources": ["films"]}, "sources: got 'films', expected"),
+        (
+            {"query": "x", "sources": ["films"]},
+            "sources: expected any of notes, media, chats, characters, prompts, got 'films'",
+        ),
         ([], "expected an object"),
         (b'{"query": ', "not valid JSON"),
         (b'{"query": "\xff"}', "not valid JSON"),

@@ -196,14 +196,14 @@ async def test_a_filter_applies_only_to_its_source(ada: LibraryUser) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"filters": {"notes": {"tags": ["a"]}}}, "filters.notes: got 'tags', expected some of keywords"),
+        ({"filters": {"notes": {"tags": ["a"]}}}, "filters.notes: expected any of keywords, got 'tags'"),
         (
             {"filters": {"characters": {"tags": ["a"]}}},
-            "filters.characters: got 'tags', expected no filters: characters have none",
+            "filters.characters: expected no filters, got 'tags'",
         ),
-        ({"filters": {"media": {"date_from": "May"}}}, "filters.media.date_from: got 'May', expected an ISO 8601 date"),
+        ({"filters": {"media": {"date_from": "May"}}}, "filters.media.date_from: expected an ISO 8601 date"),
         ({"filters": {"chats": {"by": "author"}}}, "filters.chats.by: invalid enum value 'author'"),
-        ({"sources": ["web"]}, "sources: got 'web', expected some of notes, media, chats, characters, prompts"),
+        ({"sources": ["web"]}, "sources: expected any of notes, media, chats, characters, prompts, got 'web'"),
         ({"filter": {}}, "filter: unknown argument; did you mean 'filters'?"),
         ({"session": "unknown"}, "session not found"),
     ],
@@ -220,7 +220,9 @@ async def test_a_filter_that_a_source_lacks_is_reported_for_that_source(ada: Lib
     answer = await ada.call("knowledge_search", query="galleon sender:Ana")
 
     assert {hit["source"] for hit in answer["results"]} == {"chats"}
-    assert answer["sources"]["notes"]["read_as"] == "nothing: notes have no sender, and the query asks for sender:Ana"
+    assert (
+        answer["sources"]["notes"]["read_as"] == "searched for nothing; sender:Ana cannot match: notes have no sender"
+    )
     assert "read_as" not in answer
 
 
@@ -293,13 +295,13 @@ async def test_items_of_other_users_and_missing_items_are_not_found(
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({}, "uri: got nothing, expected the uri of a hit, or its source and its id"),
-        ({"source": "notes"}, "uri: got nothing"),
-        ({"uri": "notes"}, "uri: got 'notes', expected the uri of a hit"),
-        ({"uri": "web://1"}, "uri: got 'web', expected one of notes, media, chats, characters, prompts"),
+        ({}, "uri: expected the uri of a hit, or its source and id, got nothing"),
+        ({"source": "notes"}, "uri: expected the uri of a hit, or its source and id, got nothing"),
+        ({"uri": "notes"}, "uri: expected the uri of a hit, such as notes://6f1c, got 'notes'"),
+        ({"uri": "web://1"}, "uri: expected one of notes, media, chats, characters, prompts, got 'web'"),
         ({"uri": "notes://1/2"}, "item 'notes://1/2' not found"),
-        ({"uri": "notes://1", "source": "media"}, "source: got 'media', expected 'notes' as in uri"),
-        ({"uri": "notes://1", "id": "2"}, "id: got '2', expected '1' as in uri"),
+        ({"uri": "notes://1", "source": "media"}, "source: expected 'notes' as in uri, or no uri, got 'media'"),
+        ({"uri": "notes://1", "id": "2"}, "id: expected '1' as in uri, or no uri, got '2'"),
         ({"uri": "notes://1", "session": "unknown"}, "session not found"),
     ],
 )

@@ -22,7 +22,7 @@ from server.tools.knowledge import add_knowledge_tools
 from sources.items import Loc, uri_of
 from sources.records import Segment
 from sources.source import Source
-from tests.aggregator.shelves import FailingShelf, Shelf, hit
+from tests.aggregator.aggregator_fixture import FailingSource, FakeSource, result_item
 from tests.server.clients import text_of
 from tests.server.protocol.dispatcher_fixture import make_dispatcher
 from tests.sources.source_fixture import SOURCES, LibraryUser, SourceFixture, open_source_fixture
@@ -129,7 +129,10 @@ async def test_research_search_never_suppresses_seen_hits(ada: LibraryUser) -> N
 
 
 async def test_a_failed_source_is_reported_in_the_note(tmp_path: Path) -> None:
-    shelves: Sequence[Source] = (Shelf("notes", [hit("notes", 1)]), FailingShelf("media", Unavailable("gone")))
+    shelves: Sequence[Source] = (
+        FakeSource("notes", [result_item("notes", 1)]),
+        FailingSource("media", Unavailable("gone")),
+    )
     async with open_source_fixture(tmp_path) as fixture:
         session_states = build_knowledge(fixture.settings, fixture.libraries).session_states
         knowledge = Knowledge(
@@ -212,7 +215,7 @@ async def test_a_long_text_can_be_fetched_completely_in_parts(tmp_path: Path) ->
 
 @pytest.mark.parametrize("source", SOURCES)
 async def test_the_id_of_a_hit_in_a_long_item_leads_to_its_passage(tmp_path: Path, source: str) -> None:
-    async with desk(tmp_path, retrieval_max_tokens=2_000, get_default_tokens=600) as (ada, _):
+    async with desk(tmp_path, retrieval_max_tokens=2_000, retrieval_default_tokens=600) as (ada, _):
         identity = await ada.add_item(source, "Weather", FILLER * 400 + "Then came the galleon. " + FILLER * 400)
         found = next(found for found in await search(ada, "galleon") if "galleon" in found["text"])
 
@@ -244,7 +247,7 @@ async def test_a_hit_in_a_recording_is_cited_with_its_time(tmp_path: Path) -> No
 
 
 async def test_next_id_continues_to_the_end_of_the_item(tmp_path: Path) -> None:
-    async with desk(tmp_path, retrieval_max_tokens=2_000, get_default_tokens=600) as (ada, _):
+    async with desk(tmp_path, retrieval_max_tokens=2_000, retrieval_default_tokens=600) as (ada, _):
         await ada.add_media("Weather", FILLER * 400 + "Then came the galleon. " + FILLER * 60 + "The end.")
         (found,) = await search(ada, "galleon")
 
@@ -280,8 +283,8 @@ async def test_an_invalid_id_is_rejected_with_an_example(ada: LibraryUser, ident
 @pytest.mark.parametrize(
     ("fragment", "sentence"),
     [
-        ("cursor=forged", "cursor: got one that is not ours"),
-        ("chunk_index=99", "loc.chunk_index: got 99, expected 0 to 0"),
+        ("cursor=forged", "cursor: expected the next_cursor of an earlier response"),
+        ("chunk_index=99", "loc.chunk_index: expected 0 to 0, got 99"),
         ("chunk_index=x", "loc: Expected `int | null`, got `str`"),
         ("user=ben", "loc: Object contains unknown field `user`"),
     ],

@@ -133,8 +133,8 @@ async def test_a_config_in_the_handshake_becomes_the_sessions_defaults(server: L
 # -- what is refused --------------------------------------------------------------------------------------------
 
 REFUSED = {
-    "a secret": ({"api_key": "hunter2"}, "'api_key' is never read from a config"),
-    "an unknown key": ({"limit": 3}, "unknown key 'limit'; expected any of snippet_length, "),
+    "a secret": ({"api_key": "hunter2"}, "got 'api_key'; a config cannot carry credentials, users or paths"),
+    "an unknown key": ({"limit": 3}, "config: expected any of snippet_length, "),
     "a wrong type": ({"max_tokens": "many"}, "config.max_tokens: Expected `int | null`, got `str`"),
     "no object": ([1], "expected an object with any of"),
 }

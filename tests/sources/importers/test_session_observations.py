@@ -8,7 +8,7 @@ from msgspec import UNSET
 
 from sources.drafts import ObservationDraft
 from sources.importers.formats.agent_sessions.observations import AgentSession, SessionTurn, ToolCall, derive
-from sources.reading.exchanges import Lines
+from sources.reading.exchanges import LineRange
 
 READ = ToolCall(name="Read", arguments={"file_path": "src/auth.ts"})
 EDIT = ToolCall(name="Edit", arguments={"file_path": "src/jwt.ts", "old_string": "a", "new_string": "b"})
@@ -17,7 +17,7 @@ FAILED = ToolCall(name="Bash", arguments={"command": "make"}, result="make: *** 
 
 
 def turn(role: str, text: str = "", line: int = 1, *calls: ToolCall, **more: Any) -> SessionTurn:
-    return SessionTurn(role=role, text=text, lines=Lines(line, line), calls=calls, **more)
+    return SessionTurn(role=role, text=text, lines=LineRange(line, line), calls=calls, **more)
 
 
 def session(*turns: SessionTurn) -> AgentSession:
@@ -114,7 +114,7 @@ calls = st.builds(
 turns = st.builds(
     SessionTurn,
     role=st.sampled_from(["user", "assistant", "tool"]),
-    lines=st.builds(lambda line: Lines(line, line), st.integers(1, 99)),
+    lines=st.builds(lambda line: LineRange(line, line), st.integers(1, 99)),
     text=words,
     calls=st.lists(calls, max_size=3).map(tuple),
     is_summary=st.booleans(),

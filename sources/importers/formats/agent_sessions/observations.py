@@ -15,7 +15,7 @@ from msgspec import UNSET, Struct
 from sources.drafts import ObservationDraft
 from sources.importers.engine.ids import observation_id
 from sources.importers.formats.agent_sessions.commits import commit_messages
-from sources.reading.exchanges import Lines, group_turns
+from sources.reading.exchanges import LineRange, group_turns
 from sources.text.excerpts import first_line, first_sentence
 
 _TITLE_MAX_CHARS = 120
@@ -52,7 +52,7 @@ class SessionTurn(Struct, frozen=True, kw_only=True):
     that the session's own program wrote."""
 
     role: str
-    lines: Lines
+    lines: LineRange
     text: str = ""
     time: str | None = None
     calls: tuple[ToolCall, ...] = ()
@@ -97,7 +97,7 @@ def _touched(session: AgentSession, exchange: Sequence[SessionTurn]) -> Iterator
     read = tuple(dict.fromkeys(path for call in calls if (path := _text(call, _READERS))))
     title = first_sentence(exchange[0].text, _TITLE_MAX_CHARS)
     if title and _begins(exchange[0]) and (modified or read):
-        lines = Lines(exchange[0].lines.start, exchange[-1].lines.end)
+        lines = LineRange(exchange[0].lines.start, exchange[-1].lines.end)
         yield _draft(session, "general", title, lines, exchange[0].time, files_read=read, files_modified=modified)
 
 
@@ -124,7 +124,7 @@ def _summary(session: AgentSession, turn: SessionTurn) -> Iterator[ObservationDr
 
 
 def _draft(
-    session: AgentSession, kind: str, title: str, lines: Lines, time: str | None, **more: Any
+    session: AgentSession, kind: str, title: str, lines: LineRange, time: str | None, **more: Any
 ) -> ObservationDraft:
     return ObservationDraft(
         uuid=observation_id("derived", session.session_id, kind, title),

@@ -34,7 +34,7 @@ from sources.importers.engine.threads import SkipMessage, line_of, require_text
 from sources.importers.formats.agent_sessions.lines import Line, lines_of
 from sources.importers.formats.agent_sessions.observations import AgentSession, SessionTurn, ToolCall, derive
 from sources.importers.formats.agent_sessions.turns import Call, Result, Turn, content_of, merged, named
-from sources.reading.exchanges import Lines
+from sources.reading.exchanges import LineRange
 from sources.text.excerpts import first_sentence
 
 # Enough of a session to know whose it is and what it is about.
@@ -134,7 +134,7 @@ def _digest(file: IO[bytes], offset: int) -> str:
 
 class _Placed(Struct, frozen=True):
     turn: Turn
-    lines: Lines
+    lines: LineRange
 
 
 class _Reading:
@@ -198,10 +198,10 @@ class _Reading:
             self._time = self._begun
         turn = self._dated(turn)
         if self._last is not None and _are_one(self._last, turn, line.number):
-            self._last = _Placed(merged(self._last.turn, turn), Lines(self._last.lines.start, line.number))
+            self._last = _Placed(merged(self._last.turn, turn), LineRange(self._last.lines.start, line.number))
             return
         self._settle()
-        self._last = _Placed(turn, Lines(line.number, line.number))
+        self._last = _Placed(turn, LineRange(line.number, line.number))
         if len(self._messages) >= 2 * _ARRIVAL_MESSAGES:
             yield from self._emit_messages()
 
@@ -257,7 +257,7 @@ class _Reading:
             self._has_messages = True
             self._messages.clear()
 
-    def _message(self, turn: Turn, lines: Lines) -> MessageDraft:
+    def _message(self, turn: Turn, lines: LineRange) -> MessageDraft:
         return MessageDraft(
             uuid=stable_uuid(self._name, "messages", f"{self._conversation.uuid}/{turn.key}"),
             role=turn.role,

@@ -1,4 +1,4 @@
-"""The whole product before Ada and Ben: every tool and every route."""
+"""The whole product with two users, without rate limits."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,8 +12,8 @@ from tests.sources.source_fixture import LibraryUser
 @pytest.fixture
 async def api(tmp_path: Path) -> AsyncIterator[RestClient]:
     unlimited = {"rate_user_per_minute": 0, "rate_tool_per_minute": 0, "rate_failures_per_minute": 0}
-    async with open_rest_client(tmp_path, **unlimited) as opened:
-        yield opened
+    async with open_rest_client(tmp_path, **unlimited) as client:
+        yield client
 
 
 @pytest.fixture

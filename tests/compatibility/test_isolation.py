@@ -1,5 +1,5 @@
-"""Two users on every route and every tool: what Ben is told is the same bytes whether or not Ada has a library, though
-he names her items, her sessions, her threads and her agents; and nothing he does changes what is hers."""
+"""Isolation of two users in every operation and tool: Ben gets the same bytes whether or not Ada has a library,
+although he names her items, sessions, threads and agents; and nothing he does changes her data."""
 
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -14,161 +14,167 @@ from msgspec import Struct
 
 from server.reference import product_catalog
 from server.rest.routes import rest_operations
-from tests.compatibility.surface import (
+from tests.compatibility.sample_requests import (
     ROUTES,
-    SILENT_TOOLS,
     TOOLS,
+    TOOLS_WITHOUT_CONTENT,
     WORD,
-    Asked,
-    filled,
+    SampleRequest,
+    fill_library_of_ada,
+    fill_library_of_ben,
+    fill_placeholders,
     send,
-    settle,
-    settle_beside,
 )
 from tests.server.rest.rest_client import RestClient, open_rest_client
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-# Times, durations, and what is drawn at random: ids, handles, tokens, and the length and tag of a body that holds them.
-_CHANCE = re.compile(
+# Times, durations, and random values: ids, handles, tokens, and the length and ETag of a body that contains them.
+_RANDOM = re.compile(
     rb"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|\+00:00)?"
     rb'|(?<=ms":)[\d.]+|(?<=ms\\":)[\d.]+|(?<="created":)\d+'
     rb"|[\w-]{20,}|\b[\da-f]{16}\b|obs-\d+|(?<=content-length )\d+"
 )
-Act = Callable[["World", str], Awaitable[bytes]]
-# They write nothing that can be asked for, though they are no GET.
-_READING = frozenset(("search_knowledge", "export_conversation"))
+Action = Callable[["Deployment", str], Awaitable[bytes]]
+# Not GET requests, but they change nothing.
+_READ_ONLY_POSTS = frozenset(("search_knowledge", "export_conversation"))
 
 
-def requests(*, reads: bool) -> list[Any]:
+def sample_requests(*, is_read: bool) -> list[Any]:
     return [
-        pytest.param(asked, id=f"{name} {number}")
+        pytest.param(request, id=f"{name} {number}")
         for name, table in ROUTES.items()
-        for number, asked in enumerate(table)
-        if (asked.method == "GET" or name in _READING) == reads
+        for number, request in enumerate(table)
+        if (request.method == "GET" or name in _READ_ONLY_POSTS) == is_read
     ]
 
 
-def calls() -> list[Any]:
+def sample_calls() -> list[Any]:
     return [
-        pytest.param(name, given, id=f"{name} {number}")
+        pytest.param(name, arguments, id=f"{name} {number}")
         for name, table in TOOLS.items()
-        for number, given in enumerate(table)
+        for number, arguments in enumerate(table)
     ]
 
 
-def without_chance(told: bytes, known: Mapping[str, Any]) -> bytes:
-    """What a caller is told; what is Ada's stays in it, or it could not be missed."""
-    hers = {value.encode() for value in known.values() if isinstance(value, str)}
-    return _CHANCE.sub(lambda found: found[0] if found[0] in hers else b"*", told)
+def mask_random_values(response: bytes, values: Mapping[str, Any]) -> bytes:
+    """Values of Ada's library are not masked, so that a leak is visible."""
+    of_ada = {value.encode() for value in values.values() if isinstance(value, str)}
+    return _RANDOM.sub(lambda match: match[0] if match[0] in of_ada else b"*", response)
 
 
-class World(Struct, frozen=True):
-    """A server, and what is known of Ada's library."""
+class Deployment(Struct, frozen=True):
+    """A server, and the placeholder values of Ada's library."""
 
     api: RestClient
-    known: Mapping[str, Any]
+    values: Mapping[str, Any]
 
-    async def hers(self) -> list[bytes]:
-        """Everything of Ada's that a stranger could want to change."""
+    async def data_of_ada(self) -> list[bytes]:
+        """Returns all data of Ada that another user could try to change."""
         paths = ("/conversations/export", "/namespaces", "/api/threads")
         return [(await self.api.request("GET", path, "ada")).body for path in paths]
 
 
 @asynccontextmanager
-async def two_worlds(root: Path) -> AsyncIterator[tuple[World, World]]:
-    """One in which Ada has a library, and one in which there is no Ada. Ben has the same in both."""
-    # Some refusals name the address of the server.
-    same = {"port": 8765, "rate_user_per_minute": 0, "rate_tool_per_minute": 0, "rate_failures_per_minute": 0}
-    async with open_rest_client(root / "beside", **same) as beside, open_rest_client(root / "alone", **same) as alone:
-        known = await settle(beside, await beside.reader("ada"))
-        for api in (beside, alone):
-            await settle_beside(await api.reader("ben"))
-        yield World(beside, known), World(alone, known)
+async def two_deployments(root: Path) -> AsyncIterator[tuple[Deployment, Deployment]]:
+    """Yields one server on which Ada has a library and one without her. Ben has the same data on both."""
+    # The same port, because some errors contain the server's URL.
+    settings = {"port": 8765, "rate_user_per_minute": 0, "rate_tool_per_minute": 0, "rate_failures_per_minute": 0}
+    async with (
+        open_rest_client(root / "shared", **settings) as shared_api,
+        open_rest_client(root / "alone", **settings) as alone_api,
+    ):
+        values = await fill_library_of_ada(shared_api, await shared_api.reader("ada"))
+        for api in (shared_api, alone_api):
+            await fill_library_of_ben(await api.reader("ben"))
+        yield Deployment(shared_api, values), Deployment(alone_api, values)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def shared(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[World, World]]:
-    """For what changes nothing that others ask for."""
-    async with two_worlds(tmp_path_factory.mktemp("shared")) as worlds:
-        yield worlds
+async def deployments(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[tuple[Deployment, Deployment]]:
+    """For requests that do not affect each other."""
+    async with two_deployments(tmp_path_factory.mktemp("shared")) as opened:
+        yield opened
 
 
-async def own_answer(worlds: tuple[World, World], act: Act) -> bytes:
-    """What Ada is told, after Ben was told nothing of hers and has changed nothing."""
-    beside, alone = worlds
-    before = await beside.hers()
-    told, told_alone = await act(beside, "ben"), await act(alone, "ben")
-    assert without_chance(told, beside.known) == without_chance(told_alone, beside.known)
-    assert await beside.hers() == before
-    return await act(beside, "ada")
+async def check_isolation(deployments: tuple[Deployment, Deployment], act: Action) -> bytes:
+    """Asserts that Ben learns and changes nothing of Ada's, and returns Ada's own response."""
+    shared, alone = deployments
+    before = await shared.data_of_ada()
+    response, response_alone = await act(shared, "ben"), await act(alone, "ben")
+    assert mask_random_values(response, shared.values) == mask_random_values(response_alone, shared.values)
+    assert await shared.data_of_ada() == before
+    return await act(shared, "ada")
 
 
-async def whole_answer(world: World, asked: Asked, who: str) -> bytes:
-    status, headers, body = (await send(world.api, asked, world.known, who)).told()
+async def raw_response(deployment: Deployment, request: SampleRequest, who: str) -> bytes:
+    status, headers, body = (await send(deployment.api, request, deployment.values, who)).told()
     lines = [f"{name} {value}" for name, value in headers]
     return "\n".join([str(status), *lines, ""]).encode() + body
 
 
-@pytest.mark.parametrize("asked", requests(reads=True))
-async def test_a_read_answers_as_if_nobody_else_had_anything(shared: tuple[World, World], asked: Asked) -> None:
-    own = await own_answer(shared, lambda world, who: whole_answer(world, asked, who))
+@pytest.mark.parametrize("sample", sample_requests(is_read=True))
+async def test_read_request_reveals_nothing_about_another_user(
+    deployments: tuple[Deployment, Deployment], sample: SampleRequest
+) -> None:
+    own = await check_isolation(deployments, lambda deployment, who: raw_response(deployment, sample, who))
 
     assert own.startswith(b"200")
-    assert not asked.tells or WORD.encode() in own
+    assert not sample.has_content or WORD.encode() in own
 
 
-@pytest.mark.parametrize("asked", requests(reads=False))
-async def test_a_write_answers_as_if_nobody_else_had_anything(tmp_path: Path, asked: Asked) -> None:
-    async with two_worlds(tmp_path) as worlds:
-        own = await own_answer(worlds, lambda world, who: whole_answer(world, asked, who))
+@pytest.mark.parametrize("sample", sample_requests(is_read=False))
+async def test_write_request_reveals_and_changes_nothing_of_another_user(tmp_path: Path, sample: SampleRequest) -> None:
+    async with two_deployments(tmp_path) as opened:
+        own = await check_isolation(opened, lambda deployment, who: raw_response(deployment, sample, who))
 
     assert own.startswith((b"200", b"201", b"202"))
-    assert not asked.tells or WORD.encode() in own
+    assert not sample.has_content or WORD.encode() in own
 
 
-@pytest.mark.parametrize(("name", "given"), calls())
-async def test_a_tool_answers_as_if_nobody_else_had_anything(
-    shared: tuple[World, World], name: str, given: Mapping[str, Any]
+@pytest.mark.parametrize(("name", "arguments"), sample_calls())
+async def test_tool_call_reveals_nothing_about_another_user(
+    deployments: tuple[Deployment, Deployment], name: str, arguments: Mapping[str, Any]
 ) -> None:
-    async def act(world: World, who: str) -> bytes:
-        reader = await world.api.reader(who)
-        return msgspec.json.encode(await reader.request("tools/call", name=name, arguments=filled(given, world.known)))
+    async def call_tool(deployment: Deployment, who: str) -> bytes:
+        user = await deployment.api.reader(who)
+        filled = fill_placeholders(arguments, deployment.values)
+        return msgspec.json.encode(await user.request("tools/call", name=name, arguments=filled))
 
-    own = await own_answer(shared, act)
+    own = await check_isolation(deployments, call_tool)
 
     assert b'"isError":true' not in own
-    assert name in SILENT_TOOLS or WORD.encode() in own
+    assert name in TOOLS_WITHOUT_CONTENT or WORD.encode() in own
 
 
-async def test_every_route_is_in_the_table(shared: tuple[World, World]) -> None:
-    operations = rest_operations(shared[0].api.server.runtime)
+async def test_every_operation_has_a_sample_request(deployments: tuple[Deployment, Deployment]) -> None:
+    operations = rest_operations(deployments[0].api.server.runtime)
 
     assert {operation.id for operation in operations} == set(ROUTES)
 
 
-async def test_every_tool_is_in_the_table() -> None:
+async def test_every_tool_has_sample_arguments() -> None:
     assert set(product_catalog().tools) == set(TOOLS)
 
 
-async def test_what_is_told_of_another_would_be_noticed(shared: tuple[World, World]) -> None:
-    [asked] = ROUTES["read_conversation"]
+async def test_leaked_data_would_be_detected(deployments: tuple[Deployment, Deployment]) -> None:
+    [sample] = ROUTES["read_conversation"]
 
-    async def careless(world: World, who: str) -> bytes:
-        """As if the server did not look who asks."""
-        return await whole_answer(world, asked, "ada" if world is shared[0] else who)
+    async def leak(deployment: Deployment, who: str) -> bytes:
+        """Acts as if the server ignored the credential."""
+        return await raw_response(deployment, sample, "ada" if deployment is deployments[0] else who)
 
     with pytest.raises(AssertionError):
-        await own_answer(shared, careless)
+        await check_isolation(deployments, leak)
 
 
-async def test_what_is_done_to_another_would_be_noticed(tmp_path: Path) -> None:
-    [asked] = ROUTES["rename_conversation"]
+async def test_foreign_change_would_be_detected(tmp_path: Path) -> None:
+    [sample] = ROUTES["rename_conversation"]
 
-    async def careless(world: World, who: str) -> bytes:
-        await send(world.api, asked, world.known, "ada")
+    async def change(deployment: Deployment, who: str) -> bytes:
+        await send(deployment.api, sample, deployment.values, "ada")
         return b""
 
-    async with two_worlds(tmp_path) as worlds:
+    async with two_deployments(tmp_path) as opened:
         with pytest.raises(AssertionError):
-            await own_answer(worlds, careless)
+            await check_isolation(opened, change)

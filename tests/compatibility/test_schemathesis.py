@@ -1,5 +1,5 @@
-"""REST as its own OpenAPI document describes it: a good request to each operation, and whatever schemathesis makes of
-the document, right and wrong. No answer is a failure of the server, and each is one that the document foresees."""
+"""Conformance of REST with its own OpenAPI document: sample requests, and valid and invalid requests that schemathesis
+generates. No response is a server error, and every response is documented."""
 
 import asyncio
 import io
@@ -28,7 +28,7 @@ from schemathesis.checks import (
 )
 from urllib3 import HTTPResponse
 
-from tests.compatibility.surface import ROUTES, send, settle
+from tests.compatibility.sample_requests import ROUTES, fill_library_of_ada, send
 from tests.server.http_client import HttpResponse
 from tests.server.rest.rest_client import RestClient, open_rest_client
 
@@ -43,8 +43,8 @@ CHECKS = [
 ]
 AnyCase = Case[Any]
 BASE = "http://127.0.0.1"
-# Which of what is Ada's a value of an address may name.
-NAMED = {
+# URL parameters that can name something in Ada's library, and the placeholder of its value.
+PLACEHOLDERS = {
     "conversation_id": "chat",
     "thread_id": "thread",
     "old_name": "space",
@@ -52,19 +52,19 @@ NAMED = {
     "id": "job",
     "agent_token": "agent_token",
 }
-# Values of deeply nested schemas are made slowly, and some of a small one are made twice.
-SLOW_TO_MAKE = (HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large)
-# What deletes comes last, so that the others find something.
+# Generating values for deeply nested schemas is slow, and small ones produce duplicates.
+SUPPRESSED_CHECKS = (HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large)
+# Deletions last, so that the other operations find something.
 OPERATIONS = sorted(ROUTES, key=lambda name: name.startswith("delete"))
 
 
 @schemathesis.serializer("application/zip")
-def as_it_is(_context: Any, value: Any) -> Any:
+def serialize_zip(_context: Any, value: Any) -> Any:
     return value if isinstance(value, bytes) else msgspec.json.encode(value)
 
 
-class InProcess(BaseAdapter):
-    """Sends a request to the application in the loop of the test, without sockets."""
+class InProcessAdapter(BaseAdapter):
+    """Sends requests to the application in the test's event loop, without sockets."""
 
     def __init__(self, api: RestClient) -> None:
         super().__init__()
@@ -72,129 +72,132 @@ class InProcess(BaseAdapter):
         self._loop = asyncio.get_running_loop()
 
     def send(self, request: requests.PreparedRequest, *_: Any, **__: Any) -> requests.Response:
-        asking = asyncio.run_coroutine_threadsafe(self._ask(request), self._loop)
-        return _as_response(asking.result(), request)
+        future = asyncio.run_coroutine_threadsafe(self._request(request), self._loop)
+        return _to_requests_response(future.result(), request)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """There is nothing to close."""
 
-    async def _ask(self, request: requests.PreparedRequest) -> HttpResponse:
+    async def _request(self, request: requests.PreparedRequest) -> HttpResponse:
         parts = urlsplit(request.url or "")
         target = f"{parts.path}?{parts.query}" if parts.query else parts.path
         body = request.body or b""
         assert isinstance(body, str | bytes)
-        sent = body.encode() if isinstance(body, str) else body
+        content = body.encode() if isinstance(body, str) else body
         headers = {name: _text(value) for name, value in request.headers.items() if name.lower() != "host"}
-        return await self._api.request(request.method or "", target, None, headers, sent)
+        return await self._api.request(request.method or "", target, None, headers, content)
 
 
 def _text(value: str | bytes) -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else value
 
 
-def _as_response(answer: HttpResponse, request: requests.PreparedRequest) -> requests.Response:
-    raw = HTTPResponse(io.BytesIO(answer.body), dict(answer.headers), answer.status, preload_content=False)
+def _to_requests_response(response: HttpResponse, request: requests.PreparedRequest) -> requests.Response:
+    raw = HTTPResponse(io.BytesIO(response.body), dict(response.headers), response.status, preload_content=False)
     return HTTPAdapter().build_response(request, raw)
 
 
-class Fuzzed(Struct, frozen=True):
+class FuzzedApi(Struct, frozen=True):
     session: requests.Session
     operations: Mapping[str, Any]
     strategies: Mapping[tuple[str, GenerationMode], st.SearchStrategy[AnyCase]]
-    known: Mapping[str, Any]
+    values: Mapping[str, Any]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Fuzzed]:
+async def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[FuzzedApi]:
     unlimited = {"rate_user_per_minute": 0, "rate_tool_per_minute": 0, "rate_failures_per_minute": 0}
     async with open_rest_client(tmp_path_factory.mktemp("fuzz"), **unlimited) as api:
-        known = await settle(api, await api.reader("ada"))
-        archives = st.just(known["archive"]) | st.binary(max_size=200)
+        values = await fill_library_of_ada(api, await api.reader("ada"))
+        archives = st.just(values["archive"]) | st.binary(max_size=200)
         schemathesis.openapi.media_type("application/zip", archives)
         schema = schemathesis.openapi.from_dict((await api.get("/openapi.json", None)).json())
-        found = {
-            operation.definition.raw["operationId"]: operation for operation in map(_made, schema.get_all_operations())
+        operations = {
+            operation.definition.raw["operationId"]: operation
+            for operation in map(_unwrap, schema.get_all_operations())
         }
         strategies = {
             (name, mode): operation.as_strategy(generation_mode=mode)
-            for name, operation in found.items()
+            for name, operation in operations.items()
             for mode in GenerationMode
         }
         session = requests.Session()
         session.headers.update(await api.server.bearer("ada"))
-        session.mount(BASE, InProcess(api))
-        yield Fuzzed(session, found, strategies, known)
+        session.mount(BASE, InProcessAdapter(api))
+        yield FuzzedApi(session, operations, strategies, values)
 
 
-def _made(result: Any) -> Any:
+def _unwrap(result: Any) -> Any:
     return result.ok()
 
 
-def aim(case: AnyCase, known: Mapping[str, Any], data: st.DataObject) -> None:
-    """Lets half of the requests name something that is there."""
-    for values in (case.path_parameters, case.query):
-        for name in NAMED.keys() & (values or {}).keys():
-            if data.draw(st.booleans(), label=f"{name} is known"):
-                values[name] = known[NAMED[name]]
+def use_existing_values(case: AnyCase, values: Mapping[str, Any], data: st.DataObject) -> None:
+    """Makes half of the requests name something that exists."""
+    for parameters in (case.path_parameters, case.query):
+        for name in PLACEHOLDERS.keys() & (parameters or {}).keys():
+            if data.draw(st.booleans(), label=f"{name} exists"):
+                parameters[name] = values[PLACEHOLDERS[name]]
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=SLOW_TO_MAKE)
+@settings(max_examples=15, deadline=None, suppress_health_check=SUPPRESSED_CHECKS)
 @given(data=st.data())
 @pytest.mark.parametrize("mode", GenerationMode, ids=lambda mode: str(mode.value))
 @pytest.mark.parametrize("name", OPERATIONS)
-async def test_whatever_a_client_sends_is_answered_as_documented(
-    fuzzed: Fuzzed, name: str, mode: GenerationMode, data: st.DataObject
+async def test_any_generated_request_gets_a_documented_response(
+    fuzzed: FuzzedApi, name: str, mode: GenerationMode, data: st.DataObject
 ) -> None:
     case = data.draw(fuzzed.strategies[name, mode])
-    aim(case, fuzzed.known, data)
+    use_existing_values(case, fuzzed.values, data)
 
     response = await asyncio.to_thread(case.call, base_url=BASE, session=fuzzed.session)
 
     case.validate_response(response, checks=CHECKS)
 
 
-async def test_every_operation_of_the_document_is_fuzzed(fuzzed: Fuzzed) -> None:
+async def test_every_documented_operation_is_fuzzed(fuzzed: FuzzedApi) -> None:
     assert set(fuzzed.operations) == set(OPERATIONS)
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-async def test_a_good_request_is_answered_as_documented(tmp_path: Path, name: str) -> None:
+async def test_sample_request_gets_a_documented_response(tmp_path: Path, name: str) -> None:
     async with open_rest_client(tmp_path) as api:
-        known = await settle(api, await api.reader("ada"))
+        values = await fill_library_of_ada(api, await api.reader("ada"))
         document = (await api.get("/openapi.json", None)).json()
-        answer = await send(api, ROUTES[name][0], known, "ada")
+        response = await send(api, ROUTES[name][0], values, "ada")
 
-    assert answer.status < 300, answer.body
-    content = responses_of(document, name)[str(answer.status)]["content"]
-    media_type = (answer.header("content-type") or "").partition(";")[0]
+    assert response.status < 300, response.body
+    content = responses_of(document, name)[str(response.status)]["content"]
+    media_type = (response.header("content-type") or "").partition(";")[0]
     assert media_type in content
     if media_type == "application/json":
         whole = {**content[media_type]["schema"], "components": document["components"]}
-        assert [str(problem) for problem in jsonschema_rs.iter_errors(whole, answer.json())] == []
+        assert [str(error) for error in jsonschema_rs.iter_errors(whole, response.json())] == []
 
 
 def responses_of(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Those that the document foresees for an operation."""
+    """Returns the documented responses of an operation."""
     operations = [operation for path in document["paths"].values() for operation in path.values()]
-    [found] = [operation["responses"] for operation in operations if operation["operationId"] == name]
-    return dict(found)
+    [responses] = [operation["responses"] for operation in operations if operation["operationId"] == name]
+    return dict(responses)
 
 
 @pytest.mark.parametrize("path", ["/api/v1/items/notes/a%0Ab", "/api/v1/nothing%0A", "/nothing", "/%0A"])
-async def test_a_path_that_no_route_takes_is_refused_in_good_form(tmp_path: Path, path: str) -> None:
+async def test_unknown_path_returns_a_json_404(tmp_path: Path, path: str) -> None:
     async with open_rest_client(tmp_path) as api:
-        answer = await api.get(path)
+        response = await api.get(path)
 
-    assert (answer.status, answer.header("content-type")) == (404, "application/json")
-    assert answer.json()["error"]["code"] == 404
+    assert (response.status, response.header("content-type")) == (404, "application/json")
+    assert response.json()["error"]["code"] == 404
 
 
-async def test_an_answer_that_is_not_as_documented_would_be_noticed(fuzzed: Fuzzed) -> None:
+async def test_undocumented_response_would_be_detected(fuzzed: FuzzedApi) -> None:
     case = fuzzed.operations["list_namespaces"].Case()
     good = await asyncio.to_thread(case.call, base_url=BASE, session=fuzzed.session)
 
     case.validate_response(good, checks=CHECKS)
     for status, body in ((500, b"{}"), (418, good.content), (200, b'{"namespaces": "none"}')):
-        answer = HttpResponse(status, (("content-type", "application/json"),), body)
+        response = HttpResponse(status, (("content-type", "application/json"),), body)
         with pytest.raises(BaseExceptionGroup):
-            case.validate_response(_as_response(answer, requests.Request("GET", BASE).prepare()), checks=CHECKS)
+            case.validate_response(
+                _to_requests_response(response, requests.Request("GET", BASE).prepare()), checks=CHECKS
+            )

@@ -17,15 +17,15 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         id="agentchatbus.access.tool",
         statement="Messages are searched with the MCP tool `msg_search`.",
         tests=(
-            f"{_CLIENT}test_the_bus_profile_has_one_tool_and_it_finds_each_users_own_messages",
-            f"{_CLIENT}test_both_tools_are_in_the_full_profile",
+            f"{_CLIENT}test_bus_profile_has_one_tool_that_searches_the_callers_messages",
+            f"{_CLIENT}test_full_profile_includes_both_tools",
         ),
     ),
     Requirement(
         id="agentchatbus.access.rest",
         statement="Messages are searched with `GET /api/search`, without a credential.",
         tests=(
-            f"{_CLIENT}test_a_program_of_the_bus_finds_what_it_posts_without_any_credential",
+            f"{_CLIENT}test_agentchatbus_client_posts_and_searches_without_a_credential",
             f"{_BUS}test_single_user_server_needs_no_credential",
             f"{_BUS}test_multi_user_server_requires_a_credential",
         ),
@@ -227,7 +227,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         id="agentchatbus.scope.thread-id",
         statement="The `thread_id` comes from the MCP tool `bus_connect`.",
         tests=(
-            f"{_CLIENT}test_the_bus_profile_has_one_tool_and_it_finds_each_users_own_messages",
+            f"{_CLIENT}test_bus_profile_has_one_tool_that_searches_the_callers_messages",
             f"{_BUS}test_created_thread_includes_its_sync_context",
             f"{_BUS}test_threads_are_listed_most_recently_written_first",
         ),
@@ -243,7 +243,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         tests=(
             f"{_TOOL}test_human_only_messages_are_found_but_redacted",
             f"{_TOOL}test_messages_not_marked_human_only_are_shown",
-            f"{_HUMAN_ONLY}test_an_agent_reads_that_it_is_there_and_not_what_it_says",
+            f"{_HUMAN_ONLY}test_human_only_message_is_redacted_for_agents",
             f"{_STORED}test_a_hit_tells_its_conversation_and_whether_it_is_for_humans_alone",
         ),
     ),

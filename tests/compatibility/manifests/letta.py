@@ -15,8 +15,8 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         id="letta.tool.only",
         statement="The server lists one tool, `conversation_search`, which any MCP client can call.",
         tests=(
-            f"{_CLIENT}test_lettas_profile_has_one_tool_and_it_finds_each_users_own_history",
-            f"{_CLIENT}test_both_tools_are_in_the_full_profile",
+            f"{_CLIENT}test_letta_profile_has_one_tool_that_searches_the_callers_history",
+            f"{_CLIENT}test_full_profile_includes_both_tools",
         ),
         difference=(
             "It is the only tool at `/mcp/letta` and one of many at `/mcp/full`, because this server has other tools."
@@ -232,7 +232,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     Requirement(
         id="letta.letta.arguments",
         statement="Name, parameters, types and meaning are those of Letta's built-in tool.",
-        tests=(f"{_CLIENT}test_lettas_profile_has_one_tool_and_it_finds_each_users_own_history",),
+        tests=(f"{_CLIENT}test_letta_profile_has_one_tool_that_searches_the_callers_history",),
     ),
     Requirement(
         id="letta.letta.json",

@@ -205,7 +205,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         statement="Messages are included in `attachments`.",
         tests=(
             f"{_CHATS}test_a_conversation_is_read_in_pages_of_50",
-            f"{_TLDW}test_a_message_among_the_attachments_names_its_place_and_not_its_text",
+            f"{_TLDW}test_attached_message_has_its_position_but_not_its_text",
         ),
         difference=(
             "Each has its id, position, sender and time, and its place in `content`; its text is not repeated, because "
@@ -215,7 +215,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     Requirement(
         id="tldw.shape.additions",
         statement="Fields may be added without breaking callers.",
-        tests=(f"{_TLDW}test_what_is_added_to_an_answer_is_left_out_where_it_says_nothing",),
+        tests=(f"{_TLDW}test_added_fields_are_omitted_when_empty",),
         difference=(
             "Added: `cost_tokens` to an item; `mode`, `anchor`, `tokens`, `truncated` and `next_cursor` to a get; and, "
             "where they apply, `read_as`, `highlights`, `more_in_item`, `over_budget`, `pages`, and `start_ms` and "
@@ -627,7 +627,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         id="tldw.knowledge.limit",
         statement="Its `limit` is 20 by default.",
         tests=(
-            f"{_TLDW}test_a_search_over_all_sources_answers_twenty_hits_unless_told_otherwise",
+            f"{_TLDW}test_knowledge_search_returns_twenty_hits_by_default",
             f"{_KNOWLEDGE}test_a_default_response_stays_under_8_kb",
         ),
         difference=(
@@ -745,7 +745,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     Requirement(
         id="tldw.session.header",
         statement="`mcp-session-id` is sent in a header or a query parameter.",
-        tests=(f"{_TLDW}test_a_session_is_named_in_the_header_and_nowhere_else",),
+        tests=(f"{_TLDW}test_session_id_is_accepted_only_in_the_header",),
         difference="Only in the header, because URLs end up in histories and logs.",
     ),
     Requirement(

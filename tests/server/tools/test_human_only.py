@@ -1,4 +1,4 @@
-"""What is for people only stays hidden from agents, whichever tool or resource they read by, and REST shows it."""
+"""Human-only messages are redacted in every tool and resource, and shown to people over REST."""
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -12,14 +12,14 @@ from sources.storage.redaction import HIDDEN
 from tests.server.rest.rest_client import RestClient, open_rest_client
 from tests.sources.source_fixture import LibraryUser
 
-Asking = Callable[[str, str], dict[str, Any]]
+RequestFactory = Callable[[str, str], dict[str, Any]]
 
 
 def _tool(name: str, **arguments: Any) -> dict[str, Any]:
     return {"method": "tools/call", "name": name, "arguments": arguments}
 
 
-ASKINGS: dict[str, Asking] = {
+AGENT_REQUESTS: dict[str, RequestFactory] = {
     "chats_search": lambda _chat, _message: _tool("chats_search", query="mango"),
     "chats_search by title": lambda _chat, _message: _tool("chats_search", query="talk", by="title"),
     "knowledge_search": lambda _chat, _message: _tool("knowledge_search", query="mango"),
@@ -45,8 +45,8 @@ ASKINGS: dict[str, Asking] = {
 
 @pytest.fixture
 async def api(tmp_path: Path) -> AsyncIterator[RestClient]:
-    async with open_rest_client(tmp_path) as opened:
-        yield opened
+    async with open_rest_client(tmp_path) as client:
+        yield client
 
 
 @pytest.fixture
@@ -55,8 +55,8 @@ async def ada(api: RestClient) -> LibraryUser:
 
 
 @pytest.fixture
-async def talk(ada: LibraryUser) -> tuple[str, str]:
-    """A conversation that begins with what only people may read, and that message."""
+async def conversation(ada: LibraryUser) -> tuple[str, str]:
+    """Creates a conversation that starts with a human-only message; returns the ids of both."""
     secret = MessageDraft(role="user", content="the password is mango", metadata={"audience": "human"})
     chat = await ada.add_chat("Talk", secret, "understood")
     async with ada.libraries.library(ada.context) as library:
@@ -64,17 +64,17 @@ async def talk(ada: LibraryUser) -> tuple[str, str]:
     return chat, message.id
 
 
-@pytest.mark.parametrize("name", ASKINGS)
-async def test_an_agent_reads_that_it_is_there_and_not_what_it_says(
-    ada: LibraryUser, talk: tuple[str, str], name: str
+@pytest.mark.parametrize("name", AGENT_REQUESTS)
+async def test_human_only_message_is_redacted_for_agents(
+    ada: LibraryUser, conversation: tuple[str, str], name: str
 ) -> None:
-    answer = msgspec.json.encode(await ada.request(**ASKINGS[name](*talk)))
+    response = msgspec.json.encode(await ada.request(**AGENT_REQUESTS[name](*conversation)))
 
-    assert HIDDEN.encode() in answer
-    assert b"password" not in answer
+    assert HIDDEN.encode() in response
+    assert b"password" not in response
 
 
-async def test_a_person_reads_it_by_rest(api: RestClient, talk: tuple[str, str]) -> None:
-    chat, _ = talk
+async def test_human_only_message_is_shown_to_people_over_rest(api: RestClient, conversation: tuple[str, str]) -> None:
+    chat, _ = conversation
     for path in (f"/api/v1/items/chats/{chat}", f"/conversations/{chat}", f"/items/chats/{chat}"):
         assert b"the password is mango" in (await api.get(path)).body, path

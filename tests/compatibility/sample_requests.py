@@ -1,0 +1,269 @@
+"""A valid request for every REST operation and every tool, about data in Ada's library.
+
+Names in braces are placeholders for values of her library, such as ids.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from server.compat.agentchatbus.threads import NAMESPACE
+from sources.drafts import MessageDraft
+from sources.records import Segment
+from tests.server.http_client import HttpResponse
+from tests.server.rest.rest_client import RestClient
+from tests.sources.source_fixture import LibraryUser
+
+WORD = "galleon"
+CHAT = "6f1c1d5e-0000-4000-8000-00000000abcd"
+MESSAGE = "6f1c1d5e-0000-4000-8000-00000000ffff"
+NOTE = "6f1c1d5e-0000-4000-8000-000000000001"
+THREAD = "6f1c1d5e-0000-4000-8000-000000000002"
+OWN_CHAT = "6f1c1d5e-0000-4000-8000-000000000003"
+OWN_MESSAGE = "6f1c1d5e-0000-4000-8000-000000000004"
+SESSION = "session-of-the-galleon"
+SPACE = "galleons"
+FILE = {"Content-Type": "application/octet-stream"}
+FORM = {"Content-Type": "application/x-www-form-urlencoded"}
+TIME = "2026-01-02T03:04:05.000Z"
+OBSERVATIONS = {"observations": [{"title": f"The {WORD} leaks", "project": "harbour"}], "idempotency_key": "key-record"}
+_NEW_CONVERSATION = {"session_id": "begun", "title": "Begun", "messages": [{"role": "user", "content": f"a {WORD}?"}]}
+_NEW_MESSAGE = {"role": "user", "content": f"the {WORD} again"}
+_SYNC_FIELDS = {"expected_last_seq": "{seq}", "reply_token": "{reply_token}", "author": "{agent}"}
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+
+
+class SampleRequest(Struct, frozen=True):
+    """`has_content` says whether a successful response contains `WORD`; `headers` are sent with the credential."""
+
+    method: str
+    path: str
+    body: Any = None
+    headers: Mapping[str, str] = {}
+    has_content: bool = True
+
+
+ROUTES: Mapping[str, tuple[SampleRequest, ...]] = {
+    "search_knowledge": (
+        SampleRequest("POST", "/api/v1/search", {"query": WORD}),
+        SampleRequest("POST", "/api/v1/search", {"query": WORD, "session": "{rest_handle}", "dedupe": "off"}),
+    ),
+    "read_item": (
+        SampleRequest("GET", "/api/v1/items/notes/{note}?mode=full"),
+        SampleRequest("GET", "/api/v1/items/media/{media}?mode=full"),
+        SampleRequest("GET", "/api/v1/items/chats/{chat}?mode=full"),
+        SampleRequest("GET", "/api/v1/items/characters/{character}?mode=full"),
+        SampleRequest("GET", "/api/v1/items/prompts/{prompt}?mode=full"),
+    ),
+    "read_item_by_uri": (SampleRequest("GET", "/api/v1/items?uri=chats://{chat}/{message}&mode=full"),),
+    "list_conversations": (
+        SampleRequest("GET", "/conversations"),
+        SampleRequest("GET", f"/conversations?search={WORD}"),
+        SampleRequest("GET", "/conversations?namespace={space}"),
+    ),
+    "search_messages": (
+        SampleRequest("GET", f"/conversations/search/messages?query={WORD}"),
+        SampleRequest("GET", f"/conversations/search/messages?query={WORD}&conversation_id={{chat}}"),
+    ),
+    "read_conversation": (SampleRequest("GET", "/conversations/{chat}"),),
+    "rename_conversation": (SampleRequest("PUT", "/conversations/{chat}?title=Renamed", has_content=False),),
+    "delete_conversation": (
+        SampleRequest("DELETE", "/conversations/{chat}", has_content=False),
+        SampleRequest("DELETE", "/conversations/{chat}?purge=true", has_content=False),
+    ),
+    "export_conversation": (
+        SampleRequest("POST", "/conversations/{chat}/export?format=json"),
+        SampleRequest("POST", "/conversations/{chat}/export?format=md"),
+    ),
+    "create_conversation": (
+        SampleRequest(
+            "POST", "/conversations", _NEW_CONVERSATION, {"Idempotency-Key": "key-create"}, has_content=False
+        ),
+    ),
+    "add_message": (
+        SampleRequest("POST", "/conversations/{chat}/messages", _NEW_MESSAGE, {"Idempotency-Key": "key-add"}),
+    ),
+    "add_messages": (SampleRequest("POST", "/conversations/{chat}/messages/bulk", {"messages": [_NEW_MESSAGE]}),),
+    "export_conversations": (SampleRequest("GET", "/conversations/export", has_content=False),),
+    "import_conversations": (
+        SampleRequest(
+            "POST", "/conversations/import", b"{archive}", {"Content-Type": "application/zip"}, has_content=False
+        ),
+    ),
+    "chat": (
+        SampleRequest(
+            "POST",
+            "/chat",
+            f"message=where+is+the+{WORD}&model=any&session_id={SESSION}".encode(),
+            FORM,
+        ),
+    ),
+    "create_chat_completion": (
+        SampleRequest(
+            "POST",
+            "/v1/chat/completions",
+            {"model": "extractive", "messages": [{"role": "user", "content": f"where is the {WORD}?"}]},
+            {"X-Conversation-Id": "{chat}"},
+        ),
+    ),
+    "list_models": (SampleRequest("GET", "/v1/models", has_content=False),),
+    "list_namespaces": (SampleRequest("GET", "/namespaces"),),
+    "create_namespace": (SampleRequest("POST", "/namespaces", b"name=harbour", FORM, has_content=False),),
+    "rename_namespace": (
+        SampleRequest("PUT", "/namespaces/{space}/rename", b"new_name=hulls", FORM, has_content=False),
+    ),
+    "delete_namespace": (SampleRequest("DELETE", "/namespaces/{space}", has_content=False),),
+    "import_file": (
+        SampleRequest(
+            "POST", "/api/v1/import?name=harbour.md", b"# Harbour\n\nA harbour at dawn.\n", FILE, has_content=False
+        ),
+    ),
+    "list_imports": (SampleRequest("GET", "/api/v1/import"),),
+    "get_import": (SampleRequest("GET", "/api/v1/import/{job}"),),
+    "follow_import": (SampleRequest("GET", "/api/v1/import/{job}/events"),),
+    "cancel_import": (SampleRequest("DELETE", "/api/v1/import/{job}"),),
+    "search_bus": (
+        SampleRequest("GET", f"/api/search?q={WORD}"),
+        SampleRequest("GET", f"/api/search?q={WORD}&thread_id={{chat}}"),
+    ),
+    "register_agent": (SampleRequest("POST", "/api/agents/register", {"ide": "api", "model": "m"}, has_content=False),),
+    "list_threads": (SampleRequest("GET", "/api/threads"),),
+    "open_thread": (
+        SampleRequest(
+            "POST",
+            "/api/threads",
+            {"topic": "Harbour", "creator_agent_id": "{agent}"},
+            {"X-Agent-Token": "{agent_token}"},
+            has_content=False,
+        ),
+    ),
+    "sync_thread": (SampleRequest("POST", "/api/threads/{thread}/sync-context", {}, has_content=False),),
+    "read_thread": (SampleRequest("GET", "/api/threads/{thread}/messages"),),
+    "post_message": (
+        SampleRequest(
+            "POST",
+            "/api/threads/{thread}/messages",
+            {**_NEW_MESSAGE, **_SYNC_FIELDS},
+            {"X-Agent-Token": "{agent_token}"},
+        ),
+    ),
+}
+
+TOOLS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
+    "knowledge_search": ({"query": WORD}, {"query": WORD, "session": "{handle}", "dedupe": "off"}),
+    "knowledge_get": ({"uri": "notes://{note}"}, {"uri": "chats://{chat}/{message}"}),
+    "search": ({"query": WORD},),
+    "fetch": ({"id": "notes://{note}"},),
+    "notes_search": ({"query": WORD},),
+    "notes_get": ({"note_id": "{note}"},),
+    "media_search": ({"query": WORD},),
+    "media_get": ({"media_id": "{media}"},),
+    "media_transcript": ({"media_id": "{media}"},),
+    "chats_search": ({"query": WORD},),
+    "chats_get": ({"conversation_id": "{chat}"},),
+    "characters_search": ({"query": WORD},),
+    "characters_get": ({"character_id": "{character}"},),
+    "prompts_search": ({"query": WORD},),
+    "prompts_get": ({"prompt_id_or_name": "{prompt}"}, {"prompt_id_or_name": f"A {WORD} in prompts"}),
+    "conversation_search": ({"query": WORD}, {"query": WORD, "format": "json"}),
+    "msg_search": ({"query": WORD}, {"query": WORD, "thread_id": "{chat}"}),
+    "memory_search": ({"query": WORD}, {"query": [WORD, "sail"], "response_format": "json"}),
+    "memory_get_observations": ({"ids": ["{observation}"]},),
+    "memory_read": ({"path": "chats://{chat}"},),
+    "observations_record": (OBSERVATIONS,),
+    "notes_create": ({"title": f"The other {WORD}", "idempotency_key": "key-note"},),
+    "notes_update": ({"note_id": "{note}", "tags": ["ship"]},),
+    "notes_append": ({"note_id": "{note}", "text": "It leaks."},),
+    "notes_delete": ({"note_id": "{spare_note}"},),
+    "chats_append": (
+        {"conversation_id": "{chat}", "messages": [_NEW_MESSAGE]},
+        {"title": f"A {WORD}?", "messages": [_NEW_MESSAGE]},
+    ),
+    "prompts_save": ({"name": f"A {WORD} in prompts", "details": "For sailors."},),
+    "media_add_text": ({"title": f"On the {WORD}", "text": "Built of oak."},),
+    "items_tag": ({"uri": "notes://{note}", "add": ["ship"]}, {"uri": "media://{media}", "add": ["ship"]}),
+    "session_configure": ({"session": "{handle}", "snippet_length": 50},),
+    "session_reset": ({"session": "{handle}"},),
+    "server_info": ({},),
+}
+# Their results contain nothing of a library.
+TOOLS_WITHOUT_CONTENT = frozenset(("notes_delete", "session_configure", "session_reset", "server_info"))
+
+
+def fill_placeholders(value: Any, values: Mapping[str, Any]) -> Any:
+    """Replaces placeholders; a string that is only a placeholder becomes the value itself, of any type."""
+    match value:
+        case str():
+            whole = _PLACEHOLDER.fullmatch(value)
+            return values[whole[1]] if whole else _PLACEHOLDER.sub(lambda match: str(values[match[1]]), value)
+        case dict():
+            return {name: fill_placeholders(inner, values) for name, inner in value.items()}
+        case list():
+            return [fill_placeholders(inner, values) for inner in value]
+    return value
+
+
+async def send(api: RestClient, request: SampleRequest, values: Mapping[str, Any], who: str) -> HttpResponse:
+    headers = {name: str(fill_placeholders(value, values)) for name, value in request.headers.items()}
+    if request.body is None or isinstance(request.body, bytes):
+        body = values["archive"] if request.body == b"{archive}" else request.body or b""
+    else:
+        body = msgspec.json.encode(fill_placeholders(request.body, values))
+        headers = {"Content-Type": "application/json", **headers}
+    return await api.request(request.method, fill_placeholders(request.path, values), who, headers, body)
+
+
+async def fill_library_of_ada(api: RestClient, ada: LibraryUser) -> dict[str, Any]:
+    """Adds something of every kind and returns the values of the placeholders."""
+    segments = [Segment(start_ms=n * 1000, end_ms=n * 1000 + 999, text=f"{WORD} {n}") for n in range(3)]
+    message = MessageDraft(role="user", sender="Ana", content=f"a {WORD} under sail", uuid=MESSAGE, created_at=TIME)
+    values = {
+        "note": await ada.add_note(f"The {WORD}", f"A {WORD} under sail.", uuid=NOTE),
+        "spare_note": await ada.add_note(f"Another {WORD}", f"A {WORD} to be deleted."),
+        "media": await ada.add_media(f"The {WORD}", segments=segments),
+        "chat": await ada.add_chat(f"The {WORD}", message, uuid=CHAT, session_id=SESSION, namespace=SPACE),
+        "thread": await ada.add_chat(f"The {WORD}", f"a {WORD} in a thread", uuid=THREAD, namespace=NAMESPACE),
+        "character": await ada.add_character(f"A {WORD} in characters", f"A {WORD} that speaks."),
+        "prompt": await ada.add_prompt(f"A {WORD} in prompts", f"Describe a {WORD}."),
+        "message": MESSAGE,
+        "space": SPACE,
+        "handle": (await ada.call("knowledge_search", query=WORD))["session"],
+        "rest_handle": (await api.search({"query": WORD})).json()["session"],
+        "observation": (await ada.call("observations_record", **OBSERVATIONS))["observations"][0]["id"],
+        "archive": (await api.request("GET", "/conversations/export", "ada")).body,
+    }
+    return values | await _register_agent(api) | {"job": await _import_file(api)}
+
+
+async def _import_file(api: RestClient) -> str:
+    """Returns the id of a finished import job."""
+    text = f"# The {WORD}\n\nA {WORD} from a file.\n".encode()
+    job = (await api.request("POST", f"/api/v1/import?name={WORD}.md", "ada", FILE, text)).json()["id"]
+    await api.request("GET", f"/api/v1/import/{job}/events", "ada")
+    return str(job)
+
+
+async def _register_agent(api: RestClient) -> dict[str, Any]:
+    [register] = ROUTES["register_agent"]
+    agent = (await send(api, register, {}, "ada")).json()
+    sync_context = (
+        await api.request(
+            "POST", f"/api/threads/{THREAD}/sync-context", "ada", {"Content-Type": "application/json"}, b"{}"
+        )
+    ).json()
+    return {
+        "agent": agent["agent_id"],
+        "agent_token": agent["token"],
+        "seq": sync_context["current_seq"],
+        "reply_token": sync_context["reply_token"],
+    }
+
+
+async def fill_library_of_ben(ben: LibraryUser) -> None:
+    """Adds data without Ada's word, so that lists and counts of Ben are not empty."""
+    message = MessageDraft(role="user", sender="Ben", content="a harbour at dawn", uuid=OWN_MESSAGE, created_at=TIME)
+    await ben.add_note("Harbour", "A harbour at dawn.")
+    await ben.add_chat("Harbour", message, uuid=OWN_CHAT, created_at=TIME, last_modified=TIME)

@@ -87,8 +87,8 @@ def mark_duplicates(hits: Sequence[RankedHit]) -> list[RankedHit]:
         at = first.setdefault(key, index)
         if at == index:
             marked.append(hit)
-        elif len(marked[at].also_in) < ALSO_IN_MAX:
-            marked[at] = _with_duplicate(marked[at], hit.uri)
+        elif len(marked[at].duplicates) < ALSO_IN_MAX:
+            marked[at] = _with_duplicate(marked[at], hit)
             marked.append(replace(hit, is_duplicate=True))
         else:
             first[key] = index
@@ -96,6 +96,8 @@ def mark_duplicates(hits: Sequence[RankedHit]) -> list[RankedHit]:
     return marked
 
 
-def _with_duplicate(hit: RankedHit, uri: str) -> RankedHit:
+def _with_duplicate(hit: RankedHit, duplicate: RankedHit) -> RankedHit:
     """A source may return the same URI twice; it is listed once."""
-    return hit if uri in (hit.uri, *hit.also_in) else replace(hit, also_in=(*hit.also_in, uri))
+    if duplicate.uri == hit.uri or duplicate.uri in hit.duplicates:
+        return hit
+    return replace(hit, duplicates={**hit.duplicates, duplicate.uri: duplicate.version or 0})

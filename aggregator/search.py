@@ -129,13 +129,13 @@ class Aggregator:
                 depth=self._settings.fanout_depth,
                 deadline_ms=plan.deadline_ms,
             )
-            response = await self._search(plan, fanout, library, read_as)
-        await self._record(plan, response)
+            response, selection = await self._search(plan, fanout, library, read_as)
+        await self._record(plan, response, selection)
         return response
 
     async def _search(
         self, plan: SearchPlan, fanout: Fanout, library: Library, read_as: str | None
-    ) -> KnowledgeResponse:
+    ) -> tuple[KnowledgeResponse, PageSelection]:
         settings = self._settings
         limits = DiversityLimits(settings.fanout_document_max, settings.fanout_source_max)
         ranking = MergedRanking(fanout, plan.order, limits)
@@ -155,7 +155,7 @@ class Aggregator:
             suppressed=examined_max,
             explain=await self._explain(plan, library) if plan.request.explain else UNSET,
         )
-        return fill_page(envelope, selection, rendered, plan.max_bytes - len(_encode(envelope)))
+        return fill_page(envelope, selection, rendered, plan.max_bytes - len(_encode(envelope))), selection
 
     async def _plan(self, context: RequestContext, request: KnowledgeSearch) -> SearchPlan:
         state = await find_session_state(self._session_states, context, request.session)
@@ -195,12 +195,15 @@ class Aggregator:
             return matching, query.read_as
         return {}, matches_nothing(f"source:{query.filters.sources[0]}", f"this searches {', '.join(sources)}")
 
-    async def _record(self, plan: SearchPlan, response: KnowledgeResponse) -> None:
-        """Marks the delivered hits as seen. If the session expired in the meantime, there is nothing to record."""
-        delivered: dict[str, int] = {}
-        for item in response.results:
-            delivered[item.uri] = item.version or 0
-            delivered |= dict.fromkeys(item.also_in or (), item.version or 0)
+    async def _record(self, plan: SearchPlan, response: KnowledgeResponse, selection: PageSelection) -> None:
+        """Marks the delivered hits and their duplicates as seen, each with its own version.
+
+        If the session expired in the meantime, there is nothing to record.
+        """
+        delivered = {item.uri: item.version or 0 for item in response.results}
+        for hit in selection.candidates:
+            if hit.uri in delivered:
+                delivered |= hit.duplicates
         query = plan.request.query[: self._settings.query_max_chars]
         with suppress(SessionNotFound):
             await self._session_states.record(plan.state.handle, plan.context.principal.owner(), query, delivered)

@@ -97,7 +97,8 @@ class RankedHit(Struct, frozen=True, kw_only=True):
 
     `id` is the id of the item that the hit is part of, `rank` its position in its own source, from 0. Hits with equal
     `content_key` have the same content under different URIs. `payload` holds whatever the source needs to render the
-    hit. The fields below it are set by the aggregator: the position in the merged ranking, and duplicates.
+    hit. The fields below it are set by the aggregator: the position in the merged ranking, and the versions of the
+    items with the same content by their URIs.
     """
 
     source: str
@@ -111,8 +112,12 @@ class RankedHit(Struct, frozen=True, kw_only=True):
     bm25: float | None = None
     payload: Any = None
     position: int = 0
-    also_in: tuple[str, ...] = ()
+    duplicates: Mapping[str, int] = {}
     is_duplicate: bool = False
+
+    @property
+    def also_in(self) -> tuple[str, ...]:
+        return tuple(self.duplicates)
 
 
 class SourceHits(Struct, frozen=True, kw_only=True):

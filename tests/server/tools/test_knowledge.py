@@ -344,6 +344,22 @@ async def test_a_changed_item_appears_again(ada: LibraryUser) -> None:
     assert hit["uri"] == f"notes://{note}"
 
 
+async def test_a_duplicate_with_another_version_is_not_delivered_again(ada: LibraryUser) -> None:
+    await ada.add_note("Voyage", LONG)
+    note = await ada.add_note("Voyage", "A draft.")
+    async with ada.libraries.library(ada.context) as library:
+        await library.notes.update(note, NoteDraft(content=LONG))
+    first = await ada.call("knowledge_search", query="galleon")
+    (hit,) = first["results"]
+    async with ada.libraries.library(ada.context) as library:
+        await library.notes.delete(hit["id"])
+
+    again = await ada.call("knowledge_search", query="galleon", session=first["session"])
+
+    assert len(hit["also_in"]) == 1
+    assert again["exhausted"]
+
+
 async def test_session_defaults_apply_to_search_and_get(ada: LibraryUser) -> None:
     note = await ada.add_note("Voyage", LONG * 20)
     state = await ada.call("session_configure", snippet_length=40, order_by="recent")

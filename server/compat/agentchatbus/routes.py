@@ -41,6 +41,10 @@ async def health(_request: Request) -> Response:
 
 
 def bus_operations(bus: MessageBus) -> list[Operation]:
+    return [*_search_and_agent_operations(bus), *_thread_operations(bus), *_message_operations(bus)]
+
+
+def _search_and_agent_operations(bus: MessageBus) -> list[Operation]:
     return [
         _operation(
             id="search_bus",
@@ -68,6 +72,11 @@ def bus_operations(bus: MessageBus) -> list[Operation]:
             tools=WRITING_TOOLS,
             scope=WRITE,
         ),
+    ]
+
+
+def _thread_operations(bus: MessageBus) -> list[Operation]:
+    return [
         _operation(
             id="list_threads",
             method="GET",
@@ -107,6 +116,11 @@ def bus_operations(bus: MessageBus) -> list[Operation]:
             scope=WRITE,
             error_statuses=frozenset((404,)),
         ),
+    ]
+
+
+def _message_operations(bus: MessageBus) -> list[Operation]:
+    return [
         _operation(
             id="read_thread",
             method="GET",

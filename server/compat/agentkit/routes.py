@@ -55,7 +55,8 @@ _NAMESPACE_FORM = FormSpec(files=frozenset(), parts_max=10, or_json=True)
 
 def agentkit_operations(agentkit: AgentKit, settings: Settings) -> list[Operation]:
     return [
-        *_conversation_operations(agentkit.conversations, settings),
+        *_conversation_operations(agentkit.conversations),
+        *_conversation_change_operations(agentkit.conversations, settings),
         *_recording_operations(agentkit.recording),
         *_archive_operations(agentkit.archives, settings),
         *chat_operations(agentkit.chat, agentkit.completions, settings),
@@ -63,7 +64,7 @@ def agentkit_operations(agentkit: AgentKit, settings: Settings) -> list[Operatio
     ]
 
 
-def _conversation_operations(conversations: ConversationService, settings: Settings) -> list[Operation]:
+def _conversation_operations(conversations: ConversationService) -> list[Operation]:
     return [
         agentkit_operation(
             id="list_conversations",
@@ -106,6 +107,24 @@ def _conversation_operations(conversations: ConversationService, settings: Setti
             error_statuses=frozenset((404,)),
         ),
         agentkit_operation(
+            id="export_conversation",
+            method="POST",
+            path="/conversations/{conversation_id}/export",
+            summary="Export a conversation",
+            description="Streams a whole conversation: as JSON, or as text or Markdown in the field content.",
+            input=ExportConversationRequest,
+            response=ConversationExport,
+            handler=conversations.export,
+            tools=READING_TOOLS,
+            query=frozenset(("format",)),
+            error_statuses=frozenset((404,)),
+        ),
+    ]
+
+
+def _conversation_change_operations(conversations: ConversationService, settings: Settings) -> list[Operation]:
+    return [
+        agentkit_operation(
             id="rename_conversation",
             method="PUT",
             path="/conversations/{conversation_id}",
@@ -132,19 +151,6 @@ def _conversation_operations(conversations: ConversationService, settings: Setti
             deadline_ms=round(settings.import_deadline_s * 1000),
             tools=WRITING_TOOLS,
             scope=WRITE,
-            error_statuses=frozenset((404,)),
-        ),
-        agentkit_operation(
-            id="export_conversation",
-            method="POST",
-            path="/conversations/{conversation_id}/export",
-            summary="Export a conversation",
-            description="Streams a whole conversation: as JSON, or as text or Markdown in the field content.",
-            input=ExportConversationRequest,
-            response=ConversationExport,
-            handler=conversations.export,
-            tools=READING_TOOLS,
-            query=frozenset(("format",)),
             error_statuses=frozenset((404,)),
         ),
     ]

@@ -27,7 +27,7 @@ class CompletionErrorBody(Struct, frozen=True):
     error: CompletionError
 
 
-def completion_error_body(error: FlorilegiumError) -> dict[str, Any]:
+def completion_error_body(error: FlorilegiumError, _path: str = "") -> dict[str, Any]:
     status = error.status
     kind = _TYPES.get(status) or ("invalid_request_error" if status < 500 else "api_error")
     detail = CompletionError(error.message, kind, None, HTTPStatus(status).name.lower())
@@ -43,4 +43,4 @@ def completion_error_event(error: FlorilegiumError) -> bytes:
     return b"\n\ndata: " + msgspec.json.encode(completion_error_body(error)) + b"\n\n"
 
 
-COMPLETION_ERROR_FORMAT = ErrorFormat(CompletionErrorBody, lambda error, _path: completion_error_body(error))
+COMPLETION_ERROR_FORMAT = ErrorFormat(CompletionErrorBody, completion_error_body)

@@ -1,7 +1,5 @@
 """`msg_search` as an agent calls it: expressions, snippets, threads and human-only messages."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
@@ -12,27 +10,11 @@ from server.compat.agentchatbus.tools import add_agentchatbus_tools
 from sources.drafts import MessageDraft
 from tests.server.clients import text_of
 from tests.server.compat.timed_out_libraries import TimedOutLibraries
-from tests.server.rest.rest_client import RestClient, open_rest_client
+from tests.server.rest.rest_client import RestClient
 from tests.sources.source_fixture import LibraryUser
 
 ROW = {"message_id", "id", "thread_id", "thread_topic", "author", "seq", "created_at", "snippet"}
 HIDDEN = "[human-only content hidden]"
-
-
-@pytest.fixture
-async def api(tmp_path: Path) -> AsyncIterator[RestClient]:
-    async with open_rest_client(tmp_path) as client:
-        yield client
-
-
-@pytest.fixture
-async def ada(api: RestClient) -> LibraryUser:
-    return await api.reader("ada")
-
-
-@pytest.fixture
-async def ben(api: RestClient) -> LibraryUser:
-    return await api.reader("ben")
 
 
 async def snippets(user: LibraryUser, query: str, **arguments: Any) -> list[str]:

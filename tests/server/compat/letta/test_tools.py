@@ -1,6 +1,5 @@
 """`conversation_search` as an agent calls it: results, formats and errors."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -23,22 +22,6 @@ LETTA_PROPERTIES = {
     "end_date": "string",
     "limit": "integer",
 }
-
-
-@pytest.fixture
-async def api(tmp_path: Path) -> AsyncIterator[RestClient]:
-    async with open_rest_client(tmp_path) as client:
-        yield client
-
-
-@pytest.fixture
-async def ada(api: RestClient) -> LibraryUser:
-    return await api.reader("ada")
-
-
-@pytest.fixture
-async def ben(api: RestClient) -> LibraryUser:
-    return await api.reader("ben")
 
 
 def at(created_at: str, content: str, role: str = "user", **more: Any) -> MessageDraft:

@@ -1,4 +1,4 @@
-"""A REST client, with Ada and Ben as users."""
+"""A REST client, with Ada and Ben as users of its server."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,8 +11,8 @@ from tests.sources.source_fixture import LibraryUser
 
 @pytest.fixture
 async def api(tmp_path: Path) -> AsyncIterator[RestClient]:
-    async with open_rest_client(tmp_path) as opened:
-        yield opened
+    async with open_rest_client(tmp_path) as client:
+        yield client
 
 
 @pytest.fixture

@@ -20,8 +20,9 @@ from msgspec.structs import fields, replace
 from config.errors import ConfigurationError
 from config.settings import SETTINGS, Setting, Settings, check
 
-DEFAULT_FILE = Path("florilegium.toml")
+FILE_NAME = "florilegium.toml"
 FILE_VARIABLE = "FLORILEGIUM_CONFIG"
+SYSTEM_FILE = Path("/etc/florilegium", FILE_NAME)
 
 # Not a setting: clients keep their credential for this server under this name.
 CLIENT_TOKEN_VARIABLE = "FLORILEGIUM_TOKEN"  # noqa: S105  a name, not a token
@@ -40,11 +41,12 @@ _TYPES = {item.name: item.type for item in fields(Settings)}
 
 
 class LoadedSettings(Struct, frozen=True):
-    """The settings, the origin of each value, and warnings for the operator."""
+    """The settings, the origin of each value, warnings for the operator, and the TOML file that was read, if any."""
 
     settings: Settings
     origins: Mapping[str, str]
     warnings: tuple[str, ...] = ()
+    config_file: Path | None = None
 
 
 class SettingRow(Struct, frozen=True):
@@ -80,7 +82,7 @@ def load_settings(
 
     An invalid value is an error even if it is overridden.
     """
-    toml_file = _find_toml(config_file, environ)
+    toml_file = find_config_file(config_file, environ)
     layers = (_read_toml(toml_file), _read_environment(environ), _read_command_line(cli))
     problems = [problem for layer in layers for problem in layer.problems]
     if problems:
@@ -90,9 +92,12 @@ def load_settings(
     for layer in layers:
         origins |= layer.origins
         values |= layer.values
+    if toml_file is not None and origins["data_dir"] == _file_origin(toml_file):
+        values["data_dir"] = _relative_to_file(values["data_dir"], toml_file)
     settings = _with_data_dir(Settings(**values), environ)
     check(settings)
-    return LoadedSettings(settings, origins, tuple(warning for layer in layers for warning in layer.warnings))
+    warnings = tuple(warning for layer in layers for warning in layer.warnings)
+    return LoadedSettings(settings, origins, warnings, toml_file)
 
 
 def describe_settings(loaded: LoadedSettings) -> list[SettingRow]:
@@ -107,10 +112,10 @@ def _display_value(setting: Setting, settings: Settings) -> str:
     value = getattr(settings, setting.name)
     if setting.is_secret:
         return _MASK if value else "(not set)"
-    return _format_toml(value)
+    return format_toml(value)
 
 
-def _format_toml(value: Any) -> str:
+def format_toml(value: Any) -> str:
     """Formats a value as in TOML. JSON writes strings, lists and booleans the same way."""
     if isinstance(value, float):
         return f"{value:.15g}"
@@ -175,7 +180,7 @@ def _read_toml(path: Path | None) -> _Layer:
         return layer
     for name, value in table.items():
         if name in _BY_NAME:
-            layer.add(name, f"file {path}", value, _from_toml)
+            layer.add(name, _file_origin(path), value, _from_toml)
         else:
             layer.problems.append(f"file {path}: unknown setting {name!r}{_hint(name, _BY_NAME)}")
     if is_shared:
@@ -183,12 +188,46 @@ def _read_toml(path: Path | None) -> _Layer:
     return layer
 
 
-def _find_toml(config_file: Path | None, environ: Mapping[str, str]) -> Path | None:
-    """Returns the file to read. A file that is named explicitly must exist; `florilegium.toml` is optional."""
+def find_config_file(config_file: Path | None, environ: Mapping[str, str]) -> Path | None:
+    """Returns the file to read. A file that is named explicitly must exist; of the others, the first that exists is
+    read."""
     named = environ.get(FILE_VARIABLE)
     if config_file or named:
         return config_file or Path(named or "")
-    return DEFAULT_FILE if DEFAULT_FILE.exists() else None
+    return next((path for path in default_config_files(environ) if _exists(path)), None)
+
+
+def default_config_files(environ: Mapping[str, str]) -> tuple[Path, ...]:
+    """Returns the files to look for, in this order: in the working directory, the user's and the system's."""
+    user_file = user_config_file(environ)
+    return (Path(FILE_NAME), *((user_file,) if user_file else ()), SYSTEM_FILE)
+
+
+def user_config_file(environ: Mapping[str, str]) -> Path | None:
+    """Returns the user's own file. A relative XDG_CONFIG_HOME is ignored, as the XDG specification requires."""
+    xdg_config_home, home = environ.get("XDG_CONFIG_HOME", ""), environ.get("HOME", "")
+    if xdg_config_home.startswith("/"):
+        return Path(xdg_config_home, "florilegium", FILE_NAME)
+    return Path(home, ".config", "florilegium", FILE_NAME) if home else None
+
+
+def _exists(path: Path) -> bool:
+    """Whether a file exists. A file in a directory that may not be searched counts, so that reading it is reported as
+    an error: skipping it would silently select another data directory."""
+    try:
+        return path.exists()
+    except PermissionError:
+        return True
+
+
+def _relative_to_file(data_dir: str, path: Path) -> str:
+    """Returns a relative data directory as seen from the file that sets it, so that every working directory gives the
+    same one."""
+    return data_dir if not data_dir or data_dir.startswith("~") else str(path.parent / data_dir)
+
+
+def _file_origin(path: Path) -> str:
+    return f"file {path}"
 
 
 def _read_file(path: Path) -> tuple[str, bool]:
@@ -268,9 +307,13 @@ You can set each setting in four places. The first place that sets it wins:
 
 1. The command line: `--port 9000`.
 2. The environment: `FLORILEGIUM_PORT=9000`, that is, `FLORILEGIUM_` and the name in upper case.
-3. A TOML file: `port = 9000`. The file is the one given by `--config` or by `FLORILEGIUM_CONFIG`, or `florilegium.toml`
-   in the working directory if it exists.
+3. A TOML file: `port = 9000`. Only the first of these files is read: the one given by `--config`, the one given by
+   `FLORILEGIUM_CONFIG`, `florilegium.toml` in the working directory, `$XDG_CONFIG_HOME/florilegium/florilegium.toml`
+   (`~/.config/florilegium/florilegium.toml` by default), `/etc/florilegium/florilegium.toml`.
 4. The default.
+
+Run `florilegium config init` to write a TOML file that contains every setting as a comment. A relative `data_dir` in a
+file is relative to the directory of that file. `florilegium doctor` prints the file and the data directory in use.
 
 Run `florilegium config show --origin` to print every value and where it came from. The server does not start if a name
 is unknown or a value is invalid, in any of these places; the error message says what was expected.
@@ -298,5 +341,5 @@ def _group_markdown(group: str, rows: list[Setting]) -> str:
     lines = [f"\n## {group}\n", "| setting | default | unit | value | description |", "|---|---|---|---|---|"]
     for row in rows:
         value = f"{row.type_text}, *secret*" if row.is_secret else row.type_text
-        lines.append(f"| `{row.name}` | `{_format_toml(row.default)}` | {row.unit} | {value} | {row.description} |")
+        lines.append(f"| `{row.name}` | `{format_toml(row.default)}` | {row.unit} | {value} | {row.description} |")
     return "\n".join(lines) + "\n"

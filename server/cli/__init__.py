@@ -43,7 +43,10 @@ COMMANDS = {
     "--config",
     "config_file",
     type=click.Path(path_type=Path),
-    help="TOML file with settings. Default: $FLORILEGIUM_CONFIG, or florilegium.toml in the working directory.",
+    help=(
+        "TOML file with settings. Default: $FLORILEGIUM_CONFIG, or the first florilegium.toml in the working "
+        "directory, ~/.config/florilegium and /etc/florilegium."
+    ),
 )
 @click.version_option(package_name="florilegium", message="%(version)s")
 @click.pass_context

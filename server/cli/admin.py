@@ -5,16 +5,35 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
+import click
+
 from auth.registry import Registry, UserRecord
 from config.errors import NotFound, StorageError
+from config.loading import LoadedSettings
 from config.paths import DataRoot
 from config.settings import Settings
+from server.cli.options import SettingsOverrides
 
 T = TypeVar("T")
 
 
 def data_root(settings: Settings) -> DataRoot:
     return DataRoot(Path(settings.data_dir))
+
+
+def load_for_change(overrides: SettingsOverrides) -> Settings:
+    """Loads the settings of a command that changes users or keys, and prints on stderr which data directory it uses.
+
+    The same command may use another data directory in another working directory or account.
+    """
+    loaded = overrides.load()
+    print_location(loaded)
+    return loaded.settings
+
+
+def print_location(loaded: LoadedSettings) -> None:
+    config_file = loaded.config_file.absolute() if loaded.config_file else "none"
+    click.echo(f"data directory: {data_root(loaded.settings).root}, config file: {config_file}", err=True)
 
 
 def require_data_root(settings: Settings) -> DataRoot:

@@ -55,6 +55,7 @@ async def check_all(loaded: LoadedSettings, now: float) -> list[Check]:
     settings, root = loaded.settings, DataRoot(Path(loaded.settings.data_dir))
     return [
         evaluate_settings(loaded.warnings),
+        describe_config_file(loaded.config_file),
         check_data_directory(root.root),
         evaluate_disk(shutil.disk_usage(_nearest_existing(root.root)).free),
         check_control_database(root.control_path),
@@ -70,6 +71,12 @@ def evaluate_settings(warnings: Sequence[str]) -> Check:
     if warnings:
         return Check("settings", "warn", "; ".join(warnings))
     return Check("settings", "ok", "valid")
+
+
+def describe_config_file(path: Path | None) -> Check:
+    if path is None:
+        return Check("config file", "ok", "none found; `florilegium config init` writes one")
+    return Check("config file", "ok", str(path.absolute()))
 
 
 def check_data_directory(root: Path) -> Check:

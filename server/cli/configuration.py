@@ -1,15 +1,20 @@
-"""`florilegium config`: shows the settings and where each value comes from."""
+"""`florilegium config`: shows the settings and where each value comes from, and writes a sample file."""
+
+import os
+from pathlib import Path
 
 import click
 
-from config.loading import describe_settings, settings_markdown
+from config.errors import ConfigurationError, Conflict, StorageError
+from config.loading import describe_settings, find_config_file, settings_markdown, user_config_file
+from config.sample import sample_toml
 from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import print_json, print_table
 
 
 @click.group()
 def config() -> None:
-    """Show the settings and their documentation."""
+    """Show the settings and their documentation, or write a sample file."""
 
 
 @config.command(cls=SettingsCommand)
@@ -34,3 +39,40 @@ def show(overrides: SettingsOverrides, origin: bool, as_json: bool) -> None:
 def docs() -> None:
     """Print the reference of all settings as Markdown."""
     click.echo(settings_markdown(), nl=False)
+
+
+@config.command()
+@click.argument("path", required=False, type=click.Path(path_type=Path))
+def init(path: Path | None) -> None:
+    """Write a TOML file that contains every setting as a comment, with its default.
+
+    PATH defaults to florilegium/florilegium.toml in your configuration folder; - prints the file. An existing file is
+    not overwritten.
+    """
+    if path == Path("-"):
+        click.echo(sample_toml(), nl=False)
+        return
+    target = path or user_config_file(os.environ)
+    if target is None:
+        raise ConfigurationError("the configuration folder depends on HOME, which is not set; pass a path")
+    _write_new_file(target, sample_toml())
+    click.echo(f"Wrote {target}. Remove the # in front of the settings that you want to change.")
+    if not _is_read_by_default(target):
+        click.echo(f"To use it, pass `--config {target}` or set FLORILEGIUM_CONFIG.")
+
+
+def _write_new_file(path: Path, text: str) -> None:
+    """Creates a file that only this account can read, because secrets may be added to it."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise Conflict(f"{path} already exists; remove it or pass another path") from error
+    except OSError as error:
+        raise StorageError(f"{path} cannot be written: {(error.strerror or 'input/output error').lower()}") from error
+
+
+def _is_read_by_default(path: Path) -> bool:
+    found = find_config_file(None, os.environ)
+    return found is not None and found.resolve() == path.resolve()

@@ -7,7 +7,7 @@ import click
 
 from auth.principal import READ, SCOPES, WRITE
 from auth.registry import KeyRecord, Registry
-from server.cli.admin import find_user, run_with_registry
+from server.cli.admin import find_user, load_for_change, run_with_registry
 from server.cli.options import SettingsOverrides, json_option, setting_options
 from server.cli.output import format_time, print_json, print_table
 from server.cli.times import parse_expiry
@@ -53,7 +53,8 @@ def create(
         owner = await find_user(registry, user)
         return await registry.create_key(owner.id, name, scopes, expires_at, profile)
 
-    record, secret = run_with_registry(overrides.load().settings, work)
+    settings = overrides.load().settings if quiet else load_for_change(overrides)
+    record, secret = run_with_registry(settings, work)
     if as_json:
         print_json({**_as_data(record, time.time()), "secret": secret})
     elif quiet:
@@ -87,11 +88,15 @@ def list_keys(overrides: SettingsOverrides, user: str | None, as_json: bool) -> 
 
 @key.command()
 @click.argument("key_id", metavar="ID")
+@json_option
 @setting_options("data_dir")
-def revoke(overrides: SettingsOverrides, key_id: str) -> None:
+def revoke(overrides: SettingsOverrides, key_id: str, as_json: bool) -> None:
     """Revoke the key ID. It is rejected from its next use on."""
-    record = run_with_registry(overrides.load().settings, lambda registry: registry.revoke_key(key_id))
-    click.echo(f"Revoked {record.id} ({record.name}) of {record.user.name}.")
+    record = run_with_registry(load_for_change(overrides), lambda registry: registry.revoke_key(key_id))
+    if as_json:
+        print_json(_as_data(record, time.time()))
+    else:
+        click.echo(f"Revoked {record.id} ({record.name}) of {record.user.name}.")
 
 
 def _as_data(record: KeyRecord, now: float) -> dict[str, Any]:

@@ -19,7 +19,15 @@ from config.settings import SETTINGS, Setting
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 OFFERED = {setting.name: setting for setting in SETTINGS if not setting.is_secret}
-_METAVARS = {"true": "BOOL", "text": "TEXT", "whole": "INTEGER", "number": "NUMBER", "list": "LIST"}
+# By the first word of a setting's type.
+_METAVARS = {
+    "true": "BOOL",
+    "text": "TEXT",
+    "non-empty": "TEXT",
+    "integer": "INTEGER",
+    "number": "NUMBER",
+    "list": "LIST",
+}
 
 
 class SettingsOverrides(Struct, frozen=True):

@@ -1,5 +1,6 @@
-"""Output of commands: tables, JSON and times."""
+"""Output of commands: tables, JSON, times and questions."""
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,3 +32,10 @@ def pluralize(count: int, nouns: str) -> str:
 def format_time(seconds: float | None) -> str | None:
     """Formats seconds since 1970 as ISO 8601 in UTC, without fractions."""
     return None if seconds is None else format_time_seconds(seconds)
+
+
+def confirm(question: str) -> None:
+    """Asks on the terminal, and ends the command unless the answer is yes."""
+    if not sys.stdin.isatty():
+        raise click.UsageError("cannot ask for confirmation without a terminal; add --yes")
+    click.confirm(question, abort=True)

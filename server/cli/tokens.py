@@ -12,7 +12,7 @@ from auth.registry import Registry, UserRecord
 from auth.tokens import Claims, JwtVerifier, mint_token
 from config.errors import ConfigurationError, Conflict, InvalidParams
 from config.settings import Settings
-from server.cli.admin import find_user, run_with_registry
+from server.cli.admin import find_user, load_for_change, run_with_registry
 from server.cli.keys import DEFAULT_SCOPES
 from server.cli.options import SettingsOverrides, json_option, setting_options
 from server.cli.output import format_time, print_json
@@ -50,10 +50,11 @@ def mint(
 
 @token.command()
 @click.argument("text", metavar="TOKEN")
+@json_option
 @setting_options("data_dir")
-def revoke(overrides: SettingsOverrides, text: str) -> None:
+def revoke(overrides: SettingsOverrides, text: str, as_json: bool) -> None:
     """Revoke TOKEN (- reads it from stdin, which keeps it out of the process list)."""
-    settings = overrides.load().settings
+    settings = load_for_change(overrides)
     credential = sys.stdin.readline(settings.token_max_bytes + 2).strip() if text == "-" else text
     if has_key_prefix(credential):
         raise InvalidParams("TOKEN: expected a JWT, got an API key; `florilegium key revoke ID` revokes keys")
@@ -64,7 +65,11 @@ def revoke(overrides: SettingsOverrides, text: str) -> None:
         return claims
 
     claims = run_with_registry(settings, work, creates=True)
-    click.echo(f"Revoked token {claims.identity} of {claims.subject}.")
+    if as_json:
+        expires_at = format_time(claims.expires_at)
+        print_json({"id": claims.identity, "subject": claims.subject, "state": "revoked", "expires_at": expires_at})
+    else:
+        click.echo(f"Revoked token {claims.identity} of {claims.subject}.")
 
 
 def _no_secret(settings: Settings) -> str:

@@ -1,14 +1,13 @@
 """`florilegium user`: manages users."""
 
-import sys
 from typing import Any
 
 import click
 
 from auth.registry import Registry, UserRecord
-from server.cli.admin import data_root, find_user, run_with_registry
+from server.cli.admin import data_root, find_user, load_for_change, run_with_registry
 from server.cli.options import SettingsOverrides, json_option, setting_options
-from server.cli.output import format_time, print_json, print_table
+from server.cli.output import confirm, format_time, print_json, print_table
 
 
 @click.group()
@@ -25,7 +24,7 @@ def user() -> None:
 def add(overrides: SettingsOverrides, name: str, issuer: str, subject: str, as_json: bool) -> None:
     """Add the user NAME."""
     record = run_with_registry(
-        overrides.load().settings, lambda registry: registry.add_user(name, issuer, subject), creates=True
+        load_for_change(overrides), lambda registry: registry.add_user(name, issuer, subject), creates=True
     )
     if as_json:
         print_json(_as_data(record))
@@ -48,41 +47,44 @@ def list_users(overrides: SettingsOverrides, as_json: bool) -> None:
 
 @user.command()
 @click.argument("name")
+@json_option
 @setting_options("data_dir")
-def disable(overrides: SettingsOverrides, name: str) -> None:
+def disable(overrides: SettingsOverrides, name: str, as_json: bool) -> None:
     """Revoke all access of NAME immediately. Existing keys, tokens and sessions stay invalid."""
 
     async def work(registry: Registry) -> UserRecord:
         return await registry.disable_user((await find_user(registry, name)).id)
 
-    run_with_registry(overrides.load().settings, work)
-    click.echo(f"Disabled {name}. All keys, tokens and sessions are invalid.")
+    record = run_with_registry(load_for_change(overrides), work)
+    _print_change(record, f"Disabled {name}. All keys, tokens and sessions are invalid.", as_json)
 
 
 @user.command()
 @click.argument("name")
+@json_option
 @setting_options("data_dir")
-def enable(overrides: SettingsOverrides, name: str) -> None:
+def enable(overrides: SettingsOverrides, name: str, as_json: bool) -> None:
     """Enable NAME again. NAME needs a new key or token."""
 
     async def work(registry: Registry) -> UserRecord:
         return await registry.enable_user((await find_user(registry, name)).id)
 
-    run_with_registry(overrides.load().settings, work)
-    click.echo(f"Enabled {name}. A new key or token is needed.")
+    record = run_with_registry(load_for_change(overrides), work)
+    _print_change(record, f"Enabled {name}. A new key or token is needed.", as_json)
 
 
 @user.command()
 @click.argument("name")
 @click.option("--purge", is_flag=True, help="Delete the user's databases too. This cannot be undone.")
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@json_option
 @setting_options("data_dir")
-def delete(overrides: SettingsOverrides, name: str, purge: bool, yes: bool) -> None:
+def delete(overrides: SettingsOverrides, name: str, purge: bool, yes: bool, as_json: bool) -> None:
     """Delete NAME and all keys of NAME; with --purge, also the databases."""
-    settings = overrides.load().settings
+    settings = load_for_change(overrides)
     record = run_with_registry(settings, lambda registry: find_user(registry, name))
     if not yes:
-        _confirm(f"Delete {name} and all keys{' and databases' if purge else ''} of {name}?")
+        confirm(f"Delete {name} and all keys{' and databases' if purge else ''} of {name}?")
 
     async def work(registry: Registry) -> None:
         if purge:
@@ -93,14 +95,18 @@ def delete(overrides: SettingsOverrides, name: str, purge: bool, yes: bool) -> N
         await registry.delete_user(record.id)
 
     run_with_registry(settings, work)
+    if as_json:
+        print_json({"name": record.name, "id": record.id, "state": "deleted", "is_purged": purge})
+        return
     databases = "" if purge else f" The databases are kept under the id {record.id}."
     click.echo(f"Deleted {name}.{databases}")
 
 
-def _confirm(question: str) -> None:
-    if not sys.stdin.isatty():
-        raise click.UsageError("cannot ask for confirmation without a terminal; add --yes")
-    click.confirm(question, abort=True)
+def _print_change(record: UserRecord, sentence: str, as_json: bool) -> None:
+    if as_json:
+        print_json(_as_data(record))
+    else:
+        click.echo(sentence)
 
 
 def _state(record: UserRecord) -> str:

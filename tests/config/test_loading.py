@@ -1,5 +1,7 @@
 """Settings are loaded from four places in a fixed order, with their origins, and every mistake is reported."""
 
+import os
+import re
 from contextlib import chdir
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from config.errors import ConfigurationError
-from config.loading import describe_settings, load_settings, settings_markdown
+from config.loading import default_config_files, describe_settings, load_settings, settings_markdown
+from config.sample import sample_toml
 from config.settings import SETTINGS, Settings
 
 HOME = {"HOME": "/home/ada"}
@@ -190,6 +193,49 @@ def test_config_file_is_chosen_by_argument_variable_or_working_directory(tmp_pat
         )
     assert [loaded.settings.port for loaded in results] == [1, 2, 3, 3]
     assert results[2].origins["port"] == "file florilegium.toml"
+
+
+def test_without_a_named_file_the_working_directory_wins_over_the_users_and_the_systems_file(tmp_path: Path) -> None:
+    environ = {"HOME": str(tmp_path / "home"), "XDG_CONFIG_HOME": str(tmp_path / "xdg")}
+    fallback = {"HOME": environ["HOME"], "XDG_CONFIG_HOME": "relative"}
+
+    assert default_config_files(environ) == (
+        Path("florilegium.toml"),
+        tmp_path / "xdg" / "florilegium" / "florilegium.toml",
+        Path("/etc/florilegium/florilegium.toml"),
+    )
+    assert default_config_files(fallback)[1] == tmp_path / "home" / ".config" / "florilegium" / "florilegium.toml"
+    assert default_config_files({}) == (Path("florilegium.toml"), Path("/etc/florilegium/florilegium.toml"))
+
+
+def test_file_that_may_not_be_looked_at_is_an_error_instead_of_being_skipped(tmp_path: Path) -> None:
+    folder = tmp_path / ".config" / "florilegium"
+    folder.mkdir(parents=True)
+    folder.chmod(0o000)
+    try:
+        if os.access(folder, os.X_OK):  # root may look into every directory
+            assert load_settings({}, {"HOME": str(tmp_path)}, None).config_file is None
+        else:
+            message = load_error({}, {"HOME": str(tmp_path)})
+            assert message == f"file {folder / 'florilegium.toml'} cannot be read: permission denied"
+    finally:
+        folder.chmod(0o700)
+
+
+def test_relative_data_directory_in_a_file_is_relative_to_that_file(tmp_path: Path) -> None:
+    file = toml(tmp_path, "data_dir = 'libraries'")
+    assert load_settings({}, HOME, file).settings.data_dir == str(tmp_path / "libraries")
+    assert load_settings({"data_dir": "mine"}, HOME, file).settings.data_dir == "mine"
+
+
+def test_sample_file_changes_nothing_and_its_lines_are_the_defaults(tmp_path: Path) -> None:
+    assert load_settings({}, HOME, toml(tmp_path, sample_toml())).settings == load_settings({}, HOME, None).settings
+
+    names = "|".join(setting.name for setting in SETTINGS)
+    assignments = re.findall(rf"^# ((?:{names}) = .+)$", sample_toml(), re.MULTILINE)
+    assert len(assignments) == len(SETTINGS)
+    uncommented = load_settings({}, HOME, toml(tmp_path, "\n".join(assignments)))
+    assert uncommented.settings == load_settings({}, HOME, None).settings
 
 
 def test_named_file_must_exist(tmp_path: Path) -> None:

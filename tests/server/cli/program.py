@@ -38,9 +38,10 @@ class Outcome(Struct, frozen=True):
 
 
 class Program(Struct, frozen=True):
-    """Runs commands in `home`, which is also HOME, with an otherwise empty environment."""
+    """Runs commands in `directory`, by default `home`, which is also HOME, with an otherwise empty environment."""
 
     home: Path
+    directory: Path | None = None
 
     @property
     def data_dir(self) -> Path:
@@ -52,7 +53,7 @@ class Program(Struct, frozen=True):
     def run(self, *arguments: str, stdin: str | bytes = "", **environment: str) -> Outcome:
         process = subprocess.run(
             [*EXECUTABLE, *arguments],
-            cwd=self.home,
+            cwd=self.directory or self.home,
             env=self.environment(**environment),
             input=stdin if isinstance(stdin, bytes) else stdin.encode(),
             capture_output=True,

@@ -124,3 +124,52 @@ def test_commands_and_options_are_completed(program: Program) -> None:
 
     assert complete("florilegium ser") == ["plain,serve"]
     assert "plain,--jwt-issuer" in complete("florilegium serve --jwt-")
+
+
+def test_another_working_directory_uses_the_same_users_file_and_data_directory(program: Program) -> None:
+    folder = program.home / ".config" / "florilegium"
+    folder.mkdir(parents=True)
+    (folder / "florilegium.toml").write_text("data_dir = 'libraries'\n")
+    elsewhere = Program(program.home, program.home / "elsewhere")
+    (program.home / "elsewhere").mkdir()
+
+    added = program.run("user", "add", "ada")
+    listed = elsewhere.run("user", "list", "--json")
+
+    location = f"data directory: {folder / 'libraries'}, config file: {folder / 'florilegium.toml'}\n"
+    assert (added.code, added.stderr) == (0, location)
+    assert added.stdout.startswith("Added ada ")
+    assert [user["name"] for user in listed.json] == ["ada"]
+    checks = {check["name"]: check["message"] for check in elsewhere.run("doctor", "--json").json}
+    assert checks["config file"] == str(folder / "florilegium.toml")
+    assert checks["data directory"].startswith(str(folder / "libraries"))
+
+
+def test_a_file_in_the_working_directory_wins_over_the_users_file(program: Program) -> None:
+    program.expect("config", "init")
+    (program.home / "florilegium.toml").write_text(f"data_dir = '{program.home}/here'\n")
+
+    added = program.run("user", "add", "ada")
+
+    assert added.stderr == f"data directory: {program.home}/here, config file: {program.home}/florilegium.toml\n"
+
+
+def test_config_init_writes_a_private_sample_and_does_not_overwrite_it(program: Program) -> None:
+    path = program.home / ".config" / "florilegium" / "florilegium.toml"
+
+    written = program.expect("config", "init")
+    path.write_text("port = 1001\n")
+    again = program.run("config", "init")
+
+    assert written.startswith(f"Wrote {path}.")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert (again.code, again.stderr) == (1, f"florilegium: {path} already exists; remove it or pass another path\n")
+    assert path.read_text() == "port = 1001\n"
+
+
+def test_config_init_says_how_to_use_a_file_that_is_not_read_by_default(program: Program) -> None:
+    written = program.expect("config", "init", "mine.toml")
+
+    assert "pass `--config mine.toml`" in written
+    assert program.expect("--config", "mine.toml", "config", "show") == program.expect("config", "show")
+    assert program.expect("config", "init", "-") == (program.home / "mine.toml").read_text().strip()

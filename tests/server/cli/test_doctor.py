@@ -58,6 +58,7 @@ def test_a_fresh_machine_is_fit_to_serve(program: Program) -> None:
     names = [check["name"] for check in outcome.json]
     assert names == [
         "settings",
+        "config file",
         "data directory",
         "disk",
         "control database",
@@ -82,7 +83,7 @@ def test_each_check_is_a_line_and_a_failed_one_ends_with_1(program: Program) -> 
 def test_settings_that_do_not_load_are_a_failed_check(program: Program) -> None:
     outcome = program.run("doctor", "--port", "many")
     assert outcome.code == 1
-    assert outcome.stdout.startswith("fail  settings          port (command line) is 'many'")
+    assert outcome.stdout.startswith("fail  settings          port (command line): expected integer")
 
 
 def test_data_directory_check_covers_private_shared_missing_and_file(tmp_path: Path) -> None:

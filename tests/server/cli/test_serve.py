@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from msgspec import Struct
 
+from server.version import VERSION
 from tests.live import free_port
 from tests.server.cli.program import ROOT, Program
 from tests.server.cli.requests import who_am_i
@@ -116,11 +117,16 @@ def test_healthcheck_tells_a_live_server_from_none(program: Program) -> None:
         port = base.rpartition(":")[2]
         assert program.expect("healthcheck", "--port", port).startswith(f"{base} is ok")
         assert program.run("healthcheck", "--url", f"{base}/", http_proxy="http://127.0.0.1:1").code == 0
+        alive = program.run("healthcheck", "--port", port, "--json")
+        assert (alive.code, alive.json) == (0, {"url": base, "status": "ok", "version": VERSION})
         up.process.terminate()
         up.process.wait(timeout=15)
     dead = program.run("healthcheck", "--port", port)
     assert (dead.code, dead.stdout) == (1, "")
-    assert dead.stderr == f"florilegium: {base}/healthz does not respond: connection refused\n"
+    cause = f"{base}/healthz does not respond: connection refused"
+    assert dead.stderr == f"florilegium: {cause}\n"
+    dead_as_json = program.run("healthcheck", "--port", port, "--json")
+    assert (dead_as_json.code, dead_as_json.json) == (1, {"url": base, "status": "unavailable", "error": cause})
     assert program.run("healthcheck", "--url", "file:///etc/passwd").code == 2
 
 

@@ -29,7 +29,8 @@ def test_users_are_listed_as_a_table(program: Program) -> None:
 def test_a_duplicate_name_is_rejected(program: Program) -> None:
     program.with_users("ada")
     outcome = program.run("user", "add", "ada")
-    assert (outcome.code, outcome.stderr) == (1, "florilegium: a user named 'ada' already exists\n")
+    assert outcome.code == 1
+    assert outcome.stderr.endswith("\nflorilegium: a user named 'ada' already exists\n")
 
 
 def test_an_invalid_name_is_rejected_with_exit_code_2(program: Program) -> None:
@@ -51,7 +52,8 @@ def test_an_unknown_user_is_named_in_the_error(program: Program, verb: str) -> N
     program.with_users("ada")
     outcome = program.run("user", verb, "nobody")
     assert (outcome.code, outcome.stdout) == (1, "")
-    assert outcome.stderr == "florilegium: user 'nobody' not found\n"
+    location = f"data directory: {program.data_dir}, config file: none\n"
+    assert outcome.stderr == f"{location}florilegium: user 'nobody' not found\n"
 
 
 def test_deleting_without_a_terminal_requires_yes(program: Program) -> None:
@@ -125,3 +127,14 @@ def test_another_data_directory_has_other_users(program: Program) -> None:
     program.expect("user", "add", "ben", "--data-dir", elsewhere)
     assert [row["name"] for row in program.run("user", "list", "--json", "--data-dir", elsewhere).json] == ["ben"]
     assert program.states() == {"ada": "active"}
+
+
+def test_commands_that_change_a_user_print_json(program: Program) -> None:
+    ids = program.with_users("ada", "ben")
+
+    disabled = program.run("user", "disable", "ada", "--json").json
+    enabled = program.run("user", "enable", "ada", "--json").json
+    deleted = program.run("user", "delete", "ben", "--yes", "--json").json
+
+    assert (disabled["name"], disabled["state"], enabled["state"]) == ("ada", "disabled", "active")
+    assert deleted == {"name": "ben", "id": ids["ben"], "state": "deleted", "is_purged": False}

@@ -221,7 +221,7 @@ def _storable_id(character_id: int | None) -> int | None:
 
 def _default_mode(args: GetArguments, page: int | None) -> Mode:
     """A conversation is read page by page, unless the arguments name a place in it."""
-    names_place = args.loc is not None or args.query is not None
+    names_place = args.requested_loc is not None or args.query is not None
     return "chunk_with_siblings" if names_place and page is None else "full"
 
 

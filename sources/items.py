@@ -98,6 +98,7 @@ class RetrievalOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     chunk_overlap_tokens: Annotated[int | None, Meta(description="Overlap of these chunks.")] = None
     sibling_window: Annotated[int | None, Meta(description="Chunks on each side.")] = None
     prefer_prechunked: Annotated[bool | None, Meta(description="Default true.")] = None
+    loc: Annotated[dict[str, Any] | None, Meta(description="Alias of the argument loc.")] = None
 
 
 def uri_of(source: str, *segments: str | int) -> str:

@@ -83,11 +83,19 @@ class GetArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     cursor: Annotated[str | None, Meta(description="next_cursor of an earlier response.")] = None
 
     @property
+    def requested_loc(self) -> dict[str, Any] | None:
+        """The argument `loc`, or else `retrieval.loc`, which clients of tldw send."""
+        if self.loc is None and self.retrieval is not None:
+            return self.retrieval.loc
+        return self.loc
+
+    @property
     def parsed_loc(self) -> Loc | None:
-        if self.loc is None:
+        loc = self.requested_loc
+        if loc is None:
             return None
         try:
-            return msgspec.convert({k: v for k, v in self.loc.items() if v is not None}, Loc, strict=False)
+            return msgspec.convert({k: v for k, v in loc.items() if v is not None}, Loc, strict=False)
         except msgspec.ValidationError as error:
             raise InvalidParams(f"loc: {error}; expected the loc of a search result") from error
 

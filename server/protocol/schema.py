@@ -20,8 +20,8 @@ _OUTLINE_TYPES = frozenset(("string", "array", "object"))
 # The messages of msgspec.ValidationError.
 _WRONG_TYPE = re.compile(r"^Expected (?P<expected>.+?)(?:, got (?P<got>.+?))?(?: - at `\$\.?(?P<path>[^`]*)`)?$")
 _WRONG_CHOICE = re.compile(r"^Invalid enum value (?P<got>.+?) - at `\$\.?(?P<path>[^`]*)`$", re.DOTALL)
-_MISSING = re.compile(r"^Object missing required field `(?P<field>[^`]+)`")
-_UNKNOWN = re.compile(r"^Object contains unknown field `(?P<field>[^`]+)`")
+_MISSING = re.compile(r"^Object missing required field `(?P<field>[^`]+)`(?: - at `\$\.?(?P<path>[^`]*)`)?")
+_UNKNOWN = re.compile(r"^Object contains unknown field `(?P<field>[^`]+)`(?: - at `\$\.?(?P<path>[^`]*)`)?")
 _ANY_PATH = re.compile(r"`\$\.?([^`]*)`")
 
 
@@ -143,11 +143,12 @@ def read_arguments(arguments: Mapping[str, Any], declared: type[T]) -> T:
 
 def _error_message(problem: str, values: Mapping[str, Any], declared: type[Any]) -> str:
     if match := _MISSING.match(problem):
-        return f"{match['field']}: required argument is missing"
+        return f"{_join_path(match['path'], match['field'])}: required argument is missing"
     if match := _UNKNOWN.match(problem):
-        return _unknown_argument(match["field"], [field.encode_name for field in msgspec.structs.fields(declared)])
+        known = list(_schema_at(input_schema(declared), match["path"] or "").get("properties", ()))
+        return _unknown_argument(match["path"], match["field"], known)
     if match := _WRONG_CHOICE.match(problem):
-        choices = ", ".join(map(str, _choices(input_schema(declared), match["path"])))
+        choices = ", ".join(map(str, _schema_at(input_schema(declared), match["path"]).get("enum", ())))
         return f"{match['path']}: expected one of {choices}, got {_shorten(match['got'])}"
     if (match := _WRONG_TYPE.match(problem)) and match["path"]:
         value = values.get(match["path"].split(".")[0].split("[")[0])
@@ -157,21 +158,29 @@ def _error_message(problem: str, values: Mapping[str, Any], declared: type[Any])
     return f"{path[1]}: {problem}" if path and path[1] else problem
 
 
-def _choices(schema: Mapping[str, Any], path: str) -> list[Any]:
-    """Returns the enum values allowed at a path in msgspec's notation, such as `filters.fields[1]`."""
-    for step in re.findall(r"[^.\[\]]+", path):
-        schema = schema.get("items", {}) if step.isdigit() else schema.get("properties", {}).get(step, {})
-    return list(schema.get("enum", ()))
+def _schema_at(schema: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """Returns the schema at a path in msgspec's notation: `filters.fields[1]`, or `filters[...]` for dictionaries."""
+    for step in re.findall(r"\[\.\.\.\]|[^.\[\]]+", path):
+        if step == "[...]":
+            schema = schema.get("additionalProperties") or schema.get("items") or {}
+        elif step.isdigit():
+            schema = schema.get("items", {})
+        else:
+            schema = schema.get("properties", {}).get(step, {})
+        if "properties" not in schema:
+            schema = next((option for option in schema.get("anyOf", ()) if "properties" in option), schema)
+    return schema
 
 
-def _unknown_argument(name: str, known: list[str]) -> str:
+def _unknown_argument(path: str | None, name: str, known: list[str]) -> str:
     close_matches = difflib.get_close_matches(name, known, n=1)
-    hint = f" did you mean {close_matches[0]!r}?" if close_matches else ""
-    return (
-        f"{name}: unknown argument;{hint} expected one of {', '.join(known)}"
-        if known
-        else f"{name}: unknown argument; expected none"
-    )
+    hint = f" did you mean {_join_path(path, close_matches[0])!r}?" if close_matches else ""
+    allowed = f"expected one of {', '.join(known)}" if known else "expected none"
+    return f"{_join_path(path, name)}: unknown argument;{hint} {allowed}"
+
+
+def _join_path(path: str | None, name: str) -> str:
+    return f"{path}.{name}" if path else name
 
 
 def _shorten(value: Any) -> str:

@@ -165,6 +165,8 @@ def test_arguments_are_coerced_where_the_meaning_is_unambiguous() -> None:
         ({"query": "x", "tags": ["a", 5]}, "tags[1]:"),
         ({"query": "x", "range": {"low": []}}, "range.low:"),
         ({"query": ["x"]}, "query: expected `str`, got `array`"),
+        ({"query": "x", "range": {"lwo": 1}}, "range.lwo: unknown argument; did you mean 'range.low'? expected one of"),
+        ({"query": "x", "range": {"query": 1}}, "range.query: unknown argument; expected one of low"),
     ],
 )
 def test_an_invalid_argument_is_reported_with_field_and_expectation(arguments: Any, expected_message: str) -> None:

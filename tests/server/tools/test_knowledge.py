@@ -280,6 +280,26 @@ async def test_the_uri_of_a_message_reads_that_message(ada: LibraryUser) -> None
 
 
 @pytest.mark.parametrize("source", SOURCES)
+async def test_loc_is_accepted_inside_retrieval(ada: LibraryUser, source: str) -> None:
+    await ada.add_item(source, "Voyage", "A sloop. " * 400 + "A galleon. " + "A brig. " * 400)
+    (hit,) = await ada.search("knowledge_search", "galleon", sources=[source])
+    address = {"source": source, "id": hit["conversation_id"] or hit["id"]}
+
+    inside = await ada.call("knowledge_get", **address, retrieval={"mode": "chunk", "loc": hit["loc"]})
+    outside = await ada.call("knowledge_get", **address, retrieval={"mode": "chunk"}, loc=hit["loc"])
+
+    assert inside == outside
+    assert inside["anchor"] == "loc"
+    assert "galleon" in inside["content"]
+
+
+async def test_a_misspelled_retrieval_option_is_reported_with_its_path(ada: LibraryUser) -> None:
+    error = await ada.call_error("knowledge_get", uri="notes://1", retrieval={"max_token": 5})
+
+    assert "retrieval.max_token: unknown argument; did you mean 'retrieval.max_tokens'? expected one of mode," in error
+
+
+@pytest.mark.parametrize("source", SOURCES)
 async def test_items_of_other_users_and_missing_items_are_not_found(
     ada: LibraryUser, ben: LibraryUser, source: str
 ) -> None:

@@ -537,9 +537,9 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_MEDIA}test_a_transcript_form_that_consists_of_times_cannot_do_without",
         ),
         difference=(
-            "`include_timestamps` applies to `text` (off by default) and `json` (on by default); `srt` and `vtt` need "
-            "timestamps and reject the option. Media without a transcript are not found here; `media_get` reads their "
-            "text."
+            "`include_timestamps` applies to `text` (off by default) and `json` (on by default); `srt` and `vtt` "
+            "always have timestamps and reject `false`. Media without a transcript are not found here; `media_get` "
+            "reads their text."
         ),
     ),
     Requirement(

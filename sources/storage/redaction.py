@@ -2,7 +2,7 @@
 
 The wrapper sits between the engine and everything that produces responses, so no tool, resource or route has to check
 for human-only messages itself. Each method of the protocol is written out: a new one is missing here, and a type error,
-until somebody decides whether it returns messages.
+until it is added here.
 """
 
 from collections.abc import Sequence

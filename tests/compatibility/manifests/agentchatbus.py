@@ -6,7 +6,7 @@ _TOOL = "tests/server/compat/agentchatbus/test_tools.py::"
 _REST = "tests/server/compat/agentchatbus/test_search.py::"
 _BUS = "tests/server/compat/agentchatbus/test_routes.py::"
 _CLIENT = "tests/clients/test_compat_clients.py::"
-_STORED = "tests/sources/storage/test_exact_messages.py::"
+_STORED = "tests/sources/storage/test_match_messages.py::"
 _HUMAN_ONLY = "tests/server/tools/test_human_only.py::"
 _INDEX = "tests/sources/storage/sqlite/test_message_indexes.py::"
 _AGENTS = "tests/server/compat/agentchatbus/test_agents.py::"
@@ -50,7 +50,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         id="agentchatbus.index.automatic",
         statement="Every message is indexed when it is written, without maintenance.",
         tests=(
-            f"{_STORED}test_changes_are_seen_at_once",
+            f"{_STORED}test_changes_are_visible_immediately",
             f"{_TOOL}test_messages_written_before_and_after_indexing_are_found",
         ),
     ),
@@ -59,7 +59,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         statement="Edits are reflected in the index; deleted messages stay in it.",
         tests=(
             f"{_TOOL}test_deleted_or_edited_message_is_not_found_by_its_old_text",
-            f"{_STORED}test_changes_are_seen_at_once",
+            f"{_STORED}test_changes_are_visible_immediately",
         ),
         difference="Deletions are reflected too.",
     ),
@@ -68,8 +68,8 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         statement="Messages that are not indexed yet are added when the server starts.",
         tests=(
             f"{_TOOL}test_messages_written_before_and_after_indexing_are_found",
-            f"{_INDEX}test_words_are_found_by_the_first_call_and_in_a_large_library_the_newest",
-            f"{_INDEX}test_an_unfinished_index_is_gone_on_with_after_the_library_was_closed",
+            f"{_INDEX}test_first_exact_search_finds_words_or_in_a_large_library_the_newest_messages",
+            f"{_INDEX}test_interrupted_index_build_continues_after_reopening",
         ),
         difference=(
             "They are added when their user first searches, in the background, newest first; until then `note` says so."
@@ -79,12 +79,12 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     Requirement(
         id="agentchatbus.index.content-only",
         statement="Only the content is indexed, not the author or ids.",
-        tests=(f"{_STORED}test_an_expression_is_obeyed", f"{_TOOL}test_full_text_expressions_are_applied"),
+        tests=(f"{_STORED}test_expression_is_evaluated", f"{_TOOL}test_full_text_expressions_are_applied"),
     ),
     Requirement(
         id="agentchatbus.index.words",
         statement="Words match ignoring case and accents, without stemming.",
-        tests=(f"{_TOOL}test_full_text_expressions_are_applied", f"{_STORED}test_an_expression_is_obeyed"),
+        tests=(f"{_TOOL}test_full_text_expressions_are_applied", f"{_STORED}test_expression_is_evaluated"),
     ),
     # Parameters
     Requirement(
@@ -134,12 +134,12 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     Requirement(
         id="agentchatbus.response.ranking",
         statement="Results are ordered by relevance, best first.",
-        tests=(f"{_TOOL}test_better_matches_come_first", f"{_STORED}test_the_best_come_first_and_no_more_than_wanted"),
+        tests=(f"{_TOOL}test_better_matches_come_first", f"{_STORED}test_best_matches_come_first_up_to_the_limit"),
     ),
     Requirement(
         id="agentchatbus.response.ranking.many",
         statement="All matches are ranked, however many there are.",
-        tests=(f"{_STORED}test_of_words_that_are_everywhere_the_newest_come",),
+        tests=(f"{_STORED}test_newest_matches_of_common_words_are_returned_unranked",),
         difference="If tens of thousands of messages match, the newest are returned, and `note` says so.",
     ),
     Requirement(
@@ -153,7 +153,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         statement="A snippet has at most 20 tokens, with `<mark>` around matches and `…` where it was truncated.",
         tests=(
             f"{_TOOL}test_snippet_has_twenty_words_and_marks_its_truncation",
-            f"{_STORED}test_a_snippet_is_twenty_words_with_marks_around_those_that_match",
+            f"{_STORED}test_snippet_has_twenty_words_with_the_matches_marked",
         ),
     ),
     Requirement(
@@ -162,7 +162,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         tests=(
             f"{_TOOL}test_snippet_escapes_markup_of_the_message",
             f"{_REST}test_snippet_escapes_markup_of_the_message",
-            f"{_STORED}test_a_snippet_of_markup_is_text",
+            f"{_STORED}test_markup_in_a_snippet_is_escaped",
         ),
         difference=(
             "The message's own text is escaped. In AgentChatBus it was not, so that a message could run a script."
@@ -177,7 +177,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         tests=(
             f"{_TOOL}test_full_text_expressions_are_applied",
             f"{_REST}test_full_text_expressions_are_applied",
-            f"{_STORED}test_an_expression_is_obeyed",
+            f"{_STORED}test_expression_is_evaluated",
         ),
     ),
     Requirement(
@@ -186,7 +186,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         tests=(
             f"{_TOOL}test_invalid_expression_is_searched_as_words_and_reported_in_read_as",
             f"{_REST}test_invalid_expression_is_searched_as_words_and_reported_in_read_as",
-            f"{_STORED}test_nothing_that_is_typed_raises",
+            f"{_STORED}test_no_expression_raises_an_error",
         ),
         difference=(
             "It raises no error and is searched as words that must all match; `read_as` says so. `C++`, `fox-trot` and "
@@ -208,7 +208,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         tests=(
             f"{_TOOL}test_thread_id_restricts_the_search",
             f"{_REST}test_thread_id_restricts_the_search",
-            f"{_STORED}test_one_conversation_can_be_searched_alone",
+            f"{_STORED}test_search_can_be_restricted_to_a_conversation",
         ),
     ),
     Requirement(
@@ -244,7 +244,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_TOOL}test_human_only_messages_are_found_but_redacted",
             f"{_TOOL}test_messages_not_marked_human_only_are_shown",
             f"{_HUMAN_ONLY}test_human_only_message_is_redacted_for_agents",
-            f"{_STORED}test_a_hit_tells_its_conversation_and_whether_it_is_for_humans_alone",
+            f"{_STORED}test_hit_contains_the_title_and_whether_the_message_is_human_only",
         ),
     ),
     Requirement(

@@ -7,7 +7,7 @@ _ARGUMENTS = "tests/server/compat/letta/test_arguments.py::"
 _SERVICE = "tests/server/compat/letta/test_service.py::"
 _RESPONSES = "tests/server/compat/letta/test_responses.py::"
 _CLIENT = "tests/clients/test_compat_clients.py::"
-_STORED = "tests/sources/storage/test_texts_of_messages.py::"
+_STORED = "tests/sources/storage/test_find_messages.py::"
 
 REQUIREMENTS: tuple[Requirement, ...] = (
     # The tool
@@ -46,7 +46,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_TOOL}test_matches_are_listed_newest_first_in_the_documented_format",
             f"{_TOOL}test_non_ascii_letters_match_case_insensitively",
             f"{_TOOL}test_whitespace_around_the_query_is_ignored",
-            f"{_STORED}test_a_text_is_found_in_any_case_and_only_where_it_stands",
+            f"{_STORED}test_text_is_found_ignoring_case",
         ),
         difference=(
             "It matches case-insensitively in every script. SQLite's LIKE, which the specification names, also ignores "
@@ -58,7 +58,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         statement="`query` is placed between the wildcards of SQL's LIKE.",
         tests=(
             f"{_TOOL}test_query_has_no_wildcards",
-            f"{_STORED}test_percent_and_underscore_stand_for_themselves",
+            f"{_STORED}test_percent_and_underscore_are_literal",
         ),
         difference="`%` and `_` in a query are ordinary characters, so that a search for `snake_case` finds it.",
     ),
@@ -69,7 +69,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
         tests=(
             f"{_TOOL}test_matching_title_returns_every_message_of_its_conversation",
-            f"{_STORED}test_a_title_stands_for_every_message_of_its_conversation",
+            f"{_STORED}test_matching_title_returns_every_message_of_its_conversation",
         ),
     ),
     Requirement(
@@ -120,8 +120,8 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         statement="Text, roles and dates are combined; results are ordered by time, newest first.",
         tests=(
             f"{_TOOL}test_matches_are_listed_newest_first_in_the_documented_format",
-            f"{_STORED}test_the_newest_come_first_whenever_they_were_written",
-            f"{_STORED}test_roles_and_days_are_counted_before_the_limit",
+            f"{_STORED}test_messages_are_ordered_by_their_time",
+            f"{_STORED}test_filters_are_applied_before_the_limit",
         ),
     ),
     Requirement(
@@ -129,7 +129,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         statement="Dates may be filtered after a bounded number of messages was fetched.",
         tests=(
             f"{_TOOL}test_old_date_range_is_found_behind_many_newer_messages",
-            f"{_STORED}test_roles_and_days_are_counted_before_the_limit",
+            f"{_STORED}test_filters_are_applied_before_the_limit",
         ),
         difference="Dates are filtered in the storage engine; otherwise old dates in a long history would seem empty.",
     ),

@@ -227,7 +227,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         id="tldw.search.words",
         statement="A search may match words as the engine does.",
         tests=(
-            f"{_SEARCH}test_whatever_is_typed_finds_something_or_nothing",
+            f"{_SEARCH}test_no_input_raises_an_error",
             f"{_KNOWLEDGE}test_read_as_is_reported_once",
         ),
         difference=(
@@ -242,7 +242,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         tests=(
             f"{_EVERY_SOURCE}test_min_max_scores_run_from_1_to_0_over_the_hits",
             f"{_SCORING}test_the_best_rank_of_a_list_is_one_and_the_worst_zero",
-            f"{_SEARCH}test_the_seeds_score_is_one_for_the_best_and_for_a_lone_hit",
+            f"{_SEARCH}test_minmax_score_is_one_for_the_best_and_for_a_single_hit",
         ),
         difference=(
             'This is `search_scoring = "minmax"`. The default is a score that means the same in every source: with '
@@ -273,7 +273,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         statement="`order_by: recent` sorts by age only.",
         tests=(
             f"{_MEDIA}test_recent_media_come_first_when_asked",
-            f"{_SEARCH}test_recent_order_is_by_age_whatever_the_score",
+            f"{_SEARCH}test_recent_order_ignores_the_score",
         ),
     ),
     # Snippets

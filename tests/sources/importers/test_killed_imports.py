@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.sources.importers.killed_import import import_file, write_exports
-from tests.sources.storage.sqlite.files import check_files
+from tests.sources.storage.sqlite.file_checks import check_files
 
 KILLS = 30
 _TABLES = ("notes", "notes_tags", "conversations", "messages", "state")

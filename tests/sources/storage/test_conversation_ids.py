@@ -1,14 +1,12 @@
-"""Going through all conversations in an order that nothing changes."""
+"""Listing all conversation ids in a stable order."""
 
 from sources.drafts import ConversationDraft
 from sources.storage.contract import Library
 
 
-async def test_ids_are_given_in_their_order_from_anywhere_without_those_that_were_deleted(
-    ada: Library, ben: Library
-) -> None:
-    for identity in ("d", "b", "a", "c", "e"):
-        await ada.chats.create(ConversationDraft(title="T", uuid=identity))
+async def test_ids_are_returned_in_order_after_any_id_without_deleted_ones(ada: Library, ben: Library) -> None:
+    for uuid in ("d", "b", "a", "c", "e"):
+        await ada.chats.create(ConversationDraft(title="T", uuid=uuid))
     await ben.chats.create(ConversationDraft(title="T", uuid="bb"))
     await ada.chats.delete("c")
 

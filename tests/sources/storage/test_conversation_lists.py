@@ -1,4 +1,4 @@
-"""Conversations in lists, namespaces and sessions, and the numbers of messages."""
+"""Lists of conversations, namespaces, sessions and message numbers."""
 
 from typing import Any
 
@@ -10,16 +10,16 @@ from sources.records import Namespace
 from sources.storage.contract import Library
 
 
-async def titles(library: Library, limit: int = 50, offset: int = 0, **narrowing: str) -> tuple[list[str], int]:
-    page = await library.chats.list(limit, offset, **narrowing)
+async def titles(library: Library, limit: int = 50, offset: int = 0, **filters: str) -> tuple[list[str], int]:
+    page = await library.chats.list(limit, offset, **filters)
     return [row.title for row in page.rows], page.total
 
 
-async def make(library: Library, title: str, **more: Any) -> str:
-    return (await library.chats.create(ConversationDraft(title=title, **more))).id
+async def make(library: Library, title: str, **fields: Any) -> str:
+    return (await library.chats.create(ConversationDraft(title=title, **fields))).id
 
 
-async def test_a_list_is_newest_first_and_counts_what_it_does_not_show(ada: Library, ben: Library) -> None:
+async def test_list_is_newest_first_with_the_total(ada: Library, ben: Library) -> None:
     first = await make(ada, "one")
     for title in ("two", "three", "four"):
         await make(ada, title)
@@ -29,7 +29,7 @@ async def test_a_list_is_newest_first_and_counts_what_it_does_not_show(ada: Libr
     assert await titles(ben) == ([], 0)
 
 
-async def test_a_list_is_narrowed_to_a_namespace(ada: Library, ben: Library) -> None:
+async def test_list_can_be_filtered_by_namespace(ada: Library, ben: Library) -> None:
     for number, namespace in enumerate(("work", "home", "work", "work")):
         await make(ada, f"{namespace} {number}", namespace=namespace)
     await make(ben, "work of Ben", namespace="work")
@@ -39,7 +39,7 @@ async def test_a_list_is_narrowed_to_a_namespace(ada: Library, ben: Library) -> 
 
 
 @pytest.mark.parametrize(
-    ("search", "wanted"),
+    ("search", "expected"),
     [
         ("tea", ["Green TEA", "tea"]),
         ("EEN T", ["Green TEA"]),
@@ -55,16 +55,16 @@ async def test_a_list_is_narrowed_to_a_namespace(ada: Library, ben: Library) -> 
         ("", ["100%", "école", "Straße", "Green TEA", "tea"]),
     ],
 )
-async def test_a_list_is_searched_by_part_of_title_or_id(
-    ada: Library, ben: Library, search: str, wanted: list[str]
+async def test_list_can_be_searched_by_part_of_a_title_or_id(
+    ada: Library, ben: Library, search: str, expected: list[str]
 ) -> None:
     for title, uuid in (("tea", "a1"), ("Green TEA", "b2"), ("Straße", "abc-Id"), ("école", "d4"), ("100%", "e5")):
         await make(ada, title, uuid=uuid)
-    assert await titles(ada, search=search) == (wanted, len(wanted))
+    assert await titles(ada, search=search) == (expected, len(expected))
     assert await titles(ben, search=search) == ([], 0)
 
 
-async def test_namespace_and_search_restrict_each_other_and_page(ada: Library) -> None:
+async def test_namespace_and_search_are_combined_and_paged(ada: Library) -> None:
     for number in range(5):
         await make(ada, f"tea {number}", namespace="work")
         await make(ada, f"tea {number} at home", namespace="home")
@@ -72,47 +72,47 @@ async def test_namespace_and_search_restrict_each_other_and_page(ada: Library) -
     assert await titles(ada, 2, 1, namespace="work", search="TEA") == (["tea 3", "tea 2"], 5)
 
 
-async def test_what_is_put_nowhere_is_in_the_default_namespace(ada: Library) -> None:
+async def test_conversation_without_namespace_is_in_the_default_namespace(ada: Library) -> None:
     await make(ada, "one")
     await make(ada, "two", namespace=" ")
     assert await titles(ada, namespace="default") == (["two", "one"], 2)
 
 
-async def test_namespaces_are_told_with_their_conversations(ada: Library, ben: Library) -> None:
-    gone = await make(ada, "gone", namespace="old")
+async def test_namespaces_are_listed_with_their_conversation_counts(ada: Library, ben: Library) -> None:
+    deleted = await make(ada, "gone", namespace="old")
     await make(ada, "one", namespace="work")
     await ada.chats.create_namespace("empty")
-    await ada.chats.delete(gone)
-    told = [Namespace("default", 0), Namespace("empty", 0), Namespace("work", 1)]
-    assert await ada.chats.namespaces() == told
+    await ada.chats.delete(deleted)
+    expected = [Namespace("default", 0), Namespace("empty", 0), Namespace("work", 1)]
+    assert await ada.chats.namespaces() == expected
     assert await ben.chats.namespaces() == [Namespace("default", 0)]
 
 
-async def test_a_renamed_namespace_takes_its_conversations_along(ada: Library, ben: Library) -> None:
-    one = await make(ada, "one", namespace="work")
+async def test_renaming_a_namespace_moves_its_conversations(ada: Library, ben: Library) -> None:
+    conversation = await make(ada, "one", namespace="work")
     await make(ben, "of Ben", namespace="work")
-    before = await ada.chats.get(one)
+    before = await ada.chats.get(conversation)
     assert await ada.chats.rename_namespace("work", "job") == Namespace("job", 1)
-    after = await ada.chats.get(one)
+    after = await ada.chats.get(conversation)
     assert (after.namespace, after.version, after.last_modified) == ("job", 2, before.last_modified)
     assert await titles(ben, namespace="work") == (["of Ben"], 1)
     assert await ada.chats.rename_namespace("job", "job") == Namespace("job", 1)
 
 
-async def test_a_deleted_namespace_leaves_its_conversations_in_the_default_one(ada: Library) -> None:
+async def test_deleting_a_namespace_moves_its_conversations_to_the_default_one(ada: Library) -> None:
     await make(ada, "one", namespace="work")
     assert await ada.chats.delete_namespace("work") == 1
     assert await ada.chats.namespaces() == [Namespace("default", 1)]
 
 
-async def test_the_default_namespace_stays_and_no_name_is_given_twice(ada: Library) -> None:
+async def test_default_namespace_cannot_change_and_names_are_unique(ada: Library) -> None:
     await ada.chats.create_namespace("work")
-    for refused in (ada.chats.rename_namespace("default", "x"), ada.chats.delete_namespace("default")):
+    for call in (ada.chats.rename_namespace("default", "x"), ada.chats.delete_namespace("default")):
         with pytest.raises(InvalidParams, match="cannot be renamed or deleted"):
-            await refused
-    for taken in ("work", "default"):
+            await call
+    for name in ("work", "default"):
         with pytest.raises(Conflict, match="already exists"):
-            await ada.chats.create_namespace(taken)
+            await ada.chats.create_namespace(name)
     await ada.chats.create_namespace("home")
     with pytest.raises(Conflict, match="'work' already exists"):
         await ada.chats.rename_namespace("home", "work")
@@ -123,18 +123,18 @@ async def test_the_default_namespace_stays_and_no_name_is_given_twice(ada: Libra
         await ada.chats.create_namespace(" ")
 
 
-async def test_a_session_has_one_conversation(ada: Library, ben: Library) -> None:
-    one = await make(ada, "one", session_id="s-1")
+async def test_session_has_one_conversation(ada: Library, ben: Library) -> None:
+    conversation = await make(ada, "one", session_id="s-1")
     other = await make(ada, "other")
     await make(ada, "third")
-    assert (await ada.chats.get_by_session("s-1")).id == one
-    for refused in (
+    assert (await ada.chats.get_by_session("s-1")).id == conversation
+    for call in (
         make(ada, "again", session_id="s-1"),
         ada.chats.update(other, ConversationDraft(session_id="s-1")),
     ):
-        with pytest.raises(Conflict, match=f"session_id: 's-1' is already used by conversation '{one}'"):
-            await refused
-    await ada.chats.update(one, ConversationDraft(session_id="s-1", title="still one"))
+        with pytest.raises(Conflict, match=f"session_id: 's-1' is already used by conversation '{conversation}'"):
+            await call
+    await ada.chats.update(conversation, ConversationDraft(session_id="s-1", title="still one"))
     for absent in ("", "s-2", "\ud800"):
         with pytest.raises(NotFound):
             await ada.chats.get_by_session(absent)
@@ -143,16 +143,17 @@ async def test_a_session_has_one_conversation(ada: Library, ben: Library) -> Non
     await make(ben, "of Ben", session_id="s-1")
 
 
-async def test_the_session_of_a_deleted_conversation_is_free_again(ada: Library) -> None:
+async def test_session_of_a_deleted_conversation_can_be_reused(ada: Library) -> None:
     await ada.chats.delete(await make(ada, "one", session_id="s-1"))
     again = await make(ada, "again", session_id="s-1")
     assert (await ada.chats.get_by_session("s-1")).id == again
 
 
-async def test_numbers_of_messages_rise_through_the_library_and_are_given_once(ada: Library, ben: Library) -> None:
+async def test_message_numbers_increase_across_the_library_and_are_never_reused(ada: Library, ben: Library) -> None:
     first, second = await make(ada, "one"), await make(ada, "two")
     numbers = [
-        (await ada.chats.append(where, [MessageDraft(content="x")]))[0].number for where in (first, second, first)
+        (await ada.chats.append(conversation, [MessageDraft(content="x")]))[0].number
+        for conversation in (first, second, first)
     ]
     assert numbers == [1, 2, 3]
     assert (await ada.chats.last_message_number(first), await ada.chats.last_message_number(second)) == (3, 2)
@@ -160,25 +161,34 @@ async def test_numbers_of_messages_rise_through_the_library_and_are_given_once(a
     await ada.chats.purge(second)
     third = await make(ada, "three")
     assert await ada.chats.last_message_number(third) == 0
-    assert [one.number for one in await ada.chats.append(third, [MessageDraft(), MessageDraft()])] == [4, 5]
+    assert [
+        conversation.number for conversation in await ada.chats.append(third, [MessageDraft(), MessageDraft()])
+    ] == [4, 5]
     with pytest.raises(NotFound):
         await ben.chats.last_message_number(third)
 
 
-async def test_messages_are_appended_only_after_the_one_that_was_expected(ada: Library) -> None:
-    talk = await make(ada, "one")
-    [first] = await ada.chats.append(talk, [MessageDraft(content="a")], expected_last_number=0, idempotency_key="k")
-    with pytest.raises(Conflict, match="the conversation has changed") as refused:
-        await ada.chats.append(talk, [MessageDraft(content="b")], expected_last_number=0)
-    assert refused.value.data == {"last_number": 1, "expected_last_number": 0}
-    again = await ada.chats.append(talk, [MessageDraft(content="a")], expected_last_number=0, idempotency_key="k")
+async def test_append_is_rejected_if_the_last_message_is_not_the_expected_one(ada: Library) -> None:
+    conversation = await make(ada, "one")
+    [first] = await ada.chats.append(
+        conversation, [MessageDraft(content="a")], expected_last_number=0, idempotency_key="k"
+    )
+    with pytest.raises(Conflict, match="the conversation has changed") as call:
+        await ada.chats.append(conversation, [MessageDraft(content="b")], expected_last_number=0)
+    assert call.value.data == {"last_number": 1, "expected_last_number": 0}
+    again = await ada.chats.append(
+        conversation, [MessageDraft(content="a")], expected_last_number=0, idempotency_key="k"
+    )
     assert again == [first]
-    await ada.chats.append(talk, [MessageDraft(content="b")], expected_last_number=1)
+    await ada.chats.append(conversation, [MessageDraft(content="b")], expected_last_number=1)
 
 
-async def test_a_conversation_from_elsewhere_keeps_its_age(ada: Library) -> None:
+async def test_imported_conversation_keeps_its_times(ada: Library) -> None:
     draft = ConversationDraft(title="one", created_at="2025-01-01T00:00:00Z", last_modified="2025-03-01T00:00:00Z")
-    one = await ada.chats.create(draft, [MessageDraft(content="x", created_at="2025-02-01T00:00:00Z")])
-    assert (one.created_at, one.last_modified) == ("2025-01-01T00:00:00.000Z", "2025-03-01T00:00:00.000Z")
+    conversation = await ada.chats.create(draft, [MessageDraft(content="x", created_at="2025-02-01T00:00:00Z")])
+    assert (conversation.created_at, conversation.last_modified) == (
+        "2025-01-01T00:00:00.000Z",
+        "2025-03-01T00:00:00.000Z",
+    )
     with pytest.raises(InvalidParams, match="last_modified"):
         await ada.chats.create(ConversationDraft(last_modified="yesterday"))

@@ -1,4 +1,4 @@
-"""Notes: appending, batches, and how they are found."""
+"""Notes: appending, batches and search."""
 
 import pytest
 
@@ -8,10 +8,10 @@ from sources.storage.contract import Library
 from tests.sources.storage.library_fixture import OpenLibraries, ids, make_search, titles
 
 
-async def test_appended_text_stands_at_the_end_and_is_found(ada: Library, ben: Library) -> None:
+async def test_appended_text_is_stored_and_found(ada: Library, ben: Library) -> None:
     note = await ada.notes.create(NoteDraft(title="List", content="bread"))
-    longer = await ada.notes.append(note.id, "\nmarmalade", expected_version=1)
-    assert (longer.content, longer.version, longer.title) == ("bread\nmarmalade", 2, "List")
+    appended = await ada.notes.append(note.id, "\nmarmalade", expected_version=1)
+    assert (appended.content, appended.version, appended.title) == ("bread\nmarmalade", 2, "List")
     assert ids(await ada.notes.search(make_search("marmalade"))) == [note.id]
     with pytest.raises(Conflict):
         await ada.notes.append(note.id, "tea", expected_version=1)
@@ -19,24 +19,24 @@ async def test_appended_text_stands_at_the_end_and_is_found(ada: Library, ben: L
         await ben.notes.append(note.id, "tea")
 
 
-async def test_a_note_may_lack_title_and_text(ada: Library) -> None:
+async def test_note_needs_neither_title_nor_text(ada: Library) -> None:
     note = await ada.notes.create(NoteDraft())
     assert (note.title, note.content, note.tags) == ("", "", ())
 
 
-async def test_a_batch_is_written_whole_in_its_order(ada: Library, ben: Library) -> None:
-    made = await ada.notes.create_many([NoteDraft(title=f"Tea {n}", tags=["home"]) for n in range(300)])
-    assert [note.title for note in made] == [f"Tea {n}" for n in range(300)]
+async def test_batch_is_written_in_order(ada: Library, ben: Library) -> None:
+    notes = await ada.notes.create_many([NoteDraft(title=f"Tea {n}", tags=["home"]) for n in range(300)])
+    assert [note.title for note in notes] == [f"Tea {n}" for n in range(300)]
     assert (await ada.notes.search(make_search("tea", limit=1))).total == 300
     assert (await ben.notes.search(make_search("tea", limit=1))).total == 0
     assert await ada.notes.create_many([]) == []
 
 
-async def test_a_batch_with_one_bad_item_is_not_written_at_all(ada: Library) -> None:
+async def test_batch_with_an_invalid_item_is_not_written(ada: Library) -> None:
     await ada.notes.create(NoteDraft(title="Tea", uuid="tea-1"))
-    for bad, error in ((NoteDraft(uuid="tea-1"), Conflict), (NoteDraft(content="\0"), InvalidParams)):
+    for invalid, error in ((NoteDraft(uuid="tea-1"), Conflict), (NoteDraft(content="\0"), InvalidParams)):
         with pytest.raises(error):
-            await ada.notes.create_many([NoteDraft(title="Coffee"), bad, NoteDraft(title="Milk")])
+            await ada.notes.create_many([NoteDraft(title="Coffee"), invalid, NoteDraft(title="Milk")])
     assert (await ada.notes.list(10, 0)).total == 1
     assert (await ada.notes.search(make_search("coffee milk"))).hits == ()
 
@@ -52,7 +52,7 @@ async def test_sizes_are_limited_by_settings(open_libraries: OpenLibraries) -> N
             await ada.notes.create_many([NoteDraft()] * 4)
 
 
-async def test_a_hit_tells_all_that_a_result_shows(ada: Library) -> None:
+async def test_hit_contains_the_fields_of_the_note(ada: Library) -> None:
     note = await ada.notes.create(NoteDraft(title="Green tea", content="Leaves, not bags.", tags=["Home"]))
     [hit] = (await ada.notes.search(make_search("green leaves"))).hits
     assert (hit.id, hit.title, hit.text, hit.tags) == (note.id, "Green tea", "Leaves, not bags.", ("Home",))
@@ -61,28 +61,28 @@ async def test_a_hit_tells_all_that_a_result_shows(ada: Library) -> None:
     assert 0 < hit.score < 1
 
 
-async def test_what_holds_all_words_comes_before_what_holds_one_of_them_often(ada: Library) -> None:
+async def test_note_with_all_words_ranks_above_one_that_repeats_a_word(ada: Library) -> None:
     await ada.notes.create(NoteDraft(title="Often", content="tea tea tea tea"))
     await ada.notes.create(NoteDraft(title="Both", content=f"tea and {'other words ' * 200} milk"))
-    found = await ada.notes.search(make_search("tea milk"))
-    assert titles(found) == ["Both", "Often"]
+    texts = await ada.notes.search(make_search("tea milk"))
+    assert titles(texts) == ["Both", "Often"]
 
 
-async def test_a_title_counts_for_more_than_the_text(ada: Library) -> None:
+async def test_title_match_ranks_above_text_match(ada: Library) -> None:
     await ada.notes.create(NoteDraft(title="Walks", content="tea"))
     await ada.notes.create(NoteDraft(title="Tea", content="walks"))
     assert titles(await ada.notes.search(make_search("tea"))) == ["Tea", "Walks"]
     assert titles(await ada.notes.search(make_search("title:tea"))) == ["Tea"]
 
 
-async def test_operators_are_obeyed(ada: Library) -> None:
+async def test_operators_are_applied(ada: Library) -> None:
     for text in ("tea milk", "tea sugar", "milk sugar", "tea with cold milk"):
         await ada.notes.create(NoteDraft(content=text))
-    found = {
+    texts = {
         query: sorted(hit.text for hit in (await ada.notes.search(make_search(query))).hits)
         for query in ("tea AND milk", '"tea milk"', "tea -milk", "sug* NOT tea", "(tea OR sugar) AND milk")
     }
-    assert found == {
+    assert texts == {
         "tea AND milk": ["tea milk", "tea with cold milk"],
         '"tea milk"': ["tea milk"],
         "tea -milk": ["tea sugar"],
@@ -91,7 +91,7 @@ async def test_operators_are_obeyed(ada: Library) -> None:
     }
 
 
-async def test_a_changed_note_is_found_by_its_new_words_alone(ada: Library) -> None:
+async def test_updated_note_is_found_only_by_its_new_words(ada: Library) -> None:
     note = await ada.notes.create(NoteDraft(title="Tea", content="東京 C++ naïve"))
     await ada.notes.update(note.id, NoteDraft(title="Coffee", content="京都"))
     for old in ("tea", "東京", "C++", "naive"):

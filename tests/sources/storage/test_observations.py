@@ -1,4 +1,4 @@
-"""Observations: what is kept of one, how they are filtered and found, and that their words count for nobody else."""
+"""Observations: storing, filtering and searching them, without affecting the term weights of sources."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from sources.query import parse
 from sources.storage.contract import Corpus, Library, ObservationFilter
 from tests.sources.storage.library_fixture import OpenLibraries, make_search, titles
 
-WHOLE = ObservationDraft(
+COMPLETE = ObservationDraft(
     type="decision",
     title="Use JWT",
     subtitle="for the API",
@@ -30,33 +30,38 @@ WHOLE = ObservationDraft(
 )
 
 
-async def learn(library: Library, title: str, **more: Any) -> str:
-    return (await library.observations.create(ObservationDraft(title=title, **more))).id
+async def create_observation(library: Library, title: str, **fields: Any) -> str:
+    return (await library.observations.create(ObservationDraft(title=title, **fields))).id
 
 
-async def listed(library: Library, **narrowing: Any) -> list[str]:
-    page = await library.observations.list(50, 0, ObservationFilter(**narrowing))
+async def list_titles(library: Library, **filters: Any) -> list[str]:
+    page = await library.observations.list(50, 0, ObservationFilter(**filters))
     assert page.total == len(page.rows)
     return [row.title for row in page.rows]
 
 
-async def test_an_observation_is_kept_whole(ada: Library, ben: Library) -> None:
-    made = await ada.observations.create(WHOLE)
-    kept = await ada.observations.get(made.id)
-    assert kept == made
-    assert made.id.startswith("obs-")
-    assert (kept.type, kept.title, kept.subtitle, kept.project) == ("decision", "Use JWT", "for the API", "my-api")
-    assert kept.facts == ("refresh tokens rotate", "HS256 is used")
-    assert (kept.concepts, kept.files_read) == (("JWT", "middleware"), ("src/auth.ts",))
-    assert (kept.origin, kept.conversation_id, kept.line_start, kept.line_end) == ("derived", "c-1", 3, 9)
-    assert (kept.created_at, kept.metadata) == ("2025-12-01T14:30:00.000Z", {"n": 1})
+async def test_every_field_of_an_observation_is_stored(ada: Library, ben: Library) -> None:
+    created = await ada.observations.create(COMPLETE)
+    stored = await ada.observations.get(created.id)
+    assert stored == created
+    assert created.id.startswith("obs-")
+    assert (stored.type, stored.title, stored.subtitle, stored.project) == (
+        "decision",
+        "Use JWT",
+        "for the API",
+        "my-api",
+    )
+    assert stored.facts == ("refresh tokens rotate", "HS256 is used")
+    assert (stored.concepts, stored.files_read) == (("JWT", "middleware"), ("src/auth.ts",))
+    assert (stored.origin, stored.conversation_id, stored.line_start, stored.line_end) == ("derived", "c-1", 3, 9)
+    assert (stored.created_at, stored.metadata) == ("2025-12-01T14:30:00.000Z", {"n": 1})
     with pytest.raises(NotFound):
-        await ben.observations.get(made.id)
+        await ben.observations.get(created.id)
 
 
-async def test_little_has_to_be_said(ada: Library) -> None:
-    made = await ada.observations.create(ObservationDraft(title="Tea helps"))
-    assert (made.type, made.origin, made.project, made.facts) == ("general", "client", "", ())
+async def test_only_the_title_is_required(ada: Library) -> None:
+    created = await ada.observations.create(ObservationDraft(title="Tea helps"))
+    assert (created.type, created.origin, created.project, created.facts) == ("general", "client", "", ())
 
 
 @pytest.mark.parametrize(
@@ -65,57 +70,59 @@ async def test_little_has_to_be_said(ada: Library) -> None:
         (ObservationDraft(), "title"),
         (ObservationDraft(title=" "), "title"),
         (ObservationDraft(title="x", type=""), "type"),
-        (ObservationDraft(title="x", origin="invented"), "origin"),  # type: ignore[arg-type]  # what a caller may send
+        (ObservationDraft(title="x", origin="invented"), "origin"),  # type: ignore[arg-type]  # clients can send any string
         (ObservationDraft(title="x", line_start=0), "line_start"),
         (ObservationDraft(title="x", line_start=9, line_end=3), "line_end"),
         (ObservationDraft(title="x", facts=["\0"]), "facts"),
     ],
 )
-async def test_what_cannot_be_kept_is_refused_by_its_field(ada: Library, draft: ObservationDraft, field: str) -> None:
+async def test_invalid_value_is_rejected_with_its_field(ada: Library, draft: ObservationDraft, field: str) -> None:
     with pytest.raises(InvalidParams, match=f"^{field}: expected .*, got"):
         await ada.observations.create(draft)
-    assert await listed(ada) == []
+    assert await list_titles(ada) == []
 
 
-async def test_writes_with_one_key_are_made_once(ada: Library) -> None:
+async def test_writes_repeated_with_their_key_are_applied_once(ada: Library) -> None:
     one = await ada.observations.create(ObservationDraft(title="one"), idempotency_key="k")
     assert await ada.observations.create(ObservationDraft(title="one"), idempotency_key="k") == one
     drafts = [ObservationDraft(title="two"), ObservationDraft(title="three")]
     many = await ada.observations.create_many(drafts, idempotency_key="m")
     assert await ada.observations.create_many(drafts, idempotency_key="m") == many
-    assert await listed(ada) == ["three", "two", "one"]
+    assert await list_titles(ada) == ["three", "two", "one"]
     with pytest.raises(Conflict):
         await ada.observations.create_many(drafts[:1], idempotency_key="m")
 
 
-async def test_many_are_given_in_the_order_they_were_asked_for(ada: Library, ben: Library) -> None:
-    one, two, three = [await learn(ada, title) for title in ("one", "two", "three")]
+async def test_get_many_returns_the_order_of_the_ids(ada: Library, ben: Library) -> None:
+    one, two, three = [await create_observation(ada, title) for title in ("one", "two", "three")]
     await ada.observations.delete(two)
-    asked = [three, "absent", two, one, "\ud800", three]
-    assert [row.title for row in await ada.observations.get_many(asked)] == ["three", "one"]
+    requested_ids = [three, "absent", two, one, "\ud800", three]
+    assert [row.title for row in await ada.observations.get_many(requested_ids)] == ["three", "one"]
     assert await ada.observations.get_many([]) == []
-    assert await ben.observations.get_many(asked) == []
+    assert await ben.observations.get_many(requested_ids) == []
 
 
-async def test_a_filter_takes_any_of_its_values_and_filters_restrict_each_other(ada: Library, ben: Library) -> None:
-    await ada.observations.create(WHOLE)
-    await learn(ada, "OAuth", type="pattern", project="Auth", concepts=["OAuth"], created_at="2025-11-15T09:15:00Z")
-    assert await listed(ada, types=("DECISION", "bug-fix")) == ["Use JWT"]
-    assert await listed(ada, types=("pattern", "decision")) == ["Use JWT", "OAuth"]
-    assert await listed(ada, projects=("auth",)) == ["OAuth"]
-    assert await listed(ada, concepts=("jwt", "nothing")) == ["Use JWT"]
-    assert await listed(ada, files=("auth.ts",)) == ["Use JWT"]
-    assert await listed(ada, files=("src/middleware/jwt.ts",)) == ["Use JWT"]
-    assert await listed(ada, files=("middleware/jwt.ts",)) == []
-    assert await listed(ada, projects=("auth",), concepts=("jwt",)) == []
-    assert await listed(ada, projects=("\ud800",)) == []
-    assert await listed(ada, date_from="2025-11-15T09:15:00.000Z", date_to="2025-11-30T00:00:00.000Z") == ["OAuth"]
-    assert await listed(ben, types=("decision",)) == []
+async def test_filter_matches_any_of_its_values_and_filters_are_combined(ada: Library, ben: Library) -> None:
+    await ada.observations.create(COMPLETE)
+    await create_observation(
+        ada, "OAuth", type="pattern", project="Auth", concepts=["OAuth"], created_at="2025-11-15T09:15:00Z"
+    )
+    assert await list_titles(ada, types=("DECISION", "bug-fix")) == ["Use JWT"]
+    assert await list_titles(ada, types=("pattern", "decision")) == ["Use JWT", "OAuth"]
+    assert await list_titles(ada, projects=("auth",)) == ["OAuth"]
+    assert await list_titles(ada, concepts=("jwt", "nothing")) == ["Use JWT"]
+    assert await list_titles(ada, files=("auth.ts",)) == ["Use JWT"]
+    assert await list_titles(ada, files=("src/middleware/jwt.ts",)) == ["Use JWT"]
+    assert await list_titles(ada, files=("middleware/jwt.ts",)) == []
+    assert await list_titles(ada, projects=("auth",), concepts=("jwt",)) == []
+    assert await list_titles(ada, projects=("\ud800",)) == []
+    assert await list_titles(ada, date_from="2025-11-15T09:15:00.000Z", date_to="2025-11-30T00:00:00.000Z") == ["OAuth"]
+    assert await list_titles(ben, types=("decision",)) == []
 
 
-async def test_a_list_is_newest_first_in_pages_with_the_true_total(ada: Library) -> None:
+async def test_list_is_newest_first_with_the_total(ada: Library) -> None:
     for day in (2, 3, 1):
-        await learn(ada, f"day {day}", created_at=f"2026-01-0{day}")
+        await create_observation(ada, f"day {day}", created_at=f"2026-01-0{day}")
     page = await ada.observations.list(2, 1)
     assert ([row.title for row in page.rows], page.total) == (["day 2", "day 1"], 3)
 
@@ -123,20 +130,20 @@ async def test_a_list_is_newest_first_in_pages_with_the_true_total(ada: Library)
 @pytest.mark.parametrize(
     "query", ["jwt", "API", "stateless", "rotating", "middleware", "auth.ts", "decisions", "my-api"]
 )
-async def test_an_observation_is_found_by_all_it_says(ada: Library, ben: Library, query: str) -> None:
-    await ada.observations.create(WHOLE)
-    await learn(ada, "Tea")
-    found = await ada.observations.search(make_search(query))
-    assert titles(found) == ["Use JWT"]
-    [hit] = found.hits
+async def test_observation_is_found_by_all_of_its_text(ada: Library, ben: Library, query: str) -> None:
+    await ada.observations.create(COMPLETE)
+    await create_observation(ada, "Tea")
+    page = await ada.observations.search(make_search(query))
+    assert titles(page) == ["Use JWT"]
+    [hit] = page.hits
     assert 0 < hit.score <= 1
     assert hit.text == "for the API\nStateless tokens fit services that scale.\nrefresh tokens rotate\nHS256 is used"
     assert (await ben.observations.search(make_search(query))).hits == ()
 
 
-async def test_titles_weigh_more_and_filters_hold_in_a_search(ada: Library) -> None:
-    await learn(ada, "Tea", project="home")
-    await learn(ada, "Drinks", narrative="tea and coffee", project="work", files_read=["tea.md"])
+async def test_title_match_ranks_first_and_filters_apply_to_searches(ada: Library) -> None:
+    await create_observation(ada, "Tea", project="home")
+    await create_observation(ada, "Drinks", narrative="tea and coffee", project="work", files_read=["tea.md"])
     assert titles(await ada.observations.search(make_search("tea"))) == ["Tea", "Drinks"]
     assert titles(await ada.observations.search(make_search("tea"), ObservationFilter(projects=("work",)))) == [
         "Drinks"
@@ -148,21 +155,21 @@ async def test_titles_weigh_more_and_filters_hold_in_a_search(ada: Library) -> N
 
 
 async def test_scripts_without_spaces_are_found(ada: Library) -> None:
-    await learn(ada, "東京の天気", facts=["京都も晴れ"])
+    await create_observation(ada, "東京の天気", facts=["京都も晴れ"])
     assert titles(await ada.observations.search(make_search("京都"))) == ["東京の天気"]
 
 
-async def test_what_is_deleted_or_purged_is_found_no_more(ada: Library, ben: Library) -> None:
-    one, two = await learn(ada, "tea one"), await learn(ada, "tea two")
+async def test_deleted_and_purged_observations_are_not_found(ada: Library, ben: Library) -> None:
+    one, two = await create_observation(ada, "tea one"), await create_observation(ada, "tea two")
     with pytest.raises(NotFound):
         await ben.observations.purge(one)
     await ada.observations.delete(one)
     await ada.observations.purge(two)
-    assert titles(await ada.observations.search(make_search("tea"))) == await listed(ada) == []
-    assert await listed(ada, types=("general",)) == []
+    assert titles(await ada.observations.search(make_search("tea"))) == await list_titles(ada) == []
+    assert await list_titles(ada, types=("general",)) == []
 
 
-async def test_observations_leave_the_scores_of_the_sources_as_they_are(ada: Library) -> None:
+async def test_observations_do_not_affect_scores_of_sources(ada: Library) -> None:
     await ada.notes.create(NoteDraft(title="Tea", content="green tea"))
     before = await ada.notes.search(make_search("green tea"))
     await ada.observations.create_many([ObservationDraft(title=f"tea {n}") for n in range(50)])
@@ -171,7 +178,7 @@ async def test_observations_leave_the_scores_of_the_sources_as_they_are(ada: Lib
     assert (await ada.chats.search(make_search("tea"))).hits == ()
 
 
-async def test_a_rare_word_says_more_than_one_that_all_observations_have(ada: Library) -> None:
+async def test_rare_term_has_a_higher_weight_than_a_common_one(ada: Library) -> None:
     drafts = [ObservationDraft(title=f"number {n}", narrative="tea") for n in range(20)]
     await ada.observations.create_many([*drafts, ObservationDraft(title="odd", narrative="tea saffron")])
     [best, *rest] = (await ada.observations.search(make_search("tea saffron"))).hits
@@ -179,9 +186,9 @@ async def test_a_rare_word_says_more_than_one_that_all_observations_have(ada: Li
     assert rest[0].score < best.score / 4
 
 
-async def test_observations_outlive_the_closing_of_a_library(open_libraries: OpenLibraries) -> None:
+async def test_observation_survives_reopening(open_libraries: OpenLibraries) -> None:
     async with open_libraries() as libraries, libraries.library("ada") as ada:
-        made = await ada.observations.create(WHOLE)
+        created = await ada.observations.create(COMPLETE)
     async with open_libraries() as libraries, libraries.library("ada") as ada, libraries.library("ben") as ben:
-        assert await ada.observations.get(made.id) == made
-        assert await listed(ben) == []
+        assert await ada.observations.get(created.id) == created
+        assert await list_titles(ben) == []

@@ -1,4 +1,4 @@
-"""Searches of every kind: order, paging, filters and scores, whatever is typed."""
+"""Searches in every source: order, paging, filters, scores and arbitrary input."""
 
 from typing import Any
 
@@ -20,12 +20,12 @@ every_kind = pytest.mark.parametrize("kind", ITEM_KINDS, ids=lambda kind: kind.n
 
 
 def some_words(n: int) -> str:
-    """A few words, some of them common and some rare."""
+    """Returns a few words, common ones more often than rare ones."""
     return " ".join(word for at, word in enumerate(WORDS) if n % (at + 2) == 0) or "water"
 
 
 async def fill(kind: ItemKind, library: Library, count: int) -> None:
-    """So many items, with several matching passages where an item can have them."""
+    """Creates items; media items have several matching passages."""
     texts = [some_words(n) for n in range(count)]
     if kind.name == "chats":
         for n, text in enumerate(texts):
@@ -41,39 +41,39 @@ def identity(hit: Hit) -> tuple[Any, ...]:
 
 
 async def pages(search: Any, query: Search, sizes: list[int]) -> list[HitPage]:
-    """Page after page, as a caller would go on, of the sizes given in turn."""
-    found: list[HitPage] = []
+    """Reads page after page until the last, with the sizes in turn."""
+    page: list[HitPage] = []
     offset = 0
-    while not found or found[-1].has_more:
-        size = sizes[len(found) % len(sizes)]
-        found.append(await search(replace(query, limit=size, offset=offset)))
+    while not page or page[-1].has_more:
+        size = sizes[len(page) % len(sizes)]
+        page.append(await search(replace(query, limit=size, offset=offset)))
         offset += size
-        assert len(found) < 200
-    return found
+        assert len(page) < 200
+    return page
 
 
 @every_kind
 @pytest.mark.parametrize("order", ["relevance", "recent"])
 @pytest.mark.parametrize("scoring", ["comparable", "minmax"])
 @pytest.mark.parametrize("query", ["tea", "tea milk honey", "tea OR lemon", "tea*"])
-async def test_paging_visits_every_hit_once_in_the_order_of_one_long_page(
+async def test_pages_contain_every_hit_once_in_the_same_order_as_one_large_page(
     kind: ItemKind, ada: Library, order: str, scoring: str, query: str
 ) -> None:
     await fill(kind, ada, 60)
     search = kind.collection(ada).search
-    whole = await search(make_search(query, limit=200, order=order, scoring=scoring))
-    assert not whole.has_more
-    assert whole.total == len(whole.hits) > 25
+    complete = await search(make_search(query, limit=200, order=order, scoring=scoring))
+    assert not complete.has_more
+    assert complete.total == len(complete.hits) > 25
     for sizes in ([1, 7, 30], [25]):
-        walked = await pages(search, make_search(query, order=order, scoring=scoring), sizes)
-        hits = [hit for page in walked for hit in page.hits]
-        assert hits == list(whole.hits)
-        assert all(page.total == whole.total for page in walked)
-    assert len({identity(hit) for hit in whole.hits}) == len(whole.hits)
+        results = await pages(search, make_search(query, order=order, scoring=scoring), sizes)
+        hits = [hit for page in results for hit in page.hits]
+        assert hits == list(complete.hits)
+        assert all(page.total == complete.total for page in results)
+    assert len({identity(hit) for hit in complete.hits}) == len(complete.hits)
 
 
 @every_kind
-async def test_a_page_beyond_the_end_is_empty_and_knows_the_total(kind: ItemKind, ada: Library) -> None:
+async def test_page_beyond_the_end_is_empty_but_has_the_total(kind: ItemKind, ada: Library) -> None:
     await fill(kind, ada, 30)
     search = kind.collection(ada).search
     total = (await search(make_search("tea", limit=100))).total
@@ -82,18 +82,18 @@ async def test_a_page_beyond_the_end_is_empty_and_knows_the_total(kind: ItemKind
 
 
 @every_kind
-async def test_a_total_follows_what_is_written(kind: ItemKind, ada: Library) -> None:
+async def test_total_changes_with_each_write(kind: ItemKind, ada: Library) -> None:
     collection = kind.collection(ada)
-    made = [await collection.create(kind.draft("Tea")) for _ in range(3)]
+    items = [await collection.create(kind.draft("Tea")) for _ in range(3)]
     assert (await collection.search(make_search("tea", limit=1))).total == 3
     await collection.create(kind.draft("Tea"))
     assert (await collection.search(make_search("tea", limit=1))).total == 4
-    await collection.delete(made[0].id)
+    await collection.delete(items[0].id)
     assert (await collection.search(make_search("tea", limit=1))).total == 3
 
 
 @every_kind
-async def test_scores_fall_and_lie_between_nothing_and_one(kind: ItemKind, ada: Library) -> None:
+async def test_scores_descend_and_are_between_zero_and_one(kind: ItemKind, ada: Library) -> None:
     await fill(kind, ada, 40)
     for scoring in ("comparable", "minmax"):
         hits = (await kind.collection(ada).search(make_search("tea", limit=20, scoring=scoring))).hits
@@ -103,7 +103,7 @@ async def test_scores_fall_and_lie_between_nothing_and_one(kind: ItemKind, ada: 
 
 
 @every_kind
-async def test_the_seeds_score_is_one_for_the_best_and_for_a_lone_hit(kind: ItemKind, ada: Library) -> None:
+async def test_minmax_score_is_one_for_the_best_and_for_a_single_hit(kind: ItemKind, ada: Library) -> None:
     collection = kind.collection(ada)
     await collection.create(kind.draft("samovar"))
     for n in range(4):
@@ -117,17 +117,17 @@ async def test_the_seeds_score_is_one_for_the_best_and_for_a_lone_hit(kind: Item
 
 
 @every_kind
-async def test_hits_with_equal_scores_come_newest_first(kind: ItemKind, ada: Library) -> None:
+async def test_hits_with_equal_scores_are_newest_first(kind: ItemKind, ada: Library) -> None:
     collection = kind.collection(ada)
-    made = [await collection.create(kind.draft("Green tea")) for _ in range(4)]
-    await collection.update(made[1].id, kind.draft("Green tea"))
-    expected = [made[1].id, made[3].id, made[2].id, made[0].id]
+    items = [await collection.create(kind.draft("Green tea")) for _ in range(4)]
+    await collection.update(items[1].id, kind.draft("Green tea"))
+    expected = [items[1].id, items[3].id, items[2].id, items[0].id]
     assert ids(await collection.search(make_search("tea"))) == expected
     assert ids(await collection.search(make_search("tea", order="recent"))) == expected
 
 
 @every_kind
-async def test_recent_order_is_by_age_whatever_the_score(kind: ItemKind, ada: Library) -> None:
+async def test_recent_order_ignores_the_score(kind: ItemKind, ada: Library) -> None:
     collection = kind.collection(ada)
     best = await collection.create(kind.draft("Tea tea tea"))
     newest = await collection.create(kind.draft("A cup of something that may be tea after all"))
@@ -138,50 +138,50 @@ async def test_recent_order_is_by_age_whatever_the_score(kind: ItemKind, ada: Li
 
 
 @every_kind
-async def test_dates_are_included_at_both_ends(kind: ItemKind, ada: Library) -> None:
+async def test_date_range_includes_both_ends(kind: ItemKind, ada: Library) -> None:
     collection = kind.collection(ada)
     for day in (1, 2, 3, 4):
         await collection.create(kind.draft(f"Tea {day}", created_at=f"2026-05-0{day}T00:00:00Z"))
     window: dict[str, Any] = {"date_from": "2026-05-02T00:00:00.000Z", "date_to": "2026-05-03T00:00:00.000Z"}
-    found = await collection.search(make_search("tea", **window))
-    assert sorted(hit.title for hit in found.hits) == ["Tea 2", "Tea 3"]
-    assert found.total == 2
+    page = await collection.search(make_search("tea", **window))
+    assert sorted(hit.title for hit in page.hits) == ["Tea 2", "Tea 3"]
+    assert page.total == 2
 
 
 @every_kind
-async def test_without_words_a_filter_lists_what_passes_it_newest_first(kind: ItemKind, ada: Library) -> None:
+async def test_filter_without_words_lists_matching_items_newest_first(kind: ItemKind, ada: Library) -> None:
     collection = kind.collection(ada)
     by: dict[str, Any] = {"by": "title"} if kind.name == "chats" else {}
-    made = [await collection.create(kind.draft(f"Item {n}", tags=["x"])) for n in range(5)]
+    items = [await collection.create(kind.draft(f"Item {n}", tags=["x"])) for n in range(5)]
     await collection.create(kind.draft("Other"))
     first = await collection.search(make_search("", limit=2, tags=("x",), **by))
     rest = await collection.search(make_search("", limit=10, offset=2, tags=("x",), **by))
-    assert [*ids(first), *ids(rest)] == [item.id for item in reversed(made)]
+    assert [*ids(first), *ids(rest)] == [item.id for item in reversed(items)]
     assert (first.has_more, rest.has_more, first.total, rest.total) == (True, False, 5, 5)
     assert {hit.score for hit in first.hits} == {0.0}
 
 
 @every_kind
 @pytest.mark.parametrize("query", ["", "   ", "!!!", "()", '""', "* AND", "-tea", "NOT tea"])
-async def test_a_query_without_words_finds_nothing(kind: ItemKind, ada: Library, query: str) -> None:
+async def test_query_without_words_returns_nothing(kind: ItemKind, ada: Library, query: str) -> None:
     await fill(kind, ada, 3)
-    found = await kind.collection(ada).search(make_search(query))
-    assert (found.hits, found.has_more, found.total) == ((), False, 0)
+    page = await kind.collection(ada).search(make_search(query))
+    assert (page.hits, page.has_more, page.total) == ((), False, 0)
 
 
 @every_kind
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(query=st.text(st.sampled_from("tea mlk\"'()*+-:^{}AND OR NOT NEAR,東京é\0\ud800"), max_size=40))
-async def test_whatever_is_typed_finds_something_or_nothing(kind: ItemKind, ada: Library, query: str) -> None:
+async def test_no_input_raises_an_error(kind: ItemKind, ada: Library, query: str) -> None:
     collection = kind.collection(ada)
     if not (await collection.list(1, 0)).total:
         await fill(kind, ada, 3)
-    found = await collection.search(make_search(query))
-    assert len(found.hits) <= 10
+    page = await collection.search(make_search(query))
+    assert len(page.hits) <= 10
 
 
 @every_kind
-async def test_a_search_ends_at_its_deadline_and_says_so(kind: ItemKind, ada: Library) -> None:
+async def test_search_times_out_at_its_deadline(kind: ItemKind, ada: Library) -> None:
     await fill(kind, ada, 3)
     with pytest.raises(SourceTimeout, match=f"{kind.name} did not respond within 0 ms"):
         await kind.collection(ada).search(replace(make_search("tea"), deadline_ms=0))
@@ -189,33 +189,31 @@ async def test_a_search_ends_at_its_deadline_and_says_so(kind: ItemKind, ada: Li
 
 
 @every_kind
-async def test_another_owner_finds_their_own_and_nothing_else(
-    kind: ItemKind, libraries: LibraryFixture, ada: Library
-) -> None:
+async def test_search_returns_only_items_of_the_owner(kind: ItemKind, libraries: LibraryFixture, ada: Library) -> None:
     await kind.collection(ada).create(kind.draft("Tea of Ada", tags=["x"]))
     async with libraries.library("ben") as ben:
-        theirs = await kind.collection(ben).create(kind.draft("Tea of Ben"))
-        assert ids(await kind.collection(ben).search(make_search("tea"))) == [theirs.id]
+        item = await kind.collection(ben).create(kind.draft("Tea of Ben"))
+        assert ids(await kind.collection(ben).search(make_search("tea"))) == [item.id]
         assert (await kind.collection(ben).search(make_search("ada"))).hits == ()
         assert (await kind.collection(ben).search(make_search("", tags=("x",)))).hits == ()
 
 
-async def test_a_word_weighs_as_much_as_it_is_rare_in_the_whole_library(ada: Library, ben: Library) -> None:
+async def test_term_weight_depends_on_its_frequency_in_the_whole_library(ada: Library, ben: Library) -> None:
     await ada.notes.create_many([NoteDraft(content="chai"), NoteDraft(content="milk")])
     await ada.prompts.create_many([PromptDraft(name=f"Chai {n}") for n in range(20)])
     query = parse("chai milk")
     corpus = await ada.corpus(query, 10_000)
     assert (corpus.rows, corpus.frequencies) == (22, (21, 1))
     assert (await ben.corpus(query, 10_000)).rows == 0
-    found = await ada.notes.search(make_search("chai milk"))
-    assert [hit.text for hit in found.hits] == ["milk", "chai"]
-    assert await ada.notes.search(make_search("chai milk", corpus=corpus)) == found
-    alike = await ada.notes.search(make_search("chai milk", corpus=Corpus(22, (5, 5))))
-    assert len({hit.score for hit in alike.hits}) == 1
+    page = await ada.notes.search(make_search("chai milk"))
+    assert [hit.text for hit in page.hits] == ["milk", "chai"]
+    assert await ada.notes.search(make_search("chai milk", corpus=corpus)) == page
+    equal_weights = await ada.notes.search(make_search("chai milk", corpus=Corpus(22, (5, 5))))
+    assert len({hit.score for hit in equal_weights.hits}) == 1
 
 
 @every_kind
-async def test_hits_tell_their_rank_wherever_matches_were_ranked(kind: ItemKind, ada: Library, ben: Library) -> None:
+async def test_ranked_hits_have_a_bm25_rank(kind: ItemKind, ada: Library, ben: Library) -> None:
     for library in (ada, ben):
         await fill(kind, library, 12)
     first = await kind.collection(ada).search(make_search("tea milk", limit=3))
@@ -227,7 +225,7 @@ async def test_hits_tell_their_rank_wherever_matches_were_ranked(kind: ItemKind,
     ]
 
 
-async def test_the_weights_follow_what_is_written_in_any_file(ada: Library) -> None:
+async def test_term_weights_change_with_writes_to_any_file(ada: Library) -> None:
     await ada.notes.create_many([NoteDraft(content="chai"), NoteDraft(content="milk")])
     before = {hit.text: hit.score for hit in (await ada.notes.search(make_search("chai milk"))).hits}
     await ada.media.create_many([MediaDraft(title="Milk")] * 9)

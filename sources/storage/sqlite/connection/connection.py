@@ -136,7 +136,7 @@ class QueuedConnection(aiosqlite.Connection):
         try:
             await connection
         except BaseException:
-            # The thread has been asked to end and reports that to the event loop, which must still be running then.
+            # The thread is ending and will report that to the event loop, which must still be running then.
             if connection._stopped is not None:
                 await connection._stopped
             raise

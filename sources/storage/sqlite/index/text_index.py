@@ -62,7 +62,7 @@ class SegmentedTable(Struct, frozen=True):
     table: str
     forms: tuple[tuple[str, str], ...]
     index: TextIndex
-    # Whether its rows count when the library is asked how common a term is.
+    # Whether its rows are counted for the term frequencies of the library.
     is_counted: bool = True
 
 

@@ -137,7 +137,7 @@ def _copy_user(data_root: DataRoot, user_id: UserId, target: DataRoot) -> dict[D
 
 @contextmanager
 def _locked_for_writing(paths: Sequence[Path]) -> Iterator[None]:
-    """Holds the write locks of all files in one transaction, so that nobody else writes to any of them."""
+    """Holds the write locks of all files in one transaction, so that no other connection writes to any of them."""
     if not paths:
         yield
         return
@@ -234,7 +234,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _connect_immutable(path: Path) -> sqlite3.Connection:
-    """Opens a copy that nobody writes to, so that SQLite creates no log next to it."""
+    """Opens a file that is not written to, so that SQLite creates no log next to it."""
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True, isolation_level=None)
     connection.execute("PRAGMA trusted_schema = OFF")
     return connection

@@ -1,4 +1,4 @@
-"""One file with a small schema of its own, for what is about files and not about libraries."""
+"""A database file with a small schema, for tests of files rather than libraries."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -30,15 +30,15 @@ WORDS = DatabaseSchema(
 MakeDatabase = Callable[..., Database]
 
 
-def engine(**changes: Any) -> SqliteOptions:
-    given: dict[str, Any] = {
+def make_options(**changes: Any) -> SqliteOptions:
+    defaults: dict[str, Any] = {
         "slots": asyncio.Semaphore(2),
         "queue_max": 64,
         "deadline_ms": 10_000,
         "cache_kib": 256,
         "durability": "normal",
     }
-    return SqliteOptions(**(given | changes))
+    return SqliteOptions(**(defaults | changes))
 
 
 @pytest.fixture
@@ -48,14 +48,14 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 async def make_database(file: Path) -> AsyncIterator[MakeDatabase]:
-    made: list[Database] = []
+    databases: list[Database] = []
 
-    def make(blueprint: DatabaseSchema = WORDS, path: Path = file, **changes: Any) -> Database:
-        made.append(Database(DatabaseFile(blueprint, lambda: path), engine(**changes)))
-        return made[-1]
+    def make(schema: DatabaseSchema = WORDS, path: Path = file, **options: Any) -> Database:
+        databases.append(Database(DatabaseFile(schema, lambda: path), make_options(**options)))
+        return databases[-1]
 
     yield make
-    for database in made:
+    for database in databases:
         await database.close()
 
 

@@ -1,5 +1,5 @@
-"""Makes the indexes of two large libraries while they are written to, and is killed again and again:
-`python -m ... root rounds`, one line for each round with how far the last index that was told of had come."""
+"""Builds the on-demand indexes of two libraries while writing to them, until it is killed, several times:
+`python -m ... root rounds` prints one line per round with the remaining messages of the last index reported."""
 
 import asyncio
 import os
@@ -18,39 +18,39 @@ from sources.storage.sqlite.schema.chacha import CHATS_INDEX
 from sources.storage.sqlite.search.exact import EXACT_INDEX
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
 from tests.sources.storage.library_fixture import open_sqlite
-from tests.sources.storage.sqlite.crashing_writer import OWNERS, one_round
+from tests.sources.storage.sqlite.crashing_writer import OWNERS, run_and_kill
 
-TALKS = 20
+CONVERSATIONS = 20
 MESSAGES = 40
-# So small that a kill hits between two batches.
+# Small batches, so that the process is also killed between two of them.
 _INDEXES = tuple(replace(index, batch_rows=10) for index in (SUBSTRING_INDEX, EXACT_INDEX))
 
 
-async def prepare(root: Path) -> None:
+async def create_conversations(root: Path) -> None:
     async with open_sqlite(root) as libraries:
         for owner in OWNERS:
             async with libraries.library(owner) as library:
-                for talk in range(TALKS):
-                    drafts = [MessageDraft(content=f"Straße {talk} {n}") for n in range(MESSAGES)]
-                    await library.chats.create(ConversationDraft(title=f"Talk {talk}", uuid=f"t{talk}"), drafts)
+                for number in range(CONVERSATIONS):
+                    drafts = [MessageDraft(content=f"Straße {number} {n}") for n in range(MESSAGES)]
+                    await library.chats.create(ConversationDraft(title=f"Talk {number}", uuid=f"t{number}"), drafts)
 
 
-async def make_forever(root: Path, told: int) -> None:
+async def build_forever(root: Path, output: int) -> None:
     chance = random.Random(os.getpid())
     async with open_sqlite(root) as libraries, libraries.library("ada") as ada, libraries.library("ben") as ben:
         for library in cycle((ada, ben)):
             for index in _INDEXES:
                 assert isinstance(library, SqliteLibrary)
                 progress = await library._databases.chacha.write("chats", CHATS_INDEX, index.fill)
-                await change(library, chance)
-                os.write(told, f"{progress.messages}\n".encode())
+                await change_conversation(library, chance)
+                os.write(output, f"{progress.messages}\n".encode())
 
 
-async def change(library: Library, chance: random.Random) -> None:
-    talk = f"t{chance.randrange(TALKS)}"
-    messages = (await library.chats.messages(talk, 10, 0)).rows
-    await library.chats.append(talk, [MessageDraft(content="appended")])
-    await library.chats.update(talk, ConversationDraft(title=f"Renamed {chance.random()}"))
+async def change_conversation(library: Library, chance: random.Random) -> None:
+    conversation = f"t{chance.randrange(CONVERSATIONS)}"
+    messages = (await library.chats.messages(conversation, 10, 0)).rows
+    await library.chats.append(conversation, [MessageDraft(content="appended")])
+    await library.chats.update(conversation, ConversationDraft(title=f"Renamed {chance.random()}"))
     await library.chats.update_message(messages[0].id, MessageDraft(content="GROSS"))
     if len(messages) > 5:
         await library.chats.delete_message(messages[1].id)
@@ -58,10 +58,10 @@ async def change(library: Library, chance: random.Random) -> None:
 
 def main() -> None:
     root, rounds = Path(sys.argv[1]), int(sys.argv[2])
-    asyncio.run(prepare(root))
+    asyncio.run(create_conversations(root))
     chance = random.Random(rounds)
     for _ in range(rounds):
-        print(one_round(partial(make_forever, root), chance.randint(1, 60))[-1], flush=True)
+        print(run_and_kill(partial(build_forever, root), chance.randint(1, 60))[-1], flush=True)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
-"""A library on a disk that fills up, or that cannot be written: `python -m ... full|read_only root`.
+"""Uses a library on a disk that fills up or is read-only: `python -m ... full|read_only root` prints what happens.
 
-Run as a process of its own, because what makes a disk fail holds for a whole process. Prints one line for each thing
-that happened.
+Runs as a process of its own, because the limits and ownership it sets apply to a whole process.
 """
 
 import asyncio
@@ -24,20 +23,20 @@ async def fill_the_disk(root: Path) -> None:
     async with open_sqlite(root) as libraries, libraries.library("ada") as ada, libraries.library("ben") as ben:
         await ada.notes.create(NoteDraft(title="Tea"))
         await ben.notes.create(NoteDraft(title="Tea of Ben"))
-        told = 1
+        written = 1
         resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, resource.RLIM_INFINITY))
-        while told < 10_000:
+        while written < 10_000:
             try:
-                await ada.notes.create(NoteDraft(title=f"Tea {told}", content=os.urandom(20_000).hex()))
+                await ada.notes.create(NoteDraft(title=f"Tea {written}", content=os.urandom(20_000).hex()))
             except FlorilegiumError as error:
                 print(type(error).__name__, error.status, error.message)
                 break
-            told += 1
-        await report(ada, told)
+            written += 1
+        await report(ada, written)
         await report(ben, 1)
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         await ada.notes.create(NoteDraft(title="Tea at last"))
-        await report(ada, told + 1)
+        await report(ada, written + 1)
 
 
 async def make_read_only(root: Path) -> None:
@@ -58,17 +57,17 @@ async def make_read_only(root: Path) -> None:
 
 
 async def report(library: Library, expected: int) -> None:
-    found = await library.notes.search(make_search("tea", limit=1))
-    print("found all" if found.total == expected else f"found {found.total} of {expected}")
+    page = await library.notes.search(make_search("tea", limit=1))
+    print("found all" if page.total == expected else f"found {page.total} of {expected}")
 
 
 def give_up_ownership(file: Path) -> None:
-    """From here on only root may write the file and its directory, and we are not root any more."""
+    """Lets only root write the file and its directory, and makes this process run as another user."""
     file.chmod(0o644)
     file.parent.chmod(0o755)
     shard, users, root = file.parents[1:4]
-    for above in (shard, users, root, root / "control.db"):
-        os.chown(above, NOBODY, NOBODY)
+    for path in (shard, users, root, root / "control.db"):
+        os.chown(path, NOBODY, NOBODY)
     os.setegid(NOBODY)
     os.seteuid(NOBODY)
 

@@ -1,4 +1,4 @@
-"""Backups: whole while others write, of one moment for each user, and refused when anything in them has changed."""
+"""Backups: consistent during writes, verified before they are restored."""
 
 import asyncio
 import shutil
@@ -16,7 +16,7 @@ from sources.drafts import NoteDraft, PromptDraft
 from sources.storage.contract import Library
 from sources.storage.sqlite.maintenance.backups import MANIFEST, BackupManifest, back_up, restore, verify
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite, titles
-from tests.sources.storage.sqlite.files import check_files, opened
+from tests.sources.storage.sqlite.file_checks import check_files, open_file
 
 NOW = "2026-11-15T08:00:00Z"
 
@@ -24,13 +24,13 @@ NOW = "2026-11-15T08:00:00Z"
 @pytest.fixture
 async def libraries(tmp_path: Path) -> AsyncIterator[LibraryFixture]:
     """Ada has a note and a prompt, Ben a note."""
-    async with open_sqlite(tmp_path / "data") as made:
-        async with made.library("ada") as ada, made.library("ben") as ben:
+    async with open_sqlite(tmp_path / "data") as manifest:
+        async with manifest.library("ada") as ada, manifest.library("ben") as ben:
             await ada.notes.create(NoteDraft(title="Kettle of Ada", tags=["home"]))
             await ada.prompts.create(PromptDraft(name="Review"))
             await ben.notes.create(NoteDraft(title="Kettle of Ben"))
-        _make_control(made.data_root)
-        yield made
+        _make_control(manifest.data_root)
+        yield manifest
 
 
 def _make_control(root: DataRoot) -> None:
@@ -42,59 +42,63 @@ def owners(libraries: LibraryFixture, *names: str) -> list[tuple[UserId, str]]:
     return [(libraries.context(name).user_id, name) for name in names]
 
 
-def make(libraries: LibraryFixture, folder: Path) -> BackupManifest:
+def make_backup(libraries: LibraryFixture, folder: Path) -> BackupManifest:
     return back_up(libraries.data_root, owners(libraries, "ada", "ben", "cyd"), folder, NOW)
 
 
-async def test_a_restored_backup_is_what_was_backed_up(libraries: LibraryFixture, tmp_path: Path) -> None:
-    made = make(libraries, tmp_path / "backup")
+async def test_restored_backup_equals_what_was_backed_up(libraries: LibraryFixture, tmp_path: Path) -> None:
+    manifest = make_backup(libraries, tmp_path / "backup")
     async with libraries.library("ada") as ada:
         await ada.notes.create(NoteDraft(title="Kettle of tomorrow"))
 
-    assert verify(tmp_path / "backup") == restore(tmp_path / "backup", DataRoot(tmp_path / "restored")) == made
+    assert verify(tmp_path / "backup") == restore(tmp_path / "backup", DataRoot(tmp_path / "restored")) == manifest
 
     check_files(tmp_path / "restored")
-    async with open_sqlite(tmp_path / "restored") as again, again.library("ada") as ada, again.library("ben") as ben:
+    async with (
+        open_sqlite(tmp_path / "restored") as restored,
+        restored.library("ada") as ada,
+        restored.library("ben") as ben,
+    ):
         assert titles(await ada.notes.search(make_search("kettle"))) == ["Kettle of Ada"]
         assert titles(await ben.notes.search(make_search("kettle"))) == ["Kettle of Ben"]
         assert (await ada.prompts.get_by_name("Review")).version == 1
 
 
-async def test_the_manifest_tells_rows_and_checksums_of_every_file(libraries: LibraryFixture, tmp_path: Path) -> None:
-    made = make(libraries, tmp_path / "backup")
+async def test_manifest_lists_the_rows_of_every_file(libraries: LibraryFixture, tmp_path: Path) -> None:
+    manifest = make_backup(libraries, tmp_path / "backup")
 
     [(ada, _), (ben, _), (cyd, _)] = owners(libraries, "ada", "ben", "cyd")
-    assert made.users[ada].files["chacha"].rows["notes"] == 1
-    assert made.users[ada].files["chacha"].rows["notes_tags"] == 1
-    assert made.users[ada].files["prompts"].rows["prompts"] == 1
-    assert made.users[ben].files["chacha"].rows["notes"] == 1
-    assert made.users[cyd].files == {}
-    assert "notes_index_docsize" not in made.users[ada].files["chacha"].rows
+    assert manifest.users[ada].files["chacha"].rows["notes"] == 1
+    assert manifest.users[ada].files["chacha"].rows["notes_tags"] == 1
+    assert manifest.users[ada].files["prompts"].rows["prompts"] == 1
+    assert manifest.users[ben].files["chacha"].rows["notes"] == 1
+    assert manifest.users[cyd].files == {}
+    assert "notes_index_docsize" not in manifest.users[ada].files["chacha"].rows
 
 
-async def test_files_of_one_user_are_of_one_moment_while_others_write(
+async def test_files_of_a_user_are_copied_as_of_one_moment_during_writes(
     libraries: LibraryFixture, tmp_path: Path
 ) -> None:
-    """The writer adds a note, then a prompt, again and again: at any moment there are as many, or one note more."""
-    done = asyncio.Event()
+    """The writer alternates notes and prompts, so a snapshot has equally many of both or one more note."""
+    is_done = asyncio.Event()
 
     async def write(ada: Library) -> int:
         number = 0
-        while not done.is_set():
+        while not is_done.is_set():
             number += 1
             await ada.notes.create(NoteDraft(title=f"Note {number}"))
             await ada.prompts.create(PromptDraft(name=f"Prompt {number}"))
         return number
 
     async with libraries.library("ada") as ada:
-        writing = asyncio.create_task(write(ada))
-        made = [await asyncio.to_thread(make, libraries, tmp_path / f"backup{n}") for n in range(8)]
-        done.set()
-        written = await writing
+        writer = asyncio.create_task(write(ada))
+        manifest = [await asyncio.to_thread(make_backup, libraries, tmp_path / f"backup{n}") for n in range(8)]
+        is_done.set()
+        written = await writer
 
-    counted = [_counted(backup, libraries) for backup in made]
-    assert all(notes - prompts in (0, 1) for notes, prompts in counted)
-    assert counted == sorted(counted)
+    counts = [_count_rows(backup, libraries) for backup in manifest]
+    assert all(notes - prompts in (0, 1) for notes, prompts in counts)
+    assert counts == sorted(counts)
     assert written > 1
     for n in range(8):
         verify(tmp_path / f"backup{n}")
@@ -102,23 +106,23 @@ async def test_files_of_one_user_are_of_one_moment_while_others_write(
     check_files(tmp_path / "restored")
 
 
-def _counted(backup: BackupManifest, libraries: LibraryFixture) -> tuple[int, int]:
+def _count_rows(backup: BackupManifest, libraries: LibraryFixture) -> tuple[int, int]:
     files = backup.users[libraries.context("ada").user_id].files
     return files["chacha"].rows["notes"], files["prompts"].rows["prompts"]
 
 
-# -- what is refused ---------------------------------------------------------------------------------------------------
+# -- rejected backups --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["control.db", "chacha.db", "prompts.db"])
-@pytest.mark.parametrize("harm", ["flip", "cut", "remove", "link"])
-async def test_a_damaged_backup_is_refused_and_nothing_is_written(
-    libraries: LibraryFixture, tmp_path: Path, name: str, harm: str
+@pytest.mark.parametrize("damage", ["flip", "cut", "remove", "link"])
+async def test_damaged_backup_is_rejected_and_nothing_is_written(
+    libraries: LibraryFixture, tmp_path: Path, name: str, damage: str
 ) -> None:
-    make(libraries, tmp_path / "backup")
+    make_backup(libraries, tmp_path / "backup")
     file = next((tmp_path / "backup").rglob(name))
     data = file.read_bytes()
-    match harm:
+    match damage:
         case "flip":
             file.write_bytes(data[:-100] + bytes([data[-100] ^ 1]) + data[-99:])
         case "cut":
@@ -129,16 +133,16 @@ async def test_a_damaged_backup_is_refused_and_nothing_is_written(
             shutil.move(file, tmp_path / "elsewhere")
             file.symlink_to(tmp_path / "elsewhere")
 
-    told = f"the backup is (damaged|incomplete): .*{name}"
-    with pytest.raises(StorageError, match=told):
+    message = f"the backup is (damaged|incomplete): .*{name}"
+    with pytest.raises(StorageError, match=message):
         verify(tmp_path / "backup")
-    with pytest.raises(StorageError, match=told):
+    with pytest.raises(StorageError, match=message):
         restore(tmp_path / "backup", DataRoot(tmp_path / "new"))
     assert not (tmp_path / "new").exists()
 
 
-async def test_a_backup_without_a_manifest_is_none(libraries: LibraryFixture, tmp_path: Path) -> None:
-    make(libraries, tmp_path / "backup")
+async def test_directory_without_manifest_is_not_a_backup(libraries: LibraryFixture, tmp_path: Path) -> None:
+    make_backup(libraries, tmp_path / "backup")
     (tmp_path / "backup" / MANIFEST).unlink()
 
     with pytest.raises(NotFound):
@@ -146,48 +150,46 @@ async def test_a_backup_without_a_manifest_is_none(libraries: LibraryFixture, tm
 
 
 @pytest.mark.parametrize("manifest", [b"", b"[]", b'{"format": 1}', b"\xff", b"[" * 100_000])
-async def test_a_manifest_that_cannot_be_read_is_refused(
-    libraries: LibraryFixture, tmp_path: Path, manifest: bytes
-) -> None:
-    make(libraries, tmp_path / "backup")
+async def test_unreadable_manifest_is_rejected(libraries: LibraryFixture, tmp_path: Path, manifest: bytes) -> None:
+    make_backup(libraries, tmp_path / "backup")
     (tmp_path / "backup" / MANIFEST).write_bytes(manifest)
 
     with pytest.raises(StorageError, match="its manifest cannot be read"):
         verify(tmp_path / "backup")
 
 
-async def test_a_manifest_that_names_a_place_outside_is_refused(libraries: LibraryFixture, tmp_path: Path) -> None:
-    make(libraries, tmp_path / "backup")
+async def test_manifest_with_a_path_outside_the_backup_is_rejected(libraries: LibraryFixture, tmp_path: Path) -> None:
+    make_backup(libraries, tmp_path / "backup")
     path = tmp_path / "backup" / MANIFEST
-    told = msgspec.json.decode(path.read_bytes())
-    told["users"]["../../data"] = next(iter(told["users"].values()))
-    path.write_bytes(msgspec.json.encode(told))
+    data = msgspec.json.decode(path.read_bytes())
+    data["users"]["../../data"] = next(iter(data["users"].values()))
+    path.write_bytes(msgspec.json.encode(data))
 
     with pytest.raises(FlorilegiumError, match="not a user id"):
         restore(tmp_path / "backup", DataRoot(tmp_path / "new"))
 
 
-async def test_a_backup_of_a_newer_program_is_refused(libraries: LibraryFixture, tmp_path: Path) -> None:
+async def test_backup_of_a_newer_version_is_rejected(libraries: LibraryFixture, tmp_path: Path) -> None:
     for path in (tmp_path / "data").glob("users/*/*/prompts.db"):
-        with opened(path) as connection:
+        with open_file(path) as connection:
             connection.execute("PRAGMA user_version = 99")
-    make(libraries, tmp_path / "backup")
+    make_backup(libraries, tmp_path / "backup")
 
     with pytest.raises(StorageError, match="schema 99, written by a newer version of Florilegium"):
         restore(tmp_path / "backup", DataRoot(tmp_path / "new"))
 
 
-async def test_neither_a_backup_nor_a_restore_overwrites_anything(libraries: LibraryFixture, tmp_path: Path) -> None:
-    make(libraries, tmp_path / "backup")
+async def test_backup_and_restore_overwrite_nothing(libraries: LibraryFixture, tmp_path: Path) -> None:
+    make_backup(libraries, tmp_path / "backup")
 
     with pytest.raises(Conflict, match="is not empty"):
-        make(libraries, tmp_path / "backup")
+        make_backup(libraries, tmp_path / "backup")
     with pytest.raises(Conflict, match="is not empty"):
         restore(tmp_path / "backup", libraries.data_root)
     assert verify(tmp_path / "backup").made_at == NOW
 
 
-async def test_nobody_else_may_read_a_backup(libraries: LibraryFixture, tmp_path: Path) -> None:
-    make(libraries, tmp_path / "backup")
+async def test_backup_is_readable_only_by_its_owner(libraries: LibraryFixture, tmp_path: Path) -> None:
+    make_backup(libraries, tmp_path / "backup")
 
     assert {path.stat().st_mode & 0o077 for path in (tmp_path / "backup").rglob("*")} == {0}

@@ -1,4 +1,4 @@
-"""Words that are everywhere are not ranked, so that they cost no more than others; still no hit is lost."""
+"""Matches of very common words are not ranked, to limit the cost of a search, but all are returned."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from sources.storage.contract import Library
 from sources.storage.sqlite.search.fts_search import BLOCK_ROWS
 from tests.sources.storage.library_fixture import make_search, open_sqlite
 
-# With this setting 100 matches of several words are ranked, and 25 of one.
+# With this setting, 100 matches of several words are ranked, and 25 of a single word.
 RANKED = 100
 
 
@@ -34,29 +34,29 @@ async def all_hits(search: Any, query: str, size: int) -> list[Hit]:
             return hits
 
 
-async def fill(library: Library) -> None:
+async def create_notes(library: Library) -> None:
     drafts = [NoteDraft(title=f"Number {n}", content=f"tea {'milk' if n % 2 else 'sugar'} w{n}") for n in range(150)]
     await library.notes.create_many(drafts)
 
 
-async def test_of_one_common_word_the_newest_matches_come_first(ada: Library) -> None:
-    await fill(ada)
+async def test_matches_of_a_common_word_are_newest_first(ada: Library) -> None:
+    await create_notes(ada)
     hits = await all_hits(ada.notes.search, "tea", 20)
     assert {hit.title for hit in hits} == {f"Number {n}" for n in range(150)}
     assert len(hits) == 150
     assert {hit.title for hit in hits[:BLOCK_ROWS]} == {f"Number {n}" for n in range(150 - BLOCK_ROWS, 150)}
 
 
-async def test_a_title_with_the_common_word_comes_before_all(ada: Library) -> None:
+async def test_title_with_the_common_word_comes_first(ada: Library) -> None:
     title = await ada.notes.create(NoteDraft(title="Tea", content="everything about it"))
-    await fill(ada)
+    await create_notes(ada)
     hits = await all_hits(ada.notes.search, "tea", 7)
     assert hits[0].id == title.id
     assert len({hit.id for hit in hits}) == len(hits) == 151
 
 
-async def test_of_several_common_words_what_holds_the_rarer_comes_first(ada: Library) -> None:
-    await fill(ada)
+async def test_matches_of_the_rarer_words_come_first(ada: Library) -> None:
+    await create_notes(ada)
     rare = await ada.notes.create(NoteDraft(title="Honey", content="honey"))
     hits = await all_hits(ada.notes.search, "tea milk honey", 30)
     assert len({hit.id for hit in hits}) == len(hits) == 151
@@ -64,21 +64,21 @@ async def test_of_several_common_words_what_holds_the_rarer_comes_first(ada: Lib
     assert all("milk" in hit.text for hit in hits[:76] if hit.id != rare.id)
 
 
-async def test_an_expression_that_matches_everywhere_is_answered_newest_first(ada: Library) -> None:
-    await fill(ada)
+async def test_matches_of_a_common_expression_are_newest_first(ada: Library) -> None:
+    await create_notes(ada)
     hits = await all_hits(ada.notes.search, "tea OR milk", 40)
     assert len({hit.id for hit in hits}) == 150
     assert {hit.title for hit in hits[:BLOCK_ROWS]} == {f"Number {n}" for n in range(150 - BLOCK_ROWS, 150)}
 
 
-async def test_words_that_are_all_common_are_answered_newest_first(ada: Library) -> None:
+async def test_matches_of_only_common_words_are_newest_first(ada: Library) -> None:
     await ada.notes.create_many([NoteDraft(title=f"Number {n}", content="tea milk") for n in range(150)])
     hits = await all_hits(ada.notes.search, "tea milk", 40)
     assert {hit.title for hit in hits[:BLOCK_ROWS]} == {f"Number {n}" for n in range(150 - BLOCK_ROWS, 150)}
     assert len({hit.id for hit in hits}) == 150
 
 
-async def test_items_with_many_passages_are_still_one_hit_each(ada: Library) -> None:
+async def test_items_with_many_matching_passages_are_one_hit_each(ada: Library) -> None:
     await ada.media.create_many(
         [MediaDraft(title=f"Film {n}", content="tea and more of it. " * 200) for n in range(40)]
     )

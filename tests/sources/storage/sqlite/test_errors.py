@@ -1,4 +1,4 @@
-"""What SQLite reports, as our own errors: each kind once, and none tells a path or a statement."""
+"""Translation of SQLite errors, without paths or statements in the message."""
 
 import sqlite3
 
@@ -27,22 +27,22 @@ CODES = {
 
 
 @pytest.mark.parametrize(("code", "expected"), CODES.items())
-def test_every_code_has_its_error_and_a_sentence_of_our_own(code: int, expected: type[FlorilegiumError]) -> None:
+def test_every_sqlite_code_is_translated_without_details(code: int, expected: type[FlorilegiumError]) -> None:
     error = sqlite3.OperationalError("no such table: /secret/path.db SELECT")
     error.sqlite_errorcode = code
-    told = translate(error, "notes", 250)
-    assert type(told) is expected
-    assert "secret" not in told.message
-    assert "SELECT" not in told.message
+    translated = translate(error, "notes", 250)
+    assert type(translated) is expected
+    assert "secret" not in translated.message
+    assert "SELECT" not in translated.message
 
 
-def test_an_error_of_pythons_module_is_translated_too() -> None:
-    told = translate(sqlite3.ProgrammingError("Cannot operate on a closed database."), "notes", 250)
-    assert (type(told), told.message) == (StorageError, "the library cannot be used")
+def test_error_without_sqlite_code_is_translated() -> None:
+    translated = translate(sqlite3.ProgrammingError("Cannot operate on a closed database."), "notes", 250)
+    assert (type(translated), translated.message) == (StorageError, "the library cannot be used")
 
 
-def test_a_caller_let_go_at_the_deadline_hears_which_source_was_late() -> None:
-    told = translate(TimeoutError(), "notes", 250)
-    assert isinstance(told, SourceTimeout)
-    assert (told.source, told.deadline_ms, told.status) == ("notes", 250, 503)
-    assert told.data == {"source": "notes", "deadline_ms": 250}
+def test_timeout_names_the_source_and_its_deadline() -> None:
+    translated = translate(TimeoutError(), "notes", 250)
+    assert isinstance(translated, SourceTimeout)
+    assert (translated.source, translated.deadline_ms, translated.status) == ("notes", 250, 503)
+    assert translated.data == {"source": "notes", "deadline_ms": 250}

@@ -1,4 +1,4 @@
-"""A disk that is full or read-only: a clear error, nothing half-written, reads go on, and the next write works."""
+"""Full and read-only disks: a clear error, nothing half-written, reads work, and later writes succeed."""
 
 import os
 import subprocess
@@ -7,18 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.sources.storage.sqlite.files import check_files
+from tests.sources.storage.sqlite.file_checks import check_files
 
 
-def happened(what: str, root: Path) -> list[str]:
-    command = [sys.executable, "-m", "tests.sources.storage.sqlite.failing_disk", what, str(root)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
+def run_failing_disk(failure: str, root: Path) -> list[str]:
+    command = [sys.executable, "-m", "tests.sources.storage.sqlite.failing_disk", failure, str(root)]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert process.returncode == 0, process.stderr
+    return process.stdout.splitlines()
 
 
-def test_a_full_disk_is_told_and_loses_nothing_that_was_written(tmp_path: Path) -> None:
-    assert happened("full", tmp_path / "data") == [
+def test_full_disk_raises_an_error_and_loses_nothing(tmp_path: Path) -> None:
+    assert run_failing_disk("full", tmp_path / "data") == [
         "DiskFull 507 the disk is full; nothing was written",
         "found all",
         "found all",
@@ -28,14 +28,16 @@ def test_a_full_disk_is_told_and_loses_nothing_that_was_written(tmp_path: Path) 
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a directory that its own process cannot write")
-def test_a_read_only_directory_can_be_read_and_says_why_it_cannot_be_written(tmp_path: Path) -> None:
-    for above in (tmp_path, *tmp_path.parents):
-        if above.name.startswith(("pytest-", "popen-", "test_")):  # what pytest made, and closed to others
-            above.chmod(0o755)
-    sentence = "nothing was written: the library's file or directory is read-only"
-    assert happened("read_only", tmp_path / "data") == [
+def test_read_only_directory_can_be_read_and_writes_raise_an_error(tmp_path: Path) -> None:
+    for parent in (tmp_path, *tmp_path.parents):
+        if parent.name.startswith(
+            ("pytest-", "popen-", "test_")
+        ):  # directories of pytest, which only their owner can read
+            parent.chmod(0o755)
+    message = "nothing was written: the library's file or directory is read-only"
+    assert run_failing_disk("read_only", tmp_path / "data") == [
         "found all",
-        f"StorageError 500 {sentence}",
+        f"StorageError 500 {message}",
         "found all",
         "found all",
     ]

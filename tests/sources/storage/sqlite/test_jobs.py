@@ -1,4 +1,4 @@
-"""Jobs: deadlines, cancellation, waiting, and what is left of a job that did not end well."""
+"""Jobs: deadlines, cancellation, queueing, and cleanup after a failed job."""
 
 import asyncio
 import sqlite3
@@ -10,7 +10,7 @@ import pytest
 from config.errors import SourceTimeout, StorageError, Unavailable
 from sources.storage.sqlite.connection.database import Database
 from tests.sources.storage.sqlite.conftest import INDEX, MakeDatabase
-from tests.sources.storage.sqlite.files import opened
+from tests.sources.storage.sqlite.file_checks import open_file
 from tests.sources.storage.sqlite.words import PATIENCE_S, Gate, add, adding, all_words, endless
 
 
@@ -20,22 +20,22 @@ def loop_of_small_queries(connection: sqlite3.Connection) -> None:
 
 
 @pytest.mark.parametrize("work", [endless, loop_of_small_queries])
-async def test_a_read_ends_at_its_deadline_and_the_next_is_served(database: Database, work: object) -> None:
+async def test_read_times_out_at_its_deadline_and_the_next_succeeds(database: Database, work: object) -> None:
     await add(database, "tea")
     async with asyncio.timeout(PATIENCE_S):
         with pytest.raises(SourceTimeout, match="words did not respond within 30 ms"):
-            await database.read("words", work, 30)  # type: ignore[arg-type]  # one of the two above
+            await database.read("words", work, 30)  # type: ignore[arg-type]  # one of the two functions above
         assert await all_words(database) == ["tea"]
 
 
 @pytest.mark.parametrize("work", [endless, loop_of_small_queries])
-async def test_a_write_over_its_deadline_is_undone(make_database: MakeDatabase, work: object) -> None:
+async def test_write_over_its_deadline_is_rolled_back(make_database: MakeDatabase, work: object) -> None:
     database = make_database(deadline_ms=200)
     await add(database, "tea")
 
     def slow(connection: sqlite3.Connection) -> None:
         adding("milk")(connection)
-        work(connection)  # type: ignore[operator]  # one of the two above
+        work(connection)  # type: ignore[operator]  # one of the two functions above
 
     async with asyncio.timeout(PATIENCE_S):
         with pytest.raises(SourceTimeout):
@@ -44,18 +44,18 @@ async def test_a_write_over_its_deadline_is_undone(make_database: MakeDatabase, 
         assert await all_words(database) == ["tea", "sugar"]
 
 
-async def test_a_deadline_holds_while_the_event_loop_is_busy(database: Database) -> None:
+async def test_deadline_is_enforced_while_the_event_loop_is_blocked(database: Database) -> None:
     await add(database, "tea")
     task = asyncio.create_task(database.read("words", endless, 20))
     await asyncio.sleep(0)
-    time.sleep(0.2)  # nothing on the loop can stop the statement now: the connection's own thread has to
+    time.sleep(0.2)  # blocks the event loop, so only the connection's own thread can stop the statement
     async with asyncio.timeout(PATIENCE_S):
         with pytest.raises(SourceTimeout):
             await task
         assert await all_words(database) == ["tea"]
 
 
-async def test_a_cancelled_read_stops_its_statement(database: Database) -> None:
+async def test_cancelled_read_interrupts_its_statement(database: Database) -> None:
     await add(database, "tea")
     gate = Gate(then=endless)
     task = asyncio.create_task(database.read("words", gate))
@@ -68,7 +68,7 @@ async def test_a_cancelled_read_stops_its_statement(database: Database) -> None:
         assert await all_words(database) == ["tea"]
 
 
-async def test_a_write_cancelled_while_it_waits_never_happens(database: Database) -> None:
+async def test_write_cancelled_while_waiting_never_runs(database: Database) -> None:
     await add(database, "tea")
     gate = Gate(then=adding("milk"))
     first = asyncio.create_task(database.write("words", INDEX, gate))
@@ -83,7 +83,7 @@ async def test_a_write_cancelled_while_it_waits_never_happens(database: Database
     assert await all_words(database) == ["tea", "milk"]
 
 
-async def test_a_write_cancelled_while_it_runs_leaves_no_open_transaction(database: Database, file: Path) -> None:
+async def test_write_cancelled_while_running_leaves_no_open_transaction(database: Database, file: Path) -> None:
     await add(database, "tea")
 
     def half_done(connection: sqlite3.Connection) -> None:
@@ -100,11 +100,11 @@ async def test_a_write_cancelled_while_it_runs_leaves_no_open_transaction(databa
     gate.open.set()
     await add(database, "honey")
     assert await all_words(database) == ["tea", "honey"]
-    with opened(file) as other:
+    with open_file(file) as other:
         other.execute("BEGIN IMMEDIATE")
 
 
-async def test_a_write_that_fails_is_undone_whole(database: Database) -> None:
+async def test_failed_write_is_rolled_back(database: Database) -> None:
     await add(database, "tea")
 
     def failing(connection: sqlite3.Connection) -> None:
@@ -117,7 +117,7 @@ async def test_a_write_that_fails_is_undone_whole(database: Database) -> None:
     assert await all_words(database) == ["tea", "sugar"]
 
 
-async def test_reads_go_on_while_a_write_is_under_way(database: Database) -> None:
+async def test_reads_are_served_during_a_write(database: Database) -> None:
     await add(database, "tea")
     gate = Gate(then=adding("milk"))
     writing = asyncio.create_task(database.write("words", INDEX, gate))
@@ -128,7 +128,7 @@ async def test_reads_go_on_while_a_write_is_under_way(database: Database) -> Non
     assert await all_words(database) == ["tea", "milk"]
 
 
-async def test_too_many_waiting_calls_are_turned_away(make_database: MakeDatabase) -> None:
+async def test_calls_over_the_queue_limit_are_rejected(make_database: MakeDatabase) -> None:
     database = make_database(queue_max=2)
     gate = Gate()
     running = asyncio.create_task(database.write("words", INDEX, gate))
@@ -142,7 +142,7 @@ async def test_too_many_waiting_calls_are_turned_away(make_database: MakeDatabas
     assert await all_words(database) == ["tea"]
 
 
-async def test_so_many_jobs_run_at_once_and_no_more(make_database: MakeDatabase, tmp_path: Path) -> None:
+async def test_slots_limit_concurrent_jobs(make_database: MakeDatabase, tmp_path: Path) -> None:
     slots = asyncio.Semaphore(1)
     one, other = (make_database(path=tmp_path / name, slots=slots) for name in ("one.db", "other.db"))
     await add(one, "tea")
@@ -158,29 +158,40 @@ async def test_so_many_jobs_run_at_once_and_no_more(make_database: MakeDatabase,
     assert await second == ["milk"]
 
 
-async def test_a_lock_of_another_process_is_waited_for_and_then_told(make_database: MakeDatabase, file: Path) -> None:
-    database = make_database(deadline_ms=300)
-    await add(database, "tea")
-    with opened(file) as other:
+async def test_lock_of_another_process_is_waited_for_until_the_deadline(
+    make_database: MakeDatabase, file: Path
+) -> None:
+    impatient, patient = make_database(deadline_ms=300), make_database()
+    await add(impatient, "tea")
+    await add(patient, "milk")
+    with open_file(file) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(Unavailable, match="words is locked by another process"):
-            await add(database, "milk")
-        assert await all_words(database) == ["tea"]
-        waiting = asyncio.create_task(add(database, "sugar"))
-        await asyncio.sleep(0.1)
+            await add(impatient, "honey")
+        assert await all_words(impatient) == ["tea", "milk"]
+        waiting = asyncio.create_task(add(patient, "sugar"))
+        await until_running(patient)
         other.execute("COMMIT")
         await waiting
-    assert await all_words(database) == ["tea", "sugar"]
+    assert await all_words(patient) == ["tea", "milk", "sugar"]
 
 
-async def test_a_reader_cannot_write(database: Database) -> None:
+async def until_running(database: Database) -> None:
+    """Returns when a job of the writer has been started. It may be waiting for a lock."""
+    assert database._writer.connection is not None
+    async with asyncio.timeout(PATIENCE_S):
+        while database._writer.connection._raw._job is None:
+            await asyncio.sleep(0.001)
+
+
+async def test_reader_cannot_write(database: Database) -> None:
     await add(database, "tea")
     with pytest.raises(StorageError, match="read-only"):
         await database.read("words", adding("milk"))
     assert await all_words(database) == ["tea"]
 
 
-async def test_work_is_refused_when_the_file_is_being_closed(database: Database) -> None:
+async def test_running_job_fails_when_the_file_is_closed(database: Database) -> None:
     await add(database, "tea")
     gate = Gate(then=endless)
     task = asyncio.create_task(database.write("words", INDEX, gate))
@@ -192,7 +203,7 @@ async def test_work_is_refused_when_the_file_is_being_closed(database: Database)
             await task
 
 
-async def test_the_log_is_gone_when_the_file_is_closed(database: Database, file: Path) -> None:
+async def test_closing_a_file_removes_its_log(database: Database, file: Path) -> None:
     await add(database, "tea")
     await all_words(database)
     await database.close()

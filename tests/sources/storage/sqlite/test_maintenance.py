@@ -1,4 +1,4 @@
-"""What an operator does with libraries: indexes made anew, schemas looked at and brought up to date, copies kept."""
+"""Maintenance: reindexing, schema status, migration, and copies before a migration."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,9 +13,9 @@ from sources.storage.sqlite.connection.pool import sqlite_options
 from sources.storage.sqlite.maintenance.maintenance import SCHEMAS, reindex, schema_statuses, upgrade
 from sources.storage.sqlite.schema.chacha import CHACHA
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite, titles
-from tests.sources.storage.sqlite.files import check_files, opened
+from tests.sources.storage.sqlite.file_checks import check_files, open_file
 
-ENGINE = sqlite_options(Settings())
+OPTIONS = sqlite_options(Settings())
 
 
 def path_of(libraries: LibraryFixture, owner: str, kind: str = "chacha") -> Path:
@@ -25,10 +25,10 @@ def path_of(libraries: LibraryFixture, owner: str, kind: str = "chacha") -> Path
 
 def reindex_all(libraries: LibraryFixture, owner: str) -> dict[str, int]:
     user_id = libraries.context(owner).user_id
-    return {kind: reindex(libraries.data_root, user_id, kind, ENGINE) for kind in SCHEMAS}
+    return {kind: reindex(libraries.data_root, user_id, kind, OPTIONS) for kind in SCHEMAS}
 
 
-async def fill(libraries: LibraryFixture, owner: str) -> None:
+async def create_items(libraries: LibraryFixture, owner: str) -> None:
     async with libraries.library(owner) as library:
         await library.notes.create(NoteDraft(title=f"Kettle of {owner}", content="東京 tea"))
         await library.media.create(MediaDraft(title="Long", content="kettle " * 1_000))
@@ -37,31 +37,31 @@ async def fill(libraries: LibraryFixture, owner: str) -> None:
         await library.chats.match_messages(ExactSearch(expression="kettle", limit=1, deadline_ms=10_000))
 
 
-def _lose_entries(path: Path) -> None:
-    with opened(path) as connection:
-        for index in SCHEMAS[path.stem].counted_indexes:  # type: ignore[index] # files are named after their kinds
+def _delete_entries(path: Path) -> None:
+    with open_file(path) as connection:
+        for index in SCHEMAS[path.stem].counted_indexes:  # type: ignore[index] # files are named after their kind
             connection.execute(f"INSERT INTO {index.table} ({index.table}) VALUES ('delete-all')")
 
 
-def _leave_a_queue(path: Path) -> None:
-    with opened(path) as connection:
-        for index in SCHEMAS[path.stem].counted_indexes:  # type: ignore[index] # files are named after their kinds
-            connection.execute(f"INSERT INTO {index.table}_queue ({index.columns[0]}) VALUES ('was never there')")
+def _add_queued_change(path: Path) -> None:
+    with open_file(path) as connection:
+        for index in SCHEMAS[path.stem].counted_indexes:  # type: ignore[index] # files are named after their kind
+            connection.execute(f"INSERT INTO {index.table}_queue ({index.columns[0]}) VALUES ('was never indexed')")
 
 
 def _break_pages(path: Path) -> None:
-    with opened(path) as connection:
-        for index in SCHEMAS[path.stem].counted_indexes:  # type: ignore[index] # files are named after their kinds
+    with open_file(path) as connection:
+        for index in SCHEMAS[path.stem].counted_indexes:  # type: ignore[index] # files are named after their kind
             connection.execute(f"UPDATE {index.table}_data SET block = x'00' WHERE id > 10")
 
 
-@pytest.mark.parametrize("harm", [_lose_entries, _leave_a_queue, _break_pages])
-async def test_indexes_are_made_anew_from_the_rows(tmp_path: Path, harm: Callable[[Path], None]) -> None:
+@pytest.mark.parametrize("damage", [_delete_entries, _add_queued_change, _break_pages])
+async def test_reindex_rebuilds_damaged_indexes_from_the_rows(tmp_path: Path, damage: Callable[[Path], None]) -> None:
     async with open_sqlite(tmp_path / "data") as libraries:
         for owner in ("ada", "ben"):
-            await fill(libraries, owner)
+            await create_items(libraries, owner)
     for kind in SCHEMAS:
-        harm(path_of(libraries, "ada", kind))
+        damage(path_of(libraries, "ada", kind))
 
     entries = reindex_all(libraries, "ada")
 
@@ -77,9 +77,9 @@ async def test_indexes_are_made_anew_from_the_rows(tmp_path: Path, harm: Callabl
                 assert len((await library.chats.search(make_search("kettle"))).hits) == 1
 
 
-async def test_indexes_are_made_anew_beside_an_open_library(tmp_path: Path) -> None:
+async def test_reindex_works_while_the_library_is_open(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path / "data") as libraries:
-        await fill(libraries, "ada")
+        await create_items(libraries, "ada")
         async with libraries.library("ada") as ada:
             reindex_all(libraries, "ada")
             await ada.notes.create(NoteDraft(title="Second kettle"))
@@ -90,10 +90,10 @@ async def test_indexes_are_made_anew_beside_an_open_library(tmp_path: Path) -> N
 # -- schemas -----------------------------------------------------------------------------------------------------------
 
 
-def make_old(libraries: LibraryFixture, owner: str) -> Path:
-    """A file as the first version of the program has made it."""
+def create_schema_1(libraries: LibraryFixture, owner: str) -> Path:
+    """Creates a file with the first schema."""
     path = libraries.data_root.ensure_database(libraries.context(owner).user_id, "chacha")
-    with opened(path) as connection:
+    with open_file(path) as connection:
         for statement in CHACHA.migrations[0]:
             connection.execute(statement)
         connection.execute("PRAGMA user_version = 1")
@@ -102,24 +102,26 @@ def make_old(libraries: LibraryFixture, owner: str) -> Path:
 
 
 def copies(path: Path) -> list[str]:
-    return sorted(one.name for one in path.parent.iterdir() if ".schema-" in one.name or "unfinished" in one.name)
+    return sorted(
+        status.name for status in path.parent.iterdir() if ".schema-" in status.name or "unfinished" in status.name
+    )
 
 
-async def test_a_library_that_is_behind_is_named_and_nothing_is_changed(tmp_path: Path) -> None:
+async def test_outdated_schema_is_reported_without_changing_the_file(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path / "data") as libraries:
-        path = make_old(libraries, "ada")
-        await fill(libraries, "ben")
+        path = create_schema_1(libraries, "ada")
+        await create_items(libraries, "ben")
 
         [ada] = schema_statuses(libraries.data_root, libraries.context("ada").user_id)
         ben = schema_statuses(libraries.data_root, libraries.context("ben").user_id)
 
     assert (ada.kind, ada.version, ada.newest, ada.is_current) == ("chacha", 1, len(CHACHA.migrations), False)
-    assert all(one.is_current for one in ben)
-    with opened(path) as connection:
+    assert all(status.is_current for status in ben)
+    with open_file(path) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (1,)
 
 
-async def test_a_file_that_nobody_has_used_yet_is_not_behind(tmp_path: Path) -> None:
+async def test_unused_file_is_not_reported_as_outdated(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path / "data") as libraries:
         async with libraries.library("ada") as ada, libraries.library("ben") as ben:
             await ada.notes.create(NoteDraft(title="Kettle"))
@@ -127,28 +129,28 @@ async def test_a_file_that_nobody_has_used_yet_is_not_behind(tmp_path: Path) -> 
             assert (await ben.notes.search(make_search("kettle"))).total == 0
         assert path_of(libraries, "ada", "prompts").exists()
 
-        found = schema_statuses(libraries.data_root, libraries.context("ada").user_id)
+        statuses = schema_statuses(libraries.data_root, libraries.context("ada").user_id)
 
-    assert [(one.kind, one.is_current) for one in found] == [("chacha", True)]
+    assert [(status.kind, status.is_current) for status in statuses] == [("chacha", True)]
 
 
-async def test_a_copy_is_kept_of_a_file_before_its_schema_is_changed(tmp_path: Path) -> None:
+async def test_file_is_copied_before_its_schema_is_migrated(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path / "data") as libraries:
-        path = make_old(libraries, "ada")
+        path = create_schema_1(libraries, "ada")
         async with libraries.library("ada") as ada:
             await ada.notes.create(NoteDraft(title="Kettle"))
 
     assert copies(path) == ["chacha.db.schema-1"]
-    kept = path.with_name("chacha.db.schema-1")
-    assert kept.stat().st_mode & 0o077 == 0
-    with opened(kept) as connection:
+    copy = path.with_name("chacha.db.schema-1")
+    assert copy.stat().st_mode & 0o077 == 0
+    with open_file(copy) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (1,)
         assert connection.execute("SELECT count(*) FROM notes").fetchone() == (0,)
 
 
 async def test_only_the_newest_copies_are_kept(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path / "data", migration_copies_max=2) as libraries:
-        path = make_old(libraries, "ada")
+        path = create_schema_1(libraries, "ada")
         for number in (-1, 0):
             path.with_name(f"chacha.db.schema-{number + 1}").write_bytes(b"old")
         path.with_name("media.db.schema-1").write_bytes(b"of another file")
@@ -163,38 +165,40 @@ async def test_only_the_newest_copies_are_kept(tmp_path: Path) -> None:
     assert copies(path) == ["chacha.db.schema-1", "chacha.db.schema-7", "media.db.schema-1"]
 
 
-async def test_no_copy_is_made_where_none_is_wanted_and_of_a_new_file_never(tmp_path: Path) -> None:
+async def test_no_copy_is_made_of_a_new_file_or_if_copies_are_disabled(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path / "data", migration_copies_max=0) as libraries:
-        path = make_old(libraries, "ada")
+        path = create_schema_1(libraries, "ada")
         async with libraries.library("ada") as ada:
             await ada.notes.create(NoteDraft(title="Kettle"))
-        await fill(libraries, "ben")
+        await create_items(libraries, "ben")
 
     assert copies(path) == copies(path_of(libraries, "ben")) == []
 
 
-async def test_a_library_of_which_no_copy_can_be_made_is_left_as_it_is(tmp_path: Path) -> None:
+async def test_library_that_cannot_be_copied_is_not_migrated(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path / "data") as libraries:
-        path = make_old(libraries, "ada")
+        path = create_schema_1(libraries, "ada")
         path.with_name("chacha.db.schema-1").mkdir()
         with pytest.raises(StorageError, match="could not be copied first"):
-            upgrade(libraries.data_root, libraries.context("ada").user_id, "chacha", ENGINE)
+            upgrade(libraries.data_root, libraries.context("ada").user_id, "chacha", OPTIONS)
 
     assert copies(path) == ["chacha.db.schema-1"]
-    with opened(path) as connection:
+    with open_file(path) as connection:
         assert connection.execute("PRAGMA user_version").fetchone() == (1,)
 
 
-async def test_a_library_of_a_newer_program_is_told_and_refused(tmp_path: Path) -> None:
+async def test_library_of_a_newer_version_is_reported_and_rejected(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path / "data") as libraries:
-        await fill(libraries, "ada")
-    with opened(path_of(libraries, "ada")) as connection:
+        await create_items(libraries, "ada")
+    with open_file(path_of(libraries, "ada")) as connection:
         connection.execute("PRAGMA user_version = 99")
 
     [chacha] = [
-        one for one in schema_statuses(libraries.data_root, libraries.context("ada").user_id) if one.kind == "chacha"
+        status
+        for status in schema_statuses(libraries.data_root, libraries.context("ada").user_id)
+        if status.kind == "chacha"
     ]
 
     assert chacha.is_unsupported
     with pytest.raises(StorageError, match="written by a newer version of Florilegium"):
-        upgrade(libraries.data_root, libraries.context("ada").user_id, "chacha", ENGINE)
+        upgrade(libraries.data_root, libraries.context("ada").user_id, "chacha", OPTIONS)

@@ -1,4 +1,4 @@
-"""Indexes that are made on demand: when they are, how they come to hold every message, and that they stay true."""
+"""On-demand message indexes: when they are built, how a build continues, and that they stay consistent."""
 
 import asyncio
 import sqlite3
@@ -21,169 +21,169 @@ from sources.storage.sqlite.schema.migrations import migrate
 from sources.storage.sqlite.search.exact import EXACT_INDEX
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX, find
 from tests.sources.storage.library_fixture import LibraryFixture, open_sqlite
-from tests.sources.storage.sqlite.files import check_files, check_message_indexes, opened
+from tests.sources.storage.sqlite.file_checks import check_files, check_message_indexes, open_file
 
 DEADLINE_MS = 10_000
 
 
-def seeking(text: str, limit: int = 50) -> MessageSearch:
+def make_message_search(text: str, limit: int = 50) -> MessageSearch:
     return MessageSearch(text=text, limit=limit, deadline_ms=DEADLINE_MS)
 
 
-async def say(library: Library, count: int, text: str = "tea {}") -> str:
+async def create_messages(library: Library, count: int, text: str = "tea {}") -> str:
     drafts = [MessageDraft(content=text.format(n)) for n in range(count)]
     return (await library.chats.create(ConversationDraft(title="Talk"), drafts)).id
 
 
 def progress(libraries: LibraryFixture, index: MessageIndex, owner: str = "ada") -> IndexProgress | None:
-    with opened(libraries.data_root.paths_of(libraries.context(owner).user_id).chacha) as connection:
+    with open_file(libraries.data_root.paths_of(libraries.context(owner).user_id).chacha) as connection:
         return index.progress(connection)
 
 
-async def finish(library: Library, index: MessageIndex) -> None:
+async def wait_until_built(library: Library, index: MessageIndex) -> None:
     assert isinstance(library, SqliteLibrary)
     await library._databases.index_builder.wait_until_finished(index)
 
 
-# When
+# -- when an index is built --------------------------------------------------------------------------------------------
 
 
-async def test_a_small_library_never_gets_an_index_for_parts_of_words(tmp_path: Path) -> None:
+async def test_small_library_never_builds_a_substring_index(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path) as libraries, libraries.library("ada") as ada:
-        await say(ada, 100)
-        assert (await ada.chats.find_messages(seeking("nowhere"))).is_complete
+        await create_messages(ada, 100)
+        assert (await ada.chats.find_messages(make_message_search("nowhere"))).is_complete
         assert progress(libraries, SUBSTRING_INDEX) is progress(libraries, EXACT_INDEX) is None
 
 
-async def test_a_large_library_gets_one_when_looking_through_it_was_not_enough(tmp_path: Path) -> None:
+async def test_large_library_builds_a_substring_index_when_scanning_is_not_enough(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path, message_scan_max_rows=50) as libraries, libraries.library("ada") as ada:
         async with libraries.library("ben") as ben:
-            await say(ben, 100)
-        await say(ada, 1, "the oldest")
-        await say(ada, 100)
-        assert len((await ada.chats.find_messages(seeking("tea", limit=20))).hits) == 20
+            await create_messages(ben, 100)
+        await create_messages(ada, 1, "the oldest")
+        await create_messages(ada, 100)
+        assert len((await ada.chats.find_messages(make_message_search("tea", limit=20))).hits) == 20
         assert progress(libraries, SUBSTRING_INDEX) is None
-        assert await ada.chats.find_messages(seeking("oldest")) == MessageHits((), is_complete=False)
-        await finish(ada, SUBSTRING_INDEX)
-        found = await ada.chats.find_messages(seeking("oldest"))
-        assert ([hit.message.content for hit in found.hits], found.is_complete) == (["the oldest"], True)
+        assert await ada.chats.find_messages(make_message_search("oldest")) == MessageHits((), is_complete=False)
+        await wait_until_built(ada, SUBSTRING_INDEX)
+        page = await ada.chats.find_messages(make_message_search("oldest"))
+        assert ([hit.message.content for hit in page.hits], page.is_complete) == (["the oldest"], True)
         assert progress(libraries, SUBSTRING_INDEX) == IndexProgress(SUBSTRING_INDEX.version, 0, 0)
         assert progress(libraries, SUBSTRING_INDEX, "ben") is None
 
 
-async def test_words_are_found_by_the_first_call_and_in_a_large_library_the_newest(tmp_path: Path) -> None:
+async def test_first_exact_search_finds_words_or_in_a_large_library_the_newest_messages(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path, message_scan_max_rows=1_000) as libraries:
         async with libraries.library("ada") as ada:
-            await say(ada, 1, "tea of old")
-            await say(ada, 3_000)
-            found = await ada.chats.match_messages(ExactSearch(expression="tea 2999", limit=5, deadline_ms=DEADLINE_MS))
-            assert [hit.message.content for hit in found.hits] == ["tea 2999"]
-            await finish(ada, EXACT_INDEX)
-            found = await ada.chats.match_messages(ExactSearch(expression="old", limit=5, deadline_ms=DEADLINE_MS))
-            assert ([hit.message.content for hit in found.hits], found.is_complete) == (["tea of old"], True)
+            await create_messages(ada, 1, "tea of old")
+            await create_messages(ada, 3_000)
+            page = await ada.chats.match_messages(ExactSearch(expression="tea 2999", limit=5, deadline_ms=DEADLINE_MS))
+            assert [hit.message.content for hit in page.hits] == ["tea 2999"]
+            await wait_until_built(ada, EXACT_INDEX)
+            page = await ada.chats.match_messages(ExactSearch(expression="old", limit=5, deadline_ms=DEADLINE_MS))
+            assert ([hit.message.content for hit in page.hits], page.is_complete) == (["tea of old"], True)
         async with libraries.library("ben") as ben:
-            found = await ben.chats.match_messages(ExactSearch(expression="tea", limit=5, deadline_ms=DEADLINE_MS))
-            assert (found.hits, found.is_complete) == ((), True)
+            page = await ben.chats.match_messages(ExactSearch(expression="tea", limit=5, deadline_ms=DEADLINE_MS))
+            assert (page.hits, page.is_complete) == ((), True)
     check_files(tmp_path)
 
 
-async def test_all_who_ask_first_wait_for_the_same_index(tmp_path: Path) -> None:
+async def test_concurrent_first_searches_share_one_index_build(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path) as libraries, libraries.library("ada") as ada:
-        await say(ada, 1_500)
+        await create_messages(ada, 1_500)
         search = ExactSearch(expression="tea", limit=2_000, deadline_ms=DEADLINE_MS)
-        answers = await asyncio.gather(*(ada.chats.match_messages(search) for _ in range(5)))
-        assert [(len(answer.hits), answer.is_complete) for answer in answers] == [(1_500, True)] * 5
+        pages = await asyncio.gather(*(ada.chats.match_messages(search) for _ in range(5)))
+        assert [(len(page.hits), page.is_complete) for page in pages] == [(1_500, True)] * 5
 
 
-async def test_an_index_that_cannot_be_written_is_told_and_nothing_else_suffers(tmp_path: Path) -> None:
+async def test_index_that_cannot_be_built_makes_results_incomplete(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path, message_scan_max_rows=10) as libraries, libraries.library("ada") as ada:
-        await say(ada, 30)
+        await create_messages(ada, 30)
         file = libraries.data_root.paths_of(libraries.context("ada").user_id).chacha
-        with opened(file) as connection:
-            # Somebody else's table of that name: the index cannot be made beside it.
+        with open_file(file) as connection:
+            # A table of this name prevents the index from being created.
             connection.execute("CREATE TABLE exact_index_docsize (id)")
-        found = await ada.chats.match_messages(ExactSearch(expression="tea", limit=5, deadline_ms=DEADLINE_MS))
-        assert (found.hits, found.is_complete) == ((), False)
-        with opened(file) as connection:
+        page = await ada.chats.match_messages(ExactSearch(expression="tea", limit=5, deadline_ms=DEADLINE_MS))
+        assert (page.hits, page.is_complete) == ((), False)
+        with open_file(file) as connection:
             connection.execute("DROP TABLE exact_index_docsize")
-        found = await ada.chats.match_messages(ExactSearch(expression="tea", limit=5, deadline_ms=DEADLINE_MS))
-        assert len(found.hits) == 5
+        page = await ada.chats.match_messages(ExactSearch(expression="tea", limit=5, deadline_ms=DEADLINE_MS))
+        assert len(page.hits) == 5
 
 
-# How
+# -- how it is built ---------------------------------------------------------------------------------------------------
 
 
-async def test_an_unfinished_index_is_gone_on_with_after_the_library_was_closed(tmp_path: Path) -> None:
+async def test_interrupted_index_build_continues_after_reopening(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path, message_scan_max_rows=10) as libraries, libraries.library("ada") as ada:
-        talk = await say(ada, 40)
+        conversation = await create_messages(ada, 40)
         assert isinstance(ada, SqliteLibrary)
         for index in (SUBSTRING_INDEX, EXACT_INDEX):
             for _ in range(3):
                 small = replace(index, batch_rows=5)
                 await ada._databases.chacha.write("chats", CHATS_INDEX, small.fill)
-        middle = progress(libraries, EXACT_INDEX)
-        assert middle is not None
-        assert 0 < middle.messages < 40
-        found = await ada.chats.find_messages(seeking("tea 39"))
-        assert [hit.message.content for hit in found.hits] == ["tea 39"]
+        halfway = progress(libraries, EXACT_INDEX)
+        assert halfway is not None
+        assert 0 < halfway.messages < 40
+        page = await ada.chats.find_messages(make_message_search("tea 39"))
+        assert [hit.message.content for hit in page.hits] == ["tea 39"]
     async with open_sqlite(tmp_path, message_scan_max_rows=10) as libraries, libraries.library("ada") as ada:
-        await ada.chats.append(talk, [MessageDraft(content="new")])
-        first = (await ada.chats.messages(talk, 1, 0)).rows[0]
+        await ada.chats.append(conversation, [MessageDraft(content="new")])
+        first = (await ada.chats.messages(conversation, 1, 0)).rows[0]
         await ada.chats.update_message(first.id, MessageDraft(content="changed"))
-        await ada.chats.find_messages(seeking("tea 0"))
+        await ada.chats.find_messages(make_message_search("tea 0"))
         await ada.chats.match_messages(ExactSearch(expression="tea", limit=5, deadline_ms=DEADLINE_MS))
         for index in (SUBSTRING_INDEX, EXACT_INDEX):
-            await finish(ada, index)
+            await wait_until_built(ada, index)
             assert progress(libraries, index) == IndexProgress(index.version, 0, 0)
-        assert (await ada.chats.find_messages(seeking("tea 0"))).hits == ()
-        assert len((await ada.chats.find_messages(seeking("change"))).hits) == 1
+        assert (await ada.chats.find_messages(make_message_search("tea 0"))).hits == ()
+        assert len((await ada.chats.find_messages(make_message_search("change"))).hits) == 1
     check_files(tmp_path)
 
 
-async def test_an_index_of_another_version_is_made_anew(tmp_path: Path) -> None:
+async def test_index_of_another_version_is_rebuilt(tmp_path: Path) -> None:
     old = replace(SUBSTRING_INDEX, version="0", text_expression="upper({})")
     async with open_sqlite(tmp_path, message_scan_max_rows=10) as libraries, libraries.library("ada") as ada:
-        await say(ada, 40)
+        await create_messages(ada, 40)
         assert isinstance(ada, SqliteLibrary)
         await ada._databases.chacha.write("chats", CHATS_INDEX, old.fill)
         assert progress(libraries, SUBSTRING_INDEX) is None
-        await ada.chats.find_messages(seeking("tea 0"))
-        await finish(ada, SUBSTRING_INDEX)
-        assert len((await ada.chats.find_messages(seeking("tea 0"))).hits) == 1
+        await ada.chats.find_messages(make_message_search("tea 0"))
+        await wait_until_built(ada, SUBSTRING_INDEX)
+        assert len((await ada.chats.find_messages(make_message_search("tea 0"))).hits) == 1
     check_files(tmp_path)
 
 
-async def test_closing_a_library_stops_the_making_of_its_index(tmp_path: Path) -> None:
+async def test_closing_a_library_stops_its_index_build(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path, message_scan_max_rows=10) as libraries:
         async with libraries.library("ada") as ada:
-            await say(ada, 40)
-            await ada.chats.find_messages(seeking("nowhere"))
+            await create_messages(ada, 40)
+            await ada.chats.find_messages(make_message_search("nowhere"))
         await asyncio.wait_for(libraries.engine.close(), 10)
     check_files(tmp_path)
 
 
-async def test_a_long_text_makes_a_batch_of_its_own(tmp_path: Path) -> None:
+async def test_long_texts_make_smaller_batches(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path) as libraries, libraries.library("ada") as ada:
-        await say(ada, 3, "x" * 400_000)
+        await create_messages(ada, 3, "x" * 400_000)
         assert isinstance(ada, SqliteLibrary)
         first = await ada._databases.chacha.write("chats", CHATS_INDEX, EXACT_INDEX.fill)
         second = await ada._databases.chacha.write("chats", CHATS_INDEX, EXACT_INDEX.fill)
         assert (first.messages, second.messages) == (0, 0)
-        await say(ada, 4, "x" * 400_000)
+        await create_messages(ada, 4, "x" * 400_000)
         again = replace(EXACT_INDEX, version="2")
         assert (await ada._databases.chacha.write("chats", CHATS_INDEX, again.fill)).messages == 4
 
 
-# That it stays true
+# -- consistency -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def connection() -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        yield prepared(connection)
+        yield prepare(connection)
 
 
-def prepared(connection: sqlite3.Connection) -> sqlite3.Connection:
+def prepare(connection: sqlite3.Connection) -> sqlite3.Connection:
     connection.create_function("casefold", 1, str.casefold, deterministic=True)
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA foreign_keys = ON")
@@ -203,15 +203,15 @@ ADD_MESSAGE = (
 )
 CHANGES = {
     "edit": "UPDATE messages SET content = :text WHERE id = :message",
-    "take back": "UPDATE messages SET deleted = 1 WHERE id = :message",
-    "remove": "DELETE FROM messages WHERE id = :message",
+    "delete": "UPDATE messages SET deleted = 1 WHERE id = :message",
+    "purge": "DELETE FROM messages WHERE id = :message",
     "rename": "UPDATE conversations SET title = :text WHERE id = :conversation",
-    "hide": "UPDATE conversations SET deleted = 1 WHERE id = :conversation",
-    "end": "DELETE FROM conversations WHERE id = :conversation",
+    "delete conversation": "UPDATE conversations SET deleted = 1 WHERE id = :conversation",
+    "purge conversation": "DELETE FROM conversations WHERE id = :conversation",
 }
 steps = st.lists(
     st.tuples(
-        st.sampled_from(["talk", "say", "say", "fill", "fill", "leave queued", *CHANGES]),
+        st.sampled_from(["conversation", "message", "message", "fill", "fill", "leave queued", *CHANGES]),
         st.integers(1, 12),
         st.integers(1, 4),
         st.text("aAbß é", max_size=6),
@@ -222,21 +222,21 @@ steps = st.lists(
 
 @settings(max_examples=200, deadline=None)
 @given(before=steps, after=steps)
-def test_after_any_changes_between_any_batches_an_index_equals_its_rows(
+def test_index_equals_its_rows_after_any_changes_between_batches(
     before: list[tuple[str, int, int, str]], after: list[tuple[str, int, int, str]]
 ) -> None:
     indexes = [replace(index, batch_rows=2) for index in (SUBSTRING_INDEX, EXACT_INDEX)]
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        prepared(connection)
+        prepare(connection)
         for number in range(1, 9):
-            _take(connection, ("talk", number, number % 4 + 1, "ab"), [])
-            _take(connection, ("say", number, number % 4 + 1, "abc"), [])
+            _apply_step(connection, ("conversation", number, number % 4 + 1, "ab"), [])
+            _apply_step(connection, ("message", number, number % 4 + 1, "abc"), [])
         for step in before:
-            _take(connection, step, [])
+            _apply_step(connection, step, [])
         for index in indexes:
             index.create(connection)
         for step in after:
-            _take(connection, step, indexes)
+            _apply_step(connection, step, indexes)
         for index in indexes:
             index.apply_changes(connection)
         check_message_indexes(connection)
@@ -246,22 +246,24 @@ def test_after_any_changes_between_any_batches_an_index_equals_its_rows(
         check_message_indexes(connection)
 
 
-def _take(connection: sqlite3.Connection, step: tuple[str, int, int, str], indexes: list[MessageIndex]) -> None:
+def _apply_step(connection: sqlite3.Connection, step: tuple[str, int, int, str], indexes: list[MessageIndex]) -> None:
     kind, message, conversation, text = step
     values = {"message": message, "conversation": conversation, "text": text}
     match kind:
-        case "talk":
+        case "conversation":
             connection.execute(ADD_CONVERSATION.replace("INSERT", "INSERT OR IGNORE"), (conversation, text))
-        case "say":
-            held = connection.execute("SELECT 1 FROM conversations WHERE id = ?", (conversation,)).fetchone()
-            taken = connection.execute("SELECT 1 FROM messages WHERE id = ?", (message,)).fetchone()
-            if held and not taken:
+        case "message":
+            has_conversation = connection.execute(
+                "SELECT 1 FROM conversations WHERE id = ?", (conversation,)
+            ).fetchone()
+            has_message = connection.execute("SELECT 1 FROM messages WHERE id = ?", (message,)).fetchone()
+            if has_conversation and not has_message:
                 connection.execute(ADD_MESSAGE, (message, conversation, text))
         case "fill":
             for index in indexes:
                 index.fill(connection)
         case "leave queued":
-            # As a program that knows nothing of the indexes does.
+            # As another program that does not know the indexes would.
             connection.execute(CHANGES["edit"], values)
             return
         case _:
@@ -270,7 +272,7 @@ def _take(connection: sqlite3.Connection, step: tuple[str, int, int, str], index
         index.apply_changes(connection)
 
 
-def test_a_change_that_nobody_carried_over_is_taken_in_once(connection: sqlite3.Connection) -> None:
+def test_queued_change_is_applied_once(connection: sqlite3.Connection) -> None:
     connection.execute(ADD_CONVERSATION, (1, "talk"))
     connection.execute(ADD_MESSAGE, (1, 1, "one"))
     EXACT_INDEX.create(connection)
@@ -280,29 +282,31 @@ def test_a_change_that_nobody_carried_over_is_taken_in_once(connection: sqlite3.
     check_message_indexes(connection)
 
 
-# That it is used
+# -- query plans -------------------------------------------------------------------------------------------------------
 
 
-def plans(connection: sqlite3.Connection, search: MessageSearch) -> dict[str, list[str]]:
-    """The statements over messages that a search makes, and how SQLite does each."""
-    asked: list[str] = []
-    connection.set_trace_callback(asked.append)
+def query_plans(connection: sqlite3.Connection, search: MessageSearch) -> dict[str, list[str]]:
+    """Returns the query plan of each statement on messages that a search executes."""
+    statements: list[str] = []
+    connection.set_trace_callback(statements.append)
     find(connection, search, 10)
     connection.set_trace_callback(None)
     return {
         sql: [detail for *_, detail in connection.execute(f"EXPLAIN QUERY PLAN {sql}")]
-        for sql in asked
+        for sql in statements
         if "messages m" in sql and not sql.startswith("--")
     }
 
 
 @pytest.fixture
-def large(connection: sqlite3.Connection) -> sqlite3.Connection:
-    """More messages than are looked at one by one, with a complete index."""
-    for talk in range(1, 4):
-        connection.execute(ADD_CONVERSATION, (talk, f"talk {talk}"))
+def large_library(connection: sqlite3.Connection) -> sqlite3.Connection:
+    """More messages than are scanned, with a complete index."""
+    for conversation in range(1, 4):
+        connection.execute(ADD_CONVERSATION, (conversation, f"talk {conversation}"))
         for number in range(30):
-            connection.execute(ADD_MESSAGE, (talk * 100 + number, talk, f"tea {number} of {talk}"))
+            connection.execute(
+                ADD_MESSAGE, (conversation * 100 + number, conversation, f"tea {number} of {conversation}")
+            )
     while not SUBSTRING_INDEX.fill(connection).is_complete:
         pass
     return connection
@@ -311,24 +315,24 @@ def large(connection: sqlite3.Connection) -> sqlite3.Connection:
 @pytest.mark.parametrize(
     "search",
     [
-        seeking("tea 7 of"),
-        seeking("tea"),
-        seeking("of 2", limit=2),
-        seeking("te"),
-        seeking("zq"),
+        make_message_search("tea 7 of"),
+        make_message_search("tea"),
+        make_message_search("of 2", limit=2),
+        make_message_search("te"),
+        make_message_search("zq"),
         MessageSearch(limit=5, deadline_ms=1),
         MessageSearch(roles=("tool",), date_from="2026", date_to="2027", limit=5, deadline_ms=1),
         MessageSearch(text="tea 2", roles=("user", "tool"), date_from="2026", limit=5, deadline_ms=1),
         MessageSearch(text="tea 2", conversation_id="c2", limit=5, deadline_ms=1),
     ],
 )
-def test_no_search_looks_through_all_messages_or_sorts_them(large: sqlite3.Connection, search: MessageSearch) -> None:
-    made = plans(large, search)
-    assert made
-    for sql, lines in made.items():
-        reading = [line for line in lines if line.startswith(("SCAN m", "SEARCH m", "SCAN c", "SEARCH c"))]
-        assert reading[0].partition(" USING ")[0] in {"SCAN m", "SEARCH m"}
-        assert "INDEX messages_by_time" in reading[0] or "json_each" in sql
-        assert not any(line.startswith("SCAN") for line in reading[1:])
-        # What was picked out beforehand is sorted; it is little.
+def test_no_search_scans_or_sorts_all_messages(large_library: sqlite3.Connection, search: MessageSearch) -> None:
+    plans = query_plans(large_library, search)
+    assert plans
+    for sql, lines in plans.items():
+        table_steps = [line for line in lines if line.startswith(("SCAN m", "SEARCH m", "SCAN c", "SEARCH c"))]
+        assert table_steps[0].partition(" USING ")[0] in {"SCAN m", "SEARCH m"}
+        assert "INDEX messages_by_time" in table_steps[0] or "json_each" in sql
+        assert not any(line.startswith("SCAN") for line in table_steps[1:])
+        # Only the few rows that were selected before may be sorted.
         assert "json_each" in sql or not any("TEMP B-TREE" in line for line in lines)

@@ -1,4 +1,4 @@
-"""Schemas: made on first touch, brought up to date whole or not at all, and a newer one refused."""
+"""Schemas: created on first use, migrated completely or not at all, and rejected if newer."""
 
 import asyncio
 from pathlib import Path
@@ -15,7 +15,7 @@ from sources.storage.sqlite.schema.migrations import migrate
 from sources.text.segmentation import SEGMENT_VERSION
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite
 from tests.sources.storage.sqlite.conftest import WORDS, MakeDatabase
-from tests.sources.storage.sqlite.files import check_files, opened
+from tests.sources.storage.sqlite.file_checks import check_files, open_file
 from tests.sources.storage.sqlite.words import add, all_words
 
 NEWER = replace(
@@ -24,23 +24,23 @@ NEWER = replace(
 BROKEN = replace(WORDS, migrations=(*WORDS.migrations, ("CREATE TABLE more (id INTEGER)", "no such statement")))
 
 # Takes about a second.
-COUNTING = (
+SLOW_SELECT = (
     "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3000000) SELECT count(*) AS n FROM n"
 )
 
 
 def version(file: Path) -> int:
-    with opened(file) as connection:
-        found: int = connection.execute("PRAGMA user_version").fetchone()[0]
-        return found
+    with open_file(file) as connection:
+        version_number: int = connection.execute("PRAGMA user_version").fetchone()[0]
+        return version_number
 
 
-async def test_a_read_makes_the_schema_as_well_as_a_write(database: Database, file: Path) -> None:
+async def test_read_creates_the_schema(database: Database, file: Path) -> None:
     assert await all_words(database) == []
     assert version(file) == 1
 
 
-async def test_an_older_file_is_brought_up_to_date_with_its_rows(make_database: MakeDatabase, file: Path) -> None:
+async def test_older_file_is_migrated_with_its_rows(make_database: MakeDatabase, file: Path) -> None:
     old = make_database()
     await add(old, "tea")
     await old.close()
@@ -49,19 +49,19 @@ async def test_an_older_file_is_brought_up_to_date_with_its_rows(make_database: 
     assert version(file) == 2
 
 
-async def test_a_migration_that_fails_leaves_the_file_as_it_was(make_database: MakeDatabase, file: Path) -> None:
+async def test_failed_migration_leaves_the_file_unchanged(make_database: MakeDatabase, file: Path) -> None:
     old = make_database()
     await add(old, "tea")
     await old.close()
     with pytest.raises(StorageError):
         await all_words(make_database(BROKEN))
     assert version(file) == 1
-    with opened(file) as connection:
+    with open_file(file) as connection:
         assert connection.execute("SELECT name FROM sqlite_schema WHERE name = 'more'").fetchall() == []
     assert await all_words(make_database()) == ["tea"]
 
 
-async def test_a_newer_schema_is_refused_with_a_sentence_that_says_what_to_do(make_database: MakeDatabase) -> None:
+async def test_newer_schema_is_rejected_with_advice_to_upgrade(make_database: MakeDatabase) -> None:
     new = make_database(NEWER)
     await add(new, "tea")
     await new.close()
@@ -71,67 +71,67 @@ async def test_a_newer_schema_is_refused_with_a_sentence_that_says_what_to_do(ma
             await call
 
 
-async def test_a_file_that_is_no_database_is_refused(make_database: MakeDatabase, file: Path) -> None:
+async def test_file_that_is_not_a_database_is_rejected(make_database: MakeDatabase, file: Path) -> None:
     file.write_bytes(b"this is not a database" * 100)
     for call in (all_words(make_database()), add(make_database(), "tea")):
         with pytest.raises(StorageError, match="not an SQLite database"):
             await call
 
 
-async def test_two_processes_may_make_the_schema_at_once(make_database: MakeDatabase) -> None:
-    many = [make_database() for _ in range(6)]
-    await asyncio.gather(*(add(database, str(n)) for n, database in enumerate(many)))
-    assert sorted(await all_words(many[0])) == ["0", "1", "2", "3", "4", "5"]
+async def test_several_processes_can_create_the_schema_at_once(make_database: MakeDatabase) -> None:
+    databases = [make_database() for _ in range(6)]
+    await asyncio.gather(*(add(database, str(n)) for n, database in enumerate(databases)))
+    assert sorted(await all_words(databases[0])) == ["0", "1", "2", "3", "4", "5"]
 
 
-async def test_texts_segmented_by_an_older_program_are_segmented_anew(tmp_path: Path) -> None:
+async def test_text_segmented_by_an_older_version_is_segmented_again(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path) as libraries:
-        await _write_some(libraries)
-    _make_old(DataRoot(tmp_path), libraries)
+        await _create_items(libraries)
+    _make_outdated(DataRoot(tmp_path), libraries)
     async with open_sqlite(tmp_path) as libraries, libraries.library("ada") as ada:
         await ada.notes.list(1, 0)
         await ada.media.list(1, 0)
-        await _renewal(ada)
+        await _wait_for_resegmenting(ada)
         for collection, query in ((ada.notes, "東京"), (ada.chats, "京都"), (ada.chats, "C++"), (ada.media, "naïve")):
             assert (await collection.search(make_search(query))).hits
             assert (await collection.search(make_search("outdated"))).hits == ()
     check_files(tmp_path)
-    with opened(DataRoot(tmp_path).paths_of(libraries.context("ada").user_id).chacha) as connection:
+    with open_file(DataRoot(tmp_path).paths_of(libraries.context("ada").user_id).chacha) as connection:
         rows = connection.execute("SELECT value FROM state WHERE name = 'segment_version'").fetchall()
     assert rows == [(str(SEGMENT_VERSION),)]
 
 
-async def _write_some(libraries: LibraryFixture) -> None:
+async def _create_items(libraries: LibraryFixture) -> None:
     async with libraries.library("ada") as ada:
         await ada.notes.create_many([NoteDraft(title=f"Trip {n}", content="東京") for n in range(450)])
         await ada.chats.create(ConversationDraft(title="京都"), [MessageDraft(content="C++ and C#")])
         await ada.media.create(MediaDraft(title="naïve", content="x"))
 
 
-def _make_old(root: DataRoot, libraries: LibraryFixture) -> None:
-    """As if an older program had put other tokens into the index."""
+def _make_outdated(root: DataRoot, libraries: LibraryFixture) -> None:
+    """Changes index forms as if an older version had written them."""
     paths = root.paths_of(libraries.context("ada").user_id)
     for file, statements in {
         paths.chacha: ("UPDATE notes SET content_seg = 'outdated'", "UPDATE messages SET text_seg = 'outdated'"),
         paths.media: ("UPDATE media SET title_seg = 'outdated'",),
     }.items():
-        with opened(file) as connection:
+        with open_file(file) as connection:
             for statement in (*statements, "UPDATE state SET value = '0' WHERE name = 'segment_version'"):
                 connection.execute(statement)
 
 
-async def _renewal(library: object) -> None:
-    databases = library._databases  # type: ignore[attr-defined]  # the work in the background has no door of its own
+async def _wait_for_resegmenting(library: object) -> None:
+    databases = library._databases  # type: ignore[attr-defined]  # the background task is private
     for database in (databases.chacha, databases.media):
         assert database._resegmenting is not None
         await database._resegmenting
 
 
-async def test_a_chat_file_of_the_first_schema_gains_namespaces_sessions_and_observations(tmp_path: Path) -> None:
+async def test_chacha_file_of_schema_1_is_migrated_to_the_newest(tmp_path: Path) -> None:
     first = replace(CHACHA, migrations=CHACHA.migrations[:1])
     async with open_sqlite(tmp_path) as libraries:
         file = DataRoot(tmp_path).prepare_user(libraries.context("ada").user_id).chacha
-        with opened(file) as connection:
+        with open_file(file) as connection:
             migrate(first, connection)
             for number, session in enumerate(("s", "s", "", "", "t"), start=1):
                 connection.execute(
@@ -148,17 +148,17 @@ async def test_a_chat_file_of_the_first_schema_gains_namespaces_sessions_and_obs
                 ("c2", "default", "s"),
                 ("c1", "default", ""),
             ]
-            made = await ada.observations.create(ObservationDraft(title="learned"))
-            assert await ada.observations.get(made.id) == made
+            observation = await ada.observations.create(ObservationDraft(title="learned"))
+            assert await ada.observations.get(observation.id) == observation
             assert (await ben.chats.list(0, 0)).total == 0
         assert version(file) == len(CHACHA.migrations)
 
 
-async def test_a_migration_outlasts_the_call_that_began_it(make_database: MakeDatabase, file: Path) -> None:
+async def test_migration_continues_after_its_caller_timed_out(make_database: MakeDatabase, file: Path) -> None:
     old = make_database()
     await add(old, "tea")
     await old.close()
-    slow = replace(WORDS, migrations=(*WORDS.migrations, ("CREATE TABLE more AS " + COUNTING,)))
+    slow = replace(WORDS, migrations=(*WORDS.migrations, ("CREATE TABLE more AS " + SLOW_SELECT,)))
     new = make_database(slow, deadline_ms=50)
     with pytest.raises(SourceTimeout):
         await all_words(new)

@@ -1,4 +1,4 @@
-"""How many libraries are open, which is closed first, and what files and descriptors are left behind."""
+"""The pool of open libraries: its limit, which library is closed first, and released descriptors."""
 
 import asyncio
 import subprocess
@@ -25,21 +25,21 @@ async def write_and_search(libraries: LibraryFixture, owner: str) -> None:
         assert [hit.title for hit in (await library.notes.search(make_search("tea"))).hits] == [f"Tea of {owner}"]
 
 
-async def test_the_library_unused_longest_is_closed_to_make_room(tmp_path: Path) -> None:
+async def test_least_recently_used_library_is_closed_first(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path, library_open_max=3) as libraries:
         for owner in OWNERS[:3]:
             await write_and_search(libraries, owner)
-        full = descriptors()
+        descriptors_when_full = descriptors()
         async with libraries.library(OWNERS[0]) as library:
             await library.notes.list(1, 0)
         for owner in OWNERS[3:30]:
             await write_and_search(libraries, owner)
-        assert descriptors() == full
-        logs = {path.parent.name[2:4] for path in tmp_path.glob("users/*/*/chacha.db-wal")}
-        assert logs == set(OWNERS[27:30])
+        assert descriptors() == descriptors_when_full
+        owners_with_log = {path.parent.name[2:4] for path in tmp_path.glob("users/*/*/chacha.db-wal")}
+        assert owners_with_log == set(OWNERS[27:30])
 
 
-async def test_a_library_in_use_is_not_closed(tmp_path: Path) -> None:
+async def test_library_in_use_is_not_closed(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path, library_open_max=2) as libraries, libraries.library("ada") as ada:
         note = await ada.notes.create(NoteDraft(title="Tea"))
         for owner in OWNERS[:5]:
@@ -47,18 +47,18 @@ async def test_a_library_in_use_is_not_closed(tmp_path: Path) -> None:
         assert (await ada.notes.get(note.id)).title == "Tea"
 
 
-async def test_a_call_is_turned_away_when_every_open_library_is_in_use(tmp_path: Path) -> None:
+async def test_call_is_rejected_when_every_open_library_is_in_use(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path, library_open_max=1) as libraries:
         async with libraries.library("ada"):
             with pytest.raises(Unavailable, match="the libraries of 1 users are in use"):
                 async with libraries.library("ben"):
                     pass
-            async with libraries.library("ada") as again:
-                await again.notes.list(1, 0)
+            async with libraries.library("ada") as library:
+                await library.notes.list(1, 0)
         await write_and_search(libraries, "ben")
 
 
-async def test_calls_that_come_together_share_one_opening(tmp_path: Path) -> None:
+async def test_concurrent_calls_open_a_library_once(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path) as libraries:
         await write_and_search(libraries, "ada")
         one = descriptors()
@@ -76,21 +76,21 @@ async def write_and_search_many(libraries: LibraryFixture, owner: str) -> None:
         assert (await library.notes.search(make_search("tea"))).hits
 
 
-async def test_many_users_at_once_never_have_more_open_than_allowed(tmp_path: Path) -> None:
+async def test_number_of_open_libraries_never_exceeds_the_limit(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path, library_open_max=4) as libraries:
-        turns = asyncio.Semaphore(4)
+        slots = asyncio.Semaphore(4)
 
-        async def visit(owner: str) -> None:
-            async with turns:
+        async def use_library(owner: str) -> None:
+            async with slots:
                 await write_and_search(libraries, owner)
 
-        await asyncio.gather(*(visit(owner) for owner in OWNERS[:24]))
+        await asyncio.gather(*(use_library(owner) for owner in OWNERS[:24]))
         for owner in OWNERS[:24]:
             async with libraries.library(owner) as library:
                 assert (await library.notes.list(0, 0)).total == 1
 
 
-async def test_a_caller_cancelled_while_room_is_made_leaves_nothing_half_closed(tmp_path: Path) -> None:
+async def test_cancelled_call_leaves_no_library_half_closed(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path, library_open_max=1) as libraries:
         await write_and_search(libraries, "ada")
         task = asyncio.create_task(write_and_search(libraries, "ben"))
@@ -102,7 +102,7 @@ async def test_a_caller_cancelled_while_room_is_made_leaves_nothing_half_closed(
             assert (await ada.notes.list(0, 0)).total == 1
 
 
-async def test_closing_closes_every_file_and_refuses_what_comes_after(tmp_path: Path) -> None:
+async def test_closing_closes_every_file_and_rejects_later_calls(tmp_path: Path) -> None:
     before = descriptors()
     async with open_sqlite(tmp_path) as libraries:
         for owner in OWNERS[:4]:
@@ -115,14 +115,14 @@ async def test_closing_closes_every_file_and_refuses_what_comes_after(tmp_path: 
                 pass
 
 
-async def test_a_context_whose_paths_are_not_ours_is_our_own_mistake(tmp_path: Path) -> None:
+async def test_context_with_foreign_paths_fails_an_assertion(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path / "here") as libraries, open_sqlite(tmp_path / "there") as other:
         with pytest.raises(AssertionError):
             async with libraries.engine.library(other.context("ada")):
                 pass
 
 
-async def test_a_link_in_place_of_a_database_is_not_followed(tmp_path: Path) -> None:
+async def test_symbolic_link_in_place_of_a_database_is_rejected(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path / "data") as libraries:
         paths = DataRoot(tmp_path / "data").prepare_user(libraries.context("ada").user_id)
         outside = tmp_path / "outside.db"
@@ -151,10 +151,10 @@ asyncio.run(main())
 """
 
 
-def test_a_low_limit_of_descriptors_is_lived_with(tmp_path: Path) -> None:
+def test_low_descriptor_limit_is_respected(tmp_path: Path) -> None:
     command = [sys.executable, "-c", FEW_DESCRIPTORS, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert done.stdout == f"served {len(OWNERS)}\n", done.stderr
+    process = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert process.stdout == f"served {len(OWNERS)}\n", process.stderr
 
 
 OUT_OF_DESCRIPTORS = """
@@ -182,10 +182,10 @@ asyncio.run(main())
 """
 
 
-def test_a_process_out_of_descriptors_says_try_again(tmp_path: Path) -> None:
+def test_process_without_descriptors_asks_to_try_again(tmp_path: Path) -> None:
     command = [sys.executable, "-c", OUT_OF_DESCRIPTORS, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    *refused, last = done.stdout.splitlines()
-    assert last == "recovered", done.stderr
-    assert refused
-    assert set(refused) == {"Unavailable too many open files; try again in a moment"}
+    process = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    *errors, last = process.stdout.splitlines()
+    assert last == "recovered", process.stderr
+    assert errors
+    assert set(errors) == {"Unavailable too many open files; try again in a moment"}

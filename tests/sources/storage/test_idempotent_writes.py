@@ -1,4 +1,4 @@
-"""Writes that are repeated under a key, prompts that are saved by name, and what comes out of an export of ours."""
+"""Writes repeated with an idempotency key, prompts saved by name, and drafts from an export."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from sources.storage.contract import Library
 EXPORTED = Bookkeeping(version=7, last_modified="2020-05-06T07:08:09.000Z", client_id="elsewhere")
 
 
-async def test_an_update_under_a_key_is_made_once(ada: Library, ben: Library) -> None:
+async def test_update_repeated_with_its_key_is_applied_once(ada: Library, ben: Library) -> None:
     for library in (ada, ben):
         await library.notes.create(NoteDraft(title="Tea", uuid="tea"))
     notes = [await ada.notes.update("tea", NoteDraft(content="green"), 1, idempotency_key="k") for _ in range(3)]
@@ -19,21 +19,21 @@ async def test_an_update_under_a_key_is_made_once(ada: Library, ben: Library) ->
     assert (await ben.notes.update("tea", NoteDraft(content="black"), idempotency_key="k")).version == 2
 
 
-async def test_an_update_that_was_refused_may_be_repeated_under_its_key(ada: Library) -> None:
+async def test_rejected_update_can_be_repeated_with_its_key(ada: Library) -> None:
     note = await ada.notes.create(NoteDraft(title="Tea"))
     with pytest.raises(Conflict, match="expected version 2, found version 1"):
         await ada.notes.update(note.id, NoteDraft(content="green"), 2, idempotency_key="k")
     assert (await ada.notes.update(note.id, NoteDraft(content="green"), 1, idempotency_key="k")).version == 2
 
 
-async def test_a_text_is_appended_once_under_a_key_with_what_separates_it(ada: Library) -> None:
+async def test_append_with_separator_repeated_with_its_key_is_applied_once(ada: Library) -> None:
     note = await ada.notes.create(NoteDraft(content="bread"))
     for _ in range(2):
         await ada.notes.append(note.id, "tea", separator="\n", idempotency_key="k")
     assert (await ada.notes.append(note.id, "milk", separator="\n")).content == "bread\ntea\nmilk"
 
 
-async def test_a_deletion_under_a_key_may_be_repeated(ada: Library, ben: Library) -> None:
+async def test_delete_can_be_repeated_with_its_key(ada: Library, ben: Library) -> None:
     note = await ada.notes.create(NoteDraft(title="Tea"))
     for _ in range(2):
         await ada.notes.delete(note.id, 1, idempotency_key="k")
@@ -43,10 +43,10 @@ async def test_a_deletion_under_a_key_may_be_repeated(ada: Library, ben: Library
         await ben.notes.delete(note.id, idempotency_key="k")
 
 
-async def test_a_prompt_is_saved_under_its_name(ada: Library, ben: Library) -> None:
-    made = await ada.prompts.save(PromptDraft(name=" Review ", details="code"))
-    saved = await ada.prompts.save(PromptDraft(name="review", user_prompt="Go"), made.version)
-    assert (saved.id, saved.name, saved.details, saved.user_prompt) == (made.id, "review", "code", "Go")
+async def test_prompt_is_saved_by_name(ada: Library, ben: Library) -> None:
+    created = await ada.prompts.save(PromptDraft(name=" Review ", details="code"))
+    saved = await ada.prompts.save(PromptDraft(name="review", user_prompt="Go"), created.version)
+    assert (saved.id, saved.name, saved.details, saved.user_prompt) == (created.id, "review", "code", "Go")
     with pytest.raises(Conflict):
         await ada.prompts.save(PromptDraft(name="Review"), 1)
     with pytest.raises(NotFound):
@@ -56,7 +56,7 @@ async def test_a_prompt_is_saved_under_its_name(ada: Library, ben: Library) -> N
     assert (await ada.prompts.list(10, 0)).total == 1
 
 
-async def test_everything_is_listed_in_the_order_of_the_uuids(ada: Library, ben: Library) -> None:
+async def test_list_after_returns_items_in_uuid_order(ada: Library, ben: Library) -> None:
     for name in ("c", "a", "d", "b"):
         await ada.notes.create(NoteDraft(uuid=name))
     await ada.notes.delete("c")
@@ -65,18 +65,18 @@ async def test_everything_is_listed_in_the_order_of_the_uuids(ada: Library, ben:
     assert await ada.notes.list_after("d", 2) == await ben.notes.list_after("", 2) == []
 
 
-async def test_what_an_item_was_elsewhere_is_kept_when_it_is_made_and_only_then(ada: Library) -> None:
+async def test_exported_bookkeeping_is_used_only_on_creation(ada: Library) -> None:
     draft = NoteDraft(uuid="tea", title="Tea", bookkeeping=EXPORTED)
     await ada.notes.upsert_many([draft])
-    made = await ada.notes.get("tea")
-    assert (made.version, made.last_modified, made.client_id) == (7, EXPORTED.last_modified, "elsewhere")
+    created = await ada.notes.get("tea")
+    assert (created.version, created.last_modified, created.client_id) == (7, EXPORTED.last_modified, "elsewhere")
     await ada.notes.upsert_many([NoteDraft(uuid="tea", title="Coffee", bookkeeping=EXPORTED)])
     changed = await ada.notes.get("tea")
     assert (changed.version, changed.client_id) == (8, "test-client")
     assert changed.last_modified > EXPORTED.last_modified
 
 
-async def test_a_conversation_names_its_character_by_the_uuid(ada: Library, ben: Library) -> None:
+async def test_conversation_can_name_its_character_by_uuid(ada: Library, ben: Library) -> None:
     character = await ada.characters.create(CharacterDraft(name="Ana", uuid="ana"))
     for library in (ada, ben):
         await library.chats.upsert_many([ThreadDraft(ConversationDraft(uuid="talk", character="ana"))])

@@ -1,4 +1,4 @@
-"""Expressions for FTS5: whatever was typed, it is quoted, and FTS5 can read it."""
+"""FTS5 expressions: user input is always quoted and can always be parsed."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def word(*tokens: str) -> Word:
         (word('a" OR "b'), '"a"" OR ""b"'),
     ],
 )
-def test_an_expression_is_written_with_every_token_quoted(expression: Expression, expected: str) -> None:
+def test_every_token_of_an_expression_is_quoted(expression: Expression, expected: str) -> None:
     assert match_text(expression, "title") == expected
 
 
@@ -38,7 +38,7 @@ def test_fields_restrict_the_whole_expression() -> None:
     assert match_text(expression, "name", ("name", "details")) == '{name details} : (("a" OR {name} : ("b")))'
 
 
-def test_a_phrase_stands_in_its_own_columns_and_a_word_anywhere() -> None:
+def test_phrases_are_restricted_to_columns_and_words_are_not() -> None:
     expression = AllOf((word("green", "tea"), word("milk"), Title(word("two", "words"))))
     expected = '({title own} : ("green tea") AND "milk" AND {title} : ("two words"))'
     assert match_text(expression, "title", phrase_columns=("title", "own")) == expected
@@ -55,7 +55,7 @@ def table() -> Iterator[sqlite3.Connection]:
 
 @settings(max_examples=500, deadline=None)
 @given(query=st.text(st.sampled_from("ab \"'()*+-:^{}.,;~&|ANDORNOTEtitle:京é🎉\\"), max_size=40))
-def test_fts5_understands_whatever_was_typed(table: sqlite3.Connection, query: str) -> None:
+def test_fts5_parses_the_expression_of_any_query(table: sqlite3.Connection, query: str) -> None:
     expression = parse(query).expression
     if expression is not None:
         for columns in ((), ("title",)):

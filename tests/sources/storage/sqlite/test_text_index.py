@@ -1,4 +1,4 @@
-"""The forms that are stored for the index, and that the index follows its rows."""
+"""Index forms, and consistency of the index with its rows."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -25,46 +25,46 @@ def tokenizer() -> Iterator[sqlite3.Connection]:
 
 
 def tokens(connection: sqlite3.Connection, text: str) -> list[str]:
-    """What FTS5 makes of a text."""
+    """Returns the tokens that FTS5 produces from a text."""
     connection.execute("DELETE FROM texts")
     connection.execute("INSERT INTO texts (rowid, text) VALUES (1, ?)", (text,))
     return [term for (term,) in connection.execute("SELECT term FROM tokens ORDER BY offset")]
 
 
-def agrees(connection: sqlite3.Connection, text: str) -> bool:
-    """Whether the index gets the same tokens from the stored form, or from the text where none is stored."""
+def is_indexed_as_counted(connection: sqlite3.Connection, text: str) -> bool:
+    """Whether the tokens in the index are the words that scoring counts."""
     form = index_form(text)
     stored = text if form is None else form
     return tokens(connection, stored) == tokens(connection, stored_index_form(text, form))
 
 
 @pytest.mark.parametrize("text", ["Plain English prose, with “quotes” – and café.", "Ünïcödé", "a_b c-d 10:30", ""])
-def test_western_prose_is_stored_once(text: str) -> None:
+def test_western_prose_needs_no_index_form(text: str) -> None:
     assert index_form(text) is None
 
 
 @pytest.mark.parametrize(
     "text", ["東京", "C++", "getUserName", "Straße", "smørrebrød", "🎉", "ёлка", "m²", "soft\u00adhyphen"]
 )
-def test_what_fts5_would_read_otherwise_has_a_form_of_its_own(text: str) -> None:
+def test_text_that_fts5_tokenizes_differently_has_an_index_form(text: str) -> None:
     assert index_form(text) is not None
 
 
-def test_no_single_letter_is_indexed_otherwise_than_it_is_counted(tokenizer: sqlite3.Connection) -> None:
-    wrong = [hex(ord(letter)) for letter in LATIN if not agrees(tokenizer, f"a{letter}b {letter} x")]
-    assert wrong == []
+def test_every_latin_letter_is_indexed_and_counted_alike(tokenizer: sqlite3.Connection) -> None:
+    different = [hex(ord(letter)) for letter in LATIN if not is_indexed_as_counted(tokenizer, f"a{letter}b {letter} x")]
+    assert different == []
 
 
 @settings(max_examples=300, deadline=None)
 @given(text=st.one_of(st.text(st.sampled_from(LATIN), max_size=60), st.text(max_size=40)))
-def test_no_text_is_indexed_otherwise_than_it_is_counted(tokenizer: sqlite3.Connection, text: str) -> None:
+def test_every_text_is_indexed_and_counted_alike(tokenizer: sqlite3.Connection, text: str) -> None:
     text = text.replace("\0", "").encode("utf-8", "ignore").decode()
-    assert agrees(tokenizer, text)
+    assert is_indexed_as_counted(tokenizer, text)
 
 
 operations = st.lists(
     st.tuples(
-        st.sampled_from(["add", "change", "form", "remove", "drain"]), st.integers(1, 4), st.text("ab ", max_size=6)
+        st.sampled_from(["add", "change", "form", "remove", "apply"]), st.integers(1, 4), st.text("ab ", max_size=6)
     ),
     max_size=25,
 )
@@ -72,30 +72,30 @@ operations = st.lists(
 
 @settings(max_examples=150, deadline=None)
 @given(operations=operations)
-def test_after_any_changes_the_drained_index_equals_its_rows(operations: list[tuple[str, int, str]]) -> None:
+def test_index_equals_its_rows_after_any_changes(operations: list[tuple[str, int, str]]) -> None:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     connection.execute("PRAGMA trusted_schema = OFF")
     migrate(WORDS, connection)
-    for operation, number, text in operations:
+    for operation, rowid, text in operations:
         match operation:
             case "add":
-                connection.execute("INSERT OR IGNORE INTO words VALUES (?, ?, NULL)", (number, text))
+                connection.execute("INSERT OR IGNORE INTO words VALUES (?, ?, NULL)", (rowid, text))
             case "change":
-                connection.execute("UPDATE words SET text = ? WHERE id = ?", (text, number))
+                connection.execute("UPDATE words SET text = ? WHERE id = ?", (text, rowid))
             case "form":
-                connection.execute("UPDATE words SET text_seg = ? WHERE id = ?", (text, number))
+                connection.execute("UPDATE words SET text_seg = ? WHERE id = ?", (text, rowid))
             case "remove":
-                connection.execute("DELETE FROM words WHERE id = ?", (number,))
+                connection.execute("DELETE FROM words WHERE id = ?", (rowid,))
             case _:
                 apply_queue(connection, INDEX)
     apply_queue(connection, INDEX)
     connection.execute("INSERT INTO words_index (words_index, rank) VALUES ('integrity-check', 1)")
-    indexed = {number for (number,) in connection.execute("SELECT id FROM words_index_docsize")}
-    assert indexed == {number for (number,) in connection.execute("SELECT id FROM words")}
+    indexed = {rowid for (rowid,) in connection.execute("SELECT id FROM words_index_docsize")}
+    assert indexed == {rowid for (rowid,) in connection.execute("SELECT id FROM words")}
     connection.close()
 
 
-def test_a_new_file_is_marked_with_the_version_of_its_forms() -> None:
+def test_new_file_has_the_current_segment_version() -> None:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     migrate(WORDS, connection)
     before = connection.execute("SELECT * FROM state").fetchall()

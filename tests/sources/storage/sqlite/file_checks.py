@@ -1,21 +1,21 @@
-"""Looks at the files of an SQLite engine from outside, with nothing but SQLite."""
+"""Checks the files of the SQLite engine from outside, using only SQLite."""
 
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from sources.storage.sqlite.index.message_index import MessageIndex
+from sources.storage.sqlite.index.message_index import IndexProgress, MessageIndex
 from sources.storage.sqlite.search.exact import EXACT_INDEX
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
 
 
 def check_files(root: Path) -> None:
-    """Every file under a data root is whole, and each index in it holds exactly what its rows say."""
+    """Checks that every file in a data directory is intact, and that each index contains exactly its rows."""
     files = list(root.glob("users/*/*/*.db"))
     assert files
     for file in files:
-        with opened(file) as connection:
+        with open_file(file) as connection:
             assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
             for (index,) in connection.execute(
                 "SELECT name FROM sqlite_schema WHERE sql LIKE 'CREATE VIRTUAL TABLE % USING fts5 (%'"
@@ -28,27 +28,29 @@ def check_files(root: Path) -> None:
 
 
 def check_message_indexes(connection: sqlite3.Connection) -> None:
-    """An index that is made on demand holds the rows that it has come to, and no others."""
+    """Checks that an on-demand index contains exactly the rows up to its progress."""
     for index in (SUBSTRING_INDEX, EXACT_INDEX):
         progress = index.progress(connection)
         if progress is not None:
-            # Compared with all rows, where it stands for all of them.
-            rows = int(index is EXACT_INDEX and progress.is_complete)
-            connection.execute(f"INSERT INTO {index.table} ({index.table}, rank) VALUES ('integrity-check', {rows})")
-            assert _held(connection, index) == _due(connection, index)
+            # A complete index is also compared with its content table.
+            compares_rows = int(index is EXACT_INDEX and progress.is_complete)
+            connection.execute(
+                f"INSERT INTO {index.table} ({index.table}, rank) VALUES ('integrity-check', {compares_rows})"
+            )
+            assert _indexed_tokens(connection, index) == _expected_tokens(connection, index, progress)
 
 
-def _held(connection: sqlite3.Connection, index: MessageIndex) -> set[tuple[int, str]]:
-    """Each number with each token that the index has for it."""
-    connection.execute(f"CREATE VIRTUAL TABLE temp.held USING fts5vocab (main, {index.table}, instance)")
-    held = set(connection.execute("SELECT doc, term FROM temp.held").fetchall())
-    connection.execute("DROP TABLE temp.held")
-    return held
+def _indexed_tokens(connection: sqlite3.Connection, index: MessageIndex) -> set[tuple[int, str]]:
+    """Returns the rowids and tokens in the index."""
+    connection.execute(f"CREATE VIRTUAL TABLE temp.tokens USING fts5vocab (main, {index.table}, instance)")
+    tokens = set(connection.execute("SELECT doc, term FROM temp.tokens").fetchall())
+    connection.execute("DROP TABLE temp.tokens")
+    return tokens
 
 
-def _due(connection: sqlite3.Connection, index: MessageIndex) -> set[tuple[int, str]]:
-    progress = index.progress(connection)
-    assert progress is not None
+def _expected_tokens(
+    connection: sqlite3.Connection, index: MessageIndex, progress: IndexProgress
+) -> set[tuple[int, str]]:
     rows = connection.execute(
         "SELECT m.id, m.content FROM messages m JOIN conversations c ON c.id = m.conversation_id "
         "WHERE m.deleted = 0 AND c.deleted = 0 AND m.id > ?",
@@ -57,11 +59,11 @@ def _due(connection: sqlite3.Connection, index: MessageIndex) -> set[tuple[int, 
     if index.has_titles:
         sql = "SELECT -id, title FROM conversations WHERE deleted = 0 AND id > ?"
         rows += connection.execute(sql, (progress.titles,)).fetchall()
-    tokens = _three_letters if index is SUBSTRING_INDEX else _words
-    return {(number, token) for number, text in rows for token in tokens(text)}
+    tokenize = _trigrams if index is SUBSTRING_INDEX else _words
+    return {(rowid, token) for rowid, text in rows for token in tokenize(text)}
 
 
-def _three_letters(text: str) -> set[str]:
+def _trigrams(text: str) -> set[str]:
     padded = f"{text.casefold()}  "
     return {padded[at : at + 3] for at in range(len(padded) - 2)} if text else set()
 
@@ -75,6 +77,6 @@ def _words(text: str) -> set[str]:
 
 
 @contextmanager
-def opened(file: Path) -> Iterator[sqlite3.Connection]:
+def open_file(file: Path) -> Iterator[sqlite3.Connection]:
     with closing(sqlite3.connect(file, isolation_level=None)) as connection:
         yield connection

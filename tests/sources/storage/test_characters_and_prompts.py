@@ -1,4 +1,4 @@
-"""Characters and prompts: all their fields, and which of them a query was found in."""
+"""Characters and prompts: their fields, and which field a search matched."""
 
 import pytest
 
@@ -27,12 +27,12 @@ CARD = {
 }
 
 
-async def test_every_field_of_a_card_is_kept(ada: Library, ben: Library) -> None:
-    made = await ada.characters.create(CharacterDraft(**CARD))  # type: ignore[arg-type]  # a table of many types
-    assert {name: getattr(made, name) for name in CARD} == CARD
-    assert await ada.characters.get(made.id) == made
+async def test_every_field_of_a_card_is_stored(ada: Library, ben: Library) -> None:
+    created = await ada.characters.create(CharacterDraft(**CARD))  # type: ignore[arg-type]  # the values have different types
+    assert {name: getattr(created, name) for name in CARD} == CARD
+    assert await ada.characters.get(created.id) == created
     with pytest.raises(NotFound):
-        await ben.characters.get(made.id)
+        await ben.characters.get(created.id)
 
 
 @pytest.mark.parametrize(
@@ -45,29 +45,31 @@ async def test_every_field_of_a_card_is_kept(ada: Library, ben: Library) -> None
         ("aria", "description"),
     ],
 )
-async def test_a_character_is_found_with_the_field_that_says_it(ada: Library, query: str, field: str) -> None:
-    made = await ada.characters.create(CharacterDraft(**CARD, tags=["healer"]))  # type: ignore[arg-type]  # as above
+async def test_hit_of_a_character_names_the_matching_field(ada: Library, query: str, field: str) -> None:
+    created = await ada.characters.create(CharacterDraft(**CARD, tags=["healer"]))  # type: ignore[arg-type]  # as above
     [hit] = (await ada.characters.search(make_search(query))).hits
-    assert (hit.id, hit.title, hit.field) == (made.id, "Aria", field)
+    assert (hit.id, hit.title, hit.field) == (created.id, "Aria", field)
 
 
-async def test_a_character_that_says_nothing_is_found_by_its_name(ada: Library) -> None:
+async def test_character_without_text_is_found_by_its_name(ada: Library) -> None:
     await ada.characters.create(CharacterDraft(name="Aria"))
     [hit] = (await ada.characters.search(make_search("aria"))).hits
     assert (hit.field, hit.text) == ("name", "Aria")
 
 
-async def test_a_prompt_keeps_its_arguments(ada: Library) -> None:
+async def test_arguments_of_a_prompt_are_stored(ada: Library) -> None:
     arguments = (
         SavedPromptArgument(name="text", description="what to sum up", required=True),
         SavedPromptArgument(name="n"),
     )
-    made = await ada.prompts.create(PromptDraft(name="Sum up", arguments=arguments, user_prompt="{{text}}", author="A"))
-    assert (made.arguments, made.user_prompt, made.author) == (arguments, "{{text}}", "A")
-    assert await ada.prompts.get(made.id) == made
+    created = await ada.prompts.create(
+        PromptDraft(name="Sum up", arguments=arguments, user_prompt="{{text}}", author="A")
+    )
+    assert (created.arguments, created.user_prompt, created.author) == (arguments, "{{text}}", "A")
+    assert await ada.prompts.get(created.id) == created
 
 
-async def test_a_prompt_is_got_by_its_name_as_written_first_then_in_any_case(ada: Library, ben: Library) -> None:
+async def test_prompt_name_is_matched_exactly_before_ignoring_case(ada: Library, ben: Library) -> None:
     lower = await ada.prompts.create(PromptDraft(name="sum up"))
     upper = await ada.prompts.create(PromptDraft(name="Sum Up"))
     assert (await ada.prompts.get_by_name("sum up")).id == lower.id
@@ -77,20 +79,20 @@ async def test_a_prompt_is_got_by_its_name_as_written_first_then_in_any_case(ada
             await library.prompts.get_by_name(name)
 
 
-async def test_prompts_are_found_in_the_fields_asked_for(ada: Library) -> None:
-    named = await ada.prompts.create(PromptDraft(name="Tea", user_prompt="Write about milk"))
-    told = await ada.prompts.create(PromptDraft(name="Milk", user_prompt="Write about tea", tags=["poetry"]))
-    assert set(ids(await ada.prompts.search(make_search("tea")))) == {named.id, told.id}
-    assert ids(await ada.prompts.search(make_search("tea", fields=("name",)))) == [named.id]
-    found = await ada.prompts.search(make_search("tea", fields=("user_prompt", "details")))
-    assert [(hit.id, hit.field) for hit in found.hits] == [(told.id, "user_prompt")]
+async def test_prompt_search_can_be_restricted_to_fields(ada: Library) -> None:
+    by_name = await ada.prompts.create(PromptDraft(name="Tea", user_prompt="Write about milk"))
+    by_text = await ada.prompts.create(PromptDraft(name="Milk", user_prompt="Write about tea", tags=["poetry"]))
+    assert set(ids(await ada.prompts.search(make_search("tea")))) == {by_name.id, by_text.id}
+    assert ids(await ada.prompts.search(make_search("tea", fields=("name",)))) == [by_name.id]
+    page = await ada.prompts.search(make_search("tea", fields=("user_prompt", "details")))
+    assert [(hit.id, hit.field) for hit in page.hits] == [(by_text.id, "user_prompt")]
     assert [hit.field for hit in (await ada.prompts.search(make_search("poetry", fields=("keywords",)))).hits] == [
         "keywords"
     ]
 
 
 @pytest.mark.parametrize("name", ["", "   "])
-async def test_characters_and_prompts_need_a_name(ada: Library, name: str) -> None:
+async def test_characters_and_prompts_require_a_name(ada: Library, name: str) -> None:
     for create in (
         lambda: ada.characters.create(CharacterDraft(name=name)),
         lambda: ada.prompts.create(PromptDraft(name=name)),
@@ -101,7 +103,7 @@ async def test_characters_and_prompts_need_a_name(ada: Library, name: str) -> No
             await create()
 
 
-async def test_batches_of_cards_are_written_whole(ada: Library) -> None:
+async def test_batch_is_written_completely_or_not_at_all(ada: Library) -> None:
     with pytest.raises(InvalidParams):
         await ada.characters.create_many([CharacterDraft(name="Aria"), CharacterDraft()])
     with pytest.raises(InvalidParams):

@@ -1,0 +1,169 @@
+"""Exact search over messages: FTS5 expressions, order, snippets and invalid input."""
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from sources.drafts import ConversationDraft, MessageDraft
+from sources.records import ExactHits
+from sources.storage.contract import ExactSearch, Library
+from tests.sources.storage.library_fixture import OpenLibraries
+
+
+async def match_messages(library: Library, expression: str, limit: int = 50, **filters: Any) -> ExactHits:
+    search = ExactSearch(expression=expression, limit=limit, deadline_ms=10_000, **filters)
+    return await library.chats.match_messages(search)
+
+
+async def contents(library: Library, expression: str, **filters: Any) -> list[str]:
+    return [hit.message.content for hit in (await match_messages(library, expression, **filters)).hits]
+
+
+async def create_conversation(library: Library, *texts: str, **fields: Any) -> str:
+    drafts = [MessageDraft(content=text, **fields) for text in texts]
+    return (await library.chats.create(ConversationDraft(title="Foxes"), drafts)).id
+
+
+@pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("brown", {"The quick brown fox", "brown bread"}),
+        ("BROWN fox", {"The quick brown fox"}),
+        ('"brown fox"', {"The quick brown fox"}),
+        ('"fox brown"', set()),
+        ("bro*", {"The quick brown fox", "brown bread", "a broken cup"}),
+        ("fox OR bread", {"The quick brown fox", "brown bread"}),
+        ("brown NOT fox", {"brown bread"}),
+        ("(fox OR bread) AND quick", {"The quick brown fox"}),
+        ("NEAR(quick fox, 1)", {"The quick brown fox"}),
+        ("NEAR(the fox, 1)", set()),
+        ("content:bread", {"brown bread"}),
+        ("cafe", {"Café at ten"}),
+        ("breads", set()),
+        ("ana", set()),
+    ],
+)
+async def test_expression_is_evaluated(ada: Library, ben: Library, expression: str, expected: set[str]) -> None:
+    await create_conversation(ada, "The quick brown fox", "brown bread", "a broken cup", "Café at ten", sender="Ana")
+    page = await match_messages(ada, expression)
+    assert {hit.message.content for hit in page.hits} == expected
+    assert (page.read_as, page.is_complete, page.is_ranked) == (None, True, True)
+    assert await contents(ben, expression) == []
+
+
+@pytest.mark.parametrize(
+    ("expression", "read_as", "expected"),
+    [
+        ("fox-trot", '"fox-trot"', ["a fox-trot at 10:30"]),
+        ("10:30", '"10:30"', ["a fox-trot at 10:30"]),
+        ('"fox', '"fox"', ["a fox-trot at 10:30"]),
+        ("(fox", '"(fox"', ["a fox-trot at 10:30"]),
+        ("fox OR", '"fox"', ["a fox-trot at 10:30"]),
+        ("what's fox?", '"what\'s" AND "fox?"', []),
+        ("C++", '"C++"', ["C++ it is"]),
+        ("author:alice", '"author:alice"', []),
+        ("*", "searched for nothing; the expression contains no words", []),
+        ("AND", "searched for nothing; the expression contains no words", []),
+        (" ", "searched for nothing; the expression contains no words", []),
+        ("*reads", '"*reads"', []),
+        ("fox\0 \ud800", '"fox"', ["a fox-trot at 10:30"]),
+        ("(" * 5_000 + "fox", f'"{"(" * 5_000}fox"', ["a fox-trot at 10:30"]),
+    ],
+)
+async def test_invalid_expression_is_searched_as_words_and_reported(
+    ada: Library, ben: Library, expression: str, read_as: str, expected: list[str]
+) -> None:
+    await create_conversation(ada, "a fox-trot at 10:30", "C++ it is")
+    page = await match_messages(ada, expression)
+    assert ([hit.message.content for hit in page.hits], page.read_as) == (expected, read_as)
+    assert (await match_messages(ben, expression)).hits == ()
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    expression=st.one_of(
+        st.text(max_size=20),
+        st.lists(
+            st.sampled_from(["fox", "AND", "OR", "NOT", "NEAR(", ")", "(", '"', "*", "content:", "{", "^", "-", "+"]),
+            max_size=8,
+        ).map(" ".join),
+    )
+)
+async def test_no_expression_raises_an_error(ada: Library, expression: str) -> None:
+    if not (await ada.chats.list(1, 0)).total:
+        await create_conversation(ada, "fox")
+    assert (await match_messages(ada, expression)).is_complete
+
+
+async def test_best_matches_come_first_up_to_the_limit(ada: Library) -> None:
+    await create_conversation(ada, "tea " + "and much else " * 20, "tea tea tea", "tea and cake")
+    page = await match_messages(ada, "tea")
+    assert [hit.message.content[:9] for hit in page.hits] == ["tea tea t", "tea and c", "tea and m"]
+    assert [hit.rank for hit in page.hits] == sorted(hit.rank for hit in page.hits)
+    assert await contents(ada, "tea", limit=1) == ["tea tea tea"]
+
+
+async def test_newest_matches_of_common_words_are_returned_unranked(open_libraries: OpenLibraries) -> None:
+    async with open_libraries(search_ranked_rows_max=100) as libraries, libraries.library("ada") as ada:
+        await create_conversation(ada, "tea tea tea", *(f"tea and {n}" for n in range(1_001)))
+        page = await match_messages(ada, "tea", limit=2)
+        assert ([hit.message.content for hit in page.hits], page.is_ranked) == (
+            ["tea and 1000", "tea and 999"],
+            False,
+        )
+        assert (await match_messages(ada, "tea AND 7")).is_ranked
+
+
+async def test_search_can_be_restricted_to_a_conversation(ada: Library, ben: Library) -> None:
+    first = await create_conversation(ada, "tea one")
+    second = await create_conversation(ada, "tea two")
+    await ada.chats.append(first, [MessageDraft(content="tea three")])
+    assert sorted(await contents(ada, "tea", conversation_id=first)) == ["tea one", "tea three"]
+    assert await contents(ada, "tea", conversation_id=second) == ["tea two"]
+    assert await contents(ada, "tea", conversation_id="absent") == []
+    assert await contents(ada, "tea", conversation_id="\ud800") == []
+    assert await contents(ben, "tea", conversation_id=first) == []
+
+
+async def test_snippet_has_twenty_words_with_the_matches_marked(ada: Library) -> None:
+    words = [f"w{n}" for n in range(60)]
+    await create_conversation(ada, " ".join([*words[:30], "brown", *words[30:]]))
+    [hit] = (await match_messages(ada, "brown")).hits
+    assert "<mark>brown</mark>" in hit.snippet
+    assert hit.snippet.startswith("…")
+    assert hit.snippet.endswith("…")
+    assert len(hit.snippet.split()) == 20
+
+
+async def test_markup_in_a_snippet_is_escaped(ada: Library) -> None:
+    content = "<script>alert('brown')</script> <mark>brown</mark> & \ue000\ue001 \"brown\""
+    await create_conversation(ada, content)
+    [hit] = (await match_messages(ada, "brown OR mark")).hits
+    plain = hit.snippet.replace("<mark>", "").replace("</mark>", "")
+    assert "<" not in plain
+    assert hit.snippet.count("<mark>") == hit.snippet.count("</mark>") == 5
+    assert "&lt;script&gt;alert(&#x27;<mark>brown</mark>&#x27;)" in hit.snippet
+    assert "\ue000\ue001" in hit.snippet
+
+
+async def test_hit_contains_the_title_and_whether_the_message_is_human_only(ada: Library) -> None:
+    for metadata in ({}, {"visibility": "Human_Only"}, {"audience": " HUMAN"}, {"visibility": 1}, {"audience": "all"}):
+        await create_conversation(ada, f"tea {metadata}", metadata=metadata)
+    hits = (await match_messages(ada, "tea")).hits
+    assert {hit.title for hit in hits} == {"Foxes"}
+    is_human_only = {hit.message.number: hit.message.is_human_only for hit in hits}
+    assert is_human_only == {1: False, 2: True, 3: True, 4: False, 5: False}
+
+
+async def test_changes_are_visible_immediately(ada: Library) -> None:
+    assert await contents(ada, "tea") == []
+    conversation = await create_conversation(ada, "green tea", "black tea")
+    first, second = (await ada.chats.messages(conversation, 2, 0)).rows
+    await ada.chats.update_message(first.id, MessageDraft(content="coffee"))
+    assert (await contents(ada, "tea"), await contents(ada, "coffee")) == (["black tea"], ["coffee"])
+    await ada.chats.delete_message(second.id)
+    assert await contents(ada, "tea") == []
+    await ada.chats.delete(conversation)
+    assert await contents(ada, "coffee") == []

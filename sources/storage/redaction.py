@@ -1,8 +1,8 @@
 """Chats as an agent may read them: human-only messages are found and counted, but their content is hidden.
 
 The wrapper sits between the engine and everything that produces responses, so no tool, resource or route has to check
-for human-only messages itself. Each method of the protocol is written out: a new one is missing here, and a type error,
-until it is added here.
+for human-only messages itself. Each method of the protocol is written out, without `__getattr__`: a new method of the
+protocol is a type error until it is added here.
 """
 
 from collections.abc import Sequence

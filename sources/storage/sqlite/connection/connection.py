@@ -78,9 +78,12 @@ class JobConnection(sqlite3.Connection):
             except sqlite3.OperationalError as error:
                 if self._is_closing:
                     raise Unavailable("the library is being closed") from error
-                if not is_busy(error) or job.is_over:
+                if not is_busy(error):
                     raise
-            time.sleep(BUSY_PAUSE_S)
+                time.sleep(BUSY_PAUSE_S)
+                # Checked after the pause, so that the caller learns of the lock and not only of the timeout.
+                if job.is_over:
+                    raise
 
     def stop(self, job: Job[Any]) -> None:
         """Prevents a waiting job from starting or interrupts it if it is running. Can be called from any thread."""

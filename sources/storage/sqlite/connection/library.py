@@ -1,7 +1,5 @@
 """One user's library: three files, and the collections in them on behalf of one client."""
 
-from functools import partial
-
 from config.paths import DataRoot, UserId
 from sources.query import ParsedQuery
 from sources.storage.contract import Chats, Corpus
@@ -27,10 +25,7 @@ class UserDatabases:
 
     def __init__(self, data_root: DataRoot, user_id: UserId, options: SqliteOptions) -> None:
         self.lease_count = 0
-        chacha, media, prompts = (
-            DatabaseFile(schema, partial(data_root.ensure_database, user_id, schema.kind))
-            for schema in (CHACHA, MEDIA, PROMPTS)
-        )
+        chacha, media, prompts = (DatabaseFile(schema, data_root, user_id) for schema in (CHACHA, MEDIA, PROMPTS))
         self.chacha = Database(chacha, options, (media, prompts))
         self.media = Database(media, options, (chacha, prompts))
         self.prompts = Database(prompts, options, (chacha, media))

@@ -4,7 +4,7 @@ is read-only or another process holds a lock."""
 import asyncio
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +12,7 @@ from loguru import logger
 from msgspec import Struct
 
 from config.errors import StorageError
+from config.paths import DataRoot, UserId
 from sources.storage.sqlite.connection.connection import BUSY_PAUSE_S, BUSY_TIMEOUT_MS, Job, JobConnection
 from sources.storage.sqlite.connection.errors import (
     is_busy,
@@ -66,14 +67,16 @@ class SqliteOptions(Struct, frozen=True):
 
 
 class DatabaseFile(Struct, frozen=True):
-    """One of a user's files. `ensure` creates it if necessary and returns its path."""
+    """One of a user's files."""
 
     schema: DatabaseSchema
-    ensure: Callable[[], Path]
+    data_root: DataRoot
+    user_id: UserId
 
-    def path(self) -> Path:
+    def ensure_path(self) -> Path:
+        """Creates the file if necessary and returns its path."""
         try:
-            return self.ensure()
+            return self.data_root.ensure_database(self.user_id, self.schema.kind)
         except StorageError as error:
             if is_out_of_descriptors(error.__cause__):
                 raise too_many_open_files() from error
@@ -81,7 +84,7 @@ class DatabaseFile(Struct, frozen=True):
 
 
 def connect_writer(file: DatabaseFile, options: SqliteOptions, due: float) -> JobConnection:
-    path = file.path()
+    path = file.ensure_path()
     connection = _connect(path, options.writer_pragmas, due)
     try:
         version = schema_version(connection)
@@ -100,12 +103,12 @@ def connect_writer(file: DatabaseFile, options: SqliteOptions, due: float) -> Jo
 def connect_reader(
     file: DatabaseFile, siblings: Sequence[DatabaseFile], options: SqliteOptions, due: float
 ) -> JobConnection:
-    connection = _connect_or_open_immutable(file.path(), options, due)
+    connection = _connect_or_open_immutable(file.ensure_path(), options, due)
     try:
         if not is_current(file.schema, schema_version(connection)):
             connection.close()
             connect_writer(file, options, due).close()
-            connection = _connect(file.path(), options.reader_pragmas, due)
+            connection = _connect(file.ensure_path(), options.reader_pragmas, due)
         connection.segment_version = segment_version(connection)
         for sibling in siblings:
             _attach(connection, sibling, due)
@@ -138,7 +141,7 @@ def _attach(connection: JobConnection, sibling: DatabaseFile, due: float) -> Non
     """Attaches another file of the same user. If it is damaged, terms are weighted without it."""
     kind = sibling.schema.kind
     try:
-        _execute_with_retry(connection, f"ATTACH DATABASE ? AS {kind}", due, (str(sibling.path()),))
+        _execute_with_retry(connection, f"ATTACH DATABASE ? AS {kind}", due, (str(sibling.ensure_path()),))
         connection.execute(f"PRAGMA {kind}.cache_size = -{_SIBLING_CACHE_KIB}")
     except (StorageError, sqlite3.Error) as error:
         if is_out_of_descriptors(error):

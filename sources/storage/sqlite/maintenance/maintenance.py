@@ -91,7 +91,7 @@ def _rebuild(schema: DatabaseSchema, connection: JobConnection) -> int:
 def _open_writer(
     data_root: DataRoot, user_id: UserId, kind: DatabaseKind, options: SqliteOptions
 ) -> Iterator[JobConnection]:
-    file = DatabaseFile(SCHEMAS[kind], lambda: data_root.ensure_database(user_id, kind))
+    file = DatabaseFile(SCHEMAS[kind], data_root, user_id)
     due = time.monotonic() + _DEADLINE_S
     with _translated_errors(kind), closing(connect_writer(file, options, due)) as connection:
         yield connection

@@ -128,7 +128,7 @@ def tag_list(limits: FieldLimits, field: str, value: Sequence[str]) -> tuple[str
 
 
 def is_storable(value: str | int) -> bool:
-    """Whether a row can contain this value. If not, no row has it, and there is no need to query SQLite, which would raise."""
+    """Whether a row can contain this value. If not, no row has it, and binding it as a parameter would raise."""
     if isinstance(value, int):
         return abs(value) < _INTEGER_END
     return not UNSTORABLE.search(value)

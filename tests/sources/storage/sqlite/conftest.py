@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from config.paths import DataRoot, UserId
 from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions
 from sources.storage.sqlite.index.text_index import SegmentedTable, TextIndex
@@ -30,6 +31,15 @@ WORDS = DatabaseSchema(
 MakeDatabase = Callable[..., Database]
 
 
+class WordsFile(DatabaseFile, frozen=True):
+    """A file outside a data directory."""
+
+    path: Path
+
+    def ensure_path(self) -> Path:
+        return self.path
+
+
 def make_options(**changes: Any) -> SqliteOptions:
     defaults: dict[str, Any] = {
         "slots": asyncio.Semaphore(2),
@@ -51,7 +61,8 @@ async def make_database(file: Path) -> AsyncIterator[MakeDatabase]:
     databases: list[Database] = []
 
     def make(schema: DatabaseSchema = WORDS, path: Path = file, **options: Any) -> Database:
-        databases.append(Database(DatabaseFile(schema, lambda: path), make_options(**options)))
+        words_file = WordsFile(schema, DataRoot(path.parent), UserId("u_words"), path)
+        databases.append(Database(words_file, make_options(**options)))
         return databases[-1]
 
     yield make

@@ -1,1 +1,1 @@
-"""The doors (HTTP, WebSocket, stdio, command line) and the one dispatcher behind them."""
+"""The transports (HTTP, WebSocket, stdio, command line), the REST and compatibility APIs, and the dispatcher."""

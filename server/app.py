@@ -1,4 +1,4 @@
-"""The whole HTTP surface as one table of routes. The runtime is open before the app is built: see server.lifespan."""
+"""The ASGI application: all HTTP routes in one table. The runtime must be open before; see `server.lifespan`."""
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -6,16 +6,19 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, WebSocketRoute
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, ExceptionHandler, Receive, Scope, Send
 
 from config.errors import FlorilegiumError, NotFound
 from config.logging import current_request_id
+from config.settings import Settings
+from server.error_responses import json_error
+from server.http_services import build_http_services
 from server.metrics import Metrics
-from server.middleware import RequestLine
-from server.operations import Operations
-from server.rest.errors import MethodNotAllowed, refuse
+from server.middleware import RequestLogMiddleware
+from server.rest.errors import MethodNotAllowed
 from server.rest.routes import rest_routes
 from server.runtime import Runtime
+from server.service_endpoints import ServiceEndpoints
 from server.transports.http import HttpTransport
 from server.transports.request_options import MCP_PATH
 from server.transports.websocket import WebSocketTransport
@@ -24,69 +27,80 @@ TICKET_PATH = "/mcp/ticket"
 
 
 def build_app(runtime: Runtime, metrics: Metrics) -> ASGIApp:
-    operations, socket = Operations(runtime, metrics), WebSocketTransport(runtime)
+    service, websocket = ServiceEndpoints(runtime, metrics), WebSocketTransport(runtime)
     routes = [
-        WebSocketRoute("/mcp/ws", socket),
-        WebSocketRoute("/mcp/{profile}/ws", socket),
-        Route(TICKET_PATH, operations.ticket, methods=["POST"]),
-        Route("/.well-known/oauth-protected-resource", operations.resource_metadata),
-        Route("/.well-known/oauth-protected-resource/mcp", operations.resource_metadata),
-        # RFC 9728 section 3.1: a client at `/mcp/research` looks for it below the path that it was given.
-        Route("/.well-known/oauth-protected-resource/mcp/{profile}", operations.resource_metadata),
-        Route("/healthz", operations.healthz),
-        Route("/readyz", operations.readyz),
-        Route("/metrics", operations.metrics),
-        *rest_routes(runtime),
+        WebSocketRoute("/mcp/ws", websocket),
+        WebSocketRoute("/mcp/{profile}/ws", websocket),
+        Route(TICKET_PATH, service.ticket, methods=["POST"]),
+        Route("/.well-known/oauth-protected-resource", service.resource_metadata),
+        Route("/.well-known/oauth-protected-resource/mcp", service.resource_metadata),
+        # RFC 9728 section 3.1: a client of `/mcp/research` looks for the metadata below that path.
+        Route("/.well-known/oauth-protected-resource/mcp/{profile}", service.resource_metadata),
+        Route("/healthz", service.healthz),
+        Route("/readyz", service.readyz),
+        Route("/metrics", service.metrics),
+        *rest_routes(runtime, build_http_services(runtime)),
     ]
+    metrics.watch(runtime.sessions, runtime.open_streams)
+    errors = ErrorHandlers(runtime.settings)
+    app: ASGIApp = McpRouter(HttpTransport(runtime), Starlette(routes=routes, exception_handlers=errors.by_type()))
+    if runtime.settings.allowed_origins:
+        app = _with_cors(app, runtime.settings.allowed_origins)
+    return RequestLogMiddleware(app, metrics, runtime.settings.log_requests)
 
-    async def answer_error(request: Request, error: Exception) -> Response:
+
+class ErrorHandlers:
+    """Starlette's exception handlers, for errors that no route has handled."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def by_type(self) -> dict[int | type[Exception], ExceptionHandler]:
+        return {
+            FlorilegiumError: self.expected_error,
+            404: self.unknown_path,
+            405: self.method_not_allowed,
+            Exception: self.unexpected_error,
+        }
+
+    async def expected_error(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, FlorilegiumError)
-        return refuse(runtime.settings, error)
+        return json_error(self._settings, error)
 
-    async def answer_failure(request: Request, error: Exception) -> Response:
-        return refuse(runtime.settings, FlorilegiumError(f"internal error (request {current_request_id()})"))
+    async def unexpected_error(self, request: Request, error: Exception) -> Response:
+        return json_error(self._settings, FlorilegiumError(f"internal error (request {current_request_id()})"))
 
-    async def answer_absent(request: Request, error: Exception) -> Response:
-        """What no route takes, among it any path with a line break: a route's `.*` ends there."""
-        return refuse(runtime.settings, NotFound("path", request.scope["path"][:200]))
+    async def unknown_path(self, request: Request, error: Exception) -> Response:
+        """Also handles any path with a line break, which no route matches."""
+        return json_error(self._settings, NotFound("path", request.scope["path"][:200]))
 
-    async def answer_refused_method(request: Request, error: Exception) -> Response:
+    async def method_not_allowed(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
         allowed = sorted((error.headers or {}).get("Allow", "GET").split(", "))
-        return refuse(runtime.settings, MethodNotAllowed(request.method, allowed))
-
-    metrics.watch(runtime.sessions, runtime.open_streams)
-    handlers = {
-        FlorilegiumError: answer_error,
-        404: answer_absent,
-        405: answer_refused_method,
-        Exception: answer_failure,
-    }
-    app: ASGIApp = McpRouter(HttpTransport(runtime), Starlette(routes=routes, exception_handlers=handlers))
-    if runtime.settings.allowed_origins:
-        app = _cross_origin(app, runtime.settings.allowed_origins)
-    return RequestLine(app, metrics, runtime.settings.log_requests)
+        return json_error(self._settings, MethodNotAllowed(request.method, allowed))
 
 
 class McpRouter:
-    """Sends `/mcp` and the profiles below it straight to their door, past routing: it is nearly all of the traffic.
-    `/mcp/` is no redirect, because some clients lose the body or the credential on the way."""
+    """Sends `/mcp` and the profiles below it directly to the MCP transport, which serves nearly all requests.
 
-    def __init__(self, mcp: ASGIApp, rest: ASGIApp) -> None:
+    `/mcp/` is served and not redirected, because some clients lose the body or the credential in a redirect.
+    """
+
+    def __init__(self, mcp: ASGIApp, other: ASGIApp) -> None:
         self._mcp = mcp
-        self._rest = rest
+        self._other = other
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_mcp = scope["type"] == "http" and _is_mcp(scope["path"])
-        await (self._mcp if is_mcp else self._rest)(scope, receive, send)
+        await (self._mcp if is_mcp else self._other)(scope, receive, send)
 
 
 def _is_mcp(path: str) -> bool:
     return path == MCP_PATH or (path.startswith(f"{MCP_PATH}/") and path != TICKET_PATH)
 
 
-def _cross_origin(app: ASGIApp, origins: tuple[str, ...]) -> ASGIApp:
-    """Browser clients of the named origins; credentials travel in the Authorization header, so no cookies."""
+def _with_cors(app: ASGIApp, origins: tuple[str, ...]) -> ASGIApp:
+    """Allows browser clients of these origins. Credentials are sent in the Authorization header, not in cookies."""
     return CORSMiddleware(
         app,
         allow_origins=list(origins),

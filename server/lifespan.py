@@ -1,4 +1,7 @@
-"""Builds a server from its settings, and opens and closes what it is built from. The only place that does."""
+"""Constructs the services of a server from its settings, and opens and closes them.
+
+`server.http_services` adds those that only HTTP needs. No other module constructs services.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,9 +21,8 @@ from auth.tokens import JwtVerifier
 from config.errors import StorageError
 from config.paths import DataRoot
 from config.settings import Settings
-from server.compat.agentchatbus.service import build_message_bus
+from server.admission import Admission
 from server.compat.agentchatbus.tools import add_agentchatbus_tools
-from server.compat.agentkit.services import build_agentkit
 from server.compat.conversation_memory.tools import add_conversation_memory_tools
 from server.compat.letta.tools import add_letta_tools
 from server.import_jobs import open_jobs
@@ -31,12 +33,11 @@ from server.protocol.legacy_sessions import LegacySessions
 from server.protocol.options import DispatcherOptions
 from server.protocol.request_state import RequestStateSigner
 from server.runtime import Knowledge, Runtime
-from server.server_info import server_info
+from server.server_info import ServerInfoTool
 from server.tools.knowledge import add_knowledge_tools
 from server.tools.source_tools import add_sources
 from server.tools.writing import add_writing_tools
 from server.transports.open_streams import OpenStreams
-from server.transports.origin import OriginGuard
 from server.version import VERSION
 from sessions.state import InProcessSessionStates, SessionStateLimits
 from sessions.store import InProcessSessionStore
@@ -57,7 +58,7 @@ def build_knowledge(settings: Settings, libraries: Libraries) -> Knowledge:
 
 
 def build_catalog(settings: Settings, libraries: Libraries, knowledge: Knowledge) -> Catalog:
-    """What the product offers: the tools over all sources, every source's own, and the server's."""
+    """Registers all tools, resources and prompts."""
     catalog = Catalog()
     add_knowledge_tools(catalog, knowledge, settings)
     add_sources(catalog, libraries, knowledge, settings)
@@ -65,7 +66,7 @@ def build_catalog(settings: Settings, libraries: Libraries, knowledge: Knowledge
     add_agentchatbus_tools(catalog, libraries, settings)
     add_conversation_memory_tools(catalog, libraries, settings)
     add_writing_tools(catalog, libraries, settings)
-    catalog.add_tool(server_info(settings, knowledge.sources))
+    catalog.add_tool(ServerInfoTool(settings, knowledge.sources).as_tool())
     return catalog
 
 
@@ -77,8 +78,10 @@ async def open_runtime(
     authenticator: Authenticator | None = None,
     observer: CallObserver | None = None,
 ) -> AsyncIterator[Runtime]:
-    """A server's parts, open for as long as the block lasts. Nothing heavy is done here: no user's database is
-    touched before its user calls."""
+    """Yields the runtime, which is open for the duration of the block.
+
+    Start-up is cheap: a user's databases are not opened before that user's first call.
+    """
     data_root = DataRoot(Path(settings.data_dir))
     data_root.prepare()
     async with (
@@ -87,9 +90,9 @@ async def open_runtime(
         open_jobs(settings, data_root, libraries, importers) as imports,
     ):
         limits = RateLimits.from_settings(settings)
-        gate = authenticator or _authenticator(settings, registry, limits)
-        open_streams = OpenStreams(gate, settings.stream_max_per_user, settings.access_recheck_s)
-        knowledge, profiles = build_knowledge(settings, libraries), profiles_of(settings)
+        authenticator = authenticator or _authenticator(settings, registry, limits)
+        open_streams = OpenStreams(authenticator, settings.stream_max_per_user, settings.access_recheck_s)
+        knowledge, profiles, tickets = build_knowledge(settings, libraries), profiles_of(settings), Tickets(settings)
         store = InProcessSessionStore(settings.session_ttl_s, settings.session_max, settings.session_max_per_user)
         runtime = Runtime(
             settings=settings,
@@ -97,15 +100,15 @@ async def open_runtime(
             registry=registry,
             libraries=libraries,
             knowledge=knowledge,
-            authenticator=gate,
+            authenticator=authenticator,
             limits=limits,
-            tickets=Tickets(settings),
-            origins=OriginGuard(settings),
+            tickets=tickets,
+            admission=Admission(settings, data_root, authenticator, limits, tickets, profiles, open_streams),
             open_streams=open_streams,
             sessions=LegacySessions(store, knowledge.session_states, profiles),
             dispatcher=Dispatcher(
                 catalog or build_catalog(settings, libraries, knowledge),
-                _offer(settings),
+                _dispatcher_options(settings),
                 RequestStateSigner(),
                 limits.tool,
                 open_streams,
@@ -113,10 +116,8 @@ async def open_runtime(
                 profiles,
             ),
             imports=imports,
-            agentkit=build_agentkit(settings, libraries, knowledge.aggregator, knowledge.retriever, open_streams),
-            bus=build_message_bus(libraries, settings),
         )
-        flushing = asyncio.create_task(_flush_regularly(runtime))
+        flushing = asyncio.create_task(_flush_periodically(runtime))
         try:
             yield runtime
         finally:
@@ -153,7 +154,7 @@ def _authenticator(settings: Settings, registry: Registry, limits: RateLimits) -
     return RegistryAuthenticator(settings, registry, limits.failures, verifier)
 
 
-def _offer(settings: Settings) -> DispatcherOptions:
+def _dispatcher_options(settings: Settings) -> DispatcherOptions:
     return DispatcherOptions(
         name="florilegium",
         title="Florilegium",
@@ -167,16 +168,16 @@ def _offer(settings: Settings) -> DispatcherOptions:
     )
 
 
-async def _flush_regularly(runtime: Runtime) -> None:
-    """Writes down, now and then, when API keys were last used."""
+async def _flush_periodically(runtime: Runtime) -> None:
+    """Stores the times at which API keys were last used."""
     while True:
         await asyncio.sleep(runtime.settings.key_last_used_flush_s)
         await _flush(runtime)
 
 
 async def _flush(runtime: Runtime) -> None:
-    """What cannot be written now is kept for the next time; serving does not depend on it."""
+    """Serving does not depend on it: times that cannot be stored now are kept for the next attempt."""
     try:
         await runtime.authenticator.flush()
     except StorageError as error:
-        logger.warning("the last use of API keys was not written down: {}", error.message)
+        logger.warning("cannot store when API keys were last used: {}", error.message)

@@ -1,4 +1,4 @@
-"""Prometheus metrics. Labels are our own words (method, tool, outcome, route), never a user's."""
+"""Prometheus metrics. Label values are known names (method, tool, outcome, status), never text from a request."""
 
 from collections.abc import Sized
 
@@ -12,7 +12,7 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 
 
 class Metrics:
-    """One registry per application, so that two in one process never share a counter."""
+    """The metrics of one application. Each has its own registry, so that two in one process share no counters."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -24,7 +24,7 @@ class Metrics:
         )
         self._seconds = Histogram(
             "florilegium_mcp_call_seconds",
-            "Time an MCP call took.",
+            "Duration of MCP calls.",
             ("method", "tool"),
             buckets=_SECONDS,
             registry=self._registry,
@@ -32,30 +32,31 @@ class Metrics:
         self._responses = Counter(
             "florilegium_http_responses", "HTTP responses by status.", ("status",), registry=self._registry
         )
-        # Finding a child by its labels costs more than counting; there are few, all named by us.
-        self._called: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
-        self._responded: dict[int, Counter] = {}
+        # Cached, because looking a counter up by its labels costs more than incrementing it.
+        self._call_metrics: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
+        self._response_counters: dict[int, Counter] = {}
 
     def watch(self, sessions: Sized, open_streams: OpenStreams) -> None:
-        """Gauges that are read when somebody asks."""
-        live = Gauge("florilegium_sessions", "Live legacy sessions.", registry=self._registry)
-        live.set_function(lambda: len(sessions))
-        streams = Gauge("florilegium_streams", "Open streams and WebSockets.", registry=self._registry)
-        streams.set_function(lambda: len(open_streams))
+        """Adds gauges, which are computed when the metrics are read."""
+        session_gauge = Gauge("florilegium_sessions", "Open legacy sessions.", registry=self._registry)
+        session_gauge.set_function(lambda: len(sessions))
+        stream_gauge = Gauge("florilegium_streams", "Open streams and WebSockets.", registry=self._registry)
+        stream_gauge.set_function(lambda: len(open_streams))
 
     def record_call(self, method: str, tool: str, outcome: str, seconds: float) -> None:
-        known = self._called.get((method, tool, outcome))
-        if known is None:
-            known = self._calls.labels(method, tool, outcome), self._seconds.labels(method, tool)
-            self._called[method, tool, outcome] = known
-        known[0].inc()
-        known[1].observe(seconds)
+        metrics = self._call_metrics.get((method, tool, outcome))
+        if metrics is None:
+            metrics = self._calls.labels(method, tool, outcome), self._seconds.labels(method, tool)
+            self._call_metrics[method, tool, outcome] = metrics
+        counter, histogram = metrics
+        counter.inc()
+        histogram.observe(seconds)
 
     def record_response(self, status: int) -> None:
-        known = self._responded.get(status)
-        if known is None:
-            known = self._responded[status] = self._responses.labels(str(status))
-        known.inc()
+        counter = self._response_counters.get(status)
+        if counter is None:
+            counter = self._response_counters[status] = self._responses.labels(str(status))
+        counter.inc()
 
     def render(self) -> bytes:
         return generate_latest(self._registry)

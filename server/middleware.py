@@ -1,6 +1,6 @@
-"""Around every HTTP request and WebSocket: an id in the log and in `X-Request-Id`, one log line, one count.
+"""Request ids, one log line and one count for every HTTP request and WebSocket.
 
-The line names method, path, status and time; never a query string, a header or a body.
+The log line contains method, path, status and duration, but no query string, header or body.
 """
 
 import re
@@ -12,12 +12,12 @@ from config.logging import REQUEST_ID, log_request, new_request_id
 from server.metrics import Metrics
 from server.protocol.failures import log_failure
 
-_ACCEPTABLE_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}\Z")
+_VALID_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}\Z")
 _HEADER = b"x-request-id"
 
 
-class RequestLine:
-    """A caller's own request id is kept where it is harmless, so that its logs and ours can be read together."""
+class RequestLogMiddleware:
+    """Logs requests. A valid request id from the caller is used, so that its logs and ours can be correlated."""
 
     def __init__(self, app: ASGIApp, metrics: Metrics, log_requests: bool) -> None:
         self._app = app
@@ -28,13 +28,13 @@ class RequestLine:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        given = next((value for name, value in scope["headers"] if name == _HEADER), b"")
-        request_id = given.decode() if _ACCEPTABLE_ID.match(given) else new_request_id()
+        client_id = next((value for name, value in scope["headers"] if name == _HEADER), b"")
+        request_id = client_id.decode() if _VALID_ID.match(client_id) else new_request_id()
         token = REQUEST_ID.set(request_id)
-        status, began = 0, time.perf_counter()
+        status, started_at = 0, time.perf_counter()
         header = (_HEADER, request_id.encode())
 
-        async def answer(message: Message) -> None:
+        async def send_with_id(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -42,13 +42,13 @@ class RequestLine:
             await send(message)
 
         try:
-            await self._app(scope, receive, answer)
+            await self._app(scope, receive, send_with_id)
         except Exception as error:
-            # What the application could not foresee was answered there; here its words are kept out of the log.
+            # The application has sent the error response; here the exception is logged without its message.
             log_failure(f"{scope.get('method', 'WS')} {scope['path']}", error)
         finally:
             if scope["type"] == "http":
                 self._metrics.record_response(status)
             if self._log_requests:
-                log_request(scope.get("method", "WS"), scope["path"], status, (time.perf_counter() - began) * 1000)
+                log_request(scope.get("method", "WS"), scope["path"], status, (time.perf_counter() - started_at) * 1000)
             REQUEST_ID.reset(token)

@@ -1,6 +1,4 @@
-"""The profiles of the product, as data. A tool that belongs to no profile but `full` is callable all the same, unless
-the caller's credential is bound to another.
-"""
+"""The built-in profiles. A tool that only `full` lists can still be called, unless the credential is restricted."""
 
 from collections.abc import Iterable
 
@@ -10,8 +8,8 @@ from server.protocol.call import DEFAULT_PROFILE
 from server.protocol.profiles import Profile, Profiles, UnknownProfile
 
 _KNOWLEDGE = ("knowledge_search", "knowledge_get")
-# The names that OpenAI's deep research asks for.
-_PAIR = ("search", "fetch")
+# The names that OpenAI's deep research requires.
+_RESEARCH = ("search", "fetch")
 _SOURCES = (
     *("notes_search", "notes_get"),
     *("media_search", "media_get", "media_transcript"),
@@ -27,91 +25,101 @@ _WRITING = (
 )
 _CONVERSATIONS = ("conversation_search",)
 _BUS = ("msg_search",)
-# Registering, opening threads and posting in them: the bus is written to by REST alone.
+# The REST operations that write to the bus: registering agents, opening threads and posting messages.
 BUS_WRITE = "bus_write"
-_HOUSEKEEPING = ("session_configure", "session_reset", "server_info")
+_SESSION_TOOLS = ("session_configure", "session_reset", "server_info")
 
-_WHAT = (
-    "Florilegium holds the caller's own library: notes, media, chats, characters and prompts. Nothing in it belongs to "
-    "anyone else. "
+_ABOUT = (
+    "Florilegium holds the user's own library: notes, media, chats, characters and prompts. It contains no data of "
+    "other users. "
 )
-_SESSION = (
-    "An answer of knowledge_search names its session. Give it back as session with the next call: what you were shown "
-    "is then not shown again, and suppressed counts what was held back; exhausted says that nothing new is left, and a "
-    "search in other words may find more. "
+_SESSIONS = (
+    "Each knowledge_search response has a session. Pass it as session to the next call, and items you have seen are "
+    "not returned again: suppressed counts them, and exhausted means that no new items are left, so try other words. "
 )
-_READ = (
-    "Read narrowly: each hit tells what the whole item would cost (cost_tokens) and where it matched (loc). Pass the "
-    'hit\'s uri and loc with retrieval {"mode": "chunk_with_siblings", "max_tokens": 1500}; take the whole item only '
-    "when you need it. "
+_READ_NARROWLY = (
+    "Read narrowly: each hit has the size of the whole item (cost_tokens) and the position of the match (loc). Pass "
+    'the hit\'s uri and loc with retrieval {"mode": "chunk_with_siblings", "max_tokens": 1500}; read the whole item '
+    "only when you need it. "
 )
-_WIDE = (
-    "Search wide first: knowledge_search asks all sources at once, and its scores mean the same in each. Plain words "
-    'find items that hold any of them, best first; "phrases", prefix*, -word, tag:, source: and after:2026-01-31 '
-    "narrow that down. Several short searches find more than one long question. Page with next_offset. "
+_SEARCH_WIDE = (
+    "Search wide first: knowledge_search searches all sources at once, with comparable scores. Plain words find items "
+    'that contain any of them, best first; "phrases", prefix*, -word, tag:, source: and after:2026-01-31 narrow the '
+    "search. Several short searches find more than one long question. Page with next_offset. "
 )
-_HONEST = (
-    "Trust what an answer says of itself: sources tells which source failed or came too late, read_as how your query "
-    "was understood, cut and truncated that there is more to read."
+_CHECK_RESPONSE = (
+    "Check what a response reports: sources shows which source failed or timed out, read_as how your query was "
+    "interpreted, and cut and truncated that there is more to read."
 )
 
 _DEFAULT_TEXT = (
-    f"{_WHAT}{_WIDE}One source alone has its own tools, such as notes_search with notes_get. {_READ}{_SESSION}{_HONEST}"
+    f"{_ABOUT}{_SEARCH_WIDE}Each source also has its own tools, such as notes_search and notes_get. "
+    f"{_READ_NARROWLY}{_SESSIONS}{_CHECK_RESPONSE}"
 )
-_COMPACT_TEXT = f"{_WHAT}{_WIDE}{_READ}{_SESSION}{_HONEST}"
+_COMPACT_TEXT = f"{_ABOUT}{_SEARCH_WIDE}{_READ_NARROWLY}{_SESSIONS}{_CHECK_RESPONSE}"
 _RESEARCH_TEXT = (
-    f"{_WHAT}First search, then fetch: search answers id, title and url of each hit; fetch reads one hit by its id. "
+    f"{_ABOUT}First search, then fetch: search returns id, title and url of each hit; fetch reads one hit by its id. "
     "Search wide, with several short queries in different words, before you fetch; fetch only hits whose title "
-    "promises an answer, and cite them by url. A text too long for one answer is cut, and metadata says so."
+    "looks relevant, and cite them by url. Text that is too long for one response is truncated, and metadata says so."
 )
 _MEMORY_TEXT = (
-    "Florilegium remembers what was learned in the caller's earlier sessions, in three layers. search gives short "
+    "Florilegium remembers what was learned in the user's earlier sessions, in three layers. search returns short "
     "rows: an id, a type, a title. get_observations reads a few of them in full; most questions are answered there. "
-    "read shows the conversation itself, by the path and lines of a row: it is long, so read a range. Where nothing "
-    "was learned, search finds exchanges of conversations instead, and says so. Nothing here belongs to anyone else."
+    "read shows the conversation itself, by the path and lines of a row: it is long, so read a range. If nothing "
+    "was learned, search returns exchanges of conversations instead, and says so. All of it belongs to this user."
 )
 _LETTA_TEXT = (
-    "conversation_search finds messages of the caller's earlier conversations by a text as it stands, newest first; "
-    "roles and dates narrow it. Nothing in them belongs to anyone else."
+    "conversation_search finds messages of the user's earlier conversations by literal text, newest first; roles and "
+    "dates narrow the search. All conversations belong to this user."
 )
 _BUS_TEXT = (
-    "msg_search finds messages of the caller's threads by words, best first: all of them have to be there, OR, NOT, "
-    'NEAR, "phrases" and prefix* are obeyed. Search for a decision before you reopen it; thread_id keeps to one thread.'
+    'msg_search finds messages of the user\'s threads, best first. All words must match; OR, NOT, NEAR, "phrases" and '
+    "prefix* are supported. Search for a decision before you reopen it; thread_id limits the search to one thread."
 )
 _FULL_TEXT = (
-    f"{_DEFAULT_TEXT} session_configure sets what calls of a session go by where they do not say, session_reset "
-    "forgets what it has seen, and server_info tells the limits that apply. Write with notes_create, notes_append and "
-    "the other tools that write: pass expected_version, so that nobody's change is lost, and an idempotency_key with "
-    "what you may have to repeat."
+    f"{_DEFAULT_TEXT} session_configure sets defaults for the calls of a session, session_reset clears the items it "
+    "has seen, and server_info returns the limits that apply. Write with notes_create, notes_append and the other "
+    "writing tools: pass expected_version, so that no change is overwritten, and an idempotency_key with calls that "
+    "you may have to repeat."
 )
 
 
-def _own(names: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """Tools that are listed under their own names."""
+def _own_names(names: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """Returns the entries of tools that are listed under their own names."""
     return tuple((name, name) for name in names)
 
 
 PROFILES: tuple[Profile, ...] = (
     Profile(
         name=DEFAULT_PROFILE,
-        entries=_own((*_KNOWLEDGE, *_PAIR, *_SOURCES)),
+        entries=_own_names((*_KNOWLEDGE, *_RESEARCH, *_SOURCES)),
         instructions=_DEFAULT_TEXT,
         includes_other_tools=True,
         has_resources=True,
     ),
-    Profile(name="compact", entries=_own(_KNOWLEDGE), instructions=_COMPACT_TEXT),
-    Profile(name="research", entries=_own(_PAIR), instructions=_RESEARCH_TEXT),
+    Profile(name="compact", entries=_own_names(_KNOWLEDGE), instructions=_COMPACT_TEXT),
+    Profile(name="research", entries=_own_names(_RESEARCH), instructions=_RESEARCH_TEXT),
     Profile(
         name="memory",
         entries=tuple((name.removeprefix("memory_"), name) for name in _MEMORY),
         instructions=_MEMORY_TEXT,
     ),
-    Profile(name="letta", entries=_own(_CONVERSATIONS), instructions=_LETTA_TEXT),
-    Profile(name="bus", entries=_own(_BUS), instructions=_BUS_TEXT, actions=frozenset((BUS_WRITE,))),
+    Profile(name="letta", entries=_own_names(_CONVERSATIONS), instructions=_LETTA_TEXT),
+    Profile(name="bus", entries=_own_names(_BUS), instructions=_BUS_TEXT, actions=frozenset((BUS_WRITE,))),
     Profile(
         name="full",
-        entries=_own(
-            (*_KNOWLEDGE, *_PAIR, *_SOURCES, *_MEMORY, *_RECORDING, *_WRITING, *_CONVERSATIONS, *_BUS, *_HOUSEKEEPING)
+        entries=_own_names(
+            (
+                *_KNOWLEDGE,
+                *_RESEARCH,
+                *_SOURCES,
+                *_MEMORY,
+                *_RECORDING,
+                *_WRITING,
+                *_CONVERSATIONS,
+                *_BUS,
+                *_SESSION_TOOLS,
+            )
         ),
         instructions=_FULL_TEXT,
         includes_other_tools=True,
@@ -122,11 +130,11 @@ PROFILE_NAMES: tuple[str, ...] = tuple(profile.name for profile in PROFILES)
 
 
 def profiles_of(settings: Settings) -> Profiles:
-    """The profiles, and which of them the settings give to legacy clients by name."""
+    """Returns the profiles, and the profiles that the settings assign to legacy clients by name."""
     clients = dict(entry.rsplit("=", 1) for entry in settings.client_profiles)
     try:
         return Profiles(PROFILES, clients)
     except UnknownProfile as error:
         raise ConfigurationError(
-            f"client_profiles names the profile {error.identity!r}; expected one of {', '.join(PROFILE_NAMES)}"
+            f"client_profiles: expected profiles from {', '.join(PROFILE_NAMES)}, got {error.identity!r}"
         ) from error

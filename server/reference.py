@@ -1,4 +1,4 @@
-"""The page docs/tools.md, written from the catalog: `python -m server.reference` prints it, a test keeps it true."""
+"""Generates docs/tools.md from the catalog: `python -m server.reference` prints it, and a test compares it."""
 
 import sys
 from collections.abc import Mapping
@@ -14,17 +14,17 @@ from sources.storage.sqlite import SqliteLibraries
 
 _HEAD = """# Tools
 
-Generated from the code by `make docs`. Names are advertised with underscores; the dotted form (`server.info`) is
-accepted in a call. A tool whose scope the caller's credential lacks is neither listed nor callable.
+This page is generated from the code by `make docs`. Names are listed with underscores; calls also accept the dotted
+form (`server.info`). A tool whose scope the caller's credential lacks is neither listed nor callable.
 
-Each client pays for a listed tool on each turn, so `tools/list` says less than this page: of an answer it names the
-texts, lists and objects, and what six tools share (`retrieval`) it spells out in `knowledge_get` alone. The fifteen
-tools of the usual list cost less than 4,000 tokens together.
+Clients pay for every listed tool on every turn, so `tools/list` is shorter than this page: output schemas name only
+strings, lists and objects, and the `retrieval` options that six tools share are described in `knowledge_get` only. The
+fifteen tools of the default profile cost less than 4,000 tokens together.
 
-## Two shapes
+## Canonical and compact results
 
-`knowledge_search` and `knowledge_get` answer in the canonical shape described below, or with `"shape": "compact"` in
-the one that deep-research clients know:
+`knowledge_search` and `knowledge_get` return the canonical shape described below. With `"shape": "compact"` they return
+the shape that deep-research clients expect:
 
 ```json
 {
@@ -46,15 +46,15 @@ the one that deep-research clients know:
 }
 ```
 
-`url` is a permalink under `public_url`, and `metadata` holds what else the canonical shape says; `source_url` there is
-where a media item was taken from. A page of hits keeps all that is told of it as a whole (`session`, `sources`,
+`url` is a permalink under `public_url`. `metadata` holds the other fields of the canonical shape; its `source_url` is
+where a media item came from. A page of hits keeps the fields about the page as a whole (`session`, `sources`,
 `next_offset`, …).
 
-`search` and `fetch` are the pair that OpenAI's deep research asks for. `search` answers
-`{"results": [{"id", "title", "url", "text"}]}`, with a `note` beside it only when a source did not answer or the query
-was not read literally; a session holds nothing back there. `fetch` answers one item in the compact shape, with
-`metadata.extent`: `whole`, or of a text longer than `retrieval_max_tokens` its `beginning`, the `passage` that was
-found, or a `continuation`; `metadata.next_id` is then the id that reads on. A permalink is as good as an id.
+`search` and `fetch` are the two tools that OpenAI's deep research requires. `search` returns
+`{"results": [{"id", "title", "url", "text"}]}`, with a `note` only if a source failed or the query was not interpreted
+literally; sessions do not hide items there. `fetch` returns one item in the compact shape. Its `metadata.extent` is
+`whole`, or, for a text longer than `retrieval_max_tokens`, `beginning`, `passage` (the part that matched) or
+`continuation`; `metadata.next_id` is then the id to fetch next. A permalink works wherever an id does.
 """
 
 
@@ -63,50 +63,50 @@ def tools_markdown(catalog: Catalog) -> str:
 
 
 def _tool_section(tool: Tool) -> str:
-    parts = [f"## `{tool.name}`", "", tool.description, "", f"Scope: `{tool.scope}`. {_nature(tool)}", ""]
-    parts += ["Arguments:", "", *_fields(_whole_input(tool)), ""]
+    parts = [f"## `{tool.name}`", "", tool.description, "", f"Scope: `{tool.scope}`. {_effect(tool)}", ""]
+    parts += ["Arguments:", "", *_fields(_full_input(tool)), ""]
     if tool.output is not None:
-        parts += ["Answer:", "", *_fields(output_schema(tool.output)), ""]
+        parts += ["Result:", "", *_fields(output_schema(tool.output)), ""]
     return "\n".join(parts)
 
 
-def _whole_input(tool: Tool) -> dict[str, Any]:
-    """The listed arguments, with the inner fields that a list leaves out to stay small."""
-    listed, whole = tool.as_listed()["inputSchema"], input_schema(tool.input)
-    nested = {name: field for name, field in whole.get("properties", {}).items() if "properties" in field}
+def _full_input(tool: Tool) -> dict[str, Any]:
+    """Returns the listed arguments, with the nested fields that `tools/list` omits."""
+    listed, full = tool.as_listed()["inputSchema"], input_schema(tool.input)
+    nested = {name: field for name, field in full.get("properties", {}).items() if "properties" in field}
     return {**listed, "properties": listed.get("properties", {}) | nested}
 
 
-def _nature(tool: Tool) -> str:
+def _effect(tool: Tool) -> str:
     if tool.hints.read_only_hint:
         return "Read-only."
-    return "Writes; may destroy." if tool.hints.destructive_hint else "Writes."
+    return "Writes, and can delete or overwrite data." if tool.hints.destructive_hint else "Writes."
 
 
 def _fields(schema: Mapping[str, Any], indent: str = "") -> list[str]:
     required = schema.get("required", ())
     rows: list[str] = []
     for name, field in schema.get("properties", {}).items():
-        need = "" if name in required else ", optional"
-        about = f": {field['description']}" if "description" in field else ""
-        rows.append(f"{indent}- `{name}` ({_kind(field)}{need}){about}")
+        optional = "" if name in required else ", optional"
+        description = f": {field['description']}" if "description" in field else ""
+        rows.append(f"{indent}- `{name}` ({_type_name(field)}{optional}){description}")
         rows += _fields(field, indent + "  ")
     return rows or ([f"{indent}- none"] if not indent else [])
 
 
-def _kind(field: Mapping[str, Any]) -> str:
+def _type_name(field: Mapping[str, Any]) -> str:
     match field:
         case {"type": "array", "items": items}:
-            return f"list of {_kind(items)}"
+            return f"list of {_type_name(items)}"
         case {"enum": values}:
             return " or ".join(f"`{value}`" for value in values)
         case {"anyOf": options}:
-            return " or ".join(_kind(option) for option in options)
+            return " or ".join(_type_name(option) for option in options)
     return str(field.get("type", "any"))
 
 
 def product_catalog() -> Catalog:
-    """The catalog with default settings. Nothing is opened: the libraries are never asked for."""
+    """Returns the catalog with default settings. No database is opened."""
     settings = Settings()
     libraries = SqliteLibraries(DataRoot(Path(settings.data_dir)), settings)
     return build_catalog(settings, libraries, build_knowledge(settings, libraries))

@@ -1,4 +1,4 @@
-"""Everything a running server consists of, in one frozen value. It is built in `server.lifespan` and nowhere else."""
+"""The services of a running server. Only `server.lifespan` constructs them."""
 
 from collections.abc import Sequence
 
@@ -12,20 +12,18 @@ from auth.registry import Registry
 from auth.tickets import Tickets
 from config.paths import DataRoot
 from config.settings import Settings
-from server.compat.agentchatbus.service import MessageBus
-from server.compat.agentkit.services import AgentKit
+from server.admission import Admission
 from server.import_jobs import ImportJobs
 from server.protocol.dispatcher import Dispatcher
 from server.protocol.legacy_sessions import LegacySessions
 from server.transports.open_streams import OpenStreams
-from server.transports.origin import OriginGuard
 from sessions.state import SessionStates
 from sources.source import Source
 from sources.storage.contract import Libraries
 
 
 class Knowledge(Struct, frozen=True, kw_only=True):
-    """What answers questions about libraries, behind whichever door they are asked."""
+    """The services that search and read libraries, shared by all transports."""
 
     sources: Sequence[Source]
     session_states: SessionStates
@@ -42,10 +40,8 @@ class Runtime(Struct, frozen=True, kw_only=True):
     authenticator: Authenticator
     limits: RateLimits
     tickets: Tickets
-    origins: OriginGuard
+    admission: Admission
     open_streams: OpenStreams
     sessions: LegacySessions
     dispatcher: Dispatcher
     imports: ImportJobs
-    agentkit: AgentKit
-    bus: MessageBus

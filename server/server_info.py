@@ -1,4 +1,4 @@
-"""The tool `server_info`: what a caller may want to know before it plans its calls. Reads nothing of anybody's."""
+"""The tool `server_info`: facts that help a caller to plan its calls. It reads no user data."""
 
 from collections.abc import Sequence
 from typing import Annotated
@@ -17,51 +17,54 @@ class ServerInfoInput(Struct, forbid_unknown_fields=True):
 
 
 class ServerLimits(Struct, frozen=True):
-    request_bytes: Annotated[int, Meta(description="Largest request body or frame, in bytes.")]
-    call_ms: Annotated[int, Meta(description="Longest a call may run, in milliseconds.")]
-    calls_per_minute: Annotated[float, Meta(description="Calls of one user in a minute; 0 means no limit.")]
-    tool_calls_per_minute: Annotated[float, Meta(description="Calls of one user to one tool in a minute; 0: none.")]
-    calls_in_flight: Annotated[int, Meta(description="Calls at once on one WebSocket or stdio connection.")]
+    request_bytes: Annotated[int, Meta(description="Maximum size of a request body or frame, in bytes.")]
+    call_ms: Annotated[int, Meta(description="Maximum duration of a call, in milliseconds.")]
+    calls_per_minute: Annotated[float, Meta(description="Calls per user and minute; 0 means no limit.")]
+    tool_calls_per_minute: Annotated[float, Meta(description="Calls per user, tool and minute; 0 means no limit.")]
+    calls_in_flight: Annotated[int, Meta(description="Concurrent calls on one WebSocket or stdio connection.")]
 
 
 class ServerInfo(Struct, frozen=True):
     name: str
     version: str
-    user: Annotated[str, Meta(description="The name under which the server knows the caller.")]
-    scopes: Annotated[list[str], Meta(description="What the caller's credential allows.")]
+    user: Annotated[str, Meta(description="The user name of the caller.")]
+    scopes: Annotated[list[str], Meta(description="The scopes of the caller's credential.")]
     protocol_version: Annotated[str, Meta(description="The MCP revision of this call.")]
-    sources: Annotated[list[str], Meta(description="Sources of the caller's library that can be searched.")]
+    sources: Annotated[list[str], Meta(description="The sources of the user's library.")]
     limits: ServerLimits
 
 
-def server_info(settings: Settings, sources: Sequence[Source]) -> Tool:
-    limits = ServerLimits(
-        request_bytes=settings.body_max_bytes,
-        call_ms=settings.call_deadline_ms,
-        calls_per_minute=settings.rate_user_per_minute,
-        tool_calls_per_minute=settings.rate_tool_per_minute,
-        calls_in_flight=settings.connection_in_flight_max,
-    )
+class ServerInfoTool:
+    def __init__(self, settings: Settings, sources: Sequence[Source]) -> None:
+        self._sources = [source.name for source in sources]
+        self._limits = ServerLimits(
+            request_bytes=settings.body_max_bytes,
+            call_ms=settings.call_deadline_ms,
+            calls_per_minute=settings.rate_user_per_minute,
+            tool_calls_per_minute=settings.rate_tool_per_minute,
+            calls_in_flight=settings.connection_in_flight_max,
+        )
 
-    async def run(call: Call, given: ServerInfoInput) -> ServerInfo:
+    def as_tool(self) -> Tool:
+        return Tool(
+            name="server_info",
+            title="Server information",
+            description=(
+                "Returns the server's version, your user name and scopes, the sources you can search, and the limits "
+                "that apply to your calls. Takes no arguments. Example: {}"
+            ),
+            input=ServerInfoInput,
+            output=ServerInfo,
+            handler=self.server_info,
+        )
+
+    async def server_info(self, call: Call, args: ServerInfoInput) -> ServerInfo:
         return ServerInfo(
             name="florilegium",
             version=VERSION,
             user=call.context.principal.user_name,
             scopes=sorted(call.context.scopes),
             protocol_version=call.version,
-            sources=[source.name for source in sources],
-            limits=limits,
+            sources=self._sources,
+            limits=self._limits,
         )
-
-    return Tool(
-        name="server_info",
-        title="Server information",
-        description=(
-            "Tells the server's version, who you are to it, which sources of your library can be searched, and the "
-            "limits that apply to your calls. Takes no arguments. Example: {}"
-        ),
-        input=ServerInfoInput,
-        output=ServerInfo,
-        handler=run,
-    )

@@ -1,4 +1,4 @@
-"""Runs the HTTP server on uvicorn and ends it gracefully: no new calls, the running ones finish, streams are told."""
+"""Runs the HTTP server on uvicorn, with a graceful shutdown: no new calls, running ones finish, streams are closed."""
 
 import asyncio
 import importlib
@@ -17,7 +17,7 @@ from server.transports.open_streams import OpenStreams
 
 
 class Server(uvicorn.Server):
-    """Tells long-lived streams to end before uvicorn waits for them, or it would wait for ever."""
+    """Closes long-lived streams before uvicorn waits for them, because it would wait for ever."""
 
     def __init__(self, config: uvicorn.Config, open_streams: OpenStreams, announce: Callable[[str], None]) -> None:
         super().__init__(config)
@@ -34,21 +34,23 @@ class Server(uvicorn.Server):
         return await super().on_tick(counter) or self._open_streams.is_stopping
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """uvicorn closes every WebSocket at once. Ours end by themselves, after their running calls, so they go first;
-        both share the one time of grace."""
-        grace_s, began = self.config.timeout_graceful_shutdown or 0, time.monotonic()
+        """Lets WebSockets finish their running calls before uvicorn, which would close them at once, shuts down.
+
+        Both steps share the grace period.
+        """
+        grace_s, started_at = self.config.timeout_graceful_shutdown or 0, time.monotonic()
         self._open_streams.stop()
         for server in self.servers:
             server.close()
         await self._open_streams.wait_until_empty(grace_s)
-        self.config.timeout_graceful_shutdown = max(0, round(grace_s - (time.monotonic() - began)))
+        self.config.timeout_graceful_shutdown = max(0, round(grace_s - (time.monotonic() - started_at)))
         await super().shutdown(sockets)
 
 
 async def serve(
     app: ASGIApp, settings: Settings, open_streams: OpenStreams, announce: Callable[[str], None] = lambda url: None
 ) -> None:
-    """Serves until a signal ends it. `announce` is told the address once connections are accepted."""
+    """Serves until a signal stops it. `announce` receives the URL once connections are accepted."""
     config = uvicorn.Config(
         app,
         host=settings.host,
@@ -61,7 +63,7 @@ async def serve(
         lifespan="off",
         access_log=False,
         log_config=None,
-        # Below this uvicorn tells of each WebSocket with its query string, which may hold a ticket.
+        # At lower levels uvicorn logs each WebSocket with its query string, which may contain a ticket.
         log_level="warning",
         server_header=False,
         date_header=True,
@@ -74,7 +76,7 @@ async def serve(
 
 
 def _require_free_port(settings: Settings) -> None:
-    """Says what is wrong in a sentence; uvicorn would log a traceback and exit the process."""
+    """Raises a readable error if the port is in use; uvicorn would log a traceback and exit the process."""
     family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -82,12 +84,12 @@ def _require_free_port(settings: Settings) -> None:
             probe.bind((settings.host, settings.port))
     except OSError as error:
         raise ConfigurationError(
-            f"cannot listen on {settings.host} port {settings.port}: {error.strerror}; choose another with --port"
+            f"cannot listen on {settings.host} port {settings.port}: {error.strerror}; choose another port with --port"
         ) from error
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
-    """asyncio.run, on uvloop where it is installed (the extra `fast`)."""
+    """Runs a coroutine like asyncio.run, on uvloop if it is installed (the extra `fast`)."""
     try:
         loop_factory = importlib.import_module("uvloop").new_event_loop
     except ImportError:

@@ -79,10 +79,10 @@ def test_any_exception_is_caught_in_outermost_handlers_only() -> None:
     }
     assert catching == {
         "server/transports/http.py",  # one HTTP request
-        "server/middleware.py",  # whatever no route foresaw
-        "server/protocol/connection.py",  # one request of a lasting connection
-        "server/protocol/dispatcher.py",  # one tool
-        "sources/registry.py",  # one third party's source, at start
+        "server/middleware.py",  # errors outside the routes
+        "server/protocol/connection.py",  # one request of a WebSocket or stdio connection
+        "server/protocol/handlers.py",  # one tool, resource, prompt or completion
+        "sources/registry.py",  # one third-party source, at start-up
     }
 
 

@@ -68,9 +68,9 @@ async def _serve(settings: Settings, user_name: str | None, profile: str | None)
 
 
 async def _forward(settings: Settings, url: str, token: str, insecure: bool) -> bool:
-    from server.transports.bridge import Remote, bridge  # noqa: PLC0415 - only needed with --remote
+    from server.transports.bridge import RemoteServer, bridge  # noqa: PLC0415 - only needed with --remote
 
-    return await bridge(Remote.at(url, token, allow_insecure=insecure), settings)
+    return await bridge(RemoteServer.at(url, token, allow_insecure=insecure), settings)
 
 
 def _token(variable: str | None) -> str:

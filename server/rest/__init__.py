@@ -1,1 +1,1 @@
-"""The same knowledge without MCP: operations over plain HTTP and JSON, their OpenAPI document, and pages for people."""
+"""REST operations over plain HTTP and JSON, their OpenAPI document, and HTML pages."""

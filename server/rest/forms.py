@@ -1,6 +1,6 @@
 """Forms as request bodies: `multipart/form-data` (RFC 7578) and `application/x-www-form-urlencoded`.
 
-A body is bounded before it comes here, and is read whole. What is malformed is refused with a sentence.
+The size of a body was limited before; it is parsed as a whole.
 """
 
 import re
@@ -23,7 +23,7 @@ _PLAIN_ENCODINGS = (b"", b"7bit", b"8bit", b"binary")
 
 
 class FormFile(Struct, frozen=True, kw_only=True):
-    """A file that came with a form. Its name is the client's word, without directories."""
+    """A file in a form. Its name is the one that the client sent, without directories."""
 
     filename: str
     media_type: str
@@ -31,16 +31,18 @@ class FormFile(Struct, frozen=True, kw_only=True):
 
 
 class FormSpec(Struct, frozen=True):
-    """An input that is sent as a form: which of its values are files, and how many parts there may be. With `or_json`
-    it may also come as a JSON object."""
+    """An input that is sent as a form: which of its fields are files, and how many parts it may have.
+
+    With `accepts_json` it may also be sent as a JSON object.
+    """
 
     files: frozenset[str]
     parts_max: int
-    or_json: bool = False
+    accepts_json: bool = False
 
     @property
     def media_types(self) -> tuple[str, ...]:
-        return (MULTIPART, URLENCODED, JSON) if self.or_json else (MULTIPART, URLENCODED)
+        return (MULTIPART, URLENCODED, JSON) if self.accepts_json else (MULTIPART, URLENCODED)
 
 
 def media_type_of(content_type: str) -> str:
@@ -48,27 +50,27 @@ def media_type_of(content_type: str) -> str:
 
 
 def read_form(form: FormSpec, content_type: str, body: bytes) -> dict[str, Any]:
-    """The values by name: texts, and lists of files. Names of files that bring none have an empty list."""
+    """Returns the values by name: strings, and lists of files. File fields without a file have an empty list."""
     values: dict[str, Any] = {name: [] for name in form.files}
-    multipart = media_type_of(content_type) == MULTIPART
-    for name, value in _parts(form, content_type, body) if multipart else _pairs(form, body):
+    is_multipart = media_type_of(content_type) == MULTIPART
+    for name, value in _parts(form, content_type, body) if is_multipart else _pairs(form, body):
         if name in form.files:
             values[name] += _files(name, value)
         elif name in values:
-            raise InvalidParams(f"{name[:60]}: got it twice, expected it once")
+            raise InvalidParams(f"{name[:60]}: expected one value, got several")
         elif isinstance(value, FormFile):
-            raise InvalidParams(f"{name[:60]}: got a file, expected a text")
+            raise InvalidParams(f"{name[:60]}: expected text, got a file")
         else:
             values[name] = value
     return values
 
 
 def _files(name: str, value: "FormFile | str") -> list[FormFile]:
-    """A browser sends an empty part where no file was chosen."""
+    """Browsers send an empty part if no file was chosen."""
     if isinstance(value, FormFile):
         return [value] if value.filename or value.content else []
     if value:
-        raise InvalidParams(f"{name[:60]}: got a text, expected a file")
+        raise InvalidParams(f"{name[:60]}: expected a file, got text")
     return []
 
 
@@ -76,17 +78,19 @@ def _pairs(form: FormSpec, body: bytes) -> Iterator[tuple[str, str]]:
     try:
         yield from parse_qsl(body.decode("ascii"), True, False, "utf-8", "strict", form.parts_max)
     except ValueError as error:
-        raise InvalidParams(f"the form: got what cannot be read, expected {URLENCODED} in UTF-8") from error
+        raise InvalidParams(f"form data: expected at most {form.parts_max} fields as {URLENCODED} in UTF-8") from error
 
 
 def _parts(form: FormSpec, content_type: str, body: bytes) -> Iterator[tuple[str, FormFile | str]]:
     boundary = _BOUNDARY.search(content_type)
     if boundary is None:
-        raise InvalidParams("Content-Type: got multipart/form-data without a boundary, expected one")
+        raise InvalidParams("Content-Type: expected multipart/form-data with a boundary, got none")
     delimiter = b"\r\n--" + (boundary[1] or boundary[2]).encode("latin-1")
     _, *parts = (b"\r\n" + body).split(delimiter, form.parts_max + 2)
     if not parts or not parts[-1].startswith(b"--"):
-        raise InvalidParams(f"the form: got no end or too many parts, expected at most {form.parts_max} parts")
+        raise InvalidParams(
+            f"form data: expected at most {form.parts_max} complete parts, got more or a truncated body"
+        )
     for part in parts[:-1]:
         yield _part(part)
 
@@ -94,19 +98,19 @@ def _parts(form: FormSpec, content_type: str, body: bytes) -> Iterator[tuple[str
 def _part(part: bytes) -> tuple[str, FormFile | str]:
     head, separator, content = part.partition(b"\r\n\r\n")
     if not separator or head.lstrip(b" \t")[:2] != b"\r\n":
-        raise InvalidParams("the form: got a part without a head, expected Content-Disposition and an empty line")
+        raise InvalidParams("form data: expected Content-Disposition and an empty line at the start of each part")
     headers = dict(_headers(head))
     if headers.get(b"content-transfer-encoding", b"").lower() not in _PLAIN_ENCODINGS:
-        raise InvalidParams("the form: got an encoded part, expected bytes as they are (RFC 7578 section 4.7)")
+        raise InvalidParams("form data: expected parts without a transfer encoding (RFC 7578 section 4.7)")
     disposition = headers.get(b"content-disposition", b"")
     parameters = {
-        found[1].lower(): _unescaped(found[2] or found[3] or b"") for found in _PARAMETER.finditer(disposition)
+        match[1].lower(): _unescape(match[2] or match[3] or b"") for match in _PARAMETER.finditer(disposition)
     }
     name = parameters.get(b"name")
     if name is None or not disposition.lower().startswith(b"form-data"):
-        raise InvalidParams("the form: got a part without a name, expected form-data with one")
+        raise InvalidParams("form data: expected a name in the Content-Disposition of each part")
     if b"filename" not in parameters:
-        return name, _decoded(name, content)
+        return name, _decode(name, content)
     filename = re.split(r"[/\\]", parameters[b"filename"])[-1]
     media_type = headers.get(b"content-type", b"").decode("latin-1")
     return name, FormFile(filename=filename, media_type=media_type_of(media_type), content=content)
@@ -118,13 +122,13 @@ def _headers(head: bytes) -> Iterator[tuple[bytes, bytes]]:
         yield name.strip().lower(), value.strip(b" \t")
 
 
-def _unescaped(value: bytes) -> str:
-    text = _decoded("the form", value)
-    return _ESCAPED.sub(lambda found: found[1] or chr(int(found[2], 16)), text)
+def _unescape(value: bytes) -> str:
+    text = _decode("form data", value)
+    return _ESCAPED.sub(lambda match: match[1] or chr(int(match[2], 16)), text)
 
 
-def _decoded(name: str, value: bytes) -> str:
+def _decode(name: str, value: bytes) -> str:
     try:
         return value.decode()
     except UnicodeDecodeError as error:
-        raise InvalidParams(f"{name[:60]}: got bytes that are no UTF-8, expected a text") from error
+        raise InvalidParams(f"{name[:60]}: expected UTF-8 text, got other bytes") from error

@@ -1,4 +1,7 @@
-"""HTML for people: one frame, and the page of an item. Every text is escaped; no page holds or fetches a script."""
+"""HTML pages: the page frame, the front page, and the page of an item.
+
+All text is escaped, and no page contains or loads a script.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
@@ -13,7 +16,7 @@ from sources.items import GetResponse, ResultItem
 from sources.records import ALTERNATE_BRANCH_LABEL
 
 STYLE_PATH = "/static/page.css"
-# Content comes from anywhere. If escaping ever failed, nothing of it could run, load or be sent elsewhere.
+# Items contain text from anywhere. If escaping ever failed, the policy still stops scripts, loads and form posts.
 PAGE_HEADERS = {
     "Cache-Control": "private, no-store",
     "Content-Security-Policy": (
@@ -22,19 +25,19 @@ PAGE_HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-_LINKED = frozenset(("http", "https"))
-# Within a page a link needs no host.
+_LINKABLE_SCHEMES = frozenset(("http", "https"))
+# Links within a page need no host.
 _PERMALINKS = Permalinks("")
 
 Attachment = Mapping[str, Any]
 
 
-class Part(Struct, frozen=True):
-    """A piece of an item's text under a heading of its own, and the name by which a link can point at it."""
+class PageSection(Struct, frozen=True):
+    """A part of an item's text with its own heading, and the fragment by which a link can point at it."""
 
     text: str
-    label: str = ""
-    name: str = ""
+    heading: str = ""
+    fragment: str = ""
 
 
 def html_page(title: str, body: str, status: int = 200) -> Response:
@@ -55,55 +58,56 @@ def message_page(title: str, sentences: Sequence[str], status: int) -> Response:
 def front_page(version: str) -> Response:
     body = (
         f'<main>\n<h1>Florilegium</h1>\n<p class="meta">version {escape(version)}</p>\n'
-        "<p>A knowledge server: assistants search and read their user's own library here, by MCP.</p>\n<ul>\n"
+        "<p>A knowledge server: AI assistants search and read a user's own library over MCP.</p>\n<ul>\n"
         "<li><code>/mcp</code>: the address for MCP clients</li>\n"
-        '<li><a href="/docs">/docs</a>: the REST operations</li>\n'
-        '<li><a href="/healthz">/healthz</a>: whether it is up</li>\n</ul>\n</main>'
+        '<li><a href="/docs">/docs</a>: the REST API</li>\n'
+        '<li><a href="/healthz">/healthz</a>: the health check</li>\n</ul>\n</main>'
     )
-    return html_page("A knowledge server", body)
+    return html_page("Knowledge server", body)
 
 
 def item_page(item: GetResponse) -> Response:
     meta = item.meta
     title = title_of(meta, item.content)
-    parts = "\n".join(map(_part_html, parts_of(item)))
+    sections = "\n".join(map(_section_html, sections_of(item)))
     body = (
         f"<main>\n<h1>{escape(title)}</h1>\n"
-        f'<p class="meta">{_meta_line(meta)}</p>\n{parts}\n</main>\n<footer>{_links(item)}</footer>'
+        f'<p class="meta">{_meta_line(meta)}</p>\n{sections}\n</main>\n<footer>{_links(item)}</footer>'
     )
     return html_page(title, body)
 
 
-def parts_of(item: GetResponse) -> list[Part]:
-    """The text by message or timed passage where the answer tells them, else in one piece."""
-    spans = [told for told in item.attachments or () if _name_of(told)]
+def sections_of(item: GetResponse) -> list[PageSection]:
+    """Splits the text by message or timed passage if the item has attachments for them."""
+    spans = [attachment for attachment in item.attachments or () if _fragment(attachment)]
     if not spans:
-        return [Part(item.content)]
+        return [PageSection(item.content)]
     return [
-        Part(_without_sender(item.content[told["start"] : told["end"]], told), _label_of(told), _name_of(told))
-        for told in spans
+        PageSection(_without_sender(item.content[span["start"] : span["end"]], span), _heading(span), _fragment(span))
+        for span in spans
     ]
 
 
-def _name_of(told: Attachment) -> str:
-    if "message_id" in told:
-        return str(told["message_id"])
-    return f"t{told['start_ms'] // 1000}" if told.get("start_ms") is not None else ""
+def _fragment(attachment: Attachment) -> str:
+    if "message_id" in attachment:
+        return str(attachment["message_id"])
+    return f"t{attachment['start_ms'] // 1000}" if attachment.get("start_ms") is not None else ""
 
 
-def _label_of(told: Attachment) -> str:
-    when = clock_time(told["start_ms"]) if told.get("start_ms") is not None else told.get("created_at")
-    return " · ".join(str(word) for word in (_speaker(told), when) if word)
+def _heading(attachment: Attachment) -> str:
+    start_ms = attachment.get("start_ms")
+    time = clock_time(start_ms) if start_ms is not None else attachment.get("created_at")
+    return " · ".join(str(word) for word in (_speaker(attachment), time) if word)
 
 
-def _speaker(told: Attachment) -> str:
-    speaker = str(told.get("sender") or told.get("role") or told.get("speaker") or "")
-    return speaker if told.get("is_canonical", True) else f"{speaker}{ALTERNATE_BRANCH_LABEL}"
+def _speaker(attachment: Attachment) -> str:
+    speaker = str(attachment.get("sender") or attachment.get("role") or attachment.get("speaker") or "")
+    return speaker if attachment.get("is_canonical", True) else f"{speaker}{ALTERNATE_BRANCH_LABEL}"
 
 
-def _without_sender(text: str, told: Attachment) -> str:
-    """A message's text begins with its sender, whom the label names already."""
-    return text.removeprefix(f"{_speaker(told)}: ") if "message_id" in told else text
+def _without_sender(text: str, attachment: Attachment) -> str:
+    """Removes the sender from the beginning of a message, because the heading names it already."""
+    return text.removeprefix(f"{_speaker(attachment)}: ") if "message_id" in attachment else text
 
 
 def clock_time(milliseconds: int) -> str:
@@ -112,38 +116,38 @@ def clock_time(milliseconds: int) -> str:
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
 
 
-def _part_html(part: Part) -> str:
-    text = f'<div class="text">{escape(part.text)}</div>'
-    if not part.name:
+def _section_html(section: PageSection) -> str:
+    text = f'<div class="text">{escape(section.text)}</div>'
+    if not section.fragment:
         return text
-    name, label = escape(part.name), escape(part.label)
-    return f'<article id="{name}">\n<p class="who"><a href="#{name}">{label}</a></p>\n{text}\n</article>'
+    fragment, heading = escape(section.fragment), escape(section.heading)
+    return f'<article id="{fragment}">\n<p class="who"><a href="#{fragment}">{heading}</a></p>\n{text}\n</article>'
 
 
 def _meta_line(meta: ResultItem) -> str:
-    return " · ".join(_meta_words(meta))
+    return " · ".join(_meta_parts(meta))
 
 
-def _meta_words(meta: ResultItem) -> Iterator[str]:
+def _meta_parts(meta: ResultItem) -> Iterator[str]:
     yield escape(meta.source)
     if meta.media_type:
         yield escape(meta.media_type)
     if meta.created_at:
-        yield f"created {_day(meta.created_at)}"
+        yield f"created {_date(meta.created_at)}"
     if meta.last_modified and meta.last_modified != meta.created_at:
-        yield f"changed {_day(meta.last_modified)}"
+        yield f"changed {_date(meta.last_modified)}"
     if meta.tags:
         yield escape(", ".join(meta.tags))
     if meta.url:
         yield _link(meta.url)
 
 
-def _day(moment: str) -> str:
-    return f'<time datetime="{escape(moment)}">{escape(moment[:10])}</time>'
+def _date(timestamp: str) -> str:
+    return f'<time datetime="{escape(timestamp)}">{escape(timestamp[:10])}</time>'
 
 
 def _link(address: str) -> str:
-    """A link where the address is one that a browser may follow; `javascript:` and its kin stay text."""
+    """Links an http or https address. `javascript:` and other schemes stay text."""
     if not is_web_address(address):
         return escape(address)
     return f'<a href="{escape(address)}" rel="noopener noreferrer nofollow">{escape(address)}</a>'
@@ -151,16 +155,17 @@ def _link(address: str) -> str:
 
 def is_web_address(address: str) -> bool:
     try:
-        return urlsplit(address).scheme in _LINKED
+        return urlsplit(address).scheme in _LINKABLE_SCHEMES
     except ValueError:
         return False
 
 
 def _links(item: GetResponse) -> str:
-    whole = _PERMALINKS.of(item.meta.uri)
+    item_url = _PERMALINKS.of(item.meta.uri)
     links = [f"<code>{escape(item.meta.uri)}</code>"]
     if item.mode != "full" or item.anchor == "cursor":
-        links.append(f'<a href="{escape(whole)}">from the beginning</a>')
+        links.append(f'<a href="{escape(item_url)}">from the beginning</a>')
     if item.next_cursor is not None:
-        links.append(f'<a href="{escape(whole)}?{urlencode({"cursor": item.next_cursor})}" rel="next">read on</a>')
+        next_url = f"{escape(item_url)}?{urlencode({'cursor': item.next_cursor})}"
+        links.append(f'<a href="{next_url}" rel="next">continue reading</a>')
     return " · ".join(links)

@@ -1,4 +1,4 @@
-"""The operations over a whole library: search it, and read an item. What they answer is what the tools answer."""
+"""REST operations on a whole library: search it, and read an item. They return the same as the corresponding tools."""
 
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
@@ -17,34 +17,36 @@ from server.runtime import Knowledge
 from sources.items import GetResponse, Loc, RetrievalOptions, uri_of
 from sources.source import Source
 
-_OPTIONS = tuple(field.name for field in fields(RetrievalOptions))
-_PLACES = tuple(field.name for field in fields(Loc))
-# An answer of `fetch` holds a permalink, which is then good for more than showing it.
-_READING_TOOLS = ("knowledge_get", "fetch")
+_RETRIEVAL_FIELDS = tuple(field.name for field in fields(RetrievalOptions))
+_LOC_FIELDS = tuple(field.name for field in fields(Loc))
+# The results of `fetch` contain permalinks, so a key for `fetch` may also read items.
+_READ_TOOLS = ("knowledge_get", "fetch")
+_NOT_FOUND = frozenset((404,))
 
 
-class ItemReading(RetrievalOptions, frozen=True, kw_only=True):
-    """How an item is to be read, flat, as a query string is: the fields of `retrieval` and of `loc`, and the rest."""
+class ItemReadOptions(RetrievalOptions, frozen=True, kw_only=True):
+    """The options of `knowledge_get` as flat query parameters: the fields of `retrieval`, of `loc`, and the others."""
 
-    query: Annotated[str | None, Meta(description="Read where this matches.")] = None
-    cursor: Annotated[str | None, Meta(description="next_cursor of an earlier answer.")] = None
-    session: Annotated[str | None, Meta(description="session of an earlier answer.")] = None
-    chunk_index: Annotated[int | None, Meta(description="Read at this chunk.")] = None
-    chunk_uuid: Annotated[str | None, Meta(description="Read at this chunk.")] = None
-    seconds: Annotated[float | None, Meta(description="Read what is said then, in a transcript.")] = None
-    start_ms: Annotated[int | None, Meta(description="The same in milliseconds.")] = None
-    message_id: Annotated[str | None, Meta(description="Read at this message of a conversation.")] = None
-    message_index: Annotated[int | None, Meta(description="Read at the message with this number, from 0.")] = None
+    query: Annotated[str | None, Meta(description="Read the passage that matches this query.")] = None
+    cursor: Annotated[str | None, Meta(description="next_cursor of an earlier response.")] = None
+    session: Annotated[str | None, Meta(description="session of an earlier response.")] = None
+    chunk_index: Annotated[int | None, Meta(description="Read the chunk with this index.")] = None
+    chunk_uuid: Annotated[str | None, Meta(description="Read the chunk with this id.")] = None
+    seconds: Annotated[float | None, Meta(description="Read a transcript at this time, in seconds.")] = None
+    start_ms: Annotated[int | None, Meta(description="Read a transcript at this time, in milliseconds.")] = None
+    message_id: Annotated[str | None, Meta(description="Read a conversation at this message.")] = None
+    message_index: Annotated[int | None, Meta(description="Read a conversation at the message with this index.")] = None
     field: Annotated[str | None, Meta(description="Read this field of a character or a prompt.")] = None
-    approx_offset: Annotated[int | None, Meta(description="Read at this character.")] = None
+    approx_offset: Annotated[int | None, Meta(description="Read at this character offset.")] = None
 
     @property
-    def names_place(self) -> bool:
-        return bool(_given(self, _PLACES)) or self.query is not None
+    def has_position(self) -> bool:
+        """Whether the request points to a passage of the item."""
+        return bool(_set_fields(self, _LOC_FIELDS)) or self.query is not None
 
-    def as_get(self, address: Mapping[str, str]) -> KnowledgeGet:
-        """The call of `knowledge_get` that says the same. Without any option the source's own default decides."""
-        options, loc = _given(self, _OPTIONS), _given(self, _PLACES)
+    def as_knowledge_get(self, address: Mapping[str, str]) -> KnowledgeGet:
+        """Returns the equivalent `knowledge_get` call. If no option is set, the source's defaults apply."""
+        options, loc = _set_fields(self, _RETRIEVAL_FIELDS), _set_fields(self, _LOC_FIELDS)
         return KnowledgeGet(
             **address,
             retrieval=RetrievalOptions(**options) if options else None,
@@ -55,96 +57,100 @@ class ItemReading(RetrievalOptions, frozen=True, kw_only=True):
         )
 
 
-class ItemRequest(ItemReading, frozen=True, kw_only=True):
+class ItemRequest(ItemReadOptions, frozen=True, kw_only=True):
     source: Annotated[str, Meta(description="source of a hit.")]
     id: Annotated[str, Meta(description="id of a hit.")]
 
 
-class UriRequest(ItemReading, frozen=True, kw_only=True):
+class UriRequest(ItemReadOptions, frozen=True, kw_only=True):
     uri: Annotated[str, Meta(description="uri of a hit.")]
 
 
-def _given(reading: ItemReading, names: Sequence[str]) -> dict[str, Any]:
-    return {name: value for name in names if (value := getattr(reading, name, None)) is not None}
+def _set_fields(options: ItemReadOptions, names: Sequence[str]) -> dict[str, Any]:
+    return {name: value for name in names if (value := getattr(options, name, None)) is not None}
 
 
-def address_of(asked: ItemRequest) -> dict[str, str]:
-    """An id of several segments is the path of a URI: `chats/9b2e/41f0` is `chats://9b2e/41f0`."""
-    segments = asked.id.split("/")
+def item_address(request: ItemRequest) -> dict[str, str]:
+    """Returns source and id, or a URI for an id of several segments: `chats/9b2e/41f0` is `chats://9b2e/41f0`."""
+    segments = request.id.split("/")
     if len(segments) == 1:
-        return {"source": asked.source, "id": asked.id}
-    return {"uri": uri_of(asked.source, *segments)}
+        return {"source": request.source, "id": request.id}
+    return {"uri": uri_of(request.source, *segments)}
 
 
 def knowledge_operations(knowledge: Knowledge) -> list[Operation]:
-    return [_search(knowledge), read_item(knowledge), _read_uri(knowledge)]
+    operations = KnowledgeOperations(knowledge)
+    return [operations.search_operation(), operations.read_item_operation(), operations.read_uri_operation()]
 
 
-def _search(knowledge: Knowledge) -> Operation:
-    async def run(context: RequestContext, given: KnowledgeSearch) -> KnowledgeResponse:
-        return await knowledge.aggregator.search(context, given)
+class KnowledgeOperations:
+    def __init__(self, knowledge: Knowledge) -> None:
+        self._knowledge = knowledge
 
-    return Operation(
-        id="search_knowledge",
-        method="POST",
-        path="/api/v1/search",
-        summary="Search everything",
-        description=(
-            "Search the user's whole library at once: notes, media, chats, characters, prompts. Best hits first; "
-            "scores are comparable across sources. Each hit tells what it costs to read (cost_tokens); open it with "
-            "read_item. Pass the answer's session on, and later searches leave out what was seen."
-        ),
-        input=KnowledgeSearch,
-        response=KnowledgeResponse,
-        handler=run,
-        tools=("knowledge_search",),
-        error_statuses=frozenset((404,)),
-        schema=_search_schema(knowledge.sources),
-    )
+    async def search(self, context: RequestContext, request: KnowledgeSearch) -> KnowledgeResponse:
+        return await self._knowledge.aggregator.search(context, request)
 
+    async def read_item(self, context: RequestContext, request: ItemRequest) -> GetResponse:
+        return await self._knowledge.retriever.get(context, request.as_knowledge_get(item_address(request)))
 
-def read_item(knowledge: Knowledge) -> Operation:
-    async def run(context: RequestContext, given: ItemRequest) -> GetResponse:
-        return await knowledge.retriever.get(context, given.as_get(address_of(given)))
+    async def read_uri(self, context: RequestContext, request: UriRequest) -> GetResponse:
+        return await self._knowledge.retriever.get(context, request.as_knowledge_get({"uri": request.uri}))
 
-    return Operation(
-        id="read_item",
-        method="GET",
-        path="/api/v1/items/{source}/{id:path}",
-        summary="Read an item",
-        description=(
-            "Read an item of any source by the source and id of a hit: a snippet, the passage at a place or query with "
-            "its neighbours, or all of it, within a token budget."
-        ),
-        input=ItemRequest,
-        response=GetResponse,
-        handler=run,
-        tools=_READING_TOOLS,
-        error_statuses=frozenset((404,)),
-        schema=_item_schema(knowledge.sources),
-    )
+    def search_operation(self) -> Operation:
+        return Operation(
+            id="search_knowledge",
+            method="POST",
+            path="/api/v1/search",
+            summary="Search all sources",
+            description=(
+                "Search the user's whole library at once: notes, media, chats, characters and prompts. The best hits "
+                "come first, and scores are comparable across sources. cost_tokens of a hit is the size of the whole "
+                "item; read it with read_item. Pass the session of a response to later searches to omit items that "
+                "were already returned."
+            ),
+            input=KnowledgeSearch,
+            response=KnowledgeResponse,
+            handler=self.search,
+            tools=("knowledge_search",),
+            error_statuses=_NOT_FOUND,
+            schema=_search_schema(self._knowledge.sources),
+        )
 
+    def read_item_operation(self) -> Operation:
+        return Operation(
+            id="read_item",
+            method="GET",
+            path="/api/v1/items/{source}/{id:path}",
+            summary="Read an item",
+            description=(
+                "Read an item of any source by the source and id of a hit: a snippet, the passage at a position or "
+                "query with its neighbours, or the whole item, within a token budget."
+            ),
+            input=ItemRequest,
+            response=GetResponse,
+            handler=self.read_item,
+            tools=_READ_TOOLS,
+            error_statuses=_NOT_FOUND,
+            schema=_item_schema(self._knowledge.sources),
+        )
 
-def _read_uri(knowledge: Knowledge) -> Operation:
-    async def run(context: RequestContext, given: UriRequest) -> GetResponse:
-        return await knowledge.retriever.get(context, given.as_get({"uri": given.uri}))
-
-    return Operation(
-        id="read_item_by_uri",
-        method="GET",
-        path="/api/v1/items",
-        summary="Read an item by its URI",
-        description="Read an item as read_item does, by the uri of a hit, such as notes://6f1c.",
-        input=UriRequest,
-        response=GetResponse,
-        handler=run,
-        tools=_READING_TOOLS,
-        error_statuses=frozenset((404,)),
-    )
+    def read_uri_operation(self) -> Operation:
+        return Operation(
+            id="read_item_by_uri",
+            method="GET",
+            path="/api/v1/items",
+            summary="Read an item by its URI",
+            description="Read an item like read_item, by the uri of a hit, such as notes://6f1c.",
+            input=UriRequest,
+            response=GetResponse,
+            handler=self.read_uri,
+            tools=_READ_TOOLS,
+            error_statuses=_NOT_FOUND,
+        )
 
 
 def _search_schema(sources: Sequence[Source]) -> Mapping[str, Any]:
-    """With the sources there are and the filters of each, so that nobody need guess them."""
+    """Adds the names of the sources and the filters of each to the schema."""
     schema = input_schema(KnowledgeSearch)
     properties = schema["properties"]
     properties["sources"]["items"] = {"type": "string", "enum": [source.name for source in sources]}
@@ -156,11 +162,11 @@ def _search_schema(sources: Sequence[Source]) -> Mapping[str, Any]:
 
 
 def _filter_schema(source: Source) -> Mapping[str, Any]:
-    known = input_schema(source.search_input)["properties"]
+    properties = input_schema(source.search_input)["properties"]
     return {
         "type": "object",
-        "description": f"Only {source.name} like this.",
-        "properties": {name: known[name] for name in filter_names(source)},
+        "description": f"Filters for {source.name}.",
+        "properties": {name: properties[name] for name in filter_names(source)},
         "additionalProperties": False,
     }
 

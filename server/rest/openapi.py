@@ -1,7 +1,7 @@
-"""The OpenAPI 3.1 document, made from the declared operations: nothing in it is written twice.
+"""The OpenAPI 3.1 document, generated from the declared operations.
 
-Inputs are written inline, because tool servers' clients (Open WebUI among them) hand them to a model as they stand;
-answers are components.
+Inputs are written inline, because clients that use operations as tools (such as Open WebUI) pass their schemas to a
+model unchanged. Response bodies are components.
 """
 
 import http
@@ -12,35 +12,35 @@ import msgspec
 
 from config.settings import Settings
 from server.rest.forms import JSON
-from server.rest.operation import Operation, Place
+from server.rest.operation import Location, Operation
 from server.version import VERSION
 
-SchemaOf = Mapping[type[Any], Mapping[str, Any]]
+Schemas = Mapping[type[Any], Mapping[str, Any]]
 
 OPENAPI_VERSION = "3.1.0"
 _REF = "#/components/schemas/{name}"
-_ABOUT = (
-    "One question to a person's notes, media, chats, characters and prompts. The bearer credential decides whose "
-    "library is searched; nothing in a request can name another."
+_DESCRIPTION = (
+    "Search and read a user's notes, media, chats, characters and prompts. The bearer credential decides whose library "
+    "is used; nothing else in a request can."
 )
-_ANY_MAY_ANSWER = frozenset((400, 401, 403, 429, 500, 503))
-_WITH_BODY_ALSO = frozenset((413, 415))
+_COMMON_ERROR_STATUSES = frozenset((400, 401, 403, 429, 500, 503))
+_BODY_ERROR_STATUSES = frozenset((413, 415))
 _ETAG = {"ETag": {"schema": {"type": "string"}, "description": "Send it back as If-None-Match."}}
 _RETRY_AFTER = {"Retry-After": {"schema": {"type": "integer"}, "description": "Seconds to wait."}}
 _CHALLENGE = {"WWW-Authenticate": {"schema": {"type": "string"}, "description": "How to authenticate."}}
-_HEADERS_OF = {401: _CHALLENGE, 403: _CHALLENGE, 429: _RETRY_AFTER, 503: _RETRY_AFTER}
+_ERROR_HEADERS = {401: _CHALLENGE, 403: _CHALLENGE, 429: _RETRY_AFTER, 503: _RETRY_AFTER}
 
 
 def openapi_document(settings: Settings, operations: Sequence[Operation]) -> dict[str, Any]:
-    shapes = list({shape: None for operation in operations for shape in _shapes_of(operation)})
-    schemas, components = msgspec.json.schema_components(shapes, ref_template=_REF)
-    schema_of = dict(zip(shapes, schemas, strict=True))
+    types = list({type_: None for operation in operations for type_ in _body_types(operation)})
+    references, components = msgspec.json.schema_components(types, ref_template=_REF)
+    schemas = dict(zip(types, references, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for operation in operations:
-        paths.setdefault(operation.public_path, {})[operation.method.lower()] = _described(operation, schema_of)
+        paths.setdefault(operation.public_path, {})[operation.method.lower()] = _operation(operation, schemas)
     return {
         "openapi": OPENAPI_VERSION,
-        "info": {"title": "Florilegium", "version": VERSION, "description": _ABOUT},
+        "info": {"title": "Florilegium", "version": VERSION, "description": _DESCRIPTION},
         "servers": [{"url": settings.public_url or "/"}],
         "security": _security(settings),
         "paths": paths,
@@ -54,45 +54,49 @@ def openapi_document(settings: Settings, operations: Sequence[Operation]) -> dic
 
 
 def _security(settings: Settings) -> list[dict[str, list[str]]]:
-    """Where one user sits alone at a loopback address, a credential is allowed but not needed."""
+    """In single-user mode a credential is optional."""
     return [{"bearer": []}] if settings.is_auth_configured else [{}, {"bearer": []}]
 
 
-def _shapes_of(operation: Operation) -> list[type[Any]]:
-    told = [] if isinstance(operation.response, str | tuple) else [operation.response]
-    return [*told, operation.error_format.body]
+def _body_types(operation: Operation) -> list[type[Any]]:
+    """Returns the Structs of the response bodies of an operation."""
+    response = [] if isinstance(operation.response, str | tuple) else [operation.response]
+    return [*response, operation.error_format.body]
 
 
-def _described(operation: Operation, schema_of: SchemaOf) -> dict[str, Any]:
-    schema, places = operation.input_schema(), operation.places()
+def _operation(operation: Operation, schemas: Schemas) -> dict[str, Any]:
+    schema, locations = operation.input_schema(), operation.locations()
     described: dict[str, Any] = {
         "operationId": operation.id,
         "summary": operation.summary,
         "description": operation.description,
-        "parameters": [_parameter(operation, name, place, schema) for name, place in places.items() if place != "body"],
-        "responses": _responses(operation, schema_of),
+        "parameters": [
+            _parameter(operation, name, location, schema) for name, location in locations.items() if location != "body"
+        ],
+        "responses": _responses(operation, schemas),
     }
     if operation.has_body:
-        body = _part_of(schema, [name for name, place in places.items() if place == "body"])
-        accepted = (JSON,) if operation.form is None else operation.form.media_types
-        described["requestBody"] = {"required": True, "content": {kind: {"schema": body} for kind in accepted}}
+        body = _select_properties(schema, [name for name, location in locations.items() if location == "body"])
+        media_types = (JSON,) if operation.form is None else operation.form.media_types
+        content = {media_type: {"schema": body} for media_type in media_types}
+        described["requestBody"] = {"required": True, "content": content}
     if operation.upload is not None:
-        told = {} if operation.upload.schema is None else {"schema": operation.upload.schema}
-        described["requestBody"] = {"required": True, "content": {operation.upload.media_type: told}}
+        upload = {} if operation.upload.schema is None else {"schema": operation.upload.schema}
+        described["requestBody"] = {"required": True, "content": {operation.upload.media_type: upload}}
     return described
 
 
-def _parameter(operation: Operation, name: str, place: Place, schema: Mapping[str, Any]) -> dict[str, Any]:
+def _parameter(operation: Operation, name: str, location: Location, schema: Mapping[str, Any]) -> dict[str, Any]:
     declared = dict(schema["properties"][name])
-    shown = operation.headers.get(name, name)
-    parameter: dict[str, Any] = {"name": shown, "in": place, "required": name in schema.get("required", ())}
+    public_name = operation.headers.get(name, name)
+    parameter: dict[str, Any] = {"name": public_name, "in": location, "required": name in schema.get("required", ())}
     if description := declared.pop("description", None):
         parameter["description"] = description
     return {**parameter, "schema": declared}
 
 
-def _part_of(schema: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """The schema of those properties alone, the ones it needs first."""
+def _select_properties(schema: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
+    """Returns the schema of those properties only."""
     properties = {name: declared for name, declared in schema["properties"].items() if name in names}
     required = [name for name in schema.get("required", ()) if name in names]
     return {
@@ -103,24 +107,28 @@ def _part_of(schema: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _responses(operation: Operation, schema_of: SchemaOf) -> dict[str, Any]:
-    etag = _ETAG if operation.method == "GET" else {}
-    has_body = operation.has_body or operation.upload is not None
-    statuses = _ANY_MAY_ANSWER | operation.error_statuses | (_WITH_BODY_ALSO if has_body else frozenset())
-    statuses |= {operation.input_error.status}
-    refused = _json(schema_of[operation.error_format.body])
-    refusals = {str(status): _response(status, refused, _HEADERS_OF.get(status, {})) for status in sorted(statuses)}
+def _responses(operation: Operation, schemas: Schemas) -> dict[str, Any]:
+    errors = _error_responses(operation, schemas)
     if isinstance(operation.response, str | tuple):
-        kinds = (operation.response,) if isinstance(operation.response, str) else operation.response
-        told = {kind: {"schema": {"type": "object"}} if kind == "application/json" else {} for kind in kinds}
-        return {str(operation.status): _response(operation.status, told, {}), **refusals}
-    success = _response(operation.status, _json(schema_of[operation.response]), etag)
-    unchanged = {"304": _response(304, {}, etag)} if etag else {}
-    return {str(operation.status): success, **unchanged, **refusals}
+        media_types = (operation.response,) if isinstance(operation.response, str) else operation.response
+        content = {kind: {"schema": {"type": "object"}} if kind == JSON else {} for kind in media_types}
+        return {str(operation.status): _response(operation.status, content, {}), **errors}
+    etag = _ETAG if operation.method == "GET" else {}
+    success = _response(operation.status, _json(schemas[operation.response]), etag)
+    not_modified = {"304": _response(304, {}, etag)} if etag else {}
+    return {str(operation.status): success, **not_modified, **errors}
+
+
+def _error_responses(operation: Operation, schemas: Schemas) -> dict[str, Any]:
+    has_body = operation.has_body or operation.upload is not None
+    statuses = _COMMON_ERROR_STATUSES | operation.error_statuses | {operation.input_error.status}
+    statuses |= _BODY_ERROR_STATUSES if has_body else frozenset()
+    content = _json(schemas[operation.error_format.body])
+    return {str(status): _response(status, content, _ERROR_HEADERS.get(status, {})) for status in sorted(statuses)}
 
 
 def _json(schema: Mapping[str, Any]) -> dict[str, Any]:
-    return {"application/json": {"schema": schema}}
+    return {JSON: {"schema": schema}}
 
 
 def _response(status: int, content: Mapping[str, Any], headers: Mapping[str, Any]) -> dict[str, Any]:

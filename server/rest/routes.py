@@ -1,4 +1,4 @@
-"""The REST surface as one table of routes."""
+"""The REST routes: one table of operations, the pages that document them, and permalinks."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -15,20 +15,21 @@ from config.errors import NotFound
 from server.compat.agentchatbus.routes import bus_operations, health
 from server.compat.agentkit.errors import AGENTKIT_ERROR_FORMAT
 from server.compat.agentkit.routes import agentkit_operations
-from server.rest.errors import DEFAULT_ERROR_FORMAT, ErrorFormat, refuse
-from server.rest.handler import RestHandler, answer_if_changed
+from server.error_responses import DEFAULT_ERROR_FORMAT, ErrorFormat, json_error
+from server.http_services import HttpServices
+from server.rest.handler import RestHandler, with_etag
 from server.rest.html import STYLE_PATH, front_page
 from server.rest.imports import import_operations
 from server.rest.knowledge import knowledge_operations
 from server.rest.openapi import openapi_document
 from server.rest.operation import Operation
-from server.rest.permalink import PERMALINK, ItemPage
+from server.rest.permalink import PERMALINK, PermalinkHandler
 from server.rest.reference_page import reference_page
 from server.runtime import Runtime
 from server.transports.headers import Headers
 from server.version import VERSION
 
-_FRONT = {
+_INDEX = {
     "name": "florilegium",
     "version": VERSION,
     "mcp": "/mcp",
@@ -36,85 +37,86 @@ _FRONT = {
     "openapi": "/openapi.json",
     "health": "/healthz",
 }
-# Written for one version of the server, asked for again when it may be another.
-_REVALIDATED = {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
+# These responses depend only on the server's version, so clients revalidate them by ETag.
+_REVALIDATE = {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
 
 
-def rest_routes(runtime: Runtime) -> list[BaseRoute]:
-    operations = rest_operations(runtime)
-    reference = Reference(runtime, operations)
+def rest_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
+    operations = rest_operations(runtime, services)
+    documentation = Documentation(runtime, operations)
     by_path: dict[str, list[Operation]] = {}
     for operation in operations:
         by_path.setdefault(operation.path, []).append(operation)
+    # Literal paths come before paths with variables, which would match them too.
+    paths = sorted(by_path, key=lambda path: "{" in path)
     return [
-        # A path of fixed words before one that would take one of them for an id.
-        *(Route(path, RestHandler(runtime, by_path[path])) for path in sorted(by_path, key=lambda path: "{" in path)),
-        Route("/", reference.front),
+        *(Route(path, RestHandler(runtime, by_path[path])) for path in paths),
+        Route("/", documentation.index),
         Route("/health", health),
-        Route("/openapi.json", reference.document),
-        Route("/docs", reference.page),
-        Route(STYLE_PATH, reference.style),
-        Route(PERMALINK, ItemPage(runtime)),
-        Mount("/api", Absent(runtime)),
-        Mount("/conversations", Absent(runtime, AGENTKIT_ERROR_FORMAT)),
-        Mount("/namespaces", Absent(runtime, AGENTKIT_ERROR_FORMAT)),
+        Route("/openapi.json", documentation.openapi),
+        Route("/docs", documentation.reference),
+        Route(STYLE_PATH, documentation.style),
+        Route(PERMALINK, PermalinkHandler(runtime)),
+        Mount("/api", NotFoundHandler(runtime)),
+        Mount("/conversations", NotFoundHandler(runtime, AGENTKIT_ERROR_FORMAT)),
+        Mount("/namespaces", NotFoundHandler(runtime, AGENTKIT_ERROR_FORMAT)),
     ]
 
 
-def rest_operations(runtime: Runtime) -> list[Operation]:
-    """Everything a REST client can ask for, in the order in which it is documented."""
+def rest_operations(runtime: Runtime, services: HttpServices) -> list[Operation]:
+    """Returns all REST operations in the order of the documentation."""
     return [
         *knowledge_operations(runtime.knowledge),
+        *agentkit_operations(services.agentkit, runtime.settings),
         *import_operations(runtime),
-        *agentkit_operations(runtime.agentkit, runtime.settings),
-        *bus_operations(runtime.bus),
+        *bus_operations(services.bus),
     ]
 
 
-class Reference:
-    """What the operations are, for machines and for people. It tells nothing of any user, so it needs no credential."""
+class Documentation:
+    """The index page, the OpenAPI document and the reference page. They hold no user data and need no credential."""
 
     def __init__(self, runtime: Runtime, operations: Sequence[Operation]) -> None:
-        self._runtime = runtime
+        self._settings = runtime.settings
+        self._admission = runtime.admission
         self._operations = operations
-        self._style = Path(__file__).with_name("page.css").read_bytes()
+        self._css = Path(__file__).with_name("page.css").read_bytes()
 
     @cached_property
     def _document(self) -> dict[str, Any]:
-        """Made when first asked for: a server starts without it."""
-        return openapi_document(self._runtime.settings, self._operations)
+        """Built on first use, to keep start-up fast."""
+        return openapi_document(self._settings, self._operations)
 
-    async def front(self, request: Request) -> Response:
-        """For whoever came to the bare address: what this is, and where to go."""
-        headers = self._checked(request)
-        if request.scope["path"] != "/":  # a route also takes its path with a line break behind it
+    async def index(self, request: Request) -> Response:
+        headers = self._check_origin(request)
+        if request.scope["path"] != "/":  # a route also matches its path followed by a line break
             raise NotFound("path", request.scope["path"])
-        wants_page = "text/html" in (headers.get(b"accept") or "").lower()
-        response = front_page(VERSION) if wants_page else JSONResponse(_FRONT, headers=_REVALIDATED)
+        wants_html = "text/html" in (headers.get(b"accept") or "").lower()
+        response = front_page(VERSION) if wants_html else JSONResponse(_INDEX, headers=_REVALIDATE)
         response.headers["Vary"] = "Accept"
         return response
 
-    async def document(self, request: Request) -> Response:
-        headers = self._checked(request)
+    async def openapi(self, request: Request) -> Response:
+        headers = self._check_origin(request)
         body = msgspec.json.encode(self._document)
-        return answer_if_changed(Response(body, 200, _REVALIDATED, "application/json"), headers)
+        return with_etag(Response(body, 200, _REVALIDATE, "application/json"), headers)
 
-    async def page(self, request: Request) -> Response:
-        self._checked(request)
+    async def reference(self, request: Request) -> Response:
+        self._check_origin(request)
         return reference_page(self._document)
 
     async def style(self, request: Request) -> Response:
-        headers = self._checked(request)
-        return answer_if_changed(Response(self._style, 200, _REVALIDATED, "text/css"), headers)
+        headers = self._check_origin(request)
+        return with_etag(Response(self._css, 200, _REVALIDATE, "text/css"), headers)
 
-    def _checked(self, request: Request) -> Headers:
+    def _check_origin(self, request: Request) -> Headers:
         headers = Headers(request.scope["headers"])
-        self._runtime.origins.check(headers.get(b"host"), headers.get(b"origin"))
+        self._admission.check_origin(headers)
         return headers
 
 
-class Absent:
-    """Every other path below one: a program that mistyped it gets the envelope it can read."""
+class NotFoundHandler:
+    """Answers unknown paths below a prefix, in the error format of that API."""
 
     def __init__(self, runtime: Runtime, error_format: ErrorFormat = DEFAULT_ERROR_FORMAT) -> None:
         self._settings = runtime.settings
@@ -122,4 +124,4 @@ class Absent:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"][:200]
-        await refuse(self._settings, NotFound("path", path), self._error_format, path)(scope, receive, send)
+        await json_error(self._settings, NotFound("path", path), self._error_format, path)(scope, receive, send)

@@ -1,6 +1,6 @@
-"""Answers that are streamed: counted among the user's open streams, and ended when access is withdrawn.
+"""Streamed responses. They count as open streams of the user, and end when access is revoked.
 
-An answer that cannot be brought to its end is broken off: a client must not take a part for the whole.
+A stream that fails is aborted, so that a client does not take a part for the whole.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -16,27 +16,27 @@ from server.transports.open_streams import OpenStreams
 async def stream(
     open_streams: OpenStreams,
     context: RequestContext,
-    pieces: AsyncIterator[bytes],
+    chunks: AsyncIterator[bytes],
     media_type: str,
     headers: Mapping[str, str] | None = None,
 ) -> StreamingResponse:
-    """It is begun before it is answered, so that what fails at once is refused in good form."""
-    watched = _watched(open_streams, context.principal, pieces)
-    first = await anext(watched, b"")
-    return StreamingResponse(_joined(first, watched), media_type=media_type, headers=headers)
+    """Returns a streaming response. The first chunk is read beforehand, so that an early error gets an error status."""
+    counted = _counted(open_streams, context.principal, chunks)
+    first = await anext(counted, b"")
+    return StreamingResponse(_prepend(first, counted), media_type=media_type, headers=headers)
 
 
-async def _watched(
-    open_streams: OpenStreams, principal: Principal, pieces: AsyncIterator[bytes]
+async def _counted(
+    open_streams: OpenStreams, principal: Principal, chunks: AsyncIterator[bytes]
 ) -> AsyncIterator[bytes]:
     with open_streams.enter(principal):
-        async for piece in pieces:
+        async for chunk in chunks:
             if not await open_streams.is_open(principal):
-                raise Unavailable("the stream was ended")
-            yield piece
+                raise Unavailable("the stream was closed")
+            yield chunk
 
 
-async def _joined(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _prepend(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     yield first
-    async for piece in rest:
-        yield piece
+    async for chunk in rest:
+        yield chunk

@@ -1,1 +1,1 @@
-"""Where bytes come in and go out: HTTP, WebSocket and stdio, each a thin shell around the dispatcher."""
+"""HTTP, WebSocket and stdio: each transport is a thin layer around the dispatcher."""

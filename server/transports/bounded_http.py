@@ -1,6 +1,6 @@
-"""uvicorn's HTTP protocol with two limits that it lacks: how large and how slow the head of a request may be.
+"""uvicorn's HTTP protocol with limits on the size and the duration of a request's header section.
 
-A head is read before anybody is authenticated. Without them a stranger could hold memory and sockets for ever.
+Headers are read before authentication. Without these limits anyone could hold memory and sockets indefinitely.
 """
 
 import asyncio
@@ -10,15 +10,15 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """The limits are those of the class, because uvicorn makes the instances."""
+    """The limits are class attributes, because uvicorn creates the instances."""
 
     head_max_bytes: ClassVar[int]
     head_timeout_s: ClassVar[float]
 
-    def __init__(self, *given: Any, **named: Any) -> None:
-        super().__init__(*given, **named)
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self._head_bytes = 0
-        self._is_in_head = self._began_here = False
+        self._is_in_head = self._head_began = False
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
@@ -31,7 +31,7 @@ class BoundedHttp(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._is_in_head = self._began_here = True
+        self._is_in_head = self._head_began = True
 
     def on_headers_complete(self) -> None:
         self._is_in_head = False
@@ -39,15 +39,18 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_headers_complete()
 
     def data_received(self, data: bytes) -> None:
-        """A head that comes in one piece, as nearly all do, costs nothing here. The piece in which a head begins is not
-        counted: it may hold other requests before it, and is bounded by the size of a read."""
-        self._began_here = False
+        """Counts the bytes of a header section that spans several reads; nearly all fit into one and cost nothing.
+
+        The read in which a header section begins is not counted: it may start with other requests, and its size is
+        bounded anyway.
+        """
+        self._head_began = False
         super().data_received(data)
         if not self._is_in_head or self.transport.is_closing():
             return
-        self._head_bytes = 0 if self._began_here else self._head_bytes + len(data)
+        self._head_bytes = 0 if self._head_began else self._head_bytes + len(data)
         if self._head_bytes > self.head_max_bytes:
-            self.send_400_response("The head of the request is too large.")
+            self.send_400_response("The request headers are too large.")
         elif self._timer is None:
             self._start_timer()
 
@@ -61,5 +64,5 @@ class BoundedHttp(HttpToolsProtocol):
 
 
 def bounded_http(head_max_bytes: int, head_timeout_s: float) -> type[HttpToolsProtocol]:
-    """The protocol for uvicorn, with its limits filled in."""
+    """Returns the protocol class for uvicorn with these limits."""
     return type("BoundedHttp", (BoundedHttp,), {"head_max_bytes": head_max_bytes, "head_timeout_s": head_timeout_s})

@@ -1,8 +1,8 @@
-"""A bridge for clients that only speak stdio: their lines become frames of a server's WebSocket, and back.
+"""Connects a stdio client to a remote server: lines become frames of the server's WebSocket, and back.
 
-Messages of both eras pass untouched. When the connection is lost the bridge answers what was in flight with an error,
-connects again and repeats the legacy handshake, so that the client's session goes on. The token is sent to the server
-and nowhere else.
+Messages of both eras are passed on unchanged. If the connection is lost, the bridge answers pending requests with an
+error, reconnects and repeats the legacy handshake, so that the client's session continues. The token is sent to the
+server only.
 """
 
 import asyncio
@@ -33,44 +33,44 @@ from config.errors import (
 )
 from config.settings import Settings, is_loopback
 from server.protocol.messages import MalformedMessage, encode, error_message
-from server.transports.bridge_state import Relay
+from server.transports.bridge_state import BridgeState
 from server.transports.lines import lines, open_reader
 from server.version import VERSION
 
 SUBPROTOCOL = Subprotocol("mcp")
 OPEN_TIMEOUT_S = 10.0
 CLOSE_TIMEOUT_S = 2.0
-GREETING_S = 0.25
-# Between two attempts to connect there is at least the first of these, and at most the second.
+REJECTION_WAIT_S = 0.25
+# The delay between two attempts to connect.
 DELAY_MIN_S = 0.25
 DELAY_MAX_S = 30.0
-# A refused credential is tried seldom: servers take repetition for an attack, and lock the address out.
-DELAY_REFUSED_S = 15.0
-_REFUSED_STATUS = 401
-_REFUSED_CLOSE = 4401
-_WRONG_PLACE = (403, 404)
+# A rejected credential is retried rarely: servers may treat repetition as an attack and block the address.
+DELAY_REJECTED_S = 15.0
+_REJECTED_STATUS = 401
+_REJECTED_CLOSE_CODE = 4401
+_WRONG_ADDRESS_STATUSES = (403, 404)
 _REASON_MAX_CHARS = 120
 
 
-class Remote(Struct, frozen=True):
-    """The server to speak to."""
+class RemoteServer(Struct, frozen=True):
+    """The WebSocket address of a server, and the token for it."""
 
     url: str
     token: str
 
     @classmethod
-    def at(cls, mcp_url: str, token: str = "", *, allow_insecure: bool = False) -> "Remote":
-        """The server whose MCP endpoint is `mcp_url`; its WebSocket is below that."""
+    def at(cls, mcp_url: str, token: str = "", *, allow_insecure: bool = False) -> "RemoteServer":
+        """Returns the server whose MCP endpoint is `mcp_url`."""
         parts = _split(mcp_url)
         if parts is None:
-            raise ConfigurationError(f"--remote: got {mcp_url[:80]!r}, expected a URL such as https://host/mcp")
+            raise ConfigurationError(f"--remote: expected a URL such as https://host/mcp, got {mcp_url[:80]!r}")
         if parts.scheme == "http" and not is_loopback(parts.hostname or "") and not allow_insecure:
             raise ConfigurationError(
-                f"--remote: {parts.hostname} would be reached without encryption, and everyone on the way could read "
-                "the token; expected https://, or --insecure if you accept that"
+                f"--remote: the connection to {parts.hostname} would not be encrypted, so the token could be read in "
+                "transit; use https://, or --insecure to accept that"
             )
         if not (token.isascii() and token.isprintable()) or " " in token:
-            raise ConfigurationError("the token holds characters that no token has; expected printable ASCII")
+            raise ConfigurationError("token: expected printable ASCII without spaces, got other characters")
         return cls(f"{parts.scheme.replace('http', 'ws')}://{parts.netloc}{parts.path.rstrip('/')}/ws", token)
 
     @property
@@ -78,20 +78,20 @@ class Remote(Struct, frozen=True):
         return urlsplit(self.url).netloc
 
     def __repr__(self) -> str:
-        """Without the token: a repr ends in logs and tracebacks."""
-        return f"Remote({self.url!r})"
+        """Omits the token, because a repr ends up in logs and tracebacks."""
+        return f"RemoteServer({self.url!r})"
 
 
-class _ClientGoneError(Exception):
-    """Nobody reads our stdout any more."""
+class _ClientExitedError(Exception):
+    """The client no longer reads stdout."""
 
 
 class Bridge:
-    """Carries a `Relay` over real pipes and a real WebSocket."""
+    """Passes messages between the client's pipes and a WebSocket that is reconnected when it fails."""
 
     def __init__(
         self,
-        remote: Remote,
+        remote: RemoteServer,
         settings: Settings,
         output: BinaryIO,
         delays: Callable[[], Iterator[float]] | None = None,
@@ -100,126 +100,127 @@ class Bridge:
         self._settings = settings
         self._output = output
         self._delays = delays or backoff
-        self._relay = Relay()
+        self._state = BridgeState()
         self._connection: ClientConnection | None = None
-        self._held: deque[str] = deque()
-        self._is_wanted = asyncio.Event()
-        self._progress = asyncio.Event()
-        self._failure: FlorilegiumError | None = None
-        self._refusal: Unauthenticated | None = None
-        self._is_answered = False
-        self._was_ever_answered = False
+        self._queue: deque[str] = deque()
+        self._reconnect_now = asyncio.Event()
+        self._message_passed = asyncio.Event()
+        self._last_error: FlorilegiumError | None = None
+        self._rejection: Unauthenticated | None = None
+        self._has_response = False  # on the current connection
+        self._ever_had_response = False
 
     @property
-    def is_well(self) -> bool:
-        """False if the server never spoke to us and there is a reason for it."""
-        return self._was_ever_answered or self._failure is None
+    def has_connected(self) -> bool:
+        """False if connecting failed and the server never sent a message."""
+        return self._ever_had_response or self._last_error is None
 
     async def run(self, reader: asyncio.StreamReader) -> None:
-        """Until the client's lines end, and then until it has its answers."""
-        keeping = asyncio.create_task(self._keep_connected())
+        """Runs until the client's input ends and its pending requests are answered."""
+        connecting = asyncio.create_task(self._keep_connected())
         reading = asyncio.create_task(self._read(reader))
         try:
-            done, _ = await asyncio.wait((keeping, reading), return_when=asyncio.FIRST_COMPLETED)
-            with suppress(_ClientGoneError):
+            done, _ = await asyncio.wait((connecting, reading), return_when=asyncio.FIRST_COMPLETED)
+            with suppress(_ClientExitedError):
                 for task in done:
                     task.result()
         finally:
             reading.cancel()
-            keeping.cancel()
-            await asyncio.gather(reading, keeping, return_exceptions=True)
+            connecting.cancel()
+            await asyncio.gather(reading, connecting, return_exceptions=True)
 
     # -- from the client ----------------------------------------------------------------------------------------
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
         async for line in lines(reader):
             if line is None:
-                self._tell(error_message(None, TooLarge("the line", self._settings.body_max_bytes)))
+                self._send_to_client(error_message(None, TooLarge("the line", self._settings.body_max_bytes)))
             elif line.strip():
-                await self._take(line)
+                await self._forward(line)
         await self._finish()
 
-    async def _take(self, line: bytes) -> None:
+    async def _forward(self, line: bytes) -> None:
         try:
-            frame = self._relay.from_client(line)
+            frame = self._state.from_client(line)
         except MalformedMessage as error:
-            self._tell(error_message(error.request_id, error))
+            self._send_to_client(error_message(error.request_id, error))
             return
         except ParseError as error:
-            self._tell(error_message(None, error))
+            self._send_to_client(error_message(None, error))
             return
         if frame is None:
             return
         if self._connection is None:
-            self._hold(frame)
+            self._enqueue(frame)
         else:
-            with suppress(ConnectionClosed):  # `_keep_connected` hears of it too, and answers
+            with suppress(ConnectionClosed):  # `_keep_connected` notices it too and answers the request
                 await self._connection.send(frame)
 
-    def _hold(self, frame: str) -> None:
-        """Until the next attempt to connect, which this brings forward."""
-        refusal: FlorilegiumError | None = self._refusal
-        if len(self._held) >= self._settings.connection_in_flight_max:
-            refusal = Unavailable(f"{len(self._held)} messages wait for the connection")
-        if refusal is None:
-            self._held.append(frame)
-            self._is_wanted.set()
+    def _enqueue(self, frame: str) -> None:
+        """Queues a frame for the next connection and brings the next attempt to connect forward."""
+        error: FlorilegiumError | None = self._rejection
+        if len(self._queue) >= self._settings.connection_in_flight_max:
+            error = Unavailable(f"{len(self._queue)} messages are waiting for a connection")
+        if error is None:
+            self._queue.append(frame)
+            self._reconnect_now.set()
             return
-        for message in self._relay.refuse(frame, refusal):
-            self._tell(message)
+        for message in self._state.reject(frame, error):
+            self._send_to_client(message)
 
     async def _finish(self) -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(self._settings.shutdown_grace_s):
-                while self._relay.is_awaited:
-                    self._progress.clear()
-                    await self._progress.wait()
-        self._give_up(Unavailable("no answer came before the input ended"))
+                while self._state.has_pending_requests:
+                    self._message_passed.clear()
+                    await self._message_passed.wait()
+        self._fail_pending(Unavailable("the input ended before the server answered"))
 
     # -- from the server ----------------------------------------------------------------------------------------
 
     async def _keep_connected(self) -> None:
         delays = self._delays()
         while True:
-            failure = await self._converse()
-            self._connection, self._failure = None, failure
-            logger.warning("{}", failure.message)
-            self._give_up(failure)
-            if self._is_answered:
+            error = await self._run_connection()
+            self._connection, self._last_error = None, error
+            logger.warning("{}", error.message)
+            self._fail_pending(error)
+            if self._has_response:
                 delays = self._delays()
-            if isinstance(failure, Unauthenticated):
-                await self._refuse_for_now(failure, next(delays))
+            if isinstance(error, Unauthenticated):
+                await self._reject_requests(error, next(delays))
             else:
                 await self._pause(next(delays))
 
-    async def _refuse_for_now(self, refusal: Unauthenticated, delay_s: float) -> None:
-        self._refusal = refusal
-        await asyncio.sleep(max(delay_s, DELAY_REFUSED_S))
-        self._refusal = None
+    async def _reject_requests(self, error: Unauthenticated, delay_s: float) -> None:
+        """Rejects the client's requests until the next attempt to connect."""
+        self._rejection = error
+        await asyncio.sleep(max(delay_s, DELAY_REJECTED_S))
+        self._rejection = None
 
     async def _pause(self, delay_s: float) -> None:
-        """A message from the client ends the wait, but not its least part: a busy client must not hammer."""
-        self._is_wanted.clear()
+        """Waits before the next attempt. A message from the client ends the wait, but not before DELAY_MIN_S."""
+        self._reconnect_now.clear()
         await asyncio.sleep(min(delay_s, DELAY_MIN_S))
         with suppress(TimeoutError):
             async with asyncio.timeout(delay_s):
-                await self._is_wanted.wait()
+                await self._reconnect_now.wait()
 
-    async def _converse(self) -> FlorilegiumError:
-        """One connection from its beginning to its end, and why it ended."""
-        self._is_answered = False
+    async def _run_connection(self) -> FlorilegiumError:
+        """Opens one connection and uses it until it ends. Returns why it ended."""
+        self._has_response = False
         try:
             async with self._open() as connection:
                 await self._resume(connection)
-                await self._greet(connection)
-                while self._held:
-                    await connection.send(self._held.popleft())
+                await self._await_rejection(connection)
+                while self._queue:
+                    await connection.send(self._queue.popleft())
                 self._connection = connection
                 async for frame in connection:
-                    self._pass(frame)
+                    self._forward_to_client(frame)
                 return Unavailable(f"{self._remote.host} closed the connection")
         except (OSError, WebSocketException, ImportError) as error:
-            return self._explain(error)
+            return self._describe(error)
         except Unavailable as error:
             return error
 
@@ -240,83 +241,83 @@ class Bridge:
         )
 
     async def _resume(self, connection: ClientConnection) -> None:
-        handshake = self._relay.resume()
+        handshake = self._state.repeat_handshake()
         if handshake is None:
             return
         await connection.send(encode(handshake).decode())
         async with asyncio.timeout(OPEN_TIMEOUT_S):
-            while self._relay.is_resuming:
-                self._pass(await connection.recv())
-        if (follows := self._relay.resumed()) is not None:
-            await connection.send(encode(follows).decode())
+            while self._state.is_resuming:
+                self._forward_to_client(await connection.recv())
+        if (initialized := self._state.repeat_initialized()) is not None:
+            await connection.send(encode(initialized).decode())
 
-    async def _greet(self, connection: ClientConnection) -> None:
-        """Sends one message alone and gives the server a moment to turn us away.
+    async def _await_rejection(self, connection: ClientConnection) -> None:
+        """Sends one message and gives the server a moment to reject the credential.
 
-        It judges the credential only after it has accepted the connection, and who writes to a connection that the
-        other side has closed may never read why.
+        The server checks the credential only after it accepted the connection, and a client that keeps writing to a
+        closed connection may never read the reason.
         """
-        if self._is_answered:  # to the repeated handshake
+        if self._has_response:  # to the repeated handshake
             return
-        if self._held:
-            await connection.send(self._held.popleft())
+        if self._queue:
+            await connection.send(self._queue.popleft())
         with suppress(TimeoutError):
-            async with asyncio.timeout(GREETING_S):
-                self._pass(await connection.recv())
+            async with asyncio.timeout(REJECTION_WAIT_S):
+                self._forward_to_client(await connection.recv())
 
-    def _pass(self, frame: str | bytes) -> None:
+    def _forward_to_client(self, frame: str | bytes) -> None:
         try:
-            line = self._relay.from_server(frame if isinstance(frame, str) else frame.decode())
+            line = self._state.from_server(frame if isinstance(frame, str) else frame.decode())
         except (ParseError, UnicodeDecodeError):
             logger.warning("{} sent a frame that is not JSON", self._remote.host)
             return
-        self._is_answered = self._was_ever_answered = True
+        self._has_response = self._ever_had_response = True
         if line is not None:
             self._write(line)
-        self._progress.set()
+        self._message_passed.set()
 
-    def _explain(self, error: Exception) -> FlorilegiumError:
-        """The one place that turns what went wrong into a sentence."""
+    def _describe(self, error: Exception) -> FlorilegiumError:
+        """Translates a connection error to a message for the user."""
         host = self._remote.host
         match error:
-            case InvalidStatus() if error.response.status_code == _REFUSED_STATUS:
-                return Unauthenticated(f"{host} does not accept the credential", presented=True)
-            case InvalidStatus() if error.response.status_code in _WRONG_PLACE:
+            case InvalidStatus() if error.response.status_code == _REJECTED_STATUS:
+                return Unauthenticated(f"{host} rejected the credential", presented=True)
+            case InvalidStatus() if error.response.status_code in _WRONG_ADDRESS_STATUSES:
                 status = error.response.status_code
-                return Unavailable(f"{host} answers with HTTP status {status}; check the URL: most end with /mcp")
+                return Unavailable(f"{host} returned HTTP status {status}; check the URL, which usually ends with /mcp")
             case InvalidStatus():
-                return Unavailable(f"{host} refused the connection with HTTP status {error.response.status_code}")
-            case ConnectionClosed(rcvd=received) if received is not None and received.code == _REFUSED_CLOSE:
-                reason = _plain(received.reason)
-                return Unauthenticated(f"{host} does not accept the credential: {reason}", presented=True)
+                return Unavailable(f"{host} rejected the connection with HTTP status {error.response.status_code}")
+            case ConnectionClosed(rcvd=received) if received is not None and received.code == _REJECTED_CLOSE_CODE:
+                reason = _single_line(received.reason)
+                return Unauthenticated(f"{host} rejected the credential: {reason}", presented=True)
             case ConnectionClosed(rcvd=received) if received is not None:
-                return Unavailable(f"{host} closed the connection ({received.code} {_plain(received.reason)})")
+                return Unavailable(f"{host} closed the connection ({received.code} {_single_line(received.reason)})")
             case ConnectionClosed():
                 return Unavailable(f"the connection to {host} was lost")
             case ssl.SSLError():
-                return Unavailable(f"no secure connection to {host}: {_tls_reason(error)}")
+                return Unavailable(f"the TLS connection to {host} failed: {_tls_reason(error)}")
             case socket.gaierror():
-                return Unavailable(f"the host name of {host} cannot be resolved")
-            case ImportError():  # of the package that websockets needs for it
-                return Unavailable("a SOCKS proxy is configured, and those are not supported")
+                return Unavailable(f"cannot resolve the host name of {host}")
+            case ImportError():  # websockets needs another package for SOCKS
+                return Unavailable("a SOCKS proxy is configured, but SOCKS is not supported")
             case TimeoutError():
-                return Unavailable(f"{host} did not answer in {OPEN_TIMEOUT_S:.0f} s")
+                return Unavailable(f"{host} did not answer within {OPEN_TIMEOUT_S:.0f} s")
             case OSError():
                 cause = os.strerror(error.errno) if error.errno else str(error)
-                return Unavailable(f"{host} cannot be reached: {cause.lower()}")
+                return Unavailable(f"cannot connect to {host}: {cause.lower()}")
             case _:
-                return Unavailable(f"{host} does not speak MCP over WebSocket: {_plain(str(error))}")
+                return Unavailable(f"{host} does not support MCP over WebSocket: {_single_line(str(error))}")
 
     # -- to the client ------------------------------------------------------------------------------------------
 
-    def _give_up(self, reason: FlorilegiumError) -> None:
-        """Answers everything that waits; what was held is among it."""
-        self._held.clear()
-        for message in self._relay.lose(reason):
-            self._tell(message)
-        self._progress.set()
+    def _fail_pending(self, error: FlorilegiumError) -> None:
+        """Answers all pending requests, including queued ones, with an error."""
+        self._queue.clear()
+        for message in self._state.disconnect(error):
+            self._send_to_client(message)
+        self._message_passed.set()
 
-    def _tell(self, message: Mapping[str, Any]) -> None:
+    def _send_to_client(self, message: Mapping[str, Any]) -> None:
         self._write(encode(message) + b"\n")
 
     def _write(self, line: bytes) -> None:
@@ -324,14 +325,14 @@ class Bridge:
             self._output.write(line)
             self._output.flush()
         except (OSError, ValueError) as error:
-            raise _ClientGoneError from error
+            raise _ClientExitedError from error
 
 
 def _split(url: str) -> SplitResult | None:
-    """The parts of an http URL that says nothing but where the server is; None for anything else."""
+    """Returns the parts of an HTTP URL without user, query string or fragment; None for any other URL."""
     try:
         parts = urlsplit(url)
-        _ = parts.port  # parsed, and refused, only when it is read
+        _ = parts.port  # validated only when it is read
     except ValueError:
         return None
     is_plain = url.isascii() and url.isprintable() and not set(" ?#") & set(url)
@@ -340,26 +341,26 @@ def _split(url: str) -> SplitResult | None:
 
 
 def backoff() -> Iterator[float]:
-    """Doubling delays up to the largest, each spread by a half so that many clients do not come at once."""
+    """Yields doubling delays with random jitter, so that many clients do not reconnect at the same time."""
     delay_s = DELAY_MIN_S
     while True:
-        yield min(delay_s * random.uniform(1.0, 1.5), DELAY_MAX_S)  # noqa: S311 - nothing is secret about a delay
+        yield min(delay_s * random.uniform(1.0, 1.5), DELAY_MAX_S)  # noqa: S311 - a delay needs no cryptographic randomness
         delay_s = min(delay_s * 2, DELAY_MAX_S)
 
 
 async def bridge(
-    remote: Remote, settings: Settings, stdin: BinaryIO | None = None, stdout: BinaryIO | None = None
+    remote: RemoteServer, settings: Settings, stdin: BinaryIO | None = None, stdout: BinaryIO | None = None
 ) -> bool:
-    """Runs until stdin ends. False if the server never let us in."""
-    carrier = Bridge(remote, settings, stdout or sys.stdout.buffer)
-    await carrier.run(await open_reader(stdin or sys.stdin.buffer, settings.body_max_bytes))
-    return carrier.is_well
+    """Runs until stdin ends. Returns False if no connection succeeded."""
+    runner = Bridge(remote, settings, stdout or sys.stdout.buffer)
+    await runner.run(await open_reader(stdin or sys.stdin.buffer, settings.body_max_bytes))
+    return runner.has_connected
 
 
-def _plain(text: str) -> str:
-    """A stranger's words, short and on one line."""
+def _single_line(text: str) -> str:
+    """Truncates text from outside and replaces unprintable characters."""
     return "".join(character if character.isprintable() else " " for character in text[:_REASON_MAX_CHARS]).strip()
 
 
 def _tls_reason(error: ssl.SSLError) -> str:
-    return _plain(getattr(error, "verify_message", "") or error.reason or "handshake failed").lower()
+    return _single_line(getattr(error, "verify_message", "") or error.reason or "handshake failed").lower()

@@ -1,6 +1,6 @@
-"""What a bridge between a client and a server must remember: who waits for what, and what a new connection is told.
+"""The state of a bridge between a stdio client and a server: pending requests, and the handshake to repeat.
 
-Pure: lines and frames in, lines and frames out. What it passes on is never rewritten.
+Performs no I/O: lines and frames in, lines and frames out. Messages are passed on unchanged.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,142 +24,145 @@ from server.protocol.messages import (
     request_message,
 )
 
-# It is answered only when its client ends it, so nobody waits for the answer.
-_NEVER_AWAITED = "subscriptions/listen"
+# It gets a response only when the client ends it, so nobody waits for one.
+_LONG_LIVED_METHOD = "subscriptions/listen"
 
 
 class LegacyHandshake(Struct, frozen=True):
-    """A legacy `initialize` that was answered, and the protocol version of the answer."""
+    """A successful legacy `initialize`: its parameters and the negotiated protocol version."""
 
     params: Mapping[str, Any]
     version: Any
 
 
-class Relay:
-    """One client, and one server after another in its place."""
+class BridgeState:
+    """One client, and its successive connections to the server."""
 
     def __init__(self) -> None:
-        self._awaited: dict[RequestId, str] = {}
-        self._asked: set[RequestId] = set()
-        self._offered: tuple[RequestId, Mapping[str, Any]] | None = None
+        self._client_requests: dict[RequestId, str] = {}
+        self._server_requests: set[RequestId] = set()
+        self._pending_initialize: tuple[RequestId, Mapping[str, Any]] | None = None
         self._handshake: LegacyHandshake | None = None
         self._is_initialized = False
-        self._repeats = 0
-        self._repeated: RequestId | None = None
+        self._repeat_count = 0
+        self._repeat_id: RequestId | None = None
 
     @property
-    def is_awaited(self) -> bool:
-        """Whether the client waits for an answer."""
-        return any(method != _NEVER_AWAITED for method in self._awaited.values())
+    def has_pending_requests(self) -> bool:
+        """Whether the client waits for a response."""
+        return any(method != _LONG_LIVED_METHOD for method in self._client_requests.values())
 
     @property
     def is_resuming(self) -> bool:
-        """Whether a repeated handshake is still unanswered."""
-        return self._repeated is not None
+        """Whether a repeated handshake has not been answered yet."""
+        return self._repeat_id is not None
 
     def from_client(self, line: bytes) -> str | None:
-        """The frame for the server, or None for an answer that nobody waits for any more."""
+        """Returns the frame for the server, or None for a response that the server no longer expects."""
         value = decode(line)
         if isinstance(value, list):
             for message in _messages(value):
-                self._note_from_client(message)
-        elif not self._note_from_client(read_message(value)):
+                self._track_client_message(message)
+        elif not self._track_client_message(read_message(value)):
             return None
         return line.decode().strip()
 
     def from_server(self, frame: str) -> bytes | None:
-        """The line for the client, or None for what was not meant for it."""
+        """Returns the line for the client, or None for a message that concerns only the bridge."""
         value = decode(frame)
         for message in _messages(value if isinstance(value, list) else [value]):
-            if not self._note_from_server(message):
+            if not self._track_server_message(message):
                 return None
-        # In JSON a line break is white space between tokens, never inside one.
+        # In JSON, line breaks occur only between tokens.
         return frame.replace("\r", " ").replace("\n", " ").encode() + b"\n"
 
-    def refuse(self, frame: str, reason: FlorilegiumError) -> list[dict[str, Any]]:
-        """A frame that came through `from_client` cannot be sent: the answers to what it asked."""
+    def reject(self, frame: str, error: FlorilegiumError) -> list[dict[str, Any]]:
+        """Returns the error responses to the requests in a frame that cannot be sent."""
         value = decode(frame)
         messages = _messages(value if isinstance(value, list) else [value])
-        refused = [message.id for message in messages if isinstance(message, Request)]
-        for request_id in refused:
-            self._awaited.pop(request_id, None)
-        return [error_message(request_id, reason) for request_id in refused]
+        request_ids = [message.id for message in messages if isinstance(message, Request)]
+        for request_id in request_ids:
+            self._client_requests.pop(request_id, None)
+        return [error_message(request_id, error) for request_id in request_ids]
 
-    def lose(self, reason: FlorilegiumError) -> list[dict[str, Any]]:
-        """The connection is gone: the messages that tell the client so."""
-        answers = [error_message(request_id, reason) for request_id in self._awaited]
-        # The server's own questions die with its connection; a new one may use their ids again.
-        withdrawn = [
-            notification_message("notifications/cancelled", {"requestId": request_id, "reason": reason.message})
-            for request_id in self._asked
+    def disconnect(self, error: FlorilegiumError) -> list[dict[str, Any]]:
+        """Returns the messages that tell the client that the connection was lost."""
+        responses = [error_message(request_id, error) for request_id in self._client_requests]
+        # The server's own requests end with its connection; a new connection may reuse their ids.
+        cancellations = [
+            notification_message("notifications/cancelled", {"requestId": request_id, "reason": error.message})
+            for request_id in self._server_requests
         ]
-        self._awaited.clear()
-        self._asked.clear()
-        self._offered = self._repeated = None
-        return answers + withdrawn
+        self._client_requests.clear()
+        self._server_requests.clear()
+        self._pending_initialize = self._repeat_id = None
+        return responses + cancellations
 
-    def resume(self) -> dict[str, Any] | None:
-        """The handshake to repeat on a new connection; None in the modern era, which has none."""
+    def repeat_handshake(self) -> dict[str, Any] | None:
+        """Returns the `initialize` to send on a new connection; None in the modern era, which has no handshake."""
         if self._handshake is None:
             return None
-        self._repeats += 1
-        self._repeated = f"florilegium-bridge-{self._repeats}"
-        return request_message(self._repeated, "initialize", self._handshake.params)
+        self._repeat_count += 1
+        self._repeat_id = f"florilegium-bridge-{self._repeat_count}"
+        return request_message(self._repeat_id, "initialize", self._handshake.params)
 
-    def resumed(self) -> dict[str, Any] | None:
-        """What follows the repeated handshake, if the client had come that far."""
+    def repeat_initialized(self) -> dict[str, Any] | None:
+        """Returns the notification that completes a repeated handshake, if the client had completed its own."""
         if self._handshake is None or not self._is_initialized:
             return None
         return notification_message("notifications/initialized", {})
 
-    def _note_from_client(self, message: Message) -> bool:
+    def _track_client_message(self, message: Message) -> bool:
+        """Records a message of the client. Returns False if it must not be passed on."""
         match message:
             case Request():
-                self._awaited[message.id] = message.method
+                self._client_requests[message.id] = message.method
                 if message.method == "initialize":
-                    self._offered, self._is_initialized = (message.id, message.params), False
+                    self._pending_initialize, self._is_initialized = (message.id, message.params), False
             case Notification("notifications/initialized"):
                 self._is_initialized = True
             case Notification("notifications/cancelled", {"requestId": str() | int() as request_id}):
-                self._awaited.pop(request_id, None)  # a cancelled request is owed no answer
+                self._client_requests.pop(request_id, None)  # a cancelled request gets no response
             case Response():
-                is_asked = message.id in self._asked
-                self._asked.discard(message.id)
-                return is_asked
+                is_expected = message.id in self._server_requests
+                self._server_requests.discard(message.id)
+                return is_expected
         return True
 
-    def _note_from_server(self, message: Message) -> bool:
+    def _track_server_message(self, message: Message) -> bool:
+        """Records a message of the server. Returns False if it must not be passed on."""
         match message:
             case Request():
-                self._asked.add(message.id)
+                self._server_requests.add(message.id)
             case Notification("notifications/cancelled", {"requestId": str() | int() as request_id}):
-                self._asked.discard(request_id)
-            case Response(id=request_id) if request_id == self._repeated:
-                self._repeated = None
-                self._require_same(message)
+                self._server_requests.discard(request_id)
+            case Response(id=request_id) if request_id == self._repeat_id:
+                self._repeat_id = None
+                self._require_same_version(message)
                 return False
             case Response():
-                self._awaited.pop(message.id, None)
-                self._keep_handshake(message)
+                self._client_requests.pop(message.id, None)
+                self._store_handshake(message)
         return True
 
-    def _keep_handshake(self, answer: Response) -> None:
-        if self._offered is None or answer.id != self._offered[0]:
+    def _store_handshake(self, response: Response) -> None:
+        if self._pending_initialize is None or response.id != self._pending_initialize[0]:
             return
-        if answer.result is not None:
-            self._handshake = LegacyHandshake(self._offered[1], answer.result.get("protocolVersion"))
-        self._offered = None
+        if response.result is not None:
+            params = self._pending_initialize[1]
+            self._handshake = LegacyHandshake(params, response.result.get("protocolVersion"))
+        self._pending_initialize = None
 
-    def _require_same(self, answer: Response) -> None:
-        """The client goes on with what it was told first, so the server must still say the same."""
+    def _require_same_version(self, response: Response) -> None:
+        """The client keeps using the version of its own handshake, so the server must negotiate the same again."""
         assert self._handshake is not None
-        if answer.result is None or answer.result.get("protocolVersion") != self._handshake.version:
+        if response.result is None or response.result.get("protocolVersion") != self._handshake.version:
             self._handshake = None
-            raise Unavailable("the server does not take the session up again; start the client anew")
+            raise Unavailable("the server did not resume the session; restart the client")
 
 
 def _messages(values: list[Any]) -> Iterator[Message]:
-    """Those that are messages. The rest, such as an error without an id, concerns nobody who waits."""
+    """Yields the well-formed messages. Nobody waits for the others, such as an error without an id."""
     for value in values:
         with suppress(MalformedMessage):
             yield read_message(value)

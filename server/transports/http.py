@@ -1,31 +1,25 @@
-"""Streamable HTTP at `/mcp` and `/mcp/{profile}`: both eras, decided by each request. Raw ASGI, being the hot path.
+"""Streamable HTTP at `/mcp` and `/mcp/{profile}`, for both eras. Raw ASGI, because it is the hot path.
 
-The credential is verified on every request; a session id never stands for one.
+The credential is verified on every request; a session id never replaces it.
 """
 
 import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from msgspec import Struct
 from starlette.types import Receive, Scope, Send
 
-from auth.challenge import challenge
-from auth.context import RequestContext, SessionId, build_context
-from auth.principal import READ, Principal
+from auth.context import RequestContext
 from config.errors import (
     FlorilegiumError,
-    Forbidden,
     InvalidRequest,
     ProtocolError,
-    RateLimited,
     TooLarge,
-    Unauthenticated,
-    Unavailable,
     UnsupportedVersion,
-    retry_after_seconds,
 )
 from config.logging import current_request_id
+from server.admission import AdmittedRequest, IncomingRequest
+from server.error_responses import raw_error_headers
 from server.protocol.call import NullPeer
 from server.protocol.changes import ChangeListener
 from server.protocol.failures import log_failure
@@ -51,197 +45,183 @@ from server.protocol.request_meta import (
 )
 from server.protocol.versions import ALL_VERSIONS, BATCH_VERSION, LEGACY_VERSIONS, MODERN_VERSIONS
 from server.runtime import Runtime
-from server.transports.headers import AUTHORIZATION, SESSION, VERSION, Headers, check_headers
+from server.transports.headers import SESSION, VERSION, check_headers
 from server.transports.post_response import KEEP_ALIVE, STREAM_HEADERS, PostResponse, event
-from server.transports.request_options import config_of, profile_in
+from server.transports.request_options import profile_in
 from sessions.session import Session
 
-# A call that ends sooner never pays for watching whether its client is still there.
+# Calls that end sooner never pay for watching whether the client is still connected.
 WATCH_AFTER_S = 0.05
 _LIST_KINDS = frozenset(("tools", "resources", "prompts"))
 
 
-class Caller(Struct, frozen=True):
-    """One HTTP request that passed the door. `profile` is the one that its address names, if it names one."""
-
-    headers: Headers
-    principal: Principal
-    request_id: str
-    profile: str | None
-    config: Mapping[str, Any]
-
-
 class HttpTransport:
-    """The ASGI application behind `/mcp` and what is below it."""
+    """The ASGI application at `/mcp` and below."""
 
     def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
         self._settings = runtime.settings
+        self._admission = runtime.admission
         self._dispatcher = runtime.dispatcher
         self._sessions = runtime.sessions
+        self._open_streams = runtime.open_streams
         self._in_flight = InFlightRequests(runtime.dispatcher.options.elicitation_timeout_s)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Every refusal ends here. It is an outermost handler: what nobody foresaw becomes a 500 with an id."""
-        reply = PostResponse(send, self._in_flight, self._settings.sse_keepalive_s)
+        """Serves one request. Unexpected exceptions are logged and become a 500 with the request id."""
+        response = PostResponse(send, self._in_flight, self._settings.sse_keepalive_s)
         try:
-            await self._enter(scope, receive, send, reply)
-        except _NotAcceptable as error:
-            await self._refuse(reply, error, error.transport_status)
+            request = await self._admission.admit(IncomingRequest.from_scope(scope), profile_in(scope["path"]))
+            match scope["method"]:
+                case "POST":
+                    await self._post(request, receive, response)
+                case "GET":
+                    await self._get(request, receive, send)
+                case "DELETE":
+                    await self._delete(request, send)
+                case _:
+                    await _method_not_allowed(send)
+        except _HttpStatusError as error:
+            await self._send_error(response, error, error.http_status)
         except FlorilegiumError as error:
-            await self._refuse(reply, error, error.status)
+            await self._send_error(response, error, error.status)
         except Exception as error:
             log_failure(f"{scope['method']} {scope['path']}", error)
-            failure = FlorilegiumError(f"internal error (request {current_request_id()})")
-            await self._refuse(reply, failure, 500)
+            internal_error = FlorilegiumError(f"internal error (request {current_request_id()})")
+            await self._send_error(response, internal_error, 500)
 
-    async def _enter(self, scope: Scope, receive: Receive, send: Send, reply: PostResponse) -> None:
-        headers = Headers(scope["headers"])
-        self._runtime.origins.check(headers.get(b"host"), headers.get(b"origin"))
-        # Before the credential: whoever mistyped an address is better told that than sent to sign in.
-        named = profile_in(scope["path"])
-        if named is not None:
-            self._dispatcher.profiles.get(named)
-        address = scope["client"][0] if scope.get("client") else ""
-        principal = await self._runtime.authenticator.authenticate(headers.get(AUTHORIZATION), address=address)
-        if not principal.scopes:
-            raise Forbidden(READ)
-        self._runtime.limits.user.take(principal.user_id)
-        config = config_of(headers, scope["query_string"], self._settings.request_config_max_bytes)
-        caller = Caller(headers, principal, current_request_id(), named, config)
-        match scope["method"]:
-            case "POST":
-                await self._post(caller, receive, reply)
-            case "GET":
-                await self._get(caller, receive, send)
-            case "DELETE":
-                await self._delete(caller, send)
-            case _:
-                await _method_not_allowed(send)
+    async def _send_error(self, response: PostResponse, error: FlorilegiumError, status: int) -> None:
+        headers = raw_error_headers(self._settings, error)
+        await response.finish(status, error_message(response.request_id, error), headers)
 
     # -- POST ---------------------------------------------------------------------------------------------------
 
-    async def _post(self, caller: Caller, receive: Receive, reply: PostResponse) -> None:
-        headers = caller.headers
+    async def _post(self, request: AdmittedRequest, receive: Receive, response: PostResponse) -> None:
+        headers = request.headers
         if not headers.has_json_body():
-            # Also keeps out the "simple" cross-site posts that a browser sends without asking first.
-            raise _NotAcceptable("the body must be application/json", 415)
+            # Also stops "simple" cross-site posts, which a browser sends without a preflight request.
+            raise _HttpStatusError("the body must be application/json", 415)
         if not headers.accepts("application/json"):
-            raise _NotAcceptable("the Accept header must allow application/json", 406)
+            raise _HttpStatusError("the Accept header must allow application/json", 406)
         body = await _read_body(receive, headers.get(b"content-length"), self._settings.body_max_bytes)
         value = decode(body)
-        reply.prepare(headers.get(SESSION), headers.accepts("text/event-stream"))
+        response.prepare(headers.get(SESSION), headers.accepts("text/event-stream"))
         if isinstance(value, list):
-            await self._batch(caller, value, reply)
+            await self._batch(request, value, response)
             return
         try:
             message = read_message(value)
         except MalformedMessage as error:
-            reply.request_id = error.request_id
+            response.request_id = error.request_id
             raise
         if isinstance(message, Request):
-            reply.request_id = message.id
+            response.request_id = message.id
         if _is_modern(message, headers.get(VERSION)):
-            await self._modern(caller, message, receive, reply)
+            await self._modern(request, message, receive, response)
         else:
-            await self._legacy(caller, message, reply)
+            await self._legacy(request, message, response)
 
-    async def _modern(self, caller: Caller, message: Message, receive: Receive, reply: PostResponse) -> None:
+    async def _modern(
+        self, request: AdmittedRequest, message: Message, receive: Receive, response: PostResponse
+    ) -> None:
         if isinstance(message, Response):
             raise InvalidRequest("the modern era has no responses from clients")
         if isinstance(message, Notification):
-            _check_named_version(caller.headers.get(VERSION), MODERN_VERSIONS)
-            await reply.accept()
+            _check_version_header(request.headers.get(VERSION), MODERN_VERSIONS)
+            await response.accept()
             return
-        if message.method == "subscriptions/listen" and not caller.headers.accepts("text/event-stream"):
-            raise _NotAcceptable("the Accept header must allow text/event-stream", 406)
+        if message.method == "subscriptions/listen" and not request.headers.accepts("text/event-stream"):
+            raise _HttpStatusError("the Accept header must allow text/event-stream", 406)
         watch = _DisconnectWatch(receive)
         try:
-            result = await self._serve_modern(caller, message, reply)
+            result = await self._serve_modern(request, message, response)
         except asyncio.CancelledError:
-            if not watch.client_left:
+            if not watch.has_disconnected:
                 raise
-            # The modern era's cancellation: the client closed the stream, and this task ends in peace.
-            watch.forgive()
-            await reply.abandon()
+            # A modern client cancels a call by closing the connection; this task then ends normally.
+            watch.uncancel()
+            await response.abandon()
             return
         finally:
             watch.stop()
-        # Not watched any more: a client that leaves while it is told the answer has nothing left to cancel.
-        await reply.finish(200, result_message(message.id, result))
+        # No longer watched: a client that disconnects while it receives the result has nothing left to cancel.
+        await response.finish(200, result_message(message.id, result))
 
-    async def _serve_modern(self, caller: Caller, request: Request, reply: PostResponse) -> Mapping[str, Any]:
-        meta = read_request_meta(request.params)
-        profile = self._dispatcher.profiles.choose(caller.principal, caller.profile)
-        called = request.params.get("name") if request.method == "tools/call" else None
-        tool = self._dispatcher.find_tool(profile, called)
+    async def _serve_modern(
+        self, request: AdmittedRequest, message: Request, response: PostResponse
+    ) -> Mapping[str, Any]:
+        meta = read_request_meta(message.params)
+        profile = self._dispatcher.profiles.choose(request.principal, request.profile)
+        tool_name = message.params.get("name") if message.method == "tools/call" else None
+        tool = self._dispatcher.find_tool(profile, tool_name)
         mirrored = self._dispatcher.catalog.mirrored_parameters(tool) if tool is not None else ()
-        check_headers(caller.headers, request, meta.version, mirrored)
-        call = modern_call(meta, request, self._context(caller), reply, profile)
-        return await self._dispatcher.dispatch(call, request)
+        check_headers(request.headers, message, meta.version, mirrored)
+        call = modern_call(meta, message, self._admission.context(request), response, profile)
+        return await self._dispatcher.dispatch(call, message)
 
-    async def _legacy(self, caller: Caller, message: Message, reply: PostResponse) -> None:
+    async def _legacy(self, request: AdmittedRequest, message: Message, response: PostResponse) -> None:
         if isinstance(message, Request) and message.method == "initialize":
-            await self._initialize(caller, message, reply)
+            await self._initialize(request, message, response)
             return
-        session = self._session(caller)
+        session = self._session(request)
         match message:
             case Request():
-                await self._serve_legacy(caller, session, message, reply)
+                await self._serve_legacy(request, session, message, response)
             case Notification():
                 if message.method == "notifications/cancelled":
                     self._in_flight.cancel(session.id, message.params.get("requestId"))
-                await reply.accept()
+                await response.accept()
             case Response():
                 self._in_flight.resolve(session.id, message)
-                await reply.accept()
+                await response.accept()
 
-    async def _initialize(self, caller: Caller, request: Request, reply: PostResponse) -> None:
-        session = await self._sessions.open(caller.principal, request.params, caller.profile)
+    async def _initialize(self, request: AdmittedRequest, message: Request, response: PostResponse) -> None:
+        session = await self._sessions.open(request.principal, message.params, request.profile)
         result = self._dispatcher.initialize_result(session)
-        await reply.finish(200, result_message(request.id, result), [(SESSION, session.id.encode())])
+        await response.finish(200, result_message(message.id, result), [(SESSION, session.id.encode())])
 
-    def _session(self, caller: Caller) -> Session:
-        _check_named_version(caller.headers.get(VERSION), LEGACY_VERSIONS)
-        session_id = caller.headers.get(SESSION)
+    def _session(self, request: AdmittedRequest) -> Session:
+        _check_version_header(request.headers.get(VERSION), LEGACY_VERSIONS)
+        session_id = request.headers.get(SESSION)
         if session_id is None:
             raise InvalidRequest("the Mcp-Session-Id header is missing; send initialize first")
-        return self._sessions.find(session_id, caller.principal, caller.profile)
+        return self._sessions.find(session_id, request.principal, request.profile)
 
-    def _context(self, caller: Caller, session: SessionId | None = None) -> RequestContext:
-        return build_context(caller.principal, self._runtime.data_root, caller.request_id, session, caller.config)
+    def _context(self, request: AdmittedRequest, session: Session) -> RequestContext:
+        return self._admission.context(request, session.id)
 
-    async def _serve_legacy(self, caller: Caller, session: Session, request: Request, reply: PostResponse) -> None:
-        context = self._context(caller, session.id)
+    async def _serve_legacy(
+        self, request: AdmittedRequest, session: Session, message: Request, response: PostResponse
+    ) -> None:
+        context = self._context(request, session)
         running: RunningCall | None = None
         try:
-            with self._in_flight.running(session.id, request.id) as running:
-                result = await self._dispatcher.dispatch(legacy_call(session, request, context, reply), request)
+            with self._in_flight.running(session.id, message.id) as running:
+                result = await self._dispatcher.dispatch(legacy_call(session, message, context, response), message)
         except FlorilegiumError as error:
-            await self._refuse(reply, error, _legacy_status(error))
+            await self._send_error(response, error, _legacy_status(error))
         except asyncio.CancelledError:
             if running is None or not running.is_cancelled:
                 raise
             running.uncancel()
-            await reply.accept()
+            await response.accept()
         else:
-            await reply.finish(200, result_message(request.id, result))
+            await response.finish(200, result_message(message.id, result))
 
-    async def _batch(self, caller: Caller, values: list[Any], reply: PostResponse) -> None:
-        """Batches exist in one revision only. Their calls run one after the other, and cannot stream."""
-        session = self._session(caller)
+    async def _batch(self, request: AdmittedRequest, values: list[Any], response: PostResponse) -> None:
+        """Serves a batch, which exists in one revision only. Its calls run one after the other and cannot stream."""
+        session, batch_max = self._session(request), self._settings.connection_in_flight_max
         if session.version != BATCH_VERSION:
-            raise InvalidRequest("this protocol version has no batches")
-        if not 0 < len(values) <= self._settings.connection_in_flight_max:
-            raise InvalidRequest(f"a batch holds 1 to {self._settings.connection_in_flight_max} messages")
-        self._runtime.limits.user.take(caller.principal.user_id, len(values) - 1)  # one was taken at the door
-        answers = [answer for value in values if (answer := await self._batched(caller, session, value))]
-        if answers:
-            await reply.finish(200, answers)
+            raise InvalidRequest(f"protocol version {session.version} has no batches")
+        if not 0 < len(values) <= batch_max:
+            raise InvalidRequest(f"batch: expected 1 to {batch_max} messages, got {len(values)}")
+        self._admission.charge(request.principal, len(values) - 1)  # admission charged for one
+        results = [result for value in values if (result := await self._batch_item(request, session, value))]
+        if results:
+            await response.finish(200, results)
         else:
-            await reply.accept()
+            await response.accept()
 
-    async def _batched(self, caller: Caller, session: Session, value: Any) -> Mapping[str, Any] | None:
+    async def _batch_item(self, request: AdmittedRequest, session: Session, value: Any) -> Mapping[str, Any] | None:
         request_id: RequestId | None = None
         try:
             message = read_message(value)
@@ -252,7 +232,7 @@ class HttpTransport:
             request_id = message.id
             if message.method == "initialize":
                 raise InvalidRequest("initialize cannot be part of a batch")
-            call = legacy_call(session, message, self._context(caller, session.id), NullPeer())
+            call = legacy_call(session, message, self._context(request, session), NullPeer())
             return result_message(message.id, await self._dispatcher.dispatch(call, message))
         except MalformedMessage as error:
             return error_message(error.request_id, error)
@@ -261,109 +241,107 @@ class HttpTransport:
 
     # -- GET and DELETE -----------------------------------------------------------------------------------------
 
-    async def _get(self, caller: Caller, receive: Receive, send: Send) -> None:
-        """The legacy stream for news of no particular call. The modern era has `subscriptions/listen` instead."""
-        if caller.headers.get(VERSION) in MODERN_VERSIONS or caller.headers.get(SESSION) is None:
+    async def _get(self, request: AdmittedRequest, receive: Receive, send: Send) -> None:
+        """Serves the legacy stream of changes. The modern era has `subscriptions/listen` instead."""
+        if request.headers.get(VERSION) in MODERN_VERSIONS or request.headers.get(SESSION) is None:
             await _method_not_allowed(send)
             return
-        if not caller.headers.accepts("text/event-stream"):
-            raise _NotAcceptable("the Accept header must allow text/event-stream", 406)
-        session = self._session(caller)
-        open_streams, changes = self._runtime.open_streams, self._dispatcher.catalog.changes
-        user_id = caller.principal.user_id
+        if not request.headers.accepts("text/event-stream"):
+            raise _HttpStatusError("the Accept header must allow text/event-stream", 406)
+        session = self._session(request)
+        changes, user_id = self._dispatcher.catalog.changes, request.principal.user_id
         with (
-            open_streams.enter(caller.principal),
-            changes.listen(user_id, _LIST_KINDS, session.subscriptions) as news,
+            self._open_streams.enter(request.principal),
+            changes.listen(user_id, _LIST_KINDS, session.subscriptions) as listener,
         ):
-            gone = asyncio.create_task(_until_disconnect(receive))
+            disconnected = asyncio.create_task(_wait_for_disconnect(receive))
             try:
-                await self._tell_news(caller, session, news, gone, send)
+                await self._stream_changes(request, session, listener, disconnected, send)
             finally:
-                gone.cancel()
+                disconnected.cancel()
 
-    async def _tell_news(
-        self, caller: Caller, session: Session, news: ChangeListener, gone: asyncio.Task[None], send: Send
+    async def _stream_changes(
+        self,
+        request: AdmittedRequest,
+        session: Session,
+        listener: ChangeListener,
+        disconnected: asyncio.Task[None],
+        send: Send,
     ) -> None:
-        """Until the client has gone, the session has ended, or access has."""
-        open_streams, silence_s = self._runtime.open_streams, 0.0
+        """Sends changes until the client disconnects, the session ends, or access is revoked."""
+        idle_s = 0.0
         await send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
         await send({"type": "http.response.body", "body": KEEP_ALIVE, "more_body": True})
-        while not gone.done() and self._sessions.holds(session) and await open_streams.is_open(caller.principal):
-            change = await news.next(self._settings.access_recheck_s)
-            silence_s = 0.0 if change else silence_s + self._settings.access_recheck_s
+        while (
+            not disconnected.done()
+            and self._sessions.holds(session)
+            and await self._open_streams.is_open(request.principal)
+        ):
+            change = await listener.next(self._settings.access_recheck_s)
+            idle_s = 0.0 if change else idle_s + self._settings.access_recheck_s
             if change is not None:
                 body = event(notification_message(*change.as_notification()))
                 await send({"type": "http.response.body", "body": body, "more_body": True})
-            elif silence_s >= self._settings.sse_keepalive_s:
-                silence_s = 0.0
+            elif idle_s >= self._settings.sse_keepalive_s:
+                idle_s = 0.0
                 await send({"type": "http.response.body", "body": KEEP_ALIVE, "more_body": True})
         await send({"type": "http.response.body", "body": b""})
 
-    async def _delete(self, caller: Caller, send: Send) -> None:
-        if caller.headers.get(VERSION) in MODERN_VERSIONS or caller.headers.get(SESSION) is None:
+    async def _delete(self, request: AdmittedRequest, send: Send) -> None:
+        if request.headers.get(VERSION) in MODERN_VERSIONS or request.headers.get(SESSION) is None:
             await _method_not_allowed(send)
             return
-        await self._sessions.end(self._session(caller))
+        await self._sessions.end(self._session(request))
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body", "body": b""})
 
-    # -- refusals -----------------------------------------------------------------------------------------------
 
-    async def _refuse(self, reply: PostResponse, error: FlorilegiumError, status: int) -> None:
-        headers: list[tuple[bytes, bytes]] = []
-        if isinstance(error, Unauthenticated | Forbidden):
-            headers.append((b"www-authenticate", challenge(self._settings, error).encode("latin-1")))
-        if isinstance(error, RateLimited | Unavailable):
-            headers.append((b"retry-after", b"%d" % retry_after_seconds(error.retry_after_s)))
-        await reply.finish(status, error_message(reply.request_id, error), headers)
+class _HttpStatusError(InvalidRequest):
+    """An invalid request that HTTP has its own status for: 406 or 415."""
 
-
-class _NotAcceptable(InvalidRequest):
-    """406 or 415: the protocol's error with the transport's status."""
-
-    def __init__(self, message: str, status: int) -> None:
+    def __init__(self, message: str, http_status: int) -> None:
         super().__init__(message)
-        self.transport_status = status
+        self.http_status = http_status
 
 
 class _DisconnectWatch:
-    """Cancels the current task when its client goes away, if it is still running after a while."""
+    """Cancels the current task when the client disconnects, if the task still runs after WATCH_AFTER_S."""
 
     def __init__(self, receive: Receive) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._target: asyncio.Task[Any] = task
+        self._task: asyncio.Task[Any] = task
         self._receive = receive
         self._watcher: asyncio.Task[None] | None = None
-        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._begin)
-        self.client_left = False
+        self._timer = asyncio.get_running_loop().call_later(WATCH_AFTER_S, self._start)
+        self.has_disconnected = False
 
     def stop(self) -> None:
         self._timer.cancel()
         if self._watcher is not None:
             self._watcher.cancel()
 
-    def forgive(self) -> None:
-        """The cancellation was ours and is dealt with."""
-        self._target.uncancel()
+    def uncancel(self) -> None:
+        """Lets the task continue after the cancellation was handled."""
+        self._task.uncancel()
 
-    def _begin(self) -> None:
+    def _start(self) -> None:
         self._watcher = asyncio.create_task(self._watch())
 
     async def _watch(self) -> None:
-        await _until_disconnect(self._receive)
-        self.client_left = True
-        self._target.cancel()
+        await _wait_for_disconnect(self._receive)
+        self.has_disconnected = True
+        self._task.cancel()
 
 
-async def _until_disconnect(receive: Receive) -> None:
+async def _wait_for_disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
-async def _read_body(receive: Receive, declared: str | None, limit_bytes: int) -> bytes:
-    """The whole body, refused as soon as it is known to be too large."""
-    if declared is not None and declared.isdigit() and int(declared) > limit_bytes:
+async def _read_body(receive: Receive, content_length: str | None, limit_bytes: int) -> bytes:
+    """Reads the whole body. Raises TooLarge as soon as the limit is known to be exceeded."""
+    if content_length is not None and content_length.isdigit() and int(content_length) > limit_bytes:
         raise TooLarge("the body", limit_bytes)
     message = await receive()
     body: bytes = message.get("body", b"")
@@ -374,7 +352,7 @@ async def _read_body(receive: Receive, declared: str | None, limit_bytes: int) -
     while message.get("more_body"):
         message = await receive()
         if message["type"] == "http.disconnect":
-            raise InvalidRequest("the body ended early")
+            raise InvalidRequest("the body is incomplete")
         parts.append(message.get("body", b""))
         size += len(parts[-1])
         _check_size(size, limit_bytes)
@@ -387,7 +365,7 @@ def _check_size(size: int, limit_bytes: int) -> None:
 
 
 def _is_modern(message: Message, version: str | None) -> bool:
-    """The era of a request: by its own `_meta` or its version header, else legacy."""
+    """Returns the era of a request: modern by its version header or its `_meta`, otherwise legacy."""
     if version in MODERN_VERSIONS:
         return True
     if isinstance(message, Response):
@@ -395,13 +373,13 @@ def _is_modern(message: Message, version: str | None) -> bool:
     return has_modern_meta(message.params) or message.method == "server/discover"
 
 
-def _check_named_version(version: str | None, served: tuple[str, ...]) -> None:
-    if version is not None and version not in served:
+def _check_version_header(version: str | None, supported: tuple[str, ...]) -> None:
+    if version is not None and version not in supported:
         raise UnsupportedVersion(version, ALL_VERSIONS)
 
 
 def _legacy_status(error: FlorilegiumError) -> int:
-    """The legacy era answers a served request with 200 and an error inside, save where HTTP itself has to speak."""
+    """The legacy era reports protocol errors with status 200, and all others with the status of HTTP."""
     return 200 if isinstance(error, ProtocolError) else error.status
 
 

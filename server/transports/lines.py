@@ -1,4 +1,4 @@
-"""Lines of a pipe, read without blocking the loop or holding more than one line's limit; a plain file is read whole."""
+"""Reads lines from a pipe without blocking the event loop and with a limit per line. A regular file is read whole."""
 
 import asyncio
 import os
@@ -24,13 +24,13 @@ def _can_be_watched(stream: BinaryIO) -> bool:
 
 
 async def _feed(reader: asyncio.StreamReader, stream: BinaryIO) -> None:
-    while piece := await asyncio.to_thread(stream.read, 65_536):
-        reader.feed_data(piece)
+    while data := await asyncio.to_thread(stream.read, 65_536):
+        reader.feed_data(data)
     reader.feed_eof()
 
 
 async def lines(reader: asyncio.StreamReader) -> AsyncIterator[bytes | None]:
-    """Each line; None in place of one that was too long and has been skipped."""
+    """Yields each line, and None for a line that was too long and was skipped."""
     while True:
         try:
             line = await reader.readuntil(b"\n")
@@ -46,7 +46,7 @@ async def lines(reader: asyncio.StreamReader) -> AsyncIterator[bytes | None]:
 
 
 async def _skip_line(reader: asyncio.StreamReader, consumed: int) -> None:
-    """Throws away the rest of an overlong line, piece by piece."""
+    """Discards the rest of a line that is too long, piece by piece."""
     while True:
         await reader.readexactly(consumed)
         try:

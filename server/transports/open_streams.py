@@ -1,4 +1,4 @@
-"""Who stays connected (WebSockets, event streams): bounded per user, ended when access is withdrawn or we stop."""
+"""Open WebSockets and event streams: limited per user, and closed when access is revoked or the server stops."""
 
 import asyncio
 from collections import Counter
@@ -12,7 +12,7 @@ from config.paths import UserId
 
 
 class OpenStreams:
-    """Counts open streams and says, at every look, whether one may stay open."""
+    """Counts open streams, and decides whether a stream may stay open."""
 
     def __init__(self, authenticator: Authenticator, max_per_user: int, recheck_s: float) -> None:
         self._authenticator = authenticator
@@ -35,9 +35,10 @@ class OpenStreams:
 
     @contextmanager
     def enter(self, principal: Principal) -> Iterator[None]:
+        """Counts a stream for the duration of the block. Raises Unavailable at the user's limit."""
         user_id = principal.user_id
         if self._open[user_id] >= self._max_per_user:
-            raise Unavailable(f"{self._max_per_user} streams are open for this user")
+            raise Unavailable(f"this user has {self._max_per_user} open streams, which is the limit")
         self._open[user_id] += 1
         self._empty.clear()
         try:
@@ -50,11 +51,12 @@ class OpenStreams:
                 self._empty.set()
 
     async def wait_until_empty(self, timeout_s: float) -> None:
-        """Returns when nothing is open any more, or when the time is up."""
+        """Returns when no stream is open, or after the timeout."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._empty.wait(), timeout_s)
 
     async def is_open(self, principal: Principal) -> bool:
+        """Returns False if the server is stopping or the principal has lost access."""
         if self._stopping.is_set():
             return False
         try:
@@ -64,7 +66,7 @@ class OpenStreams:
         return True
 
     async def wait_while_open(self, principal: Principal) -> None:
-        """Returns when the stream has to end; the look is repeated often enough that a withdrawal is felt at once."""
+        """Returns when the stream has to end. Access is rechecked every `recheck_s` seconds."""
         while await self.is_open(principal):
             try:
                 await asyncio.wait_for(self._stopping.wait(), self._recheck_s)

@@ -1,4 +1,4 @@
-"""The HTTP answer to one POST: a single JSON object, or an event stream once the call has something to say."""
+"""The HTTP response to one POST: a single JSON object, or an event stream once the call sends a message."""
 
 import asyncio
 from collections.abc import Mapping
@@ -16,7 +16,7 @@ JSON = (b"content-type", b"application/json")
 STREAM_HEADERS = [
     (b"content-type", b"text/event-stream"),
     (b"cache-control", b"no-cache, no-transform"),
-    # Reverse proxies buffer by default, which would hold an event back until the stream ends.
+    # Reverse proxies buffer by default, which would delay events until the stream ends.
     (b"x-accel-buffering", b"no"),
 ]
 KEEP_ALIVE = b": keep-alive\n\n"
@@ -27,37 +27,37 @@ def event(message: Any) -> bytes:
 
 
 class PostResponse:
-    """The client's end of a POST. Whether it becomes a stream is decided by the first notification, if any comes."""
+    """The client's end of a POST. It becomes an event stream with the first notification or request to the client."""
 
     def __init__(self, send: Send, in_flight: InFlightRequests, keep_alive_s: float) -> None:
-        # Null until the request's own id has been read (JSON-RPC 2.0 section 5).
+        # None until the request's id has been read (JSON-RPC 2.0 section 5).
         self.request_id: RequestId | None = None
         self._send = send
         self._in_flight = in_flight
         self._keep_alive_s = keep_alive_s
         self._session_id: str | None = None
         self._can_stream = False
-        self._keeper: asyncio.Task[None] | None = None
+        self._keep_alive_task: asyncio.Task[None] | None = None
 
     def prepare(self, session_id: str | None, can_stream: bool) -> None:
-        """What the request's headers say of its answer."""
+        """Sets what the request's headers determine about the response."""
         self._session_id = session_id
         self._can_stream = can_stream
 
     async def notify(self, message: Mapping[str, Any]) -> None:
-        """A client that takes no event stream cannot hear notifications; they are optional by their nature."""
+        """Sends a notification. It is dropped if the client accepts no event stream, because it is optional."""
         if self._can_stream:
             await self._send_event(message)
 
     async def request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A client that takes no event stream cannot hear a question, whatever it declared."""
+        """Sends a request to the client. Without an event stream it cannot arrive, whatever the client declared."""
         if not self._can_stream:
             raise MissingCapability(required_capability(method))
         return await self._in_flight.request(self._session_id, self._send_event, method, params)
 
     async def finish(self, status: int, message: Any, headers: list[tuple[bytes, bytes]] | None = None) -> None:
-        """The answer itself. A stream that has begun has sent its status already."""
-        if self._keeper is None:
+        """Sends the response itself. The status is ignored if a stream has begun."""
+        if self._keep_alive_task is None:
             body = encode(message)
             await self._send(
                 {
@@ -68,26 +68,26 @@ class PostResponse:
             )
             await self._send({"type": "http.response.body", "body": body})
             return
-        await self._stop_keeper()
+        await self._stop_keep_alive()
         await self._send({"type": "http.response.body", "body": event(message)})
 
     async def accept(self) -> None:
-        """202 without a body: a notification, or a call the client no longer wants answered."""
-        if self._keeper is not None:
-            await self._stop_keeper()
+        """Sends 202 without a body, for a notification or a cancelled call."""
+        if self._keep_alive_task is not None:
+            await self._stop_keep_alive()
             await self._send({"type": "http.response.body", "body": b""})
             return
         await self._send({"type": "http.response.start", "status": 202, "headers": [(b"content-length", b"0")]})
         await self._send({"type": "http.response.body", "body": b""})
 
     async def abandon(self) -> None:
-        """The client has gone; nobody is there to be told."""
-        if self._keeper is not None:
-            await self._stop_keeper()
+        """Ends the response without sending anything, because the client has disconnected."""
+        if self._keep_alive_task is not None:
+            await self._stop_keep_alive()
 
     async def _send_event(self, message: Mapping[str, Any]) -> None:
-        if self._keeper is None:
-            self._keeper = asyncio.create_task(self._keep_alive())
+        if self._keep_alive_task is None:
+            self._keep_alive_task = asyncio.create_task(self._keep_alive())
             await self._send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
         await self._send({"type": "http.response.body", "body": event(message), "more_body": True})
 
@@ -96,8 +96,8 @@ class PostResponse:
             await asyncio.sleep(self._keep_alive_s)
             await self._send({"type": "http.response.body", "body": KEEP_ALIVE, "more_body": True})
 
-    async def _stop_keeper(self) -> None:
-        assert self._keeper is not None
-        self._keeper.cancel()
+    async def _stop_keep_alive(self) -> None:
+        assert self._keep_alive_task is not None
+        self._keep_alive_task.cancel()
         with suppress(asyncio.CancelledError):
-            await self._keeper
+            await self._keep_alive_task

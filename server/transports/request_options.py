@@ -1,7 +1,7 @@
-"""What an address and a header ask for beside the message: a profile, and defaults for the call (`config`).
+"""Request options outside the message: the profile in the address, and `config`, defaults for the call.
 
-A config is base64 of a JSON object, standard or URL-safe, padded or not. It can hold habits and nothing else; see
-`aggregator.defaults`.
+A config is a JSON object in base64, standard or URL-safe, padded or not. It can set only the defaults that
+`aggregator.defaults` declares.
 """
 
 import base64
@@ -20,14 +20,14 @@ from server.transports.headers import CONFIG, Headers
 
 MCP_PATH = "/mcp"
 NO_CONFIG: Mapping[str, Any] = MappingProxyType({})
-# Clients repeat themselves; what one sends is known after its first request.
-_CONFIGS_MAX = 1024
+# Clients repeat their config, so each is decoded once.
+_CACHE_MAX = 1024
 _QUERY_FIELDS_MAX = 32
-_TO_STANDARD = str.maketrans("-_ ", "+/+")  # a form-decoded query has made a blank of each plus sign
+_TO_STANDARD = str.maketrans("-_ ", "+/+")  # a form-decoded query turns each plus sign into a space
 
 
 def profile_in(path: str) -> str | None:
-    """The profile that `/mcp/{profile}` names; none at `/mcp`."""
+    """Returns the profile in `/mcp/{profile}`, or None for `/mcp`."""
     return path.removeprefix(MCP_PATH).strip("/") or None
 
 
@@ -37,39 +37,39 @@ def query_values(query: bytes, name: str) -> list[str]:
     try:
         return parse_qs(query.decode("latin-1"), max_num_fields=_QUERY_FIELDS_MAX).get(name, [])
     except ValueError as error:
-        raise InvalidRequest(f"the query of the address has more than {_QUERY_FIELDS_MAX} parts") from error
+        raise InvalidRequest(f"query string: expected at most {_QUERY_FIELDS_MAX} parameters") from error
 
 
 def query_value(query: bytes, name: str) -> str | None:
-    """The one value of a query parameter: of two, a proxy might read the first and we the last."""
+    """Returns a query parameter. Rejects a repeated one: a proxy might read the first and the server the last."""
     values = query_values(query, name)
     if len(values) > 1:
-        raise InvalidRequest(f"the query of the address names {name} twice; expected it once")
+        raise InvalidRequest(f"{name}: expected one value in the query string, got {len(values)}")
     return values[0] if values else None
 
 
-def config_of(headers: Headers, query: bytes, max_bytes: int) -> Mapping[str, Any]:
-    """The config in the header or in the query; empty if there is none."""
-    sent, asked = headers.get(CONFIG), query_value(query, "config")
-    if sent is not None and asked is not None:
-        raise InvalidRequest("config came in the header Mcp-Config and in the query; expected it once")
-    text = asked if sent is None else sent
+def request_config(headers: Headers, query: bytes, max_bytes: int) -> Mapping[str, Any]:
+    """Returns the config from the header or the query string; empty if there is none."""
+    header, parameter = headers.get(CONFIG), query_value(query, "config")
+    if header is not None and parameter is not None:
+        raise InvalidRequest("config: expected it in the header Mcp-Config or in the query string, got both")
+    text = parameter if header is None else header
     return NO_CONFIG if text is None else decode_config(text, max_bytes)
 
 
 def decode_config(text: str, max_bytes: int) -> Mapping[str, Any]:
     if len(text) > max_bytes:
         raise TooLarge("the config", max_bytes)
-    return _decoded(text)
+    return _decode_config(text)
 
 
-@lru_cache(maxsize=_CONFIGS_MAX)
-def _decoded(text: str) -> Mapping[str, Any]:
+@lru_cache(maxsize=_CACHE_MAX)
+def _decode_config(text: str) -> Mapping[str, Any]:
     standard = text.translate(_TO_STANDARD).rstrip("=")
     try:
         raw = base64.b64decode(standard + "=" * (-len(standard) % 4), validate=True)
         return read_config(msgspec.json.decode(raw))
-    except (binascii.Error, ValueError) as error:  # msgspec's errors, and text beyond ASCII, are ValueErrors too
-        raise InvalidParams("config: got something else, expected base64 of a JSON object") from error
+    except (binascii.Error, ValueError) as error:  # includes msgspec's errors and non-ASCII text
+        raise InvalidParams("config: expected a base64-encoded JSON object") from error
     except RecursionError as error:
-        raise InvalidParams("config: got JSON nested too deeply, expected an object of plain values") from error
+        raise InvalidParams("config: expected an object of plain values, got deeply nested JSON") from error

@@ -1,8 +1,9 @@
-"""MCP over stdin and stdout: one JSON-RPC message a line, logs on stderr, the end of stdin is the end of the process.
+"""MCP over stdin and stdout: one JSON-RPC message per line, logs on stderr. The end of stdin ends the process.
 
-The user is the operator's choice on the command line; there is no credential to check. Starlette is never imported.
+The operator chooses the user on the command line, so there is no credential to check. Starlette is never imported.
 """
 
+import asyncio
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -25,30 +26,48 @@ async def serve_stdio(
     stdout: BinaryIO | None = None,
     profile: str | None = None,
 ) -> None:
-    """Serves until stdin ends, then lets the running calls finish."""
+    """Serves until stdin ends, then waits for the running calls."""
     reader = await open_reader(stdin or sys.stdin.buffer, runtime.settings.body_max_bytes)
-    output = stdout or sys.stdout.buffer
+    await _StdioServer(runtime, principal, stdout or sys.stdout.buffer, profile).serve(reader)
 
-    async def write(message: Mapping[str, Any] | list[Any]) -> None:
-        # A client that has gone has closed our input too, and that is where its end is noticed.
+
+class _StdioServer:
+    def __init__(self, runtime: Runtime, principal: Principal, output: BinaryIO, profile: str | None) -> None:
+        self._runtime = runtime
+        self._principal = principal
+        self._output = output
+        self._connection = Connection(
+            runtime.dispatcher,
+            runtime.sessions,
+            principal,
+            self._context,
+            self._send,
+            self._admit,
+            runtime.settings.connection_in_flight_max,
+            profile,
+        )
+
+    async def serve(self, reader: asyncio.StreamReader) -> None:
+        try:
+            async for line in lines(reader):
+                if line is None:
+                    error = TooLarge("the line", self._runtime.settings.body_max_bytes)
+                    await self._send(error_message(None, error))
+                elif line.strip():
+                    await self._connection.receive(line)
+            await self._connection.finish()
+        finally:
+            await self._connection.close()
+
+    async def _send(self, message: Mapping[str, Any] | list[Any]) -> None:
+        # A client that exits closes stdin too, which is where its end is noticed.
         with suppress(BrokenPipeError):
-            output.write(encode(message) + b"\n")
-            output.flush()
+            self._output.write(encode(message) + b"\n")
+            self._output.flush()
 
-    async def admit() -> None:
-        """Admits every message: the operator runs this process for one user, so there is nobody to protect."""
+    async def _admit(self) -> None:
+        """Admits every message. The process serves one user and is started by the operator, so no limit applies."""
 
-    def context(request_id: str, session: Session | None) -> RequestContext:
-        return build_context(principal, runtime.data_root, request_id, session.id if session else None)
-
-    limit = runtime.settings.connection_in_flight_max
-    connection = Connection(runtime.dispatcher, runtime.sessions, principal, context, write, admit, limit, profile)
-    try:
-        async for line in lines(reader):
-            if line is None:
-                await write(error_message(None, TooLarge("the line", runtime.settings.body_max_bytes)))
-            elif line.strip():
-                await connection.receive(line)
-        await connection.finish()
-    finally:
-        await connection.close()
+    def _context(self, request_id: str, session: Session | None) -> RequestContext:
+        session_id = session.id if session else None
+        return build_context(self._principal, self._runtime.data_root, request_id, session_id)

@@ -12,6 +12,7 @@ import pytest
 import pytest_asyncio
 from msgspec import Struct
 
+from server.http_services import build_http_services
 from server.reference import product_catalog
 from server.rest.routes import rest_operations
 from tests.compatibility.sample_requests import (
@@ -84,9 +85,9 @@ async def two_deployments(root: Path) -> AsyncIterator[tuple[Deployment, Deploym
         open_rest_client(root / "shared", **settings) as shared_api,
         open_rest_client(root / "alone", **settings) as alone_api,
     ):
-        values = await fill_library_of_ada(shared_api, await shared_api.reader("ada"))
+        values = await fill_library_of_ada(shared_api, await shared_api.library_user("ada"))
         for api in (shared_api, alone_api):
-            await fill_library_of_ben(await api.reader("ben"))
+            await fill_library_of_ben(await api.library_user("ben"))
         yield Deployment(shared_api, values), Deployment(alone_api, values)
 
 
@@ -108,7 +109,7 @@ async def check_isolation(deployments: tuple[Deployment, Deployment], act: Actio
 
 
 async def raw_response(deployment: Deployment, request: SampleRequest, who: str) -> bytes:
-    status, headers, body = (await send(deployment.api, request, deployment.values, who)).told()
+    status, headers, body = (await send(deployment.api, request, deployment.values, who)).comparable()
     lines = [f"{name} {value}" for name, value in headers]
     return "\n".join([str(status), *lines, ""]).encode() + body
 
@@ -137,7 +138,7 @@ async def test_tool_call_reveals_nothing_about_another_user(
     deployments: tuple[Deployment, Deployment], name: str, arguments: Mapping[str, Any]
 ) -> None:
     async def call_tool(deployment: Deployment, who: str) -> bytes:
-        user = await deployment.api.reader(who)
+        user = await deployment.api.library_user(who)
         filled = fill_placeholders(arguments, deployment.values)
         return msgspec.json.encode(await user.request("tools/call", name=name, arguments=filled))
 
@@ -148,7 +149,8 @@ async def test_tool_call_reveals_nothing_about_another_user(
 
 
 async def test_every_operation_has_a_sample_request(deployments: tuple[Deployment, Deployment]) -> None:
-    operations = rest_operations(deployments[0].api.server.runtime)
+    runtime = deployments[0].api.server.runtime
+    operations = rest_operations(runtime, build_http_services(runtime))
 
     assert {operation.id for operation in operations} == set(ROUTES)
 

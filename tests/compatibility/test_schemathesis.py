@@ -108,7 +108,7 @@ class FuzzedApi(Struct, frozen=True):
 async def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[FuzzedApi]:
     unlimited = {"rate_user_per_minute": 0, "rate_tool_per_minute": 0, "rate_failures_per_minute": 0}
     async with open_rest_client(tmp_path_factory.mktemp("fuzz"), **unlimited) as api:
-        values = await fill_library_of_ada(api, await api.reader("ada"))
+        values = await fill_library_of_ada(api, await api.library_user("ada"))
         archives = st.just(values["archive"]) | st.binary(max_size=200)
         schemathesis.openapi.media_type("application/zip", archives)
         schema = schemathesis.openapi.from_dict((await api.get("/openapi.json", None)).json())
@@ -161,7 +161,7 @@ async def test_every_documented_operation_is_fuzzed(fuzzed: FuzzedApi) -> None:
 @pytest.mark.parametrize("name", OPERATIONS)
 async def test_sample_request_gets_a_documented_response(tmp_path: Path, name: str) -> None:
     async with open_rest_client(tmp_path) as api:
-        values = await fill_library_of_ada(api, await api.reader("ada"))
+        values = await fill_library_of_ada(api, await api.library_user("ada"))
         document = (await api.get("/openapi.json", None)).json()
         response = await send(api, ROUTES[name][0], values, "ada")
 

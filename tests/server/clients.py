@@ -13,7 +13,7 @@ from websockets.exceptions import ConnectionClosed
 from server.protocol.request_meta import CAPABILITIES_KEY, CLIENT_KEY, VERSION_KEY
 from server.protocol.versions import LATEST_LEGACY, MODERN_VERSIONS
 from tests.live import LiveServer
-from tests.server.http_client import PATIENCE_S, HttpResponse, RawConnection, fetch
+from tests.server.http_client import WAIT_MAX_S, HttpResponse, RawConnection, fetch
 
 MODERN = MODERN_VERSIONS[0]
 JSON_AND_EVENTS = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
@@ -186,7 +186,7 @@ class WebSocketClient:
         cls, url: str, headers: Mapping[str, str] | None = None, subprotocols: Any = ("mcp",)
     ) -> AsyncIterator["WebSocketClient"]:
         opening = connect(
-            url, additional_headers=dict(headers or {}), subprotocols=subprotocols, proxy=None, open_timeout=PATIENCE_S
+            url, additional_headers=dict(headers or {}), subprotocols=subprotocols, proxy=None, open_timeout=WAIT_MAX_S
         )
         async with opening as connection:
             yield cls(connection)
@@ -195,7 +195,7 @@ class WebSocketClient:
         await self.connection.send(_bytes(body).decode())
 
     async def receive(self) -> Any:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(WAIT_MAX_S):
             return msgspec.json.decode(await self.connection.recv())
 
     async def answer(self, request_id: Any) -> Any:
@@ -221,7 +221,7 @@ class WebSocketClient:
 
     async def close_code(self) -> int:
         """Waits for the server to close, and says with which code."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(WAIT_MAX_S):
             try:
                 while True:
                     await self.connection.recv()

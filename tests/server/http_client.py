@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 # Long enough for a busy machine; reached only when a test fails.
-PATIENCE_S = 15.0
+WAIT_MAX_S = 15.0
 # What differs between two answers that say the same.
 _VOLATILE = frozenset(("date", "x-request-id"))
 
@@ -33,7 +33,7 @@ class HttpResponse(Struct, frozen=True):
         blocks = self.body.decode().split("\n\n")
         return [msgspec.json.decode(data) for block in blocks if (data := _data_of(block))]
 
-    def told(self) -> tuple[int, tuple[tuple[str, str], ...], bytes]:
+    def comparable(self) -> tuple[int, tuple[tuple[str, str], ...], bytes]:
         """Everything a caller learns from this answer, for comparison with another."""
         return self.status, tuple(h for h in self.headers if h[0] not in _VOLATILE), self.body
 
@@ -64,7 +64,7 @@ class RawConnection:
             wire.abort()
 
     async def send(self, raw: bytes) -> None:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(WAIT_MAX_S):
             self._writer.write(raw)
             await self._writer.drain()
 
@@ -77,7 +77,7 @@ class RawConnection:
     async def answer(self) -> HttpResponse:
         """The next whole response; a stream is read to its end."""
         status, headers = await self.head()
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(WAIT_MAX_S):
             named = dict(headers)
             if named.get("transfer-encoding") == "chunked":
                 body = b"".join([chunk async for chunk in self._chunks()])
@@ -86,7 +86,7 @@ class RawConnection:
         return HttpResponse(status, headers, body)
 
     async def head(self) -> tuple[int, tuple[tuple[str, str], ...]]:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(WAIT_MAX_S):
             raw = await self._reader.readuntil(b"\r\n\r\n")
         first, *lines = raw.decode("latin-1").strip().split("\r\n")
         pairs = (line.split(": ", 1) for line in lines)
@@ -94,7 +94,7 @@ class RawConnection:
 
     async def event(self) -> Any:
         """The next message of the event stream whose head was read; None when the stream has ended."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(WAIT_MAX_S):
             while True:
                 block, found, rest = self._events.partition(b"\n\n")
                 if found:
@@ -108,13 +108,13 @@ class RawConnection:
                 self._events += chunk
 
     async def raw(self, count: int) -> bytes:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(WAIT_MAX_S):
             return await self._reader.readexactly(count)
 
     async def closed(self) -> None:
         """Waits for the server to close, and throws away what it still sends."""
         with suppress(ConnectionResetError):
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(WAIT_MAX_S):
                 while await self._reader.read(65_536):
                     pass
 

@@ -1,4 +1,4 @@
-"""An ASGI application called as a function: one request in, one response out, without sockets."""
+"""Calls an ASGI application in the process, without sockets: one request in, one response out."""
 
 import asyncio
 from collections.abc import Mapping
@@ -6,35 +6,35 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message
 
-from tests.server.http_client import PATIENCE_S, HttpResponse
+from tests.server.http_client import WAIT_MAX_S, HttpResponse
 
 
-async def ask(
+async def call_app(
     app: ASGIApp, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes = b""
 ) -> HttpResponse:
-    """The one response of the application; a second one, or none, is an error of the application."""
-    told: list[Any] = []
-    pieces = [body[:7], body[7:]]
+    """Returns the response. Fails if the application sends none or more than one."""
+    messages: list[Any] = []
+    body_parts = [body[:7], body[7:]]
 
     async def receive() -> Message:
-        if not pieces:
+        if not body_parts:
             await asyncio.Event().wait()
-        piece = pieces.pop(0)
-        return {"type": "http.request", "body": piece, "more_body": bool(pieces)}
+        part = body_parts.pop(0)
+        return {"type": "http.request", "body": part, "more_body": bool(body_parts)}
 
-    async def send(event: Message) -> None:
-        told.append(event)
+    async def send(message: Message) -> None:
+        messages.append(message)
 
-    await asyncio.wait_for(app(_scope(method, path, headers or {}), receive, send), PATIENCE_S)
-    starts = [event for event in told if event["type"] == "http.response.start"]
-    ends = [event for event in told if event["type"] == "http.response.body" and not event.get("more_body")]
+    await asyncio.wait_for(app(_scope(method, path, headers or {}), receive, send), WAIT_MAX_S)
+    starts = [message for message in messages if message["type"] == "http.response.start"]
+    ends = [m for m in messages if m["type"] == "http.response.body" and not m.get("more_body")]
     assert (len(starts), len(ends)) == (1, 1)
-    named = tuple((name.decode().lower(), value.decode("latin-1")) for name, value in starts[0]["headers"])
-    return HttpResponse(starts[0]["status"], named, b"".join(event.get("body", b"") for event in told))
+    response_headers = tuple((name.decode().lower(), value.decode("latin-1")) for name, value in starts[0]["headers"])
+    return HttpResponse(starts[0]["status"], response_headers, b"".join(m.get("body", b"") for m in messages))
 
 
 def _scope(method: str, path: str, headers: Mapping[str, str]) -> dict[str, Any]:
-    named = {"host": "127.0.0.1", **headers}
+    all_headers = {"host": "127.0.0.1", **headers}
     return {
         "type": "http",
         "http_version": "1.1",
@@ -46,5 +46,5 @@ def _scope(method: str, path: str, headers: Mapping[str, str]) -> dict[str, Any]
         "scheme": "http",
         "client": ("127.0.0.1", 1),
         "server": ("127.0.0.1", 80),
-        "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in named.items()],
+        "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in all_headers.items()],
     }

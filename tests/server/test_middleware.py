@@ -12,11 +12,11 @@ from aggregator.search import KnowledgeSearch
 from server.app import build_app
 from server.lifespan import open_runtime
 from server.metrics import Metrics
-from server.middleware import RequestLine
+from server.middleware import RequestLogMiddleware
 from tests.live import live, make_settings
 from tests.server.clients import LegacyClient, handshake
 from tests.server.http_client import fetch
-from tests.server.in_process import ask
+from tests.server.in_process import call_app
 from tests.server.sample_catalog import SampleCatalog
 
 OURS = re.compile(r"[0-9a-f]{16}\Z")
@@ -28,14 +28,14 @@ def _app(status: int = 200) -> tuple[ASGIApp, Metrics]:
         await send({"type": "http.response.body", "body": b"done"})
 
     metrics = Metrics()
-    return RequestLine(inner, metrics, log_requests=True), metrics
+    return RequestLogMiddleware(inner, metrics, log_requests=True), metrics
 
 
 @pytest.mark.parametrize("given", ["a", "ABC-123_x.y", "0" * 64])
 async def test_a_harmless_id_of_the_caller_is_kept(given: str) -> None:
     app, _ = _app()
 
-    answer = await ask(app, "GET", "/", {"X-Request-Id": given})
+    answer = await call_app(app, "GET", "/", {"X-Request-Id": given})
 
     assert answer.header("x-request-id") == given
     assert answer.header("x-own") == "1"
@@ -48,7 +48,7 @@ async def test_a_harmless_id_of_the_caller_is_kept(given: str) -> None:
 async def test_any_other_id_is_replaced_by_one_of_ours(given: str) -> None:
     app, _ = _app()
 
-    answer = await ask(app, "GET", "/", {"X-Request-Id": given})
+    answer = await call_app(app, "GET", "/", {"X-Request-Id": given})
 
     assert OURS.match(answer.header("x-request-id") or "")
 
@@ -56,7 +56,7 @@ async def test_any_other_id_is_replaced_by_one_of_ours(given: str) -> None:
 async def test_an_id_of_ours_is_new_for_every_request() -> None:
     app, _ = _app()
 
-    ids = {(await ask(app, "GET", "/")).header("x-request-id") for _ in range(20)}
+    ids = {(await call_app(app, "GET", "/")).header("x-request-id") for _ in range(20)}
 
     assert len(ids) == 20
 
@@ -71,7 +71,7 @@ async def test_a_failure_nobody_foresaw_is_a_500_with_an_id_and_its_words_are_no
     async with open_runtime(make_settings(tmp_path, jwt_secret="")) as runtime:
         broken = replace(runtime, knowledge=replace(runtime.knowledge, aggregator=Broken()))
         body = b'{"query": "somebody\'s words"}'
-        answer = await ask(
+        answer = await call_app(
             build_app(broken, Metrics()), "POST", "/api/v1/search", {"Content-Type": "application/json"}, body
         )
     heard = failures.pop()
@@ -86,7 +86,7 @@ async def test_a_failure_nobody_foresaw_is_a_500_with_an_id_and_its_words_are_no
 async def test_every_response_is_counted_by_its_status(status: int) -> None:
     app, metrics = _app(status)
 
-    await ask(app, "GET", "/")
+    await call_app(app, "GET", "/")
 
     assert f'florilegium_http_responses_total{{status="{status}"}} 1.0' in metrics.render().decode()
 

@@ -98,7 +98,7 @@ def test_a_client_profile_that_names_no_pair_is_refused(entry: str) -> None:
 
 
 def test_a_client_profile_that_does_not_exist_stops_the_start() -> None:
-    with pytest.raises(ConfigurationError, match="names the profile 'deep'; expected one of default, compact"):
+    with pytest.raises(ConfigurationError, match="client_profiles: expected profiles from default, compact"):
         profiles_of(Settings(client_profiles=("openai-mcp=deep",)))
 
 

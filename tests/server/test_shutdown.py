@@ -13,7 +13,7 @@ import msgspec
 
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import JSON_AND_EVENTS, LegacyClient, ModernClient, WebSocketClient, handshake, message
-from tests.server.http_client import PATIENCE_S, RawConnection, fetch
+from tests.server.http_client import WAIT_MAX_S, RawConnection, fetch
 from tests.server.sample_catalog import SampleCatalog
 
 WAIT = {"name": "wait", "arguments": {"gate": "g"}}
@@ -27,7 +27,7 @@ async def serving(tmp_path: Path, samples: SampleCatalog, **changes: Any) -> Asy
 
 
 async def _is_closed_to_newcomers(server: LiveServer) -> None:
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(WAIT_MAX_S):
         while True:
             try:
                 async with RawConnection.open(server.url):
@@ -43,7 +43,7 @@ async def test_a_running_call_is_answered_while_the_server_stops(tmp_path: Path,
             asyncio.create_task(ada.call("wait", {"gate": "g"}, 1)),
             asyncio.create_task(modern.call("wait", {"gate": "g"}, request_id=2)),
         ]
-        await asyncio.wait_for(samples.gates["g"].reached.wait(), PATIENCE_S)
+        await asyncio.wait_for(samples.gates["g"].reached.wait(), WAIT_MAX_S)
         await asyncio.sleep(0.02)
 
         server.runtime.open_streams.stop()
@@ -106,7 +106,7 @@ async def test_a_call_over_websocket_is_answered_before_the_connection_closes(
     ):
         await socket.initialize()
         await socket.send(message("tools/call", WAIT, "slow"))
-        await asyncio.wait_for(samples.gates["g"].reached.wait(), PATIENCE_S)
+        await asyncio.wait_for(samples.gates["g"].reached.wait(), WAIT_MAX_S)
 
         server.runtime.open_streams.stop()
         await _is_closed_to_newcomers(server)
@@ -123,7 +123,7 @@ async def test_a_signal_ends_streams_and_connections_and_then_the_process(tmp_pa
         sys.executable, "-m", "tests.server.stopping", str(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )
     assert process.stdout is not None
-    url, token = (await asyncio.wait_for(process.stdout.readline(), PATIENCE_S)).decode().split()
+    url, token = (await asyncio.wait_for(process.stdout.readline(), WAIT_MAX_S)).decode().split()
     headers = {"Authorization": f"Bearer {token}"}
     async with (
         WebSocketClient.open(f"{url.replace('http', 'ws', 1)}/mcp/ws", headers) as socket,
@@ -139,7 +139,7 @@ async def test_a_signal_ends_streams_and_connections_and_then_the_process(tmp_pa
 
         assert await socket.close_code() == 1012
         assert await wire.event() is None
-    _, told = await asyncio.wait_for(process.communicate(), PATIENCE_S)
+    _, told = await asyncio.wait_for(process.communicate(), WAIT_MAX_S)
     assert process.returncode is not None
     assert told == b""
 
@@ -150,11 +150,11 @@ async def test_a_call_that_outlasts_the_grace_is_cut_off(
     async with serving(tmp_path, samples, shutdown_grace_s=0) as server:
         ada = await LegacyClient.open(server, "ada")
         async with ada.streaming(message("tools/call", WAIT, 1)) as wire:
-            await asyncio.wait_for(samples.gates["g"].reached.wait(), PATIENCE_S)
+            await asyncio.wait_for(samples.gates["g"].reached.wait(), WAIT_MAX_S)
 
             server.runtime.open_streams.stop()
 
-            await asyncio.wait_for(samples.gates["g"].cancelled.wait(), PATIENCE_S)
+            await asyncio.wait_for(samples.gates["g"].cancelled.wait(), WAIT_MAX_S)
             await wire.closed()
     assert "timeout graceful shutdown exceeded" in failures[0]
     failures.clear()

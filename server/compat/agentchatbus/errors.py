@@ -6,8 +6,9 @@ from typing import Any, ClassVar
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from config.errors import FlorilegiumError, NotFound, RateLimited, Unauthenticated
-from server.rest.errors import ErrorFormat, FieldError, Unprocessable, field_errors, retry_after_s
+from config.errors import FlorilegiumError, NotFound, RateLimited, Unauthenticated, retry_after_seconds
+from server.error_responses import ErrorFormat, FieldError, field_errors
+from server.rest.errors import Unprocessable
 
 _NOT_FOUND = {"conversation": "Thread not found"}
 _RATE_LIMITED = "Rate limit exceeded"
@@ -46,7 +47,9 @@ class SeqMismatch(OutOfSync):
 def _error_body(error: FlorilegiumError, _path: str) -> Mapping[str, Any]:
     match error:
         case RateLimited():
-            body = BusErrorBody(detail=error.message, error=_RATE_LIMITED, retry_after=retry_after_s(error))
+            body = BusErrorBody(
+                detail=error.message, error=_RATE_LIMITED, retry_after=retry_after_seconds(error.retry_after_s)
+            )
         case Unprocessable():
             body = BusErrorBody(detail=field_errors(error))
         case OutOfSync():

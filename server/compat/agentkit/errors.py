@@ -14,7 +14,8 @@ from msgspec import Struct
 from config.errors import FlorilegiumError, NotFound
 from config.logging import current_request_id
 from config.times import format_time_microseconds
-from server.rest.errors import ErrorFormat, FieldError, Unprocessable, field_errors, wait_s
+from server.error_responses import ErrorFormat, FieldError, field_errors, retry_after
+from server.rest.errors import Unprocessable
 
 _CODES = {
     400: "VALIDATION_ERROR",
@@ -61,7 +62,7 @@ def _error_body(error: FlorilegiumError, path: str) -> Mapping[str, Any]:
             message=message,
             details=AgentKitErrorDetails(error.status, path),
             timestamp=format_time_microseconds(datetime.now(UTC)),
-            retry_after=wait_s(error),
+            retry_after=retry_after(error),
         ),
         request_id=current_request_id(),
         detail=field_errors(error) if isinstance(error, Unprocessable) else message,

@@ -50,7 +50,7 @@ from sources.importers.formats.conversation_archive.shapes import (
 
 _IDEMPOTENCY = {"idempotency_key": "Idempotency-Key"}
 # AgentKit's clients send namespaces as a form; the rest of the API takes JSON.
-_NAMESPACE_FORM = FormSpec(files=frozenset(), parts_max=10, or_json=True)
+_NAMESPACE_FORM = FormSpec(files=frozenset(), parts_max=10, accepts_json=True)
 
 
 def agentkit_operations(agentkit: AgentKit, settings: Settings) -> list[Operation]:

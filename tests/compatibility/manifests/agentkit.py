@@ -306,8 +306,8 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         id="agentkit.docs",
         statement="The running server documents the whole API.",
         tests=(
-            f"{_OPENAPI}test_every_operation_is_in_the_document_and_nothing_else",
-            f"{_OPENAPI}test_the_reference_page_shows_every_operation_value_and_shape_and_loads_nothing_foreign",
+            f"{_OPENAPI}test_the_document_contains_exactly_the_operations",
+            f"{_OPENAPI}test_the_reference_page_shows_all_operations_and_schemas_and_loads_no_foreign_resource",
         ),
     ),
 )

@@ -77,7 +77,7 @@ def test_the_single_user_is_made_once_and_then_stays_the_same(program: Program) 
         (("--user", "ada", "--remote", "https://host/mcp"), 2, "the token determines the user"),
         (("--token-env", "T"), 2, "require --remote"),
         (("--remote", "https://host/mcp", "--token-env", "UNSET"), 2, "the environment variable UNSET is not set"),
-        (("--remote", "http://kb.example.com/mcp"), 2, "without encryption"),
+        (("--remote", "http://kb.example.com/mcp"), 2, "would not be encrypted"),
         (("--remote", "kb.example.com"), 2, "expected a URL such as https://host/mcp"),
     ],
 )

@@ -17,9 +17,9 @@ async def api(tmp_path: Path) -> AsyncIterator[RestClient]:
 
 @pytest.fixture
 async def ada(api: RestClient) -> LibraryUser:
-    return await api.reader("ada")
+    return await api.library_user("ada")
 
 
 @pytest.fixture
 async def ben(api: RestClient) -> LibraryUser:
-    return await api.reader("ben")
+    return await api.library_user("ben")

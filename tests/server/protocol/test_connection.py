@@ -22,7 +22,7 @@ from sessions.session import Session
 from sessions.state import InProcessSessionStates, SessionHandle, SessionState, SessionStateLimits
 from sessions.store import InProcessSessionStore
 from tests.server.clients import ELICITATION, handshake, message, modern_params, text_of
-from tests.server.near_valid import JSON, LEGACY, MODERN, is_request, nearly
+from tests.server.mutated_messages import JSON, LEGACY, MODERN, is_request, mutated
 from tests.server.protocol.dispatcher_fixture import NOWHERE, make_dispatcher, make_principal
 from tests.server.sample_catalog import SampleCatalog
 
@@ -395,7 +395,7 @@ async def test_batches_count_as_calls_in_flight(samples: SampleCatalog) -> None:
 
 # -- arbitrary input --------------------------------------------------------------------------------------------
 
-ANY = nearly(LEGACY) | nearly(MODERN)
+ANY = mutated(LEGACY) | mutated(MODERN)
 FRAMES = st.lists(ANY | st.lists(ANY, max_size=4) | JSON, max_size=6)
 
 

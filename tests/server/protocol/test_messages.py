@@ -22,7 +22,7 @@ from server.protocol.messages import (
     request_message,
     result_message,
 )
-from tests.server.near_valid import JSON
+from tests.server.mutated_messages import JSON
 
 IDS = st.text() | st.integers()
 FIELDS = st.sampled_from(("jsonrpc", "id", "method", "params", "result", "error"))

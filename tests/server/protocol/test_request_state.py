@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from auth.principal import Owner
 from config.errors import InvalidParams
 from server.protocol.request_state import LIFETIME_S, RequestStateSigner
-from tests.server.near_valid import JSON
+from tests.server.mutated_messages import JSON
 from tests.server.protocol.dispatcher_fixture import make_principal
 
 ADA = make_principal("ada").owner()

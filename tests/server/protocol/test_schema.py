@@ -19,7 +19,7 @@ from server.protocol.schema import (
     output_schema,
     read_arguments,
 )
-from tests.server.near_valid import JSON
+from tests.server.mutated_messages import JSON
 from tests.server.sample_catalog import RegionInput
 
 

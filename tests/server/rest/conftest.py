@@ -11,15 +11,15 @@ from tests.sources.source_fixture import LibraryUser
 
 @pytest.fixture
 async def api(tmp_path: Path) -> AsyncIterator[RestClient]:
-    async with open_rest_client(tmp_path) as opened:
-        yield opened
+    async with open_rest_client(tmp_path) as client:
+        yield client
 
 
 @pytest.fixture
 async def ada(api: RestClient) -> LibraryUser:
-    return await api.reader("ada")
+    return await api.library_user("ada")
 
 
 @pytest.fixture
 async def ben(api: RestClient) -> LibraryUser:
-    return await api.reader("ben")
+    return await api.library_user("ben")

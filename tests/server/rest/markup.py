@@ -1,10 +1,10 @@
-"""A page as a browser would take it apart."""
+"""Parses an HTML page for assertions about its elements."""
 
 import html.parser
 
 
 class Markup(html.parser.HTMLParser):
-    """The elements of a page, its attributes, what it loads, where it links to inside itself, and its text."""
+    """The tags, attributes, links, loaded URLs, ids and text of a page."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -19,16 +19,17 @@ class Markup(html.parser.HTMLParser):
 
     @property
     def targets(self) -> set[str]:
+        """The ids that the page links to."""
         return {link[1:] for link in self.links if link.startswith("#")}
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        named = {name: value or "" for name, value in attrs}
+        attributes = {name: value or "" for name, value in attrs}
         self.tags.add(tag)
-        self.attributes |= named.keys()
-        self.ids |= {named["id"]} if "id" in named else set()
-        self.loads += [named["src"]] if "src" in named else []
-        if "href" in named:
-            (self.loads if tag == "link" else self.links).append(named["href"])
+        self.attributes |= attributes.keys()
+        self.ids |= {attributes["id"]} if "id" in attributes else set()
+        self.loads += [attributes["src"]] if "src" in attributes else []
+        if "href" in attributes:
+            (self.loads if tag == "link" else self.links).append(attributes["href"])
 
     def handle_data(self, data: str) -> None:
         self.text += data

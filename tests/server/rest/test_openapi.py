@@ -1,4 +1,4 @@
-"""The OpenAPI document and the pages around it: valid, complete, and what the operations really are."""
+"""The OpenAPI document and the documentation pages: valid, complete and accurate."""
 
 import re
 from pathlib import Path
@@ -9,15 +9,16 @@ import jsonschema_rs
 import msgspec
 import pytest
 
+from server.http_services import build_http_services
 from server.rest.routes import rest_operations
 from server.version import VERSION
 from tests.server.rest.markup import Markup
 from tests.server.rest.rest_client import JSON, RestClient, open_rest_client
 from tests.sources.source_fixture import SOURCES, LibraryUser
 
-# What OpenAPI 3.1 asks of a document, as far as ours goes: written after the specification's own schema (sections
-# 4.8.1 to 4.8.27). A schema object is a JSON Schema of the dialect 2020-12.
-_SHAPE: dict[str, Any] = {
+# The parts of OpenAPI 3.1 that the document uses, after the specification's own schema (sections 4.8.1 to 4.8.27).
+# A schema object is a JSON Schema of the dialect 2020-12.
+_OPENAPI_SCHEMA: dict[str, Any] = {
     "type": "object",
     "required": ["openapi", "info", "paths", "components"],
     "additionalProperties": False,
@@ -122,10 +123,10 @@ _SHAPE: dict[str, Any] = {
 }
 
 
-async def document_of(api: RestClient) -> dict[str, Any]:
-    answer = await api.get("/openapi.json", None)
-    assert (answer.status, answer.header("content-type")) == (200, "application/json")
-    return msgspec.json.decode(answer.body, type=dict[str, Any])
+async def get_document(api: RestClient) -> dict[str, Any]:
+    response = await api.get("/openapi.json", None)
+    assert (response.status, response.header("content-type")) == (200, "application/json")
+    return msgspec.json.decode(response.body, type=dict[str, Any])
 
 
 def operations_of(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -145,48 +146,49 @@ def references_in(node: Any) -> set[str]:
     return own.union(*map(references_in, node.values()))
 
 
-async def test_the_document_is_valid_and_every_reference_in_it_leads_somewhere(api: RestClient) -> None:
-    document = await document_of(api)
+async def test_the_document_is_valid_and_all_references_resolve(api: RestClient) -> None:
+    document = await get_document(api)
 
-    problems = [f"{e.instance_path}: {e.message}" for e in jsonschema_rs.iter_errors(_SHAPE, document)]
+    problems = [f"{e.instance_path}: {e.message}" for e in jsonschema_rs.iter_errors(_OPENAPI_SCHEMA, document)]
     known = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
     assert problems == []
     assert references_in(document) <= known
 
 
-def test_the_check_of_the_document_can_fail() -> None:
+def test_an_invalid_document_does_not_pass_the_check() -> None:
     parameter = {"name": "id", "in": "path", "schema": {"type": "nonsense"}}
     operation = {"operationId": "x", "summary": "", "description": "", "parameters": [parameter], "responses": {}}
     broken = {"openapi": "3.1.0", "info": {"title": "", "version": ""}, "components": {}, "paths": {"/": operation}}
 
-    assert not jsonschema_rs.is_valid(_SHAPE, broken)
+    assert not jsonschema_rs.is_valid(_OPENAPI_SCHEMA, broken)
 
 
-async def test_every_operation_is_in_the_document_and_nothing_else(api: RestClient) -> None:
-    described = operations_of(await document_of(api))
+async def test_the_document_contains_exactly_the_operations(api: RestClient) -> None:
+    described = operations_of(await get_document(api))
 
     assert list(described)[:3] == ["search_knowledge", "read_item", "read_item_by_uri"]
-    assert sorted(described) == sorted(operation.id for operation in rest_operations(api.server.runtime))
+    assert sorted(described) == sorted(
+        operation.id for operation in rest_operations(api.server.runtime, build_http_services(api.server.runtime))
+    )
 
 
-async def test_every_operation_is_in_the_manual(api: RestClient) -> None:
+async def test_every_operation_is_documented_in_rest_md(api: RestClient) -> None:
     manual = (Path(__file__).parents[3] / "docs" / "rest.md").read_text()
 
-    for operation in operations_of(await document_of(api)).values():
+    for operation in operations_of(await get_document(api)).values():
         assert f"`{operation['operationId']}`" in manual
         assert f"`{operation['method'].upper()} {operation['path']}" in manual
 
 
-async def test_a_path_names_exactly_its_path_parameters(api: RestClient) -> None:
-    for operation in operations_of(await document_of(api)).values():
-        named = {parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "path"}
-        assert named == set(re.findall(r"\{(\w+)\}", operation["path"]))
+async def test_the_variables_of_a_path_are_its_path_parameters(api: RestClient) -> None:
+    for operation in operations_of(await get_document(api)).values():
+        parameters = {parameter["name"] for parameter in operation["parameters"] if parameter["in"] == "path"}
+        assert parameters == set(re.findall(r"\{(\w+)\}", operation["path"]))
 
 
-async def test_inputs_are_inline_flat_and_described_as_tool_servers_need_them(api: RestClient) -> None:
-    """Open WebUI hands them to a model as they stand: it looks into no reference of a parameter, and takes the name of
-    the operation for the name of the tool."""
-    for operation in operations_of(await document_of(api)).values():
+async def test_inputs_are_inline_and_described(api: RestClient) -> None:
+    """Open WebUI passes them to a model unchanged: it resolves no references, and uses operation ids as tool names."""
+    for operation in operations_of(await get_document(api)).values():
         body = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
         inputs = {p["name"]: {**p["schema"], **p} for p in operation["parameters"]} | body.get("properties", {})
 
@@ -197,31 +199,30 @@ async def test_inputs_are_inline_flat_and_described_as_tool_servers_need_them(ap
         assert [name for name, schema in inputs.items() if not schema.get("description")] == []
 
 
-async def test_a_client_that_takes_operations_for_tools_searches_and_reads(api: RestClient, ada: LibraryUser) -> None:
-    """It knows nothing but the document, as Open WebUI does: values by the place that is described, and all in the
-    body where there is one."""
+async def test_a_client_that_uses_operations_as_tools_can_search_and_read(api: RestClient, ada: LibraryUser) -> None:
+    """Like Open WebUI, the client knows only the document, and sends all values in the body if there is one."""
     await ada.add_note("Voyage", "a galleon under sail")
-    described = operations_of(await document_of(api))
+    described = operations_of(await get_document(api))
 
-    async def use(tool: str, **values: Any) -> Any:
+    async def call_tool(tool: str, **values: Any) -> Any:
         operation, path, query = described[tool], described[tool]["path"], {}
-        for name, place in ((p["name"], p["in"]) for p in operation["parameters"] if p["name"] in values):
-            if place == "path":
+        for name, location in ((p["name"], p["in"]) for p in operation["parameters"] if p["name"] in values):
+            if location == "path":
                 path = path.replace(f"{{{name}}}", quote(str(values[name]), safe=""))
             else:
                 query[name] = values[name]
         body = msgspec.json.encode(values) if "requestBody" in operation else b""
         return await api.request(operation["method"].upper(), f"{path}?{urlencode(query)}", "ada", JSON, body)
 
-    (hit,) = (await use("search_knowledge", query="galleon", limit=5, explain=True)).json()["results"]
-    read = await use("read_item", source=hit["source"], id=hit["id"], mode="full", prefer_prechunked=True)
-    by_uri = await use("read_item_by_uri", uri=hit["uri"], mode="full")
+    (hit,) = (await call_tool("search_knowledge", query="galleon", limit=5, explain=True)).json()["results"]
+    by_id = await call_tool("read_item", source=hit["source"], id=hit["id"], mode="full", prefer_prechunked=True)
+    by_uri = await call_tool("read_item_by_uri", uri=hit["uri"], mode="full")
 
-    assert read.json()["content"] == by_uri.json()["content"] == "a galleon under sail"
+    assert by_id.json()["content"] == by_uri.json()["content"] == "a galleon under sail"
 
 
-async def test_the_sources_there_are_and_their_filters_are_named(api: RestClient) -> None:
-    described = operations_of(await document_of(api))
+async def test_sources_and_their_filters_are_enumerated(api: RestClient) -> None:
+    described = operations_of(await get_document(api))
 
     body = described["search_knowledge"]["requestBody"]["content"]["application/json"]["schema"]
     source = next(p for p in described["read_item"]["parameters"] if p["name"] == "source")
@@ -229,23 +230,21 @@ async def test_the_sources_there_are_and_their_filters_are_named(api: RestClient
     assert "media_types" in body["properties"]["filters"]["properties"]["media"]["properties"]
 
 
-async def test_the_bearer_scheme_is_required_unless_one_user_sits_alone(api: RestClient, tmp_path: Path) -> None:
-    async with open_rest_client(tmp_path / "alone", jwt_secret="") as alone:
-        open_to_all = await document_of(alone)
+async def test_a_credential_is_required_except_in_single_user_mode(api: RestClient, tmp_path: Path) -> None:
+    async with open_rest_client(tmp_path / "single", jwt_secret="") as single_user:
+        document = await get_document(single_user)
 
-    assert (await document_of(api))["security"] == [{"bearer": []}]
-    assert open_to_all["security"] == [{}, {"bearer": []}]
+    assert (await get_document(api))["security"] == [{"bearer": []}]
+    assert document["security"] == [{}, {"bearer": []}]
 
 
 @pytest.mark.parametrize(("public_url", "server"), [("", "/"), ("https://kb.example.com", "https://kb.example.com")])
-async def test_the_server_of_the_document_is_the_address_clients_use(
-    tmp_path: Path, public_url: str, server: str
-) -> None:
+async def test_the_server_url_is_the_public_url(tmp_path: Path, public_url: str, server: str) -> None:
     async with open_rest_client(tmp_path, public_url=public_url) as api:
-        assert (await document_of(api))["servers"] == [{"url": server}]
+        assert (await get_document(api))["servers"] == [{"url": server}]
 
 
-async def test_the_document_is_not_sent_twice(api: RestClient) -> None:
+async def test_an_unchanged_document_returns_304(api: RestClient) -> None:
     first = await api.get("/openapi.json", None)
 
     again = await api.get("/openapi.json", None, if_none_match=first.header("etag") or "")
@@ -253,13 +252,13 @@ async def test_the_document_is_not_sent_twice(api: RestClient) -> None:
     assert (again.status, again.body) == (304, b"")
 
 
-async def test_the_bare_address_says_what_this_is_to_anybody_and_nothing_of_any_user(api: RestClient) -> None:
+async def test_the_index_page_needs_no_credential_and_shows_no_user_data(api: RestClient) -> None:
     await api.server.user("ada")
-    told = await api.get("/", None)
+    index = await api.get("/", None)
     page = await api.get("/", None, accept="text/html,application/xhtml+xml")
-    shown = Markup(page.body.decode())
+    markup = Markup(page.body.decode())
 
-    assert told.json() == {
+    assert index.json() == {
         "name": "florilegium",
         "version": VERSION,
         "mcp": "/mcp",
@@ -267,28 +266,28 @@ async def test_the_bare_address_says_what_this_is_to_anybody_and_nothing_of_any_
         "openapi": "/openapi.json",
         "health": "/healthz",
     }
-    assert [(await api.get(told.json()[name], None)).status for name in ("docs", "openapi", "health")] == [200] * 3
+    assert [(await api.get(index.json()[name], None)).status for name in ("docs", "openapi", "health")] == [200] * 3
     assert page.header("content-type") == "text/html; charset=utf-8"
-    assert {told.header("vary"), page.header("vary")} == {"Accept"}
-    assert shown.loads == ["/static/page.css"]
-    assert [path for path in ("/mcp", "/docs", "/healthz") if path not in shown.text] == []
-    assert b"ada" not in told.body + page.body
+    assert {index.header("vary"), page.header("vary")} == {"Accept"}
+    assert markup.loads == ["/static/page.css"]
+    assert [path for path in ("/mcp", "/docs", "/healthz") if path not in markup.text] == []
+    assert b"ada" not in index.body + page.body
 
 
 @pytest.mark.parametrize("path", ["/", "/openapi.json", "/docs", "/static/page.css"])
-async def test_the_documentation_is_not_served_under_a_foreign_name(api: RestClient, path: str) -> None:
+async def test_documentation_is_not_served_for_an_unknown_host(api: RestClient, path: str) -> None:
     assert (await api.get(path, None, host="evil.example")).status == 403
 
 
-async def test_the_reference_page_shows_every_operation_value_and_shape_and_loads_nothing_foreign(
+async def test_the_reference_page_shows_all_operations_and_schemas_and_loads_no_foreign_resource(
     api: RestClient,
 ) -> None:
-    document = await document_of(api)
-    answer = await api.get("/docs", None)
-    page = Markup(answer.body.decode())
+    document = await get_document(api)
+    response = await api.get("/docs", None)
+    page = Markup(response.body.decode())
 
-    assert answer.header("content-type") == "text/html; charset=utf-8"
-    assert (answer.header("content-security-policy") or "").startswith("default-src 'none'; style-src 'self';")
+    assert response.header("content-type") == "text/html; charset=utf-8"
+    assert (response.header("content-security-policy") or "").startswith("default-src 'none'; style-src 'self';")
     assert page.loads == ["/static/page.css"]
     assert "script" not in page.tags
     assert page.targets <= page.ids
@@ -299,7 +298,7 @@ async def test_the_reference_page_shows_every_operation_value_and_shape_and_load
     assert set(document["components"]["schemas"]) <= page.ids
 
 
-async def test_the_style_is_served(api: RestClient) -> None:
-    answer = await api.get("/static/page.css", None)
+async def test_the_stylesheet_is_served(api: RestClient) -> None:
+    response = await api.get("/static/page.css", None)
 
-    assert (answer.status, answer.header("content-type")) == (200, "text/css; charset=utf-8")
+    assert (response.status, response.header("content-type")) == (200, "text/css; charset=utf-8")

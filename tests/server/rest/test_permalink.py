@@ -1,4 +1,4 @@
-"""Permalinks: an item as a page for the person it belongs to."""
+"""Permalinks: the page of an item, for its owner."""
 
 import base64
 import re
@@ -25,58 +25,56 @@ ELEMENTS = {
 
 
 @pytest.mark.parametrize("source", SOURCES)
-async def test_an_item_of_any_source_is_a_page_that_can_be_read(api: RestClient, ada: LibraryUser, source: str) -> None:
+async def test_an_item_of_any_source_has_a_page(api: RestClient, ada: LibraryUser, source: str) -> None:
     identity = await ada.add_item(source, f"One of the {source}", "a galleon under sail")
 
-    answer = await api.get(f"/items/{source}/{identity}")
+    response = await api.get(f"/items/{source}/{identity}")
 
-    page = answer.body.decode()
-    assert (answer.status, answer.header("content-type")) == (200, "text/html; charset=utf-8")
+    page = response.body.decode()
+    assert (response.status, response.header("content-type")) == (200, "text/html; charset=utf-8")
     assert f"<h1>One of the {source}</h1>" in page
     assert "a galleon under sail" in page
     assert f"{source}://{identity}" in page
 
 
-async def test_what_an_item_holds_stays_text(api: RestClient, ada: LibraryUser) -> None:
+async def test_item_text_is_escaped(api: RestClient, ada: LibraryUser) -> None:
     note = await ada.add_note(HOSTILE, HOSTILE, tags=["<b>bold</b>"])
     chat = await ada.add_chat(HOSTILE, HOSTILE)
 
     for path in (f"/items/notes/{note}", f"/items/chats/{chat}"):
-        answer = await api.get(path)
-        page = answer.body.decode()
+        response = await api.get(path)
+        page = response.body.decode()
         assert escape(HOSTILE) in page
         assert not re.search(r"<(script|img|b)\b", page)
-        assert (answer.header("content-security-policy") or "").startswith("default-src 'none'; style-src 'self';")
+        assert (response.header("content-security-policy") or "").startswith("default-src 'none'; style-src 'self';")
 
 
-async def test_a_page_can_be_neither_framed_nor_cached_nor_tell_where_its_reader_came_from(
-    api: RestClient, ada: LibraryUser
-) -> None:
-    answer = await api.get(f"/items/notes/{await ada.add_note('Voyage', 'a galleon')}")
+async def test_a_page_cannot_be_framed_or_cached_and_sends_no_referrer(api: RestClient, ada: LibraryUser) -> None:
+    response = await api.get(f"/items/notes/{await ada.add_note('Voyage', 'a galleon')}")
 
-    assert "frame-ancestors 'none'" in (answer.header("content-security-policy") or "")
-    assert answer.header("cache-control") == "private, no-store"
-    assert answer.header("referrer-policy") == "no-referrer"
-    assert answer.header("vary") == "Accept"
+    assert "frame-ancestors 'none'" in (response.header("content-security-policy") or "")
+    assert response.header("cache-control") == "private, no-store"
+    assert response.header("referrer-policy") == "no-referrer"
+    assert response.header("vary") == "Accept"
 
 
-async def test_json_is_given_to_who_asks_for_it_and_is_that_of_read_item(api: RestClient, ada: LibraryUser) -> None:
+async def test_a_client_that_accepts_json_gets_the_response_of_read_item(api: RestClient, ada: LibraryUser) -> None:
     note = await ada.add_note("Voyage", "a galleon under sail")
 
-    at_permalink = await api.get(f"/items/notes/{note}?mode=full", accept="application/json")
-    over_rest = await api.get(f"/api/v1/items/notes/{note}?mode=full")
+    from_permalink = await api.get(f"/items/notes/{note}?mode=full", accept="application/json")
+    from_api = await api.get(f"/api/v1/items/notes/{note}?mode=full")
 
-    assert at_permalink.body == over_rest.body
+    assert from_permalink.body == from_api.body
 
 
 @pytest.mark.parametrize("accept", ["text/html,application/xhtml+xml,*/*;q=0.8", "*/*", "text/html, application/json"])
 async def test_a_browser_gets_the_page(api: RestClient, ada: LibraryUser, accept: str) -> None:
-    answer = await api.get(f"/items/notes/{await ada.add_note('Voyage', 'a galleon')}", accept=accept)
+    response = await api.get(f"/items/notes/{await ada.add_note('Voyage', 'a galleon')}", accept=accept)
 
-    assert answer.header("content-type") == "text/html; charset=utf-8"
+    assert response.header("content-type") == "text/html; charset=utf-8"
 
 
-async def test_the_links_that_research_tools_give_are_pages_of_their_user_alone(
+async def test_links_of_the_search_tool_open_only_for_their_user(
     api: RestClient, ada: LibraryUser, ben: LibraryUser
 ) -> None:
     await ada.add_note("Voyage", "a galleon under sail")
@@ -84,15 +82,13 @@ async def test_the_links_that_research_tools_give_are_pages_of_their_user_alone(
     base = api.server.runtime.settings.base_url
     links = [hit["url"].removeprefix(base) for hit in (await ada.call("search", query="galleon"))["results"]]
 
-    statuses = {who: [(await api.get(link, who)).status for link in links] for who in ("ada", "ben")}
+    statuses = {user: [(await api.get(link, user)).status for link in links] for user in ("ada", "ben")}
 
     assert len(links) >= 2
     assert statuses == {"ada": [200] * len(links), "ben": [404] * len(links)}
 
 
-async def test_a_conversation_shows_its_messages_under_names_a_link_can_point_at(
-    api: RestClient, ada: LibraryUser
-) -> None:
+async def test_messages_of_a_conversation_can_be_linked_by_id(api: RestClient, ada: LibraryUser) -> None:
     chat = await ada.add_chat("Talk", "first words", "the galleon sails")
     (first, second) = (await ada.read("chats", chat))["attachments"]
 
@@ -103,7 +99,7 @@ async def test_a_conversation_shows_its_messages_under_names_a_link_can_point_at
     assert '<div class="text">the galleon sails</div>' in page
 
 
-async def test_a_message_deep_in_a_conversation_is_opened_where_it_stands(api: RestClient, ada: LibraryUser) -> None:
+async def test_a_link_to_a_message_opens_the_conversation_at_that_message(api: RestClient, ada: LibraryUser) -> None:
     chat = await ada.add_chat("Talk", *(f"turn number {n}" for n in range(200)))
     message = (await ada.read("chats", chat, loc={"message_index": 150}))["meta"]["message_id"]
 
@@ -117,9 +113,7 @@ async def test_a_message_deep_in_a_conversation_is_opened_where_it_stands(api: R
     assert by_path == by_query
 
 
-async def test_a_page_tells_an_answer_that_was_thrown_away_from_what_was_said(
-    api: RestClient, ada: LibraryUser
-) -> None:
+async def test_a_page_marks_messages_of_an_alternate_branch(api: RestClient, ada: LibraryUser) -> None:
     turns = [
         MessageDraft(role="user", sender="Ana", content="Threads?"),
         MessageDraft(role="assistant", sender="Guide", content="Use a xylophone.", is_canonical=False),
@@ -132,7 +126,7 @@ async def test_a_page_tells_an_answer_that_was_thrown_away_from_what_was_said(
     assert re.search(r">Ana · [^<]+</a></p>\n<div class=\"text\">Threads\?</div>", page)
 
 
-async def test_a_recording_is_opened_at_the_second_a_link_names(api: RestClient, ada: LibraryUser) -> None:
+async def test_a_link_with_a_time_opens_the_recording_at_that_time(api: RestClient, ada: LibraryUser) -> None:
     segments = [
         Segment(text=f"sentence {n} " + "and more words " * 40, start_ms=n * 30_000, end_ms=(n + 1) * 30_000)
         for n in range(60)
@@ -146,30 +140,30 @@ async def test_a_recording_is_opened_at_the_second_a_link_names(api: RestClient,
     assert re.search(r'<article id="t\d+">\n<p class="who"><a href="#t\d+">1[45]:\d\d', page)
 
 
-async def test_a_long_item_is_read_on_page_by_page_to_its_end(api: RestClient, ada: LibraryUser) -> None:
+async def test_a_long_item_can_be_read_to_its_end_page_by_page(api: RestClient, ada: LibraryUser) -> None:
     text = " ".join(f"word{n}" for n in range(30_000))
-    link, read = f"/items/notes/{await ada.add_note('Long', text)}", ""
+    link, content = f"/items/notes/{await ada.add_note('Long', text)}", ""
     while link:
         page = (await api.get(link)).body.decode()
-        read += re.search(r'<div class="text">(.*?)</div>', page, re.DOTALL)[1]  # type: ignore[index]  # there is one
-        following = re.search(r'<a href="([^"]+)" rel="next">', page)
-        link = following[1].replace("&amp;", "&") if following else ""
+        content += re.search(r'<div class="text">(.*?)</div>', page, re.DOTALL)[1]  # type: ignore[index]  # there is one
+        next_link = re.search(r'<a href="([^"]+)" rel="next">', page)
+        link = next_link[1].replace("&amp;", "&") if next_link else ""
 
-    assert read.endswith(text)
+    assert content.endswith(text)
 
 
-async def test_without_a_credential_a_page_says_how_to_sign_in_and_the_browser_asks(
+async def test_a_page_without_credential_explains_sign_in_and_offers_basic_auth(
     api: RestClient, ada: LibraryUser
 ) -> None:
-    answer = await api.get(f"/items/notes/{await ada.add_note('Voyage', 'a galleon')}", None)
+    response = await api.get(f"/items/notes/{await ada.add_note('Voyage', 'a galleon')}", None)
 
-    challenges = [value.partition(" ")[0] for name, value in answer.headers if name == "www-authenticate"]
-    assert (answer.status, challenges) == (401, ["Bearer", "Basic"])
-    assert "API key as the password" in answer.body.decode()
-    assert "galleon" not in answer.body.decode()
+    challenges = [value.partition(" ")[0] for name, value in response.headers if name == "www-authenticate"]
+    assert (response.status, challenges) == (401, ["Bearer", "Basic"])
+    assert "API key as the password" in response.body.decode()
+    assert "galleon" not in response.body.decode()
 
 
-async def test_a_browser_may_send_an_api_key_as_a_password_to_the_page_alone(api: RestClient, ada: LibraryUser) -> None:
+async def test_an_api_key_is_accepted_as_password_for_pages_only(api: RestClient, ada: LibraryUser) -> None:
     note = await ada.add_note("Voyage", "a galleon under sail")
     _, key = await api.server.runtime.registry.create_key((await api.server.user("ada")).id, "k", SCOPES)
     basic = {"Authorization": "Basic " + base64.b64encode(f"anyone:{key}".encode()).decode()}
@@ -178,22 +172,22 @@ async def test_a_browser_may_send_an_api_key_as_a_password_to_the_page_alone(api
     json = await api.get(f"/items/notes/{note}", None, accept="application/json", **basic)
     operation = await api.get(f"/api/v1/items/notes/{note}", None, **basic)
 
-    assert [answer.status for answer in (page, json, operation)] == [200, 401, 401]
+    assert [response.status for response in (page, json, operation)] == [200, 401, 401]
 
 
 @pytest.mark.parametrize(
     ("path", "status", "heading"),
     [
         ("/items/notes/none", 404, "Not found"),
-        ("/items/films/1", 400, "This address cannot be read"),
-        ("/items/notes/1?t=soon", 400, "This address cannot be read"),
+        ("/items/films/1", 400, "Invalid address"),
+        ("/items/notes/1?t=soon", 400, "Invalid address"),
     ],
 )
-async def test_what_cannot_be_shown_is_told_on_a_page(api: RestClient, path: str, status: int, heading: str) -> None:
-    answer = await api.get(path)
+async def test_errors_are_shown_as_pages(api: RestClient, path: str, status: int, heading: str) -> None:
+    response = await api.get(path)
 
-    assert answer.status == status
-    assert f"<h1>{heading}</h1>" in answer.body.decode()
+    assert response.status == status
+    assert f"<h1>{heading}</h1>" in response.body.decode()
 
 
 @pytest.mark.parametrize(
@@ -207,7 +201,7 @@ async def test_what_cannot_be_shown_is_told_on_a_page(api: RestClient, path: str
         ("notes", False),
     ],
 )
-def test_only_an_address_of_the_web_becomes_a_link(address: str, is_link: bool) -> None:
+def test_only_web_addresses_become_links(address: str, is_link: bool) -> None:
     assert is_web_address(address) is is_link
 
 
@@ -215,7 +209,7 @@ _any_text = st.text() | st.sampled_from([HOSTILE, "javascript:alert(1)", 'https:
 
 
 @given(title=_any_text, content=_any_text, url=_any_text, tag=_any_text, sender=_any_text)
-def test_no_text_of_an_item_ever_becomes_markup(title: str, content: str, url: str, tag: str, sender: str) -> None:
+def test_no_text_of_an_item_becomes_markup(title: str, content: str, url: str, tag: str, sender: str) -> None:
     attachment = {"message_id": sender, "sender": sender, "start": 0, "end": len(content), "created_at": tag}
     meta = ResultItem(
         id=1,

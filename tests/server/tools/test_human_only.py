@@ -51,7 +51,7 @@ async def api(tmp_path: Path) -> AsyncIterator[RestClient]:
 
 @pytest.fixture
 async def ada(api: RestClient) -> LibraryUser:
-    return await api.reader("ada")
+    return await api.library_user("ada")
 
 
 @pytest.fixture

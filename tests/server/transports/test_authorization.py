@@ -286,7 +286,7 @@ BODIES: list[Any] = [
 async def test_without_a_credential_every_body_gets_the_same_bytes(server: LiveServer, headers: dict[str, str]) -> None:
     client = LegacyClient(server, headers)
 
-    answers = {(await client.post(body)).told() for body in BODIES}
+    answers = {(await client.post(body)).comparable() for body in BODIES}
 
     assert len(answers) == 1
     assert answers.pop()[0] == 401
@@ -299,7 +299,7 @@ async def test_without_a_credential_no_method_tells_more_than_another(server: Li
     with_session = await fetch(server.url, method, "/mcp", {"Mcp-Session-Id": known.session_id})
 
     assert bare.status == 401
-    assert bare.told() == with_session.told()
+    assert bare.comparable() == with_session.comparable()
 
 
 async def test_a_token_in_the_query_string_is_no_credential(server: LiveServer) -> None:

@@ -15,8 +15,8 @@ from config.errors import ConfigurationError
 from config.settings import Settings
 from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Tool
-from server.server_info import server_info
-from server.transports.bridge import DELAY_MAX_S, DELAY_MIN_S, Bridge, Remote, backoff
+from server.server_info import ServerInfoTool
+from server.transports.bridge import DELAY_MAX_S, DELAY_MIN_S, Bridge, RemoteServer, backoff
 from tests.live import LiveServer, live, make_settings
 from tests.server.cli.requests import INITIALIZE, INITIALIZED, modern, request
 
@@ -83,7 +83,7 @@ async def client_of(
     settings: Settings, url: str, token: str = "", delays: Callable[[], Iterator[float]] = at_once
 ) -> AsyncIterator[Client]:
     output = Output()
-    client = Client(Bridge(Remote.at(url, token), settings, output, delays), output, settings.body_max_bytes)
+    client = Client(Bridge(RemoteServer.at(url, token), settings, output, delays), output, settings.body_max_bytes)
     try:
         yield client
     finally:
@@ -109,7 +109,7 @@ class Gate:
 
     def catalog(self, settings: Settings) -> Catalog:
         catalog = Catalog()
-        catalog.add_tool(server_info(settings, ()))
+        catalog.add_tool(ServerInfoTool(settings, ()).as_tool())
         catalog.add_tool(Tool(name="wait", title="Wait", description="Waits.", input=Nothing, handler=self.run))
         return catalog
 
@@ -193,7 +193,7 @@ async def test_both_eras_pass_on_one_connection(tmp_path: Path) -> None:
         assert (await client.ask(modern(2, "server/discover")))["result"]["resultType"] == "complete"
         assert await user_of(client, 3) == "ada"
         await client.end()
-        assert client.bridge.is_well
+        assert client.bridge.has_connected
 
 
 async def test_each_bridge_speaks_for_the_owner_of_its_token(tmp_path: Path) -> None:
@@ -252,13 +252,13 @@ async def test_a_client_that_comes_before_its_server_is_told_and_served_later(tm
     async with client_of(settings, settings.resource_url, token) as client:
         early = await client.ask(INITIALIZE)
         assert early["error"]["code"] == 503
-        assert early["error"]["message"].endswith("cannot be reached: connection refused")
-        assert not client.bridge.is_well
+        assert early["error"]["message"].endswith(": connection refused")
+        assert not client.bridge.has_connected
         async with live(settings):
             answer = await until_answered(client, lambda n: {**INITIALIZE, "id": n})
             assert answer["result"]["protocolVersion"] == "2025-11-25"
             await client.end()
-        assert client.bridge.is_well
+        assert client.bridge.has_connected
 
 
 @pytest.mark.parametrize("token", ["", "flo_" + "x" * 43, "not.a.token"])
@@ -268,9 +268,9 @@ async def test_a_credential_that_is_not_accepted_is_named_as_the_reason(tmp_path
         for request_id in (1, 2):
             error = (await client.ask(modern(request_id, "tools/list")))["error"]
             assert error["code"] == 401
-            assert "does not accept the credential" in error["message"]
+            assert "rejected the credential" in error["message"]
         await client.end()
-        assert not client.bridge.is_well
+        assert not client.bridge.has_connected
 
 
 async def test_access_that_is_withdrawn_ends_the_bridge_and_nobody_elses(tmp_path: Path) -> None:
@@ -306,13 +306,13 @@ async def test_the_end_of_input_does_not_wait_for_ever(tmp_path: Path) -> None:
             client.send(modern(1, "tools/call", name="wait", arguments={}))
             await asyncio.wait_for(gate.called.wait(), WAIT_S)
             await client.end()
-            assert (await client.receive())["error"]["message"] == "no answer came before the input ended"
+            assert (await client.receive())["error"]["message"] == "the input ended before the server answered"
 
 
 async def test_a_client_that_no_longer_reads_ends_the_bridge(tmp_path: Path) -> None:
     settings = make_settings(tmp_path)
     async with live(settings) as server:
-        bridge = Bridge(Remote.at(server.mcp, await server.token("ada")), settings, ClosedOutput())
+        bridge = Bridge(RemoteServer.at(server.mcp, await server.token("ada")), settings, ClosedOutput())
         reader = asyncio.StreamReader()
         reader.feed_data(json.dumps(modern(1, "tools/list")).encode() + b"\n")
         async with asyncio.timeout(WAIT_S):
@@ -325,13 +325,13 @@ async def test_messages_beyond_the_limit_are_refused_while_there_is_no_connectio
     async with silent_server() as port, client_of(settings, f"http://127.0.0.1:{port}/mcp") as client:
         client.send(*(modern(n, "tools/list") for n in (1, 2, 3)))
         refused = await client.receive()
-    assert (refused["id"], refused["error"]["message"]) == (3, "2 messages wait for the connection")
+    assert (refused["id"], refused["error"]["message"]) == (3, "2 messages are waiting for a connection")
 
 
 async def test_a_server_that_speaks_no_tls_is_told_apart_from_one_that_is_down(tmp_path: Path) -> None:
     settings = make_settings(tmp_path)
     async with live(settings) as server, client_of(settings, server.mcp.replace("http", "https")) as client:
-        assert "no secure connection" in (await client.ask(modern(1, "tools/list")))["error"]["message"]
+        assert "the TLS connection" in (await client.ask(modern(1, "tools/list")))["error"]["message"]
 
 
 async def test_a_url_that_is_not_the_endpoint_gets_a_hint(tmp_path: Path) -> None:
@@ -352,7 +352,7 @@ async def test_a_url_that_is_not_the_endpoint_gets_a_hint(tmp_path: Path) -> Non
     ],
 )
 def test_the_websocket_is_below_the_endpoint(url: str, expected: str) -> None:
-    assert Remote.at(url).url == expected
+    assert RemoteServer.at(url).url == expected
 
 
 @pytest.mark.parametrize(
@@ -374,24 +374,26 @@ def test_the_websocket_is_below_the_endpoint(url: str, expected: str) -> None:
 )
 def test_a_url_that_says_more_or_less_than_where_the_server_is_is_refused(url: str) -> None:
     with pytest.raises(ConfigurationError, match="expected a URL such as https://host/mcp"):
-        Remote.at(url)
+        RemoteServer.at(url)
 
 
 def test_a_token_is_not_sent_in_the_clear_unless_that_is_wanted() -> None:
     with pytest.raises(ConfigurationError, match="--insecure"):
-        Remote.at("http://kb.example.com/mcp", "secret")
-    assert Remote.at("http://kb.example.com/mcp", "secret", allow_insecure=True).url == "ws://kb.example.com/mcp/ws"
+        RemoteServer.at("http://kb.example.com/mcp", "secret")
+    assert (
+        RemoteServer.at("http://kb.example.com/mcp", "secret", allow_insecure=True).url == "ws://kb.example.com/mcp/ws"
+    )
 
 
 @pytest.mark.parametrize("token", ["two words", "line\nbreak", "é"])
 def test_a_text_that_cannot_be_a_token_is_refused_without_being_shown(token: str) -> None:
     with pytest.raises(ConfigurationError) as refused:
-        Remote.at("https://kb.example.com/mcp", token)
+        RemoteServer.at("https://kb.example.com/mcp", token)
     assert token not in refused.value.message
 
 
 def test_a_token_is_not_part_of_what_is_logged() -> None:
-    assert "secret" not in repr(Remote.at("https://kb.example.com/mcp", "secret"))
+    assert "secret" not in repr(RemoteServer.at("https://kb.example.com/mcp", "secret"))
 
 
 def test_delays_grow_and_stay_bounded() -> None:

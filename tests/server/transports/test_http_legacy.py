@@ -10,7 +10,7 @@ from server.protocol.changes import Change
 from server.protocol.versions import BATCH_VERSION, LEGACY_VERSIONS
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import ELICITATION, JSON_AND_EVENTS, LegacyClient, handshake, message, text_of
-from tests.server.http_client import PATIENCE_S, fetch
+from tests.server.http_client import WAIT_MAX_S, fetch
 from tests.server.sample_catalog import Gate, SampleCatalog
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -289,7 +289,7 @@ async def test_news_come_over_the_get_stream_of_the_user_they_concern(tmp_path: 
 async def test_a_cancelled_call_ends_without_an_answer(server: LiveServer, gate: Gate) -> None:
     ada = await LegacyClient.open(server, "ada")
     running = asyncio.create_task(ada.call("wait", {"gate": "g"}, "w"))
-    await asyncio.wait_for(gate.reached.wait(), PATIENCE_S)
+    await asyncio.wait_for(gate.reached.wait(), WAIT_MAX_S)
 
     assert (await ada.notify("notifications/cancelled", {"requestId": "w"})).status == 202
 
@@ -316,7 +316,7 @@ async def test_a_client_that_hangs_up_has_not_cancelled_its_call(server: LiveSer
     ada = await LegacyClient.open(server, "ada")
 
     async with ada.streaming(message("tools/call", {"name": "wait", "arguments": {"gate": "g"}}, 1)):
-        await asyncio.wait_for(gate.reached.wait(), PATIENCE_S)
+        await asyncio.wait_for(gate.reached.wait(), WAIT_MAX_S)
     await asyncio.sleep(0.1)
 
     assert not gate.cancelled.is_set()

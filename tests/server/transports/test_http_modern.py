@@ -13,7 +13,7 @@ from server.protocol.dispatcher import SERVER_INFO_KEY
 from server.protocol.subscriptions import SUBSCRIPTION_KEY
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import ELICITATION, MODERN, ModernClient, message, modern_headers, modern_params, text_of
-from tests.server.http_client import PATIENCE_S, HttpResponse, fetch
+from tests.server.http_client import WAIT_MAX_S, HttpResponse, fetch
 from tests.server.sample_catalog import Gate, SampleCatalog
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -246,9 +246,9 @@ async def test_a_client_that_hangs_up_cancels_its_call(server: LiveServer, gate:
     ada = await ModernClient.of(server, "ada")
 
     async with ada.streaming("tools/call", {"name": "wait", "arguments": {"gate": "g"}}):
-        await asyncio.wait_for(gate.reached.wait(), PATIENCE_S)
+        await asyncio.wait_for(gate.reached.wait(), WAIT_MAX_S)
 
-    await asyncio.wait_for(gate.cancelled.wait(), PATIENCE_S)
+    await asyncio.wait_for(gate.cancelled.wait(), WAIT_MAX_S)
     assert (await ada.call("echo")).status == 200
 
 
@@ -260,7 +260,7 @@ async def test_a_client_that_hangs_up_in_its_stream_cancels_its_call(server: Liv
         await wire.head()
         assert (await wire.event())["method"] == "notifications/progress"
 
-    await asyncio.wait_for(gate.cancelled.wait(), PATIENCE_S)
+    await asyncio.wait_for(gate.cancelled.wait(), WAIT_MAX_S)
     assert (await ada.call("echo")).status == 200
 
 
@@ -270,7 +270,7 @@ async def test_a_client_that_hangs_up_while_it_is_told_a_large_answer_does_no_ha
     ada, gate = await ModernClient.of(server, "ada"), shared.gates["x" * 1_000_000]
 
     async with ada.streaming("tools/call", {"name": "wait", "arguments": {"gate": "x" * 1_000_000}}) as wire:
-        await asyncio.wait_for(gate.reached.wait(), PATIENCE_S)
+        await asyncio.wait_for(gate.reached.wait(), WAIT_MAX_S)
         await asyncio.sleep(0.1)  # past the moment from which the door watches for a disconnect
         gate.opened.set()
         await wire.head()

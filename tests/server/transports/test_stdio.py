@@ -16,7 +16,7 @@ from server.runtime import Runtime
 from server.transports.stdio import serve_stdio
 from tests.live import make_settings
 from tests.server.clients import ELICITATION, handshake, message, modern_params, text_of
-from tests.server.http_client import PATIENCE_S
+from tests.server.http_client import WAIT_MAX_S
 from tests.server.sample_catalog import SampleCatalog
 
 WAIT = {"name": "wait", "arguments": {"gate": "g"}}
@@ -33,13 +33,13 @@ class Pipes:
 
     async def say(self, body: Any) -> None:
         line = body if isinstance(body, bytes) else msgspec.json.encode(body) + b"\n"
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(WAIT_MAX_S):
             await asyncio.to_thread(self._to_server.write, line)
             await asyncio.to_thread(self._to_server.flush)
 
     async def hear(self) -> Any:
         """The next message; None when the server has closed its end."""
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(WAIT_MAX_S):
             line = await self._from_server.readline()
         assert line.endswith(b"\n") or not line
         return msgspec.json.decode(line) if line else None
@@ -47,7 +47,7 @@ class Pipes:
     async def end(self) -> None:
         """Closes the input and waits for the server to leave."""
         self._to_server.close()
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(WAIT_MAX_S):
             await self.serving
 
 
@@ -127,7 +127,7 @@ async def test_a_line_over_the_limit_is_skipped_whole_and_told(
 async def test_the_end_of_input_lets_running_calls_finish(tmp_path: Path, samples: SampleCatalog) -> None:
     async with opened(tmp_path, samples) as pipes:
         await pipes.say(message("tools/call", modern_params(WAIT), 1))
-        await asyncio.wait_for(samples.gates["g"].reached.wait(), PATIENCE_S)
+        await asyncio.wait_for(samples.gates["g"].reached.wait(), WAIT_MAX_S)
         leaving = asyncio.create_task(pipes.end())
         await asyncio.sleep(0.02)
         samples.gates["g"].opened.set()
@@ -169,9 +169,9 @@ async def test_a_question_is_asked_and_answered_over_the_pipes(tmp_path: Path, s
 async def test_a_cancelled_call_is_never_answered(tmp_path: Path, samples: SampleCatalog) -> None:
     async with opened(tmp_path, samples) as pipes:
         await pipes.say(message("tools/call", modern_params(WAIT), 1))
-        await asyncio.wait_for(samples.gates["g"].reached.wait(), PATIENCE_S)
+        await asyncio.wait_for(samples.gates["g"].reached.wait(), WAIT_MAX_S)
         await pipes.say(message("notifications/cancelled", {"requestId": 1}))
-        await asyncio.wait_for(samples.gates["g"].cancelled.wait(), PATIENCE_S)
+        await asyncio.wait_for(samples.gates["g"].cancelled.wait(), WAIT_MAX_S)
         await pipes.say(message("ping", {}, 2))
 
         assert (await pipes.hear())["id"] == 2
@@ -185,7 +185,7 @@ async def test_messages_from_a_file_are_served_as_from_a_pipe(tmp_path: Path, sa
     async with open_runtime(settings, catalog=samples.catalog) as runtime:
         principal = local_principal(await runtime.registry.add_user("ada"))
         with script.open("rb") as stdin, answers.open("wb") as stdout:
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(WAIT_MAX_S):
                 await serve_stdio(runtime, principal, stdin, stdout)
 
     # Answers may overtake one another; each is there once.
@@ -200,10 +200,10 @@ async def test_a_client_that_died_while_its_call_ran_is_no_failure(tmp_path: Pat
         os.write(client_out, msgspec.json.encode(message("tools/call", modern_params(WAIT), 1)) + b"\n")
         with os.fdopen(server_in, "rb") as stdin, os.fdopen(server_out, "wb", buffering=0) as stdout:
             serving = asyncio.create_task(serve_stdio(runtime, principal, stdin, stdout))
-            await asyncio.wait_for(samples.gates["g"].reached.wait(), PATIENCE_S)
+            await asyncio.wait_for(samples.gates["g"].reached.wait(), WAIT_MAX_S)
 
             os.close(client_in)
             os.close(client_out)
             samples.gates["g"].opened.set()
 
-            await asyncio.wait_for(serving, PATIENCE_S)
+            await asyncio.wait_for(serving, WAIT_MAX_S)

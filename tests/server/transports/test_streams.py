@@ -8,7 +8,7 @@ import pytest
 from server.protocol.changes import Change
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import JSON_AND_EVENTS, LegacyClient, ModernClient, message
-from tests.server.http_client import PATIENCE_S, RawConnection, fetch
+from tests.server.http_client import WAIT_MAX_S, RawConnection, fetch
 from tests.server.sample_catalog import Gate, SampleCatalog
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -19,7 +19,7 @@ LISTEN = {"notifications": {"toolsListChanged": True}}
 
 
 async def _presence_is(server: LiveServer, count: int) -> None:
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(WAIT_MAX_S):
         while len(server.runtime.open_streams) != count:
             await asyncio.sleep(0.01)
 

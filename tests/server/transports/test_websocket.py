@@ -13,7 +13,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from server.protocol.changes import Change
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import MODERN, WebSocketClient, handshake, message, modern_params, text_of
-from tests.server.http_client import PATIENCE_S, fetch
+from tests.server.http_client import WAIT_MAX_S, fetch
 from tests.server.sample_catalog import Gate, SampleCatalog
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -62,7 +62,7 @@ async def test_answers_come_when_they_are_ready(server: LiveServer, gate: Gate) 
     async with WebSocketClient.open(server.ws, await server.bearer("ada")) as socket:
         await socket.initialize()
         await socket.send(message("tools/call", {"name": "wait", "arguments": {"gate": "g"}}, "slow"))
-        await asyncio.wait_for(gate.reached.wait(), PATIENCE_S)
+        await asyncio.wait_for(gate.reached.wait(), WAIT_MAX_S)
         await socket.send(message("ping", {}, "fast"))
 
         assert (await socket.receive())["id"] == "fast"
@@ -78,10 +78,10 @@ async def test_a_cancelled_call_is_stopped_and_never_answered(
     async with WebSocketClient.open(server.ws, await server.bearer("ada")) as socket:
         await socket.initialize()
         await socket.send(message("tools/call", modern_params(called) if params else called, "c"))
-        await asyncio.wait_for(gate.reached.wait(), PATIENCE_S)
+        await asyncio.wait_for(gate.reached.wait(), WAIT_MAX_S)
 
         await socket.send(message("notifications/cancelled", {"requestId": "c"}))
-        await asyncio.wait_for(gate.cancelled.wait(), PATIENCE_S)
+        await asyncio.wait_for(gate.cancelled.wait(), WAIT_MAX_S)
         await socket.send(message("ping", {}, "p"))
 
         assert (await socket.receive())["id"] == "p"
@@ -172,7 +172,7 @@ async def test_a_place_is_free_again_when_its_connection_ended(tmp_path: Path, s
         for _ in range(3):
             async with WebSocketClient.open(server.ws, await server.bearer("ada")) as socket:
                 assert (await socket.initialize())["result"]
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(WAIT_MAX_S):
                 while len(server.runtime.open_streams):
                     await asyncio.sleep(0.01)
 
@@ -182,7 +182,7 @@ async def test_the_session_ends_with_the_connection(tmp_path: Path, samples: Sam
         async with WebSocketClient.open(server.ws, await server.bearer("ada")) as socket:
             await socket.initialize()
             assert len(server.runtime.sessions) == 1
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(WAIT_MAX_S):
             while len(server.runtime.sessions):
                 await asyncio.sleep(0.01)
 

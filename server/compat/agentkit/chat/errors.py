@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from config.errors import FlorilegiumError
-from server.rest.errors import ErrorFormat
+from server.error_responses import ErrorFormat
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 

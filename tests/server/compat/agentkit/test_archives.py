@@ -101,7 +101,7 @@ async def test_export_of_many_pages_is_complete(tmp_path: Path) -> None:
     async with open_rest_client(tmp_path, message_page_max=2) as api:
         conversation = await create_conversation(api, *({"role": "user", "content": f"turn {n}"} for n in range(9)))
         before = (await api.get(f"/conversations/{conversation}")).json()["messages"]
-        reader = await api.reader("ada")
+        reader = await api.library_user("ada")
         async with reader.libraries.library(reader.context) as library:
             for gone in (0, 4, 5):
                 await library.chats.delete_message(before[gone]["id"])
@@ -163,7 +163,7 @@ class UserFactory:
         self._names = (f"user-{n}" for n in count())
 
     async def new_user(self) -> LibraryUser:
-        return await self.api.reader(next(self._names))
+        return await self.api.library_user(next(self._names))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

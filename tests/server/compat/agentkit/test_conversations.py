@@ -546,7 +546,7 @@ async def test_missing_credential_is_rejected_with_401(api: RestClient, path: st
 async def test_too_many_streams_are_rejected_with_503(tmp_path: Path) -> None:
     async with open_rest_client(tmp_path, stream_max_per_user=1) as api:
         conversation = await create_conversation(api, *HELLO)
-        principal = (await api.reader("ada")).context.principal
+        principal = (await api.library_user("ada")).context.principal
         with api.server.runtime.open_streams.enter(principal):
             rejected = await export(api, conversation)
         allowed = await export(api, conversation)

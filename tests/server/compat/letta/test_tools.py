@@ -200,7 +200,7 @@ async def test_output_of_own_searches_is_not_found(ada: LibraryUser) -> None:
 
 async def test_scan_limit_is_reported_when_reached(tmp_path: Path) -> None:
     async with open_rest_client(tmp_path, conversation_search_scan_max=10) as api:
-        ada = await api.reader("ada")
+        ada = await api.library_user("ada")
         outputs = [at("2025-02-11T14:30:00Z", "zeppelin", "tool", tool="conversation_search") for _ in range(30)]
         await ada.add_chat("Talk", at("2025-02-10T14:30:00Z", "the zeppelin itself"), *outputs)
 

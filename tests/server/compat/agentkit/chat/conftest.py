@@ -15,7 +15,7 @@ import pytest
 from msgspec import Struct
 
 from tests.live import LiveServer, free_port, live, make_settings
-from tests.server.http_client import PATIENCE_S, HttpResponse
+from tests.server.http_client import WAIT_MAX_S, HttpResponse
 from tests.server.rest.rest_client import RestClient, open_rest_client
 
 UPSTREAM_KEY = "sk-upstream-secret"
@@ -33,7 +33,7 @@ class UpstreamProgram(Struct, frozen=True):
         return list(msgspec.json.decode(await asyncio.to_thread(_get, f"{self.url}/requests")))
 
     async def wait_for_request(self, model: str) -> None:
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(WAIT_MAX_S):
             while not any(
                 request["json"] and request["json"].get("model") == model for request in await self.requests()
             ):
@@ -48,7 +48,7 @@ class UpstreamProgram(Struct, frozen=True):
 
 
 def _get(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=PATIENCE_S) as response:
+    with urllib.request.urlopen(url, timeout=WAIT_MAX_S) as response:
         return bytes(response.read())
 
 
@@ -61,11 +61,11 @@ def upstream() -> Iterator[UpstreamProgram]:
         yield UpstreamProgram(f"http://127.0.0.1:{port}")
     finally:
         program.terminate()
-        program.wait(PATIENCE_S)
+        program.wait(WAIT_MAX_S)
 
 
 def _wait_until_up(url: str) -> None:
-    until = time.monotonic() + PATIENCE_S
+    until = time.monotonic() + WAIT_MAX_S
     while not _is_up(url):
         assert time.monotonic() < until, "the upstream did not start"
         time.sleep(0.05)

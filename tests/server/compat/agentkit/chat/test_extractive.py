@@ -17,7 +17,7 @@ FACT = "Sodium cells keep their charge in the cold and need no cobalt."
 @pytest.fixture
 async def note_uri(chat_without_model: ChatClient) -> str:
     """Adds Ada's only note and returns its URI."""
-    note = await (await chat_without_model.api.reader("ada")).add_note("Why sodium", FACT)
+    note = await (await chat_without_model.api.library_user("ada")).add_note("Why sodium", FACT)
     return f"notes://{note}"
 
 

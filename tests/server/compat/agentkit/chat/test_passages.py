@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from server.compat.agentkit.chat.passages import PassageResults
+from server.http_services import build_http_services
 from tests.server.compat.agentkit.chat.conftest import ChatClient
 from tests.server.rest.rest_client import RestClient, open_rest_client
 from tests.sources.source_fixture import LibraryUser
@@ -13,7 +14,7 @@ from tests.sources.source_fixture import LibraryUser
 async def find_passages(
     api: RestClient, user: LibraryUser, question: str, conversation_id: str | None = None
 ) -> PassageResults:
-    return await api.server.runtime.agentkit.passages.find(user.context, question, conversation_id)
+    return await build_http_services(api.server.runtime).agentkit.passages.find(user.context, question, conversation_id)
 
 
 def uris(results: PassageResults) -> list[str]:
@@ -22,7 +23,7 @@ def uris(results: PassageResults) -> list[str]:
 
 @pytest.fixture
 async def ada(chat_without_model: ChatClient) -> LibraryUser:
-    return await chat_without_model.api.reader("ada")
+    return await chat_without_model.api.library_user("ada")
 
 
 async def test_messages_of_the_same_conversation_are_excluded(chat_without_model: ChatClient, ada: LibraryUser) -> None:
@@ -58,14 +59,14 @@ async def test_each_item_gives_at_most_one_passage(chat_without_model: ChatClien
 
 async def test_passages_respect_their_token_and_count_limits(tmp_path: Path) -> None:
     async with open_rest_client(tmp_path, chat_context_max_tokens=100, chat_passages_max=3) as api:
-        ada = await api.reader("ada")
+        ada = await api.library_user("ada")
         for number in range(6):
             await ada.add_note(
                 f"Galleon {number}", f"The galleon number {number}. " + f"Its hull is {number} wide. " * 10
             )
         truncated = await find_passages(api, ada, "galleon hull")
     async with open_rest_client(tmp_path, chat_context_max_tokens=10_000, chat_passages_max=3) as api:
-        many = await find_passages(api, await api.reader("ada"), "galleon hull")
+        many = await find_passages(api, await api.library_user("ada"), "galleon hull")
 
     assert 0 < sum(len(passage.text) for passage in truncated.passages) <= 400
     assert truncated.passages[-1].text.endswith("…")
@@ -76,6 +77,8 @@ async def test_passages_never_come_from_another_user(chat_without_model: ChatCli
     await ada.add_note("Ships", "A galleon has three masts.")
     chat = await ada.add_chat("Talk", "The galleon sank.")
 
-    results = await find_passages(chat_without_model.api, await chat_without_model.api.reader("ben"), "galleon", chat)
+    results = await find_passages(
+        chat_without_model.api, await chat_without_model.api.library_user("ben"), "galleon", chat
+    )
 
     assert results == PassageResults(())

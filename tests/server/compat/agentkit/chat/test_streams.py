@@ -16,7 +16,7 @@ from auth.context import build_context
 from auth.principal import SCOPES, ClientId, Principal
 from tests.live import LiveServer, live, make_settings
 from tests.server.compat.agentkit.chat.conftest import ChatClient, UpstreamProgram
-from tests.server.http_client import PATIENCE_S, RawConnection, fetch
+from tests.server.http_client import WAIT_MAX_S, RawConnection, fetch
 
 ASK = [{"role": "user", "content": "Which cells are cheaper?"}]
 
@@ -34,7 +34,7 @@ async def start_stream(wire: RawConnection, server: LiveServer, who: str = "ada"
 async def stored_messages(server: LiveServer, who: str = "ada") -> list[Any]:
     """Waits for the only conversation and returns its messages."""
     bearer = await server.bearer(who)
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(WAIT_MAX_S):
         while not (conversations := (await fetch(server.url, "GET", "/conversations", bearer)).json()["conversations"]):
             await asyncio.sleep(0.1)
     [conversation] = conversations
@@ -91,7 +91,7 @@ async def test_retry_after_a_disconnect_stores_one_turn_with_the_whole_answer(se
 
 
 async def test_turn_is_stored_before_the_client_reads_the_end(chat: ChatClient) -> None:
-    reader = await chat.api.reader("ada")
+    reader = await chat.api.library_user("ada")
     totals: list[int] = []
 
     async def watching_app(scope: Scope, receive: Receive, send: Send) -> None:

@@ -25,7 +25,7 @@ from server.version import VERSION
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import ELICITATION, LegacyClient, ModernClient, WebSocketClient, handshake, modern_params
 from tests.server.http_client import fetch
-from tests.server.in_process import ask
+from tests.server.in_process import call_app
 from tests.server.sample_catalog import SampleCatalog
 
 
@@ -46,17 +46,17 @@ async def _bearer(runtime: Runtime, name: str, scopes: tuple[str, ...] = SCOPES)
 
 async def test_health_is_told_to_anybody_and_names_the_version_only(tmp_path: Path, samples: SampleCatalog) -> None:
     async with house(make_settings(tmp_path), samples) as (_, app):
-        answer = await ask(app, "GET", "/healthz")
+        answer = await call_app(app, "GET", "/healthz")
 
     assert (answer.status, answer.json()) == (200, {"status": "ok", "version": VERSION})
 
 
 async def test_a_server_is_ready_until_it_stops(tmp_path: Path, samples: SampleCatalog) -> None:
     async with house(make_settings(tmp_path), samples) as (runtime, app):
-        ready = await ask(app, "GET", "/readyz")
+        ready = await call_app(app, "GET", "/readyz")
         runtime.open_streams.stop()
-        stopping = await ask(app, "GET", "/readyz")
-        alive = await ask(app, "GET", "/healthz")
+        stopping = await call_app(app, "GET", "/readyz")
+        alive = await call_app(app, "GET", "/healthz")
 
     assert (ready.status, ready.json()) == (200, {"status": "ok"})
     assert (stopping.status, stopping.json()) == (503, {"status": "unavailable"})
@@ -71,7 +71,7 @@ async def test_a_server_whose_data_directory_is_gone_is_not_ready_and_does_not_s
         users = tmp_path / "data" / "users"
         users.rmdir()
         users.write_text("in the way")
-        answer = await ask(app, "GET", "/readyz")
+        answer = await call_app(app, "GET", "/readyz")
 
     assert (answer.status, answer.json()) == (503, {"status": "unavailable"})
 
@@ -79,16 +79,16 @@ async def test_a_server_whose_data_directory_is_gone_is_not_ready_and_does_not_s
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
 async def test_probes_are_read_only(tmp_path: Path, samples: SampleCatalog, path: str) -> None:
     async with house(make_settings(tmp_path), samples) as (_, app):
-        answer = await ask(app, "POST", path)
+        answer = await call_app(app, "POST", path)
 
     assert (answer.status, answer.header("allow")) == (405, "GET, HEAD")
-    assert answer.json()["error"]["message"] == "method: got 'POST', expected GET or HEAD"
+    assert answer.json()["error"]["message"] == "method: expected GET or HEAD, got 'POST'"
 
 
 @pytest.mark.parametrize("path", ["/mcp/nowhere", "/MCP", "/mcp/ticket/", "/.well-known/x"])
 async def test_an_unknown_path_is_not_found(tmp_path: Path, samples: SampleCatalog, path: str) -> None:
     async with house(make_settings(tmp_path), samples) as (_, app):
-        assert (await ask(app, "GET", path)).status in (404, 307)
+        assert (await call_app(app, "GET", path)).status in (404, 307)
 
 
 # -- metrics ----------------------------------------------------------------------------------------------------
@@ -106,7 +106,7 @@ async def test_metrics_are_for_administrators_and_for_the_metrics_token(tmp_path
             "other scheme": {"Authorization": "Basic scrape-me"},
             "no scheme": {"Authorization": "scrape-me"},
         }
-        statuses = {who: (await ask(app, "GET", "/metrics", c)).status for who, c in credentials.items()}
+        statuses = {who: (await call_app(app, "GET", "/metrics", c)).status for who, c in credentials.items()}
 
     assert statuses == {
         "nothing": 401,
@@ -123,7 +123,7 @@ async def test_metrics_are_for_administrators_and_for_the_metrics_token(tmp_path
 async def test_without_a_metrics_token_an_empty_credential_is_none(tmp_path: Path, samples: SampleCatalog) -> None:
     async with house(make_settings(tmp_path), samples) as (_, app):
         for sent in ("Bearer ", "Bearer", "", "Bearer none"):
-            assert (await ask(app, "GET", "/metrics", {"Authorization": sent})).status == 401
+            assert (await call_app(app, "GET", "/metrics", {"Authorization": sent})).status == 401
 
 
 async def test_metrics_count_calls_in_words_of_ours_and_never_in_a_users(
@@ -160,7 +160,7 @@ async def test_the_resource_metadata_stand_at_both_places_with_the_exact_resourc
         tmp_path, public_url="https://kb.example.com/base", authorization_servers=("https://login.example.com",)
     )
     async with house(settings, samples) as (_, app):
-        answer = await ask(app, "GET", f"/.well-known/oauth-protected-resource{path}")
+        answer = await call_app(app, "GET", f"/.well-known/oauth-protected-resource{path}")
 
     assert answer.status == 200
     assert b'"resource":"https://kb.example.com/base/mcp"' in answer.body

@@ -73,7 +73,7 @@ def is_request(body: Any) -> bool:
 
 
 @st.composite
-def nearly(draw: st.DrawFn, right: list[dict[str, Any]]) -> Any:
+def mutated(draw: st.DrawFn, right: list[dict[str, Any]]) -> Any:
     """One of the right messages with up to two places removed, replaced or renamed."""
     body: dict[str, Any] = copy.deepcopy(draw(st.sampled_from(right)))
     if "id" in body and "method" in body:

@@ -1,0 +1,181 @@
+"""Admission: decides whether a request is served, and for whom. HTTP, WebSocket, REST and HTML pages all use it.
+
+The checks run in this order: origin, profile of the address, credential, scope, profile of the credential, rate limit,
+request options. The credential alone decides whose data a request can reach.
+"""
+
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from auth.authenticator import Authenticator, basic_to_bearer
+from auth.context import RequestContext, SessionId, build_context
+from auth.principal import READ, Principal
+from auth.rate_limits import RateLimits
+from auth.tickets import Tickets
+from config.errors import FlorilegiumError, Forbidden, Unavailable
+from config.logging import current_request_id
+from config.paths import DataRoot
+from config.settings import Settings
+from server.protocol.profiles import Profiles
+from server.transports.headers import AUTHORIZATION, Headers
+from server.transports.open_streams import OpenStreams
+from server.transports.origin import OriginGuard
+from server.transports.request_options import query_values, request_config
+
+
+class IncomingRequest(Struct, frozen=True):
+    """The parts of an HTTP request or WebSocket upgrade that admission depends on."""
+
+    headers: Headers
+    address: str
+    query: bytes
+
+    @classmethod
+    def from_scope(cls, scope: Mapping[str, Any]) -> "IncomingRequest":
+        client = scope.get("client")
+        return cls(Headers(scope["headers"]), client[0] if client else "", scope["query_string"])
+
+    @property
+    def authorization(self) -> str | None:
+        return self.headers.get(AUTHORIZATION)
+
+
+class AdmittedRequest(Struct, frozen=True):
+    """A request that passed all checks. `profile` is the profile that its address names, if any."""
+
+    headers: Headers
+    principal: Principal
+    request_id: str
+    profile: str | None
+    config: Mapping[str, Any]
+
+
+class Restricted(Protocol):
+    """An operation with a scope, open to credentials whose profile permits one of `tools`."""
+
+    @property
+    def id(self) -> str: ...
+
+    @property
+    def scope(self) -> str: ...
+
+    @property
+    def tools(self) -> tuple[str, ...]: ...
+
+
+class OutsideProfile(FlorilegiumError):
+    """The credential is restricted to a profile that does not permit the operation."""
+
+    status = 403
+    code = 403
+
+    def __init__(self, operation: str, profile: str | None) -> None:
+        super().__init__(f"{operation} is not part of the profile {profile!r} of this API key")
+
+
+class Admission:
+    def __init__(
+        self,
+        settings: Settings,
+        data_root: DataRoot,
+        authenticator: Authenticator,
+        limits: RateLimits,
+        tickets: Tickets,
+        profiles: Profiles,
+        open_streams: OpenStreams,
+    ) -> None:
+        self._config_max_bytes = settings.request_config_max_bytes
+        self._data_root = data_root
+        self._authenticator = authenticator
+        self._limits = limits
+        self._tickets = tickets
+        self._origins = OriginGuard(settings)
+        self._profiles = profiles
+        self._open_streams = open_streams
+
+    def check_origin(self, headers: Headers) -> None:
+        self._origins.check(headers.get(b"host"), headers.get(b"origin"))
+
+    async def authenticate(self, request: IncomingRequest, authorization: str | None) -> Principal:
+        return await self._authenticator.authenticate(authorization, address=request.address)
+
+    async def admit(self, request: IncomingRequest, profile: str | None = None) -> AdmittedRequest:
+        """Admits an MCP request. `profile` is the profile that the address names, if any.
+
+        The profile is checked before the credential: for a mistyped address that error is more useful.
+        """
+        self.check_origin(request.headers)
+        if profile is not None:
+            self._profiles.get(profile)
+        principal = await self.authenticate(request, request.authorization)
+        _require_any_scope(principal)
+        self.charge(principal)
+        return self._admitted(request, principal, profile)
+
+    async def admit_operation(
+        self, request: IncomingRequest, authorization: str | None, operation: Restricted
+    ) -> AdmittedRequest:
+        """Admits a request for a REST operation or a page."""
+        self.check_origin(request.headers)
+        principal = await self.authenticate(request, authorization)
+        principal.require_scope(operation.scope)
+        if not any(self._profiles.permits(principal, tool) for tool in operation.tools):
+            raise OutsideProfile(operation.id, principal.profile)
+        self.charge(principal)
+        return self._admitted(request, principal, None)
+
+    async def admit_connection(self, request: IncomingRequest, profile: str | None) -> AdmittedRequest:
+        """Admits a WebSocket connection, whose origin was checked before. `readmit` then checks each of its requests.
+
+        Clients that cannot set headers send a ticket in the query string, or the token as a Basic password.
+        """
+        if profile is not None:
+            self._profiles.get(profile)
+        if tickets := query_values(request.query, "ticket"):
+            principal = self._tickets.redeem(tickets[0], time.time())
+            await self._authenticator.recheck(principal)
+        else:
+            principal = await self.authenticate(request, basic_to_bearer(request.authorization))
+        _require_any_scope(principal)
+        return self._admitted(request, principal, profile)
+
+    async def readmit(self, principal: Principal) -> None:
+        """Checks a request on an open connection: the server runs, the principal has access and is within its rate."""
+        if self._open_streams.is_stopping:
+            raise Unavailable("the server is stopping")
+        await self._authenticator.recheck(principal)
+        self.charge(principal)
+
+    def charge(self, principal: Principal, requests: int = 1) -> None:
+        """Counts requests against the user's rate limit."""
+        self._limits.user.take(principal.user_id, requests)
+
+    def context(
+        self,
+        admitted: AdmittedRequest,
+        session_id: SessionId | None = None,
+        *,
+        request_id: str | None = None,
+        is_agent: bool = True,
+    ) -> RequestContext:
+        """Builds the request context. A connection passes the id of each of its requests."""
+        return build_context(
+            admitted.principal,
+            self._data_root,
+            request_id or admitted.request_id,
+            session_id,
+            admitted.config,
+            is_agent=is_agent,
+        )
+
+    def _admitted(self, request: IncomingRequest, principal: Principal, profile: str | None) -> AdmittedRequest:
+        config = request_config(request.headers, request.query, self._config_max_bytes)
+        return AdmittedRequest(request.headers, principal, current_request_id(), profile, config)
+
+
+def _require_any_scope(principal: Principal) -> None:
+    if not principal.scopes:
+        raise Forbidden(READ)

@@ -1,0 +1,149 @@
+"""How errors are sent to clients: as JSON, as HTTP headers, or as a WebSocket close frame.
+
+HTML pages use the same headers; see `server.rest.error_page`.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
+from starlette.responses import JSONResponse, Response
+from starlette.types import Message
+
+from auth.challenge import challenge
+from config.errors import (
+    FlorilegiumError,
+    Forbidden,
+    NotFound,
+    ProtocolError,
+    RateLimited,
+    SourceTimeout,
+    TooLarge,
+    Unauthenticated,
+    Unavailable,
+    retry_after_seconds,
+)
+from config.settings import Settings
+from server.rest.errors import MethodNotAllowed, Unprocessable
+
+# Responses belong to one caller, and so does the fact that something does not exist.
+PRIVATE_HEADERS = {"Cache-Control": "private, no-store", "X-Content-Type-Options": "nosniff"}
+# RFC 6455 section 5.5: a control frame holds 125 bytes, two of which are the close code.
+_CLOSE_REASON_MAX_BYTES = 123
+
+
+class ErrorDetail(Struct, frozen=True):
+    """`code` is the HTTP status, or the JSON-RPC code that MCP uses for the same error."""
+
+    code: int
+    message: str
+    data: Mapping[str, Any] | UnsetType = UNSET
+
+
+class ErrorBody(Struct, frozen=True):
+    """The body of an error response."""
+
+    error: ErrorDetail
+
+
+class FieldError(Struct, frozen=True):
+    """An invalid value, in FastAPI's format."""
+
+    type: str
+    loc: tuple[str, ...]
+    msg: str
+
+
+class ErrorFormat(Struct, frozen=True):
+    """The JSON of error responses: the Struct that describes it, and the function that builds it for a path.
+
+    APIs of other systems keep the format that their clients know.
+    """
+
+    body: type[Any]
+    render: Callable[[FlorilegiumError, str], Mapping[str, Any]]
+
+
+def error_body(error: FlorilegiumError, _path: str = "") -> Mapping[str, Any]:
+    detail: dict[str, Any] = {"code": error.code, "message": error.message}
+    return {"error": {**detail, "data": error.data} if error.data else detail}
+
+
+DEFAULT_ERROR_FORMAT = ErrorFormat(ErrorBody, error_body)
+
+
+def field_errors(error: Unprocessable) -> tuple[FieldError, ...]:
+    """Returns the `detail` of FastAPI's 422 response."""
+    loc = tuple((error.data or {}).get("loc", ()))
+    if error.message.endswith(" is missing"):
+        return (FieldError("missing", loc, "Field required"),)
+    return (FieldError("value_error", loc, error.message),)
+
+
+def retry_after(error: FlorilegiumError) -> int | None:
+    """Returns after how many seconds a retry may succeed, or None if it cannot."""
+    match error:
+        case RateLimited() | Unavailable():
+            return retry_after_seconds(error.retry_after_s)
+        case SourceTimeout():
+            return 1
+        case _:
+            return None
+
+
+def error_headers(settings: Settings, error: FlorilegiumError) -> dict[str, str]:
+    """Returns the headers that the status of an error requires."""
+    headers: dict[str, str] = {}
+    if (seconds := retry_after(error)) is not None:
+        headers["Retry-After"] = str(seconds)
+    match error:
+        case Unauthenticated() | Forbidden():
+            headers["WWW-Authenticate"] = challenge(settings, error)
+        case MethodNotAllowed():
+            headers["Allow"] = ", ".join(error.allowed)
+        case _:
+            pass
+    return headers
+
+
+def raw_error_headers(settings: Settings, error: FlorilegiumError) -> list[tuple[bytes, bytes]]:
+    """Returns the same headers in the form of ASGI messages."""
+    headers = error_headers(settings, error)
+    return [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
+
+
+def json_error(
+    settings: Settings, error: FlorilegiumError, error_format: ErrorFormat = DEFAULT_ERROR_FORMAT, path: str = ""
+) -> Response:
+    headers = {**PRIVATE_HEADERS, **error_headers(settings, error)}
+    return JSONResponse(error_format.render(error, path), status_code=error.status, headers=headers)
+
+
+class BinaryFrame(FlorilegiumError):
+    """A WebSocket frame that is not text."""
+
+
+def websocket_close(error: FlorilegiumError) -> Message:
+    reason = error.message.encode()[:_CLOSE_REASON_MAX_BYTES].decode(errors="ignore")
+    return {"type": "websocket.close", "code": close_code(error), "reason": reason}
+
+
+def close_code(error: FlorilegiumError) -> int:
+    """Returns the close code of an error; `docs/protocol.md` lists them."""
+    match error:
+        case Unauthenticated():
+            return 4401
+        case Forbidden():
+            return 4403
+        case RateLimited():
+            return 1013  # try again later
+        case Unavailable():
+            return 1008  # policy violation
+        case BinaryFrame():
+            return 1003  # unsupported data
+        case NotFound():
+            return 4404
+        case ProtocolError() | TooLarge():
+            return 4400
+        case _:
+            return 1011  # internal error

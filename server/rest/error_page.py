@@ -1,0 +1,37 @@
+"""Errors as HTML pages, for people who open a permalink in a browser."""
+
+from starlette.responses import Response
+
+from config.errors import FlorilegiumError, Unauthenticated
+from config.settings import Settings
+from server.error_responses import PRIVATE_HEADERS, error_headers
+from server.rest.html import message_page
+
+_SIGN_IN_HELP = (
+    "This address shows an item to the owner of the library it is in.",
+    "Reload the page to enter a user name and password: use any name, and an API key as the password.",
+    "Programs send an API key or an access token in the header Authorization: Bearer.",
+    "An operator creates an API key with: florilegium key create NAME.",
+)
+_PAGE_TITLES = {
+    400: "Invalid address",
+    403: "Not allowed",
+    404: "Not found",
+    405: "Not allowed",
+    429: "Try again in a moment",
+    503: "Try again in a moment",
+}
+
+
+def html_error(settings: Settings, error: FlorilegiumError) -> Response:
+    """Returns an error page. Browsers can ask for a password but not for a token, so 401 also offers Basic."""
+    message = error.message[:1].upper() + error.message[1:] + "."
+    if isinstance(error, Unauthenticated):
+        page = message_page("Sign in to read this", (message, *_SIGN_IN_HELP), error.status)
+    else:
+        page = message_page(_PAGE_TITLES.get(error.status, "Something went wrong"), (message,), error.status)
+    for name, value in {**PRIVATE_HEADERS, **error_headers(settings, error)}.items():
+        page.headers[name] = value
+    if isinstance(error, Unauthenticated):
+        page.headers.append("WWW-Authenticate", 'Basic realm="Florilegium", charset="UTF-8"')
+    return page

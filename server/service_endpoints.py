@@ -1,0 +1,62 @@
+"""Endpoints for operators and clients' start-up: health, readiness, metrics, OAuth metadata and WebSocket tickets."""
+
+import hmac
+import time
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from auth.challenge import resource_metadata
+from auth.principal import ADMIN
+from config.errors import StorageError, Unavailable
+from server.admission import IncomingRequest
+from server.metrics import CONTENT_TYPE, Metrics
+from server.runtime import Runtime
+from server.version import VERSION
+
+
+class ServiceEndpoints:
+    def __init__(self, runtime: Runtime, metrics: Metrics) -> None:
+        self._runtime = runtime
+        self._metrics = metrics
+
+    async def healthz(self, request: Request) -> Response:
+        """Returns 200 while the process runs. Nothing else is checked, so a probe stays cheap."""
+        return JSONResponse({"status": "ok", "version": VERSION})
+
+    async def readyz(self, request: Request) -> Response:
+        """Returns 200 if the server is not stopping, its control database works and its data directory is writable."""
+        try:
+            if self._runtime.open_streams.is_stopping:
+                raise Unavailable("the server is stopping")
+            self._runtime.data_root.prepare()
+            await self._runtime.registry.user_by_name(self._runtime.settings.single_user_name)
+        except (Unavailable, StorageError):
+            return JSONResponse({"status": "unavailable"}, status_code=503, headers={"Retry-After": "1"})
+        return JSONResponse({"status": "ok"})
+
+    async def metrics(self, request: Request) -> Response:
+        """Requires the metrics token, or a credential with the scope `admin`."""
+        if not self._has_metrics_token(request):
+            incoming = IncomingRequest.from_scope(request.scope)
+            principal = await self._runtime.admission.authenticate(incoming, incoming.authorization)
+            principal.require_scope(ADMIN)
+        return Response(self._metrics.render(), media_type=CONTENT_TYPE)
+
+    async def resource_metadata(self, request: Request) -> Response:
+        """Returns the authorization servers that issue tokens for this server (RFC 9728)."""
+        return JSONResponse(resource_metadata(self._runtime.settings), headers={"Cache-Control": "max-age=3600"})
+
+    async def ticket(self, request: Request) -> Response:
+        """Issues a single-use ticket for `/mcp/ws`, for clients that cannot set headers there."""
+        admitted = await self._runtime.admission.admit(IncomingRequest.from_scope(request.scope))
+        ticket, expires_in_s = self._runtime.tickets.issue(admitted.principal, time.time())
+        body = {"ticket": ticket, "expires_in": expires_in_s}
+        return JSONResponse(body, headers={"Cache-Control": "no-store"})
+
+    def _has_metrics_token(self, request: Request) -> bool:
+        expected = self._runtime.settings.metrics_token
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if not expected or scheme.lower() != "bearer":
+            return False
+        return hmac.compare_digest(token.strip().encode(), expected.encode())

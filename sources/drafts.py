@@ -1,6 +1,6 @@
-"""What a caller may write into a library, and what becomes of what comes from elsewhere.
+"""Drafts: what a caller writes to a library, and the results of upserting imported drafts.
 
-To create: what is unset takes its default. To update: what is unset stays.
+Unset fields get their default when an item is created, and stay unchanged when it is updated.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,8 +12,8 @@ from sources.records import MediaChunk, Origin, SavedPromptArgument, Segment
 
 
 class Bookkeeping(Struct, frozen=True, kw_only=True):
-    """What an export of ours tells of an item beside what is in it. It counts when the item is created, and where it is
-    of a higher version than what is here. `arrived` is that of the row."""
+    """Bookkeeping fields that one of our own exports contains. They apply when the item is created, and when their
+    version is higher than the stored one. `arrived` is `Record.arrived`."""
 
     version: int
     last_modified: str
@@ -32,9 +32,9 @@ class NoteDraft(Struct, frozen=True, kw_only=True):
 
 
 class ConversationDraft(Struct, frozen=True, kw_only=True):
-    """No two live conversations have the same `session_id`; those without one have the empty text. `last_modified` is
-    for a conversation that comes from elsewhere: it counts when one is created, and at least as much as its messages
-    do. `character` is the uuid of one that is here: where it is set, it stands for `character_id`."""
+    """No two live conversations have the same non-empty `session_id`. `last_modified` is for imported conversations: it
+    applies when one is created, unless a message is newer. `character` is the uuid of a stored character and overrides
+    `character_id`."""
 
     title: str | UnsetType = UNSET
     namespace: str | UnsetType = UNSET
@@ -103,8 +103,8 @@ class PromptDraft(Struct, frozen=True, kw_only=True):
 
 
 class MediaDraft(Struct, frozen=True, kw_only=True):
-    """`content` is chunked by the engine unless `chunks` come with it; `segments` make it a transcript, whose text
-    is then the content and whose chunks carry milliseconds."""
+    """`content` is split into chunks unless `chunks` are given. `segments` make the item a transcript: their text
+    becomes the content, and the chunks have times."""
 
     title: str | UnsetType = UNSET
     media_type: str | UnsetType = UNSET
@@ -121,7 +121,7 @@ class MediaDraft(Struct, frozen=True, kw_only=True):
 
 
 class ObservationDraft(Struct, frozen=True, kw_only=True):
-    """`title` is required; `type` is "general" and `origin` is "client" where they are unset."""
+    """`title` is required; `type` defaults to "general" and `origin` to "client"."""
 
     type: str | UnsetType = UNSET
     title: str | UnsetType = UNSET
@@ -148,23 +148,23 @@ UpsertOutcome = Literal["new", "updated", "unchanged", "deleted", "refused"]
 
 
 class UpsertResult(Struct, frozen=True):
-    """What became of a draft that came from elsewhere. It is "unchanged" where it is as it came the last time, whatever
-    was done with the item here since; "deleted" where the item was deleted here, and stays so; "refused" with the
-    `problem`, in a sentence."""
+    """The outcome for one imported draft. "unchanged": it equals the last imported one, even if the item was edited
+    since. "deleted": the item was deleted and stays deleted. "refused": the draft is invalid, `problem` says why."""
 
     outcome: UpsertOutcome
     problem: str = ""
 
 
 class ThreadDraft(Struct, frozen=True):
-    """A conversation from elsewhere, with all its messages or those that follow the ones that came before."""
+    """An imported conversation with all its messages, or with those that follow the ones imported before."""
 
     draft: ConversationDraft
     messages: Sequence[MessageDraft] = ()
 
 
 class ThreadUpsertResult(Struct, frozen=True):
-    """What became of a conversation and of each of its messages; of none, where the conversation was refused."""
+    """The outcomes for a conversation and for each of its messages; `messages` is empty if the conversation was
+    refused."""
 
     conversation: UpsertResult
     messages: Sequence[UpsertResult] = ()

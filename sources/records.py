@@ -1,8 +1,7 @@
-"""The rows of a library as values: what is stored, and what a search gives back. What a caller writes is a draft.
+"""Stored records of a library, and the hits of a search. What a caller writes is a draft (see `sources.drafts`).
 
-Times are ISO 8601 UTC with milliseconds (`2026-11-15T08:30:00.000Z`), so that they sort as text. Ids: notes,
-conversations, messages and observations are named by a uuid; media, characters and prompts by a small integer, as the
-seeds do.
+Times are ISO 8601 in UTC with milliseconds (`2026-11-15T08:30:00.000Z`), so that they sort as text. The ids of notes,
+conversations, messages and observations are UUIDs; those of media, characters and prompts are integers, as in tldw.
 """
 
 from collections.abc import Mapping
@@ -16,8 +15,9 @@ T = TypeVar("T")
 
 
 class Record(Struct, frozen=True, kw_only=True):
-    """What every row has. `version` rises with each change; a deleted row is hidden everywhere until it is purged.
-    `arrived` is of what came from elsewhere: by it the same is known when it comes again."""
+    """Fields of every record. `version` increases with each change. A deleted record is hidden everywhere until it is
+    purged. `arrived` fingerprints the last imported draft, so that the same draft is recognized when it is imported
+    again."""
 
     uuid: str
     tags: tuple[str, ...] = ()
@@ -51,14 +51,14 @@ class Conversation(Record, frozen=True, kw_only=True):
         return self.uuid
 
 
-# What stands after the speaker of a message that is on no path, wherever a conversation is read as text: an answer that
-# was regenerated, what was said before an edit, a task that ran beside a session.
+# Follows the speaker of a message that is not on the canonical branch, wherever a conversation is read as text: a
+# regenerated reply, a message before an edit, a subtask of a session.
 ALTERNATE_BRANCH_LABEL = " (alternate branch)"
 
 
 class Message(Record, frozen=True, kw_only=True):
-    """`position` counts from 0 in its conversation, `number` from 1 in the whole library: it rises with every message
-    that is written, and none is given twice. `is_canonical` marks the branch a reader follows."""
+    """`position` counts from 0 in the conversation. `number` counts from 1 in the whole library, increases with every
+    message written, and is never reused. `is_canonical` marks the branch that a reader follows."""
 
     number: int = 0
     conversation_id: str
@@ -83,35 +83,35 @@ class Message(Record, frozen=True, kw_only=True):
 
     @property
     def branch_label(self) -> str:
-        """The words for a message that is not on the path; nothing for one that is."""
+        """The label of a message on an alternate branch; empty on the canonical one."""
         return "" if self.is_canonical else ALTERNATE_BRANCH_LABEL
 
 
 class Namespace(Struct, frozen=True):
-    """A name under which conversations are grouped, and how many there are."""
+    """A group of conversations, and how many there are in it."""
 
     name: str
     conversations: int
 
 
 class MessageHit(Struct, frozen=True, kw_only=True):
-    """A message, with the title of the conversation it stands in."""
+    """A message with the title of its conversation."""
 
     message: Message
     title: str
 
 
 class MessageHits(Struct, frozen=True):
-    """`is_complete` is false where older messages were not looked at: no more of them in the time there was, or their
-    index is still being made. What is given is right all the same, and is the newest."""
+    """`is_complete` is false if older messages were not searched, because time ran out or their index is still being
+    built. The hits are the newest ones."""
 
     hits: tuple[MessageHit, ...]
     is_complete: bool
 
 
 class ExactHit(Struct, frozen=True, kw_only=True):
-    """A message that matches an expression. `snippet` is HTML: the text is escaped, matches stand in `<mark>`, and `…`
-    where it was cut. `rank` is bm25, lower being better, and 0 where nothing was ranked."""
+    """A message that matches an expression. `snippet` is HTML with escaped text, matches in `<mark>`, and `…` where it
+    was cut. `rank` is the bm25 rank, lower is better, or 0 if the hits were not ranked."""
 
     message: Message
     title: str
@@ -120,10 +120,10 @@ class ExactHit(Struct, frozen=True, kw_only=True):
 
 
 class ExactHits(Struct, frozen=True, kw_only=True):
-    """Best first; newest first, and no rank is known, where so many messages match that they were not ranked.
+    """Best first; or newest first without ranks, if too many messages match to rank them (`is_ranked` is false).
 
-    `read_as` is set where the expression was not one, and says what was searched for instead; `is_complete` is false as
-    long as the index is being made, newest messages first.
+    `read_as` is set if the text was not a valid expression, and says what was searched for instead. `is_complete` is
+    false while the index is being built, newest messages first.
     """
 
     hits: tuple[ExactHit, ...]
@@ -134,7 +134,7 @@ class ExactHits(Struct, frozen=True, kw_only=True):
 
 class Observation(Record, frozen=True, kw_only=True):
     """What was learned in a session: short statements with their evidence. `conversation_id`, `line_start` and
-    `line_end` (from 1, both included) say where it was read, if it was."""
+    `line_end` (from 1, both inclusive) refer to the conversation it was derived from, if any."""
 
     type: str
     title: str
@@ -157,7 +157,7 @@ class Observation(Record, frozen=True, kw_only=True):
 
 
 class Character(Record, frozen=True, kw_only=True):
-    """All fields of a character card, version 3; `card` keeps what has no column, unknown fields too."""
+    """The fields of a character card, version 3. `card` holds those without a column, including unknown ones."""
 
     id: int
     name: str
@@ -184,7 +184,7 @@ class SavedPromptArgument(Struct, frozen=True, kw_only=True):
 
 
 class SavedPrompt(Record, frozen=True, kw_only=True):
-    """`tags` are its keywords."""
+    """A prompt saved by the user; `tags` are its keywords."""
 
     id: int
     name: str
@@ -196,7 +196,7 @@ class SavedPrompt(Record, frozen=True, kw_only=True):
 
 
 class MediaItem(Record, frozen=True, kw_only=True):
-    """Without its text, which may be megabytes; `length_chars` tells how much there is."""
+    """The text is not included, as it may have megabytes; `length_chars` is its length."""
 
     id: int
     title: str
@@ -209,7 +209,7 @@ class MediaItem(Record, frozen=True, kw_only=True):
 
 
 class MediaChunk(Struct, frozen=True, kw_only=True):
-    """A passage of a media item: characters `start` to `end` of its text; times where it was spoken."""
+    """Characters `start` to `end` of a media item's text, with times if it is a transcript."""
 
     index: int
     uuid: str
@@ -231,10 +231,10 @@ class Segment(Struct, frozen=True, kw_only=True):
 
 
 class Hit(Struct, frozen=True, kw_only=True):
-    """One match. `text` is the passage that matched, for snippets; `score` is comparable across sources, `bm25` is what
-    the engine itself made of it, lower being better.
+    """One match. `text` is the matching passage. `score` is comparable across sources; `bm25` is the engine's own rank,
+    lower is better.
 
-    Which of the lower fields are set depends on the source: chunk for media, conversation and message for chats,
+    Which of the optional fields are set depends on the source: chunk for media, conversation and message for chats,
     field for characters and prompts.
     """
 
@@ -265,7 +265,7 @@ class Hit(Struct, frozen=True, kw_only=True):
 
 
 class HitPage(Struct, frozen=True):
-    """A page of hits. `total` is exact or absent, never a guess."""
+    """One page of hits. `total` is exact, or None if it is not known."""
 
     hits: tuple[Hit, ...]
     has_more: bool
@@ -278,20 +278,20 @@ class ListPage(Struct, Generic[T], frozen=True):
 
 
 def is_human_only(metadata: Mapping[str, Any]) -> bool:
-    """Whether a message's metadata asks that agents do not read it: `visibility: human_only`, `audience: human`, or
-    `human_only` with anything that does not say no. Whoever hides a secret may write `"true"` or 1 as well."""
+    """Whether a message's metadata hides it from agents: `visibility: human_only`, `audience: human`, or `human_only`
+    with any value that is not false. To be safe, values such as `"true"` and 1 count as true."""
     return (
-        _says(metadata, "visibility", "human_only")
-        or _says(metadata, "audience", "human")
-        or not _is_no(metadata.get("human_only"))
+        _has_text(metadata, "visibility", "human_only")
+        or _has_text(metadata, "audience", "human")
+        or not _is_false(metadata.get("human_only"))
     )
 
 
-def _is_no(value: Any) -> bool:
-    said = value.strip().casefold() if isinstance(value, str) else value
-    return said in (None, False, "", "0", "false", "no", "off")  # 0 equals False
+def _is_false(value: Any) -> bool:
+    folded = value.strip().casefold() if isinstance(value, str) else value
+    return folded in (None, False, "", "0", "false", "no", "off")  # 0 equals False
 
 
-def _says(metadata: Mapping[str, Any], name: str, value: str) -> bool:
-    said = metadata.get(name)
-    return isinstance(said, str) and said.strip().casefold() == value
+def _has_text(metadata: Mapping[str, Any], name: str, text: str) -> bool:
+    value = metadata.get(name)
+    return isinstance(value, str) and value.strip().casefold() == text

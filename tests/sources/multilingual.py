@@ -1,4 +1,4 @@
-"""A small library in many languages, and what must and must not be found in it. Written for these tests."""
+"""A small library in many languages, with queries and the documents that they must and must not match."""
 
 from msgspec import Struct
 
@@ -9,7 +9,7 @@ class Document(Struct, frozen=True):
 
 
 class Probe(Struct, frozen=True):
-    """A query, the documents it must find, and those it must not."""
+    """A query, the documents it must match, and those it must not match."""
 
     query: str
     finds: tuple[str, ...]
@@ -76,7 +76,7 @@ DOCUMENTS = {
     "bn-book": Document("বাংলা বই", "আমি গতকাল একটি বাংলা বই পড়েছি।"),
 }
 
-# What texts are made of, a few lines each: what a budget has to hold for.
+# Samples of scripts and kinds of text, for tests of token budgets.
 SCRIPTS = {
     "English": "It always happens in the south-west, and never above freezing; so it is not the motor alone. ",
     "German": "Großmutters Apfelkuchen stand auf dem Küchentisch, während draußen die Straßenbahn vorüberfuhr. ",

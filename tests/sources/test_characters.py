@@ -1,4 +1,4 @@
-"""Characters: found by words or tags, read as one text under headings."""
+"""Characters: search by words or tags, reading as one text under headings."""
 
 from typing import Any
 
@@ -7,49 +7,49 @@ import pytest
 from tests.sources.source_fixture import LibraryUser
 
 
-async def wizards(reader: LibraryUser) -> dict[str, int]:
+async def add_wizards(user: LibraryUser) -> dict[str, int]:
     return {
-        "merlin": await reader.add_character("Merlin", "An old wizard of Britain.", ["fantasy", "mentor"]),
-        "gandalf": await reader.add_character("Gandalf", "A grey wanderer.", ["fantasy", "mentor", "tolkien"]),
-        "holmes": await reader.add_character("Sherlock Holmes", "A detective with mentor manners.", ["crime"]),
+        "merlin": await user.add_character("Merlin", "An old wizard of Britain.", ["fantasy", "mentor"]),
+        "gandalf": await user.add_character("Gandalf", "A grey wanderer.", ["fantasy", "mentor", "tolkien"]),
+        "holmes": await user.add_character("Sherlock Holmes", "A detective with mentor manners.", ["crime"]),
     }
 
 
 @pytest.mark.parametrize("query", [["fantasy", "mentor"], "fantasy, mentor", "fantasy,mentor,", ["Fantasy", "MENTOR"]])
-async def test_a_list_or_commas_mean_tags(ada: LibraryUser, ben: LibraryUser, query: Any) -> None:
-    mine = await wizards(ada)
-    await wizards(ben)
+async def test_list_or_commas_mean_tags(ada: LibraryUser, ben: LibraryUser, query: Any) -> None:
+    mine = await add_wizards(ada)
+    await add_wizards(ben)
 
-    answer = await ada.call("characters_search", query=query)
+    response = await ada.call("characters_search", query=query)
 
-    assert {hit["id"] for hit in answer["results"]} == {mine["merlin"], mine["gandalf"]}
-    assert answer["read_as"].startswith("tags: ")
+    assert {hit["id"] for hit in response["results"]} == {mine["merlin"], mine["gandalf"]}
+    assert response["read_as"].startswith("tags: ")
 
 
-async def test_words_are_searched_for_as_words(ada: LibraryUser) -> None:
-    mine = await wizards(ada)
+async def test_words_without_commas_are_searched_as_words(ada: LibraryUser) -> None:
+    mine = await add_wizards(ada)
 
     assert [hit["id"] for hit in await ada.search("characters_search", "detective")] == [mine["holmes"]]
 
 
-async def test_a_comma_in_a_sentence_is_a_comma(ada: LibraryUser) -> None:
-    mine = await wizards(ada)
+async def test_commas_in_a_sentence_do_not_prevent_a_word_search(ada: LibraryUser) -> None:
+    mine = await add_wizards(ada)
 
     hits = await ada.search("characters_search", "old, wise wizard")
 
     assert hits[0]["id"] == mine["merlin"]
 
 
-async def test_a_list_that_names_no_tags_is_read_as_words_and_says_so(ada: LibraryUser) -> None:
-    mine = await wizards(ada)
+async def test_list_without_matching_tags_is_searched_as_words_and_says_so(ada: LibraryUser) -> None:
+    mine = await add_wizards(ada)
 
-    answer = await ada.call("characters_search", query=["grey", "wanderer"])
+    response = await ada.call("characters_search", query=["grey", "wanderer"])
 
-    assert answer["results"][0]["id"] == mine["gandalf"]
-    assert answer["read_as"] == "words: grey wanderer; no character has all these tags"
+    assert response["results"][0]["id"] == mine["gandalf"]
+    assert response["read_as"] == "words: grey wanderer; no character has all these tags"
 
 
-async def test_pages_of_a_search_by_tags_hold_every_character_once(ada: LibraryUser) -> None:
+async def test_pages_of_a_tag_search_contain_every_character_once(ada: LibraryUser) -> None:
     expected = [await ada.add_character(f"Knight {n}", tags=["round table", "brave"]) for n in range(9)]
     seen: list[int] = []
     offset: int | None = 0
@@ -63,13 +63,13 @@ async def test_pages_of_a_search_by_tags_hold_every_character_once(ada: LibraryU
 
 
 @pytest.mark.parametrize("query", [[], [""], [" , "], "", ",,"])
-async def test_a_query_that_names_nothing_finds_nothing(ada: LibraryUser, query: Any) -> None:
-    await wizards(ada)
+async def test_empty_query_matches_nothing(ada: LibraryUser, query: Any) -> None:
+    await add_wizards(ada)
 
     assert await ada.search("characters_search", query) == []
 
 
-async def test_the_loc_of_a_character_names_field_and_offset(ada: LibraryUser) -> None:
+async def test_loc_contains_field_and_offset(ada: LibraryUser) -> None:
     await ada.add_character("Merlin", "A wizard.", scenario="He lives in a cave of crystal.")
 
     (hit,) = await ada.search("characters_search", "crystal")
@@ -78,47 +78,47 @@ async def test_the_loc_of_a_character_names_field_and_offset(ada: LibraryUser) -
     assert hit["loc"]["approx_offset"] >= 0
 
 
-async def test_a_character_is_read_whole_under_headings(ada: LibraryUser) -> None:
+async def test_character_is_returned_whole_under_headings(ada: LibraryUser) -> None:
     merlin = await ada.add_character(
         "Merlin", "A wizard.", ["fantasy"], personality="Grumpy.", alternate_greetings=["Hm?", "You again."]
     )
 
-    answer = await ada.read("characters", merlin)
+    response = await ada.read("characters", merlin)
 
-    assert answer["mode"] == "full"
-    assert answer["content"] == (
+    assert response["mode"] == "full"
+    assert response["content"] == (
         "# Merlin\n\n## Description\n\nA wizard.\n\n## Personality\n\nGrumpy.\n\n"
         "## Alternate greetings\n\nHm?\n\nYou again.\n\n## Tags\n\nfantasy"
     )
 
 
-async def test_a_field_is_an_anchor(ada: LibraryUser) -> None:
+async def test_field_in_loc_selects_the_passage(ada: LibraryUser) -> None:
     merlin = await ada.add_character("Merlin", "A wizard. " * 400, scenario="A cave of crystal. " * 400)
 
-    answer = await ada.read("characters", merlin, loc={"field": "scenario"}, retrieval={"mode": "snippet"})
+    response = await ada.read("characters", merlin, loc={"field": "scenario"}, retrieval={"mode": "snippet"})
 
-    assert answer["content"].startswith("A cave of crystal.")
+    assert response["content"].startswith("A cave of crystal.")
 
 
-async def test_a_field_the_character_does_not_have_is_refused_with_those_it_has(ada: LibraryUser) -> None:
+async def test_missing_field_is_rejected_with_the_existing_ones(ada: LibraryUser) -> None:
     merlin = await ada.add_character("Merlin", "A wizard.")
 
-    sentence = await ada.call_error(
+    message = await ada.call_error(
         "characters_get", character_id=merlin, loc={"field": "scenario"}, retrieval={"mode": "chunk"}
     )
 
-    assert sentence == "loc.field: expected a field of this item (name, description), got 'scenario'"
+    assert message == "loc.field: expected a field of this item (name, description), got 'scenario'"
 
 
-@pytest.mark.parametrize("identity", ["3", 3.0])
-async def test_a_number_may_be_sent_as_a_model_sends_it(ada: LibraryUser, identity: Any) -> None:
+@pytest.mark.parametrize("item_id", ["3", 3.0])
+async def test_id_may_be_text_or_float(ada: LibraryUser, item_id: Any) -> None:
     for name in ("Merlin", "Gandalf", "Morgana"):
         await ada.add_character(name)
 
-    assert (await ada.read("characters", identity))["meta"]["title"] == "Morgana"
+    assert (await ada.read("characters", item_id))["meta"]["title"] == "Morgana"
 
 
-async def test_an_id_that_is_no_number_is_refused(ada: LibraryUser) -> None:
-    sentence = await ada.call_error("characters_get", character_id="Merlin")
+async def test_non_numeric_id_is_rejected(ada: LibraryUser) -> None:
+    message = await ada.call_error("characters_get", character_id="Merlin")
 
-    assert sentence.startswith("character_id: expected `int`, got `str`")
+    assert message.startswith("character_id: expected `int`, got `str`")

@@ -1,4 +1,4 @@
-"""The demo library: complete in every source, the same however often it is put in, and never in anybody's way."""
+"""The demo library: it has items of every source, and adding it again changes nothing."""
 
 import pytest
 
@@ -12,13 +12,13 @@ from tests.sources.source_fixture import SOURCES, LibraryUser
 REPAIR = demo_uuid("notes", "dome-repair")
 
 
-async def put(reader: LibraryUser) -> Filled:
-    async with reader.libraries.library(reader.context) as library:
+async def add_demo(user: LibraryUser) -> Filled:
+    async with user.libraries.library(user.context) as library:
         return await fill(library)
 
 
 async def state(library: Library) -> dict[str, object]:
-    """All items, with their versions and times."""
+    """All items of a library."""
     return {
         "notes": await library.notes.list(100, 0),
         "media": await library.media.list(100, 0),
@@ -28,7 +28,7 @@ async def state(library: Library) -> dict[str, object]:
     }
 
 
-def test_every_source_has_enough_to_look_at() -> None:
+def test_every_source_has_enough_items() -> None:
     demo = read_collection()
 
     assert 15 <= len(demo.notes) <= 25
@@ -40,14 +40,14 @@ def test_every_source_has_enough_to_look_at() -> None:
     assert any(not title.isascii() for title in (note.title for note in demo.notes))
 
 
-def test_every_line_of_a_transcript_lasts_until_the_next_and_stands_in_one_passage() -> None:
+def test_transcript_lines_are_contiguous_and_each_is_in_one_passage() -> None:
     for media in read_collection().media:
         for before, after in zip(media.segments, media.segments[1:], strict=False):
             assert before.start_ms < before.end_ms == after.start_ms
         assert tuple(line for passage in media.passages for line in passage) == media.segments
 
 
-def test_a_transcript_line_without_a_time_is_our_mistake() -> None:
+def test_transcript_line_without_a_time_fails_an_assertion() -> None:
     broken = read_collection().media[0]
     with pytest.raises(AssertionError, match="without time or speaker"):
         _ = Media(
@@ -55,7 +55,7 @@ def test_a_transcript_line_without_a_time_is_our_mistake() -> None:
         ).segments
 
 
-async def test_filling_twice_changes_nothing(ada: LibraryUser) -> None:
+async def test_adding_the_demo_twice_changes_nothing(ada: LibraryUser) -> None:
     async with ada.libraries.library(ada.context) as library:
         first = await fill(library)
         before = await state(library)
@@ -66,16 +66,16 @@ async def test_filling_twice_changes_nothing(ada: LibraryUser) -> None:
         assert await state(library) == before
 
 
-async def test_other_items_and_other_users_are_left_alone(ada: LibraryUser, ben: LibraryUser) -> None:
+async def test_other_items_and_other_users_are_unaffected(ada: LibraryUser, ben: LibraryUser) -> None:
     own = await ada.add_note("My dome", "It turns.")
-    await put(ada)
+    await add_demo(ada)
 
     assert (await ada.call("notes_get", note_id=own))["meta"]["version"] == 1
     assert await ben.search("notes_search", "dome") == []
     assert "not found" in await ben.call_error("notes_get", note_id=REPAIR)
 
 
-async def test_an_item_that_was_deleted_or_changed_stays_so(ada: LibraryUser) -> None:
+async def test_deleted_and_changed_items_are_not_restored(ada: LibraryUser) -> None:
     async with ada.libraries.library(ada.context) as library:
         await fill(library)
         await library.notes.delete(REPAIR)
@@ -88,7 +88,7 @@ async def test_an_item_that_was_deleted_or_changed_stays_so(ada: LibraryUser) ->
         assert (await library.notes.get(log)).content.endswith("It stuck once more.")
 
 
-async def test_what_an_interrupted_filling_left_out_is_added(ada: LibraryUser) -> None:
+async def test_missing_items_are_added(ada: LibraryUser) -> None:
     async with ada.libraries.library(ada.context) as library:
         await fill(library)
         await library.notes.purge(REPAIR)
@@ -98,7 +98,7 @@ async def test_what_an_interrupted_filling_left_out_is_added(ada: LibraryUser) -
         assert (await library.notes.get(REPAIR)).title.startswith("Dome repaired")
 
 
-async def test_a_reader_in_a_hurry_fills_an_empty_library_and_no_other(ada: LibraryUser) -> None:
+async def test_fill_once_only_fills_an_empty_library(ada: LibraryUser) -> None:
     async with ada.libraries.library(ada.context) as library:
         await fill_once(library)
         await library.notes.purge(REPAIR)
@@ -107,8 +107,8 @@ async def test_a_reader_in_a_hurry_fills_an_empty_library_and_no_other(ada: Libr
         assert (await library.notes.list(1, 0)).total == len(read_collection().notes) - 1
 
 
-async def test_a_recording_is_found_at_the_minute_in_which_it_is_said(ada: LibraryUser) -> None:
-    await put(ada)
+async def test_hit_in_a_recording_has_the_time_of_its_words(ada: LibraryUser) -> None:
+    await add_demo(ada)
 
     [hit] = await ada.search("media_search", '"dark frames" median', media_types=["audio"])
 

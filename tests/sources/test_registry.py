@@ -1,4 +1,4 @@
-"""The registry: our five sources, and those that other distributions bring."""
+"""The registry: the five built-in sources, and those of other distributions."""
 
 import sys
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from sources.registry import load_sources
 from tests.sources.source_fixture import SOURCES, open_source_fixture
 
 WEATHER = '''
-"""A source that a third party wrote."""
+"""A third-party source."""
 
 from msgspec import Struct
 
@@ -53,7 +53,7 @@ class Weather:
                 uri="weather://stations",
                 name="stations",
                 title="Stations",
-                description="Where it was measured.",
+                description="Where the weather was measured.",
                 mime_type="text/plain",
             )
         ]
@@ -90,41 +90,41 @@ class Weather:
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Iterator[Path]:
-    """A directory on the path in which distributions can be put; everything imported from it is forgotten after."""
-    place = tmp_path / "site"
-    place.mkdir()
-    sys.path.insert(0, str(place))
-    known = set(sys.modules)
-    yield place
-    sys.path.remove(str(place))
-    for name in set(sys.modules) - known:
+def site(tmp_path: Path) -> Iterator[Path]:
+    """A directory on `sys.path` for distributions; modules imported from it are unloaded afterwards."""
+    directory = tmp_path / "site"
+    directory.mkdir()
+    sys.path.insert(0, str(directory))
+    loaded_before = set(sys.modules)
+    yield directory
+    sys.path.remove(str(directory))
+    for name in set(sys.modules) - loaded_before:
         del sys.modules[name]
 
 
 @pytest.fixture
-def complaints() -> Iterator[list[str]]:
-    heard: list[str] = []
-    handler = logger.add(lambda line: heard.append(line.record["message"]), level="ERROR")
-    yield heard
+def errors() -> Iterator[list[str]]:
+    messages: list[str] = []
+    handler = logger.add(lambda line: messages.append(line.record["message"]), level="ERROR")
+    yield messages
     logger.remove(handler)
 
 
-def install(shelf: Path, module: str, code: str, target: str) -> None:
-    """A distribution as an installer leaves it: a module, and the metadata that names its entry point."""
-    (shelf / f"{module}.py").write_text(code)
-    metadata = shelf / f"{module}-1.0.dist-info"
+def install(site: Path, module: str, code: str, target: str) -> None:
+    """Writes a distribution as an installer would: a module, and metadata with its entry point."""
+    (site / f"{module}.py").write_text(code)
+    metadata = site / f"{module}-1.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
     (metadata / "entry_points.txt").write_text(f"[florilegium.sources]\n{module} = {target}\n")
 
 
-def test_our_five_sources_come_first_and_in_order() -> None:
+def test_built_in_sources_come_first_and_in_order() -> None:
     assert tuple(source.name for source in load_sources(Settings())) == SOURCES
 
 
-async def test_a_sixth_source_is_found_in_tools_resources_and_completion(shelf: Path, tmp_path: Path) -> None:
-    install(shelf, "weather_for_florilegium", WEATHER, "weather_for_florilegium:Weather")
+async def test_third_party_source_provides_tools_resources_and_completion(site: Path, tmp_path: Path) -> None:
+    install(site, "weather_for_florilegium", WEATHER, "weather_for_florilegium:Weather")
 
     async with open_source_fixture(tmp_path / "data") as fixture:
         tools = [tool["name"] for tool in (await fixture.ada.request("tools/list"))["tools"]]
@@ -132,8 +132,8 @@ async def test_a_sixth_source_is_found_in_tools_resources_and_completion(shelf: 
         listed = [entry["uri"] for entry in (await fixture.ada.request("resources/list"))["resources"]]
         (report,) = (await fixture.ada.request("resources/read", uri="weather://tuesday"))["contents"]
         texts = [
-            (await r.request("resources/read", uri="weather://stations"))["contents"]
-            for r in (fixture.ada, fixture.ben)
+            (await user.request("resources/read", uri="weather://stations"))["contents"]
+            for user in (fixture.ada, fixture.ben)
         ]
         completed = await fixture.ada.request(
             "completion/complete",
@@ -164,21 +164,21 @@ async def test_a_sixth_source_is_found_in_tools_resources_and_completion(shelf: 
         ("def broken(:", "broken:Source"),
     ],
 )
-def test_a_broken_source_is_told_and_left_out(shelf: Path, complaints: list[str], code: str, target: str) -> None:
-    install(shelf, "broken", code, target)
+def test_broken_source_is_logged_and_skipped(site: Path, errors: list[str], code: str, target: str) -> None:
+    install(site, "broken", code, target)
 
     names = tuple(source.name for source in load_sources(Settings()))
 
     assert names == SOURCES
-    assert len(complaints) == 1
-    assert complaints[0].startswith(f"skipped source of {target}: ")
+    assert len(errors) == 1
+    assert errors[0].startswith(f"skipped source of {target}: ")
 
 
-def test_a_name_that_is_taken_is_not_given_again(shelf: Path, complaints: list[str]) -> None:
+def test_second_source_with_the_same_name_is_skipped(site: Path, errors: list[str]) -> None:
     code = WEATHER.replace('name = "weather"', 'name = "notes"').replace("weather_search", "notes_weather")
-    install(shelf, "second_notes", code, "second_notes:Weather")
+    install(site, "second_notes", code, "second_notes:Weather")
 
     sources: dict[str, Any] = {source.name: source for source in load_sources(Settings())}
 
     assert type(sources["notes"]).__name__ == "NotesSource"
-    assert "the name is taken" in complaints[0]
+    assert "the name is taken" in errors[0]

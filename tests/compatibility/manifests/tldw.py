@@ -48,8 +48,8 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         statement="A caller reads only its own library.",
         tests=(
             f"{_TRANSPORTS}test_each_user_finds_their_own_note_through_every_transport",
-            f"{_ISOLATION}test_lists_searches_and_completions_do_not_change_with_anothers_items",
-            f"{_EVERY_SOURCE}test_each_reader_finds_their_own_items_only",
+            f"{_ISOLATION}test_lists_searches_and_completions_ignore_items_of_other_users",
+            f"{_EVERY_SOURCE}test_users_find_only_their_own_items",
         ),
     ),
     Requirement(
@@ -61,11 +61,11 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         id="tldw.security.absent",
         statement="Another user's data looks nonexistent.",
         tests=(
-            f"{_ISOLATION}test_a_get_of_a_foreign_id_is_a_get_of_an_absent_one",
-            f"{_ISOLATION}test_a_foreign_cursor_opens_nothing",
-            f"{_ISOLATION}test_a_foreign_resource_is_an_absent_one",
-            f"{_ISOLATION}test_a_transcript_of_a_foreign_item_is_absent",
-            f"{_ISOLATION}test_a_foreign_prompt_is_an_unknown_one",
+            f"{_ISOLATION}test_get_of_a_foreign_id_equals_get_of_a_missing_one",
+            f"{_ISOLATION}test_foreign_cursor_gives_no_access",
+            f"{_ISOLATION}test_foreign_resource_equals_a_missing_one",
+            f"{_ISOLATION}test_transcript_of_a_foreign_item_equals_a_missing_one",
+            f"{_ISOLATION}test_foreign_prompt_equals_an_unknown_one",
             f"{_TRANSPORTS}test_another_users_note_returns_the_same_bytes_as_a_missing_one",
         ),
     ),
@@ -144,18 +144,18 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     Requirement(
         id="tldw.tools.limit",
         statement="`limit` is 1 to 100, 10 by default, and clamped to that range.",
-        tests=(f"{_EVERY_SOURCE}test_a_limit_is_10_and_is_moved_into_1_to_100",),
+        tests=(f"{_EVERY_SOURCE}test_limit_defaults_to_10_and_is_clamped_to_1_to_100",),
     ),
     Requirement(
         id="tldw.tools.offset",
         statement="`offset` pages through the hits, each of them once.",
-        tests=(f"{_EVERY_SOURCE}test_paging_visits_every_hit_exactly_once",),
+        tests=(f"{_EVERY_SOURCE}test_pages_contain_every_hit_once",),
     ),
     # Shape
     Requirement(
         id="tldw.shape.result-item",
         statement="Every hit has all fields of ResultItem, null if a source has no value.",
-        tests=(f"{_EVERY_SOURCE}test_a_hit_has_every_field_of_the_seed_null_where_there_is_nothing",),
+        tests=(f"{_EVERY_SOURCE}test_hit_has_every_field_of_tldw_and_null_where_it_has_no_value",),
         difference=(
             "A title has at most 200 characters and an item at most 32 tags, because both are labels; the whole title "
             "is part of the text."
@@ -166,7 +166,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         statement="A search returns results, has_more, next_offset and total_estimated.",
         tests=(
             f"{_TOOLS}test_responses_match_the_listed_output_schema",
-            f"{_EVERY_SOURCE}test_a_hit_has_every_field_of_the_seed_null_where_there_is_nothing",
+            f"{_EVERY_SOURCE}test_hit_has_every_field_of_tldw_and_null_where_it_has_no_value",
         ),
     ),
     Requirement(
@@ -174,8 +174,8 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         statement="A get returns `meta`, `content` (a string or an object) and `attachments`.",
         tests=(
             f"{_TOOLS}test_responses_match_the_listed_output_schema",
-            f"{_EVERY_SOURCE}test_a_get_answers_meta_content_and_attachments",
-            f"{_MEDIA}test_a_transcript_as_json_is_an_object",
+            f"{_EVERY_SOURCE}test_get_returns_meta_content_and_attachments",
+            f"{_MEDIA}test_json_transcript_is_an_object",
         ),
         difference=(
             "`content` is a string, except for `media.transcript` as JSON, so that every client can show it. The "
@@ -185,7 +185,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     Requirement(
         id="tldw.shape.score-type",
         statement="A score is a number from 0 to 1 of the type `fts`.",
-        tests=(f"{_EVERY_SOURCE}test_a_hit_has_every_field_of_the_seed_null_where_there_is_nothing",),
+        tests=(f"{_EVERY_SOURCE}test_hit_has_every_field_of_tldw_and_null_where_it_has_no_value",),
         difference=(
             "`score_type` is `fts_coverage`, the share of the query that matched, and `fts` with `minmax`: the name "
             "says what the number means."
@@ -195,8 +195,8 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         id="tldw.shape.has-more",
         statement="`has_more`, `next_offset` and `total_estimated` say how many hits there are.",
         tests=(
-            f"{_EVERY_SOURCE}test_paging_visits_every_hit_exactly_once",
-            f"{_EVERY_SOURCE}test_total_estimated_is_the_number_of_hits_or_null",
+            f"{_EVERY_SOURCE}test_pages_contain_every_hit_once",
+            f"{_EVERY_SOURCE}test_total_estimated_is_exact_or_null",
         ),
         difference="`total_estimated` is the exact number or null, because an estimate that looks exact misleads.",
     ),
@@ -204,7 +204,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         id="tldw.shape.attachments",
         statement="Messages are included in `attachments`.",
         tests=(
-            f"{_CHATS}test_a_conversation_is_read_in_pages_of_50",
+            f"{_CHATS}test_conversation_is_read_in_pages_of_50_messages",
             f"{_TLDW}test_attached_message_has_its_position_but_not_its_text",
         ),
         difference=(
@@ -240,7 +240,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         id="tldw.scores.minmax",
         statement="bm25 is scaled to 0..1 between the worst and the best hit of each source.",
         tests=(
-            f"{_EVERY_SOURCE}test_min_max_scores_run_from_1_to_0_over_the_hits",
+            f"{_EVERY_SOURCE}test_minmax_scores_range_from_1_to_0",
             f"{_SCORING}test_the_best_rank_of_a_list_is_one_and_the_worst_zero",
             f"{_SEARCH}test_minmax_score_is_one_for_the_best_and_for_a_single_hit",
         ),
@@ -253,7 +253,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         id="tldw.scores.lone",
         statement="The formula gives a single hit the score 0.",
         tests=(
-            f"{_EVERY_SOURCE}test_a_lone_hit_has_the_min_max_score_1",
+            f"{_EVERY_SOURCE}test_single_hit_has_the_minmax_score_1",
             f"{_SCORING}test_a_lone_hit_and_equal_hits_are_one",
         ),
         difference="It is 1 here, because it is the best hit.",
@@ -272,7 +272,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         id="tldw.scores.recent",
         statement="`order_by: recent` sorts by age only.",
         tests=(
-            f"{_MEDIA}test_recent_media_come_first_when_asked",
+            f"{_MEDIA}test_order_by_recent_sorts_newest_first",
             f"{_SEARCH}test_recent_order_ignores_the_score",
         ),
     ),
@@ -280,22 +280,22 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     Requirement(
         id="tldw.snippets.default",
         statement="A snippet has at most 300 characters by default.",
-        tests=(f"{_EVERY_SOURCE}test_a_snippet_is_300_characters_at_most_unless_asked_otherwise",),
+        tests=(f"{_EVERY_SOURCE}test_snippet_length_defaults_to_at_most_300_characters",),
     ),
     Requirement(
         id="tldw.snippets.clamp",
         statement="`snippet_length` is clamped to 1..1000 and then honoured.",
         tests=(
-            f"{_EVERY_SOURCE}test_a_snippet_is_300_characters_at_most_unless_asked_otherwise",
-            f"{_EVERY_SOURCE}test_a_snippet_is_never_longer_than_1000_characters",
+            f"{_EVERY_SOURCE}test_snippet_length_defaults_to_at_most_300_characters",
+            f"{_EVERY_SOURCE}test_snippet_has_at_most_1000_characters",
         ),
     ),
     Requirement(
         id="tldw.snippets.centred",
         statement="A snippet shows the match; without one, the beginning.",
         tests=(
-            f"{_EVERY_SOURCE}test_a_snippet_is_one_line_of_plain_text_around_the_match",
-            f"{_NOTES}test_a_get_without_retrieval_is_a_snippet",
+            f"{_EVERY_SOURCE}test_snippet_is_one_line_of_plain_text_around_the_match",
+            f"{_NOTES}test_get_without_retrieval_returns_a_snippet",
             f"{_SNIPPET}test_without_a_match_the_beginning_is_shown",
             f"{_SNIPPET}test_a_passage_is_centred_on_the_match_and_cut_between_words",
         ),
@@ -303,40 +303,40 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     Requirement(
         id="tldw.snippets.plain",
         statement="A snippet is plain text on one line.",
-        tests=(f"{_EVERY_SOURCE}test_a_snippet_is_one_line_of_plain_text_around_the_match",),
+        tests=(f"{_EVERY_SOURCE}test_snippet_is_one_line_of_plain_text_around_the_match",),
     ),
     Requirement(
         id="tldw.snippets.chat-message",
         statement="A matching message is shown by its content.",
-        tests=(f"{_CHATS}test_a_hit_is_a_message_with_its_conversation_sender_and_place",),
+        tests=(f"{_CHATS}test_hit_is_a_message_with_conversation_sender_and_loc",),
     ),
     Requirement(
         id="tldw.snippets.chat-title",
         statement="A matching title is shown with an excerpt of the first message.",
-        tests=(f"{_CHATS}test_a_title_hit_shows_the_title_with_the_first_message",),
+        tests=(f"{_CHATS}test_title_hit_shows_the_title_and_the_first_message",),
     ),
     Requirement(
         id="tldw.snippets.config",
         statement="The request's config can set the snippet length; an argument takes precedence.",
-        tests=(f"{_EVERY_SOURCE}test_the_request_config_sets_the_snippet_length_and_an_argument_beats_it",),
+        tests=(f"{_EVERY_SOURCE}test_argument_overrides_the_snippet_length_of_the_config",),
     ),
     # Retrieval
     Requirement(
         id="tldw.retrieval.default",
         statement="Without a mode, a get returns a snippet.",
-        tests=(f"{_NOTES}test_a_get_without_retrieval_is_a_snippet",),
+        tests=(f"{_NOTES}test_get_without_retrieval_returns_a_snippet",),
     ),
     Requirement(
         id="tldw.retrieval.snippet",
         statement="Mode `snippet` returns only the snippet.",
-        tests=(f"{_EVERY_SOURCE}test_every_mode_works_and_says_which_it_was",),
+        tests=(f"{_EVERY_SOURCE}test_every_mode_works_and_is_reported",),
     ),
     Requirement(
         id="tldw.retrieval.chunk",
         statement="Mode `chunk` returns the chunk at the anchor.",
         tests=(
-            f"{_EVERY_SOURCE}test_every_mode_works_and_says_which_it_was",
-            f"{_NOTES}test_a_chunk_is_chosen_by_its_index",
+            f"{_EVERY_SOURCE}test_every_mode_works_and_is_reported",
+            f"{_NOTES}test_chunk_is_selected_by_its_index",
         ),
     ),
     Requirement(
@@ -344,16 +344,16 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         statement="Mode `chunk_with_siblings` adds neighbours while the tokens are within `max_tokens`.",
         tests=(
             f"{_RETRIEVAL}test_siblings_are_chosen_nearest_first_and_returned_in_reading_order",
-            f"{_MEDIA}test_siblings_are_the_neighbouring_stored_chunks",
-            f"{_MEDIA}test_siblings_stop_at_the_budget",
+            f"{_MEDIA}test_siblings_are_the_adjacent_stored_chunks",
+            f"{_MEDIA}test_larger_budgets_return_more_siblings",
         ),
     ),
     Requirement(
         id="tldw.retrieval.full",
         statement="Mode `full` returns everything, subject to hard limits and pagination.",
         tests=(
-            f"{_EVERY_SOURCE}test_every_mode_works_and_says_which_it_was",
-            f"{_EVERY_SOURCE}test_full_is_paged_by_cursor_and_says_everything_once",
+            f"{_EVERY_SOURCE}test_every_mode_works_and_is_reported",
+            f"{_EVERY_SOURCE}test_pages_of_full_mode_contain_everything_once",
         ),
         difference="It is paged with `next_cursor`; a page has at most `retrieval_max_tokens`.",
     ),
@@ -361,7 +361,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         id="tldw.retrieval.auto",
         statement="Mode `auto` returns siblings if `max_tokens` is set, otherwise a snippet.",
         tests=(
-            f"{_EVERY_SOURCE}test_auto_with_a_budget_takes_siblings",
+            f"{_EVERY_SOURCE}test_auto_with_a_budget_reads_siblings",
             f"{_RETRIEVAL}test_auto_reads_siblings_if_a_budget_is_set",
         ),
     ),
@@ -369,7 +369,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         id="tldw.retrieval.tokens",
         statement="Tokens are estimated as characters divided by `chars_per_token`, rounded up.",
         tests=(
-            f"{_EVERY_SOURCE}test_no_answer_is_larger_than_its_budget",
+            f"{_EVERY_SOURCE}test_no_response_exceeds_its_budget",
             f"{_RETRIEVAL}test_no_response_exceeds_its_budget",
         ),
     ),
@@ -377,10 +377,10 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         id="tldw.retrieval.budget",
         statement="`max_tokens` limits the sum of the chunks.",
         tests=(
-            f"{_EVERY_SOURCE}test_no_answer_is_larger_than_its_budget",
-            f"{_EVERY_SOURCE}test_an_oversized_first_chunk_is_cut_told_and_can_be_read_on",
+            f"{_EVERY_SOURCE}test_no_response_exceeds_its_budget",
+            f"{_EVERY_SOURCE}test_oversized_chunk_is_truncated_and_can_be_continued",
             f"{_RETRIEVAL}test_no_response_exceeds_its_budget",
-            f"{_MEDIA}test_siblings_stop_at_the_budget",
+            f"{_MEDIA}test_larger_budgets_return_more_siblings",
         ),
         difference=(
             "It limits the whole response, and a first chunk that is too large is truncated, as `truncated` says: a "
@@ -391,9 +391,9 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         id="tldw.retrieval.chunk-options",
         statement="`chunk_size_tokens` and `chunk_overlap_tokens` control how text is chunked on the fly.",
         tests=(
-            f"{_EVERY_SOURCE}test_siblings_do_not_repeat_what_chunks_share",
-            f"{_NOTES}test_a_chunk_is_chosen_by_its_index",
-            f"{_MEDIA}test_fresh_chunks_are_cut_where_stored_ones_are_not_wanted",
+            f"{_EVERY_SOURCE}test_overlap_of_chunks_is_not_repeated",
+            f"{_NOTES}test_chunk_is_selected_by_its_index",
+            f"{_MEDIA}test_prefer_prechunked_false_splits_the_text_into_new_chunks",
             f"{_CHUNKING}test_chunks_cover_the_text_in_order_within_size_and_overlap",
         ),
     ),
@@ -402,28 +402,28 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         statement="`sibling_window` is the number of neighbours to consider on each side.",
         tests=(
             f"{_RETRIEVAL}test_siblings_are_chosen_nearest_first_and_returned_in_reading_order",
-            f"{_MEDIA}test_siblings_are_the_neighbouring_stored_chunks",
+            f"{_MEDIA}test_siblings_are_the_adjacent_stored_chunks",
         ),
     ),
     Requirement(
         id="tldw.retrieval.prechunked",
         statement="Stored chunks are preferred by default; that can be turned off.",
         tests=(
-            f"{_MEDIA}test_a_chunk_is_chosen_by_what_the_loc_names",
-            f"{_MEDIA}test_fresh_chunks_are_cut_where_stored_ones_are_not_wanted",
+            f"{_MEDIA}test_loc_selects_the_chunk",
+            f"{_MEDIA}test_prefer_prechunked_false_splits_the_text_into_new_chunks",
         ),
     ),
     Requirement(
         id="tldw.retrieval.all-sources",
         statement="`retrieval` is an option of notes, media and chats.",
-        tests=(f"{_EVERY_SOURCE}test_every_mode_works_and_says_which_it_was",),
+        tests=(f"{_EVERY_SOURCE}test_every_mode_works_and_is_reported",),
         difference="All five sources have it.",
     ),
     Requirement(
         id="tldw.retrieval.config",
         statement="`max_tokens`, `sibling_window` and `chars_per_token` can be set in the request's config.",
         tests=(
-            f"{_EVERY_SOURCE}test_the_request_config_sets_the_budget",
+            f"{_EVERY_SOURCE}test_config_sets_the_budget",
             f"{_RETRIEVAL}test_options_override_request_defaults_and_these_override_settings",
         ),
     ),
@@ -431,21 +431,21 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     Requirement(
         id="tldw.loc.media",
         statement="The loc of a media hit has the item's id, and the chunk's index and uuid.",
-        tests=(f"{_MEDIA}test_a_hit_is_the_best_chunk_of_its_item_and_names_it",),
+        tests=(f"{_MEDIA}test_hit_is_the_best_chunk_of_its_item",),
     ),
     Requirement(
         id="tldw.loc.notes",
         statement="The loc of a note is an offset near the match; a chunk index is accepted too.",
         tests=(
-            f"{_NOTES}test_the_loc_of_a_note_is_an_offset_near_the_match",
-            f"{_NOTES}test_a_chunk_is_chosen_by_its_index",
+            f"{_NOTES}test_loc_is_an_offset_near_the_match",
+            f"{_NOTES}test_chunk_is_selected_by_its_index",
         ),
     ),
     Requirement(
         id="tldw.loc.chats",
         statement="The loc of a chat hit has the conversation, the message and its index.",
         tests=(
-            f"{_CHATS}test_a_hit_is_a_message_with_its_conversation_sender_and_place",
+            f"{_CHATS}test_hit_is_a_message_with_conversation_sender_and_loc",
             f"{_KNOWLEDGE}test_the_uri_of_a_message_reads_that_message",
         ),
         difference=(
@@ -457,26 +457,26 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         id="tldw.loc.fields",
         statement="The loc of a prompt or character has field and offset.",
         tests=(
-            f"{_CHARACTERS}test_the_loc_of_a_character_names_field_and_offset",
-            f"{_PROMPTS}test_the_loc_of_a_prompt_names_field_and_offset",
+            f"{_CHARACTERS}test_loc_contains_field_and_offset",
+            f"{_PROMPTS}test_loc_contains_field_and_offset",
         ),
     ),
     Requirement(
         id="tldw.loc.round-trip",
         statement="The loc of a hit, passed to get, leads to the matching passage.",
-        tests=(f"{_EVERY_SOURCE}test_the_loc_of_a_hit_leads_to_the_passage_that_was_found",),
+        tests=(f"{_EVERY_SOURCE}test_loc_of_a_hit_selects_its_passage",),
     ),
     Requirement(
         id="tldw.loc.media-anchor",
         statement="media.get anchors by chunk index, chunk uuid or approximate offset.",
-        tests=(f"{_MEDIA}test_a_chunk_is_chosen_by_what_the_loc_names",),
+        tests=(f"{_MEDIA}test_loc_selects_the_chunk",),
     ),
     Requirement(
         id="tldw.loc.light-search",
         statement="Without a `loc`, get finds its anchor by a light search in the item.",
         tests=(
-            f"{_EVERY_SOURCE}test_every_mode_works_and_says_which_it_was",
-            f"{_CHATS}test_a_query_finds_the_message_to_read",
+            f"{_EVERY_SOURCE}test_every_mode_works_and_is_reported",
+            f"{_CHATS}test_query_selects_the_message_to_read",
         ),
         difference=(
             "`get` takes `loc`, `query` and `cursor`, and `anchor` says which was used, because a search needs a query."
@@ -485,32 +485,32 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     Requirement(
         id="tldw.loc.chat-siblings",
         statement="The siblings of a message are its neighbouring messages.",
-        tests=(f"{_CHATS}test_a_message_in_loc_is_read_with_its_neighbours",),
+        tests=(f"{_CHATS}test_message_in_loc_is_read_with_its_neighbours",),
     ),
     # Notes
     Requirement(
         id="tldw.notes.keywords",
         statement="`keywords` filter notes.",
-        tests=(f"{_NOTES}test_keywords_limit_notes_to_those_that_have_all_of_them",),
+        tests=(f"{_NOTES}test_keywords_match_only_notes_that_have_all_of_them",),
         difference="All of them are required, ignoring case: more filters narrow a search.",
     ),
     Requirement(
         id="tldw.notes.get",
         statement="notes.get takes a note's id and retrieval options.",
-        tests=(f"{_NOTES}test_a_get_without_retrieval_is_a_snippet",),
+        tests=(f"{_NOTES}test_get_without_retrieval_returns_a_snippet",),
     ),
     # Media
     Requirement(
         id="tldw.media.types",
         statement="media.search takes media types.",
-        tests=(f"{_MEDIA}test_media_are_limited_to_their_types",),
+        tests=(f"{_MEDIA}test_media_types_filter_the_hits",),
     ),
     Requirement(
         id="tldw.media.dates",
         statement="`date_from` and `date_to` filter media, in ISO 8601.",
         tests=(
-            f"{_MEDIA}test_dates_are_whole_days_and_both_included",
-            f"{_MEDIA}test_a_bad_date_is_refused_with_the_format",
+            f"{_MEDIA}test_date_bounds_are_inclusive_and_dates_mean_whole_days",
+            f"{_MEDIA}test_invalid_date_is_rejected_with_the_format",
         ),
         difference=(
             "They apply to the creation time. A date is a whole day, both ends are inclusive, and an invalid date is an"
@@ -520,21 +520,21 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     Requirement(
         id="tldw.media.order",
         statement="media.search takes order_by, relevance by default.",
-        tests=(f"{_MEDIA}test_recent_media_come_first_when_asked",),
+        tests=(f"{_MEDIA}test_order_by_recent_sorts_newest_first",),
     ),
     Requirement(
         id="tldw.media.id",
         statement="media.get takes a number or a string.",
-        tests=(f"{_MEDIA}test_media_are_read_by_number_text_or_uuid",),
+        tests=(f"{_MEDIA}test_media_can_be_read_by_number_text_or_uuid",),
     ),
     Requirement(
         id="tldw.media.transcript",
         statement="`media.transcript` returns text, srt, vtt or json; `include_timestamps` is an option.",
         tests=(
-            f"{_MEDIA}test_a_transcript_comes_in_the_form_that_is_asked_for",
-            f"{_MEDIA}test_a_transcript_as_json_is_an_object",
-            f"{_MEDIA}test_media_without_a_transcript_say_so",
-            f"{_MEDIA}test_a_transcript_form_that_consists_of_times_cannot_do_without",
+            f"{_MEDIA}test_transcript_is_returned_in_the_requested_format",
+            f"{_MEDIA}test_json_transcript_is_an_object",
+            f"{_MEDIA}test_missing_transcript_is_not_found",
+            f"{_MEDIA}test_subtitle_format_without_timestamps_is_rejected",
         ),
         difference=(
             "`include_timestamps` applies to `text` (off by default) and `json` (on by default); `srt` and `vtt` "
@@ -552,40 +552,40 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         id="tldw.chats.by",
         statement="chats.search searches titles, messages or both, the default.",
         tests=(
-            f"{_CHATS}test_by_chooses_between_titles_and_messages",
-            f"{_CHATS}test_the_default_is_both",
+            f"{_CHATS}test_by_selects_titles_or_messages",
+            f"{_CHATS}test_by_defaults_to_both",
         ),
     ),
     Requirement(
         id="tldw.chats.character",
         statement="chats.search takes a character's id.",
-        tests=(f"{_CHATS}test_a_character_limits_the_hits_to_its_chats",),
+        tests=(f"{_CHATS}test_character_filters_the_hits_to_its_chats",),
     ),
     Requirement(
         id="tldw.chats.sender",
         statement="chats.search takes a sender.",
-        tests=(f"{_CHATS}test_a_sender_limits_the_hits",),
+        tests=(f"{_CHATS}test_sender_filters_the_hits",),
     ),
     Requirement(
         id="tldw.chats.pages",
         statement="chats.get is paged, with 50 messages by default and 200 at most.",
         tests=(
-            f"{_CHATS}test_a_conversation_is_read_in_pages_of_50",
-            f"{_CHATS}test_a_page_size_is_moved_into_1_to_200",
+            f"{_CHATS}test_conversation_is_read_in_pages_of_50_messages",
+            f"{_CHATS}test_page_size_is_clamped_to_1_to_200",
         ),
     ),
     Requirement(
         id="tldw.chats.window",
         statement="chats.get with a mode other than full returns the messages around the anchor.",
-        tests=(f"{_CHATS}test_a_message_in_loc_is_read_with_its_neighbours",),
+        tests=(f"{_CHATS}test_message_in_loc_is_read_with_its_neighbours",),
     ),
     # Characters
     Requirement(
         id="tldw.characters.query",
         statement="Characters are searched by text or by tags, as a list or separated by commas.",
         tests=(
-            f"{_CHARACTERS}test_a_list_or_commas_mean_tags",
-            f"{_CHARACTERS}test_words_are_searched_for_as_words",
+            f"{_CHARACTERS}test_list_or_commas_mean_tags",
+            f"{_CHARACTERS}test_words_without_commas_are_searched_as_words",
         ),
         difference=(
             "A list, or a text with commas, means tags if some character has all of them; otherwise it is searched as "
@@ -595,19 +595,19 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     Requirement(
         id="tldw.characters.get",
         statement="`characters.get` takes a character's number, without options.",
-        tests=(f"{_CHARACTERS}test_a_character_is_read_whole_under_headings",),
+        tests=(f"{_CHARACTERS}test_character_is_returned_whole_under_headings",),
         difference="It takes retrieval options too, and returns the whole character by default.",
     ),
     # Prompts
     Requirement(
         id="tldw.prompts.fields",
         statement="prompts.search takes the fields to search.",
-        tests=(f"{_PROMPTS}test_fields_limit_where_words_are_looked_for",),
+        tests=(f"{_PROMPTS}test_fields_restrict_the_search",),
     ),
     Requirement(
         id="tldw.prompts.get",
         statement="`prompts.get` takes an id or a name, without options.",
-        tests=(f"{_PROMPTS}test_a_prompt_is_read_by_number_or_name",),
+        tests=(f"{_PROMPTS}test_prompt_can_be_read_by_id_or_name",),
         difference="It takes retrieval options too, and returns the whole prompt by default.",
     ),
     # Knowledge

@@ -18,7 +18,7 @@ from tests.live import LiveServer, live, make_settings
 from tests.server.clients import LegacyClient, ModernClient, WebSocketClient, text_of
 from tests.server.protocol.dispatcher_fixture import make_dispatcher
 from tests.sources.source_fixture import SOURCES, LibraryUser, open_source_fixture
-from tests.sources.test_every_source import SEED_FIELDS
+from tests.sources.test_every_source import TLDW_FIELDS
 
 LONG = "The galleon left the harbour before dawn, and the harbour master wrote it down in his ledger. "
 
@@ -75,7 +75,7 @@ async def test_a_hit_has_every_field_of_the_tldw_design_and_its_cost(ada: Librar
     await one_of_each(ada)
 
     for hit in await ada.search("knowledge_search", "galleon"):
-        assert list(hit)[: len(SEED_FIELDS)] == SEED_FIELDS
+        assert list(hit)[: len(TLDW_FIELDS)] == TLDW_FIELDS
         assert hit["cost_tokens"] > 0
 
 

@@ -1,13 +1,13 @@
 """Query strings that break search engines: operators, quotes, punctuation, sixteen scripts, sizes, and FTS syntax.
 
-None of them contains a word of the library in `LIBRARY` unless it says so in `SCRIPTS`, so most must find nothing.
+Only those built from `SCRIPTS` contain words of `LIBRARY`, so most must match nothing.
 """
 
 import itertools
 import string
 from collections.abc import Iterator
 
-# One item for each script, in words that occur nowhere else in this table but in the line of the same script.
+# For each script the text of one item and a word of it, which occurs nowhere else in this table.
 SCRIPTS = {
     "latin": ("quixotic zebrafish", "quixotic"),
     "cyrillic": ("тихая гавань корабля", "гавань"),
@@ -109,6 +109,6 @@ def _scripts() -> Iterator[str]:
         yield word[: max(3, len(word) // 2)] + "*"
 
 
-def abuse() -> list[str]:
+def hostile_queries() -> list[str]:
     literal = (OPERATORS, QUOTES, FTS_SYNTAX, SQL, FILTERS, ODD)
     return list(dict.fromkeys(itertools.chain(*literal, _punctuation(), _scripts(), _sizes())))

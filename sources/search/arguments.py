@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Annotated, Literal
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from auth.context import RequestContext
 from config.errors import InvalidParams
@@ -29,6 +30,7 @@ OFFSET_MAX = 1_000_000_000
 # "fts_coverage" is the weighted share of the query that a hit covers; "fts" is tldw's min-max score, which places a hit
 # between the worst and the best of its result list.
 SCORE_TYPES: Mapping[Scoring, str] = {"comparable": "fts_coverage", "minmax": "fts"}
+_NO_FILTERS = Filters()
 
 
 class SearchArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -83,48 +85,58 @@ def build_query(
     senders: tuple[str, ...] = (),
     fields: tuple[str, ...] = (),
 ) -> SourceQuery:
-    """Combines the arguments of a source's search with the filters in the query text.
-
-    `parsed` replaces the parsed `args.query`. `supported_filters` are the filters of the query language that items of
-    this source can pass, apart from those that apply to all sources.
-    """
+    """Combines a source's own arguments with the filters in the query text. `parsed` replaces the parsed `args.query`;
+    of the filters "type" and "sender", a source names those that its items have in `supported_filters`."""
     query = parsed or read_query(args.query, settings)
-    filters = query.filters
     defaults = request_defaults(context.config)
-    offset = clamp(args.offset, 0, OFFSET_MAX)
-    obstacle = _unsupported_filter(source, supported_filters, filters) or _contradiction(media_types, senders, filters)
-    search = None
-    if obstacle is None:
-        search = Search(
-            query=query,
-            limit=clamp(args.limit, 1, LIMIT_MAX),
-            offset=offset,
-            order=order or defaults.order_by or "relevance",
-            scoring=settings.search_scoring,
-            deadline_ms=settings.search_deadline_ms,
-            tags=(*tags, *filters.tags),
-            media_types=_intersection(media_types, filters.types),
-            date_from=max(filter(None, (date_from, _start_of_day(filters.after))), default=None),
-            date_to=min(filter(None, (date_to, _end_of_day_before(filters.before))), default=None),
-            by=by,
-            character_id=character_id,
-            senders=_intersection(senders, filters.senders),
-            fields=fields,
-        )
+    search = Search(
+        query=query,
+        limit=clamp(args.limit, 1, LIMIT_MAX),
+        offset=clamp(args.offset, 0, OFFSET_MAX),
+        order=order or defaults.order_by or "relevance",
+        scoring=settings.search_scoring,
+        deadline_ms=settings.search_deadline_ms,
+        tags=tags,
+        media_types=media_types,
+        date_from=date_from,
+        date_to=date_to,
+        by=by,
+        character_id=character_id,
+        senders=senders,
+        fields=fields,
+    )
+    conflict = _unsupported_filter(source, supported_filters, query.filters) or _contradiction(search)
+    search = _with_filters(search)
     return SourceQuery(
-        search=search,
+        search=None if conflict else search,
         terms=query.terms,
-        read_as=obstacle or _read_as(query, search),
-        offset=offset,
+        read_as=conflict or _read_as(search),
+        offset=search.offset,
         snippet_chars=snippet_length(args.snippet_length, defaults, settings),
         scale=TokenScale(chars_per_token(None, defaults)),
         score_type=SCORE_TYPES[settings.search_scoring],
     )
 
 
-def _read_as(query: ParsedQuery, search: Search | None) -> str | None:
+def _with_filters(search: Search) -> Search:
+    """Adds the filters that are written in the query text."""
+    filters = search.query.filters
+    if filters == _NO_FILTERS:
+        return search
+    return replace(
+        search,
+        tags=(*search.tags, *filters.tags),
+        media_types=_intersection(search.media_types, filters.types),
+        date_from=max(filter(None, (search.date_from, _start_of_day(filters.after))), default=None),
+        date_to=min(filter(None, (search.date_to, _end_of_day_before(filters.before))), default=None),
+        senders=_intersection(search.senders, filters.senders),
+    )
+
+
+def _read_as(search: Search) -> str | None:
     """Returns the query's own `read_as`, unless it has no words and the source's arguments select the items."""
-    if query.read_as is None or query.expression is not None or search is None or not search.has_filters:
+    query = search.query
+    if query.read_as is None or query.expression is not None or not search.has_filters:
         return query.read_as
     return with_filters(query.read_as)
 
@@ -138,8 +150,12 @@ def _unsupported_filter(source: str, supported: Collection[str], filters: Filter
     return None
 
 
-def _contradiction(media_types: tuple[str, ...], senders: tuple[str, ...], filters: Filters) -> str | None:
-    for name, arguments, values in (("type", media_types, filters.types), ("sender", senders, filters.senders)):
+def _contradiction(search: Search) -> str | None:
+    filters = search.query.filters
+    for name, arguments, values in (
+        ("type", search.media_types, filters.types),
+        ("sender", search.senders, filters.senders),
+    ):
         if arguments and values and not _intersection(arguments, values):
             return matches_nothing(f"{name}:{values[0]}", f"the arguments select {arguments[0]}")
     return None

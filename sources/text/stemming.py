@@ -38,6 +38,16 @@ def stem(word: str) -> str:
     return _remove_final_letter(_remove_ending(word))
 
 
+def stem_prefix(root: str) -> str:
+    """Returns the letters that every word with this stem begins with.
+
+    That is the stem itself, except that its last letter may have been changed: happy and happi, shaping and shape,
+    visibility and visibl.
+    """
+    shortest = 2 if root.endswith("i") else 3
+    return root[:-1] if len(root) >= shortest and root.endswith(("i", "e", "bl")) else root
+
+
 def _letter_kinds(word: str) -> str:
     """Returns v for each vowel and c for each consonant; y is a vowel after a consonant."""
     kinds = word.translate(_LETTER_KINDS)

@@ -243,7 +243,7 @@ def _matches_itself(hit: Hit, highlighter: Highlighter) -> bool:
     """Whether the message itself matches. The index also finds messages by their neighbours, which may belong to
     another exchange."""
     # A redacted message has no text to match.
-    return hit.is_human_only or any(highlighter.count(f"{hit.sender}: {hit.text}"))
+    return hit.is_human_only or highlighter.matches(f"{hit.sender}: {hit.text}")
 
 
 def _average_score(hits: Sequence[Hit]) -> float:

@@ -241,7 +241,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         statement="bm25 is scaled to 0..1 between the worst and the best hit of each source.",
         tests=(
             f"{_EVERY_SOURCE}test_minmax_scores_range_from_1_to_0",
-            f"{_SCORING}test_the_best_rank_of_a_list_is_one_and_the_worst_zero",
+            f"{_SCORING}test_best_rank_of_a_list_is_scaled_to_one_and_the_worst_to_zero",
             f"{_SEARCH}test_minmax_score_is_one_for_the_best_and_for_a_single_hit",
         ),
         difference=(
@@ -254,19 +254,21 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         statement="The formula gives a single hit the score 0.",
         tests=(
             f"{_EVERY_SOURCE}test_single_hit_has_the_minmax_score_1",
-            f"{_SCORING}test_a_lone_hit_and_equal_hits_are_one",
+            f"{_SCORING}test_single_hit_and_equal_hits_are_scaled_to_one",
         ),
         difference="It is 1 here, because it is the best hit.",
     ),
     Requirement(
         id="tldw.scores.decay",
         statement="Without bm25 the score decays with the position.",
-        tests=(f"{_SCORING}test_positions_decay",),
+        tests=(f"{_EVERY_SOURCE}test_minmax_scores_range_from_1_to_0",),
+        difference="Never needed: the server requires an SQLite with FTS5, which has bm25.",
     ),
     Requirement(
         id="tldw.scores.ts-rank",
         statement="Ranks that grow with relevance are divided by the best.",
-        tests=(f"{_SCORING}test_ranks_that_grow_are_shares_of_the_best",),
+        tests=(f"{_EVERY_SOURCE}test_minmax_scores_range_from_1_to_0",),
+        difference="Never needed: PostgreSQL has such ranks; the engine is SQLite, and its best rank is the lowest.",
     ),
     Requirement(
         id="tldw.scores.recent",
@@ -296,8 +298,8 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         tests=(
             f"{_EVERY_SOURCE}test_snippet_is_one_line_of_plain_text_around_the_match",
             f"{_NOTES}test_get_without_retrieval_returns_a_snippet",
-            f"{_SNIPPET}test_without_a_match_the_beginning_is_shown",
-            f"{_SNIPPET}test_a_passage_is_centred_on_the_match_and_cut_between_words",
+            f"{_SNIPPET}test_beginning_is_shown_without_a_match",
+            f"{_SNIPPET}test_passage_is_centered_on_the_match_and_cut_between_words",
         ),
     ),
     Requirement(

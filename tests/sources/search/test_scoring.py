@@ -1,4 +1,4 @@
-"""A score is a number of its hit and query alone, in 0..1, and the same constants give the measured values."""
+"""Tests of scores: from 0 to 1, dependent only on hit and query, and equal to the measured values."""
 
 from collections.abc import Sequence
 
@@ -12,8 +12,6 @@ from sources.search.scoring import (
     Prominence,
     Scorer,
     TermStatistics,
-    decay_by_position,
-    scale_to_best,
     scale_to_range,
     term_weights,
     title_share,
@@ -32,29 +30,29 @@ def score(
     title: float = 0.0,
     prominence: Prominence = TITLE_AND_BODY,
 ) -> float:
-    """Of a hit with so many occurrences of each term in its prominent part and in the rest."""
-    prominent, other = [most for most, _ in frequencies], [rest for _, rest in frequencies]
+    """Scores a hit, given the occurrences of each term in its prominent part and in the rest."""
+    prominent, other = [count for count, _ in frequencies], [count for _, count in frequencies]
     return Scorer(weights, prominence).score(prominent, other, length_chars, title)
 
 
-def test_weights_are_the_measured_ones() -> None:
+def test_weights_equal_the_measured_ones() -> None:
     rare, common = RARE_AND_COMMON
     assert (rare, common) == pytest.approx((7.5522, 2.9953), abs=5e-5)
 
 
-def test_a_titled_hit_scores_as_measured() -> None:
-    found = score(RARE_AND_COMMON, (1, 2), (0, 1), length_chars=900, title=1 / 4)
-    assert found == pytest.approx(0.5137, abs=5e-5)
+def test_score_of_a_hit_with_a_title_equals_the_measured_one() -> None:
+    result = score(RARE_AND_COMMON, (1, 2), (0, 1), length_chars=900, title=1 / 4)
+    assert result == pytest.approx(0.5137, abs=5e-5)
 
 
-def test_a_message_scores_as_measured() -> None:
-    found = score(RARE_AND_COMMON, (1, 2), (0, 0), length_chars=120, prominence=MESSAGE_AND_CONTEXT)
-    share_found = 7.5522 / (7.5522 + 2.9953)
-    assert found == pytest.approx(0.5025 * share_found**0.5, abs=5e-5)
+def test_score_of_a_message_equals_the_measured_one() -> None:
+    result = score(RARE_AND_COMMON, (1, 2), (0, 0), length_chars=120, prominence=MESSAGE_AND_CONTEXT)
+    matched_share = 7.5522 / (7.5522 + 2.9953)
+    assert result == pytest.approx(0.5025 * matched_share**0.5, abs=5e-5)
 
 
 @given(st.integers(0, 10**9), TERMS, st.integers(0, 10**7), st.floats(0, 1))
-def test_every_score_lies_between_zero_and_one(
+def test_every_score_is_between_zero_and_one(
     rows: int, terms: list[tuple[TermStatistics, int, int]], length_chars: int, share: float
 ) -> None:
     weights = term_weights(rows, [statistics for statistics, *_ in terms])
@@ -63,43 +61,43 @@ def test_every_score_lies_between_zero_and_one(
     assert 0 <= score(weights, *frequencies, length_chars=length_chars, title=share) <= 1
 
 
-def test_without_terms_there_is_no_score() -> None:
+def test_score_without_terms_is_zero() -> None:
     assert score(()) == 0
 
 
-def test_a_hit_with_the_rare_word_beats_one_with_the_common_word() -> None:
+def test_hit_with_the_rare_word_scores_higher_than_one_with_the_common_word() -> None:
     assert score(RARE_AND_COMMON, (0, 1), (0, 0)) > score(RARE_AND_COMMON, (0, 0), (0, 5))
 
 
-def test_both_words_beat_many_of_one() -> None:
+def test_hit_with_both_words_scores_higher_than_one_that_repeats_one_word() -> None:
     assert score(RARE_AND_COMMON, (0, 1), (0, 1)) > score(RARE_AND_COMMON, (0, 2), (0, 0))
 
 
-def test_the_same_words_in_a_shorter_text_count_more() -> None:
+def test_same_words_in_a_shorter_text_score_higher() -> None:
     short, long = (score(RARE_AND_COMMON, (0, 1), (0, 1), length_chars=chars) for chars in (200, 5_000))
     assert short > long
 
 
-def test_a_word_the_library_does_not_know_lowers_every_score() -> None:
+def test_unknown_word_in_the_query_lowers_every_score() -> None:
     known, unknown = TermStatistics(10), TermStatistics(0)
     alone = score(term_weights(1_000, [known]), (0, 3))
-    beside = score(term_weights(1_000, [known, unknown]), (0, 3), (0, 0))
-    assert beside < alone / 2
+    with_unknown = score(term_weights(1_000, [known, unknown]), (0, 3), (0, 0))
+    assert with_unknown < alone / 2
 
 
-def test_a_repeated_word_weighs_more_by_its_square_root() -> None:
+def test_weight_of_a_repeated_word_grows_with_the_square_root() -> None:
     once, four_times = term_weights(1_000, [TermStatistics(10), TermStatistics(10, count=4)])
     assert four_times == pytest.approx(2 * once)
 
 
-def test_a_title_that_is_the_query_earns_the_bonus() -> None:
+def test_title_equal_to_the_query_adds_the_full_bonus() -> None:
     frequencies = ((1, 0), (1, 0))
     bare = score(RARE_AND_COMMON, *frequencies)
     titled = score(RARE_AND_COMMON, *frequencies, title=1.0)
     assert titled - bare == pytest.approx(0.3 / 1.3)
 
 
-def test_the_share_of_a_title_is_of_its_own_words() -> None:
+def test_title_share_is_relative_to_the_words_of_the_title() -> None:
     assert title_share(frozenset({"rust", "guid"}), frozenset({"rust", "async"})) == 0.5
     assert title_share(frozenset(), frozenset({"rust"})) == 0
 
@@ -107,28 +105,18 @@ def test_the_share_of_a_title_is_of_its_own_words() -> None:
 # -- scores within one result list -------------------------------------------------------------------------------------
 
 
-def test_the_best_rank_of_a_list_is_one_and_the_worst_zero() -> None:
+def test_best_rank_of_a_list_is_scaled_to_one_and_the_worst_to_zero() -> None:
     assert scale_to_range([-9.0, -5.0, -1.0]) == pytest.approx([1.0, 0.5, 0.0])
 
 
-def test_a_lone_hit_and_equal_hits_are_one() -> None:
+def test_single_hit_and_equal_hits_are_scaled_to_one() -> None:
     assert scale_to_range([-3.2]) == [1.0]
     assert scale_to_range([-3.2, -3.2]) == [1.0, 1.0]
     assert scale_to_range([]) == []
 
 
 @given(st.lists(st.floats(-1e6, 0, allow_subnormal=False), min_size=2, max_size=50))
-def test_a_scaled_list_keeps_its_order_within_zero_and_one(ranks: list[float]) -> None:
+def test_scaled_list_keeps_its_order_between_zero_and_one(ranks: list[float]) -> None:
     scaled = scale_to_range(ranks)
     assert all(0 <= value <= 1 for value in scaled)
     assert [value for _, value in sorted(zip(ranks, scaled, strict=True))] == sorted(scaled, reverse=True)
-
-
-def test_ranks_that_grow_are_shares_of_the_best() -> None:
-    assert scale_to_best([0.2, 0.4, 0.1]) == pytest.approx([0.5, 1.0, 0.25])
-    assert scale_to_best([0.0, 0.0]) == [1.0, 1.0]
-    assert scale_to_best([]) == []
-
-
-def test_positions_decay() -> None:
-    assert [decay_by_position(place) for place in range(3)] == [1, 1 / 2, 1 / 3]

@@ -1,7 +1,6 @@
-"""A snippet is one plain line of at most its length, shows where the query is found, and cuts no letter in two."""
+"""Tests of snippets: one plain line within the length limit that highlights the matches and splits no grapheme."""
 
 import re
-from collections import Counter
 
 import pytest
 from hypothesis import given, settings
@@ -9,11 +8,11 @@ from hypothesis import strategies as st
 
 from sources.query import parse
 from sources.search.snippets import Highlighter, Snippet, snippet
+from sources.search.term_counting import TermCounter
 from sources.text.graphemes import is_grapheme_boundary
-from sources.text.segmentation import tokenize
-from sources.text.stemming import stem
-from sources.text.stopwords import STOPWORDS
+from sources.text.segmentation import segment
 from tests.sources.multilingual import DOCUMENTS, PROBES, Probe
+from tests.sources.text.samples import MIXED_TEXTS
 
 WALK = (
     "We went to the museum  yesterday and\nlooked at old paintings by famous artists; then we had dinner in the "
@@ -49,109 +48,115 @@ QUERIES = st.sampled_from(
     ]
 )
 
-# How much of a text is read: less than most of these, or all.
-SCANNED = st.sampled_from([24, 8_192])
+# How much of a text is scan_size: less than most of these texts, or all of it.
+SCAN_SIZES = st.sampled_from([24, 8_192])
 
 
-def highlighted(found: Snippet) -> list[str]:
-    return [found.text[start:end] for start, end in found.ranges]
+def highlights(result: Snippet) -> list[str]:
+    return [result.text[start:end] for start, end in result.ranges]
 
 
-def of(query: str, text: str, length: int = 300) -> Snippet:
+def make_snippet(query: str, text: str, length: int = 300) -> Snippet:
     return snippet(text, parse(query).terms, length)
 
 
-# -- what every snippet keeps ------------------------------------------------------------------------------------------
+# -- properties of every snippet---------------------------------------------------------------------------------------
 
 
 @settings(max_examples=2_500)
-@given(TEXTS, QUERIES, st.integers(-5, 60), SCANNED)
-def test_a_snippet_keeps_its_length_and_is_one_plain_line(text: str, query: str, length: int, scanned: int) -> None:
-    found = Highlighter(parse(query).terms, scan_max_chars=scanned).snippet(text, length)
-    assert len(found.text) <= max(1, length)
-    assert found.text == " ".join(found.text.split())
-    assert not re.search("[\0-\x1f\x7f-\x9f\ud800-\udfff]", found.text)
+@given(TEXTS, QUERIES, st.integers(-5, 60), SCAN_SIZES)
+def test_snippet_is_one_plain_line_within_its_length(text: str, query: str, length: int, scan_size: int) -> None:
+    result = Highlighter(parse(query).terms, scan_max_chars=scan_size).snippet(text, length)
+    assert len(result.text) <= max(1, length)
+    assert result.text == " ".join(result.text.split())
+    assert not re.search("[\0-\x1f\x7f-\x9f\ud800-\udfff]", result.text)
 
 
 @settings(max_examples=2_500)
-@given(TEXTS, QUERIES, st.integers(1, 60), SCANNED)
-def test_ranges_are_in_order_and_inside_and_the_start_is_where_the_passage_begins(
-    text: str, query: str, length: int, scanned: int
+@given(TEXTS, QUERIES, st.integers(1, 60), SCAN_SIZES)
+def test_ranges_are_ordered_and_inside_the_text_and_offsets_point_into_the_original(
+    text: str, query: str, length: int, scan_size: int
 ) -> None:
-    found = Highlighter(parse(query).terms, scan_max_chars=scanned).snippet(text, length)
-    edges = [edge for bounds in found.ranges for edge in bounds]
+    result = Highlighter(parse(query).terms, scan_max_chars=scan_size).snippet(text, length)
+    edges = [edge for bounds in result.ranges for edge in bounds]
     assert edges == sorted(set(edges))
-    assert not edges or 0 <= edges[0] <= edges[-1] <= len(found.text)
-    assert (found.found_at is None) == (not found.ranges)
-    passage = found.text.strip("…")
+    assert not edges or 0 <= edges[0] <= edges[-1] <= len(result.text)
+    assert (result.found_at is None) == (not result.ranges)
+    passage = result.text.strip("…")
     if passage:
-        assert text[found.start] == passage[0]
-    if found.found_at is not None:
-        assert text[found.found_at] == found.text[found.ranges[0][0]]
+        assert text[result.start] == passage[0]
+    if result.found_at is not None:
+        assert text[result.found_at] == result.text[result.ranges[0][0]]
 
 
 @settings(max_examples=500)
 @given(TEXTS, QUERIES, st.integers(1, 60))
-def test_no_grapheme_is_cut(text: str, query: str, length: int) -> None:
+def test_no_grapheme_is_split(text: str, query: str, length: int) -> None:
     line = " ".join(re.sub("[\0-\x1f\x7f-\x9f\ud800-\udfff]", " ", text).split())
-    passage = of(query, text, length).text.strip("…")
-    places = [at for at in range(len(line)) if line.startswith(passage, at)]
+    passage = make_snippet(query, text, length).text.strip("…")
+    positions = [index for index in range(len(line)) if line.startswith(passage, index)]
     assert not passage or any(
-        is_grapheme_boundary(line, at) and is_grapheme_boundary(line, at + len(passage)) for at in places
+        is_grapheme_boundary(line, index) and is_grapheme_boundary(line, index + len(passage)) for index in positions
     )
 
 
 @given(st.lists(st.sampled_from(["alpha", "beta", "gamma", "delta,", "(epsilon)"]), max_size=200), st.integers(0, 200))
-def test_a_word_is_shown_wherever_it_stands(words: list[str], place: int) -> None:
-    text = " ".join([*words[:place], "Zebras", *words[place:]])
-    found = of("zebra", text, 50)
-    assert highlighted(found) == ["Zebras"]
-    assert found.found_at == text.index("Zebras")
+def test_match_is_shown_wherever_it_is(words: list[str], position: int) -> None:
+    text = " ".join([*words[:position], "Zebras", *words[position:]])
+    result = make_snippet("zebra", text, 50)
+    assert highlights(result) == ["Zebras"]
+    assert result.found_at == text.index("Zebras")
 
 
 # -- the passage -------------------------------------------------------------------------------------------------------
 
 
-def test_a_short_text_is_shown_whole_with_white_space_collapsed() -> None:
-    found = of("museum", " Our \t museum\n\nvisit ", 300)
-    assert found == Snippet("Our museum visit", ((4, 10),), start=1, found_at=7)
+def test_short_text_is_shown_as_a_whole_with_collapsed_white_space() -> None:
+    result = make_snippet("museum", " Our \t museum\n\nvisit ", 300)
+    assert result == Snippet("Our museum visit", ((4, 10),), start=1, found_at=7)
 
 
-def test_a_passage_is_centred_on_the_match_and_cut_between_words() -> None:
-    found = of("artists", WALK, 60)
-    assert found.text == "…old paintings by famous artists; then we had dinner in the…"
-    assert WALK[found.start :].startswith("old paintings")
+def test_passage_is_centered_on_the_match_and_cut_between_words() -> None:
+    result = make_snippet("artists", WALK, 60)
+    assert result.text == "…old paintings by famous artists; then we had dinner in the…"
+    assert WALK[result.start :].startswith("old paintings")
 
 
-def test_the_passage_with_most_of_the_words_is_chosen() -> None:
+def test_passage_with_most_terms_is_chosen() -> None:
     text = f"fox {'x ' * 100}fox fox fox {'y ' * 100}fox trot {'z ' * 100}"
-    assert highlighted(of("fox trot", text, 40)) == ["fox", "trot"]
+    assert highlights(make_snippet("fox trot", text, 40)) == ["fox", "trot"]
 
 
-def test_without_a_match_the_beginning_is_shown() -> None:
-    assert of("nothing", WALK, 30).text == "We went to the museum…"
-    assert of("nothing", WALK, 30).ranges == ()
+def test_beginning_is_shown_without_a_match() -> None:
+    assert make_snippet("nothing", WALK, 30).text == "We went to the museum…"
+    assert make_snippet("nothing", WALK, 30).ranges == ()
 
 
-def test_earlier_queries_tip_the_balance() -> None:
+def test_earlier_queries_decide_between_equal_passages() -> None:
     text = f"the fox sleeps {'x ' * 100} the fox hunts {'y ' * 100}"
     terms, earlier = parse("fox").terms, parse("hunting").terms
     assert "sleeps" in Highlighter(terms).snippet(text, 40).text
     biased = Highlighter(terms, earlier).snippet(text, 40)
     assert "hunts" in biased.text
-    assert highlighted(biased) == ["fox"]
+    assert highlights(biased) == ["fox"]
 
 
-def test_a_tiny_snippet_is_still_one() -> None:
-    assert [of("dinner", WALK, length).text for length in (-1, 1, 2, 3, 10)] == ["…", "…", "…", "…d…", "…dinner…"]
-    assert of("x", "", 10) == Snippet("", (), start=0, found_at=None)
+def test_tiny_snippet_stays_within_its_length() -> None:
+    assert [make_snippet("dinner", WALK, length).text for length in (-1, 1, 2, 3, 10)] == [
+        "…",
+        "…",
+        "…",
+        "…d…",
+        "…dinner…",
+    ]
+    assert make_snippet("x", "", 10) == Snippet("", (), start=0, found_at=None)
 
 
-def test_no_snippet_is_longer_than_a_thousand_characters() -> None:
-    assert len(of("word", "word " * 5_000, 100_000).text) <= 1_000
+def test_snippet_has_at_most_a_thousand_characters() -> None:
+    assert len(make_snippet("word", "word " * 5_000, 100_000).text) <= 1_000
 
 
-# -- what is highlighted -----------------------------------------------------------------------------------------------
+# -- highlights --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -168,8 +173,12 @@ def test_no_snippet_is_longer_than_a_thousand_characters() -> None:
         ("1.2.3", "v1.2.3 and 1.2.3", ["v1.2.3", "1.2.3"]),
         ("getUserName", "x.getUserName() or get_user_name", ["getUserName", "get_user_name"]),
         ("user name", "getUserName", ["UserName"]),
+        ("users named", "name: getUserName", ["name", "User"]),
+        ('"user name"', "getUserName", ["UserName"]),
+        ('"name list"', "getName listAll", ["Name"]),
         ("C++ .net", "c++ on .NET; C++17", ["c++", ".NET", "C++"]),
         ("🎉", "party🎉", ["🎉"]),
+        ("eyed", "wide-eyed eyeing", ["eyed"]),
         ("naive cafe", "Naïve Café CAFE\u0301", ["Naïve", "Café", "CAFE\u0301"]),
         ("strasse oeuvre", "Große Straße, l’œuvre", ["Straße", "œuvre"]),
         ("fix", "a ﬁx and ½ more fix", ["ﬁx", "fix"]),
@@ -184,16 +193,18 @@ def test_no_snippet_is_longer_than_a_thousand_characters() -> None:
         ('"東京都 2024"', "これは東京都2024年", ["東京都2024"]),
         ("iphone", "我的iPhone手机", ["iPhone"]),
         ("น้ำ", "ดื่มน้ำ", ["น้ำ"]),
+        ("章", "第三章介绍", ["章"]),
+        ("한국", "\u1112\u1161\u11ab\u1100\u116e\u11a8", ["\u1112\u1161\u11ab\u1100\u116e\u11a8"]),
         ("fox -dog", "fox and dog", ["fox"]),
         ("title:fox", "the fox", ["fox"]),
     ],
 )
-def test_what_was_looked_for_is_highlighted(query: str, text: str, expected: list[str]) -> None:
-    assert highlighted(of(query, text)) == expected
+def test_matches_are_highlighted(query: str, text: str, expected: list[str]) -> None:
+    assert highlights(make_snippet(query, text)) == expected
 
 
 @pytest.mark.parametrize("probe", PROBES, ids=lambda probe: ascii(probe.query))
-def test_what_a_probe_finds_is_highlighted(probe: Probe) -> None:
+def test_match_is_highlighted_in_every_language(probe: Probe) -> None:
     terms = parse(probe.query).terms
     for name in probe.finds:
         document = DOCUMENTS[name]
@@ -203,51 +214,67 @@ def test_what_a_probe_finds_is_highlighted(probe: Probe) -> None:
 # -- long texts --------------------------------------------------------------------------------------------------------
 
 
-def test_a_long_text_is_read_where_the_words_are() -> None:
+def test_long_text_is_scanned_around_the_matches() -> None:
     text = f"{'Filler words. ' * 10_000}The zebra met an okapi. {'More filler. ' * 10_000}"
-    found = of("okapi zebra", text)
-    assert highlighted(found) == ["zebra", "okapi"]
-    assert text.startswith("zebra", found.found_at)
+    result = make_snippet("okapi zebra", text)
+    assert highlights(result) == ["zebra", "okapi"]
+    assert text.startswith("zebra", result.found_at)
 
 
-def test_a_long_text_is_read_where_most_of_the_words_are() -> None:
+def test_long_text_is_scanned_around_most_of_the_terms() -> None:
     text = f"A zebra. {'Filler words. ' * 2_000}An okapi and a lion. {'More filler. ' * 2_000}"
-    assert highlighted(of("zebra okapi lion", text)) == ["okapi", "lion"]
+    assert highlights(make_snippet("zebra okapi lion", text)) == ["okapi", "lion"]
 
 
-def test_of_a_long_text_without_the_words_the_beginning_is_shown() -> None:
-    assert of("zebra", "Zebrafish. " + "Filler words. " * 10_000, 20).text == "Zebrafish. Filler…"
+def test_beginning_of_a_long_text_without_matches_is_shown() -> None:
+    assert make_snippet("zebra", "Zebrafish. " + "Filler words. " * 10_000, 20).text == "Zebrafish. Filler…"
 
 
 @pytest.mark.parametrize("unit", ["a", " ", "\u0301", "fox ", "東", "🎉", "\n", "aB"])
-def test_no_text_is_too_long_or_too_strange(unit: str) -> None:
-    found = of("fox 東京 nothing 🎉", unit * 1_000_000, 100)
-    assert len(found.text) <= 100
+def test_any_text_of_any_length_gives_a_snippet(unit: str) -> None:
+    result = make_snippet("fox 東京 nothing 🎉", unit * 1_000_000, 100)
+    assert len(result.text) <= 100
 
 
-# -- counting ----------------------------------------------------------------------------------------------------------
+# -- agreement with scoring --------------------------------------------------------------------------------------------
+
+WORDS = (
+    "fox", "Foxes", "trot", "the", "happy", "happiness", "hoping", "hope", "eyed", "eyes", "visible", "visibility",
+    "running", "v1.2.3", "10:30", "Straße", "CAFÉ", "cafe\u0301s", "naïve", "ﬁx", "½", "ёлка", "Ёлки", "मौसम",
+    "مُحَمَّد", "東京都", "京都に", "都", "テスト", "ﾃｽﾄ", "한국어", "\u1112\u1161\u11ab\u1100\u116e\u11a8", "น้ำ",
+    "น้ำตก", "ตลาด", "C++", "C#", ".NET", "🎉", "👩\u200d💻", "getFoxName", "parseHTTPResponse", "userName",
+    "foo_bar", "\n\n", "  ", "\t", "\0", "\ud800", ".", "　",
+)  # fmt: skip
+SHORT_TEXTS = st.lists(
+    st.tuples(st.sampled_from(WORDS), st.sampled_from(["", " ", " ", "-"])).map("".join), max_size=12
+).map("".join)
+SCORED_QUERIES = st.sampled_from(
+    (
+        "fox trot", '"fox trot"', "happy hope visible eyed", "run* organi*", "1.2.3 10:30", "strasse naive cafe",
+        "fix ½", "ёлки", "मौसम محمد", "東京都", '"東京都"', '"東京都 fox"', "都", "テスト", "한국어", "น้ำ ตลาด",
+        '"น้ำตก"', "C++ 🎉", "c# .net", "user names", "http response", '"fox name"', "getFoxName get_fox", "nothing",
+    )
+)  # fmt: skip
 
 
-@given(
-    st.lists(
-        st.sampled_from(["fox", "Foxes", "trot", "trotted.", "Straße", "cafés,", "ёлка", "東京", "the"]), max_size=40
-    ),
-    st.sampled_from(["fox trot", "strasse cafe", "ёлка fox"]),
-)
-def test_words_are_counted_as_the_index_holds_them(words: list[str], query: str) -> None:
-    text = " ".join(words)
-    held = Counter(stem(token) for token in tokenize(text))
+@settings(max_examples=1_000)
+@given(text=SHORT_TEXTS | MIXED_TEXTS, query=SCORED_QUERIES)
+def test_term_is_highlighted_if_and_only_if_it_is_scored(text: str, query: str) -> None:
     terms = parse(query).terms
-    assert Highlighter(terms).count(text) == tuple(held[stem(tokenize(term.word.text)[0])] for term in terms)
+    is_scored = [count > 0 for count in TermCounter(terms).count(segment(text))]
+    assert [bool(snippet(text, [term], 1_000).ranges) for term in terms] == is_scored
 
 
-def test_phrases_pairs_and_beginnings_are_counted_once_each() -> None:
-    assert Highlighter(parse('"fox trot"').terms).count("fox trot, fox trots, fox") == (2,)
-    assert Highlighter(parse("東京都").terms).count("東京と京都と東京都") == (2, 2)
-    assert Highlighter(parse("художники").terms).count("художники и художник") == (2,)
-    assert Highlighter(parse("fox").terms, parse("dog").terms).count("fox dog dog") == (1,)
+@pytest.mark.parametrize("probe", PROBES, ids=lambda probe: ascii(probe.query))
+def test_term_is_highlighted_if_and_only_if_it_is_scored_in_every_language(probe: Probe) -> None:
+    for document in DOCUMENTS.values():
+        text = f"{document.title}\n{document.body}"
+        for term in parse(probe.query).terms:
+            [count] = TermCounter([term]).count(segment(text))
+            assert bool(snippet(text, [term], 1_000).ranges) == (count > 0), (term.word.text, text)
 
 
-def test_stop_words_are_counted_when_they_are_all_there_is() -> None:
-    assert "who" in STOPWORDS
-    assert Highlighter(parse("the who").terms).count("The Who, who?") == (1, 2)
+def test_highlighter_tells_whether_a_text_matches() -> None:
+    highlighter = Highlighter(parse("fox").terms, bias=parse("dog").terms)
+    assert highlighter.matches("getFoxName")
+    assert not highlighter.matches("dogs")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sources.text.segmentation import TOKENIZER, segment, tokenize
-from sources.text.stemming import stem
+from sources.text.stemming import stem, stem_prefix
 from sources.text.stopwords import STOPWORDS
 from tests.sources.text.samples import MIXED_TEXTS, fts5_tokens
 
@@ -41,6 +41,21 @@ def test_stems_of_any_token_equal_those_of_fts5(text: str) -> None:
     ours = [stem(token) for token in tokenize(text) if token.isascii() or not re.search("[a-z]", token)]
     theirs = fts5_tokens([segment(text)], TOKENIZER)[0]
     assert [token for token in ours if token not in theirs] == []
+
+
+@given(st.sampled_from(ENGLISH) | st.text("aeiouystlnrgdbez", min_size=1, max_size=12))
+def test_every_word_begins_with_the_prefix_of_its_stem(word: str) -> None:
+    assert word.startswith(stem_prefix(stem(word)))
+
+
+def test_prefix_of_a_stem_leaves_out_a_letter_that_stemming_changes() -> None:
+    assert [stem_prefix(stem(word)) for word in ("happy", "shaping", "visibility", "eyed")] == [
+        "happ",
+        "shap",
+        "visib",
+        "e",
+    ]
+    assert stem_prefix(stem("runs")) == "run"
 
 
 def test_stop_words_are_single_tokens() -> None:

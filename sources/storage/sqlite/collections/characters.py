@@ -4,11 +4,11 @@
 
 from sources.drafts import CharacterDraft
 from sources.records import Character, Hit
+from sources.search.term_counting import TermCounter, best_field
 from sources.storage.contract import Search
 from sources.storage.sqlite.collections.collection import SqliteItemCollection
 from sources.storage.sqlite.schema.chacha import CHARACTER_BODY, CHARACTER_FIELDS, CHARACTERS_INDEX
 from sources.storage.sqlite.search.candidates import FieldsCandidate
-from sources.storage.sqlite.search.counting import Counter, best_field
 from sources.storage.sqlite.search.target import SearchTarget
 from sources.storage.sqlite.write import validation
 from sources.storage.sqlite.write.item_table import (
@@ -69,7 +69,7 @@ class CharacterCandidate(FieldsCandidate, gc=False):
     nickname: str
     alternate_greetings: str
 
-    def hit(self, _search: Search, counter: Counter) -> Hit:
+    def hit(self, _search: Search, counter: TermCounter) -> Hit:
         fields: dict[str, str] = {name: getattr(self, name) for name in _CANDIDATE_FIELDS}
         fields["alternate_greetings"] = "\n".join(decode_texts(self.alternate_greetings))
         fields["tags"] = ", ".join(decode_texts(self.tags))

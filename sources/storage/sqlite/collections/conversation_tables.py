@@ -13,10 +13,10 @@ from config.errors import Conflict
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.records import Conversation, Hit, Message, is_human_only
 from sources.search.scoring import MESSAGE_AND_CONTEXT
+from sources.search.term_counting import TermCounter
 from sources.storage.contract import DEFAULT_NAMESPACE, Search
 from sources.storage.sqlite.schema.chacha import CHATS_INDEX, MESSAGE_CONTEXT, MESSAGE_OWN
 from sources.storage.sqlite.search.candidates import HitCandidate
-from sources.storage.sqlite.search.counting import Counter
 from sources.storage.sqlite.search.target import SearchTarget, has_tags
 from sources.storage.sqlite.sql import (
     SqlFilter,
@@ -178,7 +178,7 @@ class ChatCandidate(HitCandidate, gc=False):
     def chars(self) -> int:
         return len(self.own) + len(self.context)
 
-    def hit(self, _search: Search, _counter: Counter) -> Hit:
+    def hit(self, _search: Search, _counter: TermCounter) -> Hit:
         # Most messages have no metadata, and need no decoding.
         is_hidden = self.metadata != "{}" and is_human_only(decode_object(self.metadata))
         return self.make_hit(

@@ -8,11 +8,11 @@ from msgspec import UNSET
 
 from sources.drafts import MediaDraft
 from sources.records import Hit, MediaItem
+from sources.search.term_counting import TermCounter
 from sources.storage.contract import Search
 from sources.storage.sqlite.index.text_index import index_form
 from sources.storage.sqlite.schema.media import CHUNK_BITS, CHUNKS_MAX, MEDIA_INDEX
 from sources.storage.sqlite.search.candidates import TextCandidate
-from sources.storage.sqlite.search.counting import Counter
 from sources.storage.sqlite.search.target import SearchTarget
 from sources.storage.sqlite.sql import SqlFilter, SqlValue, one_of_ignoring_case
 from sources.storage.sqlite.write import validation
@@ -115,7 +115,7 @@ class MediaCandidate(TextCandidate, gc=False):
     chunk_uuid: str
     start_ms: int | None
 
-    def hit(self, _search: Search, _counter: Counter) -> Hit:
+    def hit(self, _search: Search, _counter: TermCounter) -> Hit:
         return self.make_hit(
             self.text or self.title,
             self.length_chars,

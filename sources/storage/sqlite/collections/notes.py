@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 from sources.drafts import NoteDraft
 from sources.records import Hit, Note
+from sources.search.term_counting import TermCounter
 from sources.storage.contract import Search
 from sources.storage.sqlite.collections.collection import SqliteItemCollection
 from sources.storage.sqlite.schema.chacha import NOTES_INDEX
 from sources.storage.sqlite.search.candidates import TextCandidate
-from sources.storage.sqlite.search.counting import Counter
 from sources.storage.sqlite.search.target import SearchTarget
 from sources.storage.sqlite.write import validation
 from sources.storage.sqlite.write.item_table import ItemTable, TableColumn, WriteContext, index_form_of
@@ -27,7 +27,7 @@ NOTES: ItemTable[Note, NoteDraft] = ItemTable(
 
 
 class NoteCandidate(TextCandidate, gc=False):
-    def hit(self, _search: Search, _counter: Counter) -> Hit:
+    def hit(self, _search: Search, _counter: TermCounter) -> Hit:
         return self.make_hit(self.text or self.title, len(self.text))
 
 

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from sources.drafts import ObservationDraft
 from sources.records import Hit, Observation, Origin
+from sources.search.term_counting import TermCounter
 from sources.storage.contract import ObservationFilter, Search
 from sources.storage.sqlite.schema.chacha import OBSERVATION_FIELDS, OBSERVATIONS_INDEX
 from sources.storage.sqlite.search.candidates import FieldsCandidate
-from sources.storage.sqlite.search.counting import Counter
 from sources.storage.sqlite.search.target import SearchTarget, in_values
 from sources.storage.sqlite.sql import SqlFilter, SqlValue, between
 from sources.storage.sqlite.write import validation
@@ -124,7 +124,7 @@ class ObservationCandidate(FieldsCandidate, gc=False):
     narrative: str
     facts: str
 
-    def hit(self, _search: Search, _counter: Counter) -> Hit:
+    def hit(self, _search: Search, _counter: TermCounter) -> Hit:
         text = "\n".join(part for part in (self.subtitle, self.narrative, *decode_texts(self.facts)) if part)
         return self.make_hit(text or self.title, len(text))
 

@@ -11,11 +11,11 @@ import msgspec
 from config.errors import NotFound
 from sources.drafts import PromptDraft
 from sources.records import Hit, SavedPrompt, SavedPromptArgument
+from sources.search.term_counting import TermCounter, best_field
 from sources.storage.contract import Search
 from sources.storage.sqlite.collections.collection import SqliteItemCollection
 from sources.storage.sqlite.schema.prompts import PROMPTS_INDEX
 from sources.storage.sqlite.search.candidates import FieldsCandidate
-from sources.storage.sqlite.search.counting import Counter, best_field
 from sources.storage.sqlite.search.target import SearchTarget
 from sources.storage.sqlite.write import validation
 from sources.storage.sqlite.write.item_table import (
@@ -61,7 +61,7 @@ class PromptCandidate(FieldsCandidate, gc=False):
     system_prompt: str
     user_prompt: str
 
-    def hit(self, search: Search, counter: Counter) -> Hit:
+    def hit(self, search: Search, counter: TermCounter) -> Hit:
         fields = {
             "details": self.details,
             "system_prompt": self.system_prompt,

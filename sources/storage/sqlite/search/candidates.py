@@ -5,9 +5,9 @@ from typing import Any
 from msgspec import Struct
 
 from sources.records import Hit
+from sources.search.term_counting import TermCounter
 from sources.storage.contract import Search
 from sources.storage.sqlite.index.text_index import stored_index_form
-from sources.storage.sqlite.search.counting import Counter
 from sources.storage.sqlite.write.item_table import decode_texts
 from sources.text.folding import fold
 
@@ -56,7 +56,7 @@ class HitCandidate(RankingResult, gc=False):
         """The length of both texts, by which scores are normalized."""
         raise NotImplementedError
 
-    def hit(self, search: Search, counter: Counter) -> Hit:
+    def hit(self, search: Search, counter: TermCounter) -> Hit:
         raise NotImplementedError
 
     def make_hit(self, text: str, item_chars: int, **details: Any) -> Hit:

@@ -18,11 +18,11 @@ from msgspec.json import Decoder
 from sources.query import Term
 from sources.records import Hit, HitPage
 from sources.search.scoring import Scorer, TermStatistics, scale_to_range, term_weights, title_share
+from sources.search.term_counting import TermCounter
 from sources.storage.contract import Search
 from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.index.statistics import CorpusStatistics
 from sources.storage.sqlite.search.candidates import HitCandidate
-from sources.storage.sqlite.search.counting import Counter
 from sources.storage.sqlite.search.match_counter import MatchCounter
 from sources.storage.sqlite.search.match_sql import MatchedEntry, MatchSql
 from sources.storage.sqlite.search.match_tiers import MatchTier, TierPlanner
@@ -63,7 +63,7 @@ class FtsSearch:
         self._filter = target.filter(search) & extra_filter
         self._item_bits = 0 if search.within is not None else target.item_bits
         self._matches = MatchCounter(connection, target, search, statistics)
-        self._term_counter = Counter(search.query.terms)
+        self._term_counter = TermCounter(search.query.terms)
 
     def run(self) -> HitPage:
         expression = self._search.query.expression
@@ -227,7 +227,7 @@ class _BlockScoring(ABC):
 class _ComparableScoring(_BlockScoring):
     """Scores that are comparable across sources and pages."""
 
-    def __init__(self, counter: Counter, scorer: Scorer, search: Search) -> None:
+    def __init__(self, counter: TermCounter, scorer: Scorer, search: Search) -> None:
         self._counter = counter
         self._scorer = scorer
         self._query_stems = frozenset(
@@ -256,7 +256,7 @@ class _ComparableScoring(_BlockScoring):
 class _MinMaxScoring(_BlockScoring):
     """tldw's score: where the rank lies between the worst and the best rank of all matches."""
 
-    def __init__(self, counter: Counter, best: float, worst: float) -> None:
+    def __init__(self, counter: TermCounter, best: float, worst: float) -> None:
         self._counter = counter
         self._best = best
         self._worst = worst

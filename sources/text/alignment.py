@@ -1,0 +1,335 @@
+"""The index form of a text together with the source of each token, for highlighting what the index matches.
+
+`segment` transforms a text in several steps. A span of the form is traced back through them, last step first. What a
+step needs for that is only computed if a span is asked for and the step has moved characters.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from functools import cached_property, lru_cache
+from itertools import accumulate, pairwise
+from typing import Literal, Protocol
+from unicodedata import category, combining, normalize
+
+from sources.text.folding import (
+    IGNORABLE,
+    INDEX_FOLDING,
+    compose,
+    composition_form,
+    fold_encoded,
+    folds_bytewise,
+    folds_to_single_characters,
+)
+from sources.text.identifiers import (
+    Spelling,
+    all_camel_case_parts,
+    camel_case_part_spans,
+    camel_case_words,
+    encode_latin1,
+    has_camel_case,
+    identifier_spellings,
+    may_have_identifiers,
+    spell,
+)
+from sources.text.segmentation import has_dependent_sign, letter_clusters, normalize_letters, segment_parts
+
+Span = tuple[int, int]
+
+
+class AlignedForm:
+    """The index form of a text."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._is_bytewise = folds_bytewise(text)
+        self._spellings: list[Spelling] = []
+        # The text with normalized letters: where unspaced runs can be searched before they are split.
+        self.letters = self._spelled = text if self._is_bytewise else normalize_letters(text)
+        self._form: str | None = None
+
+    @property
+    def form(self) -> str:
+        """The index form without the parts of camelCase words."""
+        if self._form is None:  # not a cached_property: its lock would take as long as folding a short text
+            self._form = self._fold_bytewise() if self._is_bytewise else self._segment()
+        return self._form
+
+    def _fold_bytewise(self) -> str:
+        self._encoded = encode_latin1(self._text)
+        form = fold_encoded(self._encoded)
+        if may_have_identifiers(self._encoded, form):
+            self._spell_identifiers()
+            form = fold_encoded(self._encoded)
+        return form
+
+    def _segment(self) -> str:
+        self._encoded = encode_latin1(self.letters)
+        self._spell_identifiers()
+        self._parts, self._segments = segment_parts(self._spelled)
+        return " ".join(self._segments)
+
+    def _spell_identifiers(self) -> None:
+        self._spellings = identifier_spellings(self.letters, self._encoded)
+        if self._spellings:
+            self._spelled = spell(self.letters, self._spellings)
+            self._encoded = encode_latin1(self._spelled)
+
+    @cached_property
+    def full_form(self) -> str:
+        """The index form with the parts of camelCase words at its end, the same as `segment` returns."""
+        return " ".join([self.form, *all_camel_case_parts(self._spelled, self._camel_case_words)])
+
+    def may_have_part(self, beginning: str) -> bool:
+        """Returns whether a camelCase word may have a part with this beginning."""
+        return beginning in self.form and has_camel_case(self._encoded)
+
+    def sources_of_letters(self, spans: list[Span]) -> list[Span]:
+        """Returns the spans of the text that spans of `letters` come from."""
+        return _trace(spans, self._normalization)
+
+    def sources(self, spans: list[Span]) -> list[Span]:
+        """Returns the spans of the text that spans of `form` come from."""
+        if self._is_bytewise and not self._spellings:
+            return spans
+        return _trace(spans, self._steps)
+
+    def sources_in_full_form(self, spans: list[Span]) -> list[Span]:
+        """Returns the spans of the text that spans of `full_form` come from.
+
+        A span across the end of a camelCase word, or from the text to the parts after it, is clipped.
+        """
+        length = len(self.form)
+        in_text = [(start, min(end, length)) for start, end in spans if start < length]
+        in_parts = [self._camel_case_source(*span) for span in spans if span[0] > length]
+        return self.sources(in_text) + _trace(in_parts, [*self._spelling, *self._normalization])
+
+    @cached_property
+    def _steps(self) -> "list[_Step]":
+        """The steps that moved characters, last step first."""
+        return [*self._segmentation, *self._spelling, *self._normalization]
+
+    @cached_property
+    def _normalization(self) -> "list[_Step]":
+        return [] if self.letters is self._text else _trace_normalization(self._text)[::-1]
+
+    @property
+    def _spelling(self) -> "list[_Step]":
+        spelled = [(start, end, len(spelling)) for start, end, spelling in self._spellings]
+        return [_Replacements(spelled)] if spelled else []
+
+    @property
+    def _segmentation(self) -> "list[_Step]":
+        if self._is_bytewise or (len(self._segments) == 1 and self._segments == self._parts):
+            return []
+        return [_RunsAndGaps(self._parts, self._segments)]
+
+    @cached_property
+    def _camel_case_words(self) -> list[Span]:
+        return camel_case_words(self._encoded)
+
+    @cached_property
+    def _camel_case_parts(self) -> list[tuple[int, int, int]]:
+        """Start and end of each part, and the end of its word, before segmentation."""
+        return camel_case_part_spans(self._spelled, self._camel_case_words)
+
+    @cached_property
+    def _part_starts(self) -> list[int]:
+        """The offset of each camelCase part in the full form."""
+        lengths = (end - start + 1 for start, end, _ in self._camel_case_parts)
+        return list(accumulate(lengths, initial=len(self.form) + 1))
+
+    def _camel_case_source(self, start: int, end: int) -> Span:
+        first, last = (bisect_right(self._part_starts, offset) - 1 for offset in (start, end - 1))
+        first_start, _, word_end = self._camel_case_parts[first]
+        last_start, _, _ = self._camel_case_parts[last]
+        source_end = last_start + end - self._part_starts[last]
+        return first_start + start - self._part_starts[first], min(source_end, word_end)
+
+
+class _Step(Protocol):
+    """A transformation of a text that moved characters."""
+
+    def sources(self, spans: list[Span]) -> list[Span]:
+        """Returns the spans of the input that spans of the output come from."""
+        ...
+
+
+def _trace(spans: list[Span], steps: Iterable[_Step]) -> list[Span]:
+    for step in steps:
+        spans = step.sources(spans)
+    return spans
+
+
+def _trace_normalization(text: str) -> list[_Step]:
+    steps: list[_Step] = []
+    composed = compose(text)
+    if composed != text:
+        steps.append(_trace_composition(text, composed))
+    ignored = [(*match.span(), 0) for match in IGNORABLE.finditer(composed)]
+    if ignored:
+        steps.append(_Replacements(ignored))
+    return steps
+
+
+class _Replacements:
+    """Replaces stretches of the input, each given as start, end and the length of the replacement."""
+
+    def __init__(self, replaced: Iterable[tuple[int, int, int]]) -> None:
+        self._starts: list[int] = []  # of the replacements, in the output
+        self._ends: list[int] = []
+        self._sources: list[Span] = []
+        shift = 0
+        for start, end, length in replaced:
+            self._starts.append(start + shift)
+            self._ends.append(start + shift + length)
+            self._sources.append((start, end))
+            shift += length - (end - start)
+
+    def sources(self, spans: list[Span]) -> list[Span]:
+        return [(self.source_start(start), self.source_end(end)) for start, end in spans]
+
+    def source_start(self, offset: int) -> int:
+        index = bisect_right(self._starts, offset) - 1
+        if index < 0:
+            return offset
+        source_start, source_end = self._sources[index]
+        return source_start if offset < self._ends[index] else source_end + offset - self._ends[index]
+
+    def source_end(self, offset: int) -> int:
+        """Includes what was removed right before `offset`, such as the marks of the last letter."""
+        index = bisect_right(self._starts, offset) - 1
+        while index >= 0 and self._starts[index] == offset < self._ends[index]:
+            index -= 1  # starts where the span ends
+        if index < 0:
+            return offset
+        return self._sources[index][1] + max(0, offset - self._ends[index])
+
+
+# -- composition -------------------------------------------------------------------------------------------------------
+
+
+def _trace_composition(text: str, composed: str) -> _Replacements:
+    form = composition_form(text)
+    letters = {letter: normalize(form, letter) for letter in set(text)}
+    changed = [letter for letter, normalized in letters.items() if normalized != letter]
+    replaced = text
+    for letter in changed:
+        replaced = replaced.replace(letter, letters[letter])
+    if replaced == composed:
+        return _Replacements((*match.span(), len(letters[match[0]])) for match in _find_any(changed, text))
+    # Some characters are combined with the one before them.
+    unstable = "".join(sorted(letter for letter in letters if _is_unstable(letter, form)))
+    sequences = [(match, normalize(form, match[0])) for match in _sequences_of(unstable).finditer(text)]
+    return _Replacements(_replacement(match, normalized) for match, normalized in sequences if normalized != match[0])
+
+
+def _replacement(match: re.Match[str], normalized: str) -> tuple[int, int, int]:
+    unchanged = 1 if normalized[0] == match[0][0] else 0
+    return match.start() + unchanged, match.end(), len(normalized) - unchanged
+
+
+@lru_cache(maxsize=64)
+def _sequences_of(letters: str) -> re.Pattern[str]:
+    """Matches sequences of the letters together with the character before them."""
+    return re.compile(f".?[{re.escape(letters)}]+", re.DOTALL)
+
+
+@lru_cache(maxsize=4_096)
+def _is_unstable(letter: str, form: Literal["NFC", "NFKC"]) -> bool:
+    """Returns whether normalization may change a letter or combine it with the one before it."""
+    if letter.isascii():
+        return False
+    is_jamo = "\u1160" <= letter <= "\u11ff"
+    return is_jamo or combining(letter) > 0 or category(letter)[0] == "M" or normalize(form, letter) != letter
+
+
+def _find_any(letters: Iterable[str], text: str) -> Iterable[re.Match[str]]:
+    return _any_of("".join(sorted(letters))).finditer(text) if letters else ()
+
+
+@lru_cache(maxsize=64)
+def _any_of(letters: str) -> re.Pattern[str]:
+    return re.compile(f"[{re.escape(letters)}]")
+
+
+# -- segmentation ------------------------------------------------------------------------------------------------------
+
+
+class _RunsAndGaps:
+    """Folds the gaps between unspaced runs and splits the runs into overlapping tokens."""
+
+    def __init__(self, parts: Sequence[str], segments: Sequence[str]) -> None:
+        self._parts = parts
+        self._segments = segments
+        self._starts = list(accumulate([len(segment) + 1 for segment in segments], initial=0))
+        self._source_starts = list(accumulate(map(len, parts), initial=0))
+        self._part_steps: dict[int, _PartStep] = {}
+
+    def sources(self, spans: list[Span]) -> list[Span]:
+        starts, source_starts, steps = self._starts, self._source_starts, self._part_steps
+        sources = []
+        for start, end in spans:
+            part = bisect_right(starts, start) - 1
+            step = steps.get(part) or self._trace(part)
+            source_start = source_starts[part] + step.source_start(start - starts[part])
+            if end >= starts[part + 1]:
+                part = bisect_right(starts, end - 1) - 1
+                step = steps.get(part) or self._trace(part)
+            sources.append((source_start, source_starts[part] + step.source_end(end - starts[part])))
+        return sources
+
+    def _trace(self, index: int) -> "_PartStep":
+        part = self._parts[index]
+        step: _PartStep
+        if index % 2:
+            step = _LetterClusters(part) if has_dependent_sign(part) else _SINGLE_LETTERS
+        else:
+            is_unmoved = len(part) == len(self._segments[index]) and folds_to_single_characters(part)
+            step = _UNMOVED if is_unmoved else _trace_folding(part)
+        self._part_steps[index] = step
+        return step
+
+
+class _PartStep(Protocol):
+    """The transformation of a gap or a run."""
+
+    def source_start(self, offset: int) -> int: ...
+
+    def source_end(self, offset: int) -> int: ...
+
+
+def _trace_folding(text: str) -> _Replacements:
+    lengths = {letter: len(INDEX_FOLDING[ord(letter)]) for letter in set(text)}
+    moved = [letter for letter, length in lengths.items() if length != 1]
+    return _Replacements((*match.span(), lengths[match[0]]) for match in _find_any(moved, text))
+
+
+class _SingleLetters:
+    """Splits a run of letters: for each letter a token of two letters and a space; the last token is one letter."""
+
+    def source_start(self, offset: int) -> int:
+        return offset // 3
+
+    def source_end(self, offset: int) -> int:
+        return (offset - 1) // 3 + (offset - 1) % 3 + 1
+
+
+class _LetterClusters:
+    """Splits a run of letters with dependent signs: a token for each pair of clusters, and one for the last."""
+
+    def __init__(self, run: str) -> None:
+        lengths = [*map(len, letter_clusters(run)), 0]
+        self._sources = list(accumulate(lengths, initial=0))
+        self._starts = list(accumulate((first + second + 1 for first, second in pairwise(lengths)), initial=0))
+
+    def source_start(self, offset: int) -> int:
+        token = bisect_right(self._starts, offset) - 1
+        return self._sources[token] + offset - self._starts[token]
+
+    def source_end(self, offset: int) -> int:
+        return self.source_start(offset - 1) + 1
+
+
+_SINGLE_LETTERS = _SingleLetters()
+_UNMOVED = _Replacements(())

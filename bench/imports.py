@@ -29,9 +29,13 @@ from bench.prose import Prose
 from config.paths import DataRoot
 from config.settings import Settings
 from sources.drafts import ConversationDraft, MessageDraft, NoteDraft
-from sources.importers.engine.import_runner import ImportProgress, run_import
+from sources.importers.engine.discovery import DiscoveredFile
+from sources.importers.engine.file_probe import FileProbe
+from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.imported_items import ImportedConversation, ImportedNote, ImportEvent, ReadPosition
-from sources.importers.engine.importer import DiscoveredFile, Importer, ImportLimits, ProgressCallback
+from sources.importers.engine.importer import Importer
+from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.progress import ImportProgress, ProgressCallback
 from sources.storage.sqlite import SqliteLibraries
 from sources.storage.sqlite.index.text_index import TextIndex, apply_queue
 from sources.storage.sqlite.schema.chacha import CHACHA, CHATS_INDEX, NOTES_INDEX
@@ -140,21 +144,35 @@ def _message(prose: Prose, chat: int, index: int) -> MessageDraft:
     )
 
 
-def read_notes(
-    path: Path, _limits: ImportLimits, progress: ProgressCallback, _mark: ReadPosition | None
-) -> Iterator[ImportEvent]:
-    decoder = msgspec.json.Decoder(NoteDraft)
-    for line in _lines(path, progress):
-        yield ImportedNote(decoder.decode(line))
+class NotesImporter(Importer):
+    name = "bench"
+    title = "Benchmark notes"
+
+    def recognizes(self, probe: FileProbe) -> float:
+        return 1.0
+
+    def read(
+        self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
+    ) -> Iterator[ImportEvent]:
+        decoder = msgspec.json.Decoder(NoteDraft)
+        for line in _lines(path, progress):
+            yield ImportedNote(decoder.decode(line))
 
 
-def read_chats(
-    path: Path, _limits: ImportLimits, progress: ProgressCallback, _mark: ReadPosition | None
-) -> Iterator[ImportEvent]:
-    decoder = msgspec.json.Decoder(ChatLine)
-    for line in _lines(path, progress):
-        decoded = decoder.decode(line)
-        yield ImportedConversation(decoded.chat, decoded.messages)
+class ChatsImporter(Importer):
+    name = "bench"
+    title = "Benchmark chats"
+
+    def recognizes(self, probe: FileProbe) -> float:
+        return 1.0
+
+    def read(
+        self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
+    ) -> Iterator[ImportEvent]:
+        decoder = msgspec.json.Decoder(ChatLine)
+        for line in _lines(path, progress):
+            conversation = decoder.decode(line)
+            yield ImportedConversation(conversation.chat, conversation.messages)
 
 
 def _lines(path: Path, progress: ProgressCallback) -> Iterator[bytes]:
@@ -166,16 +184,15 @@ def _lines(path: Path, progress: ProgressCallback) -> Iterator[bytes]:
             yield line
 
 
-READERS = {"notes": read_notes, "messages": read_chats}
+IMPORTERS: dict[str, Importer] = {"notes": NotesImporter(), "messages": ChatsImporter()}
 
 
 # The child processes
 
 
 def import_file(kind: Kind, file: Path, root: Path) -> RunResult:
-    importer = Importer(name="bench", title="", recognizes=lambda _: 1.0, read=READERS[kind.name])
     started_at, cpu = time.monotonic(), time.process_time()
-    rows = asyncio.run(_import(kind, DiscoveredFile(file, file.name, importer, file.stat().st_size), root))
+    rows = asyncio.run(_import(kind, DiscoveredFile(file, file.name, IMPORTERS[kind.name], file.stat().st_size), root))
     return RunResult(rows, time.process_time() - cpu, time.monotonic() - started_at, _peak_bytes())
 
 

@@ -1,6 +1,6 @@
-"""Imports that go on after the request that brought the file: who started one may look at it, and stop it.
+"""Imports that continue after the request that uploaded the file. Their owner can inspect, follow and cancel them.
 
-They live in this process. One that ends with it is completed by the next import of the same file.
+Jobs live in this process. One that the process takes down with it is completed by importing the same file again.
 """
 
 import asyncio
@@ -22,26 +22,29 @@ from auth.context import RequestContext
 from config.errors import DiskFull, FlorilegiumError, NotFound, StorageError, Unavailable
 from config.paths import DataRoot, UserId
 from config.settings import Settings
-from sources.importers.engine.discovery import find
-from sources.importers.engine.import_runner import DiscoveryResult, ImportProgress, ImportSummary, limits_of, run_import
-from sources.importers.engine.importer import DiscoveredFile, Importer
+from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult, discover
+from sources.importers.engine.import_runner import run_import
+from sources.importers.engine.importer import Importer
+from sources.importers.engine.limits import import_limits
+from sources.importers.engine.progress import ImportProgress
+from sources.importers.engine.summary import ImportSummary
 from sources.storage.contract import Libraries
 
-State = Literal["running", "done", "cancelled", "failed"]
+ImportState = Literal["running", "done", "cancelled", "failed"]
 
 _FOLDER = "uploads"
 _RETRY_AFTER_S = 5.0
 _ABANDONED_AFTER_S = 86_400
-_UNFIT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._ -]+")
+_UNSAFE_IN_NAMES = re.compile(r"[^A-Za-z0-9._ -]+")
 _NAME_MAX_CHARS = 100
 
 
 class ImportJob(Struct, frozen=True, kw_only=True):
-    """How far an import has come. `summary` is there when it has read to its end; `problem` where it failed as a whole,
-    also because nothing could be read."""
+    """The state of an import. `summary` is present once everything was read. `problem` says why a failed import failed;
+    an import that could not read anything counts as failed."""
 
     id: str
-    state: State
+    state: ImportState
     name: str
     bytes_read: int
     bytes_total: int
@@ -50,156 +53,165 @@ class ImportJob(Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-class _Job:
-    def __init__(self, owner: UserId, name: str) -> None:
+class _RunningJob:
+    """The mutable side of an `ImportJob`."""
+
+    def __init__(self, owner: UserId, name: str, *, is_dry_run: bool) -> None:
         self.id = secrets.token_hex(8)
         self.owner = owner
         self.name = name
-        self.meter = ImportProgress()
-        self.state: State = "running"
+        self.is_dry_run = is_dry_run
+        self.progress = ImportProgress()
+        self.state: ImportState = "running"
         self.summary: ImportSummary | None = None
         self.problem = ""
-        self.work: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
 
-    def shown(self) -> ImportJob:
+    def snapshot(self) -> ImportJob:
         return ImportJob(
             id=self.id,
             state=self.state,
             name=self.name,
-            bytes_read=self.meter.bytes_read,
-            bytes_total=self.meter.bytes_total,
-            items=self.meter.items,
+            bytes_read=self.progress.bytes_read,
+            bytes_total=self.progress.bytes_total,
+            items=self.progress.items,
             summary=self.summary,
             problem=self.problem,
         )
 
 
 class ImportJobs:
-    """All users' imports, of which each sees their own."""
+    """The imports of all users. Each user sees only their own."""
 
     def __init__(
         self,
         settings: Settings,
         data_root: DataRoot,
         libraries: Libraries,
-        offered: Callable[[], Sequence[Importer]],
+        load_importers: Callable[[], Sequence[Importer]],
     ) -> None:
         self._settings = settings
         self._uploads = data_root.root / _FOLDER
         self._libraries = libraries
-        self._offered = offered
-        self._jobs: dict[str, _Job] = {}
+        self._load_importers = load_importers
+        self._jobs: dict[str, _RunningJob] = {}
 
     async def start(
-        self, context: RequestContext, file: IO[bytes], name: str, format_name: str | None, *, is_rehearsal: bool
+        self, context: RequestContext, file: IO[bytes], name: str, format_name: str | None, *, is_dry_run: bool
     ) -> ImportJob:
-        """Takes the file over: the caller's own may go when this returns."""
-        self._require_room(context.user_id)
-        job = _Job(context.user_id, safe_name(name))
+        """Starts a job on a copy of the file; the caller may close the file afterwards."""
+        self._require_capacity(context.user_id)
+        job = _RunningJob(context.user_id, safe_name(name), is_dry_run=is_dry_run)
         self._jobs[job.id] = job
-        self._forget_old()
+        self._drop_old_jobs()
         try:
-            folder = await asyncio.to_thread(self._keep, file, job.name)
+            folder = await asyncio.to_thread(self._store_upload, file, job.name)
         except BaseException:
             del self._jobs[job.id]
             raise
-        job.work = asyncio.create_task(self._run(job, context, folder, format_name, is_rehearsal))
-        return job.shown()
+        job.task = asyncio.create_task(self._run(job, context, folder, format_name))
+        return job.snapshot()
 
     def get(self, context: RequestContext, job_id: str) -> ImportJob:
-        return self._own(context, job_id).shown()
+        return self._owned_job(context, job_id).snapshot()
 
     def list(self, context: RequestContext) -> Sequence[ImportJob]:
-        """Newest first."""
-        return [job.shown() for job in reversed(self._jobs.values()) if job.owner == context.user_id]
+        """Returns the newest job first."""
+        return [job.snapshot() for job in reversed(self._jobs.values()) if job.owner == context.user_id]
 
     async def cancel(self, context: RequestContext, job_id: str) -> ImportJob:
-        """What was written stays. One that is over stays as it is."""
-        job = self._own(context, job_id)
+        """Stops a running job. Items that were already written are kept."""
+        job = self._owned_job(context, job_id)
         await _stop(job)
-        return job.shown()
+        return job.snapshot()
 
-    async def watch(self, context: RequestContext, job_id: str, every_s: float) -> AsyncIterator[ImportJob]:
-        """As it is now, whenever it has moved, and last as it ended."""
-        job = self._own(context, job_id)
-        told = job.shown()
-        yield told
-        while job.work is not None and told.state == "running":
-            await asyncio.wait([job.work], timeout=every_s)
-            if (now := job.shown()) != told:
-                told = now
-                yield told
+    async def watch(self, context: RequestContext, job_id: str, interval_s: float) -> AsyncIterator[ImportJob]:
+        """Yields the current state, then every change, until the job has ended."""
+        job = self._owned_job(context, job_id)
+        last = job.snapshot()
+        yield last
+        while job.task is not None and last.state == "running":
+            await asyncio.wait([job.task], timeout=interval_s)
+            if (current := job.snapshot()) != last:
+                last = current
+                yield last
 
     async def close(self) -> None:
         for job in list(self._jobs.values()):
             await _stop(job)
 
-    # Within one import
+    # -- running a job -------------------------------------------------------------------------------------------------
 
-    async def _run(
-        self, job: _Job, context: RequestContext, folder: Path, format_name: str | None, is_rehearsal: bool
-    ) -> None:
+    async def _run(self, job: _RunningJob, context: RequestContext, folder: Path, format_name: str | None) -> None:
         try:
-            job.summary = await self._import(job, context, folder / job.name, format_name, is_rehearsal)
-            job.state, job.problem = ("failed", _sentence(job.summary)) if job.summary.is_in_vain else ("done", "")
+            job.summary = await self._import(job, context, folder / job.name, format_name)
+            if job.summary.is_failed:
+                job.state, job.problem = "failed", _first_problem(job.summary)
+            else:
+                job.state = "done"
         except FlorilegiumError as error:
             job.state, job.problem = "failed", error.message
         except asyncio.CancelledError:
             job.state = "cancelled"
         finally:
             if job.state == "running":
-                job.state, job.problem = "failed", "it ended unexpectedly; the log says more"
+                job.state, job.problem = "failed", "internal error; see the server log"
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     async def _import(
-        self, job: _Job, context: RequestContext, path: Path, format_name: str | None, is_rehearsal: bool
+        self, job: _RunningJob, context: RequestContext, path: Path, format_name: str | None
     ) -> ImportSummary:
-        found = await asyncio.to_thread(self._find, path, format_name)
-        if is_rehearsal:
-            return await run_import(None, found, self._settings, job.meter)
+        results = await asyncio.to_thread(self._discover, path, format_name)
+        if job.is_dry_run:
+            return await run_import(None, results, self._settings, job.progress)
         async with self._libraries.library(context) as library:
-            return await run_import(library, found, self._settings, job.meter)
+            return await run_import(library, results, self._settings, job.progress)
 
-    def _find(self, path: Path, format_name: str | None) -> Sequence[DiscoveryResult]:
-        found = find([path], limits_of(self._settings), self._offered(), format_name)
-        # Where it lies says nothing of it: the next upload of the same file lies elsewhere.
-        return [replace(one, has_place=False) if isinstance(one, DiscoveredFile) else one for one in found]
+    def _discover(self, path: Path, format_name: str | None) -> Sequence[DiscoveryResult]:
+        results = discover([path], import_limits(self._settings), self._load_importers(), format_name)
+        # The next upload of the same file will have another path.
+        return [
+            replace(result, has_stable_path=False) if isinstance(result, DiscoveredFile) else result
+            for result in results
+        ]
 
-    # The files, and how many there may be
+    # -- uploads and capacity ------------------------------------------------------------------------------------------
 
-    def _keep(self, file: IO[bytes], name: str) -> Path:
-        """In a folder of its own below the data directory, which is private and has room for what will become of it."""
+    def _store_upload(self, file: IO[bytes], name: str) -> Path:
+        """Copies the file into a new folder in the data directory, which is private and has the space that the import
+        needs."""
         try:
             self._uploads.mkdir(0o700, exist_ok=True)
-            self._sweep()
+            self._remove_abandoned_uploads()
             folder = Path(tempfile.mkdtemp(dir=self._uploads))
-            with (folder / name).open("wb") as kept:
-                shutil.copyfileobj(file, kept, 1 << 20)
+            with (folder / name).open("wb") as copy:
+                shutil.copyfileobj(file, copy, 1 << 20)
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise DiskFull from error
-            raise StorageError("the upload could not be kept") from error
+            raise StorageError("the upload could not be stored") from error
         return folder
 
-    def _sweep(self) -> None:
-        """What a process that was killed left behind."""
+    def _remove_abandoned_uploads(self) -> None:
+        """Removes what a killed process left behind."""
         for folder in self._uploads.iterdir():
             if folder.stat().st_mtime < time.time() - _ABANDONED_AFTER_S:
                 shutil.rmtree(folder, ignore_errors=True)
 
-    def _require_room(self, owner: UserId) -> None:
+    def _require_capacity(self, owner: UserId) -> None:
         running = [job for job in self._jobs.values() if job.state == "running"]
+        retry = f"try again in {_RETRY_AFTER_S:.0f} s"
         if any(job.owner == owner for job in running):
-            raise Unavailable("an import of this user is at work", _RETRY_AFTER_S)
+            raise Unavailable(f"another import of this user is running; {retry}", _RETRY_AFTER_S)
         if len(running) >= self._settings.import_jobs_max:
-            raise Unavailable("as many imports as may are at work; try again in a moment", _RETRY_AFTER_S)
+            raise Unavailable(f"too many imports are running; {retry}", _RETRY_AFTER_S)
 
-    def _forget_old(self) -> None:
-        over = [job.id for job in self._jobs.values() if job.state != "running"]
-        for job_id in over[: max(0, len(over) - self._settings.import_history_max)]:
+    def _drop_old_jobs(self) -> None:
+        ended = [job.id for job in self._jobs.values() if job.state != "running"]
+        for job_id in ended[: max(0, len(ended) - self._settings.import_history_max)]:
             del self._jobs[job_id]
 
-    def _own(self, context: RequestContext, job_id: str) -> _Job:
+    def _owned_job(self, context: RequestContext, job_id: str) -> _RunningJob:
         job = self._jobs.get(job_id)
         if job is None or job.owner != context.user_id:
             raise NotFound("import", job_id)
@@ -207,10 +219,13 @@ class ImportJobs:
 
 
 @asynccontextmanager
-async def open_jobs(
-    settings: Settings, data_root: DataRoot, libraries: Libraries, offered: Callable[[], Sequence[Importer]]
+async def open_import_jobs(
+    settings: Settings,
+    data_root: DataRoot,
+    libraries: Libraries,
+    load_importers: Callable[[], Sequence[Importer]],
 ) -> AsyncIterator[ImportJobs]:
-    jobs = ImportJobs(settings, data_root, libraries, offered)
+    jobs = ImportJobs(settings, data_root, libraries, load_importers)
     try:
         yield jobs
     finally:
@@ -218,18 +233,20 @@ async def open_jobs(
 
 
 def safe_name(name: str) -> str:
-    """What a file was called, without what leads elsewhere; its ending tells some formats apart."""
-    last = _UNFIT_IN_A_NAME.sub("_", name.replace("\\", "/").rpartition("/")[2])[-_NAME_MAX_CHARS:].lstrip(".")
-    return last.strip() or "upload"
+    """Returns the file name without folders and unusual characters. The suffix is kept: it tells some formats apart."""
+    base_name = name.replace("\\", "/").rpartition("/")[2]
+    return _UNSAFE_IN_NAMES.sub("_", base_name)[-_NAME_MAX_CHARS:].lstrip(".").strip() or "upload"
 
 
-def _sentence(summary: ImportSummary) -> str:
-    """Why nothing came: the first problem speaks for all."""
-    first = next(iter(summary.problems), None)
-    return "nothing could be read" if first is None else ": ".join(filter(None, (first.place, first.problem)))
+def _first_problem(summary: ImportSummary) -> str:
+    """Returns the first problem, as the reason why nothing was imported."""
+    problem = next(iter(summary.problems), None)
+    if problem is None:
+        return "the file contains nothing that can be imported"
+    return ": ".join(filter(None, (problem.location, problem.problem)))
 
 
-async def _stop(job: _Job) -> None:
-    if job.work is not None and not job.work.done():
-        job.work.cancel()
-        await asyncio.wait([job.work])
+async def _stop(job: _RunningJob) -> None:
+    if job.task is not None and not job.task.done():
+        job.task.cancel()
+        await asyncio.wait([job.task])

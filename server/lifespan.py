@@ -25,7 +25,7 @@ from server.admission import Admission
 from server.compat.agentchatbus.tools import add_agentchatbus_tools
 from server.compat.conversation_memory.tools import add_conversation_memory_tools
 from server.compat.letta.tools import add_letta_tools
-from server.import_jobs import open_jobs
+from server.import_jobs import open_import_jobs
 from server.profiles import profiles_of
 from server.protocol.catalog import Catalog
 from server.protocol.dispatcher import CallObserver, Dispatcher
@@ -41,7 +41,7 @@ from server.transports.open_streams import OpenStreams
 from server.version import VERSION
 from sessions.state import InProcessSessionStates, SessionStateLimits
 from sessions.store import InProcessSessionStore
-from sources.importers.registry import importers
+from sources.importers.registry import all_importers
 from sources.registry import load_sources
 from sources.storage.contract import Libraries
 from sources.storage.sqlite import SqliteLibraries
@@ -87,7 +87,7 @@ async def open_runtime(
     async with (
         Registry.open(data_root.control_path) as registry,
         _libraries(data_root, settings) as libraries,
-        open_jobs(settings, data_root, libraries, importers) as imports,
+        open_import_jobs(settings, data_root, libraries, all_importers) as imports,
     ):
         limits = RateLimits.from_settings(settings)
         authenticator = authenticator or _authenticator(settings, registry, limits)

@@ -1,8 +1,8 @@
-"""`florilegium import`: brings exports, files and folders into a user's library. Running it again costs little and
-changes nothing."""
+"""`florilegium import`: imports exports, files and folders into a user's library. Running it again is cheap and changes
+only what has changed."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -10,31 +10,29 @@ from msgspec.structs import asdict
 
 from config.settings import Settings
 from server.cli.local_library import open_local, user_option
-from server.cli.meter import shown
+from server.cli.meter import show_progress
 from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
-from server.cli.output import print_json
+from server.cli.output import pluralize, print_json
 from server.cli.terminal import dim, echo, strip_control_characters
-from sources.importers.engine.discovery import find
-from sources.importers.engine.import_runner import (
-    OUTCOMES,
-    DiscoveryResult,
-    ImportProgress,
-    ImportSummary,
-    limits_of,
-    run_import,
-)
-from sources.importers.registry import importers
+from sources.importers.engine.discovery import DiscoveryResult, discover
+from sources.importers.engine.import_runner import run_import
+from sources.importers.engine.limits import import_limits
+from sources.importers.engine.progress import ImportProgress
+from sources.importers.engine.summary import OUTCOMES, ImportSummary, count_reason
+from sources.importers.registry import all_importers
 
-_ASKED_FOR = OUTCOMES[:3]
-# As shells tell of a program that SIGINT ended: 128 and the signal's number.
+# These columns are always shown: new, updated, unchanged.
+_MAIN_OUTCOMES = OUTCOMES[:3]
+# What shells report for a program ended by SIGINT: 128 plus the number of the signal.
 _INTERRUPTED = 130
+_DRY_RUN = "Dry run: nothing was written."
 
 
 @click.command("import", cls=SettingsCommand)
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(path_type=Path))
-@click.option("--format", "format_name", help="Read everything as this format. Default: what the content looks like.")
+@click.option("--format", "format_name", help="Read all files as this format. Default: detect it by content.")
 @click.option("--dry-run", is_flag=True, help="Read everything and write nothing.")
-@click.option("--again", is_flag=True, help="Read files that came before and have not changed, too.")
+@click.option("--again", is_flag=True, help="Also read files that have not changed since the last import.")
 @user_option
 @json_option
 @setting_options("data_dir", "single_user_name")
@@ -47,81 +45,82 @@ def import_(
     user: str | None,
     as_json: bool,
 ) -> None:
-    """Bring exports, files and folders into a library.
+    """Import exports, files and folders into a library.
 
-    What was imported before is known again: it is updated where it changed there, and left alone where it did not.
+    Items that were imported before are recognized: changed items are updated, all others are left alone.
 
-    Exit codes: 0 all is in, 1 something could not be read, 2 nothing could, 130 interrupted.
+    Exit codes: 0 everything was imported, 1 something could not be read, 2 nothing could be read, 130 interrupted.
     """
-    settings, meter = overrides.load().settings, ImportProgress()
+    settings, progress = overrides.load().settings, ImportProgress()
     try:
-        founds = list(find(paths, limits_of(settings), importers(), format_name))
-        summary = asyncio.run(_import(settings, founds, user, meter, is_rehearsal=dry_run, reads_again=again))
+        results = list(discover(paths, import_limits(settings), all_importers(), format_name))
+        summary = asyncio.run(_import(settings, results, user, progress, is_dry_run=dry_run, rereads_unchanged=again))
     except KeyboardInterrupt:
-        echo(farewell(meter, is_rehearsal=dry_run), err=True)
+        echo(interruption_message(progress, is_dry_run=dry_run), err=True)
         click.get_current_context().exit(_INTERRUPTED)
     if as_json:
         print_json(asdict(summary))
     else:
-        for told in report(summary, is_rehearsal=dry_run):
-            echo(told)
+        for line in report_lines(summary, is_dry_run=dry_run):
+            echo(line)
     click.get_current_context().exit(exit_code(summary))
 
 
 async def _import(
     settings: Settings,
-    founds: list[DiscoveryResult],
+    results: Sequence[DiscoveryResult],
     user: str | None,
-    meter: ImportProgress,
+    progress: ImportProgress,
     *,
-    is_rehearsal: bool,
-    reads_again: bool,
+    is_dry_run: bool,
+    rereads_unchanged: bool,
 ) -> ImportSummary:
-    if is_rehearsal:
-        async with shown(meter):
-            return await run_import(None, founds, settings, meter)
+    if is_dry_run:
+        async with show_progress(progress):
+            return await run_import(None, results, settings, progress)
     async with (
         open_local(settings, user, creates=True) as local,
         local.libraries.library(local.context) as library,
-        shown(meter),
+        show_progress(progress),
     ):
-        return await run_import(library, founds, settings, meter, reads_again=reads_again)
+        return await run_import(library, results, settings, progress, rereads_unchanged=rereads_unchanged)
 
 
-def farewell(meter: ImportProgress, *, is_rehearsal: bool) -> str:
-    """What somebody who interrupts an import wants to know. What is being written at that moment comes in as well."""
-    if is_rehearsal:
-        return "interrupted: this was a rehearsal, and nothing was written"
-    return f"interrupted: {meter.items:,} items or more are in, and stay; the same command goes on from there"
+def interruption_message(progress: ImportProgress, *, is_dry_run: bool) -> str:
+    """The count is a minimum, because a batch that is being written at this moment is still committed."""
+    if is_dry_run:
+        return f"Interrupted. {_DRY_RUN}"
+    items, verb = pluralize(progress.items, "items"), "was" if progress.items == 1 else "were"
+    return f"Interrupted. At least {items} {verb} imported and kept. Run the same command again to import the rest."
 
 
 def exit_code(summary: ImportSummary) -> int:
-    if summary.is_in_vain:
+    if summary.is_failed:
         return 2
-    return 1 if summary.missing else 0
+    return 1 if summary.failures else 0
 
 
-def report(summary: ImportSummary, *, is_rehearsal: bool) -> Iterator[str]:
-    """The summary for a person: a table of what came, what was left out and why, what went wrong and where."""
-    yield from _table(summary)
+def report_lines(summary: ImportSummary, *, is_dry_run: bool) -> Iterator[str]:
+    """Yields a table of the outcomes, then what was skipped and what failed, with the reasons."""
+    yield from _outcome_table(summary)
     for reason, count in sorted(summary.skipped.items()):
-        yield dim(f"left out: {count:,} {strip_control_characters(reason)}")
+        yield dim(f"skipped: {count_reason(count, strip_control_characters(reason))}")
     for problem in summary.problems:
-        place = ", ".join(filter(None, (problem.file, problem.place)))
-        yield click.style("not read: ", fg="red") + strip_control_characters(f"{place}: {problem.problem}")
-    untold = summary.broken + summary.unread - len(summary.problems)
-    if untold > 0:
-        yield f"and {untold:,} more"
-    if not summary.files and not summary.unread:
-        yield "nothing here is of a format that can be read"
-    if is_rehearsal:
-        yield "this was a rehearsal: nothing was written"
+        location = ", ".join(filter(None, (problem.file, problem.location)))
+        yield click.style("failed: ", fg="red") + strip_control_characters(f"{location}: {problem.problem}")
+    hidden = summary.failures - len(summary.problems)
+    if hidden > 0:
+        yield f"and {pluralize(hidden, 'more failures')}"
+    if not summary.files and not summary.failed_files:
+        yield "No supported files found."
+    if is_dry_run:
+        yield _DRY_RUN
 
 
-def _table(summary: ImportSummary) -> Iterator[str]:
-    """Columns for what did not happen are left out, unless they are those that everybody asks for."""
+def _outcome_table(summary: ImportSummary) -> Iterator[str]:
+    """Leaves out columns without counts, except for the main outcomes."""
     kinds = sorted(summary.kinds.items())
-    shown = [name for name in OUTCOMES if name in _ASKED_FOR or any(getattr(counts, name) for _, counts in kinds)]
+    shown = [name for name in OUTCOMES if name in _MAIN_OUTCOMES or any(getattr(counts, name) for _, counts in kinds)]
     rows = [("", *shown), *((kind, *(f"{getattr(counts, name):,}" for name in shown)) for kind, counts in kinds)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for kind, *cells in rows if kinds else ():

@@ -1,5 +1,5 @@
-"""A long job on a terminal: one line that is drawn anew, with bytes, items, rate and the time that is left. Where no
-terminal reads, a plain line now and then."""
+"""The progress of an import on stderr: on a terminal one line that is redrawn, with bytes, items, rate and remaining
+time; otherwise a plain line every few seconds."""
 
 import asyncio
 import sys
@@ -13,7 +13,7 @@ import click
 
 from server.cli.output import pluralize
 from server.cli.terminal import dim, echo, format_clock, strip_control_characters, terminal_columns, uses_colour
-from sources.importers.engine.import_runner import ImportProgress
+from sources.importers.engine.progress import ImportProgress
 
 _BAR_CELLS = 24
 _EIGHTHS = " ▏▎▍▌▋▊▉"
@@ -26,56 +26,59 @@ _UNITS = ("B", "KB", "MB", "GB", "TB")
 
 
 @asynccontextmanager
-async def shown(meter: ImportProgress, *, is_terminal: bool | None = None) -> AsyncIterator[None]:
-    """On stderr: what a command prints for programs stays alone on stdout."""
-    begun = time.monotonic()
-    drawing = asyncio.create_task(_draw(meter, begun) if _reads_terminal(is_terminal) else _say(meter))
+async def show_progress(progress: ImportProgress, *, is_terminal: bool | None = None) -> AsyncIterator[None]:
+    """Shows progress while the block runs. It is written to stderr, so that stdout has only the command's result."""
+    started = time.monotonic()
+    draws = sys.stderr.isatty() if is_terminal is None else is_terminal
+    task = asyncio.create_task(_draw(progress, started) if draws else _print(progress))
     try:
         yield
     finally:
-        drawing.cancel()
-        await asyncio.wait([drawing])
-        if _reads_terminal(is_terminal):
+        task.cancel()
+        await asyncio.wait([task])
+        if draws:
             click.echo(_ERASE_LINE, err=True, nl=False, color=True)
-            if meter.items:
-                echo(dim(_ending(meter, time.monotonic() - begun)), err=True)
+            if progress.items:
+                echo(dim(_final_line(progress, time.monotonic() - started)), err=True)
 
 
-def line(meter: ImportProgress, elapsed_s: float, columns: int) -> str:
-    """One line that fits, the least important last: it is the file that is cut."""
-    return "".join(text for text, _ in _parts(meter, elapsed_s, columns))
+def progress_line(progress: ImportProgress, elapsed_s: float, columns: int) -> str:
+    """Returns a line that fits the terminal; the name of the file, which comes last, is shortened."""
+    return "".join(text for text, _ in _styled_parts(progress, elapsed_s, columns))
 
 
-def _parts(meter: ImportProgress, elapsed_s: float, columns: int) -> list[tuple[str, dict[str, Any]]]:
-    """The line in pieces, each with its colours. Where there is room for less than all, no piece is painted."""
-    done = min(1.0, meter.bytes_read / meter.bytes_total) if meter.bytes_total else 0.0
-    full, rest = _bar(done)
-    left = format_clock(elapsed_s * (1 - done) / done) if done else "--:--"
-    told = (
-        f" {done:4.0%}  {size(meter.bytes_read)} of {size(meter.bytes_total)}  {pluralize(meter.items, 'items')}  "
-        f"{_rate(meter.items, elapsed_s)}  {left} left"
+def _styled_parts(progress: ImportProgress, elapsed_s: float, columns: int) -> list[tuple[str, dict[str, Any]]]:
+    """Returns the parts of the line with their styles. A line that must be cut has no styles."""
+    share = min(1.0, progress.bytes_read / progress.bytes_total) if progress.bytes_total else 0.0
+    filled, empty = _bar(share)
+    remaining = format_clock(elapsed_s * (1 - share) / share) if share else "--:--"
+    numbers = (
+        f" {share:4.0%}  {format_size(progress.bytes_read)} of {format_size(progress.bytes_total)}  "
+        f"{pluralize(progress.items, 'items')}  {_rate(progress.items, elapsed_s)}  {remaining} left"
     )
-    room = columns - len(full + rest + told) - 3
-    if room < 0:
-        return [((full + rest + told)[: max(0, columns - 1)], {})]
-    file = _cut(strip_control_characters(meter.file).replace("\n", " "), room) if room >= _FILE_CELLS_MIN else ""
-    return [(full, {"fg": "cyan"}), (rest, {"dim": True}), (told, {}), (f"  {file}" if file else "", {"dim": True})]
+    columns_left = columns - len(filled + empty + numbers) - 3
+    if columns_left < 0:
+        return [((filled + empty + numbers)[: max(0, columns - 1)], {})]
+    name = strip_control_characters(progress.file).replace("\n", " ")
+    file = _fit(name, columns_left) if columns_left >= _FILE_CELLS_MIN else ""
+    file_part = f"  {file}" if file else ""
+    return [(filled, {"fg": "cyan"}), (empty, {"dim": True}), (numbers, {}), (file_part, {"dim": True})]
 
 
-def _bar(done: float) -> tuple[str, str]:
-    """In eighths of a cell, so that it moves though the file is large."""
-    cells, eighths = divmod(int(done * _BAR_CELLS * 8), 8)
-    full = "\N{FULL BLOCK}" * cells + (_EIGHTHS[eighths] if eighths else "")
-    return full, "\N{LIGHT SHADE}" * (_BAR_CELLS - len(full))
+def _bar(share: float) -> tuple[str, str]:
+    """Returns the filled and the empty part. It moves in eighths of a cell, so that large files show progress, too."""
+    cells, eighths = divmod(int(share * _BAR_CELLS * 8), 8)
+    filled = "\N{FULL BLOCK}" * cells + (_EIGHTHS[eighths] if eighths else "")
+    return filled, "\N{LIGHT SHADE}" * (_BAR_CELLS - len(filled))
 
 
-def _cut(text: str, cells: int) -> str:
-    """As much of a text as stands in so many cells; Chinese characters take two."""
-    taken = 0
-    for at, character in enumerate(text):
-        taken += 2 if east_asian_width(character) in "WF" else 1
-        if taken > cells:
-            return text[:at]
+def _fit(text: str, cells: int) -> str:
+    """Cuts a text to a number of terminal cells; wide characters take two."""
+    used = 0
+    for index, character in enumerate(text):
+        used += 2 if east_asian_width(character) in "WF" else 1
+        if used > cells:
+            return text[:index]
     return text
 
 
@@ -83,14 +86,13 @@ def _rate(items: int, elapsed_s: float) -> str:
     return f"{items / elapsed_s if elapsed_s > 0 else 0:,.0f}/s"
 
 
-def _ending(meter: ImportProgress, elapsed_s: float) -> str:
-    """What is left of the line when all is done."""
-    items, rate = pluralize(meter.items, "items"), _rate(meter.items, elapsed_s)
-    return f"{size(meter.bytes_read)}, {items} in {format_clock(elapsed_s)} ({rate})"
+def _final_line(progress: ImportProgress, elapsed_s: float) -> str:
+    items, rate = pluralize(progress.items, "items"), _rate(progress.items, elapsed_s)
+    return f"{format_size(progress.bytes_read)}, {items} in {format_clock(elapsed_s)} ({rate})"
 
 
-def size(count: int) -> str:
-    """12 KB, 3.4 MB: decimal, as disks are sold and files are listed."""
+def format_size(count: int) -> str:
+    """Returns 12 KB or 3.4 MB, in decimal units like file listings."""
     amount, unit = float(count), _UNITS[0]
     for unit in _UNITS:
         if amount < 1000 or unit == _UNITS[-1]:
@@ -99,21 +101,18 @@ def size(count: int) -> str:
     return f"{amount:.1f} {unit}" if unit not in ("B", "KB") else f"{amount:.0f} {unit}"
 
 
-async def _draw(meter: ImportProgress, begun: float) -> None:
+async def _draw(progress: ImportProgress, started: float) -> None:
     while True:
-        parts = _parts(meter, time.monotonic() - begun, terminal_columns(_STDERR))
-        # What erases the line steers the terminal, whatever is thought of colours there.
-        drawn = "".join(click.style(text, **style) if uses_colour() else text for text, style in parts)
-        click.echo(f"{_ERASE_LINE}{drawn}", err=True, nl=False, color=True)
+        parts = _styled_parts(progress, time.monotonic() - started, terminal_columns(_STDERR))
+        line = "".join(click.style(text, **style) if uses_colour() else text for text, style in parts)
+        # color=True keeps the sequence that erases the line, even if colours are disabled.
+        click.echo(f"{_ERASE_LINE}{line}", err=True, nl=False, color=True)
         await asyncio.sleep(_DRAW_INTERVAL_S)
 
 
-async def _say(meter: ImportProgress) -> None:
+async def _print(progress: ImportProgress) -> None:
     while True:
         await asyncio.sleep(_PRINT_INTERVAL_S)
-        read = f"{size(meter.bytes_read)} of {size(meter.bytes_total)}"
-        click.echo(f"{read}, {pluralize(meter.items, 'items')}: {strip_control_characters(meter.file)}", err=True)
-
-
-def _reads_terminal(is_terminal: bool | None) -> bool:
-    return sys.stderr.isatty() if is_terminal is None else is_terminal
+        read = f"{format_size(progress.bytes_read)} of {format_size(progress.bytes_total)}"
+        items = pluralize(progress.items, "items")
+        click.echo(f"{read}, {items}: {strip_control_characters(progress.file)}", err=True)

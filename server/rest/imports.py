@@ -1,4 +1,4 @@
-"""A file brought over REST: taken in by a job that can be looked at, followed and stopped."""
+"""Imports over REST: a file is uploaded and imported by a job that can be inspected, followed and cancelled."""
 
 from collections.abc import AsyncIterator, Sequence
 from typing import Annotated
@@ -9,144 +9,148 @@ from starlette.responses import Response
 
 from auth.context import RequestContext
 from auth.principal import WRITE
-from server.import_jobs import ImportJob
+from config.settings import Settings
+from server.import_jobs import ImportJob, ImportJobs
 from server.rest.operation import Operation, Upload, UploadRequest
 from server.rest.streams import stream
 from server.runtime import Runtime
+from server.transports.open_streams import OpenStreams
 
 _PATH = "/api/v1/import"
 _FILE = "application/octet-stream"
 _EVENTS = "text/event-stream"
-_TOLD_EVERY_S = 0.5
-# No tool imports: a key that is bound to a few tools may not.
+_EVENT_INTERVAL_S = 0.5
+# There is no such tool, so a key restricted to some tools cannot import.
 _TOOLS = ("import",)
-_REFUSALS = frozenset((404,))
+_NOT_FOUND = frozenset((404,))
 
 
-class StartRequest(Struct, frozen=True, kw_only=True):
-    name: Annotated[str, Meta(description="What the file is called. Its ending tells some formats apart.")] = "upload"
-    format: Annotated[str | None, Meta(description="Read it as this format, whatever it looks like.")] = None
+class StartImportRequest(Struct, frozen=True, kw_only=True):
+    name: Annotated[str, Meta(description="The name of the file. Its suffix tells some formats apart.")] = "upload"
+    format: Annotated[str | None, Meta(description="Read the file as this format. Default: detect it.")] = None
     dry_run: Annotated[bool, Meta(description="Read everything and write nothing.")] = False
 
 
-class JobRequest(Struct, frozen=True, kw_only=True):
-    id: Annotated[str, Meta(description="The job's, from the answer that started it.")]
+class ImportJobRequest(Struct, frozen=True, kw_only=True):
+    id: Annotated[str, Meta(description="The id of the job, as returned when it was started.")]
 
 
-class JobsRequest(Struct, frozen=True, kw_only=True):
-    """All there are."""
+class ListImportsRequest(Struct, frozen=True, kw_only=True):
+    """Has no parameters."""
 
 
-class Jobs(Struct, frozen=True):
+class ImportList(Struct, frozen=True):
     imports: Sequence[ImportJob]
 
 
+class ImportEndpoints:
+    """The handlers of the import operations."""
+
+    def __init__(self, jobs: ImportJobs, open_streams: OpenStreams) -> None:
+        self._jobs = jobs
+        self._open_streams = open_streams
+
+    async def start(self, context: RequestContext, uploaded: UploadRequest) -> ImportJob:
+        args: StartImportRequest = uploaded.args
+        return await self._jobs.start(context, uploaded.file, args.name, args.format, is_dry_run=args.dry_run)
+
+    async def list(self, context: RequestContext, _request: ListImportsRequest) -> ImportList:
+        return ImportList(self._jobs.list(context))
+
+    async def get(self, context: RequestContext, request: ImportJobRequest) -> ImportJob:
+        return self._jobs.get(context, request.id)
+
+    async def follow(self, context: RequestContext, request: ImportJobRequest) -> Response:
+        self._jobs.get(context, request.id)
+        return await stream(self._open_streams, context, self._events(context, request.id), _EVENTS)
+
+    async def cancel(self, context: RequestContext, request: ImportJobRequest) -> ImportJob:
+        return await self._jobs.cancel(context, request.id)
+
+    async def _events(self, context: RequestContext, job_id: str) -> AsyncIterator[bytes]:
+        async for job in self._jobs.watch(context, job_id, _EVENT_INTERVAL_S):
+            name = "progress" if job.state == "running" else "end"
+            yield f"event: {name}\ndata: {msgspec.json.encode(job).decode()}\n\n".encode()
+
+
 def import_operations(runtime: Runtime) -> list[Operation]:
-    return [_start(runtime), _list(runtime), _look(runtime), _follow(runtime), _cancel(runtime)]
+    endpoints = ImportEndpoints(runtime.imports, runtime.open_streams)
+    return [_start_operation(endpoints, runtime.settings), *_job_operations(endpoints)]
 
 
-def _start(runtime: Runtime) -> Operation:
-    async def run(context: RequestContext, uploaded: UploadRequest) -> ImportJob:
-        given: StartRequest = uploaded.args
-        return await runtime.imports.start(context, uploaded.file, given.name, given.format, is_rehearsal=given.dry_run)
-
+def _start_operation(endpoints: ImportEndpoints, settings: Settings) -> Operation:
     return Operation(
         id="import_file",
         method="POST",
         path=_PATH,
         summary="Import a file",
         description=(
-            "Bring an export or a file into the user's library; what format it is, its content tells. The answer comes "
-            "when the file is here; the import goes on as a job. Repeated, it changes nothing that did not change."
+            "Imports an export or a file into the user's library. The format is detected by content. The response is "
+            "sent when the upload is complete; the import continues as a job. Importing the same file again changes "
+            "only what has changed in it."
         ),
-        input=StartRequest,
+        input=StartImportRequest,
         response=ImportJob,
-        handler=run,
+        handler=endpoints.start,
         tools=_TOOLS,
         scope=WRITE,
         status=202,
-        upload=Upload(_FILE, runtime.settings.import_max_bytes),
-        deadline_ms=round(runtime.settings.import_deadline_s * 1000),
+        upload=Upload(_FILE, settings.import_max_bytes),
+        deadline_ms=round(settings.import_deadline_s * 1000),
     )
 
 
-def _list(runtime: Runtime) -> Operation:
-    async def run(context: RequestContext, _given: JobsRequest) -> Jobs:
-        return Jobs(runtime.imports.list(context))
-
-    return Operation(
-        id="list_imports",
-        method="GET",
-        path=_PATH,
-        summary="List imports",
-        description="The user's imports that this server remembers, newest first.",
-        input=JobsRequest,
-        response=Jobs,
-        handler=run,
-        tools=_TOOLS,
-        scope=WRITE,
-    )
-
-
-def _look(runtime: Runtime) -> Operation:
-    async def run(context: RequestContext, given: JobRequest) -> ImportJob:
-        return runtime.imports.get(context, given.id)
-
-    return Operation(
-        id="get_import",
-        method="GET",
-        path=_PATH + "/{id}",
-        summary="Look at an import",
-        description="How far it has come, and when it is done what became of every item.",
-        input=JobRequest,
-        response=ImportJob,
-        handler=run,
-        tools=_TOOLS,
-        scope=WRITE,
-        error_statuses=_REFUSALS,
-    )
-
-
-def _follow(runtime: Runtime) -> Operation:
-    async def run(context: RequestContext, given: JobRequest) -> Response:
-        runtime.imports.get(context, given.id)
-        return await stream(runtime.open_streams, context, _events(runtime, context, given.id), _EVENTS)
-
-    return Operation(
-        id="follow_import",
-        method="GET",
-        path=_PATH + "/{id}/events",
-        summary="Follow an import",
-        description="The job as server-sent events: `progress` whenever it has moved, and `end` when it is over.",
-        input=JobRequest,
-        response=_EVENTS,
-        handler=run,
-        tools=_TOOLS,
-        scope=WRITE,
-        error_statuses=_REFUSALS,
-    )
-
-
-def _cancel(runtime: Runtime) -> Operation:
-    async def run(context: RequestContext, given: JobRequest) -> ImportJob:
-        return await runtime.imports.cancel(context, given.id)
-
-    return Operation(
-        id="cancel_import",
-        method="DELETE",
-        path=_PATH + "/{id}",
-        summary="Stop an import",
-        description="What was written stays; the same file, imported again, completes it.",
-        input=JobRequest,
-        response=ImportJob,
-        handler=run,
-        tools=_TOOLS,
-        scope=WRITE,
-        error_statuses=_REFUSALS,
-    )
-
-
-async def _events(runtime: Runtime, context: RequestContext, job_id: str) -> AsyncIterator[bytes]:
-    async for job in runtime.imports.watch(context, job_id, _TOLD_EVERY_S):
-        name = "progress" if job.state == "running" else "end"
-        yield f"event: {name}\ndata: {msgspec.json.encode(job).decode()}\n\n".encode()
+def _job_operations(endpoints: ImportEndpoints) -> list[Operation]:
+    return [
+        Operation(
+            id="list_imports",
+            method="GET",
+            path=_PATH,
+            summary="List imports",
+            description="The user's imports that this server remembers, newest first.",
+            input=ListImportsRequest,
+            response=ImportList,
+            handler=endpoints.list,
+            tools=_TOOLS,
+            scope=WRITE,
+        ),
+        Operation(
+            id="get_import",
+            method="GET",
+            path=_PATH + "/{id}",
+            summary="Get an import",
+            description="The progress of an import and, once it has ended, the result for every kind of item.",
+            input=ImportJobRequest,
+            response=ImportJob,
+            handler=endpoints.get,
+            tools=_TOOLS,
+            scope=WRITE,
+            error_statuses=_NOT_FOUND,
+        ),
+        Operation(
+            id="follow_import",
+            method="GET",
+            path=_PATH + "/{id}/events",
+            summary="Follow an import",
+            description="The job as server-sent events: `progress` after every change, and `end` when it has ended.",
+            input=ImportJobRequest,
+            response=_EVENTS,
+            handler=endpoints.follow,
+            tools=_TOOLS,
+            scope=WRITE,
+            error_statuses=_NOT_FOUND,
+        ),
+        Operation(
+            id="cancel_import",
+            method="DELETE",
+            path=_PATH + "/{id}",
+            summary="Cancel an import",
+            description="Stops an import. Items already written are kept; importing the file again adds the rest.",
+            input=ImportJobRequest,
+            response=ImportJob,
+            handler=endpoints.cancel,
+            tools=_TOOLS,
+            scope=WRITE,
+            error_statuses=_NOT_FOUND,
+        ),
+    ]

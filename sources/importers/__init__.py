@@ -1,1 +1,1 @@
-"""Everything in: foreign exports, files and folders, read item by item into the caller's library. One file a format."""
+"""Imports files and exports of other programs into a library. `formats/` has one module or package per format."""

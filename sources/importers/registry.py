@@ -1,58 +1,58 @@
-"""The formats that can be read, one line each: the module `sources/importers/<name>.py`, whose `IMPORTER` it is.
+"""The supported formats, one line each. Importers are loaded when something is imported, not at start-up."""
 
-They are imported when somebody imports something, not when the program starts.
-"""
-
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 
 from config.errors import InvalidParams
-from sources.importers.engine.importer import FileProbe, Importer
+from sources.importers.engine.file_probe import FileProbe
+from sources.importers.engine.importer import Importer
 
-# Of two that are equally sure of a file, the one that stands first reads it.
-FORMATS: tuple[str, ...] = (
-    "own_export",
-    "conversations",
-    "chatgpt",
-    "claude_ai",
-    "chatgpt_browser",
-    "tldw",
-    "conversation_memory",
-    "agentkit",
-    "claude_code",
-    "codex",
-    "sillytavern",
-    "character_cards",
-    "subtitles",
-    "prompt_files",
-    "markdown",
-    "documents",
-)
+# The name of a format, and its module in `sources.importers.formats`. If two importers are equally confident, the first
+# one listed here reads the file.
+FORMATS: Mapping[str, str] = {
+    "own_export": "own_export",
+    "conversations": "conversations",
+    "chatgpt": "chatgpt.export",
+    "claude_ai": "claude_ai.export",
+    "chatgpt_browser": "chatgpt.browser",
+    "tldw": "tldw.databases",
+    "conversation_memory": "conversation_memory",
+    "agentkit": "agentkit",
+    "claude_code": "claude_code",
+    "codex": "codex",
+    "sillytavern": "sillytavern",
+    "character_cards": "character_cards",
+    "subtitles": "subtitles",
+    "prompt_files": "prompt_files",
+    "markdown": "markdown",
+    "documents": "documents",
+}
 
 
 @cache
-def importers() -> tuple[Importer, ...]:
-    return tuple(_load(name) for name in FORMATS)
+def all_importers() -> tuple[Importer, ...]:
+    return tuple(_load(name, module) for name, module in FORMATS.items())
 
 
-def importer_by_name(name: str, offered: Sequence[Importer]) -> Importer:
-    """The one that `--format` asks for."""
-    for importer in offered:
+def importer_by_name(name: str, importers: Sequence[Importer]) -> Importer:
+    """Returns the importer for `--format`. Raises InvalidParams for an unknown name."""
+    for importer in importers:
         if importer.name == name:
             return importer
-    known = ", ".join(importer.name for importer in offered)
-    raise InvalidParams(f"format: got {name[:60]!r}, expected one of {known}")
+    names = ", ".join(importer.name for importer in importers)
+    raise InvalidParams(f"format: expected one of {names}, got {name[:60]!r}")
 
 
-def select_importer(probe: FileProbe, offered: Sequence[Importer]) -> Importer | None:
-    """The importer that is surest that a file or folder is its own; none where nobody knows it."""
-    sure = [(importer.recognizes(probe), importer) for importer in offered]
-    certainty, surest = max(sure, key=lambda one: one[0], default=(0.0, None))
-    return surest if certainty > 0 else None
+def select_importer(probe: FileProbe, importers: Sequence[Importer]) -> Importer | None:
+    """Returns the importer that is most confident about a file or folder, or None if none recognizes it."""
+    confidences = [(importer.recognizes(probe), importer) for importer in importers]
+    confidence, best = max(confidences, key=lambda pair: pair[0], default=(0.0, None))
+    return best if confidence > 0 else None
 
 
-def _load(name: str) -> Importer:
-    importer = import_module(f"sources.importers.formats.{name}").IMPORTER
+def _load(name: str, module: str) -> Importer:
+    importer = import_module(f"sources.importers.formats.{module}").IMPORTER
     assert isinstance(importer, Importer)
+    assert importer.name == name
     return importer

@@ -12,8 +12,8 @@ from server.compat.agentkit.schemas import ExportArchiveRequest
 from server.rest.operation import UploadRequest
 from server.rest.streams import stream
 from server.transports.open_streams import OpenStreams
-from sources.importers.formats.conversation_archive.archive import ArchiveLimits, ArchiveReader
-from sources.importers.formats.conversation_archive.drafts import ArchiveImportResult, import_archive
+from sources.importers.formats.conversation_archive.archive_import import ArchiveImportResult, import_archive
+from sources.importers.formats.conversation_archive.reader import ArchiveLimits, ArchiveReader
 from sources.storage.contract import Libraries
 
 ZIP = "application/zip"

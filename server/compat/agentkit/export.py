@@ -14,9 +14,9 @@ from auth.context import RequestContext
 from config.errors import Conflict, NotFound
 from config.settings import Settings
 from server.compat.agentkit.transcripts import TranscriptFormat, transcript_heading, transcript_message
-from sources.importers.formats.conversation_archive.archive import ArchiveWriter
 from sources.importers.formats.conversation_archive.framing import end_line, head_line, message_lines
-from sources.importers.formats.conversation_archive.shapes import message_shape, summary_shape
+from sources.importers.formats.conversation_archive.schema import api_message, api_summary
+from sources.importers.formats.conversation_archive.writer import ArchiveWriter
 from sources.records import Conversation, Message
 from sources.storage.contract import Libraries
 
@@ -44,10 +44,10 @@ class ConversationExporter(Struct, frozen=True):
 
     async def as_json(self, conversation: Conversation) -> AsyncIterator[bytes]:
         """Yields the documented object, with each message on its own line."""
-        yield head_line(summary_shape(conversation))
+        yield head_line(api_summary(conversation))
         is_first = True
         async for page in self._pages(conversation):
-            yield b"".join(message_lines(map(message_shape, page), is_first=is_first))
+            yield b"".join(message_lines(map(api_message, page), is_first=is_first))
             is_first = False
         yield end_line()
 
@@ -69,7 +69,7 @@ class ConversationExporter(Struct, frozen=True):
                     yield chunk
             after = ids[-1]
         await asyncio.to_thread(writer.finish, await self._namespaces())
-        yield writer.taken()
+        yield writer.take_output()
 
     async def _archive_entry(self, writer: ArchiveWriter, conversation_id: str) -> AsyncIterator[bytes]:
         try:
@@ -79,8 +79,8 @@ class ConversationExporter(Struct, frozen=True):
         writer.begin(conversation)
         async for page in self._pages(conversation):
             await asyncio.to_thread(writer.add, page)
-            if writer.is_full:
-                yield writer.taken()
+            if writer.has_output:
+                yield writer.take_output()
         writer.end()
 
     async def _pages(self, conversation: Conversation) -> AsyncIterator[Sequence[Message]]:

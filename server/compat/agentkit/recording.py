@@ -20,11 +20,11 @@ from server.compat.agentkit.schemas import (
 from server.rest.errors import rename_fields
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.formats.conversation_archive.drafts import RESERVED_IDS
-from sources.importers.formats.conversation_archive.shapes import (
+from sources.importers.formats.conversation_archive.schema import (
     ConversationMessage,
     ConversationSummary,
-    message_shape,
-    summary_shape,
+    api_message,
+    api_summary,
 )
 from sources.records import Message
 from sources.storage.contract import Chats, Libraries
@@ -52,17 +52,17 @@ class RecordingService:
         with rename_fields(_FIELD_NAMES):
             async with self._libraries.library(context) as library:
                 conversation = await library.chats.create(draft, messages, idempotency_key=request.idempotency_key)
-        return summary_shape(conversation)
+        return api_summary(conversation)
 
     async def add_message(self, context: RequestContext, request: AddMessageRequest) -> ConversationMessage:
         async with self._libraries.library(context) as library:
             [message] = await _append(library.chats, request.conversation_id, [request], request.idempotency_key)
-        return message_shape(message)
+        return api_message(message)
 
     async def add_messages(self, context: RequestContext, request: AddMessagesRequest) -> AddedMessages:
         async with self._libraries.library(context) as library:
             messages = await _append(library.chats, request.conversation_id, request.messages, request.idempotency_key)
-        return AddedMessages(messages=tuple(map(message_shape, messages)), total=len(messages))
+        return AddedMessages(messages=tuple(map(api_message, messages)), total=len(messages))
 
 
 async def _append(

@@ -41,8 +41,8 @@ from server.compat.agentkit.schemas import (
 from server.compat.agentkit.services import AgentKit
 from server.rest.forms import FormSpec
 from server.rest.operation import Operation, Upload
-from sources.importers.formats.conversation_archive.drafts import ArchiveImportResult
-from sources.importers.formats.conversation_archive.shapes import (
+from sources.importers.formats.conversation_archive.archive_import import ArchiveImportResult
+from sources.importers.formats.conversation_archive.schema import (
     ConversationDetail,
     ConversationMessage,
     ConversationSummary,

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from config.errors import NotFound
 from server.compat.conversation_memory.errors import file_not_found
-from sources.importers.engine.ids import archived_id
+from sources.importers.engine.ids import archived_conversation_id
 from sources.items import uri_of
 from sources.records import Conversation
 from sources.storage.contract import Chats
@@ -46,7 +46,7 @@ async def find_conversation(chats: Chats, path: str) -> Conversation:
         if path.startswith(_SCHEME):
             return await chats.get(unquote(path.removeprefix(_SCHEME)))
         conversation = await _find_by_session(chats, path)
-        return conversation or await chats.get(archived_id(path) if path.isprintable() else "")
+        return conversation or await chats.get(archived_conversation_id(path) if path.isprintable() else "")
     except NotFound:
         raise file_not_found(path) from None
 

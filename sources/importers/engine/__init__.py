@@ -1,1 +1,1 @@
-"""What every importer uses: file discovery, the import runner, and readers for common containers."""
+"""Shared by all importers: file discovery, the import runner, and readers for common containers."""

@@ -1,7 +1,7 @@
-"""A zip as an importer reads it: entry by entry, never extracted, its sizes counted as they unpack.
+"""Zip archives, read entry by entry. Nothing is extracted to disk, and unpacked sizes are counted while reading.
 
-An archive that lies about its sizes, leads out of itself or hides a bomb is refused; what is wrong inside one entry is
-the importer's to tell.
+An archive with unsafe names, links, encryption or a suspicious compression ratio is rejected. Damage inside one entry
+is left to the importer to report.
 """
 
 import io
@@ -15,33 +15,34 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
 from config.errors import InvalidParams, TooLarge
-from sources.importers.engine.importer import ImportLimits, ProgressCallback
+from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.progress import ProgressCallback
 
-# Of an entry in the directory of a zip: 46 bytes and its name, with room for what other programs add.
+# The size of one entry in a zip's directory: 46 bytes and its name, plus room for extra fields.
 _DIRECTORY_ENTRY_BYTES = 512
-# No directory is so small that a limit on it should refuse an archive of a few files.
+# Keeps a low entry limit from rejecting small archives.
 _DIRECTORY_MIN_BYTES = 1 << 16
-# A small entry may be packed as well as it likes: it does no harm.
+# Entries below this size may have any compression ratio.
 _RATIO_FREE_BYTES = 16 << 20
 _ENCRYPTED = 0x1
-_SHOWN_CHARS = 120
-# The first moment a zip can name: programs write it where they know none.
+_NAME_CHARS = 120
+# The earliest time a zip can store; programs write it when they know no time.
 _NO_TIME = datetime(1980, 1, 1, tzinfo=UTC)
-_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, ValueError, OSError)
+ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, ValueError, OSError)
 
 
 class Archive:
-    """The files of a zip, in the order of its directory; folders are not among them."""
+    """The files of a zip, in directory order and without folders."""
 
-    def __init__(self, opened: zipfile.ZipFile, limits: ImportLimits) -> None:
-        self._zip = opened
+    def __init__(self, zip_file: zipfile.ZipFile, limits: ImportLimits) -> None:
+        self._zip = zip_file
         self.limits = limits
         self._unpacked_bytes = 0
-        entries = [entry for entry in opened.infolist() if not entry.is_dir()]
+        entries = [entry for entry in zip_file.infolist() if not entry.is_dir()]
         if len(entries) > limits.entries_max:
-            raise InvalidParams(f"the archive: got {len(entries)} files, expected at most {limits.entries_max}")
+            raise InvalidParams(f"archive: expected at most {limits.entries_max} files, got {len(entries)}")
         for entry in entries:
-            _require_plain(entry)
+            _require_safe(entry)
         self._entries = {entry.filename: entry for entry in entries}
 
     @property
@@ -52,88 +53,87 @@ class Archive:
         return name in self._entries
 
     def size(self, name: str) -> int:
-        """Unpacked, as the archive says it; what is read is counted all the same."""
+        """Returns the unpacked size that the archive declares. Actual sizes are counted while reading."""
         return self._entries[name].file_size
 
-    def changed_at(self, name: str) -> datetime | None:
-        """When the file was last changed; a zip names no zone, and some name no time."""
+    def modified_at(self, name: str) -> datetime | None:
+        """Returns the entry's modification time, if it has a valid one. Zip times have no time zone; UTC is assumed."""
         try:
-            changed = datetime(*self._entries[name].date_time, tzinfo=UTC)
+            modified = datetime(*self._entries[name].date_time, tzinfo=UTC)
         except ValueError:
             return None
-        return changed if changed > _NO_TIME else None
+        return modified if modified > _NO_TIME else None
 
     @contextmanager
     def open(self, name: str) -> Iterator[IO[bytes]]:
-        """One file, as a stream. What is damaged raises InvalidParams wherever it is found, what grows beyond the
-        limits TooLarge."""
+        """Opens one file as a stream. Reading raises InvalidParams at damaged data and TooLarge beyond the limits."""
         entry = self._entries.get(name)
         if entry is None:
-            raise InvalidParams(f"the archive: got no {name[:_SHOWN_CHARS]!r}, expected it")
+            raise InvalidParams(f"archive: {name[:_NAME_CHARS]!r} is missing")
         try:
             packed = self._zip.open(entry)
-        except _BROKEN as error:
+        except ZIP_ERRORS as error:
             raise _damaged(entry) from error
         with packed:
-            yield io.BufferedReader(_Unpacked(self, entry, packed), 1 << 16)
+            yield io.BufferedReader(_EntryReader(self, entry, packed), 1 << 16)
 
     def read(self, name: str, max_bytes: int) -> bytes:
-        """One small file, whole."""
+        """Reads one small file completely."""
         with self.open(name) as file:
             data = file.read(max_bytes + 1)
         if len(data) > max_bytes:
-            raise TooLarge(f"{name[:_SHOWN_CHARS]!r} in the archive", max_bytes)
+            raise TooLarge(f"{name[:_NAME_CHARS]!r} in the archive", max_bytes)
         return data
 
-    def count(self, size: int) -> None:
+    def count_unpacked(self, size: int) -> None:
         self._unpacked_bytes += size
         if self._unpacked_bytes > self.limits.unpacked_max_bytes:
-            raise TooLarge("the archive, unpacked,", self.limits.unpacked_max_bytes)
+            raise TooLarge("the unpacked archive", self.limits.unpacked_max_bytes)
 
 
 @contextmanager
 def open_archive(path: Path, limits: ImportLimits, progress: ProgressCallback | None = None) -> Iterator[Archive]:
-    """The zip in a file; `progress` is told how much of it was read."""
-    directory_bytes = max(_DIRECTORY_MIN_BYTES, limits.entries_max * _DIRECTORY_ENTRY_BYTES)
+    """Opens a zip; `progress` is called with the position in the packed file."""
     with path.open("rb") as file:
-        bounded = _Bounded(file, directory_bytes)
-        with _zip_in(bounded) as opened:
-            # The list of files stands at the end: whoever is told of that would think that all was read.
+        bounded = BoundedFile(file, limits.entries_max)
+        with _open_zip(bounded) as zip_file:
+            # Set only now: the directory is at the end of the file, and reading it would report 100%.
             bounded.progress = progress
-            yield Archive(opened, limits)
+            yield Archive(zip_file, limits)
 
 
 def is_zip(head: bytes) -> bool:
-    """By its first bytes: a file's header, or the end of an archive without files."""
+    """Checks for a local file header, or the end record of an empty archive."""
     return head.startswith((b"PK\x03\x04", b"PK\x05\x06"))
 
 
-def _zip_in(file: "_Bounded") -> zipfile.ZipFile:
+def _open_zip(file: "BoundedFile") -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(file)
-    except _BROKEN as error:
-        raise InvalidParams("the archive: got something that cannot be read, expected a zip") from error
+    except ZIP_ERRORS as error:
+        raise InvalidParams("archive: not a valid zip file") from error
 
 
-def _require_plain(entry: zipfile.ZipInfo) -> None:
-    """Nothing is ever extracted, but an archive made to lead out of a folder is not one to trust with the rest."""
+def _require_safe(entry: zipfile.ZipInfo) -> None:
+    """Rejects path traversal and links. Nothing is extracted, but an archive built to escape its folder is not
+    trustworthy in other ways either."""
     name = entry.filename
-    parts = PurePosixPath(name.replace("\\", "/"))
-    shown = repr(name[:_SHOWN_CHARS])
-    if ".." in parts.parts or parts.is_absolute() or (len(name) > 1 and name[1] == ":"):
-        raise InvalidParams(f"the archive: got the name {shown}, expected names inside of it")
+    path = PurePosixPath(name.replace("\\", "/"))
+    label = repr(name[:_NAME_CHARS])
+    if ".." in path.parts or path.is_absolute() or (len(name) > 1 and name[1] == ":"):
+        raise InvalidParams(f"archive: {label} points outside the archive")
     if stat.S_ISLNK(entry.external_attr >> 16):
-        raise InvalidParams(f"the archive: got {shown}, a symbolic link, expected plain files")
+        raise InvalidParams(f"archive: {label} is a symbolic link; only regular files are allowed")
     if entry.flag_bits & _ENCRYPTED:
-        raise InvalidParams(f"the archive: got {shown}, encrypted, expected files that can be read")
+        raise InvalidParams(f"archive: {label} is encrypted")
 
 
 def _damaged(entry: zipfile.ZipInfo) -> InvalidParams:
-    return InvalidParams(f"{entry.filename[:_SHOWN_CHARS]!r} in the archive: got damaged data, expected a whole file")
+    return InvalidParams(f"archive: {entry.filename[:_NAME_CHARS]!r} is damaged")
 
 
-class _Unpacked(io.RawIOBase):
-    """An entry as it unpacks, counted."""
+class _EntryReader(io.RawIOBase):
+    """Unpacks one entry and enforces the size limits."""
 
     def __init__(self, archive: Archive, entry: zipfile.ZipInfo, packed: IO[bytes]) -> None:
         super().__init__()
@@ -148,31 +148,30 @@ class _Unpacked(io.RawIOBase):
     def readinto(self, buffer: Any) -> int:
         try:
             data = self._packed.read(len(buffer))
-        except _BROKEN as error:
+        except ZIP_ERRORS as error:
             raise _damaged(self._entry) from error
         self._bytes += len(data)
-        self._archive.count(len(data))
-        most = self._archive.limits.unpacked_ratio_max
-        if self._bytes > _RATIO_FREE_BYTES and self._bytes > most * self._entry.compress_size:
-            raise InvalidParams(
-                f"{self._entry.filename[:_SHOWN_CHARS]!r} in the archive: got more than {most} times its packed "
-                "size, expected text"
-            )
+        self._archive.count_unpacked(len(data))
+        ratio_max = self._archive.limits.unpacked_ratio_max
+        if self._bytes > _RATIO_FREE_BYTES and self._bytes > ratio_max * self._entry.compress_size:
+            name = repr(self._entry.filename[:_NAME_CHARS])
+            raise InvalidParams(f"archive: {name} unpacks to more than {ratio_max} times its packed size")
         buffer[: len(data)] = data
         return len(data)
 
 
-class _Bounded:
-    """A file of which no more is read at once than its directory may take: the rest is read in small parts."""
+class BoundedFile:
+    """A file that `zipfile` reads from. It rejects a directory larger than `entries_max` entries can need; everything
+    else is read in small blocks."""
 
-    def __init__(self, file: IO[bytes], max_bytes: int) -> None:
+    def __init__(self, file: IO[bytes], entries_max: int) -> None:
         self._file = file
-        self._max_bytes = max_bytes
+        self._max_bytes = max(_DIRECTORY_MIN_BYTES, entries_max * _DIRECTORY_ENTRY_BYTES)
         self.progress: ProgressCallback | None = None
 
     def read(self, size: int = -1) -> bytes:
         if size > self._max_bytes:
-            raise TooLarge("the archive's list of files", self._max_bytes)
+            raise TooLarge("the archive's directory", self._max_bytes)
         data = self._file.read(size)
         if self.progress is not None:
             self.progress(self._file.tell())
@@ -188,4 +187,4 @@ class _Bounded:
         return True
 
     def close(self) -> None:
-        """Not ours to close."""
+        """Leaves the file open; its owner closes it."""

@@ -1,6 +1,5 @@
-"""SQLite files of other programs, read and never written: opened as immutable, checked for damage, and left alone where
-they ask for more work than their size explains.
-"""
+"""Opens SQLite files of other programs read-only: as immutable, checked for damage, and with a bound on the work that a
+crafted schema can cause."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -8,16 +7,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from config.errors import InvalidParams
-from sources.importers.engine.files import plain_name
-from sources.importers.engine.importer import FileProbe, ImportLimits
+from sources.importers.engine.file_probe import FileProbe
+from sources.importers.engine.files import printable_name
+from sources.importers.engine.limits import ImportLimits
 
 _MAGIC = b"SQLite format 3\0"
-# Steps of SQLite's machine: to read a byte takes less than one, and a schema can be made that loops for ever.
+# Steps of SQLite's virtual machine. Reading a byte takes less than one step, but a crafted schema can loop forever.
 _STEPS_FREE = 10_000_000
 _STEPS_PER_BYTE = 20
-_STEPS_AT_ONCE = 1_000_000
+_STEPS_PER_CALL = 1_000_000
 _CACHE_KIB = 8 * 1024
-_SAFETY = (
+_PROBE_VALUE_MAX_BYTES = 1 << 20
+_SAFETY_PRAGMAS = (
     "PRAGMA trusted_schema = OFF",
     "PRAGMA cell_size_check = ON",
     "PRAGMA query_only = ON",
@@ -31,31 +32,31 @@ def is_database(probe: FileProbe) -> bool:
 
 @contextmanager
 def open_database(path: Path, limits: ImportLimits) -> Iterator[sqlite3.Connection]:
-    """Whole and checked. Whatever SQLite cannot do with it raises InvalidParams."""
+    """Opens a database after checking its integrity. Any SQLite error raises InvalidParams."""
     _require_closed(path)
-    with _opened(path, limits.line_max_bytes) as connection:
+    with _connect(path, limits.line_max_bytes) as connection:
         if connection.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok":
-            raise InvalidParams("the database: got a damaged file, expected a whole one")
+            raise InvalidParams("database is damaged")
         yield connection
 
 
-def columns_in(path: Path, *tables: str) -> dict[str, frozenset[str]]:
-    """What tables of a file look like, by which it is recognised; one that cannot be read has no columns."""
+def table_columns(path: Path, *tables: str) -> dict[str, frozenset[str]]:
+    """Returns the columns of each table, for recognizing a file; none for a file that cannot be read."""
     try:
-        with _opened(path, 1 << 20) as connection:
+        with _connect(path, _PROBE_VALUE_MAX_BYTES) as connection:
             return {table: columns_of(connection, table) for table in tables}
     except (InvalidParams, OSError):
         return dict.fromkeys(tables, frozenset())
 
 
 def require_readable(path: Path) -> None:
-    """InvalidParams where SQLite cannot even say what is in a file."""
-    with _opened(path, 1 << 20) as connection:
+    """Raises InvalidParams if SQLite cannot read the schema."""
+    with _connect(path, _PROBE_VALUE_MAX_BYTES) as connection:
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
 
 
 def columns_of(connection: sqlite3.Connection, table: str) -> frozenset[str]:
-    """The columns that are stored. A view, or a table that computes its rows, has none: it could be endless."""
+    """Returns the stored columns of a table. Views and virtual tables have none: their rows might never end."""
     stored = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND rootpage > 0 AND name = ? COLLATE NOCASE"
     if connection.execute(stored, (table,)).fetchone() is None:
         return frozenset()
@@ -64,14 +65,14 @@ def columns_of(connection: sqlite3.Connection, table: str) -> frozenset[str]:
 
 
 @contextmanager
-def _opened(path: Path, value_max_bytes: int) -> Iterator[sqlite3.Connection]:
+def _connect(path: Path, value_max_bytes: int) -> Iterator[sqlite3.Connection]:
     connection = None
     try:
-        # An import reads each of its batches on another thread, one after the other.
+        # The import runner reads batches on different threads, one after the other.
         connection = sqlite3.connect(
             f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True, check_same_thread=False
         )
-        _guard(connection, path.stat().st_size, value_max_bytes)
+        _apply_guards(connection, path.stat().st_size, value_max_bytes)
         yield connection
     except (sqlite3.Error, sqlite3.Warning, UnicodeDecodeError) as error:
         raise InvalidParams(_problem(error)) from error
@@ -82,30 +83,29 @@ def _opened(path: Path, value_max_bytes: int) -> Iterator[sqlite3.Connection]:
 
 def _problem(error: Exception) -> str:
     if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_INTERRUPT:
-        return "the database: got one that takes more work than its size explains, expected plain tables"
-    return "the database: got something that SQLite cannot read, expected a whole file"
+        return "database takes more work to read than its size explains"
+    return "database cannot be read by SQLite"
 
 
-def _guard(connection: sqlite3.Connection, size_bytes: int, value_max_bytes: int) -> None:
+def _apply_guards(connection: sqlite3.Connection, size_bytes: int, value_max_bytes: int) -> None:
     connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, value_max_bytes)
     connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
-    connection.text_factory = _text
-    for statement in _SAFETY:
+    connection.text_factory = _decode_text
+    for statement in _SAFETY_PRAGMAS:
         connection.execute(statement)
-    calls_left = iter(range((_STEPS_FREE + _STEPS_PER_BYTE * size_bytes) // _STEPS_AT_ONCE))
-    connection.set_progress_handler(lambda: next(calls_left, None) is None, _STEPS_AT_ONCE)
+    calls_left = iter(range((_STEPS_FREE + _STEPS_PER_BYTE * size_bytes) // _STEPS_PER_CALL))
+    connection.set_progress_handler(lambda: next(calls_left, None) is None, _STEPS_PER_CALL)
 
 
-def _text(data: bytes) -> str:
+def _decode_text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
 def _require_closed(path: Path) -> None:
-    """What a program has not yet written into the file itself would be missing without a word."""
+    """Rejects a database in use: changes that are not yet in the main file would be missing without notice."""
     for suffix in ("-wal", "-journal"):
-        beside = path.with_name(path.name + suffix)
-        if beside.is_file() and beside.stat().st_size > 0:
+        journal = path.with_name(path.name + suffix)
+        if journal.is_file() and journal.stat().st_size > 0:
             raise InvalidParams(
-                f"the database: got one that is in use ({plain_name(beside.name)} lies beside it), expected one that "
-                "its program has closed"
+                f"database is in use ({printable_name(journal.name)} exists); close the program that uses it first"
             )

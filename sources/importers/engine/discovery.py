@@ -1,31 +1,57 @@
-"""Which files there are to read, and who reads each: by content, or by the format that was asked for. What is not read
-is told where it is broken, and counted where it is of no format."""
+"""Decides which files are imported and which importer reads each, by content or by the format the user named.
+
+Every file is reported, including those ignored: a damaged file as a problem, files of unsupported formats by number.
+"""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from msgspec import Struct
+
 from config.errors import FlorilegiumError
-from sources.importers.engine.damage import damage_of
-from sources.importers.engine.file_probe import files_in, probe_file
-from sources.importers.engine.files import plain_name
-from sources.importers.engine.import_runner import DiscoveryResult, IgnoredFiles, ImportProblem
-from sources.importers.engine.importer import DiscoveredFile, FileProbe, Importer, ImportLimits
+from sources.importers.engine.damage import find_damage
+from sources.importers.engine.file_probe import FileProbe, files_in, probe_file
+from sources.importers.engine.files import file_size, printable_name
+from sources.importers.engine.importer import Importer
+from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.summary import ImportProblem
 from sources.importers.registry import importer_by_name, select_importer
 
-_UNKNOWN = "got a format that nobody here reads, expected one of those in docs/import.md"
-_NO_ENDING = "no ending"
-# A tree of programs has hundreds; the most frequent say what was there.
-_ENDINGS_SHOWN = 6
-_ENDING_MAX_CHARS = 12
+_UNSUPPORTED = "unsupported format; docs/import.md lists the supported ones"
+_NO_SUFFIX = "no suffix"
+# A source tree can contain hundreds of suffixes; the most frequent ones are listed.
+_SUFFIXES_SHOWN = 6
+_SUFFIX_MAX_CHARS = 12
 
 
-def find(
-    paths: Sequence[Path], limits: ImportLimits, offered: Sequence[Importer], format_name: str | None = None
+class DiscoveredFile(Struct, frozen=True):
+    """A file, or a folder read as a whole, and the importer that reads it. `name` identifies it in reports. Without a
+    stable path it is always read from the start, because a later import could not recognize it."""
+
+    path: Path
+    name: str
+    importer: Importer
+    size_bytes: int
+    has_stable_path: bool = True
+
+
+class IgnoredFiles(Struct, frozen=True):
+    """Files that are not imported; `reason` is a phrase as in `SkippedItem`."""
+
+    reason: str
+    count: int
+
+
+DiscoveryResult = DiscoveredFile | ImportProblem | IgnoredFiles
+
+
+def discover(
+    paths: Sequence[Path], limits: ImportLimits, importers: Sequence[Importer], format_name: str | None = None
 ) -> Iterator[DiscoveryResult]:
-    """A folder is read as a whole where an importer knows it as one, else file by file: those that somebody knows.
-    A file that was named, with the format that was named, is read without a question."""
-    asked = importer_by_name(format_name, offered) if format_name else None
+    """Yields the files to import. A folder is read as a whole if an importer recognizes it, otherwise file by file. A
+    file named by the user together with its format is not checked against that format."""
+    named = importer_by_name(format_name, importers) if format_name else None
     for path in paths:
         try:
             probe = probe_file(path, limits)
@@ -33,75 +59,71 @@ def find(
             yield ImportProblem(path.name or str(path), "", error.message)
             continue
         if probe.is_folder:
-            yield from _in_folder(probe, limits, offered if asked is None else (asked,))
+            yield from _discover_folder(probe, limits, importers if named is None else (named,))
         else:
-            yield _file(probe, asked or select_importer(probe, offered), limits)
+            yield _discover_file(probe, named or select_importer(probe, importers), limits)
 
 
-def _file(probe: FileProbe, importer: Importer | None, limits: ImportLimits) -> DiscoveredFile | ImportProblem:
+def _discover_file(probe: FileProbe, importer: Importer | None, limits: ImportLimits) -> DiscoveredFile | ImportProblem:
     if importer is None:
-        return ImportProblem(probe.path.name, "", damage_of(probe, limits) or _UNKNOWN)
-    return DiscoveredFile(probe.path, probe.path.name, importer, _size(probe.path))
+        return ImportProblem(probe.path.name, "", find_damage(probe, limits) or _UNSUPPORTED)
+    return DiscoveredFile(probe.path, probe.path.name, importer, file_size(probe.path))
 
 
-def _in_folder(probe: FileProbe, limits: ImportLimits, offered: Sequence[Importer]) -> Iterator[DiscoveryResult]:
+def _discover_folder(
+    probe: FileProbe, limits: ImportLimits, importers: Sequence[Importer]
+) -> Iterator[DiscoveryResult]:
     folder = probe.path
-    reader = select_importer(probe, offered)
-    if reader is not None:
-        yield DiscoveredFile(folder, folder.name or str(folder), reader, sum(map(_size, files_in(folder))))
-        yield from _beside(folder, reader)
+    importer = select_importer(probe, importers)
+    if importer is not None:
+        yield DiscoveredFile(folder, folder.name or str(folder), importer, sum(map(file_size, files_in(folder))))
+        yield from _unused_files(folder, importer)
         return
-    suffixes = tuple({suffix for importer in offered for suffix in importer.suffixes})
-    endings = Counter[str]()
+    suffixes = tuple({suffix for importer in importers for suffix in importer.suffixes})
+    ignored = Counter[str]()
     for path in files_in(folder):
         name = (folder.name / path.relative_to(folder)).as_posix()
-        found = _known_file(path, name, limits, offered) if path.name.lower().endswith(suffixes) else None
-        if found is None:
-            endings[_ending(path)] += 1
+        result = _discover_file_in_folder(path, name, limits, importers) if _has_suffix(path, suffixes) else None
+        if result is None:
+            ignored[_suffix(path)] += 1
         else:
-            yield found
-    kind = f"another format than {offered[0].name}" if len(offered) == 1 else "no known format"
-    yield from _left_out(endings, f"of {kind}")
+            yield result
+    reason = f"file not in {importers[0].name} format" if len(importers) == 1 else "unsupported file"
+    yield from _ignored(ignored, reason)
 
 
-def _known_file(
-    path: Path, name: str, limits: ImportLimits, offered: Sequence[Importer]
+def _discover_file_in_folder(
+    path: Path, name: str, limits: ImportLimits, importers: Sequence[Importer]
 ) -> DiscoveredFile | ImportProblem | None:
-    """What nobody knows is no mistake here, for a folder holds many things; what is broken is."""
+    """Returns None for a file of an unsupported format: in a folder that is not an error, but a damaged file is."""
     try:
         probe = probe_file(path, limits)
     except FlorilegiumError as error:
         return ImportProblem(name, "", error.message)
-    importer = select_importer(probe, offered)
+    importer = select_importer(probe, importers)
     if importer is not None:
-        return DiscoveredFile(path, name, importer, _size(path))
-    damage = damage_of(probe, limits)
+        return DiscoveredFile(path, name, importer, file_size(path))
+    damage = find_damage(probe, limits)
     return None if damage is None else ImportProblem(name, "", damage)
 
 
-def _beside(folder: Path, reader: Importer) -> Iterator[IgnoredFiles]:
-    """What lies in a folder with an export that is read as a whole, and is no part of it."""
-    if reader.reads_of_folder is None:
-        return
+def _unused_files(folder: Path, importer: Importer) -> Iterator[IgnoredFiles]:
+    """Yields the files in an export's folder that do not belong to the export."""
     names = (path.relative_to(folder).as_posix() for path in files_in(folder))
-    endings = Counter(_ending(Path(name)) for name in names if not reader.reads_of_folder(name))
-    yield from _left_out(endings, f"of the folder that {reader.name} does not read")
+    ignored = Counter(_suffix(Path(name)) for name in names if not importer.reads_from_folder(name))
+    yield from _ignored(ignored, f"file not used by {importer.name}")
 
 
-def _left_out(endings: Counter[str], which: str) -> Iterator[IgnoredFiles]:
-    count = endings.total()
-    if count:
-        shown = [ending for ending, _ in endings.most_common(_ENDINGS_SHOWN)]
-        told = ", ".join(shown + ["…"] * (len(endings) > len(shown)))
-        yield IgnoredFiles(f"{'file' if count == 1 else 'files'} {which} ({told})", count)
+def _ignored(suffixes: Counter[str], reason: str) -> Iterator[IgnoredFiles]:
+    if suffixes:
+        shown = [suffix for suffix, _ in suffixes.most_common(_SUFFIXES_SHOWN)]
+        listing = ", ".join(shown + ["…"] * (len(suffixes) > len(shown)))
+        yield IgnoredFiles(f"{reason} ({listing})", suffixes.total())
 
 
-def _ending(path: Path) -> str:
-    return plain_name(path.suffix.lower())[:_ENDING_MAX_CHARS] or _NO_ENDING
+def _has_suffix(path: Path, suffixes: tuple[str, ...]) -> bool:
+    return path.name.lower().endswith(suffixes)
 
 
-def _size(path: Path) -> int:
-    try:
-        return path.stat().st_size
-    except OSError:
-        return 0
+def _suffix(path: Path) -> str:
+    return printable_name(path.suffix.lower())[:_SUFFIX_MAX_CHARS] or _NO_SUFFIX

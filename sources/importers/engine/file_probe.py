@@ -1,21 +1,33 @@
-"""A file or folder as it looks before it is read: how it begins, and the names in it. Nothing is unpacked."""
+"""A look at a file or folder before it is read: its first bytes, and the names inside it. Nothing is unpacked."""
 
 import os
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+from msgspec import Struct
+
 from config.errors import InvalidParams, NotFound, TooLarge
 from sources.importers.engine.archives import is_zip, open_archive
-from sources.importers.engine.importer import FileProbe, ImportLimits
+from sources.importers.engine.limits import ImportLimits
 
 HEAD_BYTES = 1 << 16
-# Names that are shown to importers: every export names what it is in one of its first files.
+# The files that identify an export are among its first entries.
 _NAMES_MAX = 10_000
 
 
+class FileProbe(Struct, frozen=True):
+    """What a format is recognized by: `head` holds the first bytes of a file; `names` the entries of a zip, or the
+    files directly in a folder."""
+
+    path: Path
+    is_folder: bool
+    head: bytes = b""
+    names: tuple[str, ...] = ()
+
+
 def probe_file(path: Path, limits: ImportLimits) -> FileProbe:
-    """`NotFound` where nothing is; a zip that cannot be read has no names."""
+    """Raises `NotFound` if the path does not exist. A zip that cannot be read has no names."""
     try:
         if path.is_dir():
             return FileProbe(path, is_folder=True, names=tuple(islice(_names(path), _NAMES_MAX)))
@@ -25,26 +37,26 @@ def probe_file(path: Path, limits: ImportLimits) -> FileProbe:
     except FileNotFoundError as error:
         raise NotFound("file", path.name) from error
     except (OSError, ValueError) as error:
-        raise InvalidParams(f"{path.name}: it cannot be read: {_cause(error)}") from error
+        raise InvalidParams(f"{path.name}: cannot be read: {_cause(error)}") from error
     if size > limits.file_max_bytes:
         raise TooLarge(path.name, limits.file_max_bytes)
     return FileProbe(path, is_folder=False, head=head, names=_entries(path, limits) if is_zip(head) else ())
 
 
 def files_in(folder: Path) -> Iterator[Path]:
-    """All files below a folder, by name. Symbolic links are followed to files inside of it and to nothing else: a link
-    to a folder could lead round in a circle. Hidden folders are a program's own."""
+    """Yields all files below a folder, sorted by name. Hidden folders are left out. Symbolic links are followed only to
+    files inside the folder; a link to a folder could form a loop."""
     root = folder.resolve()
-    for place, folders, names in os.walk(folder):
+    for parent, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(names):
-            path = Path(place, name)
-            if _is_inside(path, root):
+            path = Path(parent, name)
+            if _is_file_inside(path, root):
                 yield path
 
 
-def _is_inside(path: Path, root: Path) -> bool:
-    """And a file: a pipe or a device would be read for ever."""
+def _is_file_inside(path: Path, root: Path) -> bool:
+    """Excludes pipes and devices, which might never end."""
     return path.is_file() and (not path.is_symlink() or path.resolve().is_relative_to(root))
 
 
@@ -61,4 +73,4 @@ def _entries(path: Path, limits: ImportLimits) -> tuple[str, ...]:
 
 
 def _cause(error: Exception) -> str:
-    return (error.strerror if isinstance(error, OSError) else None) or "its name is not one"
+    return (error.strerror if isinstance(error, OSError) else None) or "invalid path"

@@ -1,7 +1,7 @@
-"""YAML, as far as people write it above notes and into prompt files: texts, lists and maps, and nothing is guessed.
+"""The YAML that people write above notes and into prompt files: strings, lists and maps.
 
-A scalar stays the text it is written as (`no` is no truth value, `1.10` no number). Anchors are refused: with them a
-kilobyte can mean a gigabyte.
+A scalar stays a string (`no` is not a boolean, `1.10` not a number). Aliases are rejected, because they can expand a
+kilobyte into a gigabyte.
 """
 
 import re
@@ -12,72 +12,73 @@ import yaml
 
 from config.errors import InvalidParams
 
-# What is longer is no front matter but a text that begins with a line.
+# Longer blocks are not front matter but a text that starts with a horizontal rule.
 FRONT_MATTER_MAX_CHARS = 1 << 16
 _FENCED = re.compile(r"---[ \t]*\n(.*?)(?<=\n)(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
 # A value takes two bytes in a file and five hundred in memory.
 _EVENTS_MAX = 200_000
-# Makes texts, lists and maps, and nothing else; in C where the library was built with it.
+# Produces only strings, lists and maps; the C implementation is used if available.
 _LOADER: Any = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
-_BETWEEN_WORDS = re.compile(r"[,\s]+")
+_WORD_SEPARATOR = re.compile(r"[,\s]+")
 
 
 def split_front_matter(text: str, depth_max: int) -> tuple[Mapping[str, Any], str]:
-    """The map above a text and the rest. What is no map stays part of the text, so nothing is lost with it."""
-    found = _FENCED.match(text[:FRONT_MATTER_MAX_CHARS])
-    if found is None:
+    """Returns the front matter and the remaining text. A block that is not a map stays part of the text."""
+    block = _FENCED.match(text[:FRONT_MATTER_MAX_CHARS])
+    if block is None:
         return {}, text
     try:
-        value = read_yaml(found[1], depth_max)
+        value = parse_yaml(block[1], depth_max)
     except InvalidParams:
         return {}, text
     if not isinstance(value, Mapping):
-        return ({}, text) if value is not None else ({}, text[found.end() :])
-    return value, text[found.end() :]
+        return ({}, text) if value is not None else ({}, text[block.end() :])
+    return value, text[block.end() :]
 
 
-def read_yaml(text: str, depth_max: int) -> Any:
-    """The one document of a YAML text; none where it is empty."""
+def parse_yaml(text: str, depth_max: int) -> Any:
+    """Parses a text with one YAML document; returns None if it is empty."""
     try:
-        _require_plain(text, depth_max)
-        return yaml.load(text, Loader=_LOADER)  # noqa: S506 - see there
+        _require_safe(text, depth_max)
+        return yaml.load(text, Loader=_LOADER)  # noqa: S506 - see _LOADER
     except yaml.YAMLError as error:
-        raise InvalidParams(f"YAML: got {_reason(error)}, expected one document") from error
+        raise InvalidParams(f"YAML is invalid: {_reason(error)}") from error
     except UnicodeEncodeError as error:
-        raise InvalidParams("YAML: got half of a surrogate pair, expected text") from error
+        raise InvalidParams("YAML contains an unpaired surrogate") from error
 
 
-def _require_plain(text: str, depth_max: int) -> None:
+def _require_safe(text: str, depth_max: int) -> None:
     depth = 0
     for number, event in enumerate(yaml.parse(text, Loader=_LOADER)):
         if number > _EVENTS_MAX:
-            raise InvalidParams(f"YAML: got more than {_EVENTS_MAX} values, expected fewer")
+            raise InvalidParams(f"YAML has more than {_EVENTS_MAX} values")
         if isinstance(event, yaml.AliasEvent):
-            raise InvalidParams("YAML: got an alias, expected values that stand where they are used")
+            raise InvalidParams("YAML aliases are not supported")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > depth_max:
-            raise InvalidParams(f"YAML: got more than {depth_max} levels, expected at most {depth_max}")
+            raise InvalidParams(f"YAML is nested more than {depth_max} levels deep")
 
 
 def _reason(error: yaml.YAMLError) -> str:
-    problem = str(getattr(error, "problem", None) or "something else")[:80]
+    problem = str(getattr(error, "problem", None) or "unexpected content")[:80]
     mark = getattr(error, "problem_mark", None)
-    return f"{problem!r} in line {mark.line + 1}" if mark is not None else repr(problem)
+    return f"{problem} in line {mark.line + 1}" if mark is not None else problem
 
 
-def text_of(value: Any) -> str:
+def stripped_text(value: object) -> str:
     return value.strip() if isinstance(value, str) else ""
 
 
-def words_of(value: Any) -> list[str]:
-    """Tags and the like: a list, or a text with commas or spaces between them; a leading # is not part of one."""
+def split_words(value: object) -> list[str]:
+    """Returns tags or keywords from a list, or from a text that separates them with commas or spaces. A leading # is
+    removed."""
     if isinstance(value, str):
-        parts = value.split(",") if "," in value else _BETWEEN_WORDS.split(value)
+        parts = value.split(",") if "," in value else _WORD_SEPARATOR.split(value)
     else:
         parts = [part for part in value if isinstance(part, str)] if isinstance(value, list) else []
     return [part.strip().removeprefix("#") for part in parts if part.strip().strip("#")]
 
 
-def lower_keys(value: Mapping[Any, Any]) -> dict[str, Any]:
-    """By names as they are compared: `System Prompt` is `system_prompt`."""
-    return {re.sub(r"[\s-]+", "_", str(key).strip().lower()): part for key, part in value.items()}
+def normalize_keys(fields: Mapping[Any, Any]) -> dict[str, Any]:
+    """Normalizes field names for comparison: `System Prompt` becomes `system_prompt`."""
+    return {re.sub(r"[\s-]+", "_", str(key).strip().lower()): value for key, value in fields.items()}

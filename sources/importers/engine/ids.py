@@ -1,22 +1,24 @@
-"""Ids of conversations that another memory archived, and of observations. The latter are digits, because a model pays
-for each group of three of them what it pays for each one or two characters of a hexadecimal id, and a row of layer 1 is
-little more than its id."""
+"""Ids of observations, and of conversations archived by the conversation-memory plugin.
+
+Observation ids consist of digits: models need about one token for three digits, but one for every one or two
+hexadecimal characters, and a search result of layer 1 is little more than an id.
+"""
 
 from hashlib import blake2b
 
 from sources.importers.engine.imported_items import stable_uuid
 
-# Among a hundred thousand observations two are alike with a chance of 1 in 200,000; the second would be refused.
+# The chance of a collision among 100,000 observations is 1 in 200,000; the second one would be rejected.
 _DIGITS = 15
 
 
-def observation_id(*seeds: str) -> str:
-    """The same seeds have the same id."""
-    digest = blake2b("\0".join(seeds).encode(), digest_size=16).digest()
+def observation_id(*parts: str) -> str:
+    """Returns the same id for the same parts."""
+    digest = blake2b("\0".join(parts).encode(), digest_size=16).digest()
     return f"obs-{int.from_bytes(digest) % 10**_DIGITS:0{_DIGITS}d}"
 
 
-def archived_id(path: str) -> str:
-    """Of the conversation that the plugin conversation-memory kept under a path. The path itself is kept nowhere: it
-    says where something lay on somebody's disk."""
+def archived_conversation_id(path: str) -> str:
+    """Returns the id of the conversation that conversation-memory archived under a path. The path itself is not stored,
+    because it reveals where files are on the user's disk."""
     return stable_uuid("conversation_memory", "chats", path)

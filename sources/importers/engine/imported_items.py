@@ -1,7 +1,7 @@
-"""What an importer reads out of a file: drafts of items with ids that stay the same, and what could not be read.
+"""What an importer yields: items with stable ids, and reports of what it skipped or could not read.
 
-An arrival is a value; nothing here touches a library. The same file read twice gives the same arrivals, and a newer
-export gives the same ids for the items that were in the older one.
+These are plain values; nothing here touches a library. Reading the same file twice yields the same items, and a newer
+export yields the same ids for the items it shares with an older one.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,13 +20,13 @@ from sources.drafts import (
     PromptDraft,
 )
 
-Kind = Literal["notes", "media", "chats", "characters", "prompts", "observations"]
-# Fixed for ever: a different one would make every import a second copy.
+ItemKind = Literal["notes", "media", "chats", "characters", "prompts", "observations"]
+# Must never change: with another namespace every re-import would create duplicates.
 _NAMESPACE = UUID("6f0d9c5e-0b5a-5d0f-9a63-5f2f3c1b7e41")
 
 
 def stable_uuid(importer: str, kind: str, key: str) -> str:
-    """The id of an item whose format has none that is unique on its own: of what is always the same about it."""
+    """Derives an id from properties that do not change, for formats whose items have no globally unique id."""
     return str(uuid5(_NAMESPACE, f"{importer}\0{kind}\0{key}"))
 
 
@@ -35,8 +35,8 @@ class ImportedNote(Struct, frozen=True):
 
 
 class ImportedConversation(Struct, frozen=True):
-    """Messages in their order. A long conversation may come in several arrivals: those after the first have
-    `continues`, and their messages follow the ones before."""
+    """A conversation with its messages in order. A long conversation may be yielded in several parts: every part after
+    the first has `continues` set, and its messages follow those of the previous part."""
 
     draft: ConversationDraft
     messages: Sequence[MessageDraft] = ()
@@ -60,38 +60,41 @@ class ImportedObservation(Struct, frozen=True):
 
 
 class SkippedItem(Struct, frozen=True):
-    """Left out on purpose: a row that was deleted, an empty conversation. `reason` is counted, so it names no item."""
+    """An item that is deliberately not imported. `reason` is a singular noun phrase without an article, such as
+    "empty message" or "message of a deleted conversation"; equal reasons are counted together."""
 
     reason: str
 
 
 class FailedItem(Struct, frozen=True):
-    """An item that could not be read; the rest goes on. `place` says where in the file: a line, an entry, an index."""
+    """An item that could not be read; reading continues with the next one. `location` is a line, an archive entry or a
+    row."""
 
-    place: str
+    location: str
     problem: str
 
 
 class ReadPosition(Struct, frozen=True):
-    """How far a file that grows at its end was read: its first bytes by their digest, which say that it is still the
-    same file, and the offset and number of the first line that was not read. `before` counts what stands before it."""
+    """How far a file that grows at its end has been read: the offset and number of the first unread line. `digest`
+    covers bytes before the offset and tells whether the file is still the same. `counts` are the items before the
+    offset, by kind."""
 
     digest: str
     offset: int
     line: int
-    before: Mapping[str, int] = {}
+    counts: Mapping[str, int] = {}
 
 
 class Checkpoint(Struct, frozen=True):
-    """All that stands before the mark has arrived."""
+    """Everything before the position has been yielded, so the next import may start there."""
 
-    mark: ReadPosition
+    position: ReadPosition
 
 
 class PreviouslyImported(Struct, frozen=True):
-    """What stands before the mark from which a file is read on, by kind: it came before, and is not read again."""
+    """Items before the position at which reading resumed, by kind. They are counted as unchanged and not read again."""
 
-    kinds: Mapping[str, int]
+    counts: Mapping[str, int]
 
 
 ImportedItem = (
@@ -99,7 +102,7 @@ ImportedItem = (
 )
 ImportEvent = ImportedItem | SkippedItem | FailedItem | Checkpoint | PreviouslyImported
 
-KINDS: dict[type[Struct], Kind] = {
+KINDS: dict[type[Struct], ItemKind] = {
     ImportedNote: "notes",
     ImportedConversation: "chats",
     ImportedMedia: "media",

@@ -1,76 +1,66 @@
-"""What an importer is: it recognises its format by content and reads it piece by piece, in bounded memory.
+"""The interface of an importer, and how to add one.
 
-It reads and never writes; where the items go, and whether they are new, is the intake's to know.
+An importer recognizes one format by its content and reads it piece by piece, in bounded memory. It never writes: the
+import runner stores the items and finds out which of them are new.
+
+To add a format:
+
+1. Write `sources/importers/formats/<name>.py` with a subclass of `Importer` and `IMPORTER = YourImporter()`. A format
+   that needs several modules is a package.
+2. Add a line to `sources/importers/registry.py`. Its name is what users pass to `florilegium import --format`.
+3. Describe the format in `docs/import.md`; a test checks that every format is mentioned there.
+
+A subclass implements:
+
+- `name`, `title`: the name in the registry, and a description for people.
+- `suffixes`: lower-case file name suffixes that this format can have; other files in a folder are not probed for it.
+- `recognizes(probe)`: the confidence, from 0.0 (not this format) to 1.0 (certain), judged by the first bytes of a file
+  or the names in a zip or folder. It must not raise, whatever the bytes are. The most confident importer is chosen.
+- `read(path, limits, progress, position)`: a generator of the values in `imported_items.py`.
+  - Yield an `Imported…` for every item, with a draft whose `uuid` is the same each time the item is read: the id that
+    the format itself gives it if that is globally unique, otherwise `stable_uuid(...)`.
+  - Yield `FailedItem` for an item that cannot be read and go on with the next; `SkippedItem` for one that is left out
+    on purpose. Every item of the file is reported in one of these ways.
+  - Raise `InvalidParams` if the file as a whole cannot be read, and `TooLarge` if it exceeds a limit.
+  - Call `progress(bytes_read)` from time to time.
+
+Optional: `output_version`, `reads_from_folder`, and `Checkpoint` events for files that grow at their end; see below.
 """
 
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar
 
-from msgspec import Struct
-
+from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.imported_items import ImportEvent, ReadPosition
+from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.progress import ProgressCallback
 
 
-class ImportLimits(Struct, frozen=True, kw_only=True):
-    """What is read of a file before it is refused, from the settings. Sizes are of unpacked bytes."""
+class Importer(ABC):
+    """Reads one format; see the module docstring."""
 
-    file_max_bytes: int
-    unpacked_max_bytes: int
-    unpacked_ratio_max: int
-    entries_max: int
-    line_max_bytes: int
-    depth_max: int
-    item_max_chars: int
-    # Of the process in which one document is parsed.
-    parser_cpu_s: int = 10
-    parser_memory_max_bytes: int = 512 << 20
-    parser_deadline_s: float = 30.0
-    # Whether where a file lies, and since when, says something of it; of one that was uploaded it does not.
-    has_place: bool = True
+    name: ClassVar[str]
+    title: ClassVar[str]
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    # A file that was imported completely is not read again while its bytes and this number are unchanged. Only for
+    # formats that keep everything in one file; increase it when the importer starts to read more, or differently. 0
+    # means that files are always read.
+    output_version: ClassVar[int] = 0
 
+    @abstractmethod
+    def recognizes(self, probe: FileProbe) -> float:
+        """Returns the confidence, from 0.0 to 1.0, that this importer can read the file or folder."""
 
-class FileProbe(Struct, frozen=True):
-    """A file or folder as it looks before it is read: what a format is recognised by. For a zip, `names` are those of
-    its entries; for a folder, of the files directly in it; `head` is how a file begins."""
+    @abstractmethod
+    def read(
+        self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
+    ) -> Iterator[ImportEvent]:
+        """Yields the contents. `position` is that of the last `Checkpoint` this importer yielded for the same file, or
+        None to read from the start."""
 
-    path: Path
-    is_folder: bool
-    head: bytes = b""
-    names: tuple[str, ...] = ()
-
-
-class ProgressCallback(Protocol):
-    """Told how far a reader has come, in bytes of the file as it lies on the disk."""
-
-    def __call__(self, bytes_read: int, /) -> None: ...
-
-
-class Importer(Struct, frozen=True, kw_only=True):
-    """A format. `recognises` is how sure it is (0 not mine, 1 certain); the surest reads. `read` yields arrivals as it
-    goes; it raises InvalidParams for a file that is not what it seemed, and TooLarge beyond a limit. One whose files
-    grow at their end yields `Reached` marks, and is given the last one when it reads the file again."""
-
-    name: str
-    title: str
-    recognizes: Callable[[FileProbe], float]
-    read: Callable[[Path, ImportLimits, ProgressCallback, ReadPosition | None], Iterator[ImportEvent]]
-    # Of files that are found in a folder, those that this format may read, as lower-case suffixes.
-    suffixes: tuple[str, ...] = ()
-    # Of a folder that it reads as a whole, the files that it reads, by their place in it: the others are counted. One
-    # that has none counts for itself what it leaves out.
-    reads_of_folder: Callable[[str], bool] | None = None
-    # Above 0 where all it reads stands in its one file, which need not be read again as long as it is the same. To be
-    # raised when it reads something more, or otherwise.
-    edition: int = 0
-
-
-class DiscoveredFile(Struct, frozen=True):
-    """A file, or a folder that is read as one, and who reads it. `name` is what the summary calls it. Without a place
-    of its own it is read from its beginning: it could not be known again."""
-
-    path: Path
-    name: str
-    importer: Importer
-    size_bytes: int
-    has_place: bool = True
+    def reads_from_folder(self, name: str) -> bool:
+        """Returns whether `read` uses this file of a folder that it reads as a whole. Files for which this is False are
+        reported as ignored; an importer that reports unused files itself keeps the default."""
+        return True

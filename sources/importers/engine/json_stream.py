@@ -1,6 +1,6 @@
-"""JSON files that are larger than memory: the objects of one long list, found by their braces and given one by one.
+"""Reads JSON files larger than memory: the objects of one long list, located by their braces and yielded one by one.
 
-Nothing is decoded here but single objects, each of which has a limit on its size and on its depth.
+Only single objects are decoded, each limited in size and depth.
 """
 
 import io
@@ -13,51 +13,51 @@ import msgspec
 from msgspec import Struct
 
 from config.errors import InvalidParams
-from sources.importers.engine.importer import ImportLimits
+from sources.importers.engine.limits import ImportLimits
 
 T = TypeVar("T")
 
-# Most blocks lie within one object and are passed over at once; a shorter one does so more often, a longer one faster.
+# Blocks that lie completely inside one object are skipped at once. Smaller blocks do so more often, larger ones faster.
 _BLOCK_BYTES = 1 << 13
-_BLANK = b" \t\r\n"
+_WHITESPACE = b" \t\r\n"
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _OPENING = b"{["
 _NOT_STRUCTURE = bytes(byte for byte in range(256) if byte not in b"{}[]")
 _AS_PARENTHESES = bytes.maketrans(b"{}[]", b"()()")
-# How often pairs are taken out of a block before it is gone through brace by brace.
+# How often pairs are removed from a block before it is scanned brace by brace.
 _LEVELS_MAX = 32
-# Between strings most texts are one of these, and say nothing about depth.
+# Most of the text between strings is one of these, which do not affect the depth.
 _PLAIN = frozenset((b":", b",", b": ", b", "))
 _RUN = re.compile(rb"[{\[]+|[}\]]+")
-# Far below every depth: no object ends there.
+# Below every depth: no object ends there.
 _NO_BASE = -(1 << 62)
 _ESCAPE = re.compile(
     rb"\\(?:u[dD][89abAB][\dA-Fa-f]{2}\\u[dD][c-fC-F][\dA-Fa-f]{2}|(u[dD][89a-fA-F][\dA-Fa-f]{2})|.)", re.DOTALL
 )
 
 
-class Element(Struct, frozen=True):
-    """One object of a file, or why there is none. `number` counts from 1."""
+class JsonElement(Struct, frozen=True):
+    """The bytes of one object, or the problem with it. `number` counts from 1."""
 
     number: int
     data: bytes = b""
     problem: str = ""
 
 
-def elements(file: IO[bytes], limits: ImportLimits) -> Iterator[Element]:
-    """Of a list of objects, or of objects one after the other. A file that is neither raises InvalidParams; what is
-    wrong further on is an element with a problem."""
+def iter_objects(file: IO[bytes], limits: ImportLimits) -> Iterator[JsonElement]:
+    """Yields the objects of a list, or of a file with one object after the other. Raises InvalidParams for a file that
+    is neither; later errors are elements with a problem."""
     first = _first_block(file)
     if first[:1] not in (b"[", b"{"):
-        raise InvalidParams("the file: got something else, expected a JSON list or object")
-    yield from _Splitter(base=1 if first[:1] == b"[" else 0, limits=limits).split(_blocks(first, file))
+        raise InvalidParams("expected a JSON list or object")
+    yield from _ObjectSplitter(base=1 if first[:1] == b"[" else 0, limits=limits).split(_blocks(first, file))
 
 
-def decode(data: bytes | msgspec.Raw, shape: type[T]) -> T:
-    """One object. InvalidParams says what is wrong with it.
+def decode_object(data: bytes | msgspec.Raw, shape: type[T]) -> T:
+    """Decodes one object; raises InvalidParams if it is malformed.
 
-    Half of a surrogate pair, which JSON can write and no text can hold, is read as NUL: no text may hold that either,
-    so it is found where it stands and costs no more than the text it is in.
+    An unpaired surrogate, which JSON can express but text cannot hold, is decoded as NUL. Texts with NUL are rejected
+    later, so it costs only the text it is in.
     """
     try:
         try:
@@ -65,77 +65,78 @@ def decode(data: bytes | msgspec.Raw, shape: type[T]) -> T:
         except msgspec.ValidationError:
             raise
         except msgspec.DecodeError:
-            return msgspec.json.decode(_ESCAPE.sub(_without_half, bytes(data)), type=shape)
+            return msgspec.json.decode(_ESCAPE.sub(_replace_unpaired, bytes(data)), type=shape)
     except msgspec.ValidationError as error:
-        raise InvalidParams(f"got another shape, expected that of the format: {error}") from error
+        raise InvalidParams(f"unexpected structure: {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise InvalidParams("got something that is not JSON, expected an object") from error
+        raise InvalidParams("not valid JSON") from error
 
 
 def require_depth(data: bytes, limits: ImportLimits) -> None:
-    """Of one object that came on a line of its own."""
-    borders = _Borders(_NO_BASE, limits.depth_max)
+    """Raises InvalidParams if an object on a line of its own is nested too deeply."""
+    boundaries = _BoundaryFinder(_NO_BASE, limits.depth_max)
     for block in _blocks(b"", io.BytesIO(data)):
-        for _ in borders.find(block):
+        for _ in boundaries.find(block):
             pass
-        if borders.deepest > limits.depth_max:
+        if boundaries.deepest > limits.depth_max:
             raise InvalidParams(_too_deep(limits))
 
 
-def _without_half(escape: re.Match[bytes]) -> bytes:
+def _replace_unpaired(escape: re.Match[bytes]) -> bytes:
     return rb"\u0000" if escape[1] else escape[0]
 
 
 def _first_block(file: IO[bytes]) -> bytes:
-    """From the first character that says something; a file may begin with any number of blanks."""
-    block = _whole_escapes(file.read(_BLOCK_BYTES), file).removeprefix(_BYTE_ORDER_MARK).lstrip(_BLANK)
-    while not block and (read := file.read(_BLOCK_BYTES)):
-        block = _whole_escapes(read, file).lstrip(_BLANK)
+    """Returns the first block without leading white space, of which there may be any amount."""
+    block = _complete_escape(file.read(_BLOCK_BYTES), file).removeprefix(_BYTE_ORDER_MARK).lstrip(_WHITESPACE)
+    while not block and (data := file.read(_BLOCK_BYTES)):
+        block = _complete_escape(data, file).lstrip(_WHITESPACE)
     return block
 
 
 def _blocks(first: bytes, file: IO[bytes]) -> Iterator[bytes]:
     yield first
     while block := file.read(_BLOCK_BYTES):
-        yield _whole_escapes(block, file)
+        yield _complete_escape(block, file)
 
 
-def _whole_escapes(block: bytes, file: IO[bytes]) -> bytes:
-    """With the character after a backslash, where one stands at the end."""
-    slashes = len(block) - len(block.rstrip(b"\\"))
-    return block + file.read(1) if slashes % 2 else block
+def _complete_escape(block: bytes, file: IO[bytes]) -> bytes:
+    """Adds the next byte if the block ends with a backslash that escapes it."""
+    backslashes = len(block) - len(block.rstrip(b"\\"))
+    return block + file.read(1) if backslashes % 2 else block
 
 
-class _Borders:
-    """Where objects begin and end at one depth. It looks at the text between strings only, and not even at that in a
-    block that no object can end in: this is what makes it fast."""
+class _BoundaryFinder:
+    """Finds where objects at one depth start and end. It looks only at the text between strings, and skips blocks in
+    which no object can end: this is what makes it fast."""
 
     def __init__(self, base: int, depth_max: int) -> None:
         self._base = base
         self._depth_max = depth_max
         self._in_string = False
         self.depth = 0
-        # As far as blocks were gone through: in the others nothing was the first to be deeper than the limit.
+        # The greatest depth in scanned blocks. Skipped blocks are never the first to exceed the limit.
         self.deepest = 0
 
     def find(self, block: bytes) -> Iterator[tuple[int, bool]]:
-        """The place of each border, and whether an object begins there. The list itself has one at its end."""
+        """Yields the offset of each boundary, and whether an object starts there. The end of the list is one, too."""
         plain = block.replace(b"\\\\", b"..").replace(b'\\"', b"..") if b"\\" in block else block
         pieces = plain.split(b'"')
-        if not self._passes(b"".join(pieces[1 if self._in_string else 0 :: 2])):
-            yield from self._go_through(pieces)
-        # Before each piece but the first stands a quotation mark.
+        if not self._skip(b"".join(pieces[1 if self._in_string else 0 :: 2])):
+            yield from self._scan(pieces)
+        # Every piece except the first follows a quotation mark.
         self._in_string ^= len(pieces) % 2 == 0
 
-    def _passes(self, outside: bytes) -> bool:
-        """Whether a block is inside of one object to its end, and not too deep; then its depth is known at once."""
+    def _skip(self, outside: bytes) -> bool:
+        """Returns True if the block ends inside the object it starts in and is not too deep, after updating the depth.
+        `outside` is the text of the block outside strings."""
         braces = outside.translate(_AS_PARENTHESES, _NOT_STRUCTURE)
         levels = 0
         while len(fewer := braces.replace(b"()", b"")) < len(braces):
             braces, levels = fewer, levels + 1
             if levels == _LEVELS_MAX:
                 return False
-        # What is left closes first and opens then.
+        # The remaining closing braces precede the remaining opening ones.
         closing = braces.count(b")")
         opening = len(braces) - closing
         if self.depth - closing <= self._base:
@@ -145,31 +146,31 @@ class _Borders:
         self.depth += opening - closing
         return True
 
-    def _go_through(self, pieces: Iterable[bytes]) -> Iterator[tuple[int, bool]]:
-        place, in_string = 0, self._in_string
+    def _scan(self, pieces: Iterable[bytes]) -> Iterator[tuple[int, bool]]:
+        offset, in_string = 0, self._in_string
         for piece in pieces:
             if not in_string and piece not in _PLAIN:
-                yield from self._borders(piece, place)
+                yield from self._scan_piece(piece, offset)
             in_string = not in_string
-            place += len(piece) + 1
+            offset += len(piece) + 1
 
-    def _borders(self, piece: bytes, place: int) -> Iterator[tuple[int, bool]]:
+    def _scan_piece(self, piece: bytes, offset: int) -> Iterator[tuple[int, bool]]:
         braces = piece.translate(None, _NOT_STRUCTURE)
         if self.depth - len(braces) > self._base:
-            self._follow(braces)
+            self._track_depth(braces)
         elif braces:
-            yield from self._near_base(piece, place)
+            yield from self._boundaries(piece, offset)
 
-    def _follow(self, braces: bytes) -> None:
-        """Too deep inside of an object for it to end here."""
+    def _track_depth(self, braces: bytes) -> None:
         for run in _RUN.findall(braces):
             self.depth += len(run) if run[0] in _OPENING else -len(run)
             self.deepest = max(self.deepest, self.depth)
 
-    def _near_base(self, piece: bytes, place: int) -> Iterator[tuple[int, bool]]:
+    def _boundaries(self, piece: bytes, offset: int) -> Iterator[tuple[int, bool]]:
+        """Scans a piece in which an object may start or end."""
         for run in _RUN.finditer(piece):
-            before, start = self.depth, place + run.start()
-            self._follow(run[0])
+            before, start = self.depth, offset + run.start()
+            self._track_depth(run[0])
             after = self.depth
             if before <= self._base < after:
                 yield start + self._base - before, True
@@ -182,88 +183,88 @@ class _Borders:
             self.depth = after
 
 
-class _Splitter:
-    """Puts objects together out of blocks. One that is too large is followed to its end, and not kept."""
+class _ObjectSplitter:
+    """Assembles objects from blocks. An object that is too large is read to its end but not kept."""
 
     def __init__(self, base: int, limits: ImportLimits) -> None:
         self._base = base
         self._limits = limits
-        self._borders = _Borders(base, base + limits.depth_max)
-        self._kept: list[bytes] = []
+        self._finder = _BoundaryFinder(base, base + limits.depth_max)
+        self._parts: list[bytes] = []
         self._bytes = 0
         self._number = 0
         self._is_inside = False
-        self._is_told = False
-        # What follows the list in the block that it ends in.
-        self._after: bytes | None = None
+        self._is_junk_reported = False
+        # What follows the end of the list in the same block.
+        self._after_list: bytes | None = None
 
-    def split(self, blocks: Iterator[bytes]) -> Iterator[Element]:
-        for position, block in enumerate(blocks):
-            # The bracket that opens the list is no object.
-            yield from self._elements(block, 1 if position == 0 and self._base else 0)
-            if self._after is not None:
-                yield from self._rest(chain((self._after,), blocks))
+    def split(self, blocks: Iterator[bytes]) -> Iterator[JsonElement]:
+        for index, block in enumerate(blocks):
+            # The first byte of a list is its opening bracket.
+            yield from self._split_block(block, 1 if index == 0 and self._base else 0)
+            if self._after_list is not None:
+                yield from self._check_end(chain((self._after_list,), blocks))
                 return
         if self._is_inside or self._base:
-            yield self._broken("got the end of the file in the middle, expected the rest of it")
+            yield self._failed("file is truncated")
 
-    def _elements(self, block: bytes, begin: int) -> Iterator[Element]:
-        for place, opens in self._borders.find(block):
-            if self._borders.depth < self._base:
-                yield from self._between(block[begin:place])
-                self._after = block[place + 1 :]
+    def _split_block(self, block: bytes, start: int) -> Iterator[JsonElement]:
+        for offset, opens in self._finder.find(block):
+            if self._finder.depth < self._base:
+                yield from self._check_between(block[start:offset])
+                self._after_list = block[offset + 1 :]
                 return
-            if opens and self._borders.depth > self._base:
-                yield from self._between(block[begin:place])
+            if opens and self._finder.depth > self._base:
+                yield from self._check_between(block[start:offset])
                 self._begin()
-                begin = place
+                start = offset
             elif self._is_inside:
-                self._keep(block[begin : place + 1])
+                self._add_part(block[start : offset + 1])
                 yield self._end()
-                begin = place + 1
+                start = offset + 1
         if self._is_inside:
-            self._keep(block[begin:])
+            self._add_part(block[start:])
         else:
-            yield from self._between(block[begin:])
+            yield from self._check_between(block[start:])
 
     def _begin(self) -> None:
         self._is_inside = True
-        self._is_told = False
-        self._borders.deepest = self._borders.depth
+        self._is_junk_reported = False
+        self._finder.deepest = self._finder.depth
 
-    def _keep(self, part: bytes) -> None:
+    def _add_part(self, part: bytes) -> None:
         self._bytes += len(part)
         if self._bytes <= self._limits.line_max_bytes:
-            self._kept.append(part)
+            self._parts.append(part)
         else:
-            self._kept.clear()
+            self._parts.clear()
 
-    def _end(self) -> Element:
-        data, size = b"".join(self._kept), self._bytes
+    def _end(self) -> JsonElement:
+        data, size = b"".join(self._parts), self._bytes
         self._is_inside = False
-        self._kept.clear()
+        self._parts.clear()
         self._bytes = 0
         if size > self._limits.line_max_bytes:
-            return self._broken(f"got {size} bytes, expected at most {self._limits.line_max_bytes}")
-        if self._borders.deepest - self._base > self._limits.depth_max:
-            return self._broken(_too_deep(self._limits))
+            return self._failed(f"expected at most {self._limits.line_max_bytes} bytes, got {size}")
+        if self._finder.deepest - self._base > self._limits.depth_max:
+            return self._failed(_too_deep(self._limits))
         self._number += 1
-        return Element(self._number, data)
+        return JsonElement(self._number, data)
 
-    def _between(self, text: bytes) -> Iterator[Element]:
-        """What is no object is told once, however long it is."""
-        if not self._is_told and text.strip(_BLANK + b","):
-            self._is_told = True
-            yield self._broken("got something else, expected an object")
+    def _check_between(self, text: bytes) -> Iterator[JsonElement]:
+        """Reports anything other than an object between two objects, once."""
+        if not self._is_junk_reported and text.strip(_WHITESPACE + b","):
+            self._is_junk_reported = True
+            yield self._failed("expected an object")
 
-    def _rest(self, blocks: Iterable[bytes]) -> Iterator[Element]:
-        if any(block.strip(_BLANK) for block in blocks):
-            yield self._broken("got more after the end of the list, expected nothing")
+    def _check_end(self, blocks: Iterable[bytes]) -> Iterator[JsonElement]:
+        if any(block.strip(_WHITESPACE) for block in blocks):
+            yield self._failed("unexpected data after the end of the list")
 
-    def _broken(self, problem: str) -> Element:
+    def _failed(self, problem: str) -> JsonElement:
         self._number += 1
-        return Element(self._number, problem=problem)
+        return JsonElement(self._number, problem=problem)
 
 
 def _too_deep(limits: ImportLimits) -> str:
-    return f"got values nested deeper than {limits.depth_max}, expected fewer"
+    return f"nested more than {limits.depth_max} levels deep"

@@ -1,49 +1,54 @@
-"""Files that came whole are known again by their digest, and need not be read a second time."""
+"""Recognizes files that were imported completely, by digest, so that they need not be read again."""
 
 import asyncio
 import os
-from hashlib import blake2b, file_digest, sha256
+from hashlib import blake2b, sha256
+from hashlib import file_digest as hash_file
 
 import msgspec
 from msgspec import Struct
 
-from sources.importers.engine.importer import DiscoveredFile
+from sources.importers.engine.discovery import DiscoveredFile
+from sources.importers.engine.summary import ImportSummary
 from sources.storage.contract import Bookmarks
 
 
-class Known(Struct, frozen=True):
-    """A file by its digest, and what was in it: items by kind, and what was left out by reason."""
+class KnownFile(Struct, frozen=True):
+    """A completely imported file: its digest, its items by kind, and what was skipped by reason."""
 
     digest: str
     kinds: dict[str, int]
     skipped: dict[str, int]
 
 
-def bookmark_of(found: DiscoveredFile) -> str:
-    """By its place, which the library need not know."""
-    return sha256(found.importer.name.encode() + b"\0" + os.fsencode(found.path.resolve())).hexdigest()
+def bookmark_key(file: DiscoveredFile) -> str:
+    """Identifies the file in the library's bookmarks. The path is hashed so that the library does not store it."""
+    return sha256(file.importer.name.encode() + b"\0" + os.fsencode(file.path.resolve())).hexdigest()
 
 
-async def digest_of(found: DiscoveredFile, max_bytes: int) -> str | None:
-    """With the edition of who reads it. There is none of a folder, nor of what will be refused when it is read."""
-    if not found.importer.edition or not found.has_place or found.size_bytes > max_bytes:
+async def content_digest(file: DiscoveredFile, max_bytes: int) -> str | None:
+    """Returns the file's digest, prefixed with the importer's output version. Returns None if the file cannot be
+    recognized again, or is too large to be read anyway."""
+    if not file.importer.output_version or not file.has_stable_path or file.size_bytes > max_bytes:
         return None
-    return await asyncio.to_thread(_digest, found)
+    return await asyncio.to_thread(_content_digest, file)
 
 
-def _digest(found: DiscoveredFile) -> str | None:
+def _content_digest(file: DiscoveredFile) -> str | None:
     try:
-        with found.path.open("rb") as file:
-            return f"{found.importer.edition} {file_digest(file, blake2b).hexdigest()}"
+        with file.path.open("rb") as content:
+            return f"{file.importer.output_version} {hash_file(content, blake2b).hexdigest()}"
     except OSError:
         return None
 
 
-async def find_known(bookmarks: Bookmarks, found: DiscoveredFile, digest: str) -> Known | None:
-    kept = await bookmarks.get(bookmark_of(found))
-    known = None if kept is None else msgspec.json.decode(kept, type=Known)
+async def find_known_file(bookmarks: Bookmarks, file: DiscoveredFile, digest: str) -> KnownFile | None:
+    bookmark = await bookmarks.get(bookmark_key(file))
+    known = None if bookmark is None else msgspec.json.decode(bookmark, type=KnownFile)
     return known if known is not None and known.digest == digest else None
 
 
-async def remember(bookmarks: Bookmarks, found: DiscoveredFile, known: Known) -> None:
-    await bookmarks.set(bookmark_of(found), msgspec.json.encode(known).decode())
+async def save_known_file(bookmarks: Bookmarks, file: DiscoveredFile, digest: str, summary: ImportSummary) -> None:
+    kinds = {kind: counts.total for kind, counts in summary.kinds.items()}
+    known = KnownFile(digest, kinds, summary.skipped)
+    await bookmarks.set(bookmark_key(file), msgspec.json.encode(known).decode())

@@ -1,30 +1,32 @@
-"""Times as other programs write them, in our one form. What is no time is none: an item without its time is worth more
-than none at all."""
+"""Parses times written by other programs into the stored form. A value that is not a time is ignored: an item without
+its time is better than no item."""
 
 import math
+import re
 
 from config.times import format_time, format_timestamp, parse_time
 
-# The year 5138 in seconds, and 1973 in milliseconds: nothing that is imported is so new, or so old.
+# The year 5138 in seconds and 1973 in milliseconds: imported items are neither that new nor that old.
 _MILLISECONDS_FROM = 1e11
+_DATE = re.compile(r"(\d{4})(?:-(\d\d)(?:-(?P<day>\d\d)\b|\Z)|\Z)")
 
 
-def moment_of(value: object) -> str | None:
-    """Of seconds or milliseconds since 1970, as a number or as text, or of an ISO 8601 time; without a zone it is UTC.
-    Zero is how programs write that they do not know."""
+def stored_time(value: object) -> str | None:
+    """Parses seconds or milliseconds since 1970, as a number or as text, or an ISO 8601 time. A time without a zone is
+    taken as UTC. Zero means unknown in many programs and returns None."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
-        return _of_number(value)
+        return _from_number(value)
     if not isinstance(value, str):
         return None
     try:
-        return _of_number(float(value))
+        return _from_number(float(value))
     except ValueError:
-        return _of_text(value)
+        return _from_text(value)
 
 
-def _of_number(number: float) -> str | None:
+def _from_number(number: float) -> str | None:
     if not math.isfinite(number) or number <= 0:
         return None
     try:
@@ -33,8 +35,20 @@ def _of_number(number: float) -> str | None:
         return None
 
 
-def _of_text(text: str) -> str | None:
+def _from_text(text: str) -> str | None:
     try:
         return format_time(parse_time(text.strip()))
     except (ValueError, OverflowError):
         return None
+
+
+def stored_date(text: object) -> str | None:
+    """Parses a date or time as people write it. A year or month alone is taken as its first day, and text after a date
+    that is not a time is ignored. Returns None for anything else."""
+    if not isinstance(text, str):
+        return None
+    date = _DATE.match(text.strip())
+    if date is None:
+        return stored_time(text)
+    year, month, day = date.groups(default="01")
+    return (stored_time(text) if date["day"] else None) or stored_time(f"{year}-{month}-{day}")

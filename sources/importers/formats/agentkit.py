@@ -1,7 +1,7 @@
-"""AgentKit's database, `uploads/conversations.db`: its conversations with the ids that its API gave them, so that they
-are the same whether they come as the file or as exported JSON.
+"""AgentKit's database, `uploads/conversations.db`. Conversations keep the ids of AgentKit's API, so that they are the
+same whether they are imported from the database or from exported JSON.
 
-AgentKit leaves the messages of deleted conversations where they are; they stay out.
+AgentKit does not remove the messages of deleted conversations; they are skipped.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -13,113 +13,129 @@ from msgspec import UNSET
 
 from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft
-from sources.importers.engine.database_rows import Pace, Row, Rows, Table, json_of, shown, text_of
-from sources.importers.engine.databases import columns_in, is_database, open_database
-from sources.importers.engine.files import size_of
+from sources.importers.engine.databases import is_database, open_database, table_columns
+from sources.importers.engine.file_probe import FileProbe
+from sources.importers.engine.files import file_size
 from sources.importers.engine.imported_items import FailedItem, ImportEvent, ReadPosition, SkippedItem
-from sources.importers.engine.importer import FileProbe, Importer, ImportLimits, ProgressCallback
-from sources.importers.engine.threads import arrivals_of, line_of, require_text
-from sources.importers.engine.times import moment_of
-from sources.importers.formats.conversation_archive.drafts import RESERVED_IDS
+from sources.importers.engine.importer import Importer
+from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.table_reader import RowProgress, TableReader, TableRow, TableSpec, key_label
+from sources.importers.engine.threads import conversation_parts
+from sources.importers.engine.times import stored_time
+from sources.importers.engine.values import clean_line, json_or_none, objects, require_storable, text_or_empty
+from sources.importers.formats.conversation_archive.drafts import require_allowed_id
 
-_CONVERSATIONS = Table(
+_CONVERSATIONS = TableSpec(
     "conversations", ("id", "title", "namespace", "session_id", "created_at", "updated_at"), ("metadata",)
 )
-_MESSAGES = Table(
+_MESSAGES = TableSpec(
     "messages",
     ("id", "conversation_id", "role", "content", "timestamp"),
     ("model", "tool_used", "attachments", "citations"),
 )
 _TABLES = (_CONVERSATIONS, _MESSAGES)
-_EMPTY = SkippedItem("a conversation without messages")
 
 
-def _recognizes(probe: FileProbe) -> float:
-    if probe.is_folder or not is_database(probe):
-        return 0.0
-    found = columns_in(probe.path, *(table.name for table in _TABLES))
-    return 0.9 if all(found[table.name] >= set(table.needed) for table in _TABLES) else 0.0
+class AgentKitImporter(Importer):
+    name = "agentkit"
+    title = "AgentKit database"
+    suffixes = (".db", ".sqlite", ".sqlite3")
+
+    def recognizes(self, probe: FileProbe) -> float:
+        if probe.is_folder or not is_database(probe):
+            return 0.0
+        columns = table_columns(probe.path, *(table.name for table in _TABLES))
+        return 0.9 if all(columns[table.name] >= set(table.required) for table in _TABLES) else 0.0
+
+    def read(
+        self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
+    ) -> Iterator[ImportEvent]:
+        with open_database(path, limits) as connection:
+            reader = TableReader(connection, limits)
+            if not all(map(reader.has, _TABLES)):
+                raise InvalidParams("not an AgentKit database")
+            row_progress = RowProgress(progress, file_size(path), reader.count(_MESSAGES))
+            empty = reader.count(_CONVERSATIONS)
+            messages = reader.grouped_rowids(_MESSAGES, ("conversation_id", "timestamp"))
+            for conversation_id, group in groupby(messages, key=lambda message: message[0]):
+                rowids = (rowid for _, rowid in group)
+                conversation = next(iter(reader.rows_where(_CONVERSATIONS, "id", conversation_id)), None)
+                if conversation is None:
+                    yield from _skip_messages(rowids, row_progress)
+                else:
+                    empty -= 1
+                    yield from _read_conversation(reader, conversation, rowids, row_progress)
+            yield from (SkippedItem("conversation without messages") for _ in range(empty))
+            row_progress.finish()
 
 
-def _read(
-    path: Path, limits: ImportLimits, progress: ProgressCallback, _mark: ReadPosition | None
+IMPORTER = AgentKitImporter()
+
+
+def _skip_messages(rowids: Iterable[int], progress: RowProgress) -> Iterator[SkippedItem]:
+    for _ in rowids:
+        yield SkippedItem("message of a deleted conversation")
+        progress.step()
+
+
+def _read_conversation(
+    reader: TableReader, row: TableRow, rowids: Iterable[int], progress: RowProgress
 ) -> Iterator[ImportEvent]:
-    with open_database(path, limits) as connection:
-        rows = Rows(connection, limits)
-        if not all(map(rows.has, _TABLES)):
-            raise InvalidParams("the database: got other tables, expected those of AgentKit")
-        pace = Pace(progress, size_of(path), rows.count(_MESSAGES))
-        silent = rows.count(_CONVERSATIONS)
-        for key, found in groupby(rows.grouped(_MESSAGES, ("conversation_id", "timestamp")), key=lambda one: one[0]):
-            places = (place for _, place in found)
-            owner = next(iter(rows.where(_CONVERSATIONS, "id", key)), None)
-            silent -= owner is not None
-            yield from _strays(places, pace) if owner is None else _conversation(rows, owner, places, pace)
-        yield from (_EMPTY for _ in range(silent))
-        pace.finish()
-
-
-def _strays(places: Iterable[int], pace: Pace) -> Iterator[SkippedItem]:
-    for _ in places:
-        yield SkippedItem("a message of a deleted conversation")
-        pace.step()
-
-
-def _conversation(rows: Rows, owner: Row, places: Iterable[int], pace: Pace) -> Iterator[ImportEvent]:
-    key = owner["id"]
-    if not isinstance(key, str) or key in RESERVED_IDS:
-        yield FailedItem(f"conversation {shown(key)}", f"id: got {shown(key)!r}, expected one that can be an address")
+    key = row["id"]
+    try:
+        _require_valid_id(key)
+    except InvalidParams as error:
+        yield FailedItem(f"conversation {key_label(key)}", error.message)
         return
-    metadata = json_of(owner["metadata"], rows.limits)
+    metadata = json_or_none(row["metadata"], reader.limits)
     draft = ConversationDraft(
         uuid=key,
-        title=line_of(owner["title"]),
-        namespace=line_of(owner["namespace"]) or UNSET,
-        session_id=line_of(owner["session_id"]),
+        title=clean_line(row["title"]),
+        namespace=clean_line(row["namespace"]) or UNSET,
+        session_id=clean_line(row["session_id"]),
         metadata=metadata if isinstance(metadata, dict) else {},
-        created_at=moment_of(owner["created_at"]) or UNSET,
-        last_modified=moment_of(owner["updated_at"]) or UNSET,
+        created_at=stored_time(row["created_at"]) or UNSET,
+        last_modified=stored_time(row["updated_at"]) or UNSET,
     )
-    yield from arrivals_of(draft, _messages(rows, places, pace))
+    yield from conversation_parts(draft, _read_messages(reader, rowids, progress))
 
 
-def _messages(rows: Rows, places: Iterable[int], pace: Pace) -> Iterator[MessageDraft | FailedItem]:
-    for place in places:
+def _require_valid_id(value: Any) -> None:
+    if not isinstance(value, str):
+        raise InvalidParams(f"id: expected a text, got {key_label(value)!r}")
+    require_allowed_id(value)
+
+
+def _read_messages(
+    reader: TableReader, rowids: Iterable[int], progress: RowProgress
+) -> Iterator[MessageDraft | FailedItem]:
+    for rowid in rowids:
         try:
-            yield _message(rows, rows.at(_MESSAGES, place))
+            yield _message_draft(reader.row(_MESSAGES, rowid), reader.limits)
         except InvalidParams as error:
-            yield FailedItem(f"{_MESSAGES.name}, row {place}", error.message)
-        pace.step()
+            yield FailedItem(f"{_MESSAGES.name}, row {rowid}", error.message)
+        progress.step()
 
 
-def _message(rows: Rows, row: Row) -> MessageDraft:
+def _message_draft(row: TableRow, limits: ImportLimits) -> MessageDraft:
     if not isinstance(row["id"], str):
-        raise InvalidParams(f"id: got {shown(row['id'])!r}, expected a text")
-    content = text_of(row["content"])
-    require_text(content, rows.limits)
-    role = line_of(row["role"])
+        raise InvalidParams(f"id: expected a text, got {key_label(row['id'])!r}")
+    content = text_or_empty(row["content"])
+    require_storable(content, limits)
+    role = clean_line(row["role"])
     return MessageDraft(
         uuid=row["id"],
         role=role,
         sender=role,
         content=content,
-        model=line_of(row["model"]) or None,
-        tool=line_of(row["tool_used"]) or None,
-        attachments=_objects(rows, row["attachments"]),
-        citations=_objects(rows, row["citations"]),
-        created_at=moment_of(row["timestamp"]) or UNSET,
+        model=clean_line(row["model"]) or None,
+        tool=clean_line(row["tool_used"]) or None,
+        attachments=_json_objects(row["attachments"], limits),
+        citations=_json_objects(row["citations"], limits),
+        created_at=stored_time(row["timestamp"]) or UNSET,
     )
 
 
-def _objects(rows: Rows, value: Any) -> tuple[Mapping[str, Any], ...]:
-    found = json_of(value, rows.limits)
-    return tuple(one for one in found if isinstance(one, dict)) if isinstance(found, list) else ()
-
-
-IMPORTER = Importer(
-    name="agentkit",
-    title="AgentKit database",
-    recognizes=_recognizes,
-    read=_read,
-    suffixes=(".db", ".sqlite", ".sqlite3"),
-)
+def _json_objects(value: Any, limits: ImportLimits) -> tuple[Mapping[str, Any], ...]:
+    return tuple(objects(json_or_none(value, limits)))

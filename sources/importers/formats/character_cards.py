@@ -1,12 +1,12 @@
-"""Character cards of versions 1, 2 and 3: as JSON, in the texts of a PNG, or in a charx archive.
+"""Character cards of versions 1, 2 and 3: as JSON, in the text chunks of a PNG, or in a charx archive.
 
-Every field of a card is kept: those that a character has become its own, all others stay in `card` as they came.
-Pictures, sounds and other assets are left where they are.
+Every field of a card is kept: known ones as fields of the character, all others unchanged in `card`. Images, sounds and
+other assets are not read.
 """
 
 import re
 from base64 import b64decode
-from binascii import Error as NotBase64
+from binascii import Error as Base64Error
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,19 +16,23 @@ from msgspec import UNSET
 from config.errors import InvalidParams
 from sources.drafts import CharacterDraft
 from sources.importers.engine.archives import is_zip, open_archive
-from sources.importers.engine.files import few_tags, json_value, key_of, read_bytes, short_title, size_of
-from sources.importers.engine.front_matter import words_of
+from sources.importers.engine.file_probe import FileProbe
+from sources.importers.engine.files import file_key, file_size, read_bytes
+from sources.importers.engine.front_matter import split_words
 from sources.importers.engine.imported_items import ImportedCharacter, ImportEvent, ReadPosition, stable_uuid
-from sources.importers.engine.importer import FileProbe, Importer, ImportLimits, ProgressCallback
-from sources.importers.engine.png_texts import SIGNATURE, keywords, text_of
-from sources.importers.engine.times import moment_of
+from sources.importers.engine.importer import Importer
+from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.png_texts import SIGNATURE, keywords, read_text_chunk
+from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.times import stored_time
+from sources.importers.engine.values import clean_tags, parse_json, short_title
 
-# A picture may hold both, and the newer one says more.
-_KEYWORDS = ("ccv3", "chara")
+# A PNG may contain both; the newer version has more fields.
+_PNG_KEYWORDS = ("ccv3", "chara")
 _CARD_IN_CHARX = "card.json"
 _SPEC = re.compile(rb'"spec"\s*:\s*"chara_card_v\d+"')
-# Our names of the fields that are texts, and the cards'.
-_TEXTS = {
+# The text fields of a character, and their names in cards.
+_TEXT_FIELDS = {
     "description": "description",
     "personality": "personality",
     "scenario": "scenario",
@@ -41,112 +45,111 @@ _TEXTS = {
     "character_version": "character_version",
     "nickname": "nickname",
 }
-_LINES = ("creator", "character_version", "nickname")
-_GREETINGS = ("alternate_greetings", "group_only_greetings")
+_SHORT_FIELDS = ("creator", "character_version", "nickname")
+_GREETING_FIELDS = ("alternate_greetings", "group_only_greetings")
 
 
-def _recognizes(probe: FileProbe) -> float:
-    if probe.is_folder:
-        return 0.0
-    if probe.head.startswith(SIGNATURE):
-        return 1.0 if any(word in _KEYWORDS for word in keywords(probe.path)) else 0.0
-    if is_zip(probe.head):
-        # One whose list of files cannot be read is a damaged card, if it is called one, and is told as that.
-        is_damaged = not probe.names and probe.path.suffix.lower() == ".charx"
-        return 0.9 if _CARD_IN_CHARX in probe.names or is_damaged else 0.0
-    if not probe.head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
-        return 0.0
-    if _SPEC.search(probe.head):
-        return 1.0
-    return 0.7 if b'"first_mes"' in probe.head and b'"name"' in probe.head else 0.0
+class CharacterCardsImporter(Importer):
+    name = "character_cards"
+    title = "Character cards (JSON, PNG, charx)"
+    suffixes = (".json", ".png", ".apng", ".charx")
+
+    def recognizes(self, probe: FileProbe) -> float:
+        if probe.is_folder:
+            return 0.0
+        if probe.head.startswith(SIGNATURE):
+            return 1.0 if any(keyword in _PNG_KEYWORDS for keyword in keywords(probe.path)) else 0.0
+        if is_zip(probe.head):
+            # An archive without a readable directory is a damaged card if its suffix says so, and is reported as one.
+            is_damaged = not probe.names and probe.path.suffix.lower() == ".charx"
+            return 0.9 if _CARD_IN_CHARX in probe.names or is_damaged else 0.0
+        if not probe.head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+            return 0.0
+        if _SPEC.search(probe.head):
+            return 1.0
+        return 0.7 if b'"first_mes"' in probe.head and b'"name"' in probe.head else 0.0
+
+    def read(
+        self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
+    ) -> Iterator[ImportEvent]:
+        card = parse_json(_read_card(path, limits), limits.depth_max)
+        yield ImportedCharacter(_character_draft(card, file_key(path, limits)))
+        progress(file_size(path))
 
 
-def _read(
-    path: Path, limits: ImportLimits, progress: ProgressCallback, _mark: ReadPosition | None
-) -> Iterator[ImportEvent]:
-    value = json_value(_json_in(path, limits), limits.depth_max)
-    yield ImportedCharacter(_character(value, key_of(path, limits)))
-    progress(size_of(path))
+IMPORTER = CharacterCardsImporter()
 
 
-def _json_in(path: Path, limits: ImportLimits) -> bytes:
+def _read_card(path: Path, limits: ImportLimits) -> bytes:
+    """Returns the JSON of a card."""
     with path.open("rb") as file:
         head = file.read(len(SIGNATURE))
     if head == SIGNATURE:
-        return _json_in_png(path, limits)
+        return _read_png_card(path, limits)
     if is_zip(head):
         with open_archive(path, limits) as archive:
             return archive.read(_CARD_IN_CHARX, limits.line_max_bytes)
     return read_bytes(path, limits.line_max_bytes)
 
 
-def _json_in_png(path: Path, limits: ImportLimits) -> bytes:
-    for keyword in _KEYWORDS:
-        text = text_of(path, keyword, limits.line_max_bytes)
+def _read_png_card(path: Path, limits: ImportLimits) -> bytes:
+    for keyword in _PNG_KEYWORDS:
+        text = read_text_chunk(path, keyword, limits.line_max_bytes)
         if text is not None:
-            return _unwrapped(text)
-    raise InvalidParams("the picture: got no text named chara or ccv3, expected the card in one")
+            return _decode_base64(text)
+    raise InvalidParams("PNG contains no character card (no text chunk named chara or ccv3)")
 
 
-def _unwrapped(text: bytes) -> bytes:
-    """JSON in base64, as the specifications say; some programs leave the base64 out."""
+def _decode_base64(text: bytes) -> bytes:
+    """Decodes base64, which the specifications require but some programs omit."""
     if text.lstrip().startswith(b"{"):
         return text
     try:
         return b64decode(text, validate=False)
-    except NotBase64 as error:
-        raise InvalidParams("the picture: got a card that is no base64, expected one") from error
+    except Base64Error as error:
+        raise InvalidParams("the character card in the PNG is not valid base64") from error
 
 
-def _character(value: Any, key: str) -> CharacterDraft:
-    if not isinstance(value, Mapping):
-        raise InvalidParams("the card: got something else, expected a JSON object")
-    data = value.get("data") if isinstance(value.get("data"), Mapping) else value
+def _character_draft(card: Any, key: str) -> CharacterDraft:
+    if not isinstance(card, Mapping):
+        raise InvalidParams("character card: expected a JSON object")
+    data = card.get("data") if isinstance(card.get("data"), Mapping) else card
     assert isinstance(data, Mapping)
     name = data.get("name")
     if not isinstance(name, str) or not name.strip():
-        raise InvalidParams(f"name: got {repr(name)[:60]}, expected what the character is called")
-    texts = {ours: data[theirs] for ours, theirs in _TEXTS.items() if isinstance(data.get(theirs), str)}
-    texts |= {ours: short_title(texts[ours]) for ours in _LINES if ours in texts}
+        raise InvalidParams(f"name: expected the name of the character, got {repr(name)[:60]}")
+    fields = {ours: data[theirs] for ours, theirs in _TEXT_FIELDS.items() if isinstance(data.get(theirs), str)}
+    fields |= {field: short_title(fields[field]) for field in _SHORT_FIELDS if field in fields}
     return CharacterDraft(
         name=short_title(name),
-        **texts,
-        alternate_greetings=_texts(data.get("alternate_greetings")),
-        group_only_greetings=_texts(data.get("group_only_greetings")),
-        tags=few_tags(words_of(data.get("tags"))),
-        card=_rest(value, data),
+        **fields,
+        alternate_greetings=_strings(data.get("alternate_greetings")),
+        group_only_greetings=_strings(data.get("group_only_greetings")),
+        tags=clean_tags(split_words(data.get("tags"))),
+        card=_remaining_fields(card, data),
         uuid=stable_uuid("character_cards", "characters", key),
-        created_at=moment_of(data.get("creation_date")) or UNSET,
+        created_at=stored_time(data.get("creation_date")) or UNSET,
     )
 
 
-def _texts(value: Any) -> tuple[str, ...]:
+def _strings(value: Any) -> tuple[str, ...]:
     return tuple(part for part in value if isinstance(part, str)) if isinstance(value, list) else ()
 
 
-def _rest(value: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
-    """What no field of ours holds as it is: unknown fields, and known ones of which something was left out. Beside
-    `data`, a card of version 2 often repeats version 1, which says nothing new."""
-    rest = {field: part for field, part in data.items() if not _is_held(field, part)}
-    if data is not value:
-        rest |= {field: part for field, part in value.items() if field != "data" and data.get(field) != part}
-    return rest
+def _remaining_fields(card: Mapping[str, Any], data: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns what the character's own fields do not hold unchanged: unknown fields, and known ones that were
+    shortened. Version 2 cards often repeat the fields of version 1 next to `data`; these repetitions are dropped."""
+    fields = {field: value for field, value in data.items() if not _is_kept_unchanged(field, value)}
+    if data is not card:
+        fields |= {field: value for field, value in card.items() if field != "data" and data.get(field) != value}
+    return fields
 
 
-def _is_held(field: str, part: Any) -> bool:
-    if field in _GREETINGS:
-        return isinstance(part, list) and _texts(part) == tuple(part)
+def _is_kept_unchanged(field: str, value: Any) -> bool:
+    if field in _GREETING_FIELDS:
+        return isinstance(value, list) and _strings(value) == tuple(value)
     if field == "tags":
-        return isinstance(part, list) and few_tags(words_of(part)) == tuple(part)
-    if field in ("name", *(_TEXTS[ours] for ours in _LINES)):
-        return isinstance(part, str) and short_title(part) == part
-    return field in _TEXTS.values() and isinstance(part, str)
-
-
-IMPORTER = Importer(
-    name="character_cards",
-    title="Character cards (JSON, PNG, charx)",
-    recognizes=_recognizes,
-    read=_read,
-    suffixes=(".json", ".png", ".apng", ".charx"),
-)
+        return isinstance(value, list) and clean_tags(split_words(value)) == tuple(value)
+    if field in ("name", *(_TEXT_FIELDS[name] for name in _SHORT_FIELDS)):
+        return isinstance(value, str) and short_title(value) == value
+    return field in _TEXT_FIELDS.values() and isinstance(value, str)

@@ -1,6 +1,5 @@
-"""Sessions of Codex: `sessions/<year>/<month>/<day>/rollout-<time>-<session>.jsonl`. What the model thought, what the
-program put before a user's words, and events that repeat what other lines say are left out.
-"""
+"""Sessions of Codex: `sessions/<year>/<month>/<day>/rollout-<time>-<session>.jsonl`. Reasoning, context that the
+program adds in the user's name, and events that repeat other lines are left out."""
 
 import re
 import shlex
@@ -11,137 +10,148 @@ from typing import Any
 from msgspec import Struct
 
 from config.errors import InvalidParams
-from sources.importers.engine.files import json_value
+from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.imported_items import ImportEvent, ReadPosition
-from sources.importers.engine.importer import FileProbe, Importer, ImportLimits, ProgressCallback
-from sources.importers.engine.json_stream import decode, require_depth
-from sources.importers.engine.threads import SkipMessage, line_of
-from sources.importers.engine.times import moment_of
-from sources.importers.formats.agent_sessions.sessions import Dialect, Opening, read_session, session_name
-from sources.importers.formats.agent_sessions.turns import Call, Result, Turn
-from sources.importers.formats.chatgpt_content import objects
+from sources.importers.engine.importer import Importer
+from sources.importers.engine.json_stream import decode_object, require_depth
+from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.threads import SkipMessage
+from sources.importers.engine.times import stored_time
+from sources.importers.engine.values import clean_line, json_or_none, objects
+from sources.importers.formats.agent_sessions.sessions import (
+    MESSAGE_WITHOUT_TEXT,
+    PROGRAM_LINE,
+    SessionFormat,
+    SessionHeader,
+    read_session,
+    valid_session_id,
+)
+from sources.importers.formats.agent_sessions.turns import AgentToolCall, AgentToolResult, AgentTurn
 
 _NAME = "codex"
-_NOTE = "a line of the program itself"
-_SILENT = "a message without text"
 _ROLES = ("user", "assistant")
-# What the program tells the model in a user's name.
+# What the program tells the model in the user's name.
 _CONTEXT = ("<environment_context>", "<user_instructions>", "# AGENTS.md instructions", "<INSTRUCTIONS>")
-_CALLS = ("function_call", "custom_tool_call", "local_shell_call")
-_RESULTS = ("function_call_output", "custom_tool_call_output")
-# Tools that run a command, by the argument that holds it: newer versions have other ones.
-_SHELLS = {"shell": "command", "local_shell": "command", "container.exec": "command", "exec_command": "cmd"}
-_EXIT = re.compile(r"^(?:Exit code:|Process exited with code) (\d+)\s*$", re.MULTILINE)
+_CALL_TYPES = ("function_call", "custom_tool_call", "local_shell_call")
+_RESULT_TYPES = ("function_call_output", "custom_tool_call_output")
+# Tools that run a command, with the argument that holds it; it differs between versions.
+_SHELL_TOOLS = {"shell": "command", "local_shell": "command", "container.exec": "command", "exec_command": "cmd"}
+_EXIT_CODE = re.compile(r"^(?:Exit code:|Process exited with code) (\d+)\s*$", re.MULTILINE)
 _SCRIPT_FLAGS = ("-c", "-lc")
 
 
-class _Line(Struct, frozen=True):
+class CodexImporter(Importer):
+    name = _NAME
+    title = "Codex sessions (JSONL)"
+    suffixes = (".jsonl",)
+
+    def recognizes(self, probe: FileProbe) -> float:
+        head = probe.head.lstrip()
+        if probe.is_folder or not head.startswith(b"{") or b'"payload"' not in head:
+            return 0.0
+        return 0.95 if b'"session_meta"' in head else 0.0
+
+    def read(
+        self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
+    ) -> Iterator[ImportEvent]:
+        return read_session(CodexFormat(), path, limits, progress, position)
+
+
+IMPORTER = CodexImporter()
+
+
+class _CodexLine(Struct, frozen=True):
     type: Any = None
     timestamp: Any = None
     payload: Any = None
 
 
-def _recognizes(probe: FileProbe) -> float:
-    head = probe.head.lstrip()
-    if probe.is_folder or not head.startswith(b"{") or b'"payload"' not in head:
-        return 0.0
-    return 0.95 if b'"session_meta"' in head else 0.0
+class CodexFormat(SessionFormat):
+    name = _NAME
+
+    def read_header(self, path: Path, head: Sequence[bytes], limits: ImportLimits) -> SessionHeader:
+        lines = [line for data in head if (line := _decode_or_none(data, limits)) is not None]
+        meta: Mapping[str, Any] = next((line.payload for line in lines if line.type == "session_meta"), {})
+        git = next(objects([meta.get("git")]), {})
+        first_time = next((stored_time(line.timestamp) for line in lines), None)
+        return SessionHeader(
+            session_id=valid_session_id(meta.get("id")),
+            working_dir=clean_line(meta.get("cwd")),
+            started_at=stored_time(meta.get("timestamp")) or first_time,
+            metadata={"git_branch": clean_line(git.get("branch")), "version": clean_line(meta.get("cli_version"))},
+        )
+
+    def parse_line(self, data: bytes, number: int, limits: ImportLimits) -> Sequence[AgentTurn]:
+        line = _decode_line(data, limits)
+        key, time, payload = f"line {number}", stored_time(line.timestamp), line.payload
+        if line.type == "compacted" and clean_line(payload.get("message")):
+            text, metadata = payload["message"], {"kind": "summary"}
+            return [AgentTurn(role="system", key=key, time=time, text=text, is_summary=True, metadata=metadata)]
+        if line.type != "response_item":
+            raise SkipMessage(PROGRAM_LINE)
+        kind = payload.get("type")
+        if kind == "message":
+            return [_message_turn(payload, key, time)]
+        if kind in _CALL_TYPES:
+            return [AgentTurn(role="assistant", key=key, time=time, calls=(_tool_call(payload, limits),))]
+        if kind in _RESULT_TYPES:
+            return [AgentTurn(role="tool", key=key, time=time, results=(_tool_result(payload, limits),))]
+        raise SkipMessage(PROGRAM_LINE)
 
 
-def _read(
-    path: Path, limits: ImportLimits, progress: ProgressCallback, mark: ReadPosition | None
-) -> Iterator[ImportEvent]:
-    return read_session(Dialect(_NAME, _turns, _identify), path, limits, progress, mark)
-
-
-# -- whose session it is -----------------------------------------------------------------------------------------------
-
-
-def _identify(_path: Path, head: Sequence[bytes], limits: ImportLimits) -> Opening:
-    lines = [line for data in head if (line := _known(data, limits)) is not None]
-    meta: Mapping[str, Any] = next((line.payload for line in lines if line.type == "session_meta"), {})
-    git = next(objects([meta.get("git")]), {})
-    return Opening(
-        session_id=session_name(meta.get("id")),
-        folder=line_of(meta.get("cwd")),
-        begun=moment_of(meta.get("timestamp")) or next((moment_of(line.timestamp) for line in lines), None),
-        about={"git_branch": line_of(git.get("branch")), "version": line_of(meta.get("cli_version"))},
-    )
-
-
-def _known(data: bytes, limits: ImportLimits) -> _Line | None:
+def _decode_or_none(data: bytes, limits: ImportLimits) -> _CodexLine | None:
     try:
-        return _decoded(data, limits)
+        return _decode_line(data, limits)
     except (InvalidParams, SkipMessage):
         return None
 
 
-def _decoded(data: bytes, limits: ImportLimits) -> _Line:
+def _decode_line(data: bytes, limits: ImportLimits) -> _CodexLine:
     require_depth(data, limits)
-    line = decode(data, _Line)
+    line = decode_object(data, _CodexLine)
     if not isinstance(line.payload, Mapping):
-        raise SkipMessage(_NOTE)
+        raise SkipMessage(PROGRAM_LINE)
     return line
 
 
-# -- lines -------------------------------------------------------------------------------------------------------------
-
-
-def _turns(data: bytes, number: int, limits: ImportLimits) -> Sequence[Turn]:
-    line = _decoded(data, limits)
-    key, time, payload = f"line {number}", moment_of(line.timestamp), line.payload
-    if line.type == "compacted" and line_of(payload.get("message")):
-        about = {"kind": "summary"}
-        return [Turn(role="system", key=key, time=time, text=payload["message"], is_summary=True, about=about)]
-    if line.type != "response_item":
-        raise SkipMessage(_NOTE)
-    kind = payload.get("type")
-    if kind == "message":
-        return [_message(payload, key, time)]
-    if kind in _CALLS:
-        return [Turn(role="assistant", key=key, time=time, calls=(_call(payload, limits),))]
-    if kind in _RESULTS:
-        return [Turn(role="tool", key=key, time=time, results=(_result(payload, limits),))]
-    raise SkipMessage(_NOTE)
-
-
-def _message(payload: Mapping[str, Any], key: str, time: str | None) -> Turn:
+def _message_turn(payload: Mapping[str, Any], key: str, time: str | None) -> AgentTurn:
     role = payload.get("role")
     parts = [part.get("text") or _placeholder(part) for part in objects(payload.get("content"))]
     text = "\n\n".join(part for part in parts if isinstance(part, str) and part)
     if role not in _ROLES or text.lstrip().startswith(_CONTEXT):
-        raise SkipMessage(_NOTE)
+        raise SkipMessage(PROGRAM_LINE)
     if not text.strip():
-        raise SkipMessage(_SILENT)
-    return Turn(role=str(role), key=key, time=time, text=text)
+        raise SkipMessage(MESSAGE_WITHOUT_TEXT)
+    return AgentTurn(role=str(role), key=key, time=time, text=text)
 
 
 def _placeholder(part: Mapping[str, Any]) -> str:
     return "[image]" if part.get("type") == "input_image" else ""
 
 
-def _call(payload: Mapping[str, Any], limits: ImportLimits) -> Call:
-    key = line_of(payload.get("call_id")) or line_of(payload.get("id"))
+def _tool_call(payload: Mapping[str, Any], limits: ImportLimits) -> AgentToolCall:
+    key = clean_line(payload.get("call_id")) or clean_line(payload.get("id"))
     if payload.get("type") == "custom_tool_call":
-        given: Any = {"input": payload.get("input")}
+        arguments: Any = {"input": payload.get("input")}
     elif payload.get("type") == "local_shell_call":
-        given = payload.get("action")
+        arguments = payload.get("action")
     else:
-        given = _json(payload.get("arguments"), limits)
-    name = line_of(payload.get("name")) or "local_shell"
-    if not isinstance(given, Mapping):
-        return Call(key, name, text=line_of(payload.get("arguments")))
-    return _command(key, name, given) or Call(key, name, given)
+        arguments = json_or_none(payload.get("arguments"), limits)
+    name = clean_line(payload.get("name")) or "local_shell"
+    if not isinstance(arguments, Mapping):
+        return AgentToolCall(key, name, text=clean_line(payload.get("arguments")))
+    return _shell_call(key, name, arguments) or AgentToolCall(key, name, arguments)
 
 
-def _command(key: str, name: str, given: Mapping[str, Any]) -> Call | None:
-    """A command by the one name that it has for whoever reads it; a patch is one whichever way it is given."""
-    script = _script(given.get(_SHELLS.get(name, "")))
+def _shell_call(key: str, name: str, arguments: Mapping[str, Any]) -> AgentToolCall | None:
+    """Gives commands one tool name in all versions; a patch passed to a shell is the tool apply_patch."""
+    script = _script(arguments.get(_SHELL_TOOLS.get(name, "")))
     if not script:
         return None
     if script.lstrip().startswith("apply_patch"):
-        return Call(key, "apply_patch", {"input": script})
-    return Call(key, "shell", {"command": script})
+        return AgentToolCall(key, "apply_patch", {"input": script})
+    return AgentToolCall(key, "shell", {"command": script})
 
 
 def _script(command: Any) -> str:
@@ -151,35 +161,20 @@ def _script(command: Any) -> str:
     return words[2] if len(words) == 3 and words[1] in _SCRIPT_FLAGS else shlex.join(words)
 
 
-def _result(payload: Mapping[str, Any], limits: ImportLimits) -> Result:
-    """A text, or an object with one, which may be JSON of both."""
+def _tool_result(payload: Mapping[str, Any], limits: ImportLimits) -> AgentToolResult:
+    """The output is a text, an object that contains one, or the JSON of such an object."""
     output = payload.get("output")
-    inner = _json(output, limits) if isinstance(output, str) and output.lstrip().startswith("{") else output
-    about = inner if isinstance(inner, Mapping) else {}
-    text = next((about[name] for name in ("output", "content") if isinstance(about.get(name), str)), output)
+    is_json = isinstance(output, str) and output.lstrip().startswith("{")
+    value = json_or_none(output, limits) if is_json else output
+    fields = value if isinstance(value, Mapping) else {}
+    text = next((fields[name] for name in ("output", "content") if isinstance(fields.get(name), str)), output)
     if not isinstance(text, str):
         text = "\n".join(part["text"] for part in objects(output) if isinstance(part.get("text"), str))
-    return Result(line_of(payload.get("call_id")), text, is_error=_is_error(about, text))
+    return AgentToolResult(clean_line(payload.get("call_id")), text, is_error=_is_error(fields, text))
 
 
-def _is_error(about: Mapping[str, Any], text: str) -> bool:
-    metadata = about.get("metadata")
+def _is_error(fields: Mapping[str, Any], text: str) -> bool:
+    metadata = fields.get("metadata")
     code = metadata.get("exit_code") if isinstance(metadata, Mapping) else None
-    written = _EXIT.search(text[:1_000])
-    return about.get("success") is False or bool(code) or (written is not None and int(written[1]) != 0)
-
-
-def _json(value: Any, limits: ImportLimits) -> Any:
-    try:
-        return json_value(value.encode("utf-8", "replace"), limits.depth_max) if isinstance(value, str) else None
-    except InvalidParams:
-        return None
-
-
-IMPORTER = Importer(
-    name=_NAME,
-    title="Codex sessions (JSONL)",
-    recognizes=_recognizes,
-    read=_read,
-    suffixes=(".jsonl",),
-)
+    printed = _EXIT_CODE.search(text[:1_000])
+    return fields.get("success") is False or bool(code) or (printed is not None and int(printed[1]) != 0)

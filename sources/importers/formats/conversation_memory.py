@@ -1,6 +1,5 @@
-"""The database of the conversation-memory plugin: its observations and summaries of sessions, and the exchanges that it
-indexed, as chats. Vectors and events that wait for a model are left where they are.
-"""
+"""The database of the conversation-memory plugin: observations, session summaries, and indexed exchanges, which become
+chats. Vectors and events waiting for a model are not read."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain, groupby
@@ -12,10 +11,10 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft, ObservationDraft
-from sources.importers.engine.database_rows import Pace, Row, Rows, Table, json_of, text_of
-from sources.importers.engine.databases import columns_in, is_database, open_database
-from sources.importers.engine.files import few_tags, size_of
-from sources.importers.engine.ids import archived_id, observation_id
+from sources.importers.engine.databases import is_database, open_database, table_columns
+from sources.importers.engine.file_probe import FileProbe
+from sources.importers.engine.files import file_size
+from sources.importers.engine.ids import archived_conversation_id, observation_id
 from sources.importers.engine.imported_items import (
     FailedItem,
     ImportedObservation,
@@ -24,15 +23,25 @@ from sources.importers.engine.imported_items import (
     SkippedItem,
     stable_uuid,
 )
-from sources.importers.engine.importer import FileProbe, Importer, ImportLimits, ProgressCallback
-from sources.importers.engine.threads import arrivals_of, line_of, require_text
-from sources.importers.engine.times import moment_of
-from sources.importers.formats.agent_sessions.turns import Call, Result, Turn, content_of
-from sources.importers.formats.chatgpt_content import texts
+from sources.importers.engine.importer import Importer
+from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.table_reader import RowProgress, TableReader, TableRow, TableSpec
+from sources.importers.engine.threads import conversation_parts
+from sources.importers.engine.times import stored_time
+from sources.importers.engine.values import (
+    clean_line,
+    clean_tags,
+    json_or_none,
+    require_storable,
+    text_or_empty,
+    texts,
+)
+from sources.importers.formats.agent_sessions.turns import AgentToolCall, AgentToolResult, AgentTurn, turn_content
 from sources.text.excerpts import first_sentence
 
 _NAME = "conversation_memory"
-_OBSERVATIONS = Table(
+_OBSERVATIONS = TableSpec(
     "observations",
     (
         *("id", "session_id", "project", "timestamp", "type", "title", "subtitle", "narrative", "facts", "concepts"),
@@ -40,231 +49,256 @@ _OBSERVATIONS = Table(
     ),
     ("tool_name", "prompt_number"),
 )
-_EXCHANGES = Table(
+_EXCHANGES = TableSpec(
     "exchanges",
     ("id", "project", "timestamp", "user_message", "assistant_message", "archive_path", "line_start", "line_end"),
     ("session_id", "git_branch", "is_sidechain"),
 )
-_PARTS = ("request", "investigated", "learned", "completed", "next_steps", "notes")
-_SUMMARIES = Table("session_summaries", ("id", "session_id", "project", "created_at", *_PARTS))
-_CALLS = Table("tool_calls", ("id", "exchange_id", "tool_name", "tool_input", "tool_result", "is_error", "timestamp"))
+_SUMMARY_PARTS = ("request", "investigated", "learned", "completed", "next_steps", "notes")
+_SUMMARIES = TableSpec("session_summaries", ("id", "session_id", "project", "created_at", *_SUMMARY_PARTS))
+_TOOL_CALLS = TableSpec(
+    "tool_calls", ("id", "exchange_id", "tool_name", "tool_input", "tool_result", "is_error", "timestamp")
+)
 _TABLES = (_OBSERVATIONS, _SUMMARIES, _EXCHANGES)
 _TITLE_CHARS = 120
 
 
-def _recognizes(probe: FileProbe) -> float:
-    if probe.is_folder or not is_database(probe):
-        return 0.0
-    found = columns_in(probe.path, _OBSERVATIONS.name, _EXCHANGES.name)
-    return 0.9 if any(found[table.name] >= set(table.needed) for table in (_OBSERVATIONS, _EXCHANGES)) else 0.0
+class ConversationMemoryImporter(Importer):
+    name = _NAME
+    title = "conversation-memory database"
+    suffixes = (".db", ".sqlite", ".sqlite3")
+
+    def recognizes(self, probe: FileProbe) -> float:
+        if probe.is_folder or not is_database(probe):
+            return 0.0
+        columns = table_columns(probe.path, _OBSERVATIONS.name, _EXCHANGES.name)
+        has_table = any(columns[table.name] >= set(table.required) for table in (_OBSERVATIONS, _EXCHANGES))
+        return 0.9 if has_table else 0.0
+
+    def read(
+        self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
+    ) -> Iterator[ImportEvent]:
+        with open_database(path, limits) as connection:
+            reader = TableReader(connection, limits)
+            if not (reader.has(_OBSERVATIONS) or reader.has(_EXCHANGES)):
+                raise InvalidParams("not a conversation-memory database")
+            rows_total = sum(reader.count(table) for table in _TABLES if reader.has(table))
+            row_progress = RowProgress(progress, file_size(path), rows_total)
+            archives = _session_archives(reader)
+            yield from _read_observations(reader, _OBSERVATIONS, archives, row_progress)
+            yield from _read_observations(reader, _SUMMARIES, archives, row_progress)
+            if reader.has(_EXCHANGES):
+                yield from _read_conversations(reader, row_progress)
+            row_progress.finish()
 
 
-def _read(
-    path: Path, limits: ImportLimits, progress: ProgressCallback, _mark: ReadPosition | None
-) -> Iterator[ImportEvent]:
-    with open_database(path, limits) as connection:
-        rows = Rows(connection, limits)
-        if not (rows.has(_OBSERVATIONS) or rows.has(_EXCHANGES)):
-            raise InvalidParams("the database: got other tables, expected those of conversation-memory")
-        pace = Pace(progress, size_of(path), sum(rows.count(table) for table in _TABLES if rows.has(table)))
-        files = _files_of_sessions(rows)
-        yield from _each(rows, _OBSERVATIONS, files, pace)
-        yield from _each(rows, _SUMMARIES, files, pace)
-        if rows.has(_EXCHANGES):
-            yield from _conversations(rows, pace)
-        pace.finish()
+IMPORTER = ConversationMemoryImporter()
 
 
 # -- observations ------------------------------------------------------------------------------------------------------
 
 
-class _Archived(Struct, frozen=True):
-    """The file that a session was archived in, and the lines of it that are the session's."""
+class _SessionArchive(Struct, frozen=True):
+    """The file in which a session was archived, and its lines there."""
 
     path: str
     line_start: int
     line_end: int
 
+    @property
+    def length(self) -> int:
+        return self.line_end - self.line_start
 
-def _files_of_sessions(rows: Rows) -> Mapping[Any, _Archived]:
-    """Where the exchanges of each session stand; those of its tasks may have other files, so the longest counts."""
-    if not rows.has(_EXCHANGES) or "session_id" not in rows.columns(_EXCHANGES.name):
+
+def _session_archives(reader: TableReader) -> Mapping[Any, _SessionArchive]:
+    """Finds the archive of each session by its exchanges. Subtasks of a session may have files of their own, so the
+    longest one is used."""
+    if not reader.has(_EXCHANGES) or "session_id" not in reader.columns(_EXCHANGES.name):
         return {}
-    found: dict[Any, _Archived] = {}
-    for key, *place in rows.extents(_EXCHANGES, ("session_id", "archive_path"), "line_start", "line_end"):
-        session, archived = line_of(key), _archived(*place)
-        if session and archived is not None:
-            found[session] = max(found.get(session, archived), archived, key=lambda one: one.line_end - one.line_start)
-    return found
+    archives: dict[Any, _SessionArchive] = {}
+    for row in reader.ranges(_EXCHANGES, ("session_id", "archive_path"), "line_start", "line_end"):
+        session, archive = clean_line(row["session_id"]), _session_archive(row)
+        if session and archive is not None:
+            archives[session] = max(archives.get(session, archive), archive, key=lambda one: one.length)
+    return archives
 
 
-def _archived(path: Any, start: Any, end: Any) -> _Archived | None:
-    are_lines = isinstance(start, int) and isinstance(end, int) and 0 < start <= end
-    return _Archived(str(path), start, end) if are_lines else None
+def _session_archive(row: TableRow) -> _SessionArchive | None:
+    start, end = row["line_start"], row["line_end"]
+    has_lines = isinstance(start, int) and isinstance(end, int) and 0 < start <= end
+    return _SessionArchive(str(row["archive_path"]), start, end) if has_lines else None
 
 
-def _each(rows: Rows, table: Table, files: Mapping[Any, _Archived], pace: Pace) -> Iterator[ImportEvent]:
-    read = _observation if table is _OBSERVATIONS else _summary
-    for place in rows.places(table) if rows.has(table) else ():
+def _read_observations(
+    reader: TableReader, table: TableSpec, archives: Mapping[Any, _SessionArchive], progress: RowProgress
+) -> Iterator[ImportEvent]:
+    read = _read_observation if table is _OBSERVATIONS else _read_summary
+    for rowid in reader.rowids(table) if reader.has(table) else ():
         try:
-            arrival = read(rows, place)
-            yield _placed(arrival, files) if isinstance(arrival, ImportedObservation) else arrival
+            event = read(reader, rowid)
+            yield _with_archive(event, archives) if isinstance(event, ImportedObservation) else event
         except InvalidParams as error:
-            yield FailedItem(f"{table.name}, row {place}", error.message)
-        pace.step()
+            yield FailedItem(f"{table.name}, row {rowid}", error.message)
+        progress.step()
 
 
-def _placed(arrival: ImportedObservation, files: Mapping[Any, _Archived]) -> ImportedObservation:
-    """With the conversation it was learned in. The database says in which session, and no more closely."""
-    archived = files.get(arrival.draft.session_id)
-    if archived is None:
-        return arrival
-    place = {"line_start": archived.line_start, "line_end": archived.line_end}
-    return ImportedObservation(replace(arrival.draft, conversation_id=archived_id(archived.path), **place))
-
-
-def _observation(rows: Rows, place: int) -> ImportEvent:
-    row = rows.at(_OBSERVATIONS, place)
-    title = line_of(row["title"])
-    if not title:
-        return SkippedItem("an observation without a title")
-    require_text(text_of(row["narrative"]), rows.limits)
+def _with_archive(item: ImportedObservation, archives: Mapping[Any, _SessionArchive]) -> ImportedObservation:
+    """Adds the conversation of the observation and the lines of its session; the database has no more precise lines."""
+    archive = archives.get(item.draft.session_id)
+    if archive is None:
+        return item
     return ImportedObservation(
-        ObservationDraft(
-            uuid=observation_id("imported", str(row["id"])),
-            type=line_of(row["type"]) or "general",
-            title=title,
-            subtitle=line_of(row["subtitle"]),
-            narrative=text_of(row["narrative"]),
-            facts=_list(rows, row["facts"]),
-            concepts=few_tags(_list(rows, row["concepts"])),
-            files_read=_list(rows, row["files_read"]),
-            files_modified=_list(rows, row["files_modified"]),
-            project=line_of(row["project"]),
-            session_id=line_of(row["session_id"]),
-            origin="imported",
-            metadata={"imported_from": _NAME, **({"tool": tool} if (tool := line_of(row["tool_name"])) else {})},
-            created_at=moment_of(row["timestamp"]) or UNSET,
+        replace(
+            item.draft,
+            conversation_id=archived_conversation_id(archive.path),
+            line_start=archive.line_start,
+            line_end=archive.line_end,
         )
     )
 
 
-def _summary(rows: Rows, place: int) -> ImportEvent:
-    """Its parts under their own names, word for word."""
-    row = rows.at(_SUMMARIES, place)
-    said = {part: text for part in _PARTS if (text := text_of(row[part]).strip())}
-    if not said:
-        return SkippedItem("a summary without text")
-    narrative = "\n\n".join(f"{part.replace('_', ' ')}: {text}" for part, text in said.items())
-    require_text(narrative, rows.limits)
+def _read_observation(reader: TableReader, rowid: int) -> ImportedObservation | SkippedItem:
+    row = reader.row(_OBSERVATIONS, rowid)
+    title = clean_line(row["title"])
+    if not title:
+        return SkippedItem("observation without a title")
+    narrative = text_or_empty(row["narrative"])
+    require_storable(narrative, reader.limits)
+    tool = clean_line(row["tool_name"])
+    return ImportedObservation(
+        ObservationDraft(
+            uuid=observation_id("imported", str(row["id"])),
+            type=clean_line(row["type"]) or "general",
+            title=title,
+            subtitle=clean_line(row["subtitle"]),
+            narrative=narrative,
+            facts=_json_texts(reader, row["facts"]),
+            concepts=clean_tags(_json_texts(reader, row["concepts"])),
+            files_read=_json_texts(reader, row["files_read"]),
+            files_modified=_json_texts(reader, row["files_modified"]),
+            project=clean_line(row["project"]),
+            session_id=clean_line(row["session_id"]),
+            origin="imported",
+            metadata={"imported_from": _NAME, **({"tool": tool} if tool else {})},
+            created_at=stored_time(row["timestamp"]) or UNSET,
+        )
+    )
+
+
+def _read_summary(reader: TableReader, rowid: int) -> ImportedObservation | SkippedItem:
+    """Joins the parts of a session summary, each after its name."""
+    row = reader.row(_SUMMARIES, rowid)
+    parts = {part: text for part in _SUMMARY_PARTS if (text := text_or_empty(row[part]).strip())}
+    if not parts:
+        return SkippedItem("summary without text")
+    narrative = "\n\n".join(f"{part.replace('_', ' ')}: {text}" for part, text in parts.items())
+    require_storable(narrative, reader.limits)
     return ImportedObservation(
         ObservationDraft(
             uuid=observation_id("imported", "summary", str(row["id"])),
             type="summary",
-            title=line_of(first_sentence(next(iter(said.values())), _TITLE_CHARS)),
+            title=clean_line(first_sentence(next(iter(parts.values())), _TITLE_CHARS)),
             narrative=narrative,
-            project=line_of(row["project"]),
-            session_id=line_of(row["session_id"]),
+            project=clean_line(row["project"]),
+            session_id=clean_line(row["session_id"]),
             origin="imported",
             metadata={"imported_from": _NAME},
-            created_at=moment_of(row["created_at"]) or UNSET,
+            created_at=stored_time(row["created_at"]) or UNSET,
         )
     )
 
 
-def _list(rows: Rows, value: Any) -> tuple[str, ...]:
-    return tuple(text for text in texts(json_of(value, rows.limits)) if "\0" not in text)
+def _json_texts(reader: TableReader, value: Any) -> tuple[str, ...]:
+    return tuple(text for text in texts(json_or_none(value, reader.limits)) if "\0" not in text)
 
 
 # -- exchanges ---------------------------------------------------------------------------------------------------------
 
 
-def _conversations(rows: Rows, pace: Pace) -> Iterator[ImportEvent]:
-    """Exchanges of one file were one conversation."""
-    for key, found in groupby(rows.grouped(_EXCHANGES, ("archive_path", "line_start")), key=lambda one: one[0]):
-        problems: list[FailedItem] = []
-        exchanges = _exchanges(rows, (place for _, place in found), problems, pace)
-        first = next(exchanges, None)
+def _read_conversations(reader: TableReader, progress: RowProgress) -> Iterator[ImportEvent]:
+    """The exchanges of one archived file form one conversation."""
+    exchanges = reader.grouped_rowids(_EXCHANGES, ("archive_path", "line_start"))
+    for path, group in groupby(exchanges, key=lambda exchange: exchange[0]):
+        failures: list[FailedItem] = []
+        rows = _read_exchanges(reader, (rowid for _, rowid in group), failures, progress)
+        first = next(rows, None)
         if first is not None:
-            said = (message for row in chain((first,), exchanges) for message in _messages(rows, row, problems))
-            yield from arrivals_of(_conversation(str(key), first), said)
-        yield from problems
+            messages = (message for row in chain((first,), rows) for message in _messages(reader, row, failures))
+            yield from conversation_parts(_conversation_draft(str(path), first), messages)
+        yield from failures
 
 
-def _exchanges(rows: Rows, places: Iterable[int], problems: list[FailedItem], pace: Pace) -> Iterator[Row]:
-    for place in places:
+def _read_exchanges(
+    reader: TableReader, rowids: Iterable[int], failures: list[FailedItem], progress: RowProgress
+) -> Iterator[TableRow]:
+    for rowid in rowids:
         try:
-            yield rows.at(_EXCHANGES, place)
+            yield reader.row(_EXCHANGES, rowid)
         except InvalidParams as error:
-            problems.append(FailedItem(f"{_EXCHANGES.name}, row {place}", error.message))
-        pace.step()
+            failures.append(FailedItem(f"{_EXCHANGES.name}, row {rowid}", error.message))
+        progress.step()
 
 
-def _conversation(key: str, first: Row) -> ConversationDraft:
-    """Without the id of the session: the conversation that its own file is read into has it."""
-    about = {
+def _conversation_draft(path: str, first: TableRow) -> ConversationDraft:
+    """The draft has no session id, because the conversation imported from the session's own file has it."""
+    metadata = {
         "imported_from": _NAME,
-        "project": line_of(first["project"]),
-        "session": line_of(first["session_id"]),
-        "git_branch": line_of(first["git_branch"]),
+        "project": clean_line(first["project"]),
+        "session": clean_line(first["session_id"]),
+        "git_branch": clean_line(first["git_branch"]),
     }
     return ConversationDraft(
-        uuid=archived_id(key),
-        title=line_of(first_sentence(text_of(first["user_message"]), _TITLE_CHARS)),
-        metadata={name: value for name, value in about.items() if value},
-        created_at=moment_of(first["timestamp"]) or UNSET,
+        uuid=archived_conversation_id(path),
+        title=clean_line(first_sentence(text_or_empty(first["user_message"]), _TITLE_CHARS)),
+        metadata={name: value for name, value in metadata.items() if value},
+        created_at=stored_time(first["timestamp"]) or UNSET,
     )
 
 
-def _messages(rows: Rows, row: Row, problems: list[FailedItem]) -> Iterator[MessageDraft]:
-    """What was asked, the tools that were called, and what was answered."""
+def _messages(reader: TableReader, row: TableRow, failures: list[FailedItem]) -> Iterator[MessageDraft]:
     try:
-        for turn in _turns(rows, row):
-            content = content_of(turn)
-            require_text(content, rows.limits)
+        for turn in _turns(reader, row):
+            content = turn_content(turn)
+            require_storable(content, reader.limits)
             if content:
-                yield _message(row, turn, content)
+                yield _message_draft(row, turn, content)
     except InvalidParams as error:
-        problems.append(FailedItem(f"exchange {line_of(str(row['id']))[:60]}", error.message))
+        failures.append(FailedItem(f"exchange {clean_line(str(row['id']))[:60]}", error.message))
 
 
-def _turns(rows: Rows, row: Row) -> Iterator[Turn]:
-    yield Turn(role="user", key="user", text=text_of(row["user_message"]))
-    for call in rows.where(_CALLS, "exchange_id", row["id"]):
-        yield _call(rows, call)
-    yield Turn(role="assistant", key="assistant", text=text_of(row["assistant_message"]))
+def _turns(reader: TableReader, row: TableRow) -> Iterator[AgentTurn]:
+    """Yields the user's message, the tool calls, and the answer."""
+    yield AgentTurn(role="user", key="user", text=text_or_empty(row["user_message"]))
+    for call in reader.rows_where(_TOOL_CALLS, "exchange_id", row["id"]):
+        yield _tool_turn(reader, call)
+    yield AgentTurn(role="assistant", key="assistant", text=text_or_empty(row["assistant_message"]))
 
 
-def _message(row: Row, turn: Turn, content: str) -> MessageDraft:
+def _message_draft(row: TableRow, turn: AgentTurn, content: str) -> MessageDraft:
     return MessageDraft(
         uuid=stable_uuid(_NAME, "messages", f"{row['archive_path']}/{row['id']}/{turn.key}"),
         role=turn.role,
         sender=turn.role,
         content=content,
         tool=turn.calls[0].name if turn.calls else UNSET,
-        metadata=_lines(row),
+        metadata=_line_metadata(row),
         is_canonical=not row["is_sidechain"],
-        created_at=turn.time or moment_of(row["timestamp"]) or UNSET,
+        created_at=turn.time or stored_time(row["timestamp"]) or UNSET,
     )
 
 
-def _call(rows: Rows, call: Row) -> Turn:
-    key, name = line_of(call["id"]), line_of(call["tool_name"]) or "tool"
-    given = json_of(call["tool_input"], rows.limits)
-    asked = Call(key, name, given) if isinstance(given, dict) else Call(key, name, text=text_of(call["tool_input"]))
-    answer = text_of(call["tool_result"])
-    results = (Result(key, answer, bool(call["is_error"]), name),) if answer else ()
-    return Turn(role="tool", key=f"tool {key}", time=moment_of(call["timestamp"]), calls=(asked,), results=results)
+def _tool_turn(reader: TableReader, row: TableRow) -> AgentTurn:
+    key, name = clean_line(row["id"]), clean_line(row["tool_name"]) or "tool"
+    arguments = json_or_none(row["tool_input"], reader.limits)
+    if isinstance(arguments, dict):
+        call = AgentToolCall(key, name, arguments)
+    else:
+        call = AgentToolCall(key, name, text=text_or_empty(row["tool_input"]))
+    result = text_or_empty(row["tool_result"])
+    results = (AgentToolResult(key, result, bool(row["is_error"]), name),) if result else ()
+    time = stored_time(row["timestamp"])
+    return AgentTurn(role="tool", key=f"tool {key}", time=time, calls=(call,), results=results)
 
 
-def _lines(row: Row) -> dict[str, int]:
+def _line_metadata(row: TableRow) -> dict[str, int]:
     return {name: row[name] for name in ("line_start", "line_end") if isinstance(row[name], int) and row[name] > 0}
-
-
-IMPORTER = Importer(
-    name=_NAME,
-    title="conversation-memory database",
-    recognizes=_recognizes,
-    read=_read,
-    suffixes=(".db", ".sqlite", ".sqlite3"),
-)

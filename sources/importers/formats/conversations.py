@@ -1,7 +1,7 @@
-"""What the conversations API gives out: the zip of all conversations, or the JSON of one, from here or from AgentKit.
+"""Exports of the conversations API, from Florilegium or AgentKit: the zip of all conversations, or the JSON of one.
 
-It is read as `POST /conversations/import` reads it, and kept as imports keep things: what is there is known again by
-its id, and updated where it changed.
+The format is that of `POST /conversations/import`, but items are stored as in every import: an existing conversation is
+recognized by its id and updated where it changed.
 """
 
 import re
@@ -11,8 +11,9 @@ from pathlib import Path
 
 from config.errors import InvalidParams
 from sources.importers.engine.archives import Archive, is_zip, open_archive
-from sources.importers.engine.exports import beginning, counted
-from sources.importers.engine.files import plain_name
+from sources.importers.engine.export_files import count_reads, first_bytes
+from sources.importers.engine.file_probe import FileProbe
+from sources.importers.engine.files import printable_name
 from sources.importers.engine.imported_items import (
     FailedItem,
     ImportedConversation,
@@ -20,90 +21,108 @@ from sources.importers.engine.imported_items import (
     ReadPosition,
     SkippedItem,
 )
-from sources.importers.engine.importer import FileProbe, Importer, ImportLimits, ProgressCallback
-from sources.importers.formats.conversation_archive.archive import (
+from sources.importers.engine.importer import Importer
+from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.progress import ProgressCallback
+from sources.importers.formats.conversation_archive.drafts import (
+    conversation_draft,
+    message_draft,
+    require_allowed_id,
+)
+from sources.importers.formats.conversation_archive.manifest import (
     FORMAT,
     MANIFEST,
     MANIFEST_MAX_BYTES,
-    ArchiveLimits,
-    ConversationFiles,
-    Part,
-    Passage,
-    is_conversation_file,
-    read_manifest,
+    parse_manifest,
 )
-from sources.importers.formats.conversation_archive.drafts import RESERVED_IDS, conversation_draft, message_draft
+from sources.importers.formats.conversation_archive.reader import (
+    ArchiveLimits,
+    ArchivePart,
+    ConversationFileReader,
+    ConversationPart,
+    is_conversation_file,
+)
 
-# Messages of one arrival.
-_ARRIVAL_MESSAGES = 500
-# Of a line of JSON, for one character of a message: its longest escape, with room for what stands beside the text.
+_PART_MESSAGES = 500
+# Bytes of a JSON line per character of a message: the longest escape, with room for the other fields.
 _LINE_BYTES_PER_CHAR = 12
-# One that everybody has, so that it needs no conversation to be made.
+# Every library has this namespace, so it needs no conversation to be created.
 _DEFAULT_NAMESPACE = "default"
-_MARKS = tuple(re.compile(mark) for mark in (rb'"session_id"\s*:', rb'"namespace"\s*:\s*"', rb'"messages"\s*:\s*\['))
+_FIELDS = tuple(re.compile(mark) for mark in (rb'"session_id"\s*:', rb'"namespace"\s*:\s*"', rb'"messages"\s*:\s*\['))
 
 
-def _recognizes(probe: FileProbe) -> float:
-    if probe.is_folder:
-        return 0.0
-    if MANIFEST in probe.names and FORMAT.encode() in beginning(probe, lambda name: name == MANIFEST):
-        return 1.0
-    head = beginning(probe, is_conversation_file)
-    return (
-        0.9
-        if head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{" and all(mark.search(head) for mark in _MARKS)
-        else 0.0
-    )
+class ConversationsImporter(Importer):
+    name = "conversations"
+    title = "The conversations API: its zip, or the JSON of one conversation"
+    suffixes = (".zip", ".json")
+    output_version = 1
+
+    def recognizes(self, probe: FileProbe) -> float:
+        if probe.is_folder:
+            return 0.0
+        if MANIFEST in probe.names and FORMAT.encode() in first_bytes(probe, lambda name: name == MANIFEST):
+            return 1.0
+        head = first_bytes(probe, is_conversation_file)
+        is_object = head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{"
+        return 0.9 if is_object and all(field.search(head) for field in _FIELDS) else 0.0
+
+    def read(
+        self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
+    ) -> Iterator[ImportEvent]:
+        reader = ConversationFileReader(_archive_limits(limits), _PART_MESSAGES)
+        with path.open("rb") as file:
+            if not is_zip(file.read(4)):
+                file.seek(0)
+                yield from _events(reader.read(printable_name(path.name), lambda: count_reads(file, limits, progress)))
+                return
+        with open_archive(path, limits, progress) as archive:
+            yield from _read_archive(archive, reader)
 
 
-def _read(
-    path: Path, limits: ImportLimits, progress: ProgressCallback, _mark: ReadPosition | None
-) -> Iterator[ImportEvent]:
-    files = ConversationFiles(_archive_limits(limits), _ARRIVAL_MESSAGES)
-    with path.open("rb") as file:
-        if not is_zip(file.read(4)):
-            file.seek(0)
-            yield from _arrivals(files.parts(plain_name(path.name), lambda: counted(file, limits, progress)))
-            return
-    with open_archive(path, limits, progress) as archive:
-        yield from _in_archive(archive, files)
+IMPORTER = ConversationsImporter()
 
 
-def _in_archive(archive: Archive, files: ConversationFiles) -> Iterator[ImportEvent]:
-    named = frozenset[str]()
+def _read_archive(archive: Archive, reader: ConversationFileReader) -> Iterator[ImportEvent]:
+    listed = frozenset[str]()
     if MANIFEST in archive.names:
-        named = frozenset(read_manifest(archive.read(MANIFEST, MANIFEST_MAX_BYTES)).namespaces)
-    met = {_DEFAULT_NAMESPACE}
+        listed = frozenset(parse_manifest(archive.read(MANIFEST, MANIFEST_MAX_BYTES)).namespaces)
+    used = {_DEFAULT_NAMESPACE}
     for name in archive.names:
         if name != MANIFEST:
-            for arrival in _in_entry(archive, name, files):
-                if isinstance(arrival, ImportedConversation):
-                    met.add(str(arrival.draft.namespace))
-                yield arrival
-    yield from (SkippedItem("a namespace without a conversation") for _ in named - met)
+            for event in _read_entry(archive, name, reader):
+                if isinstance(event, ImportedConversation):
+                    used.add(str(event.draft.namespace))
+                yield event
+    yield from (SkippedItem("namespace without conversations") for _ in listed - used)
 
 
-def _in_entry(archive: Archive, name: str, files: ConversationFiles) -> Iterator[ImportEvent]:
+def _read_entry(archive: Archive, name: str, reader: ConversationFileReader) -> Iterator[ImportEvent]:
     if not is_conversation_file(name):
-        yield SkippedItem("a file of the archive that is no conversation")
+        yield SkippedItem("file in the archive not containing a conversation")
         return
     try:
-        yield from _arrivals(files.parts(name, partial(archive.open, name)))
+        yield from _events(reader.read(name, partial(archive.open, name)))
     except InvalidParams as error:
         yield FailedItem(name, error.message)
 
 
-def _arrivals(parts: Iterator[Part]) -> Iterator[ImportEvent]:
+def _events(parts: Iterator[ArchivePart]) -> Iterator[ImportEvent]:
     for part in parts:
-        if not isinstance(part, Passage):
+        if isinstance(part, ConversationPart):
+            yield from _conversation_events(part)
+        else:
             yield FailedItem(part.entry, part.reason)
-        elif part.conversation.id not in RESERVED_IDS:
-            messages = tuple(map(message_draft, part.messages))
-            yield ImportedConversation(conversation_draft(part.conversation), messages, continues=part.first > 0)
-        elif part.first == 0:
-            yield FailedItem(
-                part.entry, f"id: got {part.conversation.id!r}, expected another: it is part of an address"
-            )
+
+
+def _conversation_events(part: ConversationPart) -> Iterator[ImportedConversation | FailedItem]:
+    try:
+        require_allowed_id(part.conversation.id)
+    except InvalidParams as error:
+        if part.first == 0:
+            yield FailedItem(part.entry, error.message)
+        return
+    messages = tuple(map(message_draft, part.messages))
+    yield ImportedConversation(conversation_draft(part.conversation), messages, continues=part.first > 0)
 
 
 def _archive_limits(limits: ImportLimits) -> ArchiveLimits:
@@ -113,13 +132,3 @@ def _archive_limits(limits: ImportLimits) -> ArchiveLimits:
         line_max_bytes=max(limits.line_max_bytes, limits.item_max_chars * _LINE_BYTES_PER_CHAR),
         whole_file_max_bytes=limits.line_max_bytes,
     )
-
-
-IMPORTER = Importer(
-    name="conversations",
-    title="The conversations API: its zip, or the JSON of one conversation",
-    recognizes=_recognizes,
-    read=_read,
-    suffixes=(".zip", ".json"),
-    edition=1,
-)

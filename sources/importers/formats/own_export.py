@@ -1,6 +1,5 @@
-"""Our own export: the folder that `florilegium export` wrote, or a zip of it. Only its lines are read, not its pages.
-What is no line of ours is told and passed over; numbers are given anew, ids and versions stay.
-"""
+"""Florilegium's own export: the folder that `florilegium export` wrote, or a zip of it. The JSON lines are read; the
+Markdown pages are not. Invalid lines are reported. Ids and versions are kept, but numbers are assigned anew."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +21,8 @@ from sources.exporters.lines import (
     ObservationLine,
     PromptLine,
 )
-from sources.importers.engine.exports import base_name, export_elements, place_of
+from sources.importers.engine.export_files import base_name, export_objects, location_in
+from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.imported_items import (
     FailedItem,
     ImportedCharacter,
@@ -35,49 +35,56 @@ from sources.importers.engine.imported_items import (
     ImportEvent,
     ReadPosition,
 )
-from sources.importers.engine.importer import FileProbe, Importer, ImportLimits, ProgressCallback
-from sources.importers.engine.json_stream import decode
+from sources.importers.engine.importer import Importer
+from sources.importers.engine.json_stream import decode_object
+from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.progress import ProgressCallback
 
-# Of a JSON text, for one character of an item's; a media item has its text twice where its chunks are of another text.
+# Bytes of JSON per character of an item. A media item holds its text twice if its chunks differ from it.
 _LINE_BYTES_PER_CHAR = 12
-_SHAPE: type[AnyLine] = AnyLine  # type: ignore[assignment] # a union is no class, but msgspec reads it as one
-# Messages of one arrival.
-_ARRIVAL_MESSAGES = 500
+_LINE_TYPE: type[AnyLine] = AnyLine  # type: ignore[assignment] # a union is not a class, but msgspec accepts it as one
+_PART_MESSAGES = 500
 
 
-def _recognizes(probe: FileProbe) -> float:
-    names = {base_name(name) for name in probe.names}
-    return 1.0 if MANIFEST in names and names & set(FILES) else 0.0
+class OwnExportImporter(Importer):
+    name = "own_export"
+    title = "Florilegium export (a folder, or a zip of it)"
+    output_version = 1
+
+    def recognizes(self, probe: FileProbe) -> float:
+        names = {base_name(name) for name in probe.names}
+        return 1.0 if MANIFEST in names and names & set(FILES) else 0.0
+
+    def read(
+        self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
+    ) -> Iterator[ImportEvent]:
+        """The limit on lines follows from that on items: an item of the maximum size is one line."""
+        line_max_bytes = max(limits.line_max_bytes, limits.item_max_chars * _LINE_BYTES_PER_CHAR)
+        conversation = _ConversationBuilder()
+        limits = replace(limits, line_max_bytes=line_max_bytes)
+        for file, element in export_objects(path, limits, progress, _is_export_file):
+            try:
+                if element.problem:
+                    raise InvalidParams(element.problem)
+                yield from _read_line(decode_object(element.data, _LINE_TYPE), conversation)
+            except InvalidParams as error:
+                yield FailedItem(location_in(file, f"line {element.number}"), error.message)
+        yield from conversation.end()
 
 
-def _is_wanted(name: str) -> bool:
+IMPORTER = OwnExportImporter()
+
+
+def _is_export_file(name: str) -> bool:
     return base_name(name) in FILES
 
 
-def _read(
-    path: Path, limits: ImportLimits, progress: ProgressCallback, _mark: ReadPosition | None
-) -> Iterator[ImportEvent]:
-    """An item as large as an item may be is one line, so the limit on lines follows from that on items."""
-    room = max(limits.line_max_bytes, limits.item_max_chars * _LINE_BYTES_PER_CHAR)
-    found = export_elements(path, replace(limits, line_max_bytes=room), progress, _is_wanted)
-    talk = _Talk()
-    for file, element in found:
-        place = place_of(file, f"line {element.number}")
-        try:
-            if element.problem:
-                raise InvalidParams(element.problem)
-            yield from _arrivals(decode(element.data, _SHAPE), talk)
-        except InvalidParams as error:
-            yield FailedItem(place, error.message)
-    yield from talk.end()
-
-
-def _arrivals(line: AnyLine, talk: "_Talk") -> Iterator[ImportedItem]:
+def _read_line(line: AnyLine, conversation: "_ConversationBuilder") -> Iterator[ImportedItem]:
     match line:
         case MessageLine():
-            yield from talk.add(line)
+            yield from conversation.add(line)
         case ConversationLine():
-            yield from talk.begin(line)
+            yield from conversation.begin(line)
         case NoteLine():
             yield ImportedNote(lines.note_draft(line))
         case MediaLine():
@@ -90,8 +97,8 @@ def _arrivals(line: AnyLine, talk: "_Talk") -> Iterator[ImportedItem]:
             yield ImportedObservation(lines.observation_draft(line))
 
 
-class _Talk:
-    """The conversation whose messages are being read; a long one leaves in several arrivals."""
+class _ConversationBuilder:
+    """Collects the messages of the current conversation; a long one is yielded in several parts."""
 
     def __init__(self) -> None:
         self._draft: ConversationDraft | None = None
@@ -103,27 +110,18 @@ class _Talk:
         self._draft, self._messages, self._continues = lines.conversation_draft(line), [], False
 
     def add(self, line: MessageLine) -> Iterator[ImportedConversation]:
-        """A message whose conversation could not be read belongs to no other."""
+        """Raises InvalidParams for a message whose conversation could not be read."""
         if self._draft is None or self._draft.uuid != line.conversation_id:
-            raise InvalidParams("got a message without its conversation, expected that above it")
+            raise InvalidParams("message does not follow its conversation")
         self._messages.append(lines.message_draft(line))
-        if len(self._messages) == _ARRIVAL_MESSAGES:
-            yield self._arrival(self._draft)
+        if len(self._messages) == _PART_MESSAGES:
+            yield self._part(self._draft)
             self._messages, self._continues = [], True
 
     def end(self) -> Iterator[ImportedConversation]:
         if self._draft is not None and (self._messages or not self._continues):
-            yield self._arrival(self._draft)
+            yield self._part(self._draft)
         self._draft = None
 
-    def _arrival(self, draft: ConversationDraft) -> ImportedConversation:
+    def _part(self, draft: ConversationDraft) -> ImportedConversation:
         return ImportedConversation(draft, tuple(self._messages), self._continues)
-
-
-IMPORTER = Importer(
-    name="own_export",
-    title="Our own export (a folder, or a zip of it)",
-    recognizes=_recognizes,
-    read=_read,
-    edition=1,
-)

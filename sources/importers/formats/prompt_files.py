@@ -1,6 +1,6 @@
-"""Prompts that people keep in files: markdown with front matter, YAML, JSON and CSV, one prompt or a list of them.
+"""Prompts in files: Markdown with front matter, YAML, JSON and CSV, with one prompt or a list.
 
-Fields are known by the names that such files give them; what has no field of ours stays in the prompt's metadata.
+Fields are recognized by the names that such files commonly use. Other fields are kept in the prompt's metadata.
 """
 
 import csv
@@ -13,19 +13,15 @@ from msgspec import UNSET
 
 from config.errors import InvalidParams
 from sources.drafts import PromptDraft
-from sources.importers.engine.files import (
-    date_of,
-    decoded,
-    few_tags,
-    is_text,
-    json_value,
-    key_of,
-    own_uuid,
-    plain_name,
-    read_bytes,
-    short_title,
+from sources.importers.engine.file_probe import FileProbe
+from sources.importers.engine.files import decode_text, file_key, is_text, printable_name, read_bytes
+from sources.importers.engine.front_matter import (
+    normalize_keys,
+    parse_yaml,
+    split_front_matter,
+    split_words,
+    stripped_text,
 )
-from sources.importers.engine.front_matter import lower_keys, read_yaml, split_front_matter, text_of, words_of
 from sources.importers.engine.imported_items import (
     FailedItem,
     ImportedPrompt,
@@ -34,261 +30,278 @@ from sources.importers.engine.imported_items import (
     SkippedItem,
     stable_uuid,
 )
-from sources.importers.engine.importer import FileProbe, Importer, ImportLimits, ProgressCallback
+from sources.importers.engine.importer import Importer
+from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.times import stored_date
+from sources.importers.engine.values import clean_tags, parse_json, short_title, valid_uuid
 from sources.records import SavedPromptArgument
 
-_NAME = ("name", "title", "act", "prompt_name")
-_SYSTEM = ("system", "system_prompt", "system_message", "instructions")
-_USER = ("user", "user_prompt", "user_message", "prompt", "template", "content", "text")
-_KEYWORDS = ("keywords", "tags", "labels")
-_AUTHOR = ("author", "creator", "contributor")
-_DETAILS = ("details", "description", "summary", "notes")
-_ARGUMENTS = ("arguments", "variables", "inputs")
-_CREATED = ("created_at", "created", "date")
-# Those of which one is taken; a second that says something as well stays in the metadata.
-_TEXTS = (_NAME, _SYSTEM, _USER, _AUTHOR, _DETAILS)
-# What only a prompt has; a note has a title and a text as well.
-_TELLING = ("system", "system_prompt", "system_message", "user_prompt", "user_message", "prompt", "template")
-_LIST_KEYS = ("prompts", "items", "data")
-# The text of a card of a character looks much like a prompt's.
-_FOREIGN = re.compile(rb'"(?:first_mes|mapping|chat_messages|spec|segments|events)"\s*:')
-_PART = re.compile(
-    r"^#{1,4}[ \t]+(?P<part>system|user)(?:[ \t]+(?:prompt|message))?[ \t]*+:?[ \t]*+$", re.IGNORECASE | re.MULTILINE
+_NAME_FIELDS = ("name", "title", "act", "prompt_name")
+_SYSTEM_FIELDS = ("system", "system_prompt", "system_message", "instructions")
+_USER_FIELDS = ("user", "user_prompt", "user_message", "prompt", "template", "content", "text")
+_KEYWORD_FIELDS = ("keywords", "tags", "labels")
+_AUTHOR_FIELDS = ("author", "creator", "contributor")
+_DETAILS_FIELDS = ("details", "description", "summary", "notes")
+_ARGUMENT_FIELDS = ("arguments", "variables", "inputs")
+_DATE_FIELDS = ("created_at", "created", "date")
+# Of each group the first field with a text is used; others stay in the metadata.
+_TEXT_FIELDS = (_NAME_FIELDS, _SYSTEM_FIELDS, _USER_FIELDS, _AUTHOR_FIELDS, _DETAILS_FIELDS)
+# Fields that only prompts have; notes have a title and a text, too.
+_PROMPT_FIELDS = ("system", "system_prompt", "system_message", "user_prompt", "user_message", "prompt", "template")
+_LIST_FIELDS = ("prompts", "items", "data")
+# Fields of character cards, chats and transcripts, whose JSON resembles prompts.
+_OTHER_FORMATS = re.compile(rb'"(?:first_mes|mapping|chat_messages|spec|segments|events)"\s*:')
+_SECTION = re.compile(
+    r"^#{1,4}[ \t]+(?P<role>system|user)(?:[ \t]+(?:prompt|message))?[ \t]*+:?[ \t]*+$", re.IGNORECASE | re.MULTILINE
 )
 _LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _COLUMNS_MAX = 100_000
-# How deep front matter is looked into before it is known whose it is.
-_DEPTH_SEEN = 20
+# The nesting allowed in front matter while a file is being recognized.
+_PROBE_DEPTH_MAX = 20
+_WHOLE_FILE = "the file"
 
-Row = tuple[str, Any]
-
-
-def _recognizes(probe: FileProbe) -> float:
-    told = _RECOGNISES.get(probe.path.suffix.lower())
-    return told(probe.head) if told is not None and not probe.is_folder and is_text(probe.head) else 0.0
+# Where an entry is in its file, and its value.
+LocatedEntry = tuple[str, Any]
 
 
-def _looks_like_markdown(head: bytes) -> float:
-    written, body = split_front_matter(_shown(head), _DEPTH_SEEN)
-    own = lower_keys(written)
-    parts = {found["part"].lower() for found in _PART.finditer(body)}
-    is_told = own.get("type") == "prompt" or any(name in own for name in _TELLING)
-    return 0.7 if is_told or (own and parts) or parts == {"system", "user"} else 0.0
+class PromptFilesImporter(Importer):
+    name = "prompt_files"
+    title = "Prompt files (markdown, YAML, JSON, CSV)"
+    suffixes = (".md", ".markdown", ".yaml", ".yml", ".json", ".csv", ".tsv")
+
+    def recognizes(self, probe: FileProbe) -> float:
+        confidence = _CONFIDENCES.get(probe.path.suffix.lower())
+        if confidence is None or probe.is_folder or not is_text(probe.head):
+            return 0.0
+        return confidence(probe.head)
+
+    def read(
+        self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
+    ) -> Iterator[ImportEvent]:
+        data = read_bytes(path, limits.line_max_bytes)
+        keys = _PromptKeys(file_key(path, limits) if limits.has_stable_path else None)
+        for location, entry in _read_entries(path, data, limits):
+            yield _read_prompt(location, entry, printable_name(path.stem), keys)
+        progress(len(data))
 
 
-def _looks_like_yaml(head: bytes) -> float:
-    return (
-        0.6
-        if _names_of_a_prompt(re.findall(r"^[ \t-]{0,20}+(\w[\w -]{0,40})[ \t]{0,10}:", _shown(head), re.MULTILINE))
-        else 0.0
-    )
+IMPORTER = PromptFilesImporter()
 
 
-def _looks_like_json(head: bytes) -> float:
-    if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"{", b"[")) or _FOREIGN.search(head):
+# -- recognition -------------------------------------------------------------------------------------------------------
+
+
+def _markdown_confidence(head: bytes) -> float:
+    front_matter, body = split_front_matter(_decode_head(head), _PROBE_DEPTH_MAX)
+    fields = normalize_keys(front_matter)
+    roles = {section["role"].lower() for section in _SECTION.finditer(body)}
+    has_prompt_field = fields.get("type") == "prompt" or any(name in fields for name in _PROMPT_FIELDS)
+    return 0.7 if has_prompt_field or (fields and roles) or roles == {"system", "user"} else 0.0
+
+
+def _yaml_confidence(head: bytes) -> float:
+    names = re.findall(r"^[ \t-]{0,20}+(\w[\w -]{0,40})[ \t]{0,10}:", _decode_head(head), re.MULTILINE)
+    return 0.6 if _are_prompt_fields(names) else 0.0
+
+
+def _json_confidence(head: bytes) -> float:
+    if not head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith((b"{", b"[")) or _OTHER_FORMATS.search(head):
         return 0.0
-    return 0.5 if _names_of_a_prompt(re.findall(r'"([\w -]{1,40})"\s*:', _shown(head))) else 0.0
+    return 0.5 if _are_prompt_fields(re.findall(r'"([\w -]{1,40})"\s*:', _decode_head(head))) else 0.0
 
 
-def _looks_like_csv(head: bytes) -> float:
-    first = _shown(head).partition("\n")[0]
-    return 0.6 if _names_of_a_prompt(re.split(r'[",;\t]+', first)) else 0.0
+def _csv_confidence(head: bytes) -> float:
+    first_line = _decode_head(head).partition("\n")[0]
+    return 0.6 if _are_prompt_fields(re.split(r'[",;\t]+', first_line)) else 0.0
 
 
-def _names_of_a_prompt(names: list[str]) -> bool:
-    found = lower_keys(dict.fromkeys(names))
-    return any(name in found for name in _NAME) and any(name in found for name in _TELLING)
+def _are_prompt_fields(names: list[str]) -> bool:
+    fields = normalize_keys(dict.fromkeys(names))
+    return any(name in fields for name in _NAME_FIELDS) and any(name in fields for name in _PROMPT_FIELDS)
 
 
-def _shown(head: bytes) -> str:
+def _decode_head(head: bytes) -> str:
     return head.decode("utf-8-sig", "replace").replace("\r\n", "\n")
 
 
-_RECOGNISES: Mapping[str, Callable[[bytes], float]] = {
-    ".md": _looks_like_markdown,
-    ".markdown": _looks_like_markdown,
-    ".yaml": _looks_like_yaml,
-    ".yml": _looks_like_yaml,
-    ".json": _looks_like_json,
-    ".csv": _looks_like_csv,
-    ".tsv": _looks_like_csv,
+_CONFIDENCES: Mapping[str, Callable[[bytes], float]] = {
+    ".md": _markdown_confidence,
+    ".markdown": _markdown_confidence,
+    ".yaml": _yaml_confidence,
+    ".yml": _yaml_confidence,
+    ".json": _json_confidence,
+    ".csv": _csv_confidence,
+    ".tsv": _csv_confidence,
 }
 
 
-def _read(
-    path: Path, limits: ImportLimits, progress: ProgressCallback, _mark: ReadPosition | None
-) -> Iterator[ImportEvent]:
-    data = read_bytes(path, limits.line_max_bytes)
-    keys = _Keys(key_of(path, limits) if limits.has_place else None)
-    for where, row in _rows(path, data, limits):
-        yield _arrival(where, row, plain_name(path.stem), keys)
-    progress(len(data))
+# -- entries of a file -------------------------------------------------------------------------------------------------
 
 
-def _rows(path: Path, data: bytes, limits: ImportLimits) -> Iterator[Row]:
+def _read_entries(path: Path, data: bytes, limits: ImportLimits) -> Iterator[LocatedEntry]:
     match path.suffix.lower():
         case ".json":
-            return _listed(json_value(data, limits.depth_max))
+            return _list_entries(parse_json(data, limits.depth_max))
         case ".yaml" | ".yml":
-            return _listed(read_yaml(decoded(data), limits.depth_max))
+            return _list_entries(parse_yaml(decode_text(data), limits.depth_max))
         case ".csv" | ".tsv":
-            return _table(decoded(data))
+            return _table_entries(decode_text(data))
         case _:
-            return iter([("the file", _markdown(decoded(data), limits.depth_max))])
+            return iter([(_WHOLE_FILE, _markdown_entry(decode_text(data), limits.depth_max))])
 
 
-def _listed(value: Any) -> Iterator[Row]:
-    """One prompt, a list of them, or a list under a name; or prompts under their own names."""
+def _list_entries(value: Any) -> Iterator[LocatedEntry]:
+    """Accepts one prompt, a list of prompts, an object that contains such a list, or prompts by name."""
     if isinstance(value, Mapping):
-        own = lower_keys(value)
-        inner = next((own[key] for key in _LIST_KEYS if isinstance(own.get(key), list)), None)
-        if inner is not None:
-            return _listed(inner)
-        if value and all(isinstance(part, Mapping) for part in value.values()):
-            return (("the prompt " + repr(str(name)[:60]), {"name": name, **part}) for name, part in value.items())
-        return iter([("the file", value)])
+        fields = normalize_keys(value)
+        entries = next((fields[name] for name in _LIST_FIELDS if isinstance(fields.get(name), list)), None)
+        if entries is not None:
+            return _list_entries(entries)
+        if value and all(isinstance(entry, Mapping) for entry in value.values()):
+            return ((f"prompt {str(name)[:60]!r}", {"name": name, **entry}) for name, entry in value.items())
+        return iter([(_WHOLE_FILE, value)])
     if isinstance(value, list):
-        return ((f"prompt {index}", part) for index, part in enumerate(value, 1))
-    raise InvalidParams("the file: got a single value, expected a prompt or a list of prompts")
+        return ((f"prompt {number}", entry) for number, entry in enumerate(value, 1))
+    raise InvalidParams("expected a prompt or a list of prompts")
 
 
-def _table(text: str) -> Iterator[Row]:
-    """A table with the names of its columns in the first line; commas, semicolons or tabs between them."""
-    first = text.partition("\n")[0]
-    delimiter = max(",;\t", key=first.count)
-    reader = csv.reader(_lines(text, delimiter), delimiter=delimiter)
+def _table_entries(text: str) -> Iterator[LocatedEntry]:
+    """Reads a table with column names in the first line, separated by commas, semicolons or tabs."""
+    first_line = text.partition("\n")[0]
+    delimiter = max(",;\t", key=first_line.count)
+    reader = csv.reader(_table_lines(text, delimiter), delimiter=delimiter)
     try:
         columns = next(reader, [])
     except csv.Error as error:
-        raise InvalidParams(f"line 1: got {str(error)!r}, expected the names of columns") from error
+        raise InvalidParams(f"line 1: invalid column names: {error}") from error
     while True:
-        where = f"line {reader.line_num + 1}"
+        location = f"line {reader.line_num + 1}"
         try:
             values = next(reader, None)
         except csv.Error as error:
-            yield where, str(error)
+            yield location, str(error)
             continue
         if values is None:
             return
         if any(value.strip() for value in values):
-            yield where, dict(zip(columns, values, strict=False))
+            yield location, dict(zip(columns, values, strict=False))
 
 
-def _lines(text: str, delimiter: str) -> Iterator[str]:
-    """With their ends, as a reader of tables wants them. A megabyte of commas is no line of a table of prompts."""
-    for number, found in enumerate(_LINE.finditer(text), 1):
-        if found[0].count(delimiter) > _COLUMNS_MAX:
-            raise InvalidParams(f"line {number}: got more than {_COLUMNS_MAX} columns, expected fewer")
-        yield found[0]
+def _table_lines(text: str, delimiter: str) -> Iterator[str]:
+    """Yields lines with their ends, and rejects lines that would become huge rows."""
+    for number, line in enumerate(_LINE.finditer(text), 1):
+        if line[0].count(delimiter) > _COLUMNS_MAX:
+            raise InvalidParams(f"line {number}: more than {_COLUMNS_MAX} columns")
+        yield line[0]
 
 
-def _markdown(text: str, depth_max: int) -> Mapping[str, Any]:
-    """Front matter, and a text that is the user's prompt, or has parts that say whose they are."""
-    written, body = split_front_matter(text, depth_max)
-    parts = list(_PART.finditer(body))
-    if not parts:
-        return {"user": body, **written}
-    said = _introduction(body[: parts[0].start()].strip())
-    for part, end in zip(parts, [*(part.start() for part in parts[1:]), len(body)], strict=True):
-        whose, words = part["part"].lower(), body[part.end() : end].strip()
-        said[whose] = f"{said[whose]}\n\n{words}" if whose in said else words
-    return {**said, **written}
+def _markdown_entry(text: str, depth_max: int) -> Mapping[str, Any]:
+    """Returns the front matter and the text, which is the user prompt unless it has sections for system and user."""
+    front_matter, body = split_front_matter(text, depth_max)
+    sections = list(_SECTION.finditer(body))
+    if not sections:
+        return {"user": body, **front_matter}
+    fields = _introduction_fields(body[: sections[0].start()].strip())
+    ends = [*(section.start() for section in sections[1:]), len(body)]
+    for section, end in zip(sections, ends, strict=True):
+        role, content = section["role"].lower(), body[section.end() : end].strip()
+        fields[role] = f"{fields[role]}\n\n{content}" if role in fields else content
+    return {**fields, **front_matter}
 
 
-def _introduction(text: str) -> dict[str, str]:
-    """What stands before the parts: a heading that names the prompt, and words about it."""
+def _introduction_fields(text: str) -> dict[str, str]:
+    """Returns the heading before the first section as title, and the remaining text as details."""
     heading = re.search(r"^#[ \t]+([^\n]+)$", text, re.MULTILINE)
     if heading is None:
         return {"details": text}
     return {"title": heading[1].strip(), "details": (text[: heading.start()] + text[heading.end() :]).strip()}
 
 
-def _arrival(where: str, row: Any, fallback: str, keys: "_Keys") -> ImportEvent:
-    if not isinstance(row, Mapping):
-        return FailedItem(where, f"got {repr(row)[:80]}, expected a prompt with a name and a text")
-    own = lower_keys(row)
-    system, user = _first(own, _SYSTEM), _first(own, _USER)
+# -- prompts -----------------------------------------------------------------------------------------------------------
+
+
+def _read_prompt(location: str, entry: Any, file_stem: str, keys: "_PromptKeys") -> ImportEvent:
+    if not isinstance(entry, Mapping):
+        return FailedItem(location, f"expected a prompt with a name and a text, got {repr(entry)[:80]}")
+    fields = normalize_keys(entry)
+    system, user = _first_text(fields, _SYSTEM_FIELDS), _first_text(fields, _USER_FIELDS)
     if not system and not user:
-        return SkippedItem("a prompt without a text")
-    name = short_title(_first(own, _NAME) or (fallback if where == "the file" else ""))
+        return SkippedItem("prompt without text")
+    is_whole_file = location == _WHOLE_FILE
+    name = short_title(_first_text(fields, _NAME_FIELDS) or (file_stem if is_whole_file else ""))
     if not name:
-        return FailedItem(where, "name: got nothing, expected what the prompt is called")
-    # A prompt that stands alone in its file may get a better name and is still the same.
-    known_by = "" if where == "the file" else name
-    return ImportedPrompt(_draft(own, name, system, user, keys.of(known_by, (name, system, user))))
+        return FailedItem(location, "the prompt has no name")
+    # The only prompt of a file is identified by the file, so that it can be renamed.
+    key = keys.key("" if is_whole_file else name, (name, system, user))
+    return ImportedPrompt(_prompt_draft(fields, name, system, user, key))
 
 
-def _draft(own: Mapping[str, Any], name: str, system: str, user: str, key: str) -> PromptDraft:
-    given = next((field for field in _ARGUMENTS if own.get(field)), "")
-    dated = next((field for field in _CREATED if date_of(own.get(field))), "")
-    taken = {*_KEYWORDS, "uuid", given, dated, *(_field(own, names) for names in _TEXTS)}
+def _prompt_draft(fields: Mapping[str, Any], name: str, system: str, user: str, key: str) -> PromptDraft:
+    argument_field = next((field for field in _ARGUMENT_FIELDS if fields.get(field)), "")
+    date_field = next((field for field in _DATE_FIELDS if stored_date(fields.get(field))), "")
+    text_fields = (_first_field(fields, names) for names in _TEXT_FIELDS)
+    used = {*_KEYWORD_FIELDS, "uuid", argument_field, date_field, *text_fields}
     return PromptDraft(
         name=name,
-        author=short_title(_first(own, _AUTHOR)),
-        details=_first(own, _DETAILS),
+        author=short_title(_first_text(fields, _AUTHOR_FIELDS)),
+        details=_first_text(fields, _DETAILS_FIELDS),
         system_prompt=system,
         user_prompt=user,
-        arguments=_arguments(own.get(given)),
-        tags=few_tags([word for field in _KEYWORDS for word in _keywords(own.get(field))]),
-        metadata={field: value for field, value in own.items() if field not in taken and value not in ("", None)},
-        uuid=own_uuid(own.get("uuid")) or stable_uuid("prompt_files", "prompts", key),
-        created_at=date_of(own.get(dated)) or UNSET,
+        arguments=_arguments(fields.get(argument_field)),
+        tags=clean_tags([word for field in _KEYWORD_FIELDS for word in _keywords(fields.get(field))]),
+        metadata={field: value for field, value in fields.items() if field not in used and value not in ("", None)},
+        uuid=valid_uuid(fields.get("uuid")) or stable_uuid("prompt_files", "prompts", key),
+        created_at=stored_date(fields.get(date_field)) or UNSET,
     )
 
 
-def _first(own: Mapping[str, Any], names: tuple[str, ...]) -> str:
-    return text_of(own.get(_field(own, names)))
+def _first_text(fields: Mapping[str, Any], names: tuple[str, ...]) -> str:
+    return stripped_text(fields.get(_first_field(fields, names)))
 
 
-def _field(own: Mapping[str, Any], names: tuple[str, ...]) -> str:
-    """The first of these fields that has a text."""
-    return next((name for name in names if text_of(own.get(name))), "")
+def _first_field(fields: Mapping[str, Any], names: tuple[str, ...]) -> str:
+    """Returns the first of these names whose field has a text."""
+    return next((name for name in names if stripped_text(fields.get(name))), "")
 
 
 def _keywords(value: Any) -> list[str]:
-    """In one text, with commas or semicolons between them if there are any: keywords may be of several words."""
+    """Splits at commas, semicolons or bars if there are any, because keywords may consist of several words."""
     if isinstance(value, str) and re.search("[,;|]", value):
         return re.split("[,;|]", value)
-    return words_of(value)
+    return split_words(value)
 
 
 def _arguments(value: Any) -> tuple[SavedPromptArgument, ...]:
-    """Names, or maps with a name; or a map of names to what they mean."""
+    """Accepts names, objects with a name, or an object of names and descriptions."""
     if isinstance(value, Mapping):
-        value = [{"name": name, "description": meaning} for name, meaning in value.items()]
-    parts = value if isinstance(value, list) else words_of(value)
-    made = (_argument(part) for part in parts if isinstance(part, str | Mapping))
-    return tuple(one for one in made if one.name)
+        value = [{"name": name, "description": description} for name, description in value.items()]
+    parts = value if isinstance(value, list) else split_words(value)
+    arguments = (_argument(part) for part in parts if isinstance(part, str | Mapping))
+    return tuple(argument for argument in arguments if argument.name)
 
 
 def _argument(value: str | Mapping[str, Any]) -> SavedPromptArgument:
     if isinstance(value, str):
         return SavedPromptArgument(name=value.strip())
-    own = lower_keys(value)
-    is_required = own.get("required") is True or str(own.get("required")).lower() == "true"
+    fields = normalize_keys(value)
+    is_required = fields.get("required") is True or str(fields.get("required")).lower() == "true"
     return SavedPromptArgument(
-        name=text_of(own.get("name")), description=text_of(own.get("description")), required=is_required
+        name=stripped_text(fields.get("name")),
+        description=stripped_text(fields.get("description")),
+        required=is_required,
     )
 
 
-class _Keys:
-    """What prompts are known by: the place of their file and their names, of which the second of a kind has a number.
-    Those of a file without a place are known by what they say."""
+class _PromptKeys:
+    """Creates the keys that identify prompts: from the file's key and the prompt's name, with a number if the name
+    repeats. Without a file key, prompts are identified by their content."""
 
-    def __init__(self, place: str | None) -> None:
-        self._place = place
-        self._given: dict[str, int] = {}
+    def __init__(self, file_key: str | None) -> None:
+        self._file_key = file_key
+        self._counts: dict[str, int] = {}
 
-    def of(self, name: str, said: tuple[str, ...]) -> str:
-        known_by = f"{self._place}#{name}" if self._place is not None else "\0".join(said)
-        count = self._given[known_by] = self._given.get(known_by, 0) + 1
-        return known_by if count == 1 else f"{known_by}#{count}"
-
-
-IMPORTER = Importer(
-    name="prompt_files",
-    title="Prompt files (markdown, YAML, JSON, CSV)",
-    recognizes=_recognizes,
-    read=_read,
-    suffixes=tuple(_RECOGNISES),
-)
+    def key(self, name: str, content: tuple[str, ...]) -> str:
+        key = f"{self._file_key}#{name}" if self._file_key is not None else "\0".join(content)
+        count = self._counts[key] = self._counts.get(key, 0) + 1
+        return key if count == 1 else f"{key}#{count}"

@@ -1,6 +1,5 @@
-"""Chats of SillyTavern: a line about the chat, then a message on each line. The swipes that were not chosen are kept as
-branches. Whoever speaks keeps their name; the character itself is imported from its card.
-"""
+"""Chats of SillyTavern: a line about the chat, then one message per line. Swipes that were not chosen become alternate
+branches. Speakers keep their names; the character itself is imported from its card."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -13,25 +12,52 @@ from msgspec import UNSET, Struct
 from config.errors import InvalidParams
 from config.times import format_time
 from sources.drafts import ConversationDraft, MessageDraft
-from sources.importers.engine.exports import counted
-from sources.importers.engine.files import plain_name
+from sources.importers.engine.export_files import count_reads
+from sources.importers.engine.file_probe import FileProbe
+from sources.importers.engine.files import printable_name
 from sources.importers.engine.imported_items import FailedItem, ImportEvent, ReadPosition, SkippedItem, stable_uuid
-from sources.importers.engine.importer import FileProbe, Importer, ImportLimits, ProgressCallback
-from sources.importers.engine.json_stream import decode, require_depth
-from sources.importers.engine.threads import SkipMessage, arrivals_of, line_of, require_text
-from sources.importers.engine.times import moment_of
+from sources.importers.engine.importer import Importer
+from sources.importers.engine.json_stream import decode_object, require_depth
+from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.threads import SkipMessage, conversation_parts
+from sources.importers.engine.times import stored_time
+from sources.importers.engine.values import clean_line, require_storable, text_or_empty
 
 _NAME = "sillytavern"
-_PROGRAM = "SillyTavern System"
+_SYSTEM_SENDER = "SillyTavern System"
 _MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 # June 19, 2023 2:20pm
-_WORDS = re.compile(r"([A-Za-z]{3})[a-z]* (\d{1,2}), (\d{4}) (\d{1,2}):(\d\d) ?([ap])m", re.IGNORECASE)
+_LONG_DATE = re.compile(r"([A-Za-z]{3})[a-z]* (\d{1,2}), (\d{4}) (\d{1,2}):(\d\d) ?([ap])m", re.IGNORECASE)
 # 2023-6-19 @14h 20m 30s 123ms, and the form in file names, 2023-06-19@14h20m30s
-_HOURS = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2}) ?@ ?(\d{1,2})h ?(\d{1,2})m ?(\d{1,2})s ?(?:(\d{1,3})ms)?")
+_COMPACT_DATE = re.compile(r"(\d{4})-(\d{1,2})-(\d{1,2}) ?@ ?(\d{1,2})h ?(\d{1,2})m ?(\d{1,2})s ?(?:(\d{1,3})ms)?")
 
 
-class _Line(Struct, frozen=True):
-    """The first line, or one of the others: each has fields of its own."""
+class SillyTavernImporter(Importer):
+    name = _NAME
+    title = "SillyTavern chat"
+    suffixes = (".jsonl",)
+
+    def recognizes(self, probe: FileProbe) -> float:
+        first_line, *_ = probe.head.removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)
+        if probe.is_folder or not first_line.startswith(b"{"):
+            return 0.0
+        if b'"user_name"' in first_line and b'"character_name"' in first_line:
+            return 0.95
+        return 0.85 if b'"mes"' in first_line and b'"is_user"' in first_line else 0.0
+
+    def read(
+        self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
+    ) -> Iterator[ImportEvent]:
+        chat = _chat_draft(_read_first_line(path, limits), printable_name(path.stem))
+        yield from conversation_parts(chat, _read_messages(path, limits, progress, chat))
+
+
+IMPORTER = SillyTavernImporter()
+
+
+class _TavernLine(Struct, frozen=True):
+    """The first line of a chat, or a message; they have different fields."""
 
     user_name: Any = None
     character_name: Any = None
@@ -47,153 +73,136 @@ class _Line(Struct, frozen=True):
     extra: Any = None
 
 
-class _Turn(Struct, frozen=True):
-    """A message as it stands on its line: `texts` are its swipes, of which `choice` was taken."""
+class _TavernMessage(Struct, frozen=True):
+    """A message with its swipes, of which `choice` is the index of the chosen one."""
 
     number: int
-    line: _Line
-    texts: tuple[str, ...]
+    line: _TavernLine
+    swipes: tuple[str, ...]
     choice: int
 
 
-def _recognizes(probe: FileProbe) -> float:
-    head, *_ = probe.head.removeprefix(b"\xef\xbb\xbf").split(b"\n", 1)
-    if probe.is_folder or not head.startswith(b"{"):
-        return 0.0
-    if b'"user_name"' in head and b'"character_name"' in head:
-        return 0.95
-    return 0.85 if b'"mes"' in head and b'"is_user"' in head else 0.0
-
-
-def _read(
-    path: Path, limits: ImportLimits, progress: ProgressCallback, _mark: ReadPosition | None
-) -> Iterator[ImportEvent]:
-    chat = _chat_draft(_first_line(path, limits), plain_name(path.stem))
-    yield from arrivals_of(chat, _messages(path, limits, progress, chat))
-
-
-def _messages(
+def _read_messages(
     path: Path, limits: ImportLimits, progress: ProgressCallback, chat: ConversationDraft
 ) -> Iterator[MessageDraft | SkippedItem | FailedItem]:
-    """The file is gone through twice, so that no more than a line of it is held: once for what was said, and once for
-    what might have been."""
-    thread = _Thread(chat)
-    for turn in _turns(path, limits, progress):
-        yield thread.chosen(turn) if isinstance(turn, _Turn) else turn
-    thread = _Thread(chat)
-    for turn in _turns(path, limits, progress):
-        if isinstance(turn, _Turn):
-            yield from thread.others(turn, limits)
-            thread.chosen(turn)
+    """Reads the file twice, first the chosen swipes and then the others, so that only one line is held in memory."""
+    thread = _TavernThread(chat)
+    for message in _parse_messages(path, limits, progress):
+        yield thread.add_chosen(message) if isinstance(message, _TavernMessage) else message
+    thread = _TavernThread(chat)
+    for message in _parse_messages(path, limits, progress):
+        if isinstance(message, _TavernMessage):
+            yield from thread.other_swipes(message, limits)
+            thread.add_chosen(message)
 
 
-class _Thread:
-    """Gives messages their ids: of the chat, the line and the swipe."""
+class _TavernThread:
+    """Creates drafts with ids, which are derived from chat, line and swipe."""
 
     def __init__(self, chat: ConversationDraft) -> None:
         self._chat = chat
-        self._before: str | None = None
+        self._parent: str | None = None
         self._time = chat.created_at
 
-    def chosen(self, turn: _Turn) -> MessageDraft:
-        draft = self._draft(turn, turn.choice, is_canonical=True)
-        self._before, self._time = str(draft.uuid), draft.created_at
+    def add_chosen(self, message: _TavernMessage) -> MessageDraft:
+        draft = self._message_draft(message, message.choice, is_canonical=True)
+        self._parent, self._time = str(draft.uuid), draft.created_at
         return draft
 
-    def others(self, turn: _Turn, limits: ImportLimits) -> Iterator[MessageDraft | FailedItem]:
-        for swipe, text in enumerate(turn.texts):
-            if swipe == turn.choice or not text.strip():
+    def other_swipes(self, message: _TavernMessage, limits: ImportLimits) -> Iterator[MessageDraft | FailedItem]:
+        for swipe, text in enumerate(message.swipes):
+            if swipe == message.choice or not text.strip():
                 continue
             try:
-                require_text(text, limits)
-                yield self._draft(turn, swipe, is_canonical=False)
+                require_storable(text, limits)
+                yield self._message_draft(message, swipe, is_canonical=False)
             except InvalidParams as error:
-                yield FailedItem(f"line {turn.number}, swipe {swipe + 1}", error.message)
+                yield FailedItem(f"line {message.number}, swipe {swipe + 1}", error.message)
 
-    def _draft(self, turn: _Turn, swipe: int, *, is_canonical: bool) -> MessageDraft:
-        line, info = turn.line, _swipe_info(turn.line, swipe)
+    def _message_draft(self, message: _TavernMessage, swipe: int, *, is_canonical: bool) -> MessageDraft:
+        line, info = message.line, _swipe_info(message.line, swipe)
         role = "user" if line.is_user is True else "assistant"
-        model = line_of(_field(info.get("extra"), "model")) or (
-            line_of(_field(line.extra, "model")) if is_canonical else ""
-        )
+        model = clean_line(_field(info.get("extra"), "model"))
+        if not model and is_canonical:
+            model = clean_line(_field(line.extra, "model"))
         return MessageDraft(
-            uuid=stable_uuid(_NAME, "message", f"{self._chat.uuid}\0{turn.number}\0{swipe}"),
+            uuid=stable_uuid(_NAME, "message", f"{self._chat.uuid}\0{message.number}\0{swipe}"),
             role=role,
-            sender=line_of(line.name) or role,
-            content=turn.texts[swipe],
+            sender=clean_line(line.name) or role,
+            content=message.swipes[swipe],
             model=model or None,
             metadata={"is_hidden": True} if line.is_system is True else {},
-            parent_id=self._before,
+            parent_id=self._parent,
             is_canonical=is_canonical,
-            created_at=_moment(info.get("send_date")) or _moment(line.send_date) or self._time,
+            created_at=_parse_time(info.get("send_date")) or _parse_time(line.send_date) or self._time,
         )
 
 
 # -- lines -------------------------------------------------------------------------------------------------------------
 
 
-def _first_line(path: Path, limits: ImportLimits) -> _Line:
+def _read_first_line(path: Path, limits: ImportLimits) -> _TavernLine:
     with path.open("rb") as file:
-        for _, data in _lines(file, limits):
-            if data is not None:
-                return _decoded(data, limits)
-            break
-    raise InvalidParams("the file: got no line that can be read, expected one about the chat")
+        _, data = next(_read_lines(file, limits), (1, None))
+    if data is None:
+        raise InvalidParams("the first line is missing or too long")
+    return _decode_line(data, limits)
 
 
-def _chat_draft(head: _Line, stem: str) -> ConversationDraft:
-    """A chat that was branched off another one has its first line, so the file's name is part of what it is known by.
-    Old chats begin with a message."""
-    character, user = line_of(head.character_name), line_of(head.user_name)
-    about = {"character_name": character, "user_name": user}
+def _chat_draft(first: _TavernLine, stem: str) -> ConversationDraft:
+    """The file name is part of the chat's key, because a branched chat has the first line of the original. Old chats
+    start with a message."""
+    character, user = clean_line(first.character_name), clean_line(first.user_name)
+    metadata = {"character_name": character, "user_name": user}
     return ConversationDraft(
-        uuid=stable_uuid(_NAME, "conversation", f"{character}\0{line_of(head.create_date)}\0{stem}"),
-        title=line_of(stem),
-        metadata={"imported_from": _NAME} | {name: value for name, value in about.items() if value},
-        created_at=_moment(head.create_date) or _moment(head.send_date) or UNSET,
+        uuid=stable_uuid(_NAME, "conversation", f"{character}\0{clean_line(first.create_date)}\0{stem}"),
+        title=clean_line(stem),
+        metadata={"imported_from": _NAME} | {name: value for name, value in metadata.items() if value},
+        created_at=_parse_time(first.create_date) or _parse_time(first.send_date) or UNSET,
     )
 
 
-def _turns(path: Path, limits: ImportLimits, progress: ProgressCallback) -> Iterator[_Turn | SkippedItem | FailedItem]:
+def _parse_messages(
+    path: Path, limits: ImportLimits, progress: ProgressCallback
+) -> Iterator[_TavernMessage | SkippedItem | FailedItem]:
     with path.open("rb") as file:
-        for number, data in _lines(counted(file, limits, progress), limits):
+        for number, data in _read_lines(count_reads(file, limits, progress), limits):
             if data is None:
-                yield FailedItem(f"line {number}", f"got more than {limits.line_max_bytes} bytes, expected fewer")
+                yield FailedItem(f"line {number}", f"longer than {limits.line_max_bytes} bytes")
                 continue
             try:
-                line = _decoded(data, limits)
+                line = _decode_line(data, limits)
                 if line.mes is not UNSET:
-                    yield _turn(number, line, limits)
+                    yield _parse_message(number, line, limits)
                 elif number > 1:
-                    raise InvalidParams("got no mes, expected a message")
-            except SkipMessage as left_out:
-                yield SkippedItem(left_out.reason)
+                    raise InvalidParams("not a message (no field mes)")
+            except SkipMessage as skip:
+                yield SkippedItem(skip.reason)
             except InvalidParams as error:
                 yield FailedItem(f"line {number}", error.message)
 
 
-def _turn(number: int, line: _Line, limits: ImportLimits) -> _Turn:
-    # Chub writes an object in which the text stands.
-    said = _field(line.mes, "message") if isinstance(line.mes, dict) else line.mes
-    text = said if isinstance(said, str) else ""
-    if line.is_system is True and line.name == _PROGRAM:
-        raise SkipMessage("a message of the program")
+def _parse_message(number: int, line: _TavernLine, limits: ImportLimits) -> _TavernMessage:
+    # Chub writes an object that contains the text.
+    text = text_or_empty(_field(line.mes, "message") if isinstance(line.mes, dict) else line.mes)
+    if line.is_system is True and line.name == _SYSTEM_SENDER:
+        raise SkipMessage("system message")
     if not text.strip():
-        raise SkipMessage("an empty message")
-    require_text(text, limits)
-    swipes = [swipe if isinstance(swipe, str) else "" for swipe in line.swipes] if isinstance(line.swipes, list) else []
+        raise SkipMessage("empty message")
+    require_storable(text, limits)
+    swipes = [text_or_empty(swipe) for swipe in line.swipes] if isinstance(line.swipes, list) else []
     choice = line.swipe_id if type(line.swipe_id) is int and 0 <= line.swipe_id < len(swipes) else 0
-    # What was edited last is the message.
-    return _Turn(number, line, (*swipes[:choice], text, *swipes[choice + 1 :]), choice)
+    # The message may have been edited since it was chosen, so it replaces its swipe.
+    return _TavernMessage(number, line, (*swipes[:choice], text, *swipes[choice + 1 :]), choice)
 
 
-def _decoded(data: bytes, limits: ImportLimits) -> _Line:
+def _decode_line(data: bytes, limits: ImportLimits) -> _TavernLine:
     require_depth(data, limits)
-    return decode(data, _Line)
+    return decode_object(data, _TavernLine)
 
 
-def _lines(file: IO[bytes], limits: ImportLimits) -> Iterator[tuple[int, bytes | None]]:
-    """From 1; nothing for one that is too long. Empty ones are counted, and not given."""
+def _read_lines(file: IO[bytes], limits: ImportLimits) -> Iterator[tuple[int, bytes | None]]:
+    """Yields line numbers from 1, with the line or None if it is too long. Empty lines are counted, but not yielded."""
     number = 0
     while line := file.readline(limits.line_max_bytes + 1):
         number += 1
@@ -205,7 +214,7 @@ def _lines(file: IO[bytes], limits: ImportLimits) -> Iterator[tuple[int, bytes |
             yield number, line
 
 
-def _swipe_info(line: _Line, swipe: int) -> Mapping[str, Any]:
+def _swipe_info(line: _TavernLine, swipe: int) -> Mapping[str, Any]:
     infos = line.swipe_info if isinstance(line.swipe_info, list) else []
     info = infos[swipe] if swipe < len(infos) else None
     return info if isinstance(info, dict) else {}
@@ -218,22 +227,19 @@ def _field(value: Any, name: str) -> Any:
 # -- times -------------------------------------------------------------------------------------------------------------
 
 
-def _moment(value: Any) -> str | None:
-    """As the versions of the program write it; it names no zone, so it is taken for UTC."""
-    text = line_of(value)
-    words, hours = _WORDS.match(text), _HOURS.match(text)
+def _parse_time(value: Any) -> str | None:
+    """Parses the forms that versions of SillyTavern write. They have no time zone; UTC is assumed."""
+    text = clean_line(value)
+    long_date, compact_date = _LONG_DATE.match(text), _COMPACT_DATE.match(text)
     try:
-        if words and words[1].lower() in _MONTHS:
-            hour = int(words[4]) % 12 + (12 if words[6].lower() == "p" else 0)
-            month = _MONTHS.index(words[1].lower()) + 1
-            return format_time(datetime(int(words[3]), month, int(words[2]), hour, int(words[5]), tzinfo=UTC))
-        if hours:
-            *numbers, thousandths = (int(part or 0) for part in hours.groups())
-            year, month, day, hour, minute, second = numbers
-            return format_time(datetime(year, month, day, hour, minute, second, thousandths * 1000, tzinfo=UTC))
+        if long_date and long_date[1].lower() in _MONTHS:
+            hour = int(long_date[4]) % 12 + (12 if long_date[6].lower() == "p" else 0)
+            year, month, day = int(long_date[3]), _MONTHS.index(long_date[1].lower()) + 1, int(long_date[2])
+            return format_time(datetime(year, month, day, hour, int(long_date[5]), tzinfo=UTC))
+        if compact_date:
+            numbers = [int(part or 0) for part in compact_date.groups()]
+            year, month, day, hour, minute, second, milliseconds = numbers
+            return format_time(datetime(year, month, day, hour, minute, second, milliseconds * 1000, tzinfo=UTC))
     except ValueError:
         return None
-    return moment_of(value)
-
-
-IMPORTER = Importer(name=_NAME, title="SillyTavern chat", recognizes=_recognizes, read=_read, suffixes=(".jsonl",))
+    return stored_time(value)

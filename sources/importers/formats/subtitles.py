@@ -1,6 +1,6 @@
-"""Subtitles and transcripts: SubRip, WebVTT, Whisper's JSON and YouTube's json3, as media whose every line has a time.
+"""Subtitles and transcripts with times: SubRip, WebVTT, Whisper's JSON and YouTube's json3, imported as media.
 
-Lines are gathered into short chunks, so that a hit is near the second at which its words are spoken.
+Lines are grouped into short chunks, so that a search hit is close to the second at which the words are spoken.
 """
 
 import re
@@ -14,101 +14,111 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from sources.drafts import MediaDraft
+from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import (
-    changed_at,
+    file_key,
+    file_size,
     is_text,
-    key_of,
-    plain_name,
+    modified_at,
+    printable_name,
     read_json,
     read_text,
-    short_title,
-    size_of,
 )
 from sources.importers.engine.imported_items import FailedItem, ImportedMedia, ImportEvent, ReadPosition, stable_uuid
-from sources.importers.engine.importer import FileProbe, Importer, ImportLimits, ProgressCallback
+from sources.importers.engine.importer import Importer
+from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.values import short_title
 from sources.records import MediaChunk, Segment
 from sources.text.cues import group_cues
 
 # About half a minute of speech.
 _CHUNK_CHARS = 400
-# Nothing is longer than a year; a number beyond it is no time.
+# No recording is longer than a year; larger numbers are not times.
 _TIME_MAX_MS = 366 * 86_400_000
-# A day of speech has some ten thousand.
+# A day of speech has some ten thousand lines.
 _LINES_MAX = 1_000_000
 _CLOCK = r"(?:(\d{1,4}):)?(\d{1,2}):(\d{2})(?:[.,](\d{1,3}))?"
 _TIMING = re.compile(rf"[ \t]*{_CLOCK}[ \t]*-->[ \t]*{_CLOCK}(?:[ \t]|$)")
 _TIMING_IN_HEAD = re.compile(rb"^[ \t]*[\d:.,]{5,16}[ \t]*-->[ \t]*[\d:.,]{5,16}", re.MULTILINE)
 _VOICE = re.compile(r"<v(?:\.[^\s>]{0,80})?[ \t]+([^<>\n]{1,200})>")
 _MARKUP = re.compile(r"</?[a-zA-Z][^<>\n]{0,200}>|<\d[\d:.]{0,20}>|\{\\[^{}\n]{0,200}\}")
-# Captions that YouTube makes by itself: each word with its time, and each line shown twice as it scrolls up.
+# YouTube's automatic captions: every word has a time, and every line is shown twice while scrolling.
 _SCROLLING = re.compile(r"<\d\d:\d\d:\d\d\.\d{3}><c>")
-_LANGUAGE = re.compile(r"(.+)\.([a-z]{2,3}(?:-[A-Za-z]{2,4})?)")
+_LANGUAGE_SUFFIX = re.compile(r"(.+)\.([a-z]{2,3}(?:-[A-Za-z]{2,4})?)")
 
 
-class _Transcript(Struct, frozen=True):
+class SubtitlesImporter(Importer):
+    name = "subtitles"
+    title = "Subtitles and transcripts (srt, vtt, Whisper JSON, YouTube json3)"
+    suffixes = (".srt", ".vtt", ".json", ".json3")
+
+    def recognizes(self, probe: FileProbe) -> float:
+        if probe.is_folder or not is_text(probe.head):
+            return 0.0
+        head = probe.head.removeprefix(b"\xef\xbb\xbf").lstrip()
+        if head.startswith(b"WEBVTT"):
+            return 1.0
+        if head.startswith((b"{", b"[")):
+            return _json_confidence(head)
+        return 0.9 if _TIMING_IN_HEAD.search(head[:4096].replace(b"\r", b"\n")) else 0.0
+
+    def read(
+        self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
+    ) -> Iterator[ImportEvent]:
+        transcript = _read_transcript(path, limits)
+        yield from transcript.failures
+        if not transcript.segments:
+            raise InvalidParams(f"{printable_name(path.name)}: no lines with times")
+        yield ImportedMedia(_media_draft(path, transcript, limits))
+        progress(file_size(path))
+
+
+IMPORTER = SubtitlesImporter()
+
+
+class _TimedTranscript(Struct, frozen=True):
     segments: Sequence[Segment]
-    broken: Sequence[FailedItem] = ()
+    failures: Sequence[FailedItem] = ()
     language: str = ""
 
 
-def _recognizes(probe: FileProbe) -> float:
-    if probe.is_folder or not is_text(probe.head):
-        return 0.0
-    head = probe.head.removeprefix(b"\xef\xbb\xbf").lstrip()
-    if head.startswith(b"WEBVTT"):
-        return 1.0
-    if head.startswith((b"{", b"[")):
-        return _looks_like_json(head)
-    return 0.9 if _TIMING_IN_HEAD.search(head[:4096].replace(b"\r", b"\n")) else 0.0
-
-
-def _looks_like_json(head: bytes) -> float:
+def _json_confidence(head: bytes) -> float:
     if b'"tStartMs"' in head and b'"events"' in head:
         return 1.0
     if b'"transcription"' in head and b'"offsets"' in head:
         return 0.9
-    has_times = all(name in head for name in (b'"start"', b'"end"', b'"text"'))
+    has_times = all(field in head for field in (b'"start"', b'"end"', b'"text"'))
     return 0.7 if has_times and (b'"segments"' in head or head.startswith(b"[")) else 0.0
 
 
-def _read(
-    path: Path, limits: ImportLimits, progress: ProgressCallback, _mark: ReadPosition | None
-) -> Iterator[ImportEvent]:
-    found = _transcript(path, limits)
-    yield from found.broken
-    if not found.segments:
-        raise InvalidParams(f"{plain_name(path.name)}: got no timed line, expected subtitles or a transcript")
-    yield ImportedMedia(_media(path, found, limits))
-    progress(size_of(path))
-
-
-def _transcript(path: Path, limits: ImportLimits) -> _Transcript:
+def _read_transcript(path: Path, limits: ImportLimits) -> _TimedTranscript:
     with path.open("rb") as file:
         head = file.read(64).removeprefix(b"\xef\xbb\xbf").lstrip()
     if head.startswith((b"{", b"[")):
-        return _of_json(read_json(path, limits))
+        return _parse_json(read_json(path, limits))
     text = read_text(path, limits)
     if text.count("\n") > _LINES_MAX:
-        raise InvalidParams(f"the subtitles: got more than {_LINES_MAX} lines, expected fewer")
+        raise InvalidParams(f"subtitles have more than {_LINES_MAX} lines")
     is_vtt = text.lstrip().startswith("WEBVTT")
     segments = [segment for segment in _segments(_cues(text.split("\n"), is_vtt=is_vtt)) if segment.text]
-    header = re.search(r"^Language: ([\w-]{2,20})$", text[:1000], re.MULTILINE) if is_vtt else None
-    return _Transcript(segments, language=header[1] if header else "")
+    language = re.search(r"^Language: ([\w-]{2,20})$", text[:1000], re.MULTILINE) if is_vtt else None
+    return _TimedTranscript(segments, language=language[1] if language else "")
 
 
-def _media(path: Path, found: _Transcript, limits: ImportLimits) -> MediaDraft:
-    stem = plain_name(path.stem)
-    named = _LANGUAGE.fullmatch(stem)
-    language = found.language or (named[2] if named else "")
-    key = key_of(path, limits)
+def _media_draft(path: Path, transcript: _TimedTranscript, limits: ImportLimits) -> MediaDraft:
+    stem = printable_name(path.stem)
+    with_language = _LANGUAGE_SUFFIX.fullmatch(stem)
+    language = transcript.language or (with_language[2] if with_language else "")
+    key = file_key(path, limits)
     return MediaDraft(
-        title=short_title(named[1] if named else stem),
+        title=short_title(with_language[1] if with_language else stem),
         media_type="transcript",
-        segments=found.segments,
-        chunks=list(_chunks(found.segments, key)),
-        metadata={"file": plain_name(path.name), **({"language": language} if language else {})},
+        segments=transcript.segments,
+        chunks=list(_chunks(transcript.segments, key)),
+        metadata={"file": printable_name(path.name), **({"language": language} if language else {})},
         uuid=stable_uuid("subtitles", "media", key),
-        created_at=changed_at(path, limits),
+        created_at=modified_at(path, limits),
     )
 
 
@@ -130,133 +140,123 @@ def _chunks(segments: Sequence[Segment], key: str) -> Iterator[MediaChunk]:
 # -- SubRip and WebVTT -------------------------------------------------------------------------------------------------
 
 
-class _Cue(Struct, frozen=True):
+class _SubtitleCue(Struct, frozen=True):
     start_ms: int
     end_ms: int
     lines: Sequence[str]
 
 
-def _cues(lines: Sequence[str], *, is_vtt: bool) -> Iterator[_Cue]:
-    """In WebVTT a cue ends with an empty line; in SubRip with the number of the next, as some have empty lines."""
-    timed = [(index, found) for index, line in enumerate(lines) if (found := _TIMING.match(line))]
-    ends = [index for index, _ in timed[1:]] + [len(lines)]
-    for (index, found), end in zip(timed, ends, strict=False):
+def _cues(lines: Sequence[str], *, is_vtt: bool) -> Iterator[_SubtitleCue]:
+    """In WebVTT an empty line ends a cue. In SubRip some cues contain empty lines, so the number of the next one ends
+    it."""
+    timings = [(index, timing) for index, line in enumerate(lines) if (timing := _TIMING.match(line))]
+    ends = [index for index, _ in timings[1:]] + [len(lines)]
+    for (index, timing), end in zip(timings, ends, strict=False):
         text = [line.strip() for line in lines[index + 1 : end]]
-        kept = text[: text.index("")] if is_vtt and "" in text else text
-        if not is_vtt and end < len(lines):
-            kept = _without_number(text)
-        start_ms = _milliseconds(*found.groups()[:4])
-        yield _Cue(start_ms, max(start_ms, _milliseconds(*found.groups()[4:])), [line for line in kept if line])
+        if is_vtt:
+            text = text[: text.index("")] if "" in text else text
+        elif end < len(lines):
+            text = _without_cue_number(text)
+        start_ms = _clock_milliseconds(*timing.groups()[:4])
+        end_ms = max(start_ms, _clock_milliseconds(*timing.groups()[4:]))
+        yield _SubtitleCue(start_ms, end_ms, [line for line in text if line])
 
 
-def _without_number(lines: list[str]) -> list[str]:
-    """A line of digits right before the next timing is the number of that cue."""
+def _without_cue_number(lines: list[str]) -> list[str]:
+    """Removes a line of digits directly before the next timing: it is the number of that cue."""
     return lines[:-1] if lines and lines[-1].isdigit() else lines
 
 
-def _milliseconds(hours: str | None, minutes: str, seconds: str, fraction: str | None) -> int:
-    whole = (int(hours or 0) * 60 + int(minutes)) * 60 + int(seconds)
-    return whole * 1000 + int((fraction or "0").ljust(3, "0"))
+def _clock_milliseconds(hours: str | None, minutes: str, seconds: str, fraction: str | None) -> int:
+    whole_seconds = (int(hours or 0) * 60 + int(minutes)) * 60 + int(seconds)
+    return whole_seconds * 1000 + int((fraction or "0").ljust(3, "0"))
 
 
-def _segments(cues: Iterable[_Cue]) -> Iterator[Segment]:
-    shown: Sequence[str] = ()
+def _segments(cues: Iterable[_SubtitleCue]) -> Iterator[Segment]:
+    previous: Sequence[str] = ()
     is_scrolling = False
     for cue in cues:
         is_scrolling = is_scrolling or any(_SCROLLING.search(line) for line in cue.lines)
-        lines = [_plain(line) for line in cue.lines]
-        new = [line for line in lines if line not in shown] if is_scrolling else lines
-        shown = lines
-        voice = next((found[1].strip() for line in cue.lines if (found := _VOICE.search(line))), None)
+        lines = [_without_markup(line) for line in cue.lines]
+        new = [line for line in lines if line not in previous] if is_scrolling else lines
+        previous = lines
+        voice = next((match[1].strip() for line in cue.lines if (match := _VOICE.search(line))), None)
         yield Segment(start_ms=cue.start_ms, end_ms=cue.end_ms, text=" ".join(new).strip(), speaker=voice)
 
 
-def _plain(line: str) -> str:
+def _without_markup(line: str) -> str:
     return " ".join(unescape(_MARKUP.sub("", line)).replace("\0", "").split())
 
 
 # -- JSON --------------------------------------------------------------------------------------------------------------
 
 
-def _of_json(value: Any) -> _Transcript:
+def _parse_json(value: Any) -> _TimedTranscript:
     if isinstance(value, list):
-        return _whisper(value, "")
+        return _collect(map(_whisper_segment, value))
     if not isinstance(value, Mapping):
-        raise InvalidParams("the transcript: got a single value, expected an object with lines")
+        raise InvalidParams("transcript: expected a JSON object or list")
     if isinstance(value.get("events"), list):
-        return _gathered(map(_of_event, value["events"]))
+        return _collect(map(_youtube_segment, value["events"]))
     language = value.get("language")
     if isinstance(value.get("transcription"), list):
         result = value.get("result")
-        spoken = result.get("language") if isinstance(result, Mapping) else language
-        return replace(_gathered(map(_of_offsets, value["transcription"])), language=_short(spoken))
+        language = result.get("language") if isinstance(result, Mapping) else language
+        return replace(_collect(map(_whisper_cpp_segment, value["transcription"])), language=_title_or_empty(language))
     if isinstance(value.get("segments"), list):
-        return _whisper(value["segments"], _short(language))
-    raise InvalidParams("the transcript: got an object without segments, transcription or events, expected one of them")
+        return replace(_collect(map(_whisper_segment, value["segments"])), language=_title_or_empty(language))
+    raise InvalidParams("transcript: expected an object with segments, transcription or events")
 
 
-def _whisper(values: list[Any], language: str) -> _Transcript:
-    return replace(_gathered(map(_of_seconds, values)), language=language)
-
-
-def _gathered(found: Iterable[Segment | None]) -> _Transcript:
-    segments, broken = [], []
-    for number, segment in enumerate(found, 1):
+def _collect(segments: Iterable[Segment | None]) -> _TimedTranscript:
+    valid, failures = [], []
+    for number, segment in enumerate(segments, 1):
         if segment is None:
-            broken.append(FailedItem(f"line {number} of the transcript", "got no start, end and text, expected them"))
+            failures.append(FailedItem(f"line {number} of the transcript", "expected start, end and text"))
         elif segment.text:
-            segments.append(segment)
-    return _Transcript(segments, broken)
+            valid.append(segment)
+    return _TimedTranscript(valid, failures)
 
 
-def _of_seconds(value: Any) -> Segment | None:
-    """Whisper, and what is made like it: `start` and `end` in seconds."""
+def _whisper_segment(value: Any) -> Segment | None:
+    """Parses the form of Whisper and similar programs, with `start` and `end` in seconds."""
     if not isinstance(value, Mapping):
         return None
-    return _segment(_scaled(value.get("start"), 1000), _scaled(value.get("end"), 1000), value)
+    return _segment(_milliseconds(value.get("start"), 1000), _milliseconds(value.get("end"), 1000), value)
 
 
-def _of_offsets(value: Any) -> Segment | None:
-    """whisper.cpp: `offsets` in milliseconds."""
+def _whisper_cpp_segment(value: Any) -> Segment | None:
+    """Parses the form of whisper.cpp, with `offsets` in milliseconds."""
     if not isinstance(value, Mapping) or not isinstance(offsets := value.get("offsets"), Mapping):
         return None
-    return _segment(_scaled(offsets.get("from"), 1), _scaled(offsets.get("to"), 1), value)
+    return _segment(_milliseconds(offsets.get("from"), 1), _milliseconds(offsets.get("to"), 1), value)
 
 
-def _of_event(value: Any) -> Segment | None:
-    """json3: words in `segs`; an event without any opens a window or breaks a line."""
+def _youtube_segment(value: Any) -> Segment | None:
+    """Parses a json3 event, with words in `segs`; an event without words opens a window or breaks a line."""
     if not isinstance(value, Mapping):
         return None
     parts = value.get("segs")
     words = (part.get("utf8") for part in parts if isinstance(part, Mapping)) if isinstance(parts, list) else ()
-    start = _scaled(value.get("tStartMs", 0), 1)
-    lasts = _scaled(value.get("dDurationMs", 0), 1)
-    said = {"text": "".join(word for word in words if isinstance(word, str))}
-    return _segment(start, None if start is None or lasts is None else start + lasts, said)
+    start = _milliseconds(value.get("tStartMs", 0), 1)
+    duration = _milliseconds(value.get("dDurationMs", 0), 1)
+    fields = {"text": "".join(word for word in words if isinstance(word, str))}
+    return _segment(start, None if start is None or duration is None else start + duration, fields)
 
 
-def _segment(start_ms: int | None, end_ms: int | None, value: Mapping[str, Any]) -> Segment | None:
-    text, speaker = value.get("text"), value.get("speaker")
+def _segment(start_ms: int | None, end_ms: int | None, fields: Mapping[str, Any]) -> Segment | None:
+    text, speaker = fields.get("text"), fields.get("speaker")
     if start_ms is None or not isinstance(text, str):
         return None
     end = start_ms if end_ms is None else max(start_ms, end_ms)
-    return Segment(start_ms=start_ms, end_ms=end, text=" ".join(text.split()), speaker=_short(speaker) or None)
+    return Segment(start_ms=start_ms, end_ms=end, text=" ".join(text.split()), speaker=_title_or_empty(speaker) or None)
 
 
-def _scaled(value: Any, factor: int) -> int | None:
+def _milliseconds(value: Any, factor: int) -> int | None:
     if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value * factor <= _TIME_MAX_MS:
         return None
     return round(value * factor)
 
 
-def _short(value: Any) -> str:
+def _title_or_empty(value: Any) -> str:
     return short_title(value) if isinstance(value, str) else ""
-
-
-IMPORTER = Importer(
-    name="subtitles",
-    title="Subtitles and transcripts (srt, vtt, Whisper JSON, YouTube json3)",
-    recognizes=_recognizes,
-    read=_read,
-    suffixes=(".srt", ".vtt", ".json", ".json3"),
-)

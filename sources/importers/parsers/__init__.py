@@ -1,1 +1,1 @@
-"""Parsers of documents. They run in a process of their own, with limits: what they read was made by anybody."""
+"""Document parsers. They run in a subprocess with resource limits, because documents come from untrusted sources."""

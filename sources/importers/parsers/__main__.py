@@ -1,6 +1,7 @@
-"""The process in which one document is parsed: `python -m sources.importers.parsers KIND PATH LIMITS`.
+"""The subprocess that parses one document: `python -m sources.importers.parsers KIND PATH LIMITS`.
 
-It limits itself before it looks at the document, writes one answer and ends; where it cannot, its end is the answer.
+It applies its limits before it opens the document, writes one JSON result to stdout and exits. If it cannot, the exit
+code is the result.
 """
 
 import resource
@@ -12,53 +13,54 @@ from pathlib import Path
 import msgspec
 
 from config.errors import FlorilegiumError
-from sources.importers.engine.importer import ImportLimits
-from sources.importers.parsers.confined import OUT_OF_MEMORY
-from sources.importers.parsers.prose import Parsed, Refused
+from sources.importers.engine.limits import ImportLimits
+from sources.importers.parsers.parsed_document import ParsedDocument, ParseFailure
+from sources.importers.parsers.sandbox import OUT_OF_MEMORY
 
+# By module and function, so that only the parser in use is loaded.
 _PARSERS = {
     "html": ("web_page", "parse_page"),
     "pdf": ("pdf", "parse_pdf"),
-    "epub": ("book", "parse_book"),
+    "epub": ("epub", "parse_epub"),
     "docx": ("office", "parse_word"),
     "pptx": ("office", "parse_slides"),
 }
 
 
-def _parse(kind: str, path: Path, limits: ImportLimits) -> Parsed | Refused:
+def _parse(kind: str, path: Path, limits: ImportLimits) -> ParsedDocument | ParseFailure:
     module, function = _PARSERS[kind]
     try:
-        parsed: Parsed = getattr(import_module(f"sources.importers.parsers.{module}"), function)(path, limits)
+        document: ParsedDocument = getattr(import_module(f"sources.importers.parsers.{module}"), function)(path, limits)
     except FlorilegiumError as error:
-        return Refused(error.message)
+        return ParseFailure(error.message)
     except OSError as error:
-        return Refused(f"it cannot be read: {error.strerror or 'the disk failed'}")
-    return parsed
+        return ParseFailure(f"cannot be read: {error.strerror or 'disk error'}")
+    return document
 
 
-def _confine(limits: ImportLimits) -> None:
-    """Not every system has every limit; the deadline of the one who waits holds in any case."""
-    # A second more than the soft limit, whose signal ends the process already.
-    _limit(resource.RLIMIT_CPU, limits.parser_cpu_s, limits.parser_cpu_s + 1)
-    _limit(resource.RLIMIT_AS, limits.parser_memory_max_bytes, limits.parser_memory_max_bytes)
-    # It writes to a pipe and to no file, nor a picture of its memory when it ends badly.
-    _limit(resource.RLIMIT_FSIZE, 0, 0)
-    _limit(resource.RLIMIT_CORE, 0, 0)
+def _apply_limits(limits: ImportLimits) -> None:
+    """Sets the limits that the system supports. The parent enforces the deadline in any case."""
+    # The soft limit already ends the process; the hard limit is one second higher.
+    _set_limit(resource.RLIMIT_CPU, limits.parser_cpu_s, limits.parser_cpu_s + 1)
+    _set_limit(resource.RLIMIT_AS, limits.parser_memory_max_bytes, limits.parser_memory_max_bytes)
+    # The process writes to a pipe only: no files, and no core dump.
+    _set_limit(resource.RLIMIT_FSIZE, 0, 0)
+    _set_limit(resource.RLIMIT_CORE, 0, 0)
 
 
-def _limit(what: int, soft: int, hard: int) -> None:
+def _set_limit(kind: int, soft: int, hard: int) -> None:
     with suppress(ValueError, OSError):
-        resource.setrlimit(what, (soft, hard))
+        resource.setrlimit(kind, (soft, hard))
 
 
-def _main(kind: str, path: str, limits: str) -> None:
-    told = msgspec.json.decode(limits, type=ImportLimits)
-    _confine(told)
+def _main(kind: str, path: str, encoded_limits: str) -> None:
+    limits = msgspec.json.decode(encoded_limits, type=ImportLimits)
+    _apply_limits(limits)
     try:
-        answer = msgspec.json.encode(_parse(kind, Path(path), told))
+        result = msgspec.json.encode(_parse(kind, Path(path), limits))
     except MemoryError:
         sys.exit(OUT_OF_MEMORY)
-    sys.stdout.buffer.write(answer)
+    sys.stdout.buffer.write(result)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Word documents and presentations: their text in reading order, with headings, lists, tables and notes.
+"""Word documents and PowerPoint presentations: their text in reading order, with headings, lists, tables and notes.
 
-What was deleted under review, and what a newer program wrote twice for an older one, stays out.
+Tracked deletions, and the fallback copies that newer programs add for older ones, are left out.
 """
 
 import re
@@ -9,167 +9,180 @@ from pathlib import Path
 from posixpath import dirname, join, normpath
 
 from sources.importers.engine.archives import Archive, open_archive
-from sources.importers.engine.importer import ImportLimits
-from sources.importers.parsers.markup import Gathered, attribute, read_markup
-from sources.importers.parsers.prose import Parsed, Prose
+from sources.importers.engine.limits import ImportLimits
+from sources.importers.parsers.parsed_document import ParsedDocument, TextBuilder
+from sources.importers.parsers.xml_events import ElementTexts, XmlHandler, attribute, read_xml
 
-_CORE = "docProps/core.xml"
-_SAID = frozenset(["title", "creator", "created", "subject", "keywords", "description", "language"])
+_CORE_PROPERTIES = "docProps/core.xml"
+_PRESENTATION = "ppt/presentation.xml"
+_PROPERTIES = frozenset(["title", "creator", "created", "subject", "keywords", "description", "language"])
 _HEADING = re.compile(r"heading ?([1-6])", re.IGNORECASE)
 _SLIDE = re.compile(r"ppt/slides/slide(\d{1,6})\.xml")
-_NOTES_OF_WORD = ("word/footnotes.xml", "word/endnotes.xml")
+_WORD_NOTES = ("word/footnotes.xml", "word/endnotes.xml")
 
 
-def parse_word(path: Path, limits: ImportLimits) -> Parsed:
+def parse_word(path: Path, limits: ImportLimits) -> ParsedDocument:
     with open_archive(path, limits) as archive:
-        prose = Prose(limits.item_max_chars)
-        for name in ("word/document.xml", *(name for name in _NOTES_OF_WORD if name in archive)):
-            _write(archive, name, prose)
-        return _parsed(archive, prose, {})
+        text = TextBuilder(limits.item_max_chars)
+        for name in ("word/document.xml", *(name for name in _WORD_NOTES if name in archive)):
+            _write_part(archive, name, text)
+        return _parsed_document(archive, text, {})
 
 
-def parse_slides(path: Path, limits: ImportLimits) -> Parsed:
+def parse_slides(path: Path, limits: ImportLimits) -> ParsedDocument:
     with open_archive(path, limits) as archive:
-        prose = Prose(limits.item_max_chars)
+        text = TextBuilder(limits.item_max_chars)
         slides = _slides(archive)
         for number, name in enumerate(slides, 1):
-            prose.end_paragraph()
-            prose.write(f"# Slide {number}")
-            _write(archive, name, prose)
-            for notes in dict.fromkeys(_related(archive, name, "notesSlide").values()):
-                prose.end_paragraph()
-                prose.write("Notes:")
-                _write(archive, notes, prose)
-        return _parsed(archive, prose, {"slides": len(slides)})
+            text.end_paragraph()
+            text.write(f"# Slide {number}")
+            _write_part(archive, name, text)
+            for notes in dict.fromkeys(_related_parts(archive, name, "notesSlide").values()):
+                text.end_paragraph()
+                text.write("Notes:")
+                _write_part(archive, notes, text)
+        return _parsed_document(archive, text, {"slides": len(slides)})
 
 
-def _parsed(archive: Archive, prose: Prose, counted: Mapping[str, int]) -> Parsed:
-    said = Gathered(_SAID)
-    if _CORE in archive:
-        with archive.open(_CORE) as file:
-            read_markup(file, said.begin, said.end, said.text)
-    others = {name: said.first(name) for name in ("subject", "keywords", "description", "language")}
-    return Parsed(
-        text=prose.finished(),
-        title=said.first("title"),
-        author=said.first("creator"),
-        created=said.first("created"),
-        metadata={**counted, **{name: value for name, value in others.items() if value}},
+def _parsed_document(archive: Archive, text: TextBuilder, counts: Mapping[str, int]) -> ParsedDocument:
+    properties = ElementTexts(_PROPERTIES)
+    if _CORE_PROPERTIES in archive:
+        with archive.open(_CORE_PROPERTIES) as file:
+            read_xml(file, properties)
+    fields = {name: properties.first(name) for name in ("subject", "keywords", "description", "language")}
+    return ParsedDocument(
+        text=text.build(),
+        title=properties.first("title"),
+        author=properties.first("creator"),
+        created=properties.first("created"),
+        metadata={**counts, **{name: value for name, value in fields.items() if value}},
     )
 
 
 def _slides(archive: Archive) -> list[str]:
-    """In the order of the presentation; in that of their numbers where it tells none."""
-    targets = _related(archive, "ppt/presentation.xml", "slide")
-    order: list[str] = []
+    """Returns the slides in the order of the presentation, or by number if it defines no order."""
+    order = _SlideOrder(_related_parts(archive, _PRESENTATION, "slide"))
+    with archive.open(_PRESENTATION) as file:
+        read_xml(file, order)
+    numbered = [(int(slide[1]), name) for name in archive.names if (slide := _SLIDE.fullmatch(name))]
+    # A slide listed twice is read once: a few bytes could otherwise request it without end.
+    return list(dict.fromkeys(order.slides)) or [name for _, name in sorted(numbered)]
 
-    def begin(name: str, attributes: Mapping[str, str]) -> None:
+
+class _SlideOrder(XmlHandler):
+    """Collects the slides of a presentation; `targets` has their names by relation id."""
+
+    def __init__(self, targets: Mapping[str, str]) -> None:
+        self.slides: list[str] = []
+        self._targets = targets
+
+    def start(self, name: str, attributes: Mapping[str, str]) -> None:
         if name == "sldId":
-            order.extend(targets[value] for value in attributes.values() if value in targets)
-
-    with archive.open("ppt/presentation.xml") as file:
-        read_markup(file, begin, lambda _: None, lambda _: None)
-    numbered = [(int(found[1]), name) for name in archive.names if (found := _SLIDE.fullmatch(name))]
-    # One that is named again is not read again: a list of a few bytes could ask for it without end.
-    return list(dict.fromkeys(order)) or [name for _, name in sorted(numbered)]
+            self.slides.extend(self._targets[value] for value in attributes.values() if value in self._targets)
 
 
-def _related(archive: Archive, name: str, kind: str) -> dict[str, str]:
-    """The parts of one kind that a part leads to, by the ids of the relations."""
-    place = f"{dirname(name)}/_rels/{name.rpartition('/')[2]}.rels"
-    found: dict[str, str] = {}
-
-    def begin(element: str, attributes: Mapping[str, str]) -> None:
-        if element == "Relationship" and attribute(attributes, "Type").endswith("/" + kind):
-            target = normpath(join("/", dirname(name), attribute(attributes, "Target"))).lstrip("/")
-            if target in archive:
-                found[attribute(attributes, "Id")] = target
-
-    if place in archive:
-        with archive.open(place) as file:
-            read_markup(file, begin, lambda _: None, lambda _: None)
-    return found
+def _related_parts(archive: Archive, name: str, kind: str) -> dict[str, str]:
+    """Returns the parts of one kind that a part refers to, by relation id."""
+    relations_name = f"{dirname(name)}/_rels/{name.rpartition('/')[2]}.rels"
+    relations = _Relations(archive, dirname(name), kind)
+    if relations_name in archive:
+        with archive.open(relations_name) as file:
+            read_xml(file, relations)
+    return relations.targets
 
 
-def _write(archive: Archive, name: str, prose: Prose) -> None:
-    text = _Text(prose)
+class _Relations(XmlHandler):
+    def __init__(self, archive: Archive, folder: str, kind: str) -> None:
+        self.targets: dict[str, str] = {}
+        self._archive = archive
+        self._folder = folder
+        self._kind = kind
+
+    def start(self, name: str, attributes: Mapping[str, str]) -> None:
+        if name == "Relationship" and attribute(attributes, "Type").endswith("/" + self._kind):
+            target = normpath(join("/", self._folder, attribute(attributes, "Target"))).lstrip("/")
+            if target in self._archive:
+                self.targets[attribute(attributes, "Id")] = target
+
+
+def _write_part(archive: Archive, name: str, text: TextBuilder) -> None:
     with archive.open(name) as file:
-        read_markup(file, text.begin, text.end, text.data)
-    prose.end_paragraph()
+        read_xml(file, _OfficeText(text))
+    text.end_paragraph()
 
 
-class _Text:
-    """Paragraphs (`p`) of runs of text (`t`), in Word's and in the drawings' namespace alike."""
+class _OfficeText(XmlHandler):
+    """Writes paragraphs (`p`) of text runs (`t`), whose names are the same in Word and in drawings."""
 
-    def __init__(self, prose: Prose) -> None:
-        self._prose = prose
+    def __init__(self, text: TextBuilder) -> None:
+        self._text = text
         self._is_text = False
         self._tables = 0
-        self._hidden = ""
+        self._hidden_element = ""
         self._hidden_depth = 0
         self._properties = 0
         self._is_heading = False
 
-    def begin(self, name: str, attributes: Mapping[str, str]) -> None:
-        if self._hidden:
-            self._hidden_depth += name == self._hidden
+    def start(self, name: str, attributes: Mapping[str, str]) -> None:
+        if self._hidden_element:
+            self._hidden_depth += name == self._hidden_element
         elif name == "Fallback" or (name == "fld" and attributes.get("type") == "slidenum"):
-            self._hidden, self._hidden_depth = name, 1
+            self._hidden_element, self._hidden_depth = name, 1
         elif name in ("pPr", "rPr"):
             self._properties += 1
         elif self._properties:
-            self._style(name, attributes)
+            self._apply_style(name, attributes)
         else:
-            self._begin_text(name)
+            self._start_content(name)
 
     def end(self, name: str) -> None:
-        if self._hidden:
-            self._hidden_depth -= name == self._hidden
-            self._hidden = self._hidden if self._hidden_depth else ""
+        if self._hidden_element:
+            self._hidden_depth -= name == self._hidden_element
+            self._hidden_element = self._hidden_element if self._hidden_depth else ""
         elif name in ("pPr", "rPr"):
             self._properties -= 1
         elif name == "t":
             self._is_text = False
         elif name == "tbl":
             self._tables -= 1
-            self._prose.end_paragraph()
+            self._text.end_paragraph()
 
     def data(self, text: str) -> None:
-        if self._is_text and not self._hidden:
-            self._prose.write(text.replace("\t", " "))
+        if self._is_text and not self._hidden_element:
+            self._text.write(text.replace("\t", " "))
 
-    def _begin_text(self, name: str) -> None:
+    def _start_content(self, name: str) -> None:
         match name:
             case "t":
                 self._is_text = True
             case "p":
-                self._begin_paragraph()
+                self._start_paragraph()
             case "tbl":
                 self._tables += 1
-                self._prose.end_paragraph()
+                self._text.end_paragraph()
             case "tr":
-                self._prose.end_line()
+                self._text.end_line()
             case "tc" | "tab":
-                self._prose.write("\t")
+                self._text.write("\t")
             case "br" | "cr":
-                self._prose.end_line()
+                self._text.end_line()
 
-    def _begin_paragraph(self) -> None:
-        """In a cell of a table, it follows the one before on the same line."""
+    def _start_paragraph(self) -> None:
+        """Within a table cell, paragraphs are on one line."""
         self._is_heading = False
         if self._tables:
-            self._prose.write(" ")
+            self._text.write(" ")
         else:
-            self._prose.end_paragraph()
+            self._text.end_paragraph()
 
-    def _style(self, name: str, attributes: Mapping[str, str]) -> None:
+    def _apply_style(self, name: str, attributes: Mapping[str, str]) -> None:
         if self._tables:
             return
         if name == "numPr" and not self._is_heading:
-            self._prose.end_paragraph("- ")
+            self._text.end_paragraph("- ")
         elif name == "pStyle":
             style = attribute(attributes, "val")
             heading = _HEADING.fullmatch(style)
             self._is_heading = heading is not None or style == "Title"
             if self._is_heading:
-                self._prose.end_paragraph("#" * int(heading[1] if heading else 1) + " ")
+                self._text.end_paragraph("#" * int(heading[1] if heading else 1) + " ")

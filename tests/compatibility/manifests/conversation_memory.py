@@ -240,7 +240,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         tests=(
             f"{_TOOLS}test_session_is_found_by_its_path_in_the_archive",
             f"{_TOOLS}test_unknown_or_file_system_path_is_not_found",
-            f"{_DATABASE}test_the_path_that_the_plugin_printed_reads_the_conversation_of_its_owner_alone",
+            f"{_DATABASE}test_path_printed_by_the_plugin_finds_the_conversation_for_its_owner_only",
             f"{_PATHS}test_path_never_leads_out_of_the_archive",
         ),
         difference=(
@@ -298,10 +298,10 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         id="conversation_memory.recording.derived",
         statement="Some observations are derived from an agent's session, and quote it.",
         tests=(
-            f"{_SESSION_OBSERVATIONS}test_an_exchange_that_touched_files_is_one_observation_with_them",
-            f"{_SESSION_OBSERVATIONS}test_an_error_is_quoted",
-            f"{_SESSION_OBSERVATIONS}test_a_commit_is_called_by_its_subject",
-            f"{_SESSION_OBSERVATIONS}test_a_summary_of_the_session_is_kept",
+            f"{_SESSION_OBSERVATIONS}test_exchange_with_files_becomes_one_observation",
+            f"{_SESSION_OBSERVATIONS}test_error_is_quoted",
+            f"{_SESSION_OBSERVATIONS}test_commit_is_named_after_its_subject",
+            f"{_SESSION_OBSERVATIONS}test_session_summary_becomes_an_observation",
             f"{_SESSION_OBSERVATIONS}test_every_observation_quotes_its_session",
         ),
         difference="No language model is used: only what the session proves is recorded, not what may have been meant.",

@@ -1,4 +1,4 @@
-"""`florilegium import`: what it brings in, what it prints, how it ends, and how its progress looks."""
+"""`florilegium import`: results, output, exit codes and progress."""
 
 import json
 import os
@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from server.cli.import_ import exit_code, farewell, report
-from server.cli.meter import line, size
-from sources.importers.engine.import_runner import ImportProblem, ImportProgress, ImportSummary, OutcomeCounts
+from server.cli.import_ import exit_code, interruption_message, report_lines
+from server.cli.meter import format_size, progress_line
+from sources.importers.engine.progress import ImportProgress
+from sources.importers.engine.summary import ImportProblem, ImportSummary, OutcomeCounts
+from tests.server.cli.paused_file import PausedFile
 from tests.server.cli.program import EXECUTABLE, Program
 
 
@@ -24,88 +26,89 @@ def vault(program: Program, **notes: str) -> Path:
     return folder
 
 
-def test_a_folder_comes_in_once_and_is_found(program: Program) -> None:
+def test_second_import_changes_only_what_changed(program: Program) -> None:
     folder = vault(program, Tea="# Tea\nSteep for three minutes.", Kettle="# Kettle\nCopper.")
     first = program.run("import", str(folder), "--json")
-    again = program.run("import", str(folder))
+    second = program.run("import", str(folder))
     vault(program, Tea="# Tea\nSteep for five minutes.")
     changed = program.run("import", str(folder), "--json")
 
-    assert (first.code, again.code, changed.code) == (0, 0, 0)
+    assert (first.code, second.code, changed.code) == (0, 0, 0)
     assert first.json["kinds"]["notes"]["new"] == 2
-    assert again.stdout.split() == ["new", "updated", "unchanged", "notes", "0", "0", "2"]
+    assert second.stdout.split() == ["new", "updated", "unchanged", "notes", "0", "0", "2"]
     assert (changed.json["kinds"]["notes"]["updated"], changed.json["kinds"]["notes"]["unchanged"]) == (1, 1)
     assert "five minutes" in program.expect("search", "steep")
     assert program.run("search", "three").code == 1
 
 
-def test_what_is_imported_for_one_user_is_not_anothers(program: Program) -> None:
+def test_import_for_one_user_is_invisible_to_others(program: Program) -> None:
     program.with_users("ada", "ben")
     program.expect("import", str(vault(program, Tea="# Tea\nSteep.")), "--user", "ada")
     assert "Tea" in program.expect("search", "steep", "--user", "ada")
     assert program.run("search", "steep", "--user", "ben").code == 1
 
 
-def test_a_rehearsal_says_what_would_come_and_writes_nothing(program: Program) -> None:
-    rehearsed = program.expect("import", str(vault(program, Tea="# Tea\nSteep.")), "--dry-run")
-    assert rehearsed.endswith("this was a rehearsal: nothing was written")
+def test_dry_run_prints_the_result_and_writes_nothing(program: Program) -> None:
+    output = program.expect("import", str(vault(program, Tea="# Tea\nSteep.")), "--dry-run")
+    assert output.endswith("Dry run: nothing was written.")
     assert program.run("search", "steep").code == 1
 
 
-def test_the_exit_code_tells_whether_something_or_everything_failed(program: Program) -> None:
+def test_exit_code_is_1_for_some_failures_and_2_if_nothing_was_imported(program: Program) -> None:
     good, odd = vault(program, Tea="# Tea\nSteep.") / "Tea.md", program.home / "odd.bin"
     odd.write_bytes(b"\0\1\2")
-    some = program.run("import", str(good), str(odd))
+    partial = program.run("import", str(good), str(odd))
     nothing = program.run("import", str(odd), str(program.home / "absent"))
-    assert (some.code, nothing.code) == (1, 2)
-    assert "not read: odd.bin: got a format that nobody here reads" in some.stdout
-    assert "not read: absent: file 'absent' not found" in nothing.stdout
+    assert (partial.code, nothing.code) == (1, 2)
+    assert "failed: odd.bin: unsupported format" in partial.stdout
+    assert "failed: absent: file 'absent' not found" in nothing.stdout
 
 
-def test_an_unknown_format_is_wrong_usage(program: Program) -> None:
+def test_unknown_format_is_a_usage_error(program: Program) -> None:
     outcome = program.run("import", str(vault(program)), "--format", "wordstar")
     assert outcome.code == 2
-    assert "format: got 'wordstar', expected one of" in outcome.stderr
+    assert "format: expected one of own_export, " in outcome.stderr
+    assert "got 'wordstar'" in outcome.stderr
 
 
-def test_a_terminal_sees_a_bar_and_a_program_does_not(program: Program) -> None:
+def test_progress_bar_is_drawn_on_terminals_only(program: Program) -> None:
     folder = vault(program, Tea="# Tea\nSteep.")
     assert program.run("import", str(folder)).stderr == ""
-    reading, writing = pty.openpty()
+    read_end, write_end = pty.openpty()
     try:
         subprocess.run(
             [*EXECUTABLE, "import", str(folder)],
             env=program.environment(TERM="xterm"),
             stdout=subprocess.PIPE,
-            stderr=writing,
+            stderr=write_end,
             timeout=30,
             check=True,
         )
-        drawn = os.read(reading, 65_536).decode()
+        output = os.read(read_end, 65_536).decode()
     finally:
-        os.close(reading)
-        os.close(writing)
-    assert "\N{LIGHT SHADE}" in drawn or "\N{FULL BLOCK}" in drawn
-    bar, _, ending = drawn.rpartition("\r\x1b[2K")
+        os.close(read_end)
+        os.close(write_end)
+    assert "\N{LIGHT SHADE}" in output or "\N{FULL BLOCK}" in output
+    bar, _, final_line = output.rpartition("\r\x1b[2K")
     assert "\x1b[36m" in bar or "\x1b[2m" in bar
-    assert " 1 item in 00:" in ending
+    assert " 1 item in 00:" in final_line
 
 
 @pytest.mark.parametrize("columns", [20, 60, 80, 100, 200])
-def test_the_bar_fits_its_line_and_says_what_is_left(columns: int) -> None:
-    meter = ImportProgress(
+def test_progress_line_fits_the_terminal(columns: int) -> None:
+    progress = ImportProgress(
         bytes_total=1_000_000_000, bytes_read=250_000_000, items=30_000, file="a\x1b[31m\nlong name.zip" * 9
     )
-    drawn = line(meter, 60.0, columns)
-    assert len(drawn) < columns
-    assert "\x1b" not in drawn
-    assert "\n" not in drawn
+    line = progress_line(progress, 60.0, columns)
+    assert len(line) < columns
+    assert "\x1b" not in line
+    assert "\n" not in line
     if columns >= 100:
-        assert " 25%  250.0 MB of 1.0 GB  30,000 items  500/s  03:00 left" in drawn
+        assert " 25%  250.0 MB of 1.0 GB  30,000 items  500/s  03:00 left" in line
 
 
 @pytest.mark.parametrize(
-    ("read", "bar"),
+    ("bytes_read", "bar"),
     [
         (0, "░" * 24),
         (1, "░" * 24),
@@ -115,51 +118,54 @@ def test_the_bar_fits_its_line_and_says_what_is_left(columns: int) -> None:
         (1_000, "█" * 24),
     ],
 )
-def test_the_bar_moves_by_eighths_of_a_cell(read: int, bar: str) -> None:
-    assert line(ImportProgress(bytes_total=1_000, bytes_read=read), 1.0, 100).partition(" ")[0] == bar
+def test_bar_moves_by_eighths_of_a_cell(bytes_read: int, bar: str) -> None:
+    progress = ImportProgress(bytes_total=1_000, bytes_read=bytes_read)
+    assert progress_line(progress, 1.0, 100).partition(" ")[0] == bar
 
 
-def test_a_wide_name_takes_two_cells_a_character() -> None:
-    meter = ImportProgress(bytes_total=1_000, bytes_read=500, file="聊天记录" * 30)
-    drawn = line(meter, 1.0, 120)
-    assert 117 <= len(drawn) + sum(map(drawn.count, "聊天记录")) < 120
+def test_wide_characters_take_two_cells() -> None:
+    progress = ImportProgress(bytes_total=1_000, bytes_read=500, file="聊天记录" * 30)
+    line = progress_line(progress, 1.0, 120)
+    assert 117 <= len(line) + sum(map(line.count, "聊天记录")) < 120
 
 
-def test_a_bar_without_a_beginning_promises_nothing() -> None:
-    assert "0%  0 B of 0 B  0 items  0/s  --:-- left" in line(ImportProgress(), 0.0, 100)
+def test_progress_line_without_data_shows_no_remaining_time() -> None:
+    assert "0%  0 B of 0 B  0 items  0/s  --:-- left" in progress_line(ImportProgress(), 0.0, 100)
 
 
 @pytest.mark.parametrize(
-    ("count", "told"),
+    ("count", "size"),
     [(0, "0 B"), (999, "999 B"), (12_300, "12 KB"), (3_400_000, "3.4 MB"), (5 * 10**15, "5000.0 TB")],
 )
-def test_sizes_are_told_as_files_are_listed(count: int, told: str) -> None:
-    assert size(count) == told
+def test_sizes_have_decimal_units(count: int, size: str) -> None:
+    assert format_size(count) == size
 
 
-def test_the_report_is_harmless_and_counts_what_it_does_not_tell() -> None:
+def test_report_removes_control_characters_and_counts_hidden_failures() -> None:
     summary = ImportSummary(
         files=1,
-        broken=3,
+        failed_items=3,
         kinds={"notes": OutcomeCounts(new=1_234, deleted=1)},
-        skipped={"empty": 2},
+        skipped={"empty message": 2, "message of a deleted conversation": 1},
         problems=[ImportProblem("a.zip", "entry 3", "got \x1b]0;evil\x07")],
     )
-    told = list(report(summary, is_rehearsal=False))
-    assert told[0].split() == ["new", "updated", "unchanged", "deleted"]
-    assert told[1].split() == ["notes", "1,234", "0", "0", "1"]
-    assert told[-1] == "and 2 more"
-    assert "\x1b]0" not in "".join(told)
+    lines = list(report_lines(summary, is_dry_run=False))
+    assert lines[0].split() == ["new", "updated", "unchanged", "deleted"]
+    assert lines[1].split() == ["notes", "1,234", "0", "0", "1"]
+    assert "skipped: 2 empty messages" in lines[2]
+    assert "skipped: 1 message of a deleted conversation" in lines[3]
+    assert lines[-1] == "and 2 more failures"
+    assert "\x1b]0" not in "".join(lines)
     assert exit_code(summary) == 1
 
 
 def test_exit_codes_of_summaries() -> None:
     assert exit_code(ImportSummary()) == 2
     assert exit_code(ImportSummary(files=1)) == 0
-    assert exit_code(ImportSummary(files=1, broken=1, kinds={"notes": OutcomeCounts(refused=1)})) == 2
+    assert exit_code(ImportSummary(files=1, failed_items=1, kinds={"notes": OutcomeCounts(refused=1)})) == 2
 
 
-def test_a_folder_tells_what_is_broken_in_it_and_counts_what_is_of_no_format(program: Program) -> None:
+def test_damaged_and_unsupported_files_in_a_folder_are_reported(program: Program) -> None:
     folder = program.home / "dl"
     folder.mkdir()
     (folder / "Tea.md").write_text("# Tea\nSteep.")
@@ -168,46 +174,58 @@ def test_a_folder_tells_what_is_broken_in_it_and_counts_what_is_of_no_format(pro
         (folder / name).write_bytes(b"\0")
     outcome = program.run("import", str(folder), "--dry-run")
     assert outcome.code == 1
-    assert "left out: 2 files of no known format (.mp3, .xlsx)" in outcome.stdout
-    assert "not read: dl/half.zip: the archive: got something that cannot be read, expected a zip" in outcome.stdout
+    assert "skipped: 2 unsupported files (.mp3, .xlsx)" in outcome.stdout
+    assert "failed: dl/half.zip: archive: not a valid zip file" in outcome.stdout
 
 
-def test_an_interrupted_import_says_what_is_in_and_the_same_command_completes_it(program: Program) -> None:
-    turns = 20_000
+TURNS = 6_000
+# Delivered before the interruption: more than a batch, and more than the buffers of a pipe and a reader.
+FIRST_TURNS = 4_000
+
+
+def chat_lines(turns: int) -> bytes:
+    header = {"user_name": "Ada", "character_name": "Sera", "create_date": "2024-5-1"}
+    messages = ({"name": "Ada", "is_user": True, "mes": f"turn {turn} {'x' * 80}"} for turn in range(turns))
+    return "".join(f"{json.dumps(line)}\n" for line in (header, *messages)).encode()
+
+
+def test_interrupted_import_reports_its_items_and_the_same_command_completes_it(program: Program) -> None:
     chat = program.home / "Sera.jsonl"
-    first = {"user_name": "Ada", "character_name": "Sera", "create_date": "2024-5-1"}
-    lines = ({"name": "Ada", "is_user": True, "mes": f"turn {turn}"} for turn in range(turns))
-    chat.write_text("\n".join(map(json.dumps, (first, *lines))))
-
-    drawn, code = interrupted(program, "import", str(chat))
+    with PausedFile(chat, chat_lines(FIRST_TURNS)) as file:
+        output, code = interrupt_after_first_items(program, file, "import", str(chat))
+    chat.write_bytes(chat_lines(TURNS))
+    second = program.run("import", str(chat), "--json")
 
     assert code == 130
-    told = re.search(r"interrupted: ([\d,]+) items or more are in, and stay; the same command goes on", drawn)
-    assert told is not None
-    assert "Aborted" not in drawn
-    done = program.run("import", str(chat), "--json")
-    counts = done.json["kinds"]["messages"]
-    assert (done.code, counts["new"] + counts["unchanged"]) == (0, turns)
-    # The conversation is an item too, once for each piece in which it came.
-    assert 0 < counts["unchanged"] < turns
-    assert 0 < int(told[1].replace(",", "")) < turns
+    message = re.search(r"Interrupted\. At least ([\d,]+) items were imported and kept\.", output)
+    assert message is not None
+    assert "Aborted" not in output
+    counts = second.json["kinds"]["messages"]
+    assert (second.code, counts["new"] + counts["unchanged"]) == (0, TURNS)
+    # The conversation counts as an item, too, once for each part in which it was written.
+    assert 0 < counts["unchanged"] <= FIRST_TURNS
+    assert 0 < int(message[1].replace(",", "")) < TURNS
 
 
-def interrupted(program: Program, *arguments: str) -> tuple[str, int]:
-    """What a command shows on its terminal, if it is interrupted as soon as something is in."""
-    reading, writing = pty.openpty()
+def interrupt_after_first_items(program: Program, file: PausedFile, *arguments: str) -> tuple[str, int]:
+    """Interrupts a command when its progress line shows the first items. It cannot have finished by then, because its
+    file is released only afterwards. Returns what it wrote to the terminal, and its exit code."""
+    read_end, write_end = pty.openpty()
     try:
-        running = subprocess.Popen([*EXECUTABLE, *arguments], env=program.environment(TERM="xterm"), stderr=writing)
-        drawn = ""
-        while not re.search(r"[1-9][\d,]* items", drawn):
-            drawn += os.read(reading, 65_536).decode()
-        running.send_signal(signal.SIGINT)
-        code = running.wait(30)
-        return drawn + os.read(reading, 65_536).decode(), code
+        process = subprocess.Popen([*EXECUTABLE, *arguments], env=program.environment(TERM="xterm"), stderr=write_end)
+        output = ""
+        while not re.search(r"[1-9][\d,]* items", output):
+            output += os.read(read_end, 65_536).decode()
+        process.send_signal(signal.SIGINT)
+        file.release()
+        code = process.wait(30)
+        return output + os.read(read_end, 65_536).decode(), code
     finally:
-        os.close(reading)
-        os.close(writing)
+        os.close(read_end)
+        os.close(write_end)
 
 
-def test_an_interrupted_rehearsal_wrote_nothing() -> None:
-    assert farewell(ImportProgress(items=5), is_rehearsal=True).endswith("nothing was written")
+def test_interruption_messages() -> None:
+    one, dry_run = ImportProgress(items=1), ImportProgress(items=5)
+    assert "At least 1 item was imported and kept." in interruption_message(one, is_dry_run=False)
+    assert interruption_message(dry_run, is_dry_run=True) == "Interrupted. Dry run: nothing was written."

@@ -1,7 +1,7 @@
-"""Every endpoint with every state of a credential, as one table; and the effect of scopes.
+"""Every door against every state of a credential, as one table; and what a scope hides and forbids.
 
-A cell holds the HTTP status or the WebSocket close code, `!` if the response has `invalid_token`, and the required
-scope. `in` means that the request was admitted.
+In a cell: the HTTP status or the WebSocket close code, `!` where a presented credential is called invalid, and the
+scope that is asked for. `in` means that the door opened.
 """
 
 import asyncio
@@ -58,11 +58,11 @@ STATE_COLUMN = 17
 
 def _cells() -> list[tuple[str, str, str]]:
     head, *rows = TABLE.strip().splitlines()
-    endpoints = head[STATE_COLUMN:].split()
+    doors = head[STATE_COLUMN:].split()
     return [
-        (row[:STATE_COLUMN].strip(), endpoint, row[start : start + COLUMN].strip())
+        (row[:STATE_COLUMN].strip(), door, row[start : start + COLUMN].strip())
         for row in rows
-        for endpoint, start in zip(endpoints, range(STATE_COLUMN, len(head) + COLUMN, COLUMN), strict=False)
+        for door, start in zip(doors, range(STATE_COLUMN, len(head) + COLUMN, COLUMN), strict=False)
     ]
 
 
@@ -70,7 +70,7 @@ def _cells() -> list[tuple[str, str, str]]:
 
 
 def _token(server: LiveServer, name: str, secret: str = JWT_SECRET, **claims: Any) -> str:
-    """Returns a token of a user. A claim replaces the default, or removes it if None."""
+    """A token of that user; a claim replaces what it would hold, or removes it where None."""
     settings, now = server.runtime.settings, time.time()
     payload = {
         "iss": settings.issuer,
@@ -91,13 +91,13 @@ def _unsigned(server: LiveServer, name: str) -> str:
 
 
 async def _key(server: LiveServer, name: str, expires_at: float | None = None) -> tuple[str, str]:
-    """Creates a key and returns its id and secret."""
+    """The id and the secret of a new key."""
     record, secret = await server.runtime.registry.create_key((await server.user(name)).id, "test", SCOPES, expires_at)
     return record.id, secret
 
 
-async def _credential(server: LiveServer, state: str, name: str) -> str | None:  # noqa: PLR0912 - one case per state
-    """Returns the credential for a state, of a user that only this test uses."""
+async def _credential(server: LiveServer, state: str, name: str) -> str | None:  # noqa: PLR0912 - a table, one row a state
+    """What a caller in that state would send after `Bearer`; the user is the caller's own."""
     user, registry = await server.user(name), server.runtime.registry
     match state:
         case "none":
@@ -143,10 +143,8 @@ async def _credential(server: LiveServer, state: str, name: str) -> str | None: 
             await registry.revoke_key(key_id)
             return secret
         case "key expired":
-            expires_at = time.time() + 0.02
-            secret = (await _key(server, name, expires_at))[1]
-            while time.time() < expires_at:
-                await asyncio.sleep(0.005)
+            secret = (await _key(server, name, time.time() + 0.02))[1]
+            await asyncio.sleep(0.03)
             return secret
         case "key of disabled":
             secret = (await _key(server, name))[1]
@@ -155,46 +153,44 @@ async def _credential(server: LiveServer, state: str, name: str) -> str | None: 
     return _token(server, name)
 
 
-# -- endpoints --------------------------------------------------------------------------------------------------
+# -- doors ------------------------------------------------------------------------------------------------------
 
 
-def _cell(response: HttpResponse, server: LiveServer) -> str:
-    """Returns the cell for an HTTP response, and checks that an error has a challenge and reveals nothing else."""
-    if response.status not in (401, 403):
+def _told(answer: HttpResponse, server: LiveServer) -> str:
+    """A cell of the table from an HTTP answer. Every refusal has to carry its challenge and nothing else."""
+    if answer.status not in (401, 403):
         return "in"
-    challenge = response.header("www-authenticate") or ""
+    asked = answer.header("www-authenticate") or ""
     metadata = f'Bearer resource_metadata="{server.url}/.well-known/oauth-protected-resource/mcp", '
-    assert challenge.startswith(metadata), challenge
-    expected = {"date", "content-type", "content-length", "x-request-id", "www-authenticate"}
-    assert {name for name, _ in response.headers} - {"cache-control", "x-content-type-options"} == expected
-    assert set(response.json()) <= {"jsonrpc", "id", "error"}
-    assert set(response.json()["error"]) <= {"code", "message", "data"}
-    rest = challenge.removeprefix(metadata)
-    if response.status == 403:
+    assert asked.startswith(metadata), asked
+    known = {"date", "content-type", "content-length", "x-request-id", "www-authenticate"}
+    assert {name for name, _ in answer.headers} - {"cache-control", "x-content-type-options"} == known
+    assert set(answer.json()) <= {"jsonrpc", "id", "error"}
+    assert set(answer.json()["error"]) <= {"code", "message", "data"}
+    rest = asked.removeprefix(metadata)
+    if answer.status == 403:
         scope = rest.removeprefix('error="insufficient_scope", scope="').removesuffix('"')
-        assert response.json()["error"]["data"] == {"scope": scope}
+        assert answer.json()["error"]["data"] == {"scope": scope}
         return f"403 {scope.rpartition(':')[2]}"
-    assert rest.endswith(f'scope="{READ} {WRITE}"'), challenge
+    assert rest.endswith(f'scope="{READ} {WRITE}"'), asked
     return "401!" if rest.startswith('error="invalid_token"') else "401"
 
 
 async def _legacy(server: LiveServer, headers: Mapping[str, str]) -> str:
-    response = await fetch(server.url, "POST", "/mcp", {**JSON_AND_EVENTS, **headers}, msgspec.json.encode(handshake()))
-    return _cell(response, server)
+    answer = await fetch(server.url, "POST", "/mcp", {**JSON_AND_EVENTS, **headers}, msgspec.json.encode(handshake()))
+    return _told(answer, server)
 
 
 async def _modern(server: LiveServer, headers: Mapping[str, str]) -> str:
-    return _cell(await ModernClient(server, headers).request("server/discover"), server)
+    return _told(await ModernClient(server, headers).request("server/discover"), server)
 
 
 async def _in_session(server: LiveServer, headers: Mapping[str, str], method: str) -> HttpResponse:
-    """Sends GET or DELETE for the caller's own session, or for an unknown one if it could not open any."""
-    handshake_response = await fetch(
-        server.url, "POST", "/mcp", {**JSON_AND_EVENTS, **headers}, msgspec.json.encode(handshake())
-    )
-    session = {"Mcp-Session-Id": handshake_response.header("mcp-session-id") or "none"}
+    """A GET or DELETE of the caller's own session, or of none that exists where it could not make one."""
+    own = await fetch(server.url, "POST", "/mcp", {**JSON_AND_EVENTS, **headers}, msgspec.json.encode(handshake()))
+    session = {"Mcp-Session-Id": own.header("mcp-session-id") or "none"}
     async with asyncio.timeout(15):
-        if method == "GET" and handshake_response.status == 200:
+        if method == "GET" and own.status == 200:
             client = LegacyClient(server, {**headers, **session})
             async with client.listening():
                 return HttpResponse(200, (), b"")
@@ -202,22 +198,22 @@ async def _in_session(server: LiveServer, headers: Mapping[str, str], method: st
 
 
 async def _stream(server: LiveServer, headers: Mapping[str, str]) -> str:
-    return _cell(await _in_session(server, headers, "GET"), server)
+    return _told(await _in_session(server, headers, "GET"), server)
 
 
 async def _delete(server: LiveServer, headers: Mapping[str, str]) -> str:
-    return _cell(await _in_session(server, headers, "DELETE"), server)
+    return _told(await _in_session(server, headers, "DELETE"), server)
 
 
 async def _ticket(server: LiveServer, headers: Mapping[str, str]) -> str:
-    return _cell(await fetch(server.url, "POST", "/mcp/ticket", headers, b""), server)
+    return _told(await fetch(server.url, "POST", "/mcp/ticket", headers, b""), server)
 
 
 async def _metrics(server: LiveServer, headers: Mapping[str, str]) -> str:
-    return _cell(await fetch(server.url, "GET", "/metrics", headers), server)
+    return _told(await fetch(server.url, "GET", "/metrics", headers), server)
 
 
-async def _connect(url: str, headers: Mapping[str, str]) -> str:
+async def _knock(url: str, headers: Mapping[str, str]) -> str:
     async with WebSocketClient.open(url, headers) as socket:
         try:
             return "in" if "result" in await socket.initialize() else "an error"
@@ -226,19 +222,19 @@ async def _connect(url: str, headers: Mapping[str, str]) -> str:
 
 
 async def _websocket(server: LiveServer, headers: Mapping[str, str]) -> str:
-    return await _connect(server.ws, headers)
+    return await _knock(server.ws, headers)
 
 
 async def _basic(server: LiveServer, headers: Mapping[str, str]) -> str:
-    """Sends the same credential as a Basic password."""
-    authorization = headers.get("Authorization")
-    if authorization is None:
-        return await _connect(server.ws, {})
-    password = base64.b64encode(f"anyone:{authorization.removeprefix('Bearer ')}".encode()).decode()
-    return await _connect(server.ws, {"Authorization": f"Basic {password}"})
+    """The same credential as the password of a URL."""
+    sent = headers.get("Authorization")
+    if sent is None:
+        return await _knock(server.ws, {})
+    password = base64.b64encode(f"anybody:{sent.removeprefix('Bearer ')}".encode()).decode()
+    return await _knock(server.ws, {"Authorization": f"Basic {password}"})
 
 
-ENDPOINTS: dict[str, Callable[[LiveServer, Mapping[str, str]], Awaitable[str]]] = {
+DOORS: dict[str, Callable[[LiveServer, Mapping[str, str]], Awaitable[str]]] = {
     "legacy": _legacy,
     "modern": _modern,
     "stream": _stream,
@@ -250,22 +246,22 @@ ENDPOINTS: dict[str, Callable[[LiveServer, Mapping[str, str]], Awaitable[str]]] 
 }
 
 
-@pytest.mark.parametrize(("state", "endpoint", "expected"), _cells())
-async def test_each_endpoint_handles_each_credential_as_in_the_table(
-    server: LiveServer, state: str, endpoint: str, expected: str
+@pytest.mark.parametrize(("state", "door", "expected"), _cells())
+async def test_each_door_answers_each_credential_as_the_table_says(
+    server: LiveServer, state: str, door: str, expected: str
 ) -> None:
-    credential = await _credential(server, state, f"{state}-{endpoint}".replace(" ", "-"))
+    credential = await _credential(server, state, f"{state}-{door}".replace(" ", "-"))
     scheme = "Digest" if state == "not bearer" else "Bearer"
     headers = {} if credential is None else {"Authorization": f"{scheme} {credential}"}
 
-    assert await ENDPOINTS[endpoint](server, headers) == expected
+    assert await DOORS[door](server, headers) == expected
 
 
 async def test_the_table_is_complete() -> None:
     cells = _cells()
 
-    assert {endpoint for _, endpoint, _ in cells} == set(ENDPOINTS)
-    assert len(cells) == len({state for state, _, _ in cells}) * len(ENDPOINTS)
+    assert {door for _, door, _ in cells} == set(DOORS)
+    assert len(cells) == len({state for state, _, _ in cells}) * len(DOORS)
     assert all(expected for _, _, expected in cells)
 
 
@@ -286,37 +282,35 @@ BODIES: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer invalid"}], ids=["none", "bad"])
-async def test_without_a_valid_credential_every_body_gets_the_same_response(
-    server: LiveServer, headers: dict[str, str]
-) -> None:
+@pytest.mark.parametrize("headers", [{}, {"Authorization": "Bearer rubbish"}], ids=["none", "bad"])
+async def test_without_a_credential_every_body_gets_the_same_bytes(server: LiveServer, headers: dict[str, str]) -> None:
     client = LegacyClient(server, headers)
 
-    responses = {(await client.post(body)).comparable() for body in BODIES}
+    answers = {(await client.post(body)).comparable() for body in BODIES}
 
-    assert len(responses) == 1
-    assert responses.pop()[0] == 401
+    assert len(answers) == 1
+    assert answers.pop()[0] == 401
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "PUT", "OPTIONS", "PATCH"])
-async def test_without_a_credential_no_method_reveals_a_session(server: LiveServer, method: str) -> None:
-    ada = await LegacyClient.open(server, "ada")
-    without_session = await fetch(server.url, method, "/mcp")
-    with_session = await fetch(server.url, method, "/mcp", {"Mcp-Session-Id": ada.session_id})
+async def test_without_a_credential_no_method_tells_more_than_another(server: LiveServer, method: str) -> None:
+    known = await LegacyClient.open(server, "ada")
+    bare = await fetch(server.url, method, "/mcp")
+    with_session = await fetch(server.url, method, "/mcp", {"Mcp-Session-Id": known.session_id})
 
-    assert without_session.status == 401
-    assert without_session.comparable() == with_session.comparable()
+    assert bare.status == 401
+    assert bare.comparable() == with_session.comparable()
 
 
-async def test_a_token_in_the_query_string_is_ignored(server: LiveServer) -> None:
+async def test_a_token_in_the_query_string_is_no_credential(server: LiveServer) -> None:
     token = await server.token("ada")
 
     for name in ("access_token", "token", "authorization"):
         assert (await fetch(server.url, "GET", f"/mcp?{name}={token}")).status == 401
-        assert await _connect(f"{server.ws}?{name}={token}", {}) == "4401"
+        assert await _knock(f"{server.ws}?{name}={token}", {}) == "4401"
 
 
-async def test_a_session_id_is_not_a_credential(server: LiveServer) -> None:
+async def test_a_session_id_is_no_credential(server: LiveServer) -> None:
     ada = await LegacyClient.open(server, "ada")
     del ada.headers["Authorization"]
 
@@ -326,58 +320,57 @@ async def test_a_session_id_is_not_a_credential(server: LiveServer) -> None:
 # -- tickets ----------------------------------------------------------------------------------------------------
 
 
-async def _get_ticket(server: LiveServer, name: str) -> str:
-    response = await fetch(server.url, "POST", "/mcp/ticket", await server.bearer(name), b"")
-    assert response.header("cache-control") == "no-store"
-    assert response.json()["expires_in"] == server.runtime.settings.ws_ticket_ttl_s
-    return str(response.json()["ticket"])
+async def _buy(server: LiveServer, name: str) -> str:
+    answer = await fetch(server.url, "POST", "/mcp/ticket", await server.bearer(name), b"")
+    assert answer.header("cache-control") == "no-store"
+    assert answer.json()["expires_in"] == server.runtime.settings.ws_ticket_ttl_s
+    return str(answer.json()["ticket"])
 
 
-async def test_a_ticket_opens_one_connection_of_its_user(server: LiveServer) -> None:
-    ticket = await _get_ticket(server, "ada")
+async def test_a_ticket_opens_the_door_once_as_the_user_who_bought_it(server: LiveServer) -> None:
+    ticket = await _buy(server, "ada")
 
     async with WebSocketClient.open(f"{server.ws}?ticket={ticket}") as socket:
         await socket.initialize()
         assert (await socket.call("echo"))["result"]["structuredContent"]["user"] == "ada"
 
-    assert await _connect(f"{server.ws}?ticket={ticket}", {}) == "4401"
+    assert await _knock(f"{server.ws}?ticket={ticket}", {}) == "4401"
 
 
 @pytest.mark.parametrize("ticket", ["", "unknown", "%00", "a&ticket=b", "%FF%FE"])
-async def test_an_unknown_ticket_is_rejected(server: LiveServer, ticket: str) -> None:
-    assert await _connect(f"{server.ws}?ticket={ticket}", {}) == "4401"
+async def test_a_ticket_that_was_never_sold_opens_nothing(server: LiveServer, ticket: str) -> None:
+    assert await _knock(f"{server.ws}?ticket={ticket}", {}) == "4401"
 
 
-async def test_an_invalid_ticket_is_rejected_despite_a_valid_header(server: LiveServer) -> None:
-    assert await _connect(f"{server.ws}?ticket=unknown", await server.bearer("ada")) == "4401"
+async def test_a_bad_ticket_is_not_made_good_by_a_good_header(server: LiveServer) -> None:
+    assert await _knock(f"{server.ws}?ticket=unknown", await server.bearer("ada")) == "4401"
 
 
-async def test_an_expired_ticket_is_rejected(tmp_path: Path, samples: SampleCatalog) -> None:
+async def test_a_ticket_is_worthless_once_its_time_is_up(tmp_path: Path, samples: SampleCatalog) -> None:
     async with live(make_settings(tmp_path, ws_ticket_ttl_s=0.02), catalog=samples.catalog) as server:
-        ticket, expires_at = await _get_ticket(server, "ada"), time.time() + 0.02
-        while time.time() < expires_at:
-            await asyncio.sleep(0.005)
+        ticket = await _buy(server, "ada")
+        await asyncio.sleep(0.03)
 
-        assert await _connect(f"{server.ws}?ticket={ticket}", {}) == "4401"
+        assert await _knock(f"{server.ws}?ticket={ticket}", {}) == "4401"
 
 
-async def test_a_ticket_of_a_disabled_user_is_rejected(server: LiveServer) -> None:
-    ticket = await _get_ticket(server, "dora")
+async def test_a_ticket_is_worthless_once_its_user_is_disabled(server: LiveServer) -> None:
+    ticket = await _buy(server, "dora")
     await server.runtime.registry.disable_user((await server.user("dora")).id)
 
-    assert await _connect(f"{server.ws}?ticket={ticket}", {}) == "4401"
+    assert await _knock(f"{server.ws}?ticket={ticket}", {}) == "4401"
 
 
-async def test_unused_tickets_per_user_are_limited(tmp_path: Path, samples: SampleCatalog) -> None:
+async def test_a_user_may_hoard_so_many_tickets_and_no_more(tmp_path: Path, samples: SampleCatalog) -> None:
     async with live(make_settings(tmp_path, stream_max_per_user=2), catalog=samples.catalog) as server:
         for _ in range(2):
-            await _get_ticket(server, "ada")
+            await _buy(server, "ada")
 
-        rejected = await fetch(server.url, "POST", "/mcp/ticket", await server.bearer("ada"), b"")
+        refused = await fetch(server.url, "POST", "/mcp/ticket", await server.bearer("ada"), b"")
 
-        assert rejected.status == 503
-        assert int(rejected.header("retry-after") or 0) >= 1
-        assert await _get_ticket(server, "ben")
+        assert refused.status == 503
+        assert int(refused.header("retry-after") or 0) >= 1
+        assert await _buy(server, "ben")
 
 
 # -- scopes -----------------------------------------------------------------------------------------------------
@@ -392,51 +385,50 @@ async def test_unused_tickets_per_user_are_limited(tmp_path: Path, samples: Samp
         (SCOPES, set()),
     ],
 )
-async def test_every_transport_lists_the_same_tools_for_the_same_scopes(
+async def test_every_door_lists_the_same_tools_for_the_same_scopes(
     server: LiveServer, shared: SampleCatalog, scopes: tuple[str, ...], hidden: set[str]
 ) -> None:
     headers = await server.bearer("ada", scopes)
     legacy = LegacyClient(server, headers)
     legacy.headers["Mcp-Session-Id"] = (await legacy.post(handshake())).header("mcp-session-id") or ""
 
-    lists = [
+    listed = [
         (await legacy.request("tools/list")).json(),
         (await ModernClient(server, headers).request("tools/list")).json(),
     ]
     async with WebSocketClient.open(server.ws, headers) as socket:
         await socket.initialize()
-        lists.append(await socket.request("tools/list"))
+        listed.append(await socket.request("tools/list"))
 
-    for response in lists:
-        assert {tool["name"] for tool in response["result"]["tools"]} == set(shared.catalog.tools) - hidden
+    for answer in listed:
+        assert {tool["name"] for tool in answer["result"]["tools"]} == set(shared.catalog.tools) - hidden
 
 
 @pytest.mark.parametrize(("tool", "scope"), [("write_note", WRITE), ("administer", ADMIN), ("write.note", WRITE)])
-async def test_calling_a_tool_without_its_scope_is_forbidden(server: LiveServer, tool: str, scope: str) -> None:
+async def test_a_tool_beyond_the_scopes_is_forbidden_by_the_name_of_the_scope(
+    server: LiveServer, tool: str, scope: str
+) -> None:
     headers = await server.bearer("ada", (READ,))
     legacy = LegacyClient(server, headers)
     legacy.headers["Mcp-Session-Id"] = (await legacy.post(handshake())).header("mcp-session-id") or ""
 
-    http_responses = [
-        await legacy.call(tool, request_id=1),
-        await ModernClient(server, headers).call(tool, request_id=1),
-    ]
+    over_http = [await legacy.call(tool, request_id=1), await ModernClient(server, headers).call(tool, request_id=1)]
     async with WebSocketClient.open(server.ws, headers) as socket:
         await socket.initialize()
-        websocket_response = await socket.call(tool)
+        over_websocket = await socket.call(tool)
 
-    for response in http_responses:
-        assert response.status == 403
-        assert f'error="insufficient_scope", scope="{scope}"' in (response.header("www-authenticate") or "")
-    for body in (*(response.json() for response in http_responses), websocket_response):
+    for answer in over_http:
+        assert answer.status == 403
+        assert f'error="insufficient_scope", scope="{scope}"' in (answer.header("www-authenticate") or "")
+    for body in (*(answer.json() for answer in over_http), over_websocket):
         assert body["id"] == 1
         assert (body["error"]["code"], body["error"]["data"]) == (403, {"scope": scope})
 
 
-# -- failed attempts and single-user mode -----------------------------------------------------------------------------
+# -- guessing ---------------------------------------------------------------------------------------------------
 
 
-async def test_failed_attempts_are_limited_by_address_and_a_valid_credential_still_passes(
+async def test_failed_sign_ins_are_limited_by_address_and_a_good_credential_still_passes(
     tmp_path: Path, samples: SampleCatalog
 ) -> None:
     limited = make_settings(tmp_path, rate_failures_per_minute=1, rate_failures_burst=3)
@@ -446,15 +438,15 @@ async def test_failed_attempts_are_limited_by_address_and_a_valid_credential_sti
         ]
 
         assert statuses == [401, 401, 401, 429, 429]
-        assert await _connect(server.ws, {"Authorization": "Bearer y"}) == "1013"
+        assert await _knock(server.ws, {"Authorization": "Bearer y"}) == "1013"
         assert (await LegacyClient(server, await server.bearer("ada")).post(handshake())).status == 200
 
 
-async def test_in_single_user_mode_a_caller_without_credential_is_the_local_user(
+async def test_in_single_user_mode_a_caller_without_a_credential_is_the_local_user(
     tmp_path: Path, samples: SampleCatalog
 ) -> None:
     async with live(make_settings(tmp_path, jwt_secret=""), catalog=samples.catalog) as server:
-        response = await ModernClient(server, {}).call("echo")
+        answer = await ModernClient(server, {}).call("echo")
 
-        assert response.json()["result"]["structuredContent"]["user"] == "local"
-        assert (await ModernClient(server, {"Authorization": "Bearer invalid"}).call("echo")).status == 401
+        assert answer.json()["result"]["structuredContent"]["user"] == "local"
+        assert (await ModernClient(server, {"Authorization": "Bearer rubbish"}).call("echo")).status == 401

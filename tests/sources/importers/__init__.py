@@ -1,1 +1,1 @@
-"""Importers: what they read, and what becomes of it."""
+"""Tests of the importers and the import runner."""

@@ -1,8 +1,8 @@
-"""Imports a file and is killed while it does, then imports it again: `python -m ... root rounds`, one line a round.
+"""Imports a file, is killed meanwhile, and imports it again: `python -m ... root rounds`.
 
-Every round has a data directory of its own, into which an older file was imported before. A child is forked that
-imports the newer one and tells of each arrival it reads; after some tellings it is killed with SIGKILL, wherever its
-threads are. Then it is imported again, to the end. The lines say after how many tellings each child was killed.
+Every round has its own data directory, into which an older file was imported before. A forked child imports the newer
+one and reports each event that it reads; after a random number of events it is killed with SIGKILL. Then the file is
+imported again, to the end. The program prints one line per round: the number of events before the kill.
 """
 
 import asyncio
@@ -15,20 +15,24 @@ from pathlib import Path
 
 from config.settings import Settings
 from sources.drafts import ConversationDraft, MessageDraft, NoteDraft
-from sources.importers.engine.import_runner import ImportProgress, ImportSummary, run_import
+from sources.importers.engine.discovery import DiscoveredFile
+from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.imported_items import ImportEvent, ReadPosition
-from sources.importers.engine.importer import DiscoveredFile, Importer, ImportLimits, ProgressCallback
-from tests.sources.importers.lines import LINES, Line, write_lines
+from sources.importers.engine.importer import Importer
+from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.progress import ImportProgress, ProgressCallback
+from sources.importers.engine.summary import ImportSummary
+from tests.sources.importers.line_format import LINES, Line, LineImporter, write_lines
 from tests.sources.storage.library_fixture import Clock, open_sqlite
 
 OWNERS = ("ada", "ben")
 SETTINGS = Settings(import_batch_items=20)
 NOTES, CHATS, MESSAGES = 150, 20, 10
-_AT = "2024-05-06T07:08:09Z"
+_CREATED_AT = "2024-05-06T07:08:09Z"
 
 
 def write_exports(folder: Path) -> tuple[Path, Path]:
-    """An older one, and a newer one in which some items changed and all chats are longer."""
+    """Writes an older file, and a newer one with some changed items and longer chats."""
     older = write_lines(folder / "older.lines", *_lines(NOTES // 2, MESSAGES // 2, "before"))
     return older, write_lines(folder / "newer.lines", *_lines(NOTES, MESSAGES, "after"))
 
@@ -36,63 +40,73 @@ def write_exports(folder: Path) -> tuple[Path, Path]:
 def _lines(notes: int, messages: int, word: str) -> Iterator[Line]:
     for number in range(notes):
         text = f"kettle {word if number % 3 == 0 else number} 東京"
-        yield Line(note=NoteDraft(uuid=f"n{number}", title=f"Note {number}", content=text, tags=["t"], created_at=_AT))
+        title = f"Note {number}"
+        yield Line(note=NoteDraft(uuid=f"n{number}", title=title, content=text, tags=["t"], created_at=_CREATED_AT))
     for number in range(CHATS):
         drafts = tuple(
-            MessageDraft(uuid=f"m{number}-{place}", content=f"{word if place == 2 else 'same'} {place}", created_at=_AT)
-            for place in range(messages)
+            MessageDraft(
+                uuid=f"m{number}-{index}",
+                content=f"{word if index == 2 else 'same'} {index}",
+                created_at=_CREATED_AT,
+            )
+            for index in range(messages)
         )
-        yield Line(chat=ConversationDraft(uuid=f"c{number}", title=f"Chat {number}", created_at=_AT), messages=drafts)
+        conversation = ConversationDraft(uuid=f"c{number}", title=f"Chat {number}", created_at=_CREATED_AT)
+        yield Line(chat=conversation, messages=drafts)
 
 
-async def import_file(root: Path, file: Path, importer: Importer = LINES) -> list[ImportSummary]:
-    """For both owners, one after the other."""
+async def import_file(root: Path, path: Path, importer: Importer = LINES) -> list[ImportSummary]:
+    """Imports the file for one owner after the other."""
     summaries = []
     async with open_sqlite(root, Clock()) as libraries:
         for owner in OWNERS:
             async with libraries.library(owner) as library:
-                found = DiscoveredFile(file, file.name, importer, file.stat().st_size)
-                summaries.append(await run_import(library, [found], SETTINGS, ImportProgress()))
+                file = DiscoveredFile(path, path.name, importer, path.stat().st_size)
+                summaries.append(await run_import(library, [file], SETTINGS, ImportProgress()))
     return summaries
 
 
-def import_until_killed(root: Path, file: Path, tellings: int) -> int:
-    reading, writing = os.pipe()
+def import_until_killed(root: Path, path: Path, events_max: int) -> int:
+    """Returns the number of events after which the child was killed."""
+    read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:
-        asyncio.run(import_file(root, file, _telling(writing)))
+        asyncio.run(import_file(root, path, _ReportingImporter(write_end)))
         os._exit(0)
-    os.close(writing)
-    told = 0
-    while told < tellings and os.read(reading, 1):
-        told += 1
+    os.close(write_end)
+    events = 0
+    while events < events_max and os.read(read_end, 1):
+        events += 1
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    os.close(reading)
-    return told
+    os.close(read_end)
+    return events
 
 
-def _telling(writing: int) -> Importer:
+class _ReportingImporter(LineImporter):
+    """Writes a byte to a pipe for each event."""
+
+    def __init__(self, write_end: int) -> None:
+        self._write_end = write_end
+
     def read(
-        path: Path, limits: ImportLimits, progress: ProgressCallback, mark: ReadPosition | None
+        self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
-        for arrival in LINES.read(path, limits, progress, mark):
-            os.write(writing, b".")
-            yield arrival
-
-    return Importer(name="lines", title="", recognizes=LINES.recognizes, read=read)
+        for event in super().read(path, limits, progress, position):
+            os.write(self._write_end, b".")
+            yield event
 
 
 def main(root: Path, rounds: int) -> None:
     chance = random.Random(root.name)
     older, newer = write_exports(root)
     for number in range(rounds):
-        place = root / f"round{number}"
-        asyncio.run(import_file(place, older))
-        # Each owner's import reads every line, and some marks.
-        told = import_until_killed(place, newer, chance.randrange(1, len(OWNERS) * (NOTES + CHATS)))
-        asyncio.run(import_file(place, newer))
-        print(told, flush=True)
+        round_root = root / f"round{number}"
+        asyncio.run(import_file(round_root, older))
+        # Each owner reads every line once, plus some checkpoints.
+        events = import_until_killed(round_root, newer, chance.randrange(1, len(OWNERS) * (NOTES + CHATS)))
+        asyncio.run(import_file(round_root, newer))
+        print(events, flush=True)
 
 
 if __name__ == "__main__":

@@ -111,7 +111,7 @@ PDF_CATALOGUE = "<< /Type /Catalog /Pages 2 0 R >>"
 
 
 def pdf(*pages: str) -> bytes:
-    """With Helvetica, which every reader has."""
+    """Uses Helvetica, which every reader has."""
     kids = " ".join(f"{4 + 2 * place} 0 R" for place in range(len(pages)))
     objects = [
         PDF_CATALOGUE,
@@ -128,7 +128,7 @@ def pdf(*pages: str) -> bytes:
 
 
 def pdf_of(*objects: str | bytes, trailer: str = "") -> bytes:
-    """Of whole objects: the first is the catalogue, the last says what the file is."""
+    """Builds a file from complete objects; the first is the catalogue, the last the document information."""
     parts, places = [b"%PDF-1.7\n"], [0]
     for number, one in enumerate(objects, 1):
         places.append(places[-1] + len(parts[-1]))
@@ -145,8 +145,8 @@ def pdf_stream(content: bytes) -> bytes:
     return b"<< /Length %d /Filter /FlateDecode >>\nstream\n%b\nendstream" % (len(packed_content), packed_content)
 
 
-# As a typesetter leaves it: packed streams, words broken at the ends of lines and moved apart by numbers, a ligature
-# and a letter beyond the first 65,536 that only a table of the font tells, a page number, a title in UTF-16.
+# As a typesetter writes it: compressed streams, hyphenated and kerned words, a ligature and a character beyond the
+# Basic Multilingual Plane that are defined only in a font table, page numbers, and a title in UTF-16.
 _GLYPHS = b"""begincmap 1 begincodespacerange <00> <FF> endcodespacerange
 2 beginbfchar <01> <00660069> <02> <D835DC65> endbfchar endcmap"""
 _FIRST_PAGE = b"""BT /F2 18 Tf 72 720 Td (Of the Shore) Tj ET

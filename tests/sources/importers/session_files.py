@@ -1,4 +1,4 @@
-"""Files of agents' sessions for tests: lines of JSON, as the agents write them."""
+"""Session files of coding agents for tests: lines of JSON, as the agents write them."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,34 +8,34 @@ import msgspec
 
 from sources.drafts import ObservationDraft
 from sources.importers.engine.imported_items import Checkpoint, ImportedObservation, ImportEvent, ReadPosition
-from sources.importers.engine.importer import Importer, ImportLimits
-from tests.sources.importers.chat_reading import LIMITS
+from sources.importers.engine.importer import Importer
+from sources.importers.engine.limits import ImportLimits
+from tests.sources.importers.chat_files import LIMITS
 
-Line = Mapping[str, Any]
+SessionRecord = Mapping[str, Any]
 
 
-def write_session(path: Path, *lines: Line | bytes) -> Path:
+def write_session(path: Path, *lines: SessionRecord | bytes) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(encoded(*lines))
+    path.write_bytes(encode_lines(*lines))
     return path
 
 
-def encoded(*lines: Line | bytes) -> bytes:
-    """A line that is given as bytes stands there as it is."""
+def encode_lines(*lines: SessionRecord | bytes) -> bytes:
+    """Bytes are used unchanged."""
     return b"".join(line if isinstance(line, bytes) else msgspec.json.encode(line) + b"\n" for line in lines)
 
 
 def read_from(
-    importer: Importer, path: Path, mark: ReadPosition | None, limits: ImportLimits = LIMITS
+    importer: Importer, path: Path, position: ReadPosition | None, limits: ImportLimits = LIMITS
 ) -> list[ImportEvent]:
-    return list(importer.read(path, limits, lambda _: None, mark))
+    return list(importer.read(path, limits, lambda _: None, position))
 
 
-def reached(arrivals: list[ImportEvent]) -> ReadPosition | None:
-    """The last mark."""
-    marks = [one.mark for one in arrivals if isinstance(one, Checkpoint)]
-    return marks[-1] if marks else None
+def last_position(events: list[ImportEvent]) -> ReadPosition | None:
+    positions = [event.position for event in events if isinstance(event, Checkpoint)]
+    return positions[-1] if positions else None
 
 
-def observed(arrivals: list[ImportEvent]) -> list[ObservationDraft]:
-    return [one.draft for one in arrivals if isinstance(one, ImportedObservation)]
+def imported_observations(events: list[ImportEvent]) -> list[ObservationDraft]:
+    return [event.draft for event in events if isinstance(event, ImportedObservation)]

@@ -1,4 +1,4 @@
-"""Reads files with one importer, as the intake does, and damages them at random."""
+"""Reads files with one importer, as the import runner does, and damages them at random."""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,14 +12,14 @@ from msgspec.structs import replace
 from config.errors import InvalidParams, TooLarge
 from config.settings import Settings
 from sources.importers.engine.file_probe import probe_file
-from sources.importers.engine.import_runner import limits_of
 from sources.importers.engine.imported_items import ImportEvent
 from sources.importers.engine.importer import Importer
+from sources.importers.engine.limits import import_limits
 from sources.importers.formats import character_cards, documents, markdown, prompt_files, subtitles
 from sources.importers.registry import select_importer
 
-LIMITS = limits_of(Settings())
-OFFERED: tuple[Importer, ...] = tuple(
+LIMITS = import_limits(Settings())
+SINGLE_FILE_IMPORTERS: tuple[Importer, ...] = tuple(
     module.IMPORTER for module in (markdown, prompt_files, character_cards, subtitles, documents)
 )
 
@@ -31,7 +31,7 @@ def write(path: Path, content: bytes | str) -> Path:
 
 
 def short_id(value: object) -> str | None:
-    """What a test is called whose argument is a whole file."""
+    """Returns a short test id for a parameter that is a whole file."""
     return f"{len(value)} bytes" if isinstance(value, bytes) and len(value) > 60 else None
 
 
@@ -39,20 +39,20 @@ def read(importer: Importer, path: Path, **limits: Any) -> list[ImportEvent]:
     return list(importer.read(path, replace(LIMITS, **limits), lambda bytes_read: None, None))
 
 
-def draft(importer: Importer, path: Path, **limits: Any) -> Any:
-    """Of the one item in a file."""
-    (arrival,) = read(importer, path, **limits)
-    return arrival.draft  # type: ignore[union-attr]  # what is no item fails here, as it should
+def read_draft(importer: Importer, path: Path, **limits: Any) -> Any:
+    """Returns the draft of the only item in a file."""
+    (event,) = read(importer, path, **limits)
+    return event.draft  # type: ignore[union-attr]  # anything but an item fails here, as it should
 
 
-def reader_of(path: Path) -> str | None:
-    """The name of the importer that would read a file."""
-    found = select_importer(probe_file(path, LIMITS), OFFERED)
-    return None if found is None else found.name
+def importer_for(path: Path) -> str | None:
+    """Returns the name of the importer that would read a file."""
+    importer = select_importer(probe_file(path, LIMITS), SINGLE_FILE_IMPORTERS)
+    return None if importer is None else importer.name
 
 
-def survive(importer: Importer, name: str, data: bytes) -> None:
-    """Looks at a file and reads it: it may be refused, and that is all that may happen."""
+def read_or_reject(importer: Importer, name: str, data: bytes) -> None:
+    """Probes and reads a file, which may be rejected; any other error fails the test."""
     with TemporaryDirectory() as folder:
         path = write(Path(folder, name), data)
         importer.recognizes(probe_file(path, LIMITS))
@@ -61,15 +61,15 @@ def survive(importer: Importer, name: str, data: bytes) -> None:
 
 
 @st.composite
-def damaged(draw: st.DrawFn, samples: Mapping[str, bytes]) -> tuple[str, bytes]:
-    """One of some files, with parts cut out, repeated, turned into others, or put into it."""
+def damaged_files(draw: st.DrawFn, samples: Mapping[str, bytes]) -> tuple[str, bytes]:
+    """Draws one of the samples, with parts removed, repeated, replaced or inserted."""
     name = draw(st.sampled_from(sorted(samples)))
     data = samples[name]
     for _ in range(draw(st.integers(1, 4))):
         start = draw(st.integers(0, len(data)))
         end = draw(st.integers(start, min(len(data), start + 40)))
-        put = draw(st.one_of(st.binary(max_size=12), st.sampled_from(_NASTY), st.just(data[start:end] * 2)))
-        data = data[:start] + put + data[end:]
+        replacement = draw(st.one_of(st.binary(max_size=12), st.sampled_from(_NASTY), st.just(data[start:end] * 2)))
+        data = data[:start] + replacement + data[end:]
     return name, data
 
 

@@ -1,4 +1,4 @@
-"""AgentKit's database: its conversations with their ids, and nothing that was deleted there."""
+"""AgentKit's database: conversations with their ids, without those deleted there."""
 
 import json
 import sqlite3
@@ -14,21 +14,21 @@ from hypothesis import given, settings
 
 from config.errors import InvalidParams
 from sources.importers.engine.file_probe import probe_file
-from sources.importers.engine.import_runner import OutcomeCounts
+from sources.importers.engine.summary import OutcomeCounts
 from sources.importers.formats.agentkit import IMPORTER
-from sources.importers.registry import importers, select_importer
-from tests.sources.importers.chat_reading import (
+from sources.importers.registry import all_importers, select_importer
+from tests.sources.importers.chat_files import (
     LIMITS,
-    broken,
-    chats,
     damaged,
+    failures,
+    imported_conversations,
     json_file,
+    message_contents,
     read,
-    read_or_refuse,
-    skipped,
-    texts,
+    read_or_reject,
+    skip_reasons,
 )
-from tests.sources.importers.test_chats_in_a_library import take
+from tests.sources.importers.test_chats_in_a_library import import_chats
 from tests.sources.importers.test_conversations import AT, conversation, message
 from tests.sources.storage.library_fixture import open_sqlite, total_items
 
@@ -63,54 +63,54 @@ def database(path: Path, conversations: Iterable[Any] = CONVERSATIONS, messages:
     return path
 
 
-def test_a_conversation_keeps_all_that_agentkit_knows_of_it(tmp_path: Path) -> None:
-    found = read(IMPORTER, database(tmp_path / "conversations.db"))
-    [chat] = chats(found)
+def test_conversation_keeps_all_fields(tmp_path: Path) -> None:
+    events = read(IMPORTER, database(tmp_path / "conversations.db"))
+    [chat] = imported_conversations(events)
     assert (chat.draft.uuid, chat.draft.title, chat.draft.namespace) == ("k1", "Parsnip soup", "work")
     assert (chat.draft.session_id, chat.draft.metadata) == ("s-k1", {"mood": "hungry"})
     assert (chat.draft.created_at, chat.draft.last_modified) == ("2025-10-09T19:37:47.783Z", "2025-10-09T19:37:48.123Z")
-    asked, answered = chat.messages
-    assert (asked.uuid, asked.role, asked.content, asked.citations) == ("k1-a", "user", "Parsnip soup?", ())
-    assert (answered.model, answered.tool, answered.citations) == ("gemini", "web", ({"title": "Soups"},))
-    assert answered.created_at == "2025-10-09T19:37:48.123Z"
+    question, answer = chat.messages
+    assert (question.uuid, question.role, question.content, question.citations) == ("k1-a", "user", "Parsnip soup?", ())
+    assert (answer.model, answer.tool, answer.citations) == ("gemini", "web", ({"title": "Soups"},))
+    assert answer.created_at == "2025-10-09T19:37:48.123Z"
 
 
-def test_messages_of_deleted_conversations_stay_out_and_are_counted(tmp_path: Path) -> None:
-    found = read(IMPORTER, database(tmp_path / "conversations.db"))
-    assert sorted(skipped(found)) == ["a conversation without messages", "a message of a deleted conversation"]
-    assert "A secret." not in texts(found)
+def test_messages_of_deleted_conversations_are_skipped(tmp_path: Path) -> None:
+    events = read(IMPORTER, database(tmp_path / "conversations.db"))
+    assert sorted(skip_reasons(events)) == ["conversation without messages", "message of a deleted conversation"]
+    assert "A secret." not in message_contents(events)
 
 
-async def test_the_database_and_the_exported_json_are_the_same_conversation(tmp_path: Path) -> None:
-    said = [message("k1-a", "Parsnip soup?"), message("k1-c", "And pepper?", timestamp=LATER)]
-    newer = json_file(tmp_path / "k1.json", conversation(messages=said))
+async def test_database_and_exported_json_give_the_same_conversation(tmp_path: Path) -> None:
+    messages = [message("k1-a", "Parsnip soup?"), message("k1-c", "And pepper?", timestamp=LATER)]
+    newer = json_file(tmp_path / "k1.json", conversation(messages=messages))
     path = database(tmp_path / "conversations.db")
     async with open_sqlite(tmp_path / "data") as libraries:
-        first, again = await take(libraries, "ada", path), await take(libraries, "ada", path)
-        third = await take(libraries, "ada", newer)
+        first, second = await import_chats(libraries, "ada", path), await import_chats(libraries, "ada", path)
+        third = await import_chats(libraries, "ada", newer)
         async with libraries.library("ada") as ada, libraries.library("ben") as ben:
-            kept = (await ada.chats.messages("k1", 10, 0)).rows
+            stored = (await ada.chats.messages("k1", 10, 0)).rows
             assert await total_items(ben) == 0
     assert first.kinds == {"chats": OutcomeCounts(new=1), "messages": OutcomeCounts(new=2)}
-    assert again.kinds == {"chats": OutcomeCounts(unchanged=1), "messages": OutcomeCounts(unchanged=2)}
+    assert second.kinds == {"chats": OutcomeCounts(unchanged=1), "messages": OutcomeCounts(unchanged=2)}
     assert third.kinds["messages"].new == 1
-    assert [one.content for one in kept] == ["Parsnip soup?", "With cumin.", "And pepper?"]
+    assert [stored_message.content for stored_message in stored] == ["Parsnip soup?", "With cumin.", "And pepper?"]
 
 
-def test_a_row_that_cannot_be_kept_is_told_and_the_rest_comes(tmp_path: Path) -> None:
+def test_failed_row_is_reported_and_the_rest_is_imported(tmp_path: Path) -> None:
     rows = [("a", "k1", "user", "one\0two", *[None] * 4, AT), ("b", "k1", "user", "whole", *[None] * 4, LATER)]
-    found = read(IMPORTER, database(tmp_path / "conversations.db", messages=rows))
-    assert texts(found) == ["whole"]
-    assert [place for place, _ in broken(found)] == ["messages, row 1"]
+    events = read(IMPORTER, database(tmp_path / "conversations.db", messages=rows))
+    assert message_contents(events) == ["whole"]
+    assert [location for location, _ in failures(events)] == ["messages, row 1"]
 
 
-def test_it_is_known_by_its_columns_and_not_by_its_name(tmp_path: Path) -> None:
+def test_database_is_recognized_by_its_columns(tmp_path: Path) -> None:
     path = database(tmp_path / "anything.sqlite")
-    assert select_importer(probe_file(path, LIMITS), importers()) is IMPORTER
+    assert select_importer(probe_file(path, LIMITS), all_importers()) is IMPORTER
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("ALTER TABLE conversations DROP COLUMN namespace")
-    assert select_importer(probe_file(path, LIMITS), importers()) is None
-    with pytest.raises(InvalidParams, match="expected those of AgentKit"):
+    assert select_importer(probe_file(path, LIMITS), all_importers()) is None
+    with pytest.raises(InvalidParams, match="not an AgentKit database"):
         read(IMPORTER, path)
 
 
@@ -122,9 +122,9 @@ def sample() -> bytes:
 
 @settings(max_examples=40)
 @given(damaged(sample()))
-def test_a_damaged_database_is_refused_or_read_as_far_as_it_goes(data: bytes) -> None:
+def test_damaged_database_is_read_or_rejected(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "a.db")
         path.write_bytes(data)
-        read_or_refuse(IMPORTER, path)
-        json.dumps(texts(read_or_refuse(IMPORTER, path)))
+        read_or_reject(IMPORTER, path)
+        json.dumps(message_contents(read_or_reject(IMPORTER, path)))

@@ -1,4 +1,4 @@
-"""Character cards: every version and every wrapping, nothing of a card lost, and pictures that were made to harm."""
+"""Character cards: every version and form, without losing fields, and malicious files."""
 
 import json
 import struct
@@ -16,7 +16,15 @@ from msgspec import UNSET
 
 from config.errors import InvalidParams, TooLarge
 from sources.importers.formats.character_cards import IMPORTER
-from tests.sources.importers.single_files import damaged, draft, read, reader_of, short_id, survive, write
+from tests.sources.importers.single_files import (
+    damaged_files,
+    importer_for,
+    read,
+    read_draft,
+    read_or_reject,
+    short_id,
+    write,
+)
 
 V1 = {
     "name": "Wren",
@@ -63,87 +71,92 @@ def png(*chunks: bytes) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + header + picture + b"".join(chunks) + chunk(b"IEND", b"")
 
 
-def wrapped(card: Any) -> bytes:
+def encode_base64(card: Any) -> bytes:
     return b64encode(json.dumps(card).encode())
 
 
 def charx(card: Any, **entries: bytes) -> bytes:
-    packed = BytesIO()
-    with ZipFile(packed, "w", ZIP_DEFLATED) as archive:
+    buffer = BytesIO()
+    with ZipFile(buffer, "w", ZIP_DEFLATED) as archive:
         archive.writestr("card.json", json.dumps(card))
         for name, data in entries.items():
             archive.writestr(name, data)
-    return packed.getvalue()
+    return buffer.getvalue()
 
 
-TEXT_V2 = chunk(b"tEXt", b"chara\0" + wrapped(V2))
+TEXT_V2 = chunk(b"tEXt", b"chara\0" + encode_base64(V2))
 SAMPLES = {
     "v1.json": json.dumps(V1).encode(),
     "v3.json": json.dumps(V3).encode(),
     "v2.png": png(TEXT_V2),
-    "ztxt.png": png(chunk(b"zTXt", b"Chara\0\0" + zlib.compress(wrapped(V2)))),
-    "itxt.png": png(chunk(b"iTXt", b"CCV3\0\1\0en\0title\0" + zlib.compress(wrapped(V3)))),
+    "ztxt.png": png(chunk(b"zTXt", b"Chara\0\0" + zlib.compress(encode_base64(V2)))),
+    "itxt.png": png(chunk(b"iTXt", b"CCV3\0\1\0en\0title\0" + zlib.compress(encode_base64(V3)))),
     "v3.charx": charx(V3, asset=b"picture"),
 }
 
 
-def test_a_card_of_version_1_is_its_six_fields(tmp_path: Path) -> None:
-    found = draft(IMPORTER, write(tmp_path / "a.json", json.dumps(V1)))
+def test_version_1_card_has_six_fields(tmp_path: Path) -> None:
+    character = read_draft(IMPORTER, write(tmp_path / "a.json", json.dumps(V1)))
 
-    assert (found.name, found.description, found.personality) == ("Wren", "A lamplighter.", "patient")
-    assert (found.scenario, found.first_message) == ("A harbour at dusk.", "You are late.")
-    assert (found.message_example, found.card, found.created_at) == ("<START>", {}, UNSET)
+    assert (character.name, character.description, character.personality) == ("Wren", "A lamplighter.", "patient")
+    assert (character.scenario, character.first_message) == ("A harbour at dusk.", "You are late.")
+    assert (character.message_example, character.card, character.created_at) == ("<START>", {}, UNSET)
 
 
 @pytest.mark.parametrize("name", ["v3.json", "itxt.png", "v3.charx"])
-def test_nothing_of_a_card_of_version_3_is_lost(tmp_path: Path, name: str) -> None:
-    found = draft(IMPORTER, write(tmp_path / name, SAMPLES[name]))
+def test_version_3_card_keeps_every_field(tmp_path: Path, name: str) -> None:
+    character = read_draft(IMPORTER, write(tmp_path / name, SAMPLES[name]))
 
-    assert (found.name, found.nickname, found.creator, found.character_version) == ("Wren", "W", "ada", "1.2")
-    assert (found.system_prompt, found.creator_notes) == ("You are Wren.", "Speak slowly.")
-    assert found.post_history_instructions == "Stay in the harbour."
-    assert (found.alternate_greetings, found.group_only_greetings) == (("Again?", "Sit."), ("All of you!",))
-    assert (found.tags, found.created_at) == (("harbour", "slow burn"), "2024-05-01T10:30:00.000Z")
+    assert (character.name, character.nickname, character.creator, character.character_version) == (
+        "Wren",
+        "W",
+        "ada",
+        "1.2",
+    )
+    assert (character.system_prompt, character.creator_notes) == ("You are Wren.", "Speak slowly.")
+    assert character.post_history_instructions == "Stay in the harbour."
+    assert (character.alternate_greetings, character.group_only_greetings) == (("Again?", "Sit."), ("All of you!",))
+    assert (character.tags, character.created_at) == (("harbour", "slow burn"), "2024-05-01T10:30:00.000Z")
     unknown = ("character_book", "extensions", "assets", "creator_notes_multilingual", "source", "creation_date")
-    kept = {field: V3_DATA[field] for field in (*unknown, "future_field")}
-    assert found.card == {**kept, "spec": "chara_card_v3", "spec_version": "3.7"}
+    remaining = {field: V3_DATA[field] for field in (*unknown, "future_field")}
+    assert character.card == {**remaining, "spec": "chara_card_v3", "spec_version": "3.7"}
 
 
 @pytest.mark.parametrize("name", ["v2.png", "ztxt.png"])
-def test_a_card_is_read_from_the_texts_of_a_picture(tmp_path: Path, name: str) -> None:
-    found = draft(IMPORTER, write(tmp_path / name, SAMPLES[name]))
+def test_card_is_read_from_png_text_chunks(tmp_path: Path, name: str) -> None:
+    character = read_draft(IMPORTER, write(tmp_path / name, SAMPLES[name]))
 
-    assert (found.name, found.card["character_book"]) == ("Wren", BOOK)
-
-
-def test_of_two_cards_in_one_picture_the_newer_version_is_read(tmp_path: Path) -> None:
-    newer = chunk(b"tEXt", b"ccv3\0" + wrapped(V3))
-
-    assert draft(IMPORTER, write(tmp_path / "a.png", png(TEXT_V2, newer))).nickname == "W"
+    assert (character.name, character.card["character_book"]) == ("Wren", BOOK)
 
 
-def test_fields_of_another_kind_stay_as_they_came(tmp_path: Path) -> None:
+def test_newer_version_is_read_if_a_png_contains_two(tmp_path: Path) -> None:
+    newer = chunk(b"tEXt", b"ccv3\0" + encode_base64(V3))
+
+    assert read_draft(IMPORTER, write(tmp_path / "a.png", png(TEXT_V2, newer))).nickname == "W"
+
+
+def test_fields_of_unexpected_type_are_kept_in_the_card(tmp_path: Path) -> None:
     odd = {"name": "W" * 400, "tags": "sea, dusk", "description": None, "alternate_greetings": ["a", 7], "nickname": 5}
 
-    found = draft(IMPORTER, write(tmp_path / "a.json", json.dumps(odd)))
+    character = read_draft(IMPORTER, write(tmp_path / "a.json", json.dumps(odd)))
 
-    assert (found.tags, found.description, found.alternate_greetings) == (("sea", "dusk"), UNSET, ("a",))
-    assert len(found.name) == 300
-    assert found.card == odd
+    assert (character.tags, character.description, character.alternate_greetings) == (("sea", "dusk"), UNSET, ("a",))
+    assert len(character.name) == 300
+    assert character.card == odd
 
 
-def test_the_same_file_is_the_same_character_and_another_is_another(tmp_path: Path) -> None:
+def test_character_is_identified_by_its_file(tmp_path: Path) -> None:
     path = write(tmp_path / "a.png", SAMPLES["v2.png"])
-    before = draft(IMPORTER, path)
+    before = read_draft(IMPORTER, path)
 
-    assert draft(IMPORTER, path) == before
-    assert draft(IMPORTER, write(path, SAMPLES["v3.json"])).uuid == before.uuid
-    assert draft(IMPORTER, write(tmp_path / "b.png", SAMPLES["v2.png"])).uuid != before.uuid
+    assert read_draft(IMPORTER, path) == before
+    assert read_draft(IMPORTER, write(path, SAMPLES["v3.json"])).uuid == before.uuid
+    assert read_draft(IMPORTER, write(tmp_path / "b.png", SAMPLES["v2.png"])).uuid != before.uuid
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_cards_are_recognised_in_every_wrapping(tmp_path: Path, name: str) -> None:
-    assert reader_of(write(tmp_path / name, SAMPLES[name])) == "character_cards"
+def test_every_form_of_card_is_recognized(tmp_path: Path, name: str) -> None:
+    assert importer_for(write(tmp_path / name, SAMPLES[name])) == "character_cards"
 
 
 @pytest.mark.parametrize(
@@ -157,31 +170,31 @@ def test_cards_are_recognised_in_every_wrapping(tmp_path: Path, name: str) -> No
     ],
     ids=short_id,
 )
-def test_other_pictures_and_files_are_not_cards(tmp_path: Path, name: str, data: bytes) -> None:
-    assert reader_of(write(tmp_path / name, data)) is None
+def test_other_files_are_not_recognized(tmp_path: Path, name: str, data: bytes) -> None:
+    assert importer_for(write(tmp_path / name, data)) is None
 
 
 @pytest.mark.parametrize(
-    ("name", "data"),
+    ("name", "data", "problem"),
     [
-        ("no card.png", png()),
-        ("no base64.png", png(chunk(b"tEXt", b"chara\0*"))),
-        ("no json.png", png(chunk(b"tEXt", b"chara\0" + b64encode(b"hello")))),
-        ("damaged.png", png(chunk(b"zTXt", b"chara\0\0damaged"))),
-        ("cut.png", png(TEXT_V2)[:200]),
-        ("nameless.json", b'{"spec": "chara_card_v2", "data": {"name": " "}}'),
-        ("list.json", b"[]"),
-        ("deep.json", b'{"name": "W", "x": ' + b"[" * 200 + b"]" * 200 + b"}"),
-        ("deeper.json", b'{"name":' * 100_000),
-        ("surrogate.json", b'{"name": "\\udc00"}'),
-        ("links.charx", charx(V3, **{"../out.png": b"x"})),
-        ("empty.charx", charx(V3).replace(b"card.json", b"bard.json")),
-        ("torn.charx", charx(V3)[:-30]),
+        ("no card.png", png(), "PNG contains no character card"),
+        ("no base64.png", png(chunk(b"tEXt", b"chara\0*")), "is not valid base64|JSON is malformed"),
+        ("no json.png", png(chunk(b"tEXt", b"chara\0" + b64encode(b"hello"))), "JSON is malformed"),
+        ("damaged.png", png(chunk(b"zTXt", b"chara\0\0damaged")), "PNG contains a damaged text chunk"),
+        ("cut.png", png(TEXT_V2)[:200], "PNG is truncated"),
+        ("nameless.json", b'{"spec": "chara_card_v2", "data": {"name": " "}}', "name: expected the name of the"),
+        ("list.json", b"[]", "expected a JSON object"),
+        ("deep.json", b'{"name": "W", "x": ' + b"[" * 200 + b"]" * 200 + b"}", "JSON is nested more than"),
+        ("deeper.json", b'{"name":' * 100_000, "JSON is nested more than"),
+        ("surrogate.json", b'{"name": "\\udc00"}', "JSON is malformed"),
+        ("links.charx", charx(V3, **{"../out.png": b"x"}), "points outside the archive"),
+        ("empty.charx", charx(V3).replace(b"card.json", b"bard.json"), "'card.json' is missing"),
+        ("torn.charx", charx(V3)[:-30], "not a valid zip file"),
     ],
     ids=short_id,
 )
-def test_what_is_no_card_is_refused_with_a_sentence(tmp_path: Path, name: str, data: bytes) -> None:
-    with pytest.raises(InvalidParams, match=r"got .+, expected"):
+def test_invalid_card_is_rejected(tmp_path: Path, name: str, data: bytes, problem: str) -> None:
+    with pytest.raises(InvalidParams, match=problem):
         read(IMPORTER, write(tmp_path / name, data))
 
 
@@ -195,30 +208,30 @@ def test_what_is_no_card_is_refused_with_a_sentence(tmp_path: Path, name: str, d
     ],
     ids=["zTXt", "iTXt", "a length", "JSON"],
 )
-def test_what_would_not_fit_into_memory_is_refused(tmp_path: Path, name: str, data: bytes) -> None:
+def test_oversized_card_is_rejected(tmp_path: Path, name: str, data: bytes) -> None:
     with pytest.raises(TooLarge):
         read(IMPORTER, write(tmp_path / name, data))
 
 
-def test_half_of_a_packed_text_is_not_taken_for_all_of_it(tmp_path: Path) -> None:
-    half = chunk(b"zTXt", b"chara\0\0" + zlib.compress(wrapped(V2))[:-9])
+def test_truncated_compressed_text_is_rejected(tmp_path: Path) -> None:
+    half = chunk(b"zTXt", b"chara\0\0" + zlib.compress(encode_base64(V2))[:-9])
 
-    with pytest.raises(InvalidParams, match="half of a text"):
+    with pytest.raises(InvalidParams, match="PNG contains a truncated text chunk"):
         read(IMPORTER, write(tmp_path / "half.png", png(half)))
 
 
-def test_a_picture_of_a_million_chunks_is_refused(tmp_path: Path) -> None:
+def test_png_with_too_many_chunks_is_rejected(tmp_path: Path) -> None:
     path = write(tmp_path / "many.png", png(chunk(b"tEXt", b"") * 250_000))
 
-    with pytest.raises(InvalidParams, match="chunks"):
+    with pytest.raises(InvalidParams, match="PNG has more than 200000 chunks"):
         read(IMPORTER, path)
 
 
-@given(damaged(SAMPLES))
-def test_a_damaged_card_is_read_or_refused(sample: tuple[str, bytes]) -> None:
-    survive(IMPORTER, *sample)
+@given(damaged_files(SAMPLES))
+def test_damaged_card_is_read_or_rejected(sample: tuple[str, bytes]) -> None:
+    read_or_reject(IMPORTER, *sample)
 
 
 @given(st.sampled_from([b"", b"\x89PNG\r\n\x1a\n", b"PK\x03\x04", b"{"]), st.binary(max_size=300))
-def test_any_bytes_are_read_or_refused(head: bytes, data: bytes) -> None:
-    survive(IMPORTER, "a.png", head + data)
+def test_any_bytes_are_read_or_rejected(head: bytes, data: bytes) -> None:
+    read_or_reject(IMPORTER, "a.png", head + data)

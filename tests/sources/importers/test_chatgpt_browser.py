@@ -1,4 +1,4 @@
-"""Databases of chatGPT-browser, in both of its forms, and files that only look like one."""
+"""Databases of chatGPT-browser in both forms, and databases that only resemble them."""
 
 import json
 import sqlite3
@@ -14,19 +14,19 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
-from sources.importers.formats.chatgpt import message_uuid
-from sources.importers.formats.chatgpt_browser import IMPORTER
-from tests.sources.importers.chat_reading import (
+from sources.importers.formats.chatgpt.browser import IMPORTER
+from sources.importers.formats.chatgpt.export import message_uuid
+from tests.sources.importers.chat_files import (
     LIMITS,
-    broken,
-    certainty,
-    chats,
+    confidence,
     damaged,
+    failures,
+    imported_conversations,
+    imported_messages,
+    message_contents,
     read,
-    read_or_refuse,
-    said,
-    skipped,
-    texts,
+    read_or_reject,
+    skip_reasons,
 )
 
 TEA = "6a1f0c52-7d0e-4b57-9d0a-0f3f1f0c9a01"
@@ -42,21 +42,23 @@ MAIN = (
 CANONICAL = (CONVERSATIONS, f"CREATE TABLE messages ({COLUMNS}, position INTEGER)")
 
 
-def database(path: Path, schema: Iterable[str], chats: Iterable[tuple[Any, ...]], rows: Iterable[Any] = ()) -> Path:
+def database(
+    path: Path, schema: Iterable[str], conversations: Iterable[tuple[Any, ...]], rows: Iterable[Any] = ()
+) -> Path:
     with closing(sqlite3.connect(path)) as connection, connection:
         for statement in schema:
             connection.execute(statement)
-        connection.executemany("INSERT INTO conversations VALUES (?, ?, ?, ?)", chats)
+        connection.executemany("INSERT INTO conversations VALUES (?, ?, ?, ?)", conversations)
         connection.executemany("INSERT INTO messages VALUES (?, ?, ?, ?, ?, NULL, ?)", rows)
     return path
 
 
-def parts(*texts: Any) -> str:
-    return json.dumps(texts)
+def parts(*values: Any) -> str:
+    return json.dumps(values)
 
 
 def main_database(path: Path) -> Path:
-    """A question that was answered twice, in a file where the rows of two conversations alternate."""
+    """A question with two answers, in a file where the rows of two conversations alternate."""
     rows = [
         ("q", TEA, "user", parts("Grüner Tee?"), "1700000001.25", "root"),
         ("k", BREAD, "user", parts("Rye?"), "1700000001.5", None),
@@ -66,61 +68,69 @@ def main_database(path: Path) -> Path:
         ("c", TEA, "tool", "[]", "1700000004", "b"),
         ("l", "nowhere", "user", parts("lost"), None, None),
     ]
-    chats = [(TEA, "1700000000.5", "1700000009", "Tea"), (BREAD, None, None, None), ("empty", None, None, "Empty")]
-    database(path, MAIN, chats, rows)
+    conversations = [
+        (TEA, "1700000000.5", "1700000009", "Tea"),
+        (BREAD, None, None, None),
+        ("empty", None, None, "Empty"),
+    ]
+    database(path, MAIN, conversations, rows)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("INSERT INTO message_metadata VALUES ('b', 'text', 'gpt-4o')")
     return path
 
 
-def test_the_main_database_keeps_its_branches_and_its_newest_leaf_is_current(tmp_path: Path) -> None:
-    tea, bread = chats(read(IMPORTER, main_database(tmp_path / "chat.db")))
+def test_branches_are_kept_and_the_newest_leaf_is_canonical(tmp_path: Path) -> None:
+    tea, bread = imported_conversations(read(IMPORTER, main_database(tmp_path / "chat.db")))
     assert (tea.draft.uuid, tea.draft.title) == (TEA, "Tea")
     assert (tea.draft.created_at, tea.draft.last_modified) == ("2023-11-14T22:13:20.500Z", "2023-11-14T22:13:29.000Z")
-    assert [(one.role, one.content, one.is_canonical, one.model) for one in tea.messages] == [
+    assert [(message.role, message.content, message.is_canonical, message.model) for message in tea.messages] == [
         ("user", "Grüner Tee?", True, None),
         ("assistant", "70 degrees.", True, "gpt-4o"),
         ("assistant", "80 degrees.\n[image]", False, None),
     ]
     question = tea.messages[0].uuid
-    assert [one.parent_id for one in tea.messages] == [None, question, question]
+    assert [message.parent_id for message in tea.messages] == [None, question, question]
     assert tea.messages[0].created_at == "2023-11-14T22:13:21.250Z"
-    assert (bread.draft.title, [one.content for one in bread.messages]) == ("", ["Rye?"])
+    assert (bread.draft.title, [message.content for message in bread.messages]) == ("", ["Rye?"])
 
 
-def test_what_says_nothing_is_left_out_and_told(tmp_path: Path) -> None:
-    arrivals = read(IMPORTER, main_database(tmp_path / "chat.db"))
-    assert sorted(skipped(arrivals)) == [
-        "a conversation without messages",
-        "a message without its conversation",
-        "a system message",
-        "an empty message",
+def test_empty_and_orphaned_messages_are_skipped_and_reported(tmp_path: Path) -> None:
+    events = read(IMPORTER, main_database(tmp_path / "chat.db"))
+    assert sorted(skip_reasons(events)) == [
+        "conversation without messages",
+        "empty message",
+        "message without a conversation",
+        "system message",
     ]
-    assert not broken(arrivals)
+    assert not failures(events)
 
 
-def test_ids_are_those_that_the_export_itself_gives(tmp_path: Path) -> None:
+def test_ids_are_the_same_as_in_the_chatgpt_export(tmp_path: Path) -> None:
     path = main_database(tmp_path / "chat.db")
-    assert said(read(IMPORTER, path))[0].uuid == message_uuid(TEA, "q")
+    assert imported_messages(read(IMPORTER, path))[0].uuid == message_uuid(TEA, "q")
     assert read(IMPORTER, path) == read(IMPORTER, path)
 
 
-def test_the_canonical_export_is_read_by_position(tmp_path: Path) -> None:
+def test_canonical_export_is_read_by_position(tmp_path: Path) -> None:
     rows = [
         ("c", TEA, "user", parts("third"), None, 10),
         ("a", TEA, "user", parts("first"), None, 1),
         ("b", TEA, "assistant", parts("second"), "1700000002", 2),
     ]
     path = database(tmp_path / "canonical-export.db", CANONICAL, [(TEA, "1700000000", None, "Tea")], rows)
-    found = said(read(IMPORTER, path))
-    assert [(one.content, one.is_canonical) for one in found] == [("first", True), ("second", True), ("third", True)]
-    assert [one.parent_id for one in found] == [None, found[0].uuid, found[1].uuid]
-    assert [one.created_at for one in found] == [
+    messages = imported_messages(read(IMPORTER, path))
+    assert [(message.content, message.is_canonical) for message in messages] == [
+        ("first", True),
+        ("second", True),
+        ("third", True),
+    ]
+    assert [message.parent_id for message in messages] == [None, messages[0].uuid, messages[1].uuid]
+    assert [message.created_at for message in messages] == [
         "2023-11-14T22:13:20.000Z",
         "2023-11-14T22:13:22.000Z",
         "2023-11-14T22:13:22.000Z",
     ]
-    assert certainty(IMPORTER, path) == 0.9
+    assert confidence(IMPORTER, path) == 0.9
 
 
 @pytest.mark.parametrize(
@@ -134,88 +144,88 @@ def test_the_canonical_export_is_read_by_position(tmp_path: Path) -> None:
         ("[" * 5000, "[" * 5000),
     ],
 )
-def test_content_is_plain_text(tmp_path: Path, content: str, text: str) -> None:
+def test_content_becomes_plain_text(tmp_path: Path, content: str, text: str) -> None:
     row = ("q", TEA, "user", content, None, None)
-    assert texts(read(IMPORTER, database(tmp_path / "a.db", MAIN, [(TEA, None, None, "")], [row]))) == [text]
+    assert message_contents(read(IMPORTER, database(tmp_path / "a.db", MAIN, [(TEA, None, None, "")], [row]))) == [text]
 
 
-def test_the_file_and_its_folder_stay_as_they_are(tmp_path: Path) -> None:
+def test_file_and_folder_are_not_modified(tmp_path: Path) -> None:
     path = main_database(tmp_path / "chat #1?.db")
-    before, age = path.read_bytes(), path.stat().st_mtime_ns
+    before, modified = path.read_bytes(), path.stat().st_mtime_ns
     read(IMPORTER, path)
-    assert (path.read_bytes(), path.stat().st_mtime_ns) == (before, age)
+    assert (path.read_bytes(), path.stat().st_mtime_ns) == (before, modified)
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
-def test_a_database_that_is_in_use_is_refused(tmp_path: Path) -> None:
-    """Its newest rows stand beside it, and would be missing without a word."""
+def test_database_in_use_is_rejected(tmp_path: Path) -> None:
+    """Its newest rows are in the WAL file and would be missing without notice."""
     path = main_database(tmp_path / "chat.db")
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("UPDATE conversations SET title = 'new'")
         connection.commit()
-        with pytest.raises(InvalidParams, match=r"chat\.db-wal lies beside it"):
+        with pytest.raises(InvalidParams, match=r"database is in use \(chat\.db-wal exists\)"):
             read(IMPORTER, path)
 
 
-def test_a_broken_message_is_told_and_the_rest_arrives(tmp_path: Path) -> None:
+def test_failed_message_is_reported_and_the_rest_is_imported(tmp_path: Path) -> None:
     rows = [
         ("q", TEA, "user", parts("N\0L"), None, None),
         ("a", TEA, "assistant", b"\xff\xfe", None, "q"),
         ("b", TEA, "assistant", parts("fine"), None, "q"),
     ]
-    arrivals = read(IMPORTER, database(tmp_path / "a.db", MAIN, [(TEA, None, None, "")], rows))
-    assert texts(arrivals) == ["fine"]
-    assert [place for place, _ in broken(arrivals)] == [f"conversation {TEA}, message q"]
-    assert skipped(arrivals) == ["an empty message"]
+    events = read(IMPORTER, database(tmp_path / "a.db", MAIN, [(TEA, None, None, "")], rows))
+    assert message_contents(events) == ["fine"]
+    assert [location for location, _ in failures(events)] == [f"conversation {TEA}, message q"]
+    assert skip_reasons(events) == ["empty message"]
 
 
-def test_a_conversation_that_is_too_large_is_told(tmp_path: Path) -> None:
+def test_oversized_conversation_is_reported(tmp_path: Path) -> None:
     rows = [(str(number), TEA, "user", "x" * 400, None, None) for number in range(5)]
     rows.append(("z", BREAD, "user", "fine", None, None))
     path = database(tmp_path / "a.db", MAIN, [(TEA, None, None, ""), (BREAD, None, None, "")], rows)
-    arrivals = read(IMPORTER, path, replace(LIMITS, line_max_bytes=1_000))
-    assert texts(arrivals) == ["fine"]
-    assert broken(arrivals) == [(f"conversation {TEA}", "got more than 1000 characters, expected fewer")]
+    events = read(IMPORTER, path, replace(LIMITS, line_max_bytes=1_000))
+    assert message_contents(events) == ["fine"]
+    assert failures(events) == [(f"conversation {TEA}", "conversation is longer than 1000 characters")]
 
 
 ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x FROM n"
 
 
 @pytest.mark.parametrize(
-    "messages",
+    "create_messages",
     [
         f"CREATE VIEW messages (id, conversation_id, role, content, create_time, parent_id) AS {ENDLESS}",
         "CREATE TABLE messages (id TEXT, conversation_id TEXT)",
         "CREATE VIRTUAL TABLE messages USING fts5(id, conversation_id, role, content, create_time, parent_id)",
     ],
 )
-def test_tables_that_are_no_such_tables_are_refused(tmp_path: Path, messages: str) -> None:
+def test_database_without_the_expected_tables_is_rejected(tmp_path: Path, create_messages: str) -> None:
     path = tmp_path / "a.db"
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(CONVERSATIONS)
-        connection.execute(messages)
-    assert certainty(IMPORTER, path) == 0
-    with pytest.raises(InvalidParams, match="got other tables"):
+        connection.execute(create_messages)
+    assert confidence(IMPORTER, path) == 0
+    with pytest.raises(InvalidParams, match="not a chatGPT-browser database"):
         read(IMPORTER, path)
 
 
-def test_a_file_that_asks_for_more_work_than_its_size_explains_is_refused(tmp_path: Path) -> None:
-    """Without its key, one table is gone through once for each row of the other."""
+def test_database_that_takes_excessive_work_is_rejected(tmp_path: Path) -> None:
+    """Without its key, one table is scanned once for each row of the other."""
     schema = [statement.replace("message_id TEXT PRIMARY KEY", "message_id TEXT") for statement in MAIN]
     rows = [(str(number), TEA, "user", "x", None, None) for number in range(4_000)]
     path = database(tmp_path / "a.db", schema, [(TEA, None, None, "")], rows)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("INSERT INTO message_metadata SELECT 'none', '', '' FROM messages")
-    with pytest.raises(InvalidParams, match="more work than its size explains"):
+    with pytest.raises(InvalidParams, match="more work to read than its size explains"):
         read(IMPORTER, path)
 
 
-def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
+def test_file_that_is_not_a_database_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
     path.write_bytes(b"SQLite format 3\0" + b"\xff" * 5_000)
-    assert certainty(IMPORTER, path) == 0
-    with pytest.raises(InvalidParams, match="got something that SQLite cannot read"):
+    assert confidence(IMPORTER, path) == 0
+    with pytest.raises(InvalidParams, match="database cannot be read by SQLite"):
         read(IMPORTER, path)
 
 
@@ -226,8 +236,8 @@ def _sample() -> bytes:
 
 @given(damaged(_sample()) | st.binary(max_size=300))
 @settings(max_examples=60)
-def test_no_damage_raises_anything_but_a_refusal(data: bytes) -> None:
+def test_damaged_database_is_read_or_rejected(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "c.db")
         path.write_bytes(data)
-        assert read_or_refuse(IMPORTER, path) == read_or_refuse(IMPORTER, path)
+        assert read_or_reject(IMPORTER, path) == read_or_reject(IMPORTER, path)

@@ -1,4 +1,4 @@
-"""Chats of every format in a library: found by their words, unchanged the second time, nobody else's."""
+"""Chats of every format in a library: searchable, unchanged by a second import, and visible to their owner only."""
 
 import os
 from pathlib import Path
@@ -8,12 +8,15 @@ import msgspec
 import pytest
 
 from config.settings import Settings
-from sources.importers.engine.discovery import find
+from sources.importers.engine.discovery import discover
 from sources.importers.engine.file_probe import probe_file
-from sources.importers.engine.import_runner import ImportProgress, ImportSummary, OutcomeCounts, limits_of, run_import
-from sources.importers.registry import importers, select_importer
+from sources.importers.engine.import_runner import run_import
+from sources.importers.engine.limits import import_limits
+from sources.importers.engine.progress import ImportProgress
+from sources.importers.engine.summary import ImportSummary, OutcomeCounts
+from sources.importers.registry import all_importers, select_importer
 from tests.sources.importers import test_chatgpt, test_chatgpt_browser, test_claude_ai, test_sillytavern
-from tests.sources.importers.chat_reading import LIMITS, broken, chats, json_file, read, zip_file
+from tests.sources.importers.chat_files import LIMITS, failures, imported_conversations, json_file, read, zip_file
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite, total_items
 
 SETTINGS = Settings()
@@ -24,8 +27,8 @@ def chatgpt(folder: Path) -> Path:
 
 
 def claude_ai(folder: Path) -> Path:
-    said = test_claude_ai.message(1, "Green bread?"), test_claude_ai.message(2, "80 degrees.", "assistant")
-    return json_file(folder / "conversations.json", [test_claude_ai.chat(*said), test_claude_ai.PROJECT])
+    messages = test_claude_ai.message(1, "Green bread?"), test_claude_ai.message(2, "80 degrees.", "assistant")
+    return json_file(folder / "conversations.json", [test_claude_ai.chat(*messages), test_claude_ai.PROJECT])
 
 
 def chatgpt_browser(folder: Path) -> Path:
@@ -37,65 +40,69 @@ def sillytavern(folder: Path) -> Path:
     return test_sillytavern.jsonl(folder / "chat.jsonl", *test_sillytavern.LINES, answer)
 
 
-async def take(libraries: LibraryFixture, owner: str, path: Path) -> ImportSummary:
-    founds = list(find([path], limits_of(SETTINGS), importers()))
+async def import_chats(libraries: LibraryFixture, owner: str, path: Path) -> ImportSummary:
+    results = list(discover([path], import_limits(SETTINGS), all_importers()))
     async with libraries.library(owner) as library:
-        return await run_import(library, founds, SETTINGS, ImportProgress())
+        return await run_import(library, results, SETTINGS, ImportProgress())
 
 
-def total(counts: OutcomeCounts) -> OutcomeCounts:
+def all_unchanged(counts: OutcomeCounts) -> OutcomeCounts:
     return OutcomeCounts(unchanged=counts.total)
 
 
 @pytest.mark.parametrize("sample", [chatgpt, claude_ai, chatgpt_browser, sillytavern])
-async def test_chats_are_found_and_a_second_import_changes_nothing(tmp_path: Path, sample: Any) -> None:
+async def test_chats_are_searchable_and_a_second_import_changes_nothing(tmp_path: Path, sample: Any) -> None:
     path = sample(tmp_path)
     async with open_sqlite(tmp_path / "data") as libraries:
-        first, second = await take(libraries, "ada", path), await take(libraries, "ada", path)
+        first, second = await import_chats(libraries, "ada", path), await import_chats(libraries, "ada", path)
         async with libraries.library("ada") as ada, libraries.library("ben") as ben:
-            found = await ada.chats.search(make_search("80 degrees"))
+            hits = (await ada.chats.search(make_search("80 degrees"))).hits
             assert await total_items(ben) == 0
-    assert (first.broken, first.unread, first.problems) == (0, 0, [])
+    assert (first.failures, first.problems) == (0, [])
     assert all(counts == OutcomeCounts(new=counts.total) for counts in first.kinds.values())
-    assert second.kinds == {kind: total(counts) for kind, counts in first.kinds.items()}
-    assert "80 degrees." in found.hits[0].text
+    assert second.kinds == {kind: all_unchanged(counts) for kind, counts in first.kinds.items()}
+    assert "80 degrees." in hits[0].text
 
 
 @pytest.mark.parametrize("sample", [chatgpt, claude_ai, chatgpt_browser, sillytavern])
-def test_a_name_that_is_no_text_does_no_harm(tmp_path: Path, sample: Any) -> None:
+def test_file_name_that_is_not_valid_text_is_accepted(tmp_path: Path, sample: Any) -> None:
     path = sample(tmp_path)
     strange = path.rename(os.fsdecode(os.fsencode(tmp_path) + b"/\xff" + os.fsencode(path.suffix)))
-    importer = select_importer(probe_file(strange, LIMITS), importers())
+    importer = select_importer(probe_file(strange, LIMITS), all_importers())
     assert importer is not None
     assert importer.name == sample.__name__
-    arrivals = read(importer, strange)
-    assert chats(arrivals)
-    assert not broken(arrivals)
-    assert msgspec.json.encode([one.draft for one in chats(arrivals)])
+    events = read(importer, strange)
+    assert imported_conversations(events)
+    assert not failures(events)
+    assert msgspec.json.encode([conversation.draft for conversation in imported_conversations(events)])
 
 
-async def test_a_newer_export_adds_what_is_new_and_moves_the_path(tmp_path: Path) -> None:
+async def test_newer_export_adds_messages_and_changes_the_canonical_path(tmp_path: Path) -> None:
     mapping = test_chatgpt.BRANCHING["mapping"] | {
         "z": test_chatgpt.node("a", test_chatgpt.message("And white tea?", create_time=1700000100))
     }
     newer = test_chatgpt.BRANCHING | {"mapping": mapping, "current_node": "z"}
     async with open_sqlite(tmp_path / "data") as libraries:
-        await take(libraries, "ada", chatgpt(tmp_path))
-        summary = await take(libraries, "ada", json_file(tmp_path / "newer.json", [newer]))
+        await import_chats(libraries, "ada", chatgpt(tmp_path))
+        summary = await import_chats(libraries, "ada", json_file(tmp_path / "newer.json", [newer]))
         async with libraries.library("ada") as ada:
             stored = (await ada.chats.messages(test_chatgpt.CHAT, 20, 0)).rows
     assert summary.kinds["messages"] == OutcomeCounts(new=1, updated=5, unchanged=1)
-    assert [one.content for one in stored if one.is_canonical] == ["Green tea?", "80 degrees.", "And white tea?"]
-    by_id = {one.uuid: one for one in stored}
+    assert [message.content for message in stored if message.is_canonical] == [
+        "Green tea?",
+        "80 degrees.",
+        "And white tea?",
+    ]
+    by_id = {message.uuid: message for message in stored}
     assert by_id[str(stored[-1].parent_id)].content == "80 degrees."
 
 
-async def test_an_older_export_that_is_read_after_a_newer_one_changes_nothing(tmp_path: Path) -> None:
+async def test_older_export_after_a_newer_one_changes_nothing(tmp_path: Path) -> None:
     mapping = dict(test_chatgpt.BRANCHING["mapping"])
-    alone = {"y": test_chatgpt.node("a", test_chatgpt.message("Only in the old one"))}
+    extra = {"y": test_chatgpt.node("a", test_chatgpt.message("Only in the old one"))}
     older = test_chatgpt.BRANCHING | {
         "title": "Old",
-        "mapping": {key: mapping[key] for key in ("root", "s", "q", "a")} | alone,
+        "mapping": {key: mapping[key] for key in ("root", "s", "q", "a")} | extra,
         "current_node": "y",
         "update_time": 1700000008,
     }
@@ -104,41 +111,41 @@ async def test_an_older_export_that_is_read_after_a_newer_one_changes_nothing(tm
     json_file(folder / "a-new.json", [test_chatgpt.BRANCHING])
     json_file(folder / "b-old.json", [older])
     async with open_sqlite(tmp_path / "data") as libraries:
-        await take(libraries, "ada", folder)
-        again = await take(libraries, "ada", folder)
+        await import_chats(libraries, "ada", folder)
+        second = await import_chats(libraries, "ada", folder)
         async with libraries.library("ada") as ada, libraries.library("ben") as ben:
             stored = (await ada.chats.messages(test_chatgpt.CHAT, 20, 0)).rows
             title = (await ada.chats.get(test_chatgpt.CHAT)).title
             assert await total_items(ben) == 0
-    assert all(counts == total(counts) for counts in again.kinds.values())
+    assert all(counts == all_unchanged(counts) for counts in second.kinds.values())
     assert title == "Tea"
-    assert [one.content for one in stored if one.is_canonical] == ["Black tea?", "Boiling.", "Thanks"]
+    assert [message.content for message in stored if message.is_canonical] == ["Black tea?", "Boiling.", "Thanks"]
     assert stored[-1].content == "Only in the old one"
 
 
-async def test_an_older_export_of_claude_changes_nothing(tmp_path: Path) -> None:
-    said = test_claude_ai.message(1, "Green bread?"), test_claude_ai.message(2, "80 degrees.", "assistant")
-    newer = test_claude_ai.chat(*said, name="New", updated_at="2025-02-02T00:00:00Z")
-    older = test_claude_ai.chat(*said[:1], name="Old", updated_at="2025-02-01T00:00:00Z")
+async def test_older_claude_export_changes_nothing(tmp_path: Path) -> None:
+    messages = test_claude_ai.message(1, "Green bread?"), test_claude_ai.message(2, "80 degrees.", "assistant")
+    newer = test_claude_ai.chat(*messages, name="New", updated_at="2025-02-02T00:00:00Z")
+    older = test_claude_ai.chat(*messages[:1], name="Old", updated_at="2025-02-01T00:00:00Z")
     async with open_sqlite(tmp_path / "data") as libraries:
-        await take(libraries, "ada", json_file(tmp_path / "a.json", [newer]))
-        summary = await take(libraries, "ada", json_file(tmp_path / "b.json", [older]))
+        await import_chats(libraries, "ada", json_file(tmp_path / "a.json", [newer]))
+        summary = await import_chats(libraries, "ada", json_file(tmp_path / "b.json", [older]))
         async with libraries.library("ada") as ada, libraries.library("ben") as ben:
             assert [chat.title for chat in (await ada.chats.list(9, 0)).rows] == ["New"]
             assert await total_items(ben) == 0
     assert summary.kinds == {"chats": OutcomeCounts(unchanged=1), "messages": OutcomeCounts(unchanged=1)}
 
 
-async def test_a_problem_names_the_folder_the_file_and_the_place_each_once(tmp_path: Path) -> None:
+async def test_problem_names_folder_file_and_location_once_each(tmp_path: Path) -> None:
     folder = tmp_path / "Downloads"
     (folder / "old").mkdir(parents=True)
     json_file(folder / "conversations.json", [test_chatgpt.BRANCHING, {"mapping": 7}])
     zip_file(folder / "old" / "export.zip", {"conversations.json": [{"mapping": 7}], "chat.html": b""})
     async with open_sqlite(tmp_path / "data") as libraries:
-        summary = await take(libraries, "ada", folder)
+        summary = await import_chats(libraries, "ada", folder)
         async with libraries.library("ben") as ben:
             assert await total_items(ben) == 0
-    assert [(one.file, one.place) for one in summary.problems] == [
+    assert [(problem.file, problem.location) for problem in summary.problems] == [
         ("Downloads/conversations.json", "chat 2"),
         ("Downloads/old/export.zip", "conversations.json, chat 1"),
     ]

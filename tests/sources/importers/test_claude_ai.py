@@ -1,4 +1,4 @@
-"""Claude.ai exports: conversations with all that was said in them, and projects as notes and prompts."""
+"""Claude.ai exports: conversations with all their content, and projects as notes and prompts."""
 
 import tempfile
 from pathlib import Path
@@ -12,20 +12,20 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from sources.importers.engine.imported_items import ImportedNote, ImportedPrompt
-from sources.importers.formats.claude_ai import IMPORTER
-from tests.sources.importers.chat_reading import (
+from sources.importers.formats.claude_ai.export import IMPORTER
+from tests.sources.importers.chat_files import (
     LIMITS,
-    broken,
-    certainty,
-    chats,
+    confidence,
     damaged,
+    failures,
+    imported_conversations,
+    imported_messages,
     json_file,
+    message_contents,
     nested,
     read,
-    read_or_refuse,
-    said,
-    skipped,
-    texts,
+    read_or_reject,
+    skip_reasons,
     zip_file,
 )
 
@@ -77,26 +77,26 @@ PROJECT = {
 }
 
 
-def test_a_conversation_arrives_with_its_own_ids_times_and_order(tmp_path: Path) -> None:
+def test_conversation_keeps_ids_times_and_order(tmp_path: Path) -> None:
     conversation = chat(message(1, "How long?"), message(2, "Six hours.", "assistant"), message(3, "Thanks"))
     path = json_file(tmp_path / "conversations.json", [conversation | {"summary": "On rye", "project": {"name": "P"}}])
-    (arrival,) = chats(read(IMPORTER, path))
-    draft = arrival.draft
+    (imported,) = imported_conversations(read(IMPORTER, path))
+    draft = imported.draft
     assert (draft.uuid, draft.title) == (CHAT, "Bread")
     assert (draft.created_at, draft.last_modified) == ("2025-03-04T05:06:00.000Z", "2025-03-05T05:06:00.000Z")
     assert draft.metadata == {"imported_from": "claude_ai", "summary": "On rye", "project": "P"}
-    assert [(one.uuid, one.role, one.sender, one.content) for one in arrival.messages] == [
+    assert [(message.uuid, message.role, message.sender, message.content) for message in imported.messages] == [
         (IDS[1], "user", "human", "How long?"),
         (IDS[2], "assistant", "assistant", "Six hours."),
         (IDS[3], "user", "human", "Thanks"),
     ]
-    assert [one.parent_id for one in arrival.messages] == [None, IDS[1], IDS[2]]
-    assert arrival.messages[1].created_at == "2025-03-04T05:06:02.123Z"
-    assert all(one.is_canonical for one in arrival.messages)
+    assert [message.parent_id for message in imported.messages] == [None, IDS[1], IDS[2]]
+    assert imported.messages[1].created_at == "2025-03-04T05:06:02.123Z"
+    assert all(message.is_canonical for message in imported.messages)
     assert read(IMPORTER, path) == read(IMPORTER, path)
 
 
-def test_branches_are_kept_and_the_last_message_is_current(tmp_path: Path) -> None:
+def test_branches_are_kept_and_the_last_message_is_canonical(tmp_path: Path) -> None:
     conversation = chat(
         message(1, "How long?", parent_message_uuid=ROOT),
         message(2, "Two hours.", "assistant", parent_message_uuid=IDS[1]),
@@ -104,8 +104,8 @@ def test_branches_are_kept_and_the_last_message_is_current(tmp_path: Path) -> No
         message(4, "Six hours.", "assistant", parent_message_uuid=IDS[1]),
         message(5, "Thanks", parent_message_uuid=IDS[4]),
     )
-    found = said(read(IMPORTER, json_file(tmp_path / "c.json", [conversation])))
-    assert [(one.content, one.is_canonical) for one in found] == [
+    messages = imported_messages(read(IMPORTER, json_file(tmp_path / "c.json", [conversation])))
+    assert [(message.content, message.is_canonical) for message in messages] == [
         ("How long?", True),
         ("Six hours.", True),
         ("Thanks", True),
@@ -113,11 +113,11 @@ def test_branches_are_kept_and_the_last_message_is_current(tmp_path: Path) -> No
         ("Sure?", False),
     ]
     conversation["current_leaf_message_uuid"] = IDS[3]
-    found = said(read(IMPORTER, json_file(tmp_path / "c.json", [conversation])))
-    assert [one.content for one in found if one.is_canonical] == ["How long?", "Two hours.", "Sure?"]
+    messages = imported_messages(read(IMPORTER, json_file(tmp_path / "c.json", [conversation])))
+    assert [message.content for message in messages if message.is_canonical] == ["How long?", "Two hours.", "Sure?"]
 
 
-def test_thoughts_tools_and_their_answers_are_messages_of_their_own(tmp_path: Path) -> None:
+def test_thinking_and_tool_calls_are_separate_messages(tmp_path: Path) -> None:
     blocks = [
         {"type": "thinking", "thinking": "Let me look."},
         {"type": "text", "text": "I look it up.", "citations": [{"title": "Rye", "url": "https://rye.test"}]},
@@ -129,8 +129,10 @@ def test_thoughts_tools_and_their_answers_are_messages_of_their_own(tmp_path: Pa
         {"type": "text", "text": "Six hours."},
     ]
     answer = message(2, "flattened", "assistant", content=blocks)
-    found = said(read(IMPORTER, json_file(tmp_path / "c.json", [chat(message(1, "?"), answer, message(3, "Thanks"))])))
-    assert [(one.role, one.tool, one.content) for one in found[1:]] == [
+    messages = imported_messages(
+        read(IMPORTER, json_file(tmp_path / "c.json", [chat(message(1, "?"), answer, message(3, "Thanks"))]))
+    )
+    assert [(message.role, message.tool, message.content) for message in messages[1:]] == [
         ("assistant", None, "Let me look."),
         ("assistant", None, "I look it up.\n\nNow."),
         ("assistant", "web_search", "query: rye\nbread\ncount: 3"),
@@ -139,49 +141,50 @@ def test_thoughts_tools_and_their_answers_are_messages_of_their_own(tmp_path: Pa
         ("assistant", None, "Six hours."),
         ("user", None, "Thanks"),
     ]
-    # The first thing that was said stands for the message, and has its id; each answers the one before.
-    assert found[2].uuid == IDS[2]
-    assert [one.parent_id for one in found[1:]] == [one.uuid for one in found[:-1]]
-    assert found[2].citations == [{"title": "Rye", "url": "https://rye.test"}, {"url": "https://b.test"}]
-    kinds = [one.metadata for one in found[1:6]]
-    assert kinds == [{"content_type": kind} if kind else {} for kind in _KINDS]
+    # The first ordinary text has the id of the message; each block follows the previous one.
+    assert messages[2].uuid == IDS[2]
+    assert [message.parent_id for message in messages[1:]] == [message.uuid for message in messages[:-1]]
+    assert messages[2].citations == [{"title": "Rye", "url": "https://rye.test"}, {"url": "https://b.test"}]
+    assert [message.metadata for message in messages[1:6]] == [
+        {"content_type": kind} if kind else {} for kind in _KINDS
+    ]
 
 
 _KINDS = ("thinking", "", "tool_use", "tool_result", "novelty")
 
 
-def test_attached_texts_are_part_of_what_was_said(tmp_path: Path) -> None:
+def test_text_of_attachments_is_appended_to_the_message(tmp_path: Path) -> None:
     attached = {"file_name": "rye.txt", "file_size": 9, "file_type": "txt", "extracted_content": "Rye is slow"}
     conversation = chat(
         message(1, "Read this", attachments=[attached], files=[{"file_name": "oven.png", "file_uuid": "f1"}]),
         message(2, "", attachments=[attached]),
         message(3, "", files=[{"file_name": "oven.png"}]),
     )
-    found = said(read(IMPORTER, json_file(tmp_path / "c.json", [conversation])))
-    assert [one.content for one in found] == [
+    messages = imported_messages(read(IMPORTER, json_file(tmp_path / "c.json", [conversation])))
+    assert [message.content for message in messages] == [
         "Read this\n\n[attachment: rye.txt]\nRye is slow",
         "[attachment: rye.txt]\nRye is slow",
         "[file: oven.png]",
     ]
-    assert found[0].attachments == [
+    assert messages[0].attachments == [
         {"name": "rye.txt", "mime_type": "txt", "size": 9},
         {"name": "oven.png", "id": "f1"},
     ]
 
 
-def test_text_counts_where_there_are_no_blocks(tmp_path: Path) -> None:
+def test_text_field_is_used_if_there_are_no_blocks(tmp_path: Path) -> None:
     old = {"uuid": IDS[1], "sender": "Human", "text": "plain", "created_at": None}
-    (found,) = said(read(IMPORTER, json_file(tmp_path / "c.json", [chat(old)])))
-    assert (found.content, found.role, found.created_at) == ("plain", "user", "2025-03-04T05:06:00.000Z")
+    (imported,) = imported_messages(read(IMPORTER, json_file(tmp_path / "c.json", [chat(old)])))
+    assert (imported.content, imported.role, imported.created_at) == ("plain", "user", "2025-03-04T05:06:00.000Z")
 
 
-def test_empty_messages_and_conversations_are_left_out(tmp_path: Path) -> None:
+def test_empty_messages_and_conversations_are_skipped(tmp_path: Path) -> None:
     empty = chat(message(1, ""), name="", uuid=None)
-    arrivals = read(IMPORTER, json_file(tmp_path / "c.json", [chat(), empty]))
-    assert skipped(arrivals) == [
-        "a conversation without messages",
-        "an empty message",
-        "a conversation without messages",
+    events = read(IMPORTER, json_file(tmp_path / "c.json", [chat(), empty]))
+    assert skip_reasons(events) == [
+        "conversation without messages",
+        "empty message",
+        "conversation without messages",
     ]
 
 
@@ -196,10 +199,10 @@ def test_projects_become_a_prompt_and_notes(tmp_path: Path) -> None:
     assert (note.draft.uuid, note.draft.title) == ("0b7f9d52-8888-4222-8333-444455556666", "rye.md")
     assert (note.draft.content, note.draft.tags) == ("# Rye\nSlow.", ("Bakery",))
     assert note.draft.created_at == "2025-01-03T03:04:05.000Z"
-    assert skipped(rest) == ["an empty document", "a project without documents and instructions"]
+    assert skip_reasons(rest) == ["empty document", "project without documents or instructions"]
 
 
-def test_an_unpacked_export_gives_what_its_zip_gives(tmp_path: Path) -> None:
+def test_unpacked_export_equals_its_zip(tmp_path: Path) -> None:
     files = {"conversations.json": [chat(message(1, "x"))], "projects/a.json": PROJECT, "users.json": []}
     (tmp_path / "unpacked" / "projects").mkdir(parents=True)
     for name, value in files.items():
@@ -207,40 +210,40 @@ def test_an_unpacked_export_gives_what_its_zip_gives(tmp_path: Path) -> None:
     assert read(IMPORTER, tmp_path / "unpacked") == read(IMPORTER, zip_file(tmp_path / "a.zip", files))
 
 
-def test_a_zip_is_read_whole_in_both_of_its_forms(tmp_path: Path) -> None:
+def test_both_forms_of_the_zip_are_read(tmp_path: Path) -> None:
     conversations = [chat(message(1, "x"))]
     old = {"conversations.json": conversations, "projects.json": [PROJECT], "users.json": [{"uuid": "u"}]}
     new = {"data/conversations.json": conversations, "data/projects/a.json": PROJECT, "data/users.json": []}
     for name, files in (("old.zip", old), ("new.zip", new)):
         path = zip_file(tmp_path / name, files)
-        arrivals = read(IMPORTER, path)
-        assert certainty(IMPORTER, path) == 0.95
-        assert [type(one).__name__ for one in arrivals if not skipped([one])] == [
+        events = read(IMPORTER, path)
+        assert confidence(IMPORTER, path) == 0.95
+        assert [type(event).__name__ for event in events if not skip_reasons([event])] == [
             "ImportedConversation",
             "ImportedPrompt",
             "ImportedNote",
         ]
 
 
-def test_an_export_is_recognised_by_what_is_in_it(tmp_path: Path) -> None:
+def test_export_is_recognized_by_content(tmp_path: Path) -> None:
     conversations = [chat(message(1, "x"))]
-    assert certainty(IMPORTER, json_file(tmp_path / "a.json", conversations)) == 0.9
-    assert certainty(IMPORTER, json_file(tmp_path / "b.json", [PROJECT])) == 0.8
-    assert certainty(IMPORTER, zip_file(tmp_path / "a.zip", {"conversations.json": conversations})) == 0.9
-    assert certainty(IMPORTER, zip_file(tmp_path / "b.zip", {"conversations.json": [{"mapping": {}}]})) == 0
-    assert certainty(IMPORTER, json_file(tmp_path / "c.json", [{"mapping": {}}])) == 0
+    assert confidence(IMPORTER, json_file(tmp_path / "a.json", conversations)) == 0.9
+    assert confidence(IMPORTER, json_file(tmp_path / "b.json", [PROJECT])) == 0.8
+    assert confidence(IMPORTER, zip_file(tmp_path / "a.zip", {"conversations.json": conversations})) == 0.9
+    assert confidence(IMPORTER, zip_file(tmp_path / "b.zip", {"conversations.json": [{"mapping": {}}]})) == 0
+    assert confidence(IMPORTER, json_file(tmp_path / "c.json", [{"mapping": {}}])) == 0
 
 
-def test_what_is_broken_is_told_and_the_rest_arrives(tmp_path: Path) -> None:
+def test_failed_items_are_reported_and_the_rest_is_imported(tmp_path: Path) -> None:
     bad = b'{"chat_messages":[' + nested(500) + b"]}"
     good = chat(message(1, "a"), message(2, "N\0L"), message(3, "x" * 11), message(4, "b"))
     good["chat_messages"].insert(2, 5)
     path = tmp_path / "c.json"
     path.write_bytes(b"[" + b",".join([b'{"a":1}', bad, b"7", msgspec.json.encode(good)]) + b"]")
-    arrivals = read(IMPORTER, path, replace(LIMITS, item_max_chars=10))
-    assert texts(arrivals) == ["a", "b"]
-    assert said(arrivals)[1].parent_id == IDS[1]
-    assert [place for place, _ in broken(arrivals)] == [
+    events = read(IMPORTER, path, replace(LIMITS, item_max_chars=10))
+    assert message_contents(events) == ["a", "b"]
+    assert imported_messages(events)[1].parent_id == IDS[1]
+    assert [location for location, _ in failures(events)] == [
         "item 1",
         "item 2",
         "item 3",
@@ -250,8 +253,8 @@ def test_what_is_broken_is_told_and_the_rest_arrives(tmp_path: Path) -> None:
     ]
 
 
-def test_a_zip_without_its_files_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidParams, match="got none of the files"):
+def test_zip_without_conversations_is_rejected(tmp_path: Path) -> None:
+    with pytest.raises(InvalidParams, match="found none of the files of this format"):
         read(IMPORTER, zip_file(tmp_path / "a.zip", {"users.json": []}))
 
 
@@ -259,11 +262,11 @@ VALID = msgspec.json.encode([chat(message(1, "a"), message(2, "b", "assistant"))
 
 
 @given(damaged(VALID) | st.binary(max_size=300))
-def test_no_damage_raises_anything_but_a_refusal(data: bytes) -> None:
+def test_damaged_export_is_read_or_rejected(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "c.json")
         path.write_bytes(data)
-        assert read_or_refuse(IMPORTER, path) == read_or_refuse(IMPORTER, path)
+        assert read_or_reject(IMPORTER, path) == read_or_reject(IMPORTER, path)
 
 
 ANYTHING = st.recursive(
@@ -277,7 +280,7 @@ ANYTHING = st.recursive(
 
 
 @given(st.data())
-def test_no_value_in_any_field_raises_anything(data: st.DataObject) -> None:
+def test_unexpected_values_in_any_field_are_tolerated(data: st.DataObject) -> None:
     def odd(sample: dict[str, Any]) -> dict[str, Any]:
         return sample | data.draw(st.fixed_dictionaries({}, optional=dict.fromkeys(sample, ANYTHING)))
 

@@ -1,4 +1,4 @@
-"""Sessions of Codex: the same messages, lines and observations as of other agents, from lines of another form."""
+"""Sessions of Codex: messages with their lines, derived observations, and files that grow."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,46 +12,56 @@ from msgspec import UNSET
 
 from config.errors import InvalidParams
 from config.settings import Settings
-from sources.importers.engine.discovery import find
-from sources.importers.engine.import_runner import ImportProgress, OutcomeCounts, limits_of, run_import
+from sources.importers.engine.discovery import discover
+from sources.importers.engine.import_runner import run_import
+from sources.importers.engine.limits import import_limits
+from sources.importers.engine.progress import ImportProgress
+from sources.importers.engine.summary import OutcomeCounts
 from sources.importers.formats.codex import IMPORTER
-from tests.sources.importers.chat_reading import (
-    broken,
-    certainty,
-    chats,
+from tests.sources.importers.chat_files import (
+    confidence,
     damaged,
+    failures,
+    imported_conversations,
+    imported_messages,
+    message_contents,
     nested,
     read,
-    read_or_refuse,
-    said,
-    skipped,
-    texts,
+    read_or_reject,
+    skip_reasons,
 )
-from tests.sources.importers.session_files import Line, encoded, observed, reached, read_from, write_session
+from tests.sources.importers.session_files import (
+    SessionRecord,
+    encode_lines,
+    imported_observations,
+    last_position,
+    read_from,
+    write_session,
+)
 from tests.sources.storage.library_fixture import open_sqlite, total_items
 
 SESSION = "cccccccc-0000-7000-8000-000000000001"
 TIME = "2026-11-15T08:00:0{}.000Z"
 
 
-def line(kind: str, second: int, **payload: Any) -> Line:
+def line(kind: str, second: int, **payload: Any) -> SessionRecord:
     return {"timestamp": TIME.format(second), "type": kind, "payload": payload}
 
 
-def item(kind: str, second: int, **payload: Any) -> Line:
+def item(kind: str, second: int, **payload: Any) -> SessionRecord:
     return {"timestamp": TIME.format(second), "type": "response_item", "payload": {"type": kind, **payload}}
 
 
-def message(role: str, text: str, second: int) -> Line:
+def message(role: str, text: str, second: int) -> SessionRecord:
     kind = "output_text" if role == "assistant" else "input_text"
     return item("message", second, role=role, content=[{"type": kind, "text": text}])
 
 
-def call(name: str, key: str, second: int, **arguments: Any) -> Line:
+def call(name: str, key: str, second: int, **arguments: Any) -> SessionRecord:
     return item("function_call", second, name=name, call_id=key, arguments=msgspec.json.encode(arguments).decode())
 
 
-def output(key: str, value: Any, second: int, kind: str = "function_call_output") -> Line:
+def output(key: str, value: Any, second: int, kind: str = "function_call_output") -> SessionRecord:
     return item(kind, second, call_id=key, output=value)
 
 
@@ -76,14 +86,14 @@ LINES = (
 )
 
 
-def session(path: Path, *lines: Line | bytes) -> Path:
+def session(path: Path, *lines: SessionRecord | bytes) -> Path:
     return write_session(
         path / "2026" / "11" / "15" / f"rollout-2026-11-15T08-00-00-{SESSION}.jsonl", *(lines or LINES)
     )
 
 
-def test_a_session_is_a_chat_with_its_project_and_a_name_in_the_archive(tmp_path: Path) -> None:
-    (chat,) = chats(read(IMPORTER, session(tmp_path)))
+def test_session_becomes_a_chat_with_project_and_archive_path(tmp_path: Path) -> None:
+    (chat,) = imported_conversations(read(IMPORTER, session(tmp_path)))
     assert (chat.draft.uuid, chat.draft.session_id, chat.draft.title) == (SESSION, SESSION, "Close the lid.")
     assert chat.draft.created_at == "2026-11-15T08:00:00.000Z"
     assert chat.draft.metadata == {
@@ -95,10 +105,10 @@ def test_a_session_is_a_chat_with_its_project_and_a_name_in_the_archive(tmp_path
     }
 
 
-def test_messages_calls_and_their_results_come_in_the_order_of_their_lines(tmp_path: Path) -> None:
-    arrivals = read(IMPORTER, session(tmp_path))
-    messages = said(arrivals)
-    assert [(one.role, one.content, one.tool) for one in messages] == [
+def test_messages_calls_and_results_are_in_line_order(tmp_path: Path) -> None:
+    events = read(IMPORTER, session(tmp_path))
+    messages = imported_messages(events)
+    assert [(message.role, message.content, message.tool) for message in messages] == [
         ("user", "Close the lid. It leaks.", UNSET),
         ("assistant", "[shell]\ncommand: cat lid.py", "shell"),
         ("tool", "[shell: error]\nNo such file", "shell"),
@@ -110,13 +120,13 @@ def test_messages_calls_and_their_results_come_in_the_order_of_their_lines(tmp_p
     ]
     assert messages[0].metadata == {"line_start": 5, "line_end": 5}
     assert messages[0].created_at == "2026-11-15T08:00:01.000Z"
-    assert set(skipped(arrivals)) == {"a line of the program itself"}
-    assert "secretthought" not in str(arrivals)
+    assert set(skip_reasons(events)) == {"line without a message"}
+    assert "secretthought" not in str(events)
 
 
-def test_observations_are_what_the_session_proves(tmp_path: Path) -> None:
-    found = observed(read(IMPORTER, session(tmp_path)))
-    assert [(one.type, one.title, one.line_start, one.line_end, one.files_modified) for one in found] == [
+def test_observations_are_derived(tmp_path: Path) -> None:
+    drafts = imported_observations(read(IMPORTER, session(tmp_path)))
+    assert [(draft.type, draft.title, draft.line_start, draft.line_end, draft.files_modified) for draft in drafts] == [
         ("general", "Close the lid.", 5, 14, ("lid.py",)),
         ("error", "shell: No such file", 8, 8, UNSET),
         ("commit", "Close it", 12, 12, UNSET),
@@ -133,8 +143,8 @@ def test_observations_are_what_the_session_proves(tmp_path: Path) -> None:
         ({"command": [1, None]}, "[shell]\ncommand: [1,null]"),
     ],
 )
-def test_a_command_is_readable_however_it_is_given(tmp_path: Path, payload: Any, content: str) -> None:
-    assert texts(read(IMPORTER, session(tmp_path, META, call("shell", "c", 1, **payload)))) == [content]
+def test_command_forms_are_normalized(tmp_path: Path, payload: Any, content: str) -> None:
+    assert message_contents(read(IMPORTER, session(tmp_path, META, call("shell", "c", 1, **payload)))) == [content]
 
 
 @pytest.mark.parametrize(
@@ -148,37 +158,42 @@ def test_a_command_is_readable_however_it_is_given(tmp_path: Path, payload: Any,
         (None, "[tool: result]"),
     ],
 )
-def test_a_result_is_readable_however_it_is_given(tmp_path: Path, value: Any, content: str) -> None:
-    assert texts(read(IMPORTER, session(tmp_path, META, output("c", value, 1)))) == [content]
+def test_result_forms_are_normalized(tmp_path: Path, value: Any, content: str) -> None:
+    assert message_contents(read(IMPORTER, session(tmp_path, META, output("c", value, 1)))) == [content]
 
 
-def test_a_summary_of_what_was_said_is_a_system_message_and_an_observation(tmp_path: Path) -> None:
-    arrivals = read(IMPORTER, session(tmp_path, META, line("compacted", 1, message="The lid was closed. All is well.")))
-    assert [(one.role, one.content) for one in said(arrivals)] == [("system", "The lid was closed. All is well.")]
-    assert [(one.type, one.title) for one in observed(arrivals)] == [("summary", "The lid was closed.")]
+def test_summary_becomes_a_system_message_and_an_observation(tmp_path: Path) -> None:
+    events = read(IMPORTER, session(tmp_path, META, line("compacted", 1, message="The lid was closed. All is well.")))
+    assert [(message.role, message.content) for message in imported_messages(events)] == [
+        ("system", "The lid was closed. All is well.")
+    ]
+    assert [(draft.type, draft.title) for draft in imported_observations(events)] == [
+        ("summary", "The lid was closed.")
+    ]
 
 
 @pytest.mark.parametrize("cut", range(1, 2 * len(LINES) - 1))
-def test_what_is_read_in_two_pieces_is_what_is_read_at_once(tmp_path: Path, cut: int) -> None:
+def test_reading_in_two_steps_equals_reading_at_once(tmp_path: Path, cut: int) -> None:
     whole = LINES + LINES[1:]
     at_once = read(IMPORTER, session(tmp_path, *whole))
     first = read(IMPORTER, session(tmp_path, *whole[:cut], b'{"timestamp": "2026'))
-    then = read_from(IMPORTER, session(tmp_path, *whole), reached(first))
-    assert list({str(one.uuid): one for one in [*said(first), *said(then)]}.values()) == said(at_once)
-    noted = {str(one.uuid): one for one in [*observed(first), *observed(then)]}
-    assert noted == {str(one.uuid): one for one in observed(at_once)}
+    second = read_from(IMPORTER, session(tmp_path, *whole), last_position(first))
+    messages = {str(message.uuid): message for message in [*imported_messages(first), *imported_messages(second)]}
+    assert list(messages.values()) == imported_messages(at_once)
+    drafts = {str(draft.uuid): draft for draft in [*imported_observations(first), *imported_observations(second)]}
+    assert drafts == {str(draft.uuid): draft for draft in imported_observations(at_once)}
 
 
-async def test_a_second_import_changes_nothing_and_nobody_else_sees_it(tmp_path: Path) -> None:
+async def test_second_import_changes_nothing_and_other_users_see_nothing(tmp_path: Path) -> None:
     path = session(tmp_path)
     async with (
         open_sqlite(tmp_path / "data") as libraries,
         libraries.library("ada") as ada,
         libraries.library("ben") as ben,
     ):
-        founds = list(find([path], limits_of(Settings()), [IMPORTER]))
-        first = await run_import(ada, founds, Settings(), ImportProgress())
-        second = await run_import(ada, founds, Settings(), ImportProgress())
+        results = list(discover([path], import_limits(Settings()), [IMPORTER]))
+        first = await run_import(ada, results, Settings(), ImportProgress())
+        second = await run_import(ada, results, Settings(), ImportProgress())
         assert await total_items(ben) == 0
     assert (first.kinds["messages"], first.kinds["observations"]) == (OutcomeCounts(new=8), OutcomeCounts(new=3))
     assert (second.kinds["messages"], second.kinds["observations"]) == (
@@ -187,24 +202,24 @@ async def test_a_second_import_changes_nothing_and_nobody_else_sees_it(tmp_path:
     )
 
 
-def test_what_cannot_be_read_is_told_and_the_rest_comes(tmp_path: Path) -> None:
+def test_failed_lines_are_reported_and_the_rest_is_imported(tmp_path: Path) -> None:
     bad = b'{"type":"response_item","payload":' + nested(500) + b"}\n"
-    arrivals = read(IMPORTER, session(tmp_path, META, b"nothing\n", bad, b"[]\n", LINES[-1]))
-    assert [place for place, _ in broken(arrivals)] == ["line 2", "line 3", "line 4"]
-    assert texts(arrivals) == ["It is closed."]
+    events = read(IMPORTER, session(tmp_path, META, b"nothing\n", bad, b"[]\n", LINES[-1]))
+    assert [location for location, _ in failures(events)] == ["line 2", "line 3", "line 4"]
+    assert message_contents(events) == ["It is closed."]
 
 
-def test_only_sessions_are_recognised_and_one_without_an_id_is_refused(tmp_path: Path) -> None:
+def test_only_sessions_are_recognized_and_one_without_an_id_is_rejected(tmp_path: Path) -> None:
     other = write_session(tmp_path / "other.jsonl", {"type": "x", "payload": {}})
-    assert [certainty(IMPORTER, path) for path in (session(tmp_path), other)] == [0.95, 0.0]
-    with pytest.raises(InvalidParams, match="id of a session"):
+    assert [confidence(IMPORTER, path) for path in (session(tmp_path), other)] == [0.95, 0.0]
+    with pytest.raises(InvalidParams, match="no session id in the first 200 lines"):
         read(IMPORTER, other)
 
 
 @settings(max_examples=150, deadline=None)
-@given(data=damaged(encoded(*LINES)) | st.binary(max_size=300))
-def test_a_damaged_session_is_read_or_refused(data: bytes) -> None:
+@given(data=damaged(encode_lines(*LINES)) | st.binary(max_size=300))
+def test_damaged_session_is_read_or_rejected(data: bytes) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder, "rollout.jsonl")
         path.write_bytes(data)
-        assert read_or_refuse(IMPORTER, path) == read_or_refuse(IMPORTER, path)
+        assert read_or_reject(IMPORTER, path) == read_or_reject(IMPORTER, path)

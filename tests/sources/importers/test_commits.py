@@ -1,4 +1,4 @@
-"""Messages of commits as shell commands say them; what a shell would have to work out is left out."""
+"""Commit messages extracted from shell commands; messages that a shell must evaluate are left out."""
 
 import pytest
 from hypothesis import given
@@ -21,7 +21,7 @@ from sources.importers.formats.agent_sessions.commits import commit_messages
         ),
     ],
 )
-def test_a_message_is_read_from_the_command_that_made_it(command: str, messages: tuple[str, ...]) -> None:
+def test_message_is_extracted_from_the_command(command: str, messages: tuple[str, ...]) -> None:
     assert commit_messages(command) == messages
 
 
@@ -43,18 +43,18 @@ def test_a_message_is_read_from_the_command_that_made_it(command: str, messages:
         "grep -m 1 commit git",
     ],
 )
-def test_what_is_no_commit_or_does_not_say_its_message_has_none(command: str) -> None:
+def test_other_commands_have_no_message(command: str) -> None:
     assert commit_messages(command) == ()
 
 
 @given(st.text())
-def test_no_command_fails_to_be_read(command: str) -> None:
+def test_any_command_is_accepted(command: str) -> None:
     assert all(message.strip() == message != "" for message in commit_messages(command))
 
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="'$`\0"), min_size=1))
-def test_a_quoted_message_is_read_as_it_stands(text: str) -> None:
-    found = commit_messages(f"git commit -m '{text}'")
+def test_quoted_message_is_unchanged(text: str) -> None:
+    messages = commit_messages(f"git commit -m '{text}'")
 
-    assert found == () or found == (text.strip(),)
-    assert found or not text.strip() or set(text) <= set("();<>|&\n")
+    assert messages in ((), (text.strip(),))
+    assert messages or not text.strip() or set(text) <= set("();<>|&\n")

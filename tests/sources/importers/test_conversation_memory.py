@@ -15,12 +15,23 @@ from config.errors import InvalidParams
 from config.settings import Settings
 from server.compat.conversation_memory.conversation_paths import find_conversation
 from sources.drafts import ObservationDraft
-from sources.importers.engine.discovery import find
+from sources.importers.engine.discovery import discover
 from sources.importers.engine.ids import observation_id
-from sources.importers.engine.import_runner import ImportProgress, OutcomeCounts, limits_of, run_import
+from sources.importers.engine.import_runner import run_import
+from sources.importers.engine.limits import import_limits
+from sources.importers.engine.progress import ImportProgress
+from sources.importers.engine.summary import OutcomeCounts
 from sources.importers.formats.conversation_memory import IMPORTER
-from tests.sources.importers.chat_reading import broken, certainty, chats, read, said, skipped, texts
-from tests.sources.importers.session_files import observed
+from tests.sources.importers.chat_files import (
+    confidence,
+    failures,
+    imported_conversations,
+    imported_messages,
+    message_contents,
+    read,
+    skip_reasons,
+)
+from tests.sources.importers.session_files import imported_observations
 from tests.sources.importers.tldw_files import Content, database
 from tests.sources.storage.library_fixture import make_search, open_sqlite, total_items
 
@@ -104,9 +115,9 @@ def memory(path: Path, content: Content = ROWS) -> Path:
     return database(path / "conversations.db", SCHEMA, content)
 
 
-def test_observations_come_with_every_field_and_say_that_they_were_imported(tmp_path: Path) -> None:
-    arrivals = read(IMPORTER, memory(tmp_path))
-    assert observed(arrivals)[0] == ObservationDraft(
+def test_observations_keep_every_field_and_are_marked_as_imported(tmp_path: Path) -> None:
+    events = read(IMPORTER, memory(tmp_path))
+    assert imported_observations(events)[0] == ObservationDraft(
         uuid=observation_id("imported", "1700000000000-ab12"),
         type="bugfix",
         title="The lid leaked",
@@ -120,23 +131,23 @@ def test_observations_come_with_every_field_and_say_that_they_were_imported(tmp_
         session_id="s1",
         origin="imported",
         metadata={"imported_from": "conversation_memory", "tool": "Edit"},
-        conversation_id=str(chats(arrivals)[0].draft.uuid),
+        conversation_id=str(imported_conversations(events)[0].draft.uuid),
         line_start=1,
         line_end=12,
         created_at="2023-11-14T22:13:20.000Z",
     )
-    assert skipped(arrivals) == ["an observation without a title", "a summary without text"]
+    assert skip_reasons(events) == ["observation without a title", "summary without text"]
 
 
-def test_a_summary_keeps_its_parts_under_their_names(tmp_path: Path) -> None:
-    summary = observed(read(IMPORTER, memory(tmp_path)))[1]
+def test_summary_keeps_its_parts_with_their_names(tmp_path: Path) -> None:
+    summary = imported_observations(read(IMPORTER, memory(tmp_path)))[1]
     assert (summary.type, summary.title) == ("summary", "Fix it.")
     assert summary.narrative == "request: Fix it. Now.\n\nnext steps: Boil"
 
 
-def test_the_exchanges_of_a_file_are_one_chat_and_its_place_is_nobodys_to_know(tmp_path: Path) -> None:
-    arrivals = read(IMPORTER, memory(tmp_path))
-    (chat,) = chats(arrivals)
+def test_exchanges_of_a_file_become_one_chat_without_its_path(tmp_path: Path) -> None:
+    events = read(IMPORTER, memory(tmp_path))
+    (chat,) = imported_conversations(events)
     assert chat.draft.title == "Close the lid."
     assert chat.draft.metadata == {
         "imported_from": "conversation_memory",
@@ -144,90 +155,89 @@ def test_the_exchanges_of_a_file_are_one_chat_and_its_place_is_nobodys_to_know(t
         "session": "s1",
         "git_branch": "main",
     }
-    assert [(one.role, one.content) for one in chat.messages] == [
+    assert [(message.role, message.content) for message in chat.messages] == [
         ("user", "Close the lid. Please."),
         ("tool", "[Bash]\ncommand: ls\n\n[Bash: result]\nlid.py"),
         ("tool", "[Edit]\nraw\n\n[Edit: error]\nno"),
         ("assistant", "Closed."),
         ("user", "And now?"),
     ]
-    assert [one.metadata for one in chat.messages][3:] == [
+    assert [message.metadata for message in chat.messages][3:] == [
         {"line_start": 1, "line_end": 5},
         {"line_start": 10, "line_end": 12},
     ]
-    assert "/home/ada" not in str(arrivals)
+    assert "/home/ada" not in str(events)
 
 
 @pytest.mark.parametrize("change", [{"session_id": "s2"}, {"session_id": None}, {"line_start": "first"}])
-def test_an_observation_of_a_session_that_has_no_exchanges_here_leads_nowhere(
-    tmp_path: Path, change: dict[str, Any]
-) -> None:
+def test_observation_of_a_session_without_exchanges_has_no_conversation(tmp_path: Path, change: dict[str, Any]) -> None:
     rows = {**ROWS, "exchanges": [{**ROWS["exchanges"][1], **change}]}
 
-    found = observed(read(IMPORTER, memory(tmp_path, rows)))
+    drafts = imported_observations(read(IMPORTER, memory(tmp_path, rows)))
 
-    assert {(one.conversation_id, one.line_start) for one in found} == {(UNSET, UNSET)}
+    assert {(draft.conversation_id, draft.line_start) for draft in drafts} == {(UNSET, UNSET)}
 
 
-def test_of_several_files_of_a_session_the_longest_is_where_it_was_learned(tmp_path: Path) -> None:
+def test_longest_file_of_a_session_is_the_conversation_of_its_observations(tmp_path: Path) -> None:
     task = {**ROWS["exchanges"][1], "id": "x", "archive_path": "kettle/agent-7.jsonl"}
-    arrivals = read(IMPORTER, memory(tmp_path, {**ROWS, "exchanges": [*ROWS["exchanges"], task]}))
+    events = read(IMPORTER, memory(tmp_path, {**ROWS, "exchanges": [*ROWS["exchanges"], task]}))
 
-    session = next(chat for chat in chats(arrivals) if len(chat.messages) == 5)
-    assert {(one.conversation_id, one.line_end) for one in observed(arrivals)} == {(session.draft.uuid, 12)}
+    session = next(chat for chat in imported_conversations(events) if len(chat.messages) == 5)
+    drafts = imported_observations(events)
+    assert {(draft.conversation_id, draft.line_end) for draft in drafts} == {(session.draft.uuid, 12)}
 
 
-async def test_the_path_that_the_plugin_printed_reads_the_conversation_of_its_owner_alone(tmp_path: Path) -> None:
+async def test_path_printed_by_the_plugin_finds_the_conversation_for_its_owner_only(tmp_path: Path) -> None:
     path = "/home/ada/.archive/kettle/s1.jsonl"
     async with (
         open_sqlite(tmp_path / "data") as libraries,
         libraries.library("ada") as ada,
         libraries.library("ben") as ben,
     ):
-        founds = list(find([memory(tmp_path)], limits_of(Settings()), [IMPORTER]))
-        await run_import(ada, founds, Settings(), ImportProgress())
+        results = list(discover([memory(tmp_path)], import_limits(Settings()), [IMPORTER]))
+        await run_import(ada, results, Settings(), ImportProgress())
         [hit] = (await ada.observations.search(make_search("seal"))).hits
-        [learned] = await ada.observations.get_many([str(hit.id)])
+        [observation] = await ada.observations.get_many([str(hit.id)])
 
         chat = await find_conversation(ada.chats, path)
 
-        assert (chat.id, chat.title) == (learned.conversation_id, "Close the lid.")
+        assert (chat.id, chat.title) == (observation.conversation_id, "Close the lid.")
         for owner, name in ((ben, path), (ada, path.upper()), (ada, f"{path}\n"), (ada, "kettle/s1.jsonl")):
             with pytest.raises(InvalidParams, match="File not found"):
                 await find_conversation(owner.chats, name)
 
 
-async def test_a_second_import_changes_nothing_and_nobody_else_sees_it(tmp_path: Path) -> None:
+async def test_second_import_changes_nothing_and_other_users_see_nothing(tmp_path: Path) -> None:
     path = memory(tmp_path)
     async with (
         open_sqlite(tmp_path / "data") as libraries,
         libraries.library("ada") as ada,
         libraries.library("ben") as ben,
     ):
-        founds = list(find([path], limits_of(Settings()), [IMPORTER]))
-        first = await run_import(ada, founds, Settings(), ImportProgress())
-        second = await run_import(ada, founds, Settings(), ImportProgress())
-        found = await ada.observations.search(make_search("seal"))
+        results = list(discover([path], import_limits(Settings()), [IMPORTER]))
+        first = await run_import(ada, results, Settings(), ImportProgress())
+        second = await run_import(ada, results, Settings(), ImportProgress())
+        hits = (await ada.observations.search(make_search("seal"))).hits
         assert await total_items(ben) == 0
     assert (first.kinds["messages"], first.kinds["observations"]) == (OutcomeCounts(new=5), OutcomeCounts(new=2))
     assert (second.kinds["messages"], second.kinds["observations"]) == (
         OutcomeCounts(unchanged=5),
         OutcomeCounts(unchanged=2),
     )
-    assert [hit.title for hit in found.hits] == ["The lid leaked"]
+    assert [hit.title for hit in hits] == ["The lid leaked"]
 
 
-def test_a_file_with_tables_of_an_extension_that_is_not_here_is_read(tmp_path: Path) -> None:
+def test_tables_of_an_unavailable_extension_are_ignored(tmp_path: Path) -> None:
     path = memory(tmp_path)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("PRAGMA writable_schema = ON")
         connection.execute(
             "INSERT INTO sqlite_master VALUES ('table', 'vec', 'vec', 0, 'CREATE VIRTUAL TABLE vec USING vec0(x)')"
         )
-    assert len(observed(read(IMPORTER, path))) == 2
+    assert len(imported_observations(read(IMPORTER, path))) == 2
 
 
-def test_what_cannot_be_kept_is_told_and_the_rest_comes(tmp_path: Path) -> None:
+def test_failed_rows_are_reported_and_the_rest_is_imported(tmp_path: Path) -> None:
     rows: Content = {
         "observations": [
             {"id": "1", "title": "x", "narrative": "a\0b"},
@@ -238,21 +248,21 @@ def test_what_cannot_be_kept_is_told_and_the_rest_comes(tmp_path: Path) -> None:
             {"id": "e2", "user_message": "fine", "archive_path": "p", "line_start": "x"},
         ],
     }
-    arrivals = read(IMPORTER, memory(tmp_path, rows))
-    assert [place for place, _ in broken(arrivals)] == ["observations, row 1", "exchange e1"]
-    assert (texts(arrivals), [one.title for one in observed(arrivals)]) == (["fine"], ["y"])
+    events = read(IMPORTER, memory(tmp_path, rows))
+    assert [location for location, _ in failures(events)] == ["observations, row 1", "exchange e1"]
+    assert (message_contents(events), [draft.title for draft in imported_observations(events)]) == (["fine"], ["y"])
 
 
-def test_only_its_databases_are_recognised(tmp_path: Path) -> None:
+def test_only_conversation_memory_databases_are_recognized(tmp_path: Path) -> None:
     other = database(tmp_path / "other.db", ["CREATE TABLE observations (id, title)"], {})
-    assert [certainty(IMPORTER, path) for path in (memory(tmp_path), other)] == [0.9, 0.0]
-    with pytest.raises(InvalidParams, match="expected those of conversation-memory"):
+    assert [confidence(IMPORTER, path) for path in (memory(tmp_path), other)] == [0.9, 0.0]
+    with pytest.raises(InvalidParams, match="not a conversation-memory database"):
         read(IMPORTER, other)
 
 
 @settings(max_examples=40, deadline=None)
 @given(stored=st.text(st.characters(codec="utf-8"), max_size=100) | st.binary(max_size=50) | st.integers(0, 1 << 62))
-def test_any_value_in_any_column_is_read_or_told(stored: Any) -> None:
+def test_unexpected_values_in_any_column_are_tolerated(stored: Any) -> None:
     names = ("id", "session_id", "project", "timestamp", "title", "narrative", "facts", "files_read")
     exchange: dict[str, Any] = dict.fromkeys(
         ("id", "timestamp", "user_message", "archive_path", "line_start", "session_id"), stored
@@ -265,4 +275,4 @@ def test_any_value_in_any_column_is_read_or_told(stored: Any) -> None:
     with TemporaryDirectory() as folder:
         path = memory(Path(folder), rows)
         assert read(IMPORTER, path) == read(IMPORTER, path)
-        assert len(said(read(IMPORTER, path))) <= 2
+        assert len(imported_messages(read(IMPORTER, path))) <= 2

@@ -1,129 +1,142 @@
-"""Files that came whole and have not changed are not read again, unless somebody asks for it."""
+"""Files that were imported completely and have not changed are not read again, unless requested."""
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from msgspec.structs import replace
 
 from config.settings import Settings
 from sources.drafts import NoteDraft
-from sources.importers.engine.discovery import find
-from sources.importers.engine.import_runner import ImportProgress, ImportSummary, OutcomeCounts, limits_of, run_import
+from sources.importers.engine.discovery import discover
+from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.imported_items import Checkpoint, ImportEvent, ReadPosition
-from sources.importers.engine.importer import Importer, ImportLimits, ProgressCallback
-from sources.importers.registry import importers
-from tests.sources.importers.lines import LINES, Line, write_lines
+from sources.importers.engine.importer import Importer
+from sources.importers.engine.limits import ImportLimits, import_limits
+from sources.importers.engine.progress import ImportProgress, ProgressCallback
+from sources.importers.engine.summary import ImportSummary, OutcomeCounts
+from sources.importers.registry import all_importers
+from tests.sources.importers.line_format import Line, LineImporter, write_lines
 from tests.sources.storage.library_fixture import LibraryFixture, open_sqlite
 
 SETTINGS = Settings()
 
 
-class Reader:
-    """The format of the other tests without its marks, and the names of the files that it was given to read."""
+class RecordingImporter(LineImporter):
+    """Records which files it reads, and yields no checkpoints."""
+
+    output_version = 1
 
     def __init__(self) -> None:
-        self.read_files: list[str] = []
-        self.importer = Importer(
-            name="lines", title="", recognizes=LINES.recognizes, read=self._read, suffixes=LINES.suffixes, edition=1
-        )
+        self.files_read: list[str] = []
 
-    def _read(
-        self, path: Path, limits: ImportLimits, progress: ProgressCallback, mark: ReadPosition | None
+    def read(
+        self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
-        assert mark is None
-        self.read_files.append(path.name)
-        return (one for one in LINES.read(path, limits, progress, None) if not isinstance(one, Checkpoint))
+        assert position is None
+        self.files_read.append(path.name)
+        events = super().read(path, limits, progress, None)
+        return (event for event in events if not isinstance(event, Checkpoint))
+
+
+class NewerImporter(RecordingImporter):
+    output_version = 2
 
 
 @pytest.fixture
-def reader() -> Reader:
-    return Reader()
+def importer() -> RecordingImporter:
+    return RecordingImporter()
 
 
 def notes(*numbers: int) -> list[Line]:
     return [Line(note=NoteDraft(uuid=f"n{number}", title=f"Note {number}")) for number in numbers]
 
 
-async def take(
+async def import_file(
     libraries: LibraryFixture,
     importer: Importer,
     path: Path,
     owner: str = "ada",
     *,
-    reads_again: bool = False,
-    meter: ImportProgress | None = None,
+    rereads_unchanged: bool = False,
+    progress: ImportProgress | None = None,
 ) -> ImportSummary:
-    founds = list(find([path], limits_of(SETTINGS), [importer]))
+    results = list(discover([path], import_limits(SETTINGS), [importer]))
+    progress = progress or ImportProgress()
     async with libraries.library(owner) as library:
-        return await run_import(library, founds, SETTINGS, meter or ImportProgress(), reads_again=reads_again)
+        return await run_import(library, results, SETTINGS, progress, rereads_unchanged=rereads_unchanged)
 
 
-async def test_a_file_that_is_the_same_is_counted_and_not_read(tmp_path: Path, reader: Reader) -> None:
-    file = write_lines(tmp_path / "a.lines", *notes(1, 2), Line(skip="empty"))
-    meter = ImportProgress()
+async def test_unchanged_file_is_counted_and_not_read(tmp_path: Path, importer: RecordingImporter) -> None:
+    file = write_lines(tmp_path / "a.lines", *notes(1, 2), Line(skip="empty message"))
+    progress = ImportProgress()
     async with open_sqlite(tmp_path / "data") as libraries:
-        await take(libraries, reader.importer, file)
+        await import_file(libraries, importer, file)
         os.utime(file, (1, 1))
-        again = await take(libraries, reader.importer, file, meter=meter)
+        second = await import_file(libraries, importer, file, progress=progress)
 
-    assert reader.read_files == ["a.lines"]
-    assert again == ImportSummary(files=1, kinds={"notes": OutcomeCounts(unchanged=2)}, skipped={"empty": 1})
-    assert (meter.items, meter.bytes_read) == (2, file.stat().st_size)
+    assert importer.files_read == ["a.lines"]
+    assert second == ImportSummary(files=1, kinds={"notes": OutcomeCounts(unchanged=2)}, skipped={"empty message": 1})
+    assert (progress.items, progress.bytes_read) == (2, file.stat().st_size)
 
 
-async def test_what_is_new_in_a_file_comes(tmp_path: Path, reader: Reader) -> None:
+async def test_changed_file_is_read_again(tmp_path: Path, importer: RecordingImporter) -> None:
     file = write_lines(tmp_path / "a.lines", *notes(1, 2))
     async with open_sqlite(tmp_path / "data") as libraries:
-        await take(libraries, reader.importer, file)
+        await import_file(libraries, importer, file)
         write_lines(file, *notes(1, 3))
-        changed = await take(libraries, reader.importer, file)
-        known = await take(libraries, reader.importer, file)
+        changed = await import_file(libraries, importer, file)
+        unchanged = await import_file(libraries, importer, file)
 
     assert changed.kinds == {"notes": OutcomeCounts(new=1, unchanged=1)}
-    assert known.kinds == {"notes": OutcomeCounts(unchanged=2)}
-    assert len(reader.read_files) == 2
+    assert unchanged.kinds == {"notes": OutcomeCounts(unchanged=2)}
+    assert len(importer.files_read) == 2
 
 
-async def test_a_file_is_read_again_when_asked_for(tmp_path: Path, reader: Reader) -> None:
+async def test_unchanged_file_is_read_again_on_request(tmp_path: Path, importer: RecordingImporter) -> None:
     file = write_lines(tmp_path / "a.lines", *notes(1))
     async with open_sqlite(tmp_path / "data") as libraries:
-        await take(libraries, reader.importer, file)
+        await import_file(libraries, importer, file)
         async with libraries.library("ada") as ada:
             await ada.notes.purge("n1")
-        kept_out = await take(libraries, reader.importer, file)
-        brought_back = await take(libraries, reader.importer, file, reads_again=True)
+        default = await import_file(libraries, importer, file)
+        requested = await import_file(libraries, importer, file, rereads_unchanged=True)
 
-    assert kept_out.kinds == {"notes": OutcomeCounts(unchanged=1)}
-    assert brought_back.kinds == {"notes": OutcomeCounts(new=1)}
+    assert default.kinds == {"notes": OutcomeCounts(unchanged=1)}
+    assert requested.kinds == {"notes": OutcomeCounts(new=1)}
 
 
-async def test_a_copy_elsewhere_another_edition_and_another_user_read_it_again(tmp_path: Path, reader: Reader) -> None:
+async def test_copy_newer_importer_and_other_user_read_the_file_again(
+    tmp_path: Path, importer: RecordingImporter
+) -> None:
     file = write_lines(tmp_path / "a.lines", *notes(1))
     copy = write_lines(tmp_path / "b.lines", *notes(1))
     async with open_sqlite(tmp_path / "data") as libraries:
-        await take(libraries, reader.importer, file)
-        await take(libraries, reader.importer, copy)
-        await take(libraries, replace(reader.importer, edition=2), file)
-        other = await take(libraries, reader.importer, file, "ben")
+        await import_file(libraries, importer, file)
+        await import_file(libraries, importer, copy)
+        newer = NewerImporter()
+        await import_file(libraries, newer, file)
+        other = await import_file(libraries, importer, file, "ben")
 
-    assert reader.read_files == ["a.lines", "b.lines", "a.lines", "a.lines"]
+    assert importer.files_read == ["a.lines", "b.lines", "a.lines"]
+    assert newer.files_read == ["a.lines"]
     assert other.kinds == {"notes": OutcomeCounts(new=1)}
 
 
-@pytest.mark.parametrize("line", [Line(note=NoteDraft(uuid="n2", title="\0")), Line(end="it ends here")])
-async def test_a_file_that_did_not_come_whole_is_read_again(tmp_path: Path, reader: Reader, line: Line) -> None:
+@pytest.mark.parametrize("line", [Line(note=NoteDraft(uuid="n2", title="\0")), Line(error="file is damaged")])
+async def test_incompletely_imported_file_is_read_again(
+    tmp_path: Path, importer: RecordingImporter, line: Line
+) -> None:
     file = write_lines(tmp_path / "a.lines", *notes(1), line)
     async with open_sqlite(tmp_path / "data") as libraries:
-        first = await take(libraries, reader.importer, file)
-        again = await take(libraries, reader.importer, file)
+        first = await import_file(libraries, importer, file)
+        second = await import_file(libraries, importer, file)
 
-    assert len(reader.read_files) == 2
-    assert first.missing == again.missing == 1
-    assert again.problems == first.problems
+    assert len(importer.files_read) == 2
+    assert first.failures == second.failures == 1
+    assert second.problems == first.problems
 
 
-def test_formats_of_one_file_that_take_long_to_read_are_known_again() -> None:
-    known = {importer.name for importer in importers() if importer.edition}
-    assert known == {"chatgpt", "claude_ai", "conversations", "documents", "own_export"}
+def test_formats_that_skip_unchanged_files() -> None:
+    names = {importer.name for importer in all_importers() if importer.output_version}
+    assert names == {"chatgpt", "claude_ai", "conversations", "documents", "own_export"}

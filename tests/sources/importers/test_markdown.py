@@ -1,4 +1,4 @@
-"""Markdown files and vaults: what a note says of itself, its tags and links, and what is left out."""
+"""Markdown files and Obsidian vaults: front matter, tags, links, and what is not imported."""
 
 import zipfile
 from pathlib import Path
@@ -11,8 +11,16 @@ from config.errors import InvalidParams, TooLarge
 from sources.importers.engine.file_probe import probe_file
 from sources.importers.engine.imported_items import FailedItem, ImportedNote, ImportEvent, SkippedItem
 from sources.importers.formats.markdown import IMPORTER
-from tests.sources.importers.chat_reading import zip_file
-from tests.sources.importers.single_files import LIMITS, damaged, draft, read, reader_of, survive, write
+from tests.sources.importers.chat_files import zip_file
+from tests.sources.importers.single_files import (
+    LIMITS,
+    damaged_files,
+    importer_for,
+    read,
+    read_draft,
+    read_or_reject,
+    write,
+)
 
 NOTE = """---
 title: Tide pools
@@ -33,11 +41,11 @@ Inline `#neither` code, C# and a#b. %%a comment%%
 """
 
 
-def test_a_note_keeps_its_text_and_what_it_says_of_itself(tmp_path: Path) -> None:
+def test_note_keeps_its_text_and_front_matter(tmp_path: Path) -> None:
     path = write(tmp_path / "vault" / "sea" / "tide.md", NOTE)
     (tmp_path / "vault" / ".obsidian").mkdir()
 
-    note = draft(IMPORTER, path)
+    note = read_draft(IMPORTER, path)
 
     assert note.title == "Tide pools"
     assert note.content == NOTE.partition("---\n\n")[2].strip("\n")
@@ -68,12 +76,12 @@ def test_a_note_keeps_its_text_and_what_it_says_of_itself(tmp_path: Path) -> Non
         ("", "file"),
     ],
 )
-def test_a_note_is_called_by_its_first_heading_or_its_file(tmp_path: Path, text: str, title: str) -> None:
-    assert draft(IMPORTER, write(tmp_path / "file.md", text)).title == title
+def test_title_is_the_first_heading_or_the_file_name(tmp_path: Path, text: str, title: str) -> None:
+    assert read_draft(IMPORTER, write(tmp_path / "file.md", text)).title == title
 
 
 @pytest.mark.parametrize(
-    ("front", "tags"),
+    ("front_matter", "tags"),
     [
         ("tags: a, b c", ("a", "b c")),
         ("tags: a b", ("a", "b")),
@@ -85,8 +93,8 @@ def test_a_note_is_called_by_its_first_heading_or_its_file(tmp_path: Path, text:
         ("tags: [no, 2024, " + "x" * 101 + "]", ("no", "2024")),
     ],
 )
-def test_tags_come_in_many_forms(tmp_path: Path, front: str, tags: tuple[str, ...]) -> None:
-    assert draft(IMPORTER, write(tmp_path / "a.md", f"---\n{front}\n---\ntext")).tags == tags
+def test_forms_of_tags_are_parsed(tmp_path: Path, front_matter: str, tags: tuple[str, ...]) -> None:
+    assert read_draft(IMPORTER, write(tmp_path / "a.md", f"---\n{front_matter}\n---\ntext")).tags == tags
 
 
 @pytest.mark.parametrize(
@@ -101,16 +109,16 @@ def test_tags_come_in_many_forms(tmp_path: Path, front: str, tags: tuple[str, ..
         "? [a]\n: b",
     ],
 )
-def test_front_matter_that_is_none_stays_in_the_text(tmp_path: Path, block: str) -> None:
+def test_invalid_front_matter_stays_in_the_text(tmp_path: Path, block: str) -> None:
     text = f"---\n{block}\n---\nbody"
 
-    note = draft(IMPORTER, write(tmp_path / "a.md", text))
+    note = read_draft(IMPORTER, write(tmp_path / "a.md", text))
 
     assert note.content == text
     assert "front_matter" not in note.metadata
 
 
-def test_a_vault_gives_its_notes_by_their_places_and_nothing_else(tmp_path: Path) -> None:
+def test_vault_yields_notes_by_path_and_reports_other_files(tmp_path: Path) -> None:
     vault = tmp_path / "vault"
     for name in ("b.md", "sub/b.md", "sub/a.MD", ".obsidian/app.md", ".trash/gone.md"):
         write(vault / name, f"in {name}")
@@ -118,54 +126,54 @@ def test_a_vault_gives_its_notes_by_their_places_and_nothing_else(tmp_path: Path
     write(vault / "broken.md", b"nul \0 here")
     (vault / "leading-out.md").symlink_to(write(tmp_path / "secret.md", "secret"))
 
-    found = read(IMPORTER, vault)
+    events = read(IMPORTER, vault)
 
-    notes = [one.draft for one in found if isinstance(one, ImportedNote)]
+    notes = [event.draft for event in events if isinstance(event, ImportedNote)]
     assert [note.metadata for note in notes] == [{"path": "b.md"}, {"path": "sub/a.MD"}, {"path": "sub/b.md"}]
     assert len({note.uuid for note in notes}) == 3
-    assert [one for one in found if not isinstance(one, ImportedNote)] == [
-        FailedItem("broken.md", "the file: got a NUL character, expected text"),
-        SkippedItem("a file of the vault that is no note"),
+    assert [event for event in events if not isinstance(event, ImportedNote)] == [
+        FailedItem("broken.md", "expected text, got a NUL character"),
+        SkippedItem("file in the vault not containing a note"),
     ]
-    assert read(IMPORTER, vault) == found
+    assert read(IMPORTER, vault) == events
 
 
-def test_a_note_is_the_same_alone_in_a_moved_vault_and_with_the_others(tmp_path: Path) -> None:
+def test_note_keeps_its_id_in_a_moved_vault_and_when_read_alone(tmp_path: Path) -> None:
     write(tmp_path / "old" / "a.md", "text")
     (tmp_path / "old" / ".obsidian").mkdir()
-    before = draft(IMPORTER, tmp_path / "old")
+    before = read_draft(IMPORTER, tmp_path / "old")
 
     vault = (tmp_path / "old").rename(tmp_path / "new")
 
-    assert draft(IMPORTER, vault) == before
-    assert draft(IMPORTER, vault / "a.md") == before
+    assert read_draft(IMPORTER, vault) == before
+    assert read_draft(IMPORTER, vault / "a.md") == before
 
 
-def test_files_with_the_same_name_outside_of_a_vault_are_different_notes(tmp_path: Path) -> None:
-    first, second = (write(tmp_path / place / "readme.md", "text") for place in ("a", "b"))
+def test_files_with_the_same_name_outside_a_vault_are_different_notes(tmp_path: Path) -> None:
+    first, second = (write(tmp_path / folder / "readme.md", "text") for folder in ("a", "b"))
 
-    assert draft(IMPORTER, first).uuid != draft(IMPORTER, second).uuid
-    assert draft(IMPORTER, first).metadata == {"path": "readme.md"}
+    assert read_draft(IMPORTER, first).uuid != read_draft(IMPORTER, second).uuid
+    assert read_draft(IMPORTER, first).metadata == {"path": "readme.md"}
 
 
-def test_vaults_and_markdown_files_are_recognised(tmp_path: Path) -> None:
+def test_vaults_and_markdown_files_are_recognized(tmp_path: Path) -> None:
     (tmp_path / "vault" / ".obsidian").mkdir(parents=True)
     plain = write(tmp_path / "plain" / "a.md", "# Text")
 
-    assert reader_of(tmp_path / "vault") == reader_of(plain) == "markdown"
-    assert reader_of(plain.parent) is None
+    assert importer_for(tmp_path / "vault") == importer_for(plain) == "markdown"
+    assert importer_for(plain.parent) is None
     assert IMPORTER.recognizes(probe_file(write(tmp_path / "b.md", b"\0\1"), LIMITS)) == 0
 
 
 @pytest.mark.parametrize(
-    ("data", "refusal"),
+    ("data", "error"),
     [
         (b"a\0b", InvalidParams),
         (b"x" * 5_000, TooLarge),
     ],
 )
-def test_what_is_no_note_is_refused(tmp_path: Path, data: bytes, refusal: type[Exception]) -> None:
-    with pytest.raises(refusal):
+def test_binary_and_oversized_files_are_rejected(tmp_path: Path, data: bytes, error: type[Exception]) -> None:
+    with pytest.raises(error):
         read(IMPORTER, write(tmp_path / "a.md", data), item_max_chars=1_000)
 
 
@@ -183,20 +191,20 @@ def test_what_is_no_note_is_refused(tmp_path: Path, data: bytes, refusal: type[E
     ],
     ids=range(8),
 )
-def test_a_megabyte_of_marks_is_read_like_any_other(tmp_path: Path, text: str) -> None:
-    note = draft(IMPORTER, write(tmp_path / "a.md", text))
+def test_repeated_markup_is_read_quickly(tmp_path: Path, text: str) -> None:
+    note = read_draft(IMPORTER, write(tmp_path / "a.md", text))
 
     assert len(note.content) >= len(text.strip("\n")) - len("---\n---\n")
 
 
-@given(damaged({"a.md": NOTE.encode()}))
-def test_a_damaged_note_is_read_or_refused(sample: tuple[str, bytes]) -> None:
-    survive(IMPORTER, *sample)
+@given(damaged_files({"a.md": NOTE.encode()}))
+def test_damaged_note_is_read_or_rejected(sample: tuple[str, bytes]) -> None:
+    read_or_reject(IMPORTER, *sample)
 
 
 @given(st.binary(max_size=500))
-def test_any_bytes_are_read_or_refused(data: bytes) -> None:
-    survive(IMPORTER, "a.md", data)
+def test_any_bytes_are_read_or_rejected(data: bytes) -> None:
+    read_or_reject(IMPORTER, "a.md", data)
 
 
 # -- a vault in a zip --------------------------------------------------------------------------------------------------
@@ -210,75 +218,79 @@ def vault_files(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("prefix", ["", "vault/", "my stuff/vault/"])
-@pytest.mark.parametrize("has_place", [True, False])
-def test_a_zipped_vault_gives_the_notes_that_its_folder_gives(tmp_path: Path, prefix: str, has_place: bool) -> None:
+@pytest.mark.parametrize("has_stable_path", [True, False])
+def test_zipped_vault_equals_its_folder(tmp_path: Path, prefix: str, has_stable_path: bool) -> None:
     files = vault_files(tmp_path / "vault")
     path = zip_file(tmp_path / "sent.zip", {prefix + name: content for name, content in files.items()})
 
-    from_folder, from_zip = read(IMPORTER, tmp_path / "vault"), read(IMPORTER, path, has_place=has_place)
+    from_folder, from_zip = read(IMPORTER, tmp_path / "vault"), read(IMPORTER, path, has_stable_path=has_stable_path)
 
-    assert known(from_zip) == known(from_folder)
-    assert len(known(from_zip)) == 2
-    assert [one for one in from_zip if isinstance(one, SkippedItem)] == [
-        SkippedItem("a file of the vault that is no note")
-    ]
-    assert reader_of(path) == "markdown"
+    assert notes_without_times(from_zip) == notes_without_times(from_folder)
+    assert len(notes_without_times(from_zip)) == 2
+    skipped = [event for event in from_zip if isinstance(event, SkippedItem)]
+    assert skipped == [SkippedItem("file in the vault not containing a note")]
+    assert importer_for(path) == "markdown"
 
 
-def known(arrivals: list[ImportEvent]) -> dict[str, object]:
-    """All but when a note was made: a zip names no zone."""
-    drafts = [one.draft for one in arrivals if isinstance(one, ImportedNote)]
+def notes_without_times(events: list[ImportEvent]) -> dict[str, object]:
+    """Leaves out creation times, which have no time zone in a zip."""
+    drafts = [event.draft for event in events if isinstance(event, ImportedNote)]
     return {str(draft.uuid): (draft.title, draft.content, draft.tags, draft.metadata) for draft in drafts}
 
 
-def test_notes_of_a_zip_that_is_no_vault_take_nobodys_place(tmp_path: Path) -> None:
+def test_notes_with_the_same_name_in_two_zips_are_different(tmp_path: Path) -> None:
     one = zip_file(tmp_path / "one.zip", {"a/README.md": b"# One"})
     two = zip_file(tmp_path / "two.zip", {"a/README.md": b"# Two"})
-    for has_place in (True, False):
-        first, second = draft(IMPORTER, one, has_place=has_place), draft(IMPORTER, two, has_place=has_place)
+    for has_stable_path in (True, False):
+        first, second = (
+            read_draft(IMPORTER, one, has_stable_path=has_stable_path),
+            read_draft(IMPORTER, two, has_stable_path=has_stable_path),
+        )
         assert (first.title, second.title) == ("One", "Two")
         assert first.uuid != second.uuid
-        assert draft(IMPORTER, one, has_place=has_place) == first
+        assert read_draft(IMPORTER, one, has_stable_path=has_stable_path) == first
     alone = write(tmp_path / "README.md", "# One")
-    assert draft(IMPORTER, one, has_place=False).uuid == draft(IMPORTER, alone, has_place=False).uuid
+    assert (
+        read_draft(IMPORTER, one, has_stable_path=False).uuid == read_draft(IMPORTER, alone, has_stable_path=False).uuid
+    )
 
 
-def test_a_note_in_a_zip_is_as_old_as_the_zip_says_and_called_as_its_file(tmp_path: Path) -> None:
+def test_note_in_a_zip_has_its_entry_time_and_decoded_name(tmp_path: Path) -> None:
     path = tmp_path / "mac.zip"
     with zipfile.ZipFile(path, "w") as archive:
-        # A Mac writes UTF-8 and does not say so.
+        # macOS writes UTF-8 without the flag that says so.
         archive.writestr(zipfile.ZipInfo("日本語.md".encode().decode("cp437"), (2024, 5, 1, 10, 30, 0)), "text")
         archive.writestr("__MACOSX/._日本語.md", b"\0")
-    note = draft(IMPORTER, path)
+    note = read_draft(IMPORTER, path)
     assert (note.title, note.created_at) == ("日本語", "2024-05-01T10:30:00.000Z")
 
 
-def test_a_broken_note_of_a_zip_is_told_and_the_others_come(tmp_path: Path) -> None:
+def test_failed_note_in_a_zip_is_reported_and_the_others_are_imported(tmp_path: Path) -> None:
     path = zip_file(tmp_path / "a.zip", {"a.md": b"\0", "b.md": b"# B", "c.md": b"x" * 500})
-    found = read(IMPORTER, path, item_max_chars=100)
-    assert [one.draft.title for one in found if isinstance(one, ImportedNote)] == ["B"]
-    assert [one.place for one in found if isinstance(one, FailedItem)] == ["a.md", "c.md"]
+    events = read(IMPORTER, path, item_max_chars=100)
+    assert [event.draft.title for event in events if isinstance(event, ImportedNote)] == ["B"]
+    assert [event.location for event in events if isinstance(event, FailedItem)] == ["a.md", "c.md"]
 
 
 @pytest.mark.parametrize("name", ["../out.md", "/etc/out.md", "a/../../out.md"])
-def test_a_zip_of_notes_that_leads_out_of_itself_is_refused(tmp_path: Path, name: str) -> None:
+def test_zip_with_path_traversal_is_rejected(tmp_path: Path, name: str) -> None:
     path = zip_file(tmp_path / "a.zip", {"a.md": b"# A", name: b"# Out"})
-    with pytest.raises(InvalidParams, match="expected names inside of it"):
+    with pytest.raises(InvalidParams, match="points outside the archive"):
         read(IMPORTER, path)
-    assert reader_of(path) is None
+    assert importer_for(path) is None
 
 
-def test_a_zip_of_a_program_with_a_page_to_read_is_no_vault(tmp_path: Path) -> None:
+def test_source_archive_with_a_readme_is_not_recognized(tmp_path: Path) -> None:
     program = zip_file(tmp_path / "a.zip", {"a/README.md": b"# A", "a/main.py": b"x", "a/setup.py": b"x"})
     notes = zip_file(tmp_path / "b.zip", {"b/One.md": b"# A", "b/Two.md": b"# B", "b/": b"", "b/picture.png": b"x"})
-    assert reader_of(program) is None
-    assert reader_of(notes) == "markdown"
+    assert importer_for(program) is None
+    assert importer_for(notes) == "markdown"
 
 
-def test_a_zip_of_notes_with_a_symbolic_link_is_refused(tmp_path: Path) -> None:
+def test_zip_with_a_symbolic_link_is_rejected(tmp_path: Path) -> None:
     link = zipfile.ZipInfo("link.md")
     link.external_attr = 0o120777 << 16
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr(link, "/etc/passwd")
-    with pytest.raises(InvalidParams, match="a symbolic link"):
+    with pytest.raises(InvalidParams, match="is a symbolic link"):
         read(IMPORTER, tmp_path / "a.zip")

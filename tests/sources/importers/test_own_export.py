@@ -1,5 +1,5 @@
-"""Our own export: everything out and in again, byte for byte; nothing deleted, nothing of anybody else, nothing broken
-by what was done to the files in between."""
+"""Florilegium's own export: exported, imported and exported again without a difference; no deleted items, no items of
+other users, and robust against damaged files."""
 
 import asyncio
 import shutil
@@ -22,23 +22,26 @@ from sources.drafts import (
     PromptDraft,
 )
 from sources.exporters.export import export_library
-from sources.importers.engine.discovery import find
-from sources.importers.engine.import_runner import ImportProgress, ImportSummary, OutcomeCounts, limits_of, run_import
+from sources.importers.engine.discovery import discover
+from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.imported_items import FailedItem, ImportedConversation
+from sources.importers.engine.limits import import_limits
+from sources.importers.engine.progress import ImportProgress
+from sources.importers.engine.summary import ImportSummary, OutcomeCounts
 from sources.importers.formats.own_export import IMPORTER
-from sources.importers.registry import importers
+from sources.importers.registry import all_importers
 from sources.records import MediaChunk, SavedPromptArgument, Segment
 from sources.storage.contract import Library
 from tests.sources.importers.test_sillytavern import LINES, jsonl
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite, total_items
 
-LIMITS = limits_of(Settings())
+LIMITS = import_limits(Settings())
 META = {"z": 1, "a": {"deep": ["x", None, 1.5]}}
 CARD = {"spec": "chara_card_v2", "extensions": {"z": {"y": 1, "x": 2}}, "character_book": {"name": "b", "entries": []}}
 
 
 async def fill(library: Library) -> None:
-    """Something in every field, and something deleted beside everything."""
+    """Fills every field, and adds a deleted item of each kind."""
     note = await library.notes.create(NoteDraft(title="Kettle", content="a\nb", tags=["Tea", "home"], metadata=META))
     await library.notes.append(note.id, "\nc")
     await library.notes.create(NoteDraft(title="", content="", uuid="bare"))
@@ -97,33 +100,33 @@ async def _delete_one_of_each(library: Library) -> None:
     await library.observations.delete((await library.observations.create(ObservationDraft(title="forgotten"))).id)
 
 
-async def take(libraries: LibraryFixture, path: Path, owner: str) -> ImportSummary:
-    founds = list(find([path], LIMITS, importers()))
+async def import_path(libraries: LibraryFixture, path: Path, owner: str) -> ImportSummary:
+    results = list(discover([path], LIMITS, all_importers()))
     async with libraries.library(owner) as library:
-        return await run_import(library, founds, Settings(import_batch_items=2), ImportProgress())
+        return await run_import(library, results, Settings(import_batch_items=2), ImportProgress())
 
 
 async def export(libraries: LibraryFixture, owner: str, folder: Path) -> dict[str, bytes]:
-    """Every file of an export, by its place in it."""
+    """Returns every file of an export by its path."""
     async with libraries.library(owner) as library:
         await export_library(library, folder)
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-async def test_an_export_comes_back_byte_for_byte_out_of_an_empty_library(tmp_path: Path) -> None:
+async def test_export_imported_into_an_empty_library_is_exported_identically(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path / "data") as libraries:
         async with libraries.library("ada") as ada:
             await fill(ada)
         first = await export(libraries, "ada", tmp_path / "first")
-        summary = await take(libraries, tmp_path / "first", "ben")
-        again = await take(libraries, tmp_path / "first", "ben")
+        summary = await import_path(libraries, tmp_path / "first", "ben")
+        repeated = await import_path(libraries, tmp_path / "first", "ben")
         second = await export(libraries, "ben", tmp_path / "second")
         async with libraries.library("cyd") as cyd:
             assert await total_items(cyd) == 0
 
     assert second == first
-    assert (summary.broken, summary.unread, summary.kinds["messages"]) == (0, 0, OutcomeCounts(new=2))
-    assert {kind: counts.unchanged for kind, counts in again.kinds.items()} == {
+    assert (summary.failures, summary.kinds["messages"]) == (0, OutcomeCounts(new=2))
+    assert {kind: counts.unchanged for kind, counts in repeated.kinds.items()} == {
         "notes": 2,
         "media": 3,
         "chats": 2,
@@ -132,24 +135,24 @@ async def test_an_export_comes_back_byte_for_byte_out_of_an_empty_library(tmp_pa
         "prompts": 1,
         "observations": 1,
     }
-    assert not any(counts.new or counts.updated for counts in again.kinds.values())
+    assert not any(counts.new or counts.updated for counts in repeated.kinds.values())
 
 
-async def test_an_export_that_comes_back_where_it_was_made_changes_nothing_and_undoes_nothing(tmp_path: Path) -> None:
+async def test_export_imported_into_its_own_library_changes_nothing_and_keeps_edits(tmp_path: Path) -> None:
     vault = tmp_path / "vault"
     (vault / ".obsidian").mkdir(parents=True)
     (vault / "tea.md").write_text("---\nz: 1\na: 2\n---\nSteep.")
     async with open_sqlite(tmp_path / "data") as libraries:
         async with libraries.library("ada") as ada:
             await fill(ada)
-        await take(libraries, vault, "ada")
+        await import_path(libraries, vault, "ada")
         await export(libraries, "ada", tmp_path / "first")
         async with libraries.library("ada") as ada:
             [hit] = (await ada.notes.search(make_search("steep"))).hits
             edited = await ada.notes.update(str(hit.id), NoteDraft(content="Edited here."))
         before = await export(libraries, "ada", tmp_path / "before")
-        summary = await take(libraries, tmp_path / "first", "ada")
-        again = await take(libraries, vault, "ada")
+        summary = await import_path(libraries, tmp_path / "first", "ada")
+        repeated = await import_path(libraries, vault, "ada")
         after = await export(libraries, "ada", tmp_path / "after")
         async with libraries.library("ada") as ada, libraries.library("ben") as ben:
             assert await ada.notes.get(str(hit.id)) == edited
@@ -157,25 +160,26 @@ async def test_an_export_that_comes_back_where_it_was_made_changes_nothing_and_u
 
     assert after == before
     assert all(
-        counts == OutcomeCounts(unchanged=counts.total) for counts in (*summary.kinds.values(), *again.kinds.values())
+        counts == OutcomeCounts(unchanged=counts.total)
+        for counts in (*summary.kinds.values(), *repeated.kinds.values())
     )
 
 
-async def test_what_came_from_elsewhere_is_known_as_that_in_the_next_library(tmp_path: Path) -> None:
+async def test_imported_items_are_still_recognized_after_moving_to_another_library(tmp_path: Path) -> None:
     chat = jsonl(tmp_path / "chat.jsonl", *LINES)
     card = tmp_path / "card.json"
     card.write_bytes(msgspec.json.encode({"name": "Sera", "first_mes": "Hi", "extensions": {"z": 1, "a": 2}}))
     (tmp_path / "tea.md").write_text("Steep.")
     async with open_sqlite(tmp_path / "data") as libraries:
         for path in (chat, card, tmp_path / "tea.md"):
-            await take(libraries, path, "ada")
+            await import_path(libraries, path, "ada")
         first = await export(libraries, "ada", tmp_path / "first")
-        await take(libraries, tmp_path / "first", "ben")
+        await import_path(libraries, tmp_path / "first", "ben")
         second = await export(libraries, "ben", tmp_path / "second")
         async with libraries.library("ben") as ben:
             [character] = (await ben.characters.list(9, 0)).rows
             await ben.characters.update(character.id, CharacterDraft(description="edited here"))
-        summaries = [await take(libraries, path, "ben") for path in (chat, card, tmp_path / "tea.md")]
+        summaries = [await import_path(libraries, path, "ben") for path in (chat, card, tmp_path / "tea.md")]
         async with libraries.library("ben") as ben:
             assert (await ben.characters.get(character.id)).description == "edited here"
 
@@ -185,7 +189,7 @@ async def test_what_came_from_elsewhere_is_known_as_that_in_the_next_library(tmp
     assert all(counts == OutcomeCounts(unchanged=counts.total) for counts in kinds)
 
 
-async def test_what_was_deleted_is_in_no_file_and_every_field_is(tmp_path: Path) -> None:
+async def test_export_has_every_field_and_no_deleted_items(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path / "data") as libraries:
         async with libraries.library("ada") as ada:
             await fill(ada)
@@ -205,7 +209,7 @@ async def test_what_was_deleted_is_in_no_file_and_every_field_is(tmp_path: Path)
     assert sum(name.startswith("notes/") for name in files) == manifest["counts"]["notes"] == 2
 
 
-async def test_a_long_conversation_comes_whole_though_some_of_it_was_deleted(tmp_path: Path) -> None:
+async def test_long_conversation_with_deleted_messages_is_exported_completely(tmp_path: Path) -> None:
     drafts = [MessageDraft(content=f"said {n}", uuid=f"m{n}") for n in range(1_203)]
     async with open_sqlite(tmp_path / "data") as libraries:
         async with libraries.library("ada") as ada:
@@ -213,24 +217,24 @@ async def test_a_long_conversation_comes_whole_though_some_of_it_was_deleted(tmp
             for number in (0, 50, 51, 52, 102, 1_202):
                 await ada.chats.delete_message(f"m{number}")
         first = await export(libraries, "ada", tmp_path / "first")
-        summary = await take(libraries, tmp_path / "first", "ben")
+        summary = await import_path(libraries, tmp_path / "first", "ben")
 
         assert summary.kinds["messages"] == OutcomeCounts(new=1_197)
         assert await export(libraries, "ben", tmp_path / "second") == first
 
 
-async def test_a_zip_of_an_export_is_as_good_as_the_folder(tmp_path: Path) -> None:
+async def test_zip_of_an_export_equals_the_folder(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path / "data") as libraries:
         async with libraries.library("ada") as ada:
             await fill(ada)
         first = await export(libraries, "ada", tmp_path / "out")
-        packed = shutil.make_archive(str(tmp_path / "packed"), "zip", tmp_path, "out")
-        await take(libraries, Path(packed), "ben")
+        archive = shutil.make_archive(str(tmp_path / "packed"), "zip", tmp_path, "out")
+        await import_path(libraries, Path(archive), "ben")
 
         assert await export(libraries, "ben", tmp_path / "second") == first
 
 
-async def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path) -> None:
+async def test_export_into_a_folder_that_is_not_empty_is_rejected(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("mine")
     async with open_sqlite(tmp_path / "data") as libraries, libraries.library("ada") as ada:
@@ -240,7 +244,7 @@ async def test_a_folder_that_holds_something_is_left_alone(tmp_path: Path) -> No
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["mine.txt"]
 
 
-async def test_nobody_else_may_read_what_is_written(tmp_path: Path) -> None:
+async def test_exported_files_are_private(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path / "data") as libraries:
         async with libraries.library("ada") as ada:
             await fill(ada)
@@ -249,22 +253,22 @@ async def test_nobody_else_may_read_what_is_written(tmp_path: Path) -> None:
     assert {path.stat().st_mode & 0o077 for path in (tmp_path / "out").rglob("*")} == {0}
 
 
-# -- what was done to it -----------------------------------------------------------------------------------------------
+# -- damaged exports ---------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def sample(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An export with a chat of three messages and a note."""
+    """Returns an export with a chat of three messages and a note."""
     folder = tmp_path_factory.mktemp("sample") / "out"
 
-    async def make() -> None:
+    async def export_sample() -> None:
         async with open_sqlite(folder.parent / "data") as libraries, libraries.library("ada") as ada:
             await ada.notes.create(NoteDraft(title="Kettle", content="tea", uuid="n1"))
             messages = [MessageDraft(content=f"said {n}", uuid=f"m{n}") for n in range(3)]
             await ada.chats.create(ConversationDraft(title="Talk", uuid="c1"), messages)
             await export_library(ada, folder)
 
-    asyncio.run(make())
+    asyncio.run(export_sample())
     return folder
 
 
@@ -272,32 +276,33 @@ def read(folder: Path) -> list[object]:
     return list(IMPORTER.read(folder, LIMITS, lambda bytes_read: None, None))
 
 
-def copied(sample: Path, target: Path, name: str, data: bytes) -> Path:
+def copy_with(sample: Path, target: Path, name: str, data: bytes) -> Path:
+    """Copies an export and replaces one of its files."""
     shutil.copytree(sample, target)
     (target / name).write_bytes(data)
     return target
 
 
-def test_messages_of_a_conversation_that_cannot_be_read_come_into_no_other(sample: Path, tmp_path: Path) -> None:
+def test_messages_of_a_failed_conversation_are_not_added_to_another(sample: Path, tmp_path: Path) -> None:
     first, *messages = (sample / "chats.jsonl").read_bytes().splitlines()
     other = first.replace(b'"c1"', b'"c0"')
-    damaged = copied(
+    damaged = copy_with(
         sample, tmp_path / "out", "chats.jsonl", b"\n".join([other, b'{"kind": "conversation"}', *messages])
     )
 
-    arrivals = read(damaged)
+    events = read(damaged)
 
-    [chat] = [one for one in arrivals if isinstance(one, ImportedConversation)]
-    broken = [one for one in arrivals if isinstance(one, FailedItem)]
+    [chat] = [event for event in events if isinstance(event, ImportedConversation)]
+    failed_items = [event for event in events if isinstance(event, FailedItem)]
     assert (chat.draft.uuid, chat.messages) == ("c0", ())
-    assert [one.place for one in broken] == [f"chats.jsonl, line {n}" for n in (2, 3, 4, 5)]
-    assert "without its conversation" in broken[-1].problem
+    assert [event.location for event in failed_items] == [f"chats.jsonl, line {n}" for n in (2, 3, 4, 5)]
+    assert "message does not follow its conversation" in failed_items[-1].problem
 
 
-def test_a_file_that_is_none_of_ours_keeps_no_other_from_being_read(sample: Path, tmp_path: Path) -> None:
-    arrivals = read(copied(sample, tmp_path / "out", "chats.jsonl", b""))
+def test_empty_file_is_reported_and_the_others_are_read(sample: Path, tmp_path: Path) -> None:
+    events = read(copy_with(sample, tmp_path / "out", "chats.jsonl", b""))
 
-    assert [type(one).__name__ for one in arrivals] == ["FailedItem", "ImportedNote"]
+    assert [type(event).__name__ for event in events] == ["FailedItem", "ImportedNote"]
 
 
 @pytest.mark.parametrize(
@@ -311,33 +316,36 @@ def test_a_file_that_is_none_of_ours_keeps_no_other_from_being_read(sample: Path
         b'{"kind": "note", "uuid": "\\ud800"}',
     ],
 )
-def test_a_hostile_line_is_told_and_the_rest_is_read(sample: Path, tmp_path: Path, line: bytes) -> None:
-    whole = (sample / "notes.jsonl").read_bytes()
+def test_malformed_line_is_reported_and_the_rest_is_read(sample: Path, tmp_path: Path, line: bytes) -> None:
+    original = (sample / "notes.jsonl").read_bytes()
 
-    arrivals = read(copied(sample, tmp_path / "out", "notes.jsonl", whole + line + b"\n"))
+    events = read(copy_with(sample, tmp_path / "out", "notes.jsonl", original + line + b"\n"))
 
-    assert any(isinstance(one, FailedItem) for one in arrivals)
-    assert sum(type(one).__name__ == "ImportedNote" for one in arrivals) == 1
+    assert any(isinstance(event, FailedItem) for event in events)
+    assert sum(type(event).__name__ == "ImportedNote" for event in events) == 1
 
 
-async def test_a_version_that_cannot_be_is_refused(sample: Path, tmp_path: Path) -> None:
+async def test_invalid_version_is_rejected(sample: Path, tmp_path: Path) -> None:
     data = (sample / "notes.jsonl").read_bytes().replace(b'"version":1', b'"version":0')
     async with open_sqlite(tmp_path / "data") as libraries:
-        summary = await take(libraries, copied(sample, tmp_path / "out", "notes.jsonl", data), "ben")
+        summary = await import_path(libraries, copy_with(sample, tmp_path / "out", "notes.jsonl", data), "ben")
 
     assert summary.kinds["notes"] == OutcomeCounts(refused=1)
     assert "version: expected 1 to 9007199254740992, got 0" in summary.problems[0].problem
 
 
-@given(place=st.integers(0, 10_000), written=st.binary(max_size=8), removed=st.integers(0, 8))
+@given(offset=st.integers(0, 10_000), inserted=st.binary(max_size=8), removed=st.integers(0, 8))
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_no_change_to_a_file_breaks_its_reader(
-    sample: Path, tmp_path_factory: pytest.TempPathFactory, place: int, written: bytes, removed: int
+def test_damaged_file_is_read_or_rejected(
+    sample: Path, tmp_path_factory: pytest.TempPathFactory, offset: int, inserted: bytes, removed: int
 ) -> None:
-    whole = (sample / "chats.jsonl").read_bytes()
-    place %= len(whole) + 1
-    folder = copied(
-        sample, tmp_path_factory.mktemp("x") / "out", "chats.jsonl", whole[:place] + written + whole[place + removed :]
+    original = (sample / "chats.jsonl").read_bytes()
+    offset %= len(original) + 1
+    folder = copy_with(
+        sample,
+        tmp_path_factory.mktemp("x") / "out",
+        "chats.jsonl",
+        original[:offset] + inserted + original[offset + removed :],
     )
     try:
         read(folder)

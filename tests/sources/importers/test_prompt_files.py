@@ -1,4 +1,4 @@
-"""Prompt files: one prompt or many, in markdown, YAML, JSON and tables, by the names that people give the fields."""
+"""Prompt files: one or several prompts in Markdown, YAML, JSON and tables, with commonly used field names."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,15 @@ from config.errors import InvalidParams, TooLarge
 from sources.importers.engine.imported_items import FailedItem, ImportedPrompt, SkippedItem
 from sources.importers.formats.prompt_files import IMPORTER
 from sources.records import SavedPromptArgument
-from tests.sources.importers.single_files import damaged, draft, read, reader_of, short_id, survive, write
+from tests.sources.importers.single_files import (
+    damaged_files,
+    importer_for,
+    read,
+    read_draft,
+    read_or_reject,
+    short_id,
+    write,
+)
 
 MARKDOWN = """---
 name: Reviewer
@@ -61,11 +69,11 @@ SAMPLES = {"a.md": MARKDOWN.encode(), "a.yaml": YAML.encode(), "a.json": JSON.en
 
 
 def drafts(path: Path) -> list[Any]:
-    return [one.draft for one in read(IMPORTER, path) if isinstance(one, ImportedPrompt)]
+    return [event.draft for event in read(IMPORTER, path) if isinstance(event, ImportedPrompt)]
 
 
-def test_markdown_has_its_fields_above_and_its_parts_under_headings(tmp_path: Path) -> None:
-    prompt = draft(IMPORTER, write(tmp_path / "review.md", MARKDOWN))
+def test_markdown_has_front_matter_and_sections(tmp_path: Path) -> None:
+    prompt = read_draft(IMPORTER, write(tmp_path / "review.md", MARKDOWN))
 
     assert (prompt.name, prompt.author, prompt.details) == ("Reviewer", "Ada", "Reads a change.")
     assert (prompt.system_prompt, prompt.user_prompt) == ("You review code.", "Review {{diff}}.")
@@ -77,14 +85,16 @@ def test_markdown_has_its_fields_above_and_its_parts_under_headings(tmp_path: Pa
     assert prompt.metadata == {"model": "large"}
 
 
-def test_markdown_without_parts_is_what_the_user_says(tmp_path: Path) -> None:
-    prompt = draft(IMPORTER, write(tmp_path / "greet.md", "---\nsystem: Be kind.\n---\nGreet {{name}}.\n\n# Loudly\n"))
+def test_markdown_without_sections_is_the_user_prompt(tmp_path: Path) -> None:
+    prompt = read_draft(
+        IMPORTER, write(tmp_path / "greet.md", "---\nsystem: Be kind.\n---\nGreet {{name}}.\n\n# Loudly\n")
+    )
 
     assert (prompt.name, prompt.system_prompt) == ("greet", "Be kind.")
     assert prompt.user_prompt == "Greet {{name}}.\n\n# Loudly"
 
 
-def test_yaml_is_a_list_of_prompts(tmp_path: Path) -> None:
+def test_yaml_list_of_prompts_is_read(tmp_path: Path) -> None:
     haiku, limerick = drafts(write(tmp_path / "poems.yaml", YAML))
 
     assert (haiku.name, haiku.system_prompt) == ("Haiku", "You write haiku.")
@@ -93,7 +103,7 @@ def test_yaml_is_a_list_of_prompts(tmp_path: Path) -> None:
     assert (limerick.name, limerick.user_prompt) == ("Limerick", "A limerick, please.")
 
 
-def test_json_keeps_ids_and_what_has_no_field(tmp_path: Path) -> None:
+def test_json_keeps_ids_and_unknown_fields(tmp_path: Path) -> None:
     first, second = drafts(write(tmp_path / "a.json", JSON))
 
     assert first.uuid == "3f2504e0-4f89-11d3-9a0c-0305e82c3301"
@@ -111,22 +121,22 @@ def test_json_keeps_ids_and_what_has_no_field(tmp_path: Path) -> None:
         {"A": {"user": "u"}},
     ],
 )
-def test_json_has_many_shapes(tmp_path: Path, value: Any) -> None:
-    prompt = draft(IMPORTER, write(tmp_path / "a.json", json.dumps(value)))
+def test_json_layouts_are_read(tmp_path: Path, value: Any) -> None:
+    prompt = read_draft(IMPORTER, write(tmp_path / "a.json", json.dumps(value)))
 
     assert (prompt.name, prompt.user_prompt, prompt.metadata) == ("A", "u", {})
 
 
-def test_a_second_text_with_the_same_meaning_is_not_lost(tmp_path: Path) -> None:
+def test_second_field_of_a_group_is_kept_in_the_metadata(tmp_path: Path) -> None:
     value = {"name": "A", "title": "Long A", "user": "u", "notes": "n", "details": "d"}
 
-    prompt = draft(IMPORTER, write(tmp_path / "a.json", json.dumps(value)))
+    prompt = read_draft(IMPORTER, write(tmp_path / "a.json", json.dumps(value)))
 
     assert (prompt.details, prompt.metadata) == ("d", {"title": "Long A", "notes": "n"})
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t"])
-def test_a_table_has_the_names_of_its_columns_in_the_first_line(tmp_path: Path, delimiter: str) -> None:
+def test_table_with_column_names_in_the_first_line_is_read(tmp_path: Path, delimiter: str) -> None:
     text = CSV.replace("Name,System Prompt,User Prompt,Keywords", delimiter.join(CSV.splitlines()[0].split(",")))
     text = text.replace("A,s,", f"A{delimiter}s{delimiter}").replace('","x', f'"{delimiter}"x')
     text = text.replace(",,,", delimiter * 3).replace("B,,u,", delimiter.join(["B", "", "u", ""]))
@@ -138,18 +148,18 @@ def test_a_table_has_the_names_of_its_columns_in_the_first_line(tmp_path: Path, 
     assert (second.name, second.user_prompt) == ("B", "u")
 
 
-def test_what_is_broken_is_told_with_its_place(tmp_path: Path) -> None:
-    listed = [7, {"user": "u"}, {"name": "empty", "user": " "}, {"name": "A", "user": "u", "arguments": 5, "tags": 7}]
+def test_failed_prompts_are_reported_with_their_location(tmp_path: Path) -> None:
+    entries = [7, {"user": "u"}, {"name": "empty", "user": " "}, {"name": "A", "user": "u", "arguments": 5, "tags": 7}]
     table = f'name,user\nA,"{"x" * 200_000}"\nB,u\n'
 
-    assert read(IMPORTER, write(tmp_path / "a.json", json.dumps(listed)))[:3] == [
-        FailedItem("prompt 1", "got 7, expected a prompt with a name and a text"),
-        FailedItem("prompt 2", "name: got nothing, expected what the prompt is called"),
-        SkippedItem("a prompt without a text"),
+    assert read(IMPORTER, write(tmp_path / "a.json", json.dumps(entries)))[:3] == [
+        FailedItem("prompt 1", "expected a prompt with a name and a text, got 7"),
+        FailedItem("prompt 2", "the prompt has no name"),
+        SkippedItem("prompt without text"),
     ]
     long, after = read(IMPORTER, write(tmp_path / "a.csv", table))
     assert isinstance(long, FailedItem)
-    assert long.place == "line 2"
+    assert long.location == "line 2"
     assert isinstance(after, ImportedPrompt)
 
 
@@ -165,12 +175,12 @@ def test_prompts_keep_their_ids_when_the_file_changes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_prompt_files_are_recognised(tmp_path: Path, name: str) -> None:
-    assert reader_of(write(tmp_path / name, SAMPLES[name])) == "prompt_files"
+def test_prompt_files_are_recognized(tmp_path: Path, name: str) -> None:
+    assert importer_for(write(tmp_path / name, SAMPLES[name])) == "prompt_files"
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "reader"),
+    ("name", "text", "importer_name"),
     [
         ("a.md", "---\ntitle: x\n---\ntext", "markdown"),
         ("a.md", "# System\ntext", "markdown"),
@@ -180,45 +190,49 @@ def test_prompt_files_are_recognised(tmp_path: Path, name: str) -> None:
         ("a.csv", "name,age\nx,1", None),
     ],
 )
-def test_other_files_are_left_to_others(tmp_path: Path, name: str, text: str, reader: str | None) -> None:
-    assert reader_of(write(tmp_path / name, text)) == reader
+def test_other_files_are_not_recognized(tmp_path: Path, name: str, text: str, importer_name: str | None) -> None:
+    assert importer_for(write(tmp_path / name, text)) == importer_name
 
 
 @pytest.mark.parametrize(
-    ("name", "data"),
+    ("name", "data", "problem"),
     [
-        ("a.json", b"[" * 5_000),
-        ("a.json", b'{"name": "A", "user": "u", "x": ' + b"[" * 200 + b"]" * 200 + b"}"),
-        ("a.json", b'{"name": "\\ud800", "user": "u"}'),
-        ("a.json", b'"one"'),
-        ("a.json", b""),
-        ("a.yaml", b"a: &a [x]\nb: &b [*a, *a]\nc: [*b, *b]"),
-        ("a.yaml", b"- " * 5_000),
-        ("a.yaml", b"one"),
-        ("a.yaml", b""),
-        ("a.csv", b"\0"),
-        ("a.json", b"[" + b"{}," * 2_500_000 + b"{}]"),
-        ("a.yaml", b"- a\n" * 300_000),
-        ("a.csv", b"name,user" + b"," * 100_001),
-        ("a.csv", b"name,user\n" + b"," * 100_001),
+        ("a.json", b"[" * 5_000, "JSON is nested more than|JSON is malformed"),
+        (
+            "a.json",
+            b'{"name": "A", "user": "u", "x": ' + b"[" * 200 + b"]" * 200 + b"}",
+            "JSON is nested more than",
+        ),
+        ("a.json", b'{"name": "\\ud800", "user": "u"}', "JSON is malformed"),
+        ("a.json", b'"one"', "expected a prompt or a list of prompts"),
+        ("a.json", b"", "JSON is malformed"),
+        ("a.yaml", b"a: &a [x]\nb: &b [*a, *a]\nc: [*b, *b]", "YAML aliases are not supported"),
+        ("a.yaml", b"- " * 5_000, "YAML is nested more than"),
+        ("a.yaml", b"one", "expected a prompt or a list of prompts"),
+        ("a.yaml", b"", "expected a prompt or a list of prompts"),
+        ("a.csv", b"\0", "expected text, got a NUL character"),
+        ("a.json", b"[" + b"{}," * 2_500_000 + b"{}]", "JSON has more than 2000000 values"),
+        ("a.yaml", b"- a\n" * 300_000, "YAML has more than 200000 values"),
+        ("a.csv", b"name,user" + b"," * 100_001, "line 1: more than 100000 columns"),
+        ("a.csv", b"name,user\n" + b"," * 100_001, "line 2: more than 100000 columns"),
     ],
     ids=short_id,
 )
-def test_hostile_files_are_refused_with_a_sentence(tmp_path: Path, name: str, data: bytes) -> None:
-    with pytest.raises(InvalidParams, match=r"got .+, expected"):
+def test_malicious_files_are_rejected(tmp_path: Path, name: str, data: bytes, problem: str) -> None:
+    with pytest.raises(InvalidParams, match=problem):
         read(IMPORTER, write(tmp_path / name, data))
 
 
-def test_a_file_larger_than_what_is_read_at_once_is_refused(tmp_path: Path) -> None:
+def test_oversized_file_is_rejected(tmp_path: Path) -> None:
     with pytest.raises(TooLarge):
         read(IMPORTER, write(tmp_path / "a.csv", b"x" * 2_000), line_max_bytes=1_000)
 
 
-@given(damaged(SAMPLES))
-def test_a_damaged_file_is_read_or_refused(sample: tuple[str, bytes]) -> None:
-    survive(IMPORTER, *sample)
+@given(damaged_files(SAMPLES))
+def test_damaged_file_is_read_or_rejected(sample: tuple[str, bytes]) -> None:
+    read_or_reject(IMPORTER, *sample)
 
 
 @given(st.sampled_from(sorted(SAMPLES)), st.binary(max_size=500))
-def test_any_bytes_are_read_or_refused(name: str, data: bytes) -> None:
-    survive(IMPORTER, name, data)
+def test_any_bytes_are_read_or_rejected(name: str, data: bytes) -> None:
+    read_or_reject(IMPORTER, name, data)

@@ -1,4 +1,4 @@
-"""Chats of SillyTavern: a header, messages on lines, swipes beside the path, and times as each version wrote them."""
+"""Chats of SillyTavern: header, messages, swipes as alternate branches, and the time formats of all versions."""
 
 import tempfile
 from pathlib import Path
@@ -13,18 +13,18 @@ from msgspec.structs import replace
 
 from config.errors import InvalidParams
 from sources.importers.formats.sillytavern import IMPORTER
-from tests.sources.importers.chat_reading import (
+from tests.sources.importers.chat_files import (
     LIMITS,
-    broken,
-    certainty,
-    chats,
+    confidence,
     damaged,
+    failures,
+    imported_conversations,
+    imported_messages,
+    message_contents,
     nested,
     read,
-    read_or_refuse,
-    said,
-    skipped,
-    texts,
+    read_or_reject,
+    skip_reasons,
 )
 
 HEADER: dict[str, Any] = {
@@ -56,23 +56,23 @@ def jsonl(path: Path, *lines: Any) -> Path:
     return path
 
 
-def test_a_chat_arrives_with_its_people_and_its_first_line(tmp_path: Path) -> None:
+def test_chat_keeps_names_times_and_order(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "Seraphina - 2024-01-02.jsonl", *LINES)
-    (arrival,) = chats(read(IMPORTER, path))
-    assert arrival.draft.title == "Seraphina - 2024-01-02"
-    assert arrival.draft.created_at == "2024-01-02T03:04:05.006Z"
-    assert arrival.draft.metadata == {
+    (chat,) = imported_conversations(read(IMPORTER, path))
+    assert chat.draft.title == "Seraphina - 2024-01-02"
+    assert chat.draft.created_at == "2024-01-02T03:04:05.006Z"
+    assert chat.draft.metadata == {
         "imported_from": "sillytavern",
         "character_name": "Seraphina",
         "user_name": "Ada",
     }
-    assert [(one.role, one.sender, one.content) for one in arrival.messages if one.is_canonical] == [
+    assert [(message.role, message.sender, message.content) for message in chat.messages if message.is_canonical] == [
         ("assistant", "Seraphina", "You wake up."),
         ("user", "Ada", "Where am I?"),
         ("assistant", "Seraphina", "In the glade."),
         ("user", "Ada", "Thanks"),
     ]
-    assert [one.created_at for one in arrival.messages] == [
+    assert [message.created_at for message in chat.messages] == [
         "2024-01-02T03:04:00.000Z",
         "2024-01-02T15:05:00.000Z",
         "2024-01-02T15:05:06.789Z",
@@ -80,39 +80,39 @@ def test_a_chat_arrives_with_its_people_and_its_first_line(tmp_path: Path) -> No
         "2024-01-02T15:05:01.000Z",
         "2024-01-02T15:05:06.789Z",
     ]
-    assert certainty(IMPORTER, path) == 0.95
+    assert confidence(IMPORTER, path) == 0.95
 
 
-def test_swipes_that_were_not_chosen_are_branches_after_the_path(tmp_path: Path) -> None:
-    found = said(read(IMPORTER, jsonl(tmp_path / "chat.jsonl", *LINES)))
-    asked, chosen, thanks, *others = found[1:]
-    assert [(one.content, one.is_canonical, one.model) for one in others] == [
+def test_other_swipes_are_alternate_branches_after_the_canonical_path(tmp_path: Path) -> None:
+    messages = imported_messages(read(IMPORTER, jsonl(tmp_path / "chat.jsonl", *LINES)))
+    question, chosen, thanks, *others = messages[1:]
+    assert [(message.content, message.is_canonical, message.model) for message in others] == [
         ("In a wood.", False, "old"),
         ("At home.", False, None),
     ]
-    assert [one.parent_id for one in (chosen, *others)] == [asked.uuid] * 3
+    assert [message.parent_id for message in (chosen, *others)] == [question.uuid] * 3
     assert (thanks.parent_id, chosen.model) == (chosen.uuid, "claude")
 
 
-def test_another_choice_changes_the_path_and_no_id(tmp_path: Path) -> None:
-    before = said(read(IMPORTER, jsonl(tmp_path / "chat.jsonl", *LINES)))
+def test_choosing_another_swipe_changes_the_path_but_no_ids(tmp_path: Path) -> None:
+    before = imported_messages(read(IMPORTER, jsonl(tmp_path / "chat.jsonl", *LINES)))
     chosen = {**LINES[3], "swipe_id": 0, "mes": "In a wood."}
-    after = said(read(IMPORTER, jsonl(tmp_path / "chat.jsonl", *LINES[:3], chosen, *LINES[4:])))
-    assert {one.uuid: one.content for one in before} == {one.uuid: one.content for one in after}
-    assert [one.content for one in after if not one.is_canonical] == ["In the glade.", "At home."]
+    after = imported_messages(read(IMPORTER, jsonl(tmp_path / "chat.jsonl", *LINES[:3], chosen, *LINES[4:])))
+    assert {message.uuid: message.content for message in before} == {message.uuid: message.content for message in after}
+    assert [message.content for message in after if not message.is_canonical] == ["In the glade.", "At home."]
 
 
-def test_a_chat_that_goes_on_keeps_the_ids_it_had_and_a_branch_has_its_own(tmp_path: Path) -> None:
-    before = said(read(IMPORTER, jsonl(tmp_path / "chat.jsonl", *LINES[:3])))
-    after = said(read(IMPORTER, jsonl(tmp_path / "chat.jsonl", *LINES)))
-    branch = said(read(IMPORTER, jsonl(tmp_path / "chat - Branch 1.jsonl", *LINES)))
+def test_continued_chat_keeps_its_ids_and_a_branch_has_its_own(tmp_path: Path) -> None:
+    before = imported_messages(read(IMPORTER, jsonl(tmp_path / "chat.jsonl", *LINES[:3])))
+    after = imported_messages(read(IMPORTER, jsonl(tmp_path / "chat.jsonl", *LINES)))
+    branch = imported_messages(read(IMPORTER, jsonl(tmp_path / "chat - Branch 1.jsonl", *LINES)))
     assert before == after[:2]
-    assert not {one.uuid for one in after} & {one.uuid for one in branch}
-    assert after == said(read(IMPORTER, tmp_path / "chat.jsonl"))
+    assert not {message.uuid for message in after} & {message.uuid for message in branch}
+    assert after == imported_messages(read(IMPORTER, tmp_path / "chat.jsonl"))
 
 
 @pytest.mark.parametrize(
-    ("written", "moment"),
+    ("send_date", "created_at"),
     [
         ("June 19, 2023 2:20pm", "2023-06-19T14:20:00.000Z"),
         ("June 19, 2023 12:20am", "2023-06-19T00:20:00.000Z"),
@@ -127,39 +127,41 @@ def test_a_chat_that_goes_on_keeps_the_ids_it_had_and_a_branch_has_its_own(tmp_p
         (0, UNSET),
     ],
 )
-def test_times_of_all_versions_are_read(tmp_path: Path, written: Any, moment: Any) -> None:
+def test_time_formats_of_all_versions_are_parsed(tmp_path: Path, send_date: Any, created_at: Any) -> None:
     header = {"user_name": "a", "character_name": "b"}
-    path = jsonl(tmp_path / "chat.jsonl", header, {"name": "a", "is_user": True, "mes": "x", "send_date": written})
-    assert [one.created_at for one in said(read(IMPORTER, path))] == [moment]
+    path = jsonl(tmp_path / "chat.jsonl", header, {"name": "a", "is_user": True, "mes": "x", "send_date": send_date})
+    assert [message.created_at for message in imported_messages(read(IMPORTER, path))] == [created_at]
 
 
-def test_an_old_chat_without_header_and_the_form_of_chub_are_read(tmp_path: Path) -> None:
+def test_old_chat_without_header_and_chub_format_are_read(tmp_path: Path) -> None:
     lines = [
         {"name": "Ada", "is_user": True, "send_date": 1687184430000, "mes": "x"},
         {"name": "B", "is_user": False, "mes": {"message": "nested"}},
     ]
     path = jsonl(tmp_path / "chat.jsonl", *lines)
-    assert texts(read(IMPORTER, path)) == ["x", "nested"]
-    assert certainty(IMPORTER, path) == 0.85
+    assert message_contents(read(IMPORTER, path)) == ["x", "nested"]
+    assert confidence(IMPORTER, path) == 0.85
 
 
-def test_hidden_messages_are_kept_and_those_of_the_program_are_not(tmp_path: Path) -> None:
+def test_hidden_messages_are_imported_and_system_messages_are_skipped(tmp_path: Path) -> None:
     lines = [
         HEADER,
         {"name": "SillyTavern System", "is_user": False, "is_system": True, "mes": "Welcome!"},
         {"name": "Ada", "is_user": True, "is_system": True, "mes": "hidden from the model"},
         {"name": "Ada", "is_user": True, "mes": " "},
     ]
-    arrivals = read(IMPORTER, jsonl(tmp_path / "chat.jsonl", *lines))
-    assert [(one.content, one.metadata) for one in said(arrivals)] == [("hidden from the model", {"is_hidden": True})]
-    assert skipped(arrivals) == ["a message of the program", "an empty message"]
+    events = read(IMPORTER, jsonl(tmp_path / "chat.jsonl", *lines))
+    assert [(message.content, message.metadata) for message in imported_messages(events)] == [
+        ("hidden from the model", {"is_hidden": True})
+    ]
+    assert skip_reasons(events) == ["system message", "empty message"]
 
 
-def test_a_header_alone_is_no_conversation(tmp_path: Path) -> None:
-    assert skipped(read(IMPORTER, jsonl(tmp_path / "chat.jsonl", HEADER))) == ["a conversation without messages"]
+def test_header_alone_is_skipped(tmp_path: Path) -> None:
+    assert skip_reasons(read(IMPORTER, jsonl(tmp_path / "chat.jsonl", HEADER))) == ["conversation without messages"]
 
 
-def test_what_is_broken_is_told_with_its_line_and_the_rest_arrives(tmp_path: Path) -> None:
+def test_failed_lines_are_reported_and_the_rest_is_imported(tmp_path: Path) -> None:
     lines = [
         HEADER,
         {"name": "Ada", "is_user": True, "mes": "before"},
@@ -172,34 +174,34 @@ def test_what_is_broken_is_told_with_its_line_and_the_rest_arrives(tmp_path: Pat
         b"",
         {"name": "B", "mes": "after", "swipes": ["after", "N\0L", 5]},
     ]
-    arrivals = read(IMPORTER, jsonl(tmp_path / "chat.jsonl", *lines), replace(LIMITS, line_max_bytes=15_000))
-    assert texts(arrivals) == ["before", "after"]
-    assert [place for place, _ in broken(arrivals)] == [
+    events = read(IMPORTER, jsonl(tmp_path / "chat.jsonl", *lines), replace(LIMITS, line_max_bytes=15_000))
+    assert message_contents(events) == ["before", "after"]
+    assert [location for location, _ in failures(events)] == [
         *(f"line {number}" for number in range(3, 9)),
         "line 10, swipe 2",
     ]
 
 
-def test_a_file_without_a_line_is_refused(tmp_path: Path) -> None:
+def test_file_without_a_valid_first_line_is_rejected(tmp_path: Path) -> None:
     for lines in ((b"",), (b"no json",), (b"x" * 200,)):
         with pytest.raises(InvalidParams):
             read(IMPORTER, jsonl(tmp_path / "chat.jsonl", *lines), replace(LIMITS, line_max_bytes=100))
 
 
-def test_other_lines_are_not_taken_for_a_chat(tmp_path: Path) -> None:
-    assert certainty(IMPORTER, jsonl(tmp_path / "a.jsonl", {"type": "user", "uuid": "x"})) == 0
-    assert certainty(IMPORTER, tmp_path) == 0
+def test_other_jsonl_files_are_not_recognized(tmp_path: Path) -> None:
+    assert confidence(IMPORTER, jsonl(tmp_path / "a.jsonl", {"type": "user", "uuid": "x"})) == 0
+    assert confidence(IMPORTER, tmp_path) == 0
 
 
 VALID = b"\n".join(map(msgspec.json.encode, LINES))
 
 
 @given(damaged(VALID) | st.binary(max_size=300))
-def test_no_damage_raises_anything_but_a_refusal(data: bytes) -> None:
+def test_damaged_chat_is_read_or_rejected(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "chat.jsonl")
         path.write_bytes(data)
-        assert read_or_refuse(IMPORTER, path) == read_or_refuse(IMPORTER, path)
+        assert read_or_reject(IMPORTER, path) == read_or_reject(IMPORTER, path)
 
 
 ANYTHING = st.recursive(
@@ -214,6 +216,6 @@ ANYTHING = st.recursive(
 @given(
     st.lists(st.fixed_dictionaries({}, optional=dict.fromkeys([*LINES[3], *HEADER], ANYTHING)), min_size=1, max_size=3)
 )
-def test_no_value_in_any_field_raises_anything(lines: list[dict[str, Any]]) -> None:
+def test_unexpected_values_in_any_field_are_tolerated(lines: list[dict[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         read(IMPORTER, jsonl(Path(folder, "chat.jsonl"), *lines))

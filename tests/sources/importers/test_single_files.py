@@ -1,4 +1,4 @@
-"""Files of many formats in one folder, through the intake into a library: found, known again, and nobody else's."""
+"""Files of many formats in one folder: imported, searchable, recognized again, and visible to their owner only."""
 
 import json
 import os
@@ -12,12 +12,15 @@ from msgspec import UNSET
 from config.errors import InvalidParams
 from config.settings import Settings
 from sources.drafts import NoteDraft
-from sources.importers.engine.discovery import find
-from sources.importers.engine.import_runner import ImportProgress, ImportSummary, OutcomeCounts, limits_of, run_import
+from sources.importers.engine.discovery import discover
+from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.importer import Importer
+from sources.importers.engine.limits import import_limits
+from sources.importers.engine.progress import ImportProgress
+from sources.importers.engine.summary import ImportSummary, OutcomeCounts
 from tests.sources.importers import test_character_cards, test_markdown, test_prompt_files, test_subtitles
 from tests.sources.importers.office_files import PAGE, book, pdf, slides, word
-from tests.sources.importers.single_files import OFFERED, draft, read, reader_of, short_id, write
+from tests.sources.importers.single_files import SINGLE_FILE_IMPORTERS, importer_for, read, read_draft, short_id, write
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite, titles, total_items
 
 FILES = {
@@ -38,7 +41,7 @@ FILES = {
     "package.json": b'{"name": "x", "version": "1"}',
 }
 
-# Of every format, one file with one item in it.
+# A file with one item for every format.
 SAMPLES = {
     "markdown": ("a.md", b"# A"),
     "prompt_files": ("a.json", json.dumps({"name": "A", "user": "u"}).encode()),
@@ -48,29 +51,29 @@ SAMPLES = {
 }
 
 
-async def take(libraries: LibraryFixture, owner: str, *paths: Path) -> ImportSummary:
+async def import_paths(libraries: LibraryFixture, owner: str, *paths: Path) -> ImportSummary:
     settings = Settings()
     async with libraries.library(owner) as library:
-        founds = list(find(paths, limits_of(settings), OFFERED))
-        return await run_import(library, founds, settings, ImportProgress())
+        results = list(discover(paths, import_limits(settings), SINGLE_FILE_IMPORTERS))
+        return await run_import(library, results, settings, ImportProgress())
 
 
-async def test_files_that_are_only_touched_leave_what_was_edited_here_alone(tmp_path: Path) -> None:
+async def test_touched_or_copied_files_do_not_overwrite_edits(tmp_path: Path) -> None:
     folder = tmp_path / "things"
     for name, data in FILES.items():
         write(folder / name, data)
     write(folder / "vault" / "x.md", "Kohlrabi.")
     (folder / "vault" / ".obsidian").mkdir()
     async with open_sqlite(tmp_path / "data") as libraries:
-        await take(libraries, "ada", folder / "vault", folder)
+        await import_paths(libraries, "ada", folder / "vault", folder)
         async with libraries.library("ada") as ada:
             [hit] = (await ada.notes.search(make_search("kohlrabi"))).hits
             edited = await ada.notes.update(str(hit.id), NoteDraft(content="Edited here."))
         for path in folder.rglob("*.*"):
             os.utime(path, (1, 1))
-        touched = await take(libraries, "ada", folder / "vault", folder)
+        touched = await import_paths(libraries, "ada", folder / "vault", folder)
         copy = shutil.copytree(folder / "vault", tmp_path / "copy", copy_function=shutil.copyfile)
-        copied = await take(libraries, "ada", Path(copy))
+        copied = await import_paths(libraries, "ada", Path(copy))
         async with libraries.library("ada") as ada, libraries.library("ben") as ben:
             assert await ada.notes.get(str(hit.id)) == edited
             assert await total_items(ben) == 0
@@ -79,15 +82,15 @@ async def test_files_that_are_only_touched_leave_what_was_edited_here_alone(tmp_
     assert copied.kinds == {"notes": OutcomeCounts(unchanged=1)}
 
 
-async def test_a_folder_of_many_formats_comes_in_once(tmp_path: Path) -> None:
+async def test_folder_of_many_formats_is_imported_once(tmp_path: Path) -> None:
     folder = tmp_path / "things"
     for name, data in FILES.items():
         write(folder / name, data)
     async with open_sqlite(tmp_path / "data") as libraries:
-        first = await take(libraries, "ada", folder)
-        second = await take(libraries, "ada", folder)
+        first = await import_paths(libraries, "ada", folder)
+        second = await import_paths(libraries, "ada", folder)
         write(folder / "notes/plain.md", "About teapots.")
-        third = await take(libraries, "ada", folder)
+        third = await import_paths(libraries, "ada", folder)
         async with libraries.library("ada") as ada, libraries.library("ben") as ben:
             notes, media = (
                 await ada.notes.search(make_search("teapots")),
@@ -102,8 +105,8 @@ async def test_a_folder_of_many_formats_comes_in_once(tmp_path: Path) -> None:
         "characters": 1,
         "media": 8,
     }
-    assert (first.broken, first.unread, first.problems) == (0, 0, [])
-    assert first.skipped == {"files of no known format (.json, .png)": 2}
+    assert (first.failures, first.problems) == (0, [])
+    assert first.skipped == {"unsupported file (.json, .png)": 2}
     assert all(counts == OutcomeCounts(unchanged=counts.total) for counts in second.kinds.values())
     assert third.kinds["notes"] == OutcomeCounts(updated=1, unchanged=1)
     assert titles(notes) == ["plain"]
@@ -111,37 +114,37 @@ async def test_a_folder_of_many_formats_comes_in_once(tmp_path: Path) -> None:
     assert [hit.start_ms for hit in spoken if hit.title == "talk"] == [1_000]
 
 
-@pytest.mark.parametrize("importer", OFFERED, ids=lambda importer: importer.name)
-def test_an_uploaded_file_is_known_by_what_is_in_it(tmp_path: Path, importer: Importer) -> None:
+@pytest.mark.parametrize("importer", SINGLE_FILE_IMPORTERS, ids=lambda importer: importer.name)
+def test_uploaded_file_is_identified_by_its_content(tmp_path: Path, importer: Importer) -> None:
     name, data = SAMPLES[importer.name]
-    first, second = (write(tmp_path / place / name, data) for place in ("one", "two"))
+    first, second = (write(tmp_path / folder / name, data) for folder in ("one", "two"))
     os.utime(second, (1, 1))
     other = write(tmp_path / "other" / name, data.replace(b"A", b"B") + b"\n")
 
-    before = draft(importer, first, has_place=False)
+    before = read_draft(importer, first, has_stable_path=False)
 
-    assert draft(importer, second, has_place=False) == before
+    assert read_draft(importer, second, has_stable_path=False) == before
     assert before.created_at is UNSET
-    assert draft(importer, other, has_place=False).uuid != before.uuid
-    assert draft(importer, first).uuid != draft(importer, second).uuid
+    assert read_draft(importer, other, has_stable_path=False).uuid != before.uuid
+    assert read_draft(importer, first).uuid != read_draft(importer, second).uuid
 
 
-@pytest.mark.parametrize("importer", OFFERED, ids=lambda importer: importer.name)
-def test_a_name_that_is_no_text_keeps_no_file_from_being_read(tmp_path: Path, importer: Importer) -> None:
+@pytest.mark.parametrize("importer", SINGLE_FILE_IMPORTERS, ids=lambda importer: importer.name)
+def test_file_name_that_is_not_valid_text_is_accepted(tmp_path: Path, importer: Importer) -> None:
     name, data = SAMPLES[importer.name]
     path = Path(os.fsdecode(os.fsencode(tmp_path / "caf") + b"\xe9" + Path(name).suffix.encode()))
     try:
         write(path, data)
     except OSError:
-        pytest.skip("this file system has such names not")
+        pytest.skip("this file system does not allow such names")
 
-    item = draft(importer, path)
+    item = read_draft(importer, path)
 
     assert msgspec.json.encode(item)
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "reader"),
+    ("name", "data", "importer_name"),
     [
         ("a.docx", word(), "documents"),
         ("a.pptx", slides(), "documents"),
@@ -151,11 +154,13 @@ def test_a_name_that_is_no_text_keeps_no_file_from_being_read(tmp_path: Path, im
     ],
     ids=short_id,
 )
-def test_a_torn_archive_is_told_and_not_passed_over(tmp_path: Path, name: str, data: bytes, reader: str | None) -> None:
+def test_truncated_archive_is_rejected_by_its_importer(
+    tmp_path: Path, name: str, data: bytes, importer_name: str | None
+) -> None:
     path = write(tmp_path / name, data[:-60])
 
-    assert reader_of(path) == reader
-    for importer in OFFERED:
-        if importer.name == reader:
-            with pytest.raises(InvalidParams, match="expected a zip"):
+    assert importer_for(path) == importer_name
+    for importer in SINGLE_FILE_IMPORTERS:
+        if importer.name == importer_name:
+            with pytest.raises(InvalidParams, match="not a valid zip file"):
                 read(importer, path)

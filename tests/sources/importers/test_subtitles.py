@@ -1,4 +1,4 @@
-"""Subtitles and transcripts: each line with its time, in chunks short enough that a hit is near its second."""
+"""Subtitles and transcripts: lines with times, grouped into short chunks."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,15 @@ from config.errors import InvalidParams, TooLarge
 from sources.importers.engine.imported_items import FailedItem, ImportedMedia
 from sources.importers.formats.subtitles import IMPORTER
 from sources.records import Segment
-from tests.sources.importers.single_files import damaged, draft, read, reader_of, short_id, survive, write
+from tests.sources.importers.single_files import (
+    damaged_files,
+    importer_for,
+    read,
+    read_draft,
+    read_or_reject,
+    short_id,
+    write,
+)
 
 SRT = """1
 00:00:01,000 --> 00:00:02,500
@@ -123,18 +131,18 @@ def line(start_ms: int, end_ms: int, text: str, speaker: str | None = None) -> S
         ("a.json3", [line(80, 2_000, "the tide"), line(2_000, 2_000, "is out")], None),
     ],
 )
-def test_every_line_has_its_time(tmp_path: Path, name: str, lines: list[Segment], language: str | None) -> None:
-    media = draft(IMPORTER, write(tmp_path / name, SAMPLES[name]))
+def test_every_format_is_read_with_times(tmp_path: Path, name: str, lines: list[Segment], language: str | None) -> None:
+    media = read_draft(IMPORTER, write(tmp_path / name, SAMPLES[name]))
 
     assert media.segments == lines
     assert media.metadata.get("language") == language
     assert (media.title, media.media_type, media.metadata["file"]) == (name[0], "transcript", name)
-    assert draft(IMPORTER, tmp_path / name) == media
+    assert read_draft(IMPORTER, tmp_path / name) == media
 
 
-def test_chunks_are_short_and_stand_where_they_say(tmp_path: Path) -> None:
-    said = [{"start": n * 5, "end": n * 5 + 4, "text": f"Sentence {n} about the sea. " * 3} for n in range(50)]
-    media = draft(IMPORTER, write(tmp_path / "talk.en.json", json.dumps({"segments": said})))
+def test_chunks_are_short_and_have_correct_offsets(tmp_path: Path) -> None:
+    segments = [{"start": n * 5, "end": n * 5 + 4, "text": f"Sentence {n} about the sea. " * 3} for n in range(50)]
+    media = read_draft(IMPORTER, write(tmp_path / "talk.en.json", json.dumps({"segments": segments})))
 
     text = "\n".join(segment.text for segment in media.segments)
     assert [text[chunk.start : chunk.end] for chunk in media.chunks] == [chunk.text for chunk in media.chunks]
@@ -145,71 +153,71 @@ def test_chunks_are_short_and_stand_where_they_say(tmp_path: Path) -> None:
     assert (media.title, media.metadata["language"]) == ("talk", "en")
 
 
-def test_lines_with_a_silence_between_them_are_no_chunk_together(tmp_path: Path) -> None:
-    said = [{"start": n * 45, "end": n * 45 + 2, "text": f"Line {n}."} for n in range(20)]
-    media = draft(IMPORTER, write(tmp_path / "talk.json", json.dumps({"segments": said})))
+def test_lines_separated_by_silence_are_not_in_one_chunk(tmp_path: Path) -> None:
+    segments = [{"start": n * 45, "end": n * 45 + 2, "text": f"Line {n}."} for n in range(20)]
+    media = read_draft(IMPORTER, write(tmp_path / "talk.json", json.dumps({"segments": segments})))
 
     assert [(chunk.start_ms, chunk.text) for chunk in media.chunks] == [(n * 45_000, f"Line {n}.") for n in range(20)]
 
 
 @pytest.mark.parametrize("end", ["\r\n", "\r"])
-def test_files_of_other_systems_are_read(tmp_path: Path, end: str) -> None:
+def test_other_encodings_and_line_endings_are_read(tmp_path: Path, end: str) -> None:
     old = SRT.replace("tide", "côte").replace("\n", end).encode("cp1252")
 
-    assert draft(IMPORTER, write(tmp_path / "a.srt", old)).segments[0].text == "The côte is out."
-    assert reader_of(tmp_path / "a.srt") == "subtitles"
+    assert read_draft(IMPORTER, write(tmp_path / "a.srt", old)).segments[0].text == "The côte is out."
+    assert importer_for(tmp_path / "a.srt") == "subtitles"
 
 
-def test_a_line_without_a_time_is_told_and_the_others_come(tmp_path: Path) -> None:
-    said: list[Any] = [
+def test_line_without_a_time_is_reported_and_the_others_are_imported(tmp_path: Path) -> None:
+    segments: list[Any] = [
         {"start": 1, "end": 0, "text": "a"},
         {"start": -1, "text": "b"},
         7,
         {"start": 1e300, "text": "c"},
     ]
-    said.append({"start": 2, "end": 3, "text": 5})
+    segments.append({"start": 2, "end": 3, "text": 5})
 
-    *broken, media = read(IMPORTER, write(tmp_path / "a.json", json.dumps(said)))
+    *failures, media = read(IMPORTER, write(tmp_path / "a.json", json.dumps(segments)))
 
-    problem = "got no start, end and text, expected them"
-    assert broken == [FailedItem(f"line {number} of the transcript", problem) for number in (2, 3, 4, 5)]
+    problem = "expected start, end and text"
+    assert failures == [FailedItem(f"line {number} of the transcript", problem) for number in (2, 3, 4, 5)]
     assert isinstance(media, ImportedMedia)
     assert media.draft.segments == [line(1_000, 1_000, "a")]
 
 
 @pytest.mark.parametrize("name", SAMPLES)
-def test_subtitles_are_recognised(tmp_path: Path, name: str) -> None:
-    assert reader_of(write(tmp_path / name, SAMPLES[name])) == "subtitles"
+def test_subtitles_are_recognized(tmp_path: Path, name: str) -> None:
+    assert importer_for(write(tmp_path / name, SAMPLES[name])) == "subtitles"
 
 
 @pytest.mark.parametrize(
     ("name", "text"),
     [("a.json", '{"segments": 1}'), ("a.json", "[1]"), ("a.srt", "1\nno time\n")],
 )
-def test_other_files_are_not(tmp_path: Path, name: str, text: str) -> None:
-    assert reader_of(write(tmp_path / name, text)) is None
+def test_other_files_are_not_recognized(tmp_path: Path, name: str, text: str) -> None:
+    assert importer_for(write(tmp_path / name, text)) is None
 
 
 @pytest.mark.parametrize(
-    ("name", "data"),
+    ("name", "data", "problem"),
     [
-        ("a.srt", b"1\nno time\n"),
-        ("a.srt", b"00:00:01,000 --> 00:00:02,000\na\0b"),
-        ("a.vtt", b"WEBVTT"),
-        ("a.vtt", b"WEBVTT" + b"\n" * 1_000_001),
-        ("a.json", b"{}"),
-        ("a.json", b'{"segments": []}'),
-        ("a.json", b"[" * 100_000),
-        ("a.json", b'{"segments": [{"start": 1, "end": 2, "text": "\\ud800"}]}'),
+        ("a.srt", b"1\nno time\n", "no lines with times"),
+        ("a.srt", b"00:00:01,000 --> 00:00:02,000\na\0b", "expected text, got a NUL character"),
+        ("a.vtt", b"WEBVTT", "no lines with times"),
+        ("a.vtt", b"WEBVTT" + b"\n" * 1_000_001, "subtitles have more than 1000000 lines"),
+        ("a.json", b"{}", "expected an object with segments, transcription or events"),
+        ("a.json", b'{"segments": []}', "no lines with times"),
+        ("a.json", b"[" * 100_000, "JSON is nested more than"),
+        ("a.json", b'{"segments": [{"start": 1, "end": 2, "text": "\\ud800"}]}', "JSON is malformed"),
     ],
     ids=short_id,
 )
-def test_what_has_no_lines_is_refused_with_a_sentence(tmp_path: Path, name: str, data: bytes) -> None:
-    with pytest.raises(InvalidParams, match=r"got .+, expected"):
+def test_file_without_lines_is_rejected(tmp_path: Path, name: str, data: bytes, problem: str) -> None:
+    with pytest.raises(InvalidParams, match=problem):
         read(IMPORTER, write(tmp_path / name, data))
 
 
-def test_a_line_of_a_gigabyte_is_refused_before_it_is_read(tmp_path: Path) -> None:
+def test_oversized_file_is_rejected_before_it_is_read(tmp_path: Path) -> None:
     path = tmp_path / "a.srt"
     with path.open("wb") as file:
         file.write(SRT.encode())
@@ -224,17 +232,17 @@ def test_a_line_of_a_gigabyte_is_refused_before_it_is_read(tmp_path: Path) -> No
     ["<" * 500_000, "{\\" * 500_000, "<v " * 300_000, "1\n" * 300_000, "00:00:01,000 --> 00:00:02,000\n" * 30_000],
     ids=range(5),
 )
-def test_a_megabyte_of_marks_is_read_like_any_other(tmp_path: Path, text: str) -> None:
-    media = draft(IMPORTER, write(tmp_path / "a.srt", f"00:00:01,000 --> 00:00:02,000\nx {text}"))
+def test_repeated_markup_is_read_quickly(tmp_path: Path, text: str) -> None:
+    media = read_draft(IMPORTER, write(tmp_path / "a.srt", f"00:00:01,000 --> 00:00:02,000\nx {text}"))
 
     assert media.segments[0].text.startswith("x")
 
 
-@given(damaged(SAMPLES))
-def test_a_damaged_file_is_read_or_refused(sample: tuple[str, bytes]) -> None:
-    survive(IMPORTER, *sample)
+@given(damaged_files(SAMPLES))
+def test_damaged_file_is_read_or_rejected(sample: tuple[str, bytes]) -> None:
+    read_or_reject(IMPORTER, *sample)
 
 
 @given(st.sampled_from([b"", b"WEBVTT\n", b"{", b"["]), st.binary(max_size=300))
-def test_any_bytes_are_read_or_refused(head: bytes, data: bytes) -> None:
-    survive(IMPORTER, "a.srt", head + data)
+def test_any_bytes_are_read_or_rejected(head: bytes, data: bytes) -> None:
+    read_or_reject(IMPORTER, "a.srt", head + data)

@@ -1,4 +1,4 @@
-"""tldw databases: every live row of all five sources comes with its own id, and no deleted one does."""
+"""tldw databases: live rows of all five sources are imported with their ids, deleted ones are not."""
 
 import sqlite3
 from contextlib import closing
@@ -16,22 +16,25 @@ from msgspec.structs import replace
 from config.errors import InvalidParams
 from config.settings import Settings
 from sources.drafts import CharacterDraft, MediaDraft, NoteDraft, PromptDraft
-from sources.importers.engine.discovery import find
-from sources.importers.engine.import_runner import ImportProgress, ImportSummary, OutcomeCounts, limits_of, run_import
+from sources.importers.engine.discovery import discover
+from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.imported_items import ImportedCharacter, ImportedMedia, ImportedNote, ImportedPrompt
-from sources.importers.formats.tldw import IMPORTER
+from sources.importers.engine.limits import import_limits
+from sources.importers.engine.progress import ImportProgress
+from sources.importers.engine.summary import ImportSummary, OutcomeCounts
+from sources.importers.formats.tldw.databases import IMPORTER
 from sources.records import Segment
-from tests.sources.importers.chat_reading import (
+from tests.sources.importers.chat_files import (
     LIMITS,
-    broken,
-    certainty,
-    chats,
+    confidence,
     damaged,
+    failures,
+    imported_conversations,
+    imported_messages,
+    message_contents,
     read,
-    read_or_refuse,
-    said,
-    skipped,
-    texts,
+    read_or_reject,
+    skip_reasons,
 )
 from tests.sources.importers.tldw_files import CHACHA, MEDIA, NEWER_CHACHA, NEWER_MEDIA, PROMPTS, Content, database
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite, total_items
@@ -97,8 +100,8 @@ CHACHA_ROWS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def drafts(arrivals: list[Any], kind: type[Any]) -> list[Any]:
-    return [one.draft for one in arrivals if isinstance(one, kind)]
+def drafts(events: list[Any], kind: type[Any]) -> list[Any]:
+    return [event.draft for event in events if isinstance(event, kind)]
 
 
 def chacha(path: Path, content: Content = CHACHA_ROWS, *, newer: bool = False) -> Path:
@@ -112,15 +115,15 @@ def media(path: Path, item: dict[str, Any], newer: bool = False, **tables: list[
 
 
 def one_media(path: Path) -> MediaDraft:
-    (found,) = drafts(read(IMPORTER, path), ImportedMedia)
-    assert isinstance(found, MediaDraft)
-    return found
+    (draft,) = drafts(read(IMPORTER, path), ImportedMedia)
+    assert isinstance(draft, MediaDraft)
+    return draft
 
 
 # -- notes, characters, conversations ----------------------------------------------------------------------------------
 
 
-def test_notes_come_with_their_ids_their_times_and_their_live_keywords(tmp_path: Path) -> None:
+def test_notes_keep_ids_times_and_live_keywords(tmp_path: Path) -> None:
     assert drafts(read(IMPORTER, chacha(tmp_path)), ImportedNote) == [
         NoteDraft(
             uuid=N1,
@@ -133,11 +136,11 @@ def test_notes_come_with_their_ids_their_times_and_their_live_keywords(tmp_path:
     ]
 
 
-def test_characters_come_with_all_their_fields_and_without_their_picture(tmp_path: Path) -> None:
-    (found,) = drafts(read(IMPORTER, chacha(tmp_path)), ImportedCharacter)
-    assert isinstance(found.uuid, str)
-    assert found == CharacterDraft(
-        uuid=found.uuid,
+def test_characters_keep_all_fields_except_the_image(tmp_path: Path) -> None:
+    (character,) = drafts(read(IMPORTER, chacha(tmp_path)), ImportedCharacter)
+    assert isinstance(character.uuid, str)
+    assert character == CharacterDraft(
+        uuid=character.uuid,
         name="Guide",
         description="Shows the way",
         personality="",
@@ -157,74 +160,77 @@ def test_characters_come_with_all_their_fields_and_without_their_picture(tmp_pat
     )
 
 
-def test_a_renamed_character_keeps_its_id_and_one_of_another_file_has_another(tmp_path: Path) -> None:
+def test_renamed_character_keeps_its_id_and_one_in_another_file_has_another(tmp_path: Path) -> None:
     def uuid(**changes: Any) -> str:
         row = CHACHA_ROWS["character_cards"][0] | changes
-        (found,) = drafts(read(IMPORTER, chacha(tmp_path, {"character_cards": [row]})), ImportedCharacter)
-        return str(found.uuid)
+        (character,) = drafts(read(IMPORTER, chacha(tmp_path, {"character_cards": [row]})), ImportedCharacter)
+        return str(character.uuid)
 
     assert uuid() == uuid(name="Leader")
     assert uuid() != uuid(created_at="2026-11-15 00:01:07")
 
 
-def test_messages_come_in_the_order_of_their_times_however_these_are_written(tmp_path: Path) -> None:
-    arrivals = read(IMPORTER, chacha(tmp_path))
-    (chat,) = chats(arrivals)
-    (guide,) = drafts(arrivals, ImportedCharacter)
+def test_messages_are_ordered_by_time_in_any_format(tmp_path: Path) -> None:
+    events = read(IMPORTER, chacha(tmp_path))
+    (chat,) = imported_conversations(events)
+    (guide,) = drafts(events, ImportedCharacter)
     assert chat.draft.character == guide.uuid
     assert (chat.draft.uuid, chat.draft.title, chat.draft.tags) == (C1, "Zebra talk", ("work",))
     assert chat.draft.metadata == {"imported_from": "tldw", "character": "Guide", "rating": 4}
     assert (chat.draft.created_at, chat.draft.last_modified) == ("2026-11-15T00:21:53.000Z", "2026-11-16T00:00:00.000Z")
-    assert [(one.uuid, one.role, one.sender, one.content, one.created_at, one.parent_id) for one in chat.messages] == [
+    assert [
+        (message.uuid, message.role, message.sender, message.content, message.created_at, message.parent_id)
+        for message in chat.messages
+    ] == [
         (M1, "user", "user", "Where?", "2026-11-15T00:22:01.000Z", None),
         (M2, "assistant", "Guide", "Left", "2026-11-15T00:22:02.000Z", M1),
     ]
 
 
-def test_what_was_deleted_stays_out_and_so_does_what_belongs_to_it(tmp_path: Path) -> None:
-    arrivals = read(IMPORTER, chacha(tmp_path))
-    assert sorted(skipped(arrivals)) == [
-        "a deleted character",
-        "a deleted conversation",
-        "a deleted message",
-        "a deleted note",
-        "a message of a deleted conversation",
+def test_deleted_items_and_their_messages_are_skipped(tmp_path: Path) -> None:
+    events = read(IMPORTER, chacha(tmp_path))
+    assert sorted(skip_reasons(events)) == [
+        "deleted character",
+        "deleted conversation",
+        "deleted message",
+        "deleted note",
+        "message of a deleted conversation",
     ]
-    assert "deletedword" not in str(arrivals)
-    assert "gone" not in str(arrivals).lower()
+    assert "deletedword" not in str(events)
+    assert "gone" not in str(events).lower()
 
 
-def test_a_message_that_was_answered_twice_keeps_both_answers_and_marks_the_newer(tmp_path: Path) -> None:
+def test_newer_of_two_answers_is_canonical(tmp_path: Path) -> None:
     rows = [
         {"id": M1, "content": "ask", "timestamp": "2026-01-01T00:00:01Z"},
         {"id": M2, "content": "first", "timestamp": "2026-01-01T00:00:02Z", "parent_message_id": M1},
         {"id": M3, "content": "second", "timestamp": "2026-01-01T00:00:03Z", "parent_message_id": M1},
     ]
     messages = [{"conversation_id": C1, "sender": "user", **row} for row in rows]
-    arrivals = read(IMPORTER, chacha(tmp_path, {"conversations": [{"id": C1}], "messages": messages}))
-    assert [(one.content, one.is_canonical, one.parent_id) for one in said(arrivals)] == [
+    events = read(IMPORTER, chacha(tmp_path, {"conversations": [{"id": C1}], "messages": messages}))
+    assert [(message.content, message.is_canonical, message.parent_id) for message in imported_messages(events)] == [
         ("ask", True, None),
         ("second", True, M1),
         ("first", False, M1),
     ]
 
 
-def test_a_picture_is_named_and_an_answer_to_a_deleted_message_answers_the_one_before(tmp_path: Path) -> None:
+def test_images_are_described_and_parents_skip_deleted_messages(tmp_path: Path) -> None:
     messages: list[dict[str, Any]] = [
         {"id": M1, "content": "look", "image_data": b"x", "image_mime_type": "image/png", "ranking": 2},
         {"id": M2, "content": "deletedword", "deleted": 1, "parent_message_id": M1},
         {"id": M3, "content": None, "image_mime_type": "image/webp", "parent_message_id": M2},
         {"id": M4, "content": "  "},
     ]
-    rows = [{"conversation_id": C1, "sender": "user", **one} for one in messages]
-    arrivals = read(IMPORTER, chacha(tmp_path, {"conversations": [{"id": C1}], "messages": rows}))
-    first, second = said(arrivals)
+    rows = [{"conversation_id": C1, "sender": "user", **message} for message in messages]
+    events = read(IMPORTER, chacha(tmp_path, {"conversations": [{"id": C1}], "messages": rows}))
+    first, second = imported_messages(events)
     assert (first.attachments, first.metadata) == (({"mime_type": "image/png"},), {"ranking": 2})
     assert (second.content, second.parent_id) == ("[image: image/webp]", M1)
-    assert skipped(arrivals) == ["a deleted message", "an empty message"]
+    assert skip_reasons(events) == ["deleted message", "empty message"]
 
 
-def test_what_newer_versions_keep_comes_too(tmp_path: Path) -> None:
+def test_columns_of_newer_versions_are_imported(tmp_path: Path) -> None:
     rows: Content = {
         "notes": [{"id": N1, "title": "t", "content": "c", "conversation_id": C1, "message_id": M1}],
         "conversations": [{"id": C1, "topic_label": "zebras", "source": "web", "parent_conversation_id": C2}],
@@ -232,9 +238,9 @@ def test_what_newer_versions_keep_comes_too(tmp_path: Path) -> None:
         "message_images": [{"message_id": M1, "position": 0, "image_mime_type": "image/gif"}],
         "message_metadata": [{"message_id": M1, "tool_calls_json": '[{"name": "look"}]'}],
     }
-    arrivals = read(IMPORTER, chacha(tmp_path, rows, newer=True))
-    (note,) = drafts(arrivals, ImportedNote)
-    (chat,) = chats(arrivals)
+    events = read(IMPORTER, chacha(tmp_path, rows, newer=True))
+    (note,) = drafts(events, ImportedNote)
+    (chat,) = imported_conversations(events)
     assert note.metadata == {"imported_from": "tldw", "conversation": C1, "message": M1}
     assert chat.draft.metadata == {
         "imported_from": "tldw",
@@ -246,16 +252,16 @@ def test_what_newer_versions_keep_comes_too(tmp_path: Path) -> None:
     assert chat.messages[0].attachments == ({"mime_type": "image/gif"},)
 
 
-def test_a_conversation_without_messages_and_a_message_without_conversation_are_told(tmp_path: Path) -> None:
-    stray = {"id": M1, "conversation_id": C2, "sender": "user", "content": "lost"}
-    arrivals = read(IMPORTER, chacha(tmp_path, {"conversations": [{"id": C1}], "messages": [stray]}))
-    assert skipped(arrivals) == ["a conversation without messages", "a message without its conversation"]
+def test_empty_conversations_and_orphaned_messages_are_reported(tmp_path: Path) -> None:
+    orphan = {"id": M1, "conversation_id": C2, "sender": "user", "content": "lost"}
+    events = read(IMPORTER, chacha(tmp_path, {"conversations": [{"id": C1}], "messages": [orphan]}))
+    assert skip_reasons(events) == ["conversation without messages", "message without a conversation"]
 
 
 # -- media -------------------------------------------------------------------------------------------------------------
 
 
-def test_media_come_with_their_text_their_chunks_and_their_analysis(tmp_path: Path) -> None:
+def test_media_keep_text_chunks_and_analysis(tmp_path: Path) -> None:
     chunks = [
         {"media_id": 1, "uuid": K2, "chunk_text": "beta.", "chunk_index": 1, "chunk_type": "text", "start_char": 7},
         {"media_id": 1, "uuid": K1, "chunk_text": "Alpha.", "chunk_index": 0, "chunk_type": "text"},
@@ -274,34 +280,34 @@ def test_media_come_with_their_text_their_chunks_and_their_analysis(tmp_path: Pa
         Keywords=WORDS,
         MediaKeywords=[{"media_id": 1, "keyword_id": 1}, {"media_id": 1, "keyword_id": 2}],
     )
-    found = one_media(path)
-    assert found == MediaDraft(
+    draft = one_media(path)
+    assert draft == MediaDraft(
         uuid=U1,
         title="Talk",
         media_type="pdf",
         url="https://example.invalid/0",
         author="bob",
         content="Alpha. beta.",
-        chunks=found.chunks,
+        chunks=draft.chunks,
         tags=("work",),
         metadata={"imported_from": "tldw", "analysis": "It is about letters", "analysis_prompt": "Sum up"},
         created_at="2026-11-15T00:01:06.846Z",
     )
-    assert found.chunks is not UNSET
-    assert [(one.uuid, one.text, one.start, one.end) for one in found.chunks] == [
+    assert draft.chunks is not UNSET
+    assert [(chunk.uuid, chunk.text, chunk.start, chunk.end) for chunk in draft.chunks] == [
         (K1, "Alpha.", 0, 6),
         (K2, "beta.", 7, 12),
     ]
 
 
-@pytest.mark.parametrize("texts", [["Alpha."], ["Alpha.", "gamma"], ["beta.", "Alpha."]])
-def test_chunks_that_are_not_the_whole_text_are_left_and_it_is_cut_anew(tmp_path: Path, texts: list[str]) -> None:
+@pytest.mark.parametrize("chunk_texts", [["Alpha."], ["Alpha.", "gamma"], ["beta.", "Alpha."]])
+def test_chunks_that_do_not_cover_the_text_are_ignored(tmp_path: Path, chunk_texts: list[str]) -> None:
     rows = [
         {"media_id": 1, "chunk_text": text, "chunk_index": index, "chunk_type": "text"}
-        for index, text in enumerate(texts)
+        for index, text in enumerate(chunk_texts)
     ]
-    found = one_media(media(tmp_path, {"content": "Alpha. beta."}, UnvectorizedMediaChunks=rows))
-    assert (found.content, found.chunks) == ("Alpha. beta.", UNSET)
+    draft = one_media(media(tmp_path, {"content": "Alpha. beta."}, UnvectorizedMediaChunks=rows))
+    assert (draft.content, draft.chunks) == ("Alpha. beta.", UNSET)
 
 
 TIMED = [Segment(start_ms=0, end_ms=2500, text="hello world"), Segment(start_ms=2500, end_ms=5000, text="good bye")]
@@ -325,13 +331,13 @@ TIMED = [Segment(start_ms=0, end_ms=2500, text="hello world"), Segment(start_ms=
         ),
     ],
 )
-def test_a_transcript_of_any_form_has_its_times(tmp_path: Path, stored: str) -> None:
+def test_transcript_formats_are_parsed_with_times(tmp_path: Path, stored: str) -> None:
     path = media(tmp_path, {"content": "0.0s hello world\n2.5s good bye"}, Transcripts=[_transcript(stored)])
-    found = one_media(path)
-    assert (found.uuid, found.media_type, found.segments, found.content) == (U1, "video", TIMED, UNSET)
+    draft = one_media(path)
+    assert (draft.uuid, draft.media_type, draft.segments, draft.content) == (U1, "video", TIMED, UNSET)
 
 
-def test_a_transcript_that_says_something_else_than_the_text_is_an_item_beside_it(tmp_path: Path) -> None:
+def test_transcript_that_differs_from_the_text_is_a_separate_item(tmp_path: Path) -> None:
     path = media(tmp_path, {"content": "A summary in other terms"}, Transcripts=[_transcript("hello world good bye")])
     text, transcript = drafts(read(IMPORTER, path), ImportedMedia)
     assert (text.uuid, text.content) == (U1, "A summary in other terms")
@@ -344,7 +350,7 @@ def test_a_transcript_that_says_something_else_than_the_text_is_an_item_beside_i
     assert transcript.uuid != U1
 
 
-def test_the_current_transcript_is_that_of_the_latest_run_or_else_the_newest(tmp_path: Path) -> None:
+def test_transcript_of_the_latest_run_or_the_newest_is_used(tmp_path: Path) -> None:
     first = _transcript("first", created_at="2026-01-01T00:00:00Z")
     second = _transcript("second", created_at="2026-01-02 00:00:00", uuid=U3)
     third = _transcript("deletedword", created_at="2026-01-03T00:00:00Z", uuid=K1, deleted=1)
@@ -355,15 +361,15 @@ def test_the_current_transcript_is_that_of_the_latest_run_or_else_the_newest(tmp
     assert one_media(path).content == "first"
 
 
-def test_media_that_were_deleted_or_lie_in_the_trash_stay_out(tmp_path: Path) -> None:
+def test_deleted_media_and_the_trash_are_skipped(tmp_path: Path) -> None:
     path = media(tmp_path, {"is_trash": 1, "content": "x"})
-    assert skipped(read(IMPORTER, path)) == ["a media item in the trash"]
+    assert skip_reasons(read(IMPORTER, path)) == ["media item in the trash"]
     path = media(tmp_path, {"deleted": 1, "content": "x"})
-    assert skipped(read(IMPORTER, path)) == ["a deleted media item"]
+    assert skip_reasons(read(IMPORTER, path)) == ["deleted media item"]
 
 
-def _transcript(stored: str, **more: Any) -> dict[str, Any]:
-    return {"media_id": 1, "uuid": U2, "transcription": stored, "created_at": "2026-11-15T00:01:16.134Z", **more}
+def _transcript(stored: str, **fields: Any) -> dict[str, Any]:
+    return {"media_id": 1, "uuid": U2, "transcription": stored, "created_at": "2026-11-15T00:01:16.134Z", **fields}
 
 
 # -- prompts -----------------------------------------------------------------------------------------------------------
@@ -387,9 +393,9 @@ PROMPT_ROWS: Content = {
 }
 
 
-def test_prompts_come_with_their_keywords(tmp_path: Path) -> None:
-    arrivals = read(IMPORTER, database(tmp_path / "p.sqlite", PROMPTS, PROMPT_ROWS))
-    assert drafts(arrivals, ImportedPrompt) == [
+def test_prompts_keep_their_keywords(tmp_path: Path) -> None:
+    events = read(IMPORTER, database(tmp_path / "p.sqlite", PROMPTS, PROMPT_ROWS))
+    assert drafts(events, ImportedPrompt) == [
         PromptDraft(
             uuid=U1,
             name="Sum up",
@@ -402,33 +408,33 @@ def test_prompts_come_with_their_keywords(tmp_path: Path) -> None:
             created_at="2026-11-15T00:01:06.584Z",
         )
     ]
-    assert skipped(arrivals) == ["a deleted prompt"]
+    assert skip_reasons(events) == ["deleted prompt"]
 
 
 # -- the whole way -----------------------------------------------------------------------------------------------------
 
 
-async def take(libraries: LibraryFixture, *paths: Path) -> ImportSummary:
-    founds = list(find(paths, limits_of(Settings()), [IMPORTER]))
+async def import_paths(libraries: LibraryFixture, *paths: Path) -> ImportSummary:
+    results = list(discover(paths, import_limits(Settings()), [IMPORTER]))
     async with libraries.library("ada") as library:
-        return await run_import(library, founds, Settings(), ImportProgress())
+        return await run_import(library, results, Settings(), ImportProgress())
 
 
-async def test_all_live_rows_are_found_no_deleted_one_is_and_the_second_time_nothing_changes(tmp_path: Path) -> None:
+async def test_live_rows_are_searchable_and_a_second_import_changes_nothing(tmp_path: Path) -> None:
     folder = tmp_path / "user_databases" / "1"
     (folder / "prompts_user_dbs").mkdir(parents=True)
     chacha(folder)
     media(folder, {"content": "zebra in a film"})
     database(folder / "prompts_user_dbs" / "user_prompts_v2.sqlite", PROMPTS, PROMPT_ROWS)
     async with open_sqlite(tmp_path / "data") as libraries:
-        first = await take(libraries, tmp_path / "user_databases")
-        second = await take(libraries, tmp_path / "user_databases")
+        first = await import_paths(libraries, tmp_path / "user_databases")
+        second = await import_paths(libraries, tmp_path / "user_databases")
         changed = CHACHA_ROWS["notes"][0] | {"content": "A giraffe crossing", "version": 3}
         chacha(folder, {**CHACHA_ROWS, "notes": [changed]})
-        third = await take(libraries, tmp_path / "user_databases")
+        third = await import_paths(libraries, tmp_path / "user_databases")
         async with libraries.library("ada") as ada, libraries.library("ben") as ben:
             sources = (ada.notes, ada.chats, ada.characters, ada.prompts, ada.media)
-            lost = [await source.search(make_search("deletedword")) for source in sources]
+            deleted = [await source.search(make_search("deletedword")) for source in sources]
             note = await ada.notes.search(make_search("giraffe"))
             film = await ada.media.search(make_search("film"))
             talk = await ada.chats.get(C1)
@@ -437,56 +443,56 @@ async def test_all_live_rows_are_found_no_deleted_one_is_and_the_second_time_not
 
     kinds = ("notes", "chats", "messages", "characters", "media", "prompts")
     assert [first.kinds[kind].new for kind in kinds] == [1, 1, 2, 1, 1, 1]
-    assert (first.broken, first.unread, first.files) == (0, 0, 3)
+    assert (first.failures, first.files) == (0, 3)
     assert [second.kinds[kind].unchanged for kind in kinds] == [1, 1, 2, 1, 1, 1]
     assert third.kinds["notes"] == OutcomeCounts(updated=1)
     assert [hit.id for hit in note.hits] == [N1]
     assert len(film.hits) == 1
     assert [hit.id for hit in guide.hits] == [talk.character_id]
-    assert not any(found.hits for found in lost)
+    assert not any(page.hits for page in deleted)
 
 
-def test_a_file_is_read_the_same_again_and_never_touched(tmp_path: Path) -> None:
+def test_file_is_read_identically_and_not_modified(tmp_path: Path) -> None:
     path = chacha(tmp_path)
     before = path.read_bytes()
-    moved: list[int] = []
+    positions: list[int] = []
 
     def progress(bytes_read: int) -> None:
-        moved.append(bytes_read)
+        positions.append(bytes_read)
 
     assert list(IMPORTER.read(path, LIMITS, progress, None)) == read(IMPORTER, path)
     assert path.read_bytes() == before
-    assert [one.name for one in tmp_path.iterdir()] == ["ChaChaNotes.db"]
-    assert moved == sorted(moved)
-    assert moved[-1] == len(before)
+    assert [path.name for path in tmp_path.iterdir()] == ["ChaChaNotes.db"]
+    assert positions == sorted(positions)
+    assert positions[-1] == len(before)
 
 
-def test_only_databases_of_tldw_are_recognised(tmp_path: Path) -> None:
+def test_only_tldw_databases_are_recognized(tmp_path: Path) -> None:
     other = database(tmp_path / "other.db", ["CREATE TABLE notes (id, title, content)"], {})
     text = tmp_path / "text.db"
     text.write_text("notes")
-    assert [certainty(IMPORTER, path) for path in (chacha(tmp_path), media(tmp_path, {}), other, text)] == [
+    assert [confidence(IMPORTER, path) for path in (chacha(tmp_path), media(tmp_path, {}), other, text)] == [
         0.95,
         0.95,
         0.0,
         0.0,
     ]
-    with pytest.raises(InvalidParams, match="expected those of tldw"):
+    with pytest.raises(InvalidParams, match="not a tldw database"):
         read(IMPORTER, other)
 
 
-async def test_a_file_of_our_own_library_is_not_taken_for_one_of_tldw(tmp_path: Path) -> None:
+async def test_own_library_file_is_not_recognized(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path) as libraries, libraries.library("ada") as library:
         await library.prompts.create(PromptDraft(name="mine"))
     files = [path for path in tmp_path.rglob("*") if path.is_file() and path.read_bytes()[:6] == b"SQLite"]
     assert [path.name for path in files] == ["prompts.db"]
-    assert {certainty(IMPORTER, path) for path in files} == {0.0}
+    assert {confidence(IMPORTER, path) for path in files} == {0.0}
 
 
 # -- hostile -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_row_that_is_too_large_is_one_broken_row(tmp_path: Path) -> None:
+def test_oversized_row_fails_alone(tmp_path: Path) -> None:
     small = replace(LIMITS, line_max_bytes=100_000, item_max_chars=1_000)
     notes = [
         {"id": N1, "title": "large", "content": "x" * 200_000},
@@ -494,55 +500,55 @@ def test_a_row_that_is_too_large_is_one_broken_row(tmp_path: Path) -> None:
         {"id": M1, "title": "nul", "content": "a\0b"},
         {"id": M2, "title": "fine", "content": "fine"},
     ]
-    arrivals = read(IMPORTER, chacha(tmp_path, {"notes": notes}), small)
-    assert [place for place, _ in broken(arrivals)] == ["notes, row 1", "notes, row 2", "notes, row 3"]
-    assert "expected less" in broken(arrivals)[0][1]
-    assert [one.title for one in drafts(arrivals, ImportedNote)] == ["fine"]
+    events = read(IMPORTER, chacha(tmp_path, {"notes": notes}), small)
+    assert [location for location, _ in failures(events)] == ["notes, row 1", "notes, row 2", "notes, row 3"]
+    assert "a value is larger than" in failures(events)[0][1]
+    assert [draft.title for draft in drafts(events, ImportedNote)] == ["fine"]
 
 
-def test_values_of_other_types_harm_nothing(tmp_path: Path) -> None:
+def test_values_of_unexpected_types_are_tolerated(tmp_path: Path) -> None:
     rows: Content = {
         "notes": [{"id": 7, "title": 3.5, "content": b"\xff\xfe", "created_at": "never"}],
         "character_cards": [{"id": 1, "name": "A", "tags": "[" * 100_000, "extensions": '{"a": ', "created_at": 1e300}],
         "conversations": [{"id": C1, "rating": "five", "character_id": "x"}],
         "messages": [{"id": M1, "conversation_id": C1, "sender": None, "content": "hi", "parent_message_id": M1}],
     }
-    arrivals = read(IMPORTER, chacha(tmp_path, rows))
-    assert broken(arrivals) == []
-    assert texts(arrivals) == ["hi"]
+    events = read(IMPORTER, chacha(tmp_path, rows))
+    assert failures(events) == []
+    assert message_contents(events) == ["hi"]
 
 
-def test_a_database_that_is_in_use_or_a_view_in_place_of_a_table_is_refused(tmp_path: Path) -> None:
+def test_database_in_use_and_view_instead_of_table_are_rejected(tmp_path: Path) -> None:
     path = chacha(tmp_path)
     (tmp_path / "ChaChaNotes.db-wal").write_bytes(b"x")
-    with pytest.raises(InvalidParams, match="in use"):
+    with pytest.raises(InvalidParams, match="database is in use"):
         read(IMPORTER, path)
     (tmp_path / "ChaChaNotes.db-wal").unlink()
     with closing(sqlite3.connect(path)) as connection:
         connection.execute("ALTER TABLE notes RENAME TO old")
         connection.execute("CREATE VIEW notes AS SELECT * FROM old")
-    with pytest.raises(InvalidParams, match="expected those of tldw"):
+    with pytest.raises(InvalidParams, match="not a tldw database"):
         read(IMPORTER, path)
 
 
 @cache
-def whole_file() -> bytes:
+def sample_file() -> bytes:
     with TemporaryDirectory() as folder:
         return chacha(Path(folder)).read_bytes()
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_a_damaged_file_is_read_or_refused(data: st.DataObject) -> None:
+def test_damaged_file_is_read_or_rejected(data: st.DataObject) -> None:
     with TemporaryDirectory() as folder:
         path = Path(folder, "ChaChaNotes.db")
-        path.write_bytes(data.draw(damaged(whole_file())))
-        read_or_refuse(IMPORTER, path)
+        path.write_bytes(data.draw(damaged(sample_file())))
+        read_or_reject(IMPORTER, path)
 
 
 @settings(max_examples=40, deadline=None)
 @given(stored=st.text(max_size=200) | st.binary(max_size=50) | st.integers() | st.none())
-def test_any_value_in_any_column_is_read_or_told(stored: Any) -> None:
+def test_unexpected_values_in_any_column_are_tolerated(stored: Any) -> None:
     if isinstance(stored, int) and abs(stored) >= 1 << 63:
         stored = str(stored)
     if isinstance(stored, str):

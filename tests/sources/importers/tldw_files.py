@@ -1,4 +1,4 @@
-"""tldw databases with the columns that every version has (`K` in the notes on them), and those that newer ones add."""
+"""Schemas of tldw databases: columns that every version has, and those that newer versions add."""
 
 import sqlite3
 from collections.abc import Mapping, Sequence
@@ -72,7 +72,7 @@ Content = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
 def database(path: Path, schema: Sequence[str], content: Content) -> Path:
-    """A new file with these rows, by table."""
+    """Creates a file with the given rows by table."""
     path.unlink(missing_ok=True)
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA synchronous = OFF")

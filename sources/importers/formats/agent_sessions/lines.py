@@ -1,18 +1,18 @@
-"""The lines of a file that another program may be writing to: one at a time, none longer than the limit."""
+"""Reads the lines of a file that another program may still be writing to, each limited in length."""
 
 from collections.abc import Iterator
 from typing import IO
 
 from msgspec import Struct
 
-from sources.importers.engine.importer import ImportLimits
+from sources.importers.engine.limits import ImportLimits
 
 _BLOCK_BYTES = 1 << 16
 
 
-class Line(Struct, frozen=True):
-    """`start` and `end` are bytes of the file, `number` counts from 1. `is_last`: nothing ends it yet, so that it may
-    be half of a line."""
+class SessionLine(Struct, frozen=True):
+    """`start` and `end` are byte offsets; `number` counts from 1. `is_last`: the line has no newline yet and may be
+    incomplete."""
 
     data: bytes
     number: int
@@ -22,22 +22,24 @@ class Line(Struct, frozen=True):
     problem: str = ""
 
 
-def lines_of(file: IO[bytes], offset: int, number: int, limits: ImportLimits) -> Iterator[Line]:
-    """From an offset, at which the line with that number begins. Empty lines count, and are left out."""
+def read_lines(file: IO[bytes], offset: int, number: int, limits: ImportLimits) -> Iterator[SessionLine]:
+    """Yields the lines from an offset, at which the line with that number starts. Empty lines are counted, but not
+    yielded."""
     file.seek(offset)
     while data := file.readline(limits.line_max_bytes + 1):
         end, problem = offset + len(data), ""
         if len(data) > limits.line_max_bytes and not data.endswith(b"\n"):
-            end += _skip(file)
-            problem = f"got {end - offset} bytes, expected at most {limits.line_max_bytes}"
+            end += _skip_line(file)
+            problem = f"expected at most {limits.line_max_bytes} bytes, got {end - offset}"
             data = b""
         if problem or data.strip():
-            yield Line(data, number, offset, end, is_last=not problem and not data.endswith(b"\n"), problem=problem)
+            is_last = not problem and not data.endswith(b"\n")
+            yield SessionLine(data, number, offset, end, is_last=is_last, problem=problem)
         offset, number = end, number + 1
 
 
-def _skip(file: IO[bytes]) -> int:
-    """To the end of a line, without keeping it."""
+def _skip_line(file: IO[bytes]) -> int:
+    """Reads to the end of a line and returns the number of bytes."""
     skipped = 0
     while part := file.readline(_BLOCK_BYTES):
         skipped += len(part)

@@ -1,5 +1,5 @@
-"""Turns of an agent's session, whichever agent: what was said, the tools that were called and what they answered, and
-how that reads as the text of a message."""
+"""Turns of an agent session in a form common to all agents: text, tool calls and tool results, and how they are written
+as the content of a message."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,88 +8,87 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from sources.importers.formats.chatgpt_content import json_text
+from sources.importers.engine.values import to_json
 
-_NAMELESS = "tool"
+_UNKNOWN_TOOL = "tool"
 
 
-class Call(Struct, frozen=True):
-    """`key` is what the answer names it by."""
+class AgentToolCall(Struct, frozen=True):
+    """`key` links the call to its result. `text` holds arguments that are not an object."""
 
     key: str
     name: str
     arguments: Mapping[str, Any] = {}
-    # As it came, where it is no object with names.
     text: str = ""
 
 
-class Result(Struct, frozen=True):
+class AgentToolResult(Struct, frozen=True):
     key: str
     text: str
     is_error: bool = False
     tool: str = ""
 
 
-class Turn(Struct, frozen=True, kw_only=True):
-    """`key` is unique in the session. Turns that follow one another and have the same `joins` are one. `is_summary`:
-    the program wrote it; `is_aside`: it belongs to a task that ran beside the session."""
+class AgentTurn(Struct, frozen=True, kw_only=True):
+    """`key` is unique in the session. Consecutive turns with the same `merge_key` are parts of one turn. `is_summary`
+    marks text that the program wrote; `is_sidechain` a task that ran in parallel to the session."""
 
     role: str
     key: str
     text: str = ""
     time: str | None = None
     model: str = ""
-    calls: Sequence[Call] = ()
-    results: Sequence[Result] = ()
-    joins: str = ""
+    calls: Sequence[AgentToolCall] = ()
+    results: Sequence[AgentToolResult] = ()
+    merge_key: str = ""
     is_summary: bool = False
-    is_aside: bool = False
-    about: Mapping[str, Any] = {}
+    is_sidechain: bool = False
+    metadata: Mapping[str, Any] = {}
 
     @property
-    def begins(self) -> bool:
-        """Whether it is something that a user says, with which an exchange begins."""
-        return self.role == "user" and not self.is_summary and not self.is_aside and bool(self.text.strip())
+    def starts_exchange(self) -> bool:
+        """An exchange starts with a user's text."""
+        return self.role == "user" and not self.is_summary and not self.is_sidechain and bool(self.text.strip())
 
 
-def merged(first: Turn, second: Turn) -> Turn:
+def merge_turns(first: AgentTurn, second: AgentTurn) -> AgentTurn:
     return replace(
         first,
         text="\n\n".join(filter(None, (first.text, second.text))),
         calls=(*first.calls, *second.calls),
         results=(*first.results, *second.results),
-        about={**first.about, **second.about},
+        metadata={**first.metadata, **second.metadata},
     )
 
 
-def named(turn: Turn, tools: Mapping[str, str]) -> Turn:
-    """With the names of the tools that answered, which only their calls tell."""
+def with_tool_names(turn: AgentTurn, tools: Mapping[str, str]) -> AgentTurn:
+    """Adds the names of tools to their results. `tools` has the names by the key of the call."""
     if not turn.results:
         return turn
-    results = [replace(one, tool=one.tool or tools.get(one.key, _NAMELESS)) for one in turn.results]
+    results = [replace(result, tool=result.tool or tools.get(result.key, _UNKNOWN_TOOL)) for result in turn.results]
     return replace(turn, results=tuple(results))
 
 
-def content_of(turn: Turn) -> str:
-    """A turn as a message: what was said, then what was done."""
-    parts = (turn.text, *map(_called, turn.calls), *map(_answered, turn.results))
+def turn_content(turn: AgentTurn) -> str:
+    """Returns the content of the message: text, tool calls, tool results."""
+    parts = (turn.text, *map(_call_text, turn.calls), *map(_result_text, turn.results))
     return "\n\n".join(part for part in parts if part.strip())
 
 
-def _called(call: Call) -> str:
-    lines = [f"{name}: {_value(value)}" for name, value in call.arguments.items()]
+def _call_text(call: AgentToolCall) -> str:
+    lines = [f"{name}: {_argument_text(value)}" for name, value in call.arguments.items()]
     return "\n".join((f"[{call.name}]", *lines, *([call.text] if call.text else [])))
 
 
-def _answered(result: Result) -> str:
+def _result_text(result: AgentToolResult) -> str:
     kind = "error" if result.is_error else "result"
-    return f"[{result.tool or _NAMELESS}: {kind}]\n{result.text}".rstrip()
+    return f"[{result.tool or _UNKNOWN_TOOL}: {kind}]\n{result.text}".rstrip()
 
 
-def _value(value: Any) -> str:
+def _argument_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     try:
-        return json_text(value)
+        return to_json(value)
     except (msgspec.MsgspecError, ValueError, UnicodeEncodeError):
         return ""

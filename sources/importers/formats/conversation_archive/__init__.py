@@ -1,1 +1,1 @@
-"""The interchange format of the conversations API: a zip archive or single JSON files."""
+"""The interchange format of the conversations API: a zip with one JSON file per conversation, or such a file."""

@@ -1,4 +1,5 @@
-"""A conversation as one JSON object that is written, and can be read, message by message: each stands on a line."""
+"""The line format of a conversation: one JSON object with each message on a line of its own, so that it can be written
+and read message by message."""
 
 from collections.abc import Iterable, Iterator
 
@@ -12,12 +13,12 @@ _encode = msgspec.json.Encoder().encode
 
 
 def head_line(conversation: Struct) -> bytes:
-    """The object up to its messages."""
+    """Returns the object up to its messages."""
     return _encode(conversation)[:-1] + MESSAGES_BEGIN
 
 
 def message_lines(messages: Iterable[Struct], *, is_first: bool) -> Iterator[bytes]:
-    """Each begins with the end of the line before it, so that no comma stands after the last."""
+    """Yields the messages. Each starts with the end of the previous line, so that no comma follows the last one."""
     for message in messages:
         yield (b"\n" if is_first else b",\n") + _encode(message)
         is_first = False

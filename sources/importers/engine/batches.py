@@ -1,0 +1,134 @@
+"""Groups what an importer yields into batches, each small enough for one transaction."""
+
+from collections.abc import Generator, Iterator, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct
+
+from config.errors import FlorilegiumError
+from config.settings import Settings
+from sources.drafts import MessageDraft
+from sources.importers.engine.imported_items import (
+    KINDS,
+    Checkpoint,
+    FailedItem,
+    ImportedCharacter,
+    ImportedConversation,
+    ImportedItem,
+    ImportedMedia,
+    ImportedNote,
+    ImportedObservation,
+    ImportedPrompt,
+    ImportEvent,
+    ItemKind,
+    PreviouslyImported,
+    ReadPosition,
+    SkippedItem,
+)
+
+
+class BatchLimits(Struct, frozen=True):
+    """The most rows and characters written in one transaction."""
+
+    rows: int
+    chars: int
+
+
+def batch_limits(settings: Settings) -> BatchLimits:
+    # A conversation that starts in a nearly full batch can double its size.
+    rows = max(1, min(settings.import_batch_items, settings.batch_max_items // 2))
+    return BatchLimits(rows=rows, chars=settings.import_batch_chars)
+
+
+class Batch(Struct):
+    """Items to write in one transaction, and reports that came between them. `position` is the last checkpoint.
+    `failure` says why the rest of the file could not be read."""
+
+    items: dict[ItemKind, list[ImportedItem]] = {}
+    reports: list[SkippedItem | FailedItem | PreviouslyImported] = []
+    position: ReadPosition | None = None
+    is_last: bool = False
+    failure: str = ""
+
+
+class BatchReader:
+    """Reads one file batch by batch. Calls may come from different threads, one after the other."""
+
+    def __init__(self, events: Iterator[ImportEvent], limits: BatchLimits) -> None:
+        self._limits = limits
+        self._events = _split_long_conversations(events, limits)
+
+    def next_batch(self) -> Batch:
+        batch, rows, chars = Batch(), 0, 0
+        try:
+            for event in self._events:
+                match event:
+                    case SkippedItem() | FailedItem() | PreviouslyImported():
+                        batch.reports.append(event)
+                        rows += 1
+                    case Checkpoint(position):
+                        batch.position = position
+                    case _:
+                        batch.items.setdefault(KINDS[type(event)], []).append(event)
+                        rows += row_count(event)
+                        chars += _char_count(event)
+                if rows >= self._limits.rows or chars >= self._limits.chars:
+                    return batch
+        except FlorilegiumError as error:
+            batch.failure = error.message
+        except OSError as error:
+            batch.failure = f"cannot be read: {error.strerror or 'disk error'}"
+        batch.is_last = True
+        return batch
+
+    def close(self) -> None:
+        """Closes the importer's generator, and with it the file."""
+        self._events.close()
+
+
+def row_count(item: ImportedItem) -> int:
+    return 1 + len(item.messages) if isinstance(item, ImportedConversation) else 1
+
+
+def _split_long_conversations(events: Iterator[ImportEvent], limits: BatchLimits) -> Generator[ImportEvent, None, None]:
+    """Splits conversations that are too long for one transaction into parts."""
+    try:
+        for event in events:
+            if not isinstance(event, ImportedConversation) or not event.messages:
+                yield event
+                continue
+            continues = event.continues
+            for part in _message_parts(event.messages, limits):
+                yield ImportedConversation(event.draft, part, continues)
+                continues = True
+    finally:
+        if isinstance(events, Generator):
+            events.close()
+
+
+def _message_parts(messages: Sequence[MessageDraft], limits: BatchLimits) -> Iterator[Sequence[MessageDraft]]:
+    first, chars = 0, 0
+    for index, message in enumerate(messages):
+        chars += _length(message.content)
+        if index > first and (index - first >= limits.rows or chars > limits.chars):
+            yield messages[first:index]
+            first, chars = index, _length(message.content)
+    yield messages[first:]
+
+
+def _char_count(item: ImportedItem) -> int:
+    match item:
+        case ImportedConversation(_, messages):
+            return sum(_length(message.content) for message in messages)
+        case ImportedNote(draft):
+            return _length(draft.content)
+        case ImportedMedia(draft):
+            segments = () if draft.segments is UNSET else draft.segments
+            return _length(draft.content) + sum(len(segment.text) for segment in segments)
+        case ImportedCharacter() | ImportedPrompt() | ImportedObservation():
+            return sum(len(value) for value in msgspec.structs.astuple(item.draft) if isinstance(value, str))
+
+
+def _length(text: Any) -> int:
+    return len(text) if isinstance(text, str) else 0

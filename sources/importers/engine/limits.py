@@ -1,0 +1,42 @@
+"""Limits on what importers read, taken from the settings."""
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    # Not at run time: the parser subprocess loads this module for every document, and needs no settings.
+    from config.settings import Settings
+
+
+class ImportLimits(Struct, frozen=True, kw_only=True):
+    """Sizes are in unpacked bytes."""
+
+    file_max_bytes: int
+    unpacked_max_bytes: int
+    unpacked_ratio_max: int
+    entries_max: int
+    line_max_bytes: int
+    depth_max: int
+    item_max_chars: int
+    # Limits of the subprocess that parses one document.
+    parser_cpu_s: int = 10
+    parser_memory_max_bytes: int = 512 << 20
+    parser_deadline_s: float = 30.0
+    # Whether the path identifies the file across imports. It does not for uploads, which get a new path each time.
+    has_stable_path: bool = True
+
+
+def import_limits(settings: "Settings") -> ImportLimits:
+    return ImportLimits(
+        file_max_bytes=settings.import_max_bytes,
+        unpacked_max_bytes=settings.import_unpacked_max_bytes,
+        unpacked_ratio_max=settings.import_unpacked_ratio_max,
+        entries_max=settings.import_max_conversations,
+        line_max_bytes=settings.import_line_max_bytes,
+        depth_max=settings.import_depth_max,
+        item_max_chars=settings.item_max_chars,
+        parser_cpu_s=settings.import_parser_cpu_s,
+        parser_memory_max_bytes=settings.import_parser_memory_mib << 20,
+        parser_deadline_s=settings.import_parser_deadline_s,
+    )

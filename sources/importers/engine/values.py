@@ -1,0 +1,132 @@
+"""Lenient conversions of values found in other programs' files. A value of an unexpected type is ignored: an item that
+lacks a field is better than no item."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from config.errors import InvalidParams
+from config.text import UNSTORABLE, replace_unstorable
+from sources.importers.engine.limits import ImportLimits
+
+_LINE_CHARS = 1_000
+_TITLE_CHARS = 300
+_TAGS_MAX = 100
+_TAG_MAX_CHARS = 100
+# An empty object takes two bytes in a file and sixty in memory, so the number of values is limited, not their size.
+_JSON_VALUES_MAX = 2_000_000
+_UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z", re.IGNORECASE)
+
+
+# -- text --------------------------------------------------------------------------------------------------------------
+
+
+def text_or_empty(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def clean_line(value: object) -> str:
+    """Returns a title, name or similar short text, stripped. Characters that cannot be stored are replaced, so that a
+    bad character in a title does not cost the conversation."""
+    if not isinstance(value, str):
+        return ""
+    line = value[:_LINE_CHARS].strip()
+    return line if _is_storable(line) else replace_unstorable(line)
+
+
+def short_title(text: str) -> str:
+    """Returns the text on one line, shortened to the length of a title."""
+    line = " ".join(text[: 4 * _TITLE_CHARS].split())
+    return line if len(line) <= _TITLE_CHARS else f"{line[: _TITLE_CHARS - 1].rstrip()}…"
+
+
+def clean_tags(words: Sequence[str]) -> tuple[str, ...]:
+    """Returns the distinct words, without those too long for a tag and at most as many as an item can have."""
+    tags = dict.fromkeys(word.strip() for word in words if 0 < len(word.strip()) <= _TAG_MAX_CHARS)
+    return tuple(tags)[:_TAGS_MAX]
+
+
+def valid_uuid(value: object) -> str | None:
+    """Returns the value in lower case if it is a UUID."""
+    return value.lower() if isinstance(value, str) and _UUID.match(value) else None
+
+
+def require_storable(text: str, limits: ImportLimits) -> None:
+    """Raises InvalidParams for a text that is too long or contains characters that cannot be stored."""
+    if len(text) > limits.item_max_chars:
+        raise InvalidParams(f"expected at most {limits.item_max_chars} characters, got {len(text)}")
+    bad = None if _is_storable(text) else UNSTORABLE.search(text)
+    if bad:
+        raise InvalidParams(f"NUL or unpaired surrogate at character {bad.start()}")
+
+
+def _is_storable(text: str) -> bool:
+    """Encodes the text, which is faster than searching it for characters that cannot be stored."""
+    if "\0" in text:
+        return False
+    try:
+        return text.isascii() or bool(text.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+# -- lists and JSON ----------------------------------------------------------------------------------------------------
+
+
+def texts(values: object) -> Iterator[str]:
+    """Yields the non-empty strings of a list."""
+    return (value for value in values if isinstance(value, str) and value) if isinstance(values, list) else iter(())
+
+
+def objects(values: object) -> Iterator[Mapping[str, Any]]:
+    """Yields the objects of a list."""
+    return (value for value in values if isinstance(value, dict)) if isinstance(values, list) else iter(())
+
+
+def to_json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()
+
+
+def parse_json(data: bytes, depth_max: int) -> Any:
+    """Raises InvalidParams for malformed JSON, or JSON with too many or too deeply nested values."""
+    if sum(map(data.count, (b",", b"[", b"{"))) > _JSON_VALUES_MAX:
+        raise InvalidParams(f"JSON has more than {_JSON_VALUES_MAX} values")
+    try:
+        value = msgspec.json.decode(data.removeprefix(b"\xef\xbb\xbf"))
+    except UnicodeDecodeError as error:
+        raise InvalidParams("JSON is not valid UTF-8") from error
+    except msgspec.DecodeError as error:
+        raise InvalidParams(f"JSON is malformed: {str(error)[:120]}") from error
+    except RecursionError as error:
+        raise _too_deep(depth_max) from error
+    _require_depth(value, depth_max)
+    return value
+
+
+def json_or_none(value: object, limits: ImportLimits) -> Any:
+    """Parses a JSON text; returns None if it is not valid."""
+    try:
+        return parse_json(value.encode("utf-8", "replace"), limits.depth_max) if isinstance(value, str) else None
+    except InvalidParams:
+        return None
+
+
+def _require_depth(value: Any, depth_max: int) -> None:
+    level = [value]
+    for _ in range(depth_max):
+        level = [child for parent in level for child in _children(parent)]
+        if not level:
+            return
+    raise _too_deep(depth_max)
+
+
+def _children(value: Any) -> Iterator[Any]:
+    if isinstance(value, Mapping):
+        return iter(value.values())
+    return iter(value) if isinstance(value, list) else iter(())
+
+
+def _too_deep(depth_max: int) -> InvalidParams:
+    return InvalidParams(f"JSON is nested more than {depth_max} levels deep")

@@ -1,0 +1,1 @@
+"""ChatGPT: its data export, and the database of the viewer chatGPT-browser."""

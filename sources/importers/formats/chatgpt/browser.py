@@ -1,0 +1,220 @@
+"""Databases of chatGPT-browser, a viewer for ChatGPT exports: its working database, whose conversations branch, and its
+canonical export, whose messages are numbered. Conversations keep their ChatGPT ids."""
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from msgspec import UNSET, Struct
+
+from config.errors import InvalidParams
+from sources.drafts import ConversationDraft, MessageDraft
+from sources.importers.engine.databases import columns_of, is_database, open_database, table_columns
+from sources.importers.engine.file_probe import FileProbe
+from sources.importers.engine.imported_items import FailedItem, ImportEvent, ReadPosition, SkippedItem
+from sources.importers.engine.importer import Importer
+from sources.importers.engine.json_stream import decode_object, require_depth
+from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.threads import MessageTree, SkipMessage, conversation_parts, thread_messages
+from sources.importers.engine.times import stored_time
+from sources.importers.engine.values import clean_line, require_storable, text_or_empty
+from sources.importers.formats.chatgpt.content import parts_text
+from sources.importers.formats.chatgpt.export import EMPTY_MESSAGE, SYSTEM_MESSAGE, conversation_uuid, message_uuid
+
+_NAME = "chatgpt_browser"
+_CONVERSATION_COLUMNS = frozenset(("id", "title", "create_time", "update_time"))
+_MESSAGE_COLUMNS = frozenset(("id", "conversation_id", "role", "content", "create_time"))
+_ROLES = frozenset(("user", "assistant", "system", "tool"))
+
+# The queries depend on the column that orders messages. The file has no index on conversations: the short keys are
+# sorted first, and rows are then read by rowid.
+_ROWIDS = {
+    "parent_id": "SELECT conversation_id, rowid FROM messages ORDER BY conversation_id, rowid",
+    "position": "SELECT conversation_id, rowid FROM messages ORDER BY conversation_id, position, rowid",
+}
+_MESSAGE = {
+    "parent_id": "SELECT id, role, content, create_time, parent_id FROM messages WHERE rowid = ?",
+    "position": "SELECT id, role, content, create_time, NULL FROM messages WHERE rowid = ?",
+}
+_CONVERSATION = "SELECT title, create_time, update_time FROM conversations WHERE id = ?"
+_EMPTY_CONVERSATIONS = """
+    SELECT count(*) FROM conversations
+    WHERE id NOT IN (SELECT conversation_id FROM messages WHERE conversation_id IS NOT NULL)
+"""
+_MODEL = "SELECT model_slug FROM message_metadata WHERE message_id = ?"
+
+
+class ChatGptBrowserImporter(Importer):
+    name = _NAME
+    title = "chatGPT-browser database"
+    suffixes = (".db", ".sqlite", ".sqlite3")
+
+    def recognizes(self, probe: FileProbe) -> float:
+        if probe.is_folder or not is_database(probe):
+            return 0.0
+        columns = table_columns(probe.path, "conversations", "messages")
+        return 0.9 if _order_column(columns["conversations"], columns["messages"]) else 0.0
+
+    def read(
+        self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
+    ) -> Iterator[ImportEvent]:
+        with open_database(path, limits) as connection:
+            order_column = _order_column(columns_of(connection, "conversations"), columns_of(connection, "messages"))
+            if order_column is None:
+                raise InvalidParams("not a chatGPT-browser database")
+            reader = _ViewerDatabase(connection, order_column, limits)
+            size, rows_read, rows_total = path.stat().st_size, 0, reader.message_count()
+            for key, rowids in reader.conversations():
+                yield from reader.read_conversation(key, rowids)
+                rows_read += len(rowids)
+                progress(size * rows_read // rows_total)
+            yield from reader.empty_conversations()
+
+
+IMPORTER = ChatGptBrowserImporter()
+
+
+def _order_column(conversations: frozenset[str], messages: frozenset[str]) -> str | None:
+    """Returns the column that orders messages, which depends on the kind of database; None for other databases."""
+    if not (conversations >= _CONVERSATION_COLUMNS and messages >= _MESSAGE_COLUMNS):
+        return None
+    return next((column for column in ("parent_id", "position") if column in messages), None)
+
+
+class _ViewerMessage(Struct, frozen=True):
+    key: str
+    role: str
+    content: str
+    created_at: str | None
+    parent: str | None
+
+
+class _ViewerThread(Struct):
+    """The messages of one conversation, by key."""
+
+    parents: dict[str, str | None] = {}
+    times: dict[str, str] = {}
+    drafts: dict[str, MessageDraft] = {}
+
+
+class _ViewerDatabase:
+    def __init__(self, connection: sqlite3.Connection, order_column: str, limits: ImportLimits) -> None:
+        self._connection = connection
+        self._order_column = order_column
+        self._limits = limits
+        self._has_models = columns_of(connection, "message_metadata") >= {"message_id", "model_slug"}
+
+    def message_count(self) -> int:
+        return int(self._connection.execute("SELECT count(*) FROM messages").fetchone()[0])
+
+    def conversations(self) -> Iterator[tuple[Any, Sequence[int]]]:
+        """Yields the id of each conversation with the rowids of its messages."""
+        rows = self._connection.execute(_ROWIDS[self._order_column])
+        for key, group in groupby(rows, key=lambda row: row[0]):
+            yield key, [rowid for _, rowid in group]
+
+    def empty_conversations(self) -> Iterator[SkippedItem]:
+        (count,) = self._connection.execute(_EMPTY_CONVERSATIONS).fetchone()
+        yield from (SkippedItem("conversation without messages") for _ in range(count))
+
+    def read_conversation(self, key: Any, rowids: Sequence[int]) -> Iterator[ImportEvent]:
+        row = self._connection.execute(_CONVERSATION, (key,)).fetchone()
+        if row is None or not isinstance(key, str):
+            yield from (SkippedItem("message without a conversation") for _ in rowids)
+            return
+        title, create_time, update_time = row
+        draft = _conversation_draft(key, title, create_time, update_time)
+        thread = _ViewerThread()
+        location = f"conversation {key[:40]}"
+        try:
+            yield from self._read_messages(rowids, thread, location)
+        except InvalidParams as error:
+            yield FailedItem(location, error.message)
+            return
+        tree = MessageTree(thread.parents)
+        # The database does not store the branch last seen. Like the viewer, take the one with the newest message.
+        newest = max(tree.leaves(), key=lambda leaf: thread.times[leaf], default=None)
+        uuid = str(draft.uuid)
+        threaded = thread_messages(
+            tree, tree.path_to(newest), thread.drafts, lambda message: message_uuid(uuid, message), draft.created_at
+        )
+        yield from conversation_parts(draft, threaded)
+
+    def _read_messages(
+        self, rowids: Sequence[int], thread: _ViewerThread, location: str
+    ) -> Iterator[SkippedItem | FailedItem]:
+        """Adds the messages to the thread, and yields reports of those that are left out."""
+        chars, previous = 0, None
+        for rowid in rowids:
+            message = self._read_message(rowid, previous)
+            previous = message.key
+            thread.parents[message.key], thread.times[message.key] = message.parent, message.created_at or ""
+            chars += len(message.content)
+            if chars > self._limits.line_max_bytes:
+                raise InvalidParams(f"conversation is longer than {self._limits.line_max_bytes} characters")
+            try:
+                thread.drafts[message.key] = self._message_draft(message)
+            except SkipMessage as skip:
+                yield SkippedItem(skip.reason)
+            except InvalidParams as error:
+                yield FailedItem(f"{location}, message {message.key[:40]}", error.message)
+
+    def _message_draft(self, message: _ViewerMessage) -> MessageDraft:
+        if message.role == "system":
+            raise SkipMessage(SYSTEM_MESSAGE)
+        text = _content_text(message.content, self._limits)
+        if not text.strip():
+            raise SkipMessage(EMPTY_MESSAGE)
+        require_storable(text, self._limits)
+        role = message.role if message.role in _ROLES else "tool"
+        return MessageDraft(
+            role=role,
+            sender=role,
+            content=text,
+            model=self._model(message.key),
+            created_at=message.created_at or UNSET,
+        )
+
+    def _model(self, key: str) -> str | None:
+        row = self._connection.execute(_MODEL, (key,)).fetchone() if self._has_models else None
+        if row is None:
+            return None
+        (model,) = row
+        return clean_line(model) or None
+
+    def _read_message(self, rowid: int, previous: str | None) -> _ViewerMessage:
+        row = self._connection.execute(_MESSAGE[self._order_column], (rowid,)).fetchone()
+        key, role, content, create_time, parent = row
+        return _ViewerMessage(
+            key=clean_line(key) or f"row {rowid}",
+            role=clean_line(role),
+            content=text_or_empty(content),
+            created_at=stored_time(create_time),
+            parent=previous if self._order_column == "position" else clean_line(parent),
+        )
+
+
+def _conversation_draft(key: str, title: Any, create_time: Any, update_time: Any) -> ConversationDraft:
+    return ConversationDraft(
+        uuid=conversation_uuid(key),
+        title=clean_line(title),
+        metadata={"imported_from": _NAME},
+        created_at=stored_time(create_time) or UNSET,
+        last_modified=stored_time(update_time) or UNSET,
+    )
+
+
+def _content_text(content: str, limits: ImportLimits) -> str:
+    """The viewer stores the parts of a message as a JSON list; some of its versions stored plain text."""
+    if not content.startswith("["):
+        return content
+    data = content.encode("utf-8", "replace")
+    try:
+        require_depth(data, limits)
+        parts = decode_object(data, list[Any])
+    except InvalidParams:
+        return content
+    return parts_text(parts) if all(isinstance(part, str | dict) for part in parts) else content

@@ -1,0 +1,318 @@
+"""ChatGPT exports: a zip with `conversations.json` or its shards, or one of these files alone.
+
+Every node with content becomes a message. Edited and regenerated messages are kept as alternate branches; the path that
+the export marks as current is canonical. Media files stay in the zip; messages refer to them by name.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from msgspec import UNSET, Raw, Struct, UnsetType
+
+from config.errors import InvalidParams
+from sources.drafts import ConversationDraft, MessageDraft
+from sources.importers.engine.export_files import (
+    base_name,
+    export_objects,
+    first_bytes,
+    is_in_unpacked_export,
+    is_json,
+    location_in,
+)
+from sources.importers.engine.file_probe import FileProbe
+from sources.importers.engine.imported_items import FailedItem, ImportEvent, ReadPosition, SkippedItem, stable_uuid
+from sources.importers.engine.importer import Importer
+from sources.importers.engine.json_stream import JsonElement, decode_object
+from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.threads import MessageTree, SkipMessage, conversation_parts, thread_messages
+from sources.importers.engine.times import stored_time
+from sources.importers.engine.values import clean_line, objects, require_storable, texts, valid_uuid
+from sources.importers.formats.chatgpt.content import content_text
+
+_NAME = "chatgpt"
+_ROLES = frozenset(("user", "assistant", "system", "tool"))
+# Files found next to the conversations in ChatGPT exports only.
+_COMPANIONS = frozenset(("chat.html", "user.json", "export_manifest.json", "message_feedback.json"))
+# The most attachments or citations of one message, and the longest value of their fields.
+_LINKS_MAX = 100
+_LINK_CHARS = 2_000
+_NULL = Raw(b"null")
+
+EMPTY_MESSAGE, HIDDEN_MESSAGE, SYSTEM_MESSAGE = "empty message", "hidden message", "system message"
+
+
+class ChatGptImporter(Importer):
+    name = _NAME
+    title = "ChatGPT export"
+    suffixes = (".zip", ".json")
+    output_version = 1
+
+    def recognizes(self, probe: FileProbe) -> float:
+        names = {base_name(name) for name in probe.names}
+        if any(map(_is_export_file, names)) and names & _COMPANIONS:
+            return 0.95
+        if probe.is_folder:
+            return 0.0
+        head = first_bytes(probe, _is_export_file)
+        return 0.9 if is_json(head) and b'"mapping"' in head and b'"chat_messages"' not in head else 0.0
+
+    def read(
+        self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
+    ) -> Iterator[ImportEvent]:
+        for file, element in export_objects(path, limits, progress, _is_export_file):
+            location = location_in(file, f"chat {element.number}")
+            try:
+                yield from _read_conversation(_decode(element), location, limits)
+            except InvalidParams as error:
+                yield FailedItem(location, error.message)
+
+    def reads_from_folder(self, name: str) -> bool:
+        return is_in_unpacked_export(name, _is_export_file)
+
+
+IMPORTER = ChatGptImporter()
+
+
+class _ChatGptAuthor(Struct, frozen=True):
+    role: Any = None
+    name: Any = None
+
+
+class _ChatGptMetadata(Struct, frozen=True):
+    """The metadata of a message that is imported."""
+
+    model_slug: Any = None
+    attachments: Any = None
+    citations: Any = None
+    content_references: Any = None
+    is_visually_hidden_from_conversation: Any = None
+    is_user_system_message: Any = None
+
+
+class _ChatGptMessage(Struct, frozen=True):
+    author: _ChatGptAuthor | None = None
+    create_time: Any = None
+    content: Any = None
+    weight: Any = None
+    recipient: Any = None
+    channel: Any = None
+    metadata: _ChatGptMetadata | None = None
+
+
+class _ChatGptNode(Struct, frozen=True):
+    """A node of the message tree. Its message is decoded separately, so that a malformed one keeps its position."""
+
+    parent: Any = None
+    children: Any = None
+    message: Raw = _NULL
+
+
+class _ChatGptConversation(Struct, frozen=True):
+    mapping: dict[str, Raw]
+    id: Any = None
+    conversation_id: Any = None
+    title: Any = None
+    create_time: Any = None
+    update_time: Any = None
+    current_node: Any = None
+    default_model_slug: Any = None
+    gizmo_id: Any = None
+    conversation_template_id: Any = None
+    is_archived: Any = None
+    is_starred: Any = None
+
+
+def message_uuid(conversation: str, key: str) -> str:
+    """Includes the conversation, because a branched conversation repeats the message ids of the original."""
+    return stable_uuid(_NAME, "message", f"{conversation}\0{key}")
+
+
+def conversation_uuid(key: str) -> str:
+    return valid_uuid(key) or stable_uuid(_NAME, "conversation", key)
+
+
+def _is_export_file(name: str) -> bool:
+    return fnmatchcase(base_name(name), "conversations*.json")
+
+
+def _decode(element: JsonElement) -> _ChatGptConversation:
+    if element.problem:
+        raise InvalidParams(element.problem)
+    return decode_object(element.data, _ChatGptConversation)
+
+
+def _read_conversation(
+    conversation: _ChatGptConversation, location: str, limits: ImportLimits
+) -> Iterator[ImportEvent]:
+    nodes: dict[str, _ChatGptNode] = {}
+    messages: dict[str, _ChatGptMessage] = {}
+    drafts: dict[str, MessageDraft] = {}
+    for key, raw in conversation.mapping.items():
+        try:
+            nodes[key] = _ChatGptNode() if _is_null(raw) else decode_object(raw, _ChatGptNode)
+            if not _is_null(nodes[key].message):
+                messages[key] = decode_object(nodes[key].message, _ChatGptMessage)
+                drafts[key] = _message_draft(messages[key], conversation.default_model_slug, limits)
+        except SkipMessage as skip:
+            yield SkippedItem(skip.reason)
+        except InvalidParams as error:
+            yield FailedItem(f"{location}, message {key[:40]}", error.message)
+            nodes.setdefault(key, _ChatGptNode())
+    tree = MessageTree(_parents(nodes))
+    created_at = stored_time(conversation.create_time) or UNSET
+    uuid = conversation_uuid(_conversation_key(conversation, nodes))
+    path = _canonical_path(tree, conversation.current_node, messages, drafts)
+    threaded = thread_messages(tree, path, drafts, lambda key: message_uuid(uuid, key), created_at)
+    yield from conversation_parts(_conversation_draft(conversation, uuid, created_at), threaded)
+
+
+def _is_null(raw: Raw) -> bool:
+    return bytes(raw) == b"null"
+
+
+def _conversation_key(conversation: _ChatGptConversation, nodes: Mapping[str, _ChatGptNode]) -> str:
+    """Returns the id, or the creation time and root node of a conversation without one."""
+    for key in (conversation.conversation_id, conversation.id):
+        if isinstance(key, str) and key:
+            return key
+    root = next((key for key, node in nodes.items() if node.parent is None), "")
+    return f"{conversation.create_time}\0{root}"
+
+
+def _conversation_draft(
+    conversation: _ChatGptConversation, uuid: str, created_at: str | UnsetType
+) -> ConversationDraft:
+    metadata = {
+        "model": clean_line(conversation.default_model_slug),
+        "gizmo_id": clean_line(conversation.gizmo_id),
+        "project_id": clean_line(conversation.conversation_template_id),
+        "is_archived": conversation.is_archived is True,
+        "is_starred": conversation.is_starred is True,
+    }
+    return ConversationDraft(
+        uuid=uuid,
+        title=clean_line(conversation.title),
+        metadata={"imported_from": _NAME} | {name: value for name, value in metadata.items() if value},
+        created_at=created_at,
+        last_modified=stored_time(conversation.update_time) or UNSET,
+    )
+
+
+# -- branches ----------------------------------------------------------------------------------------------------------
+
+
+def _parents(nodes: Mapping[str, _ChatGptNode]) -> Mapping[str, str | None]:
+    """Returns each node's parent. A node that names no parent gets the one that lists it as a child. Siblings keep the
+    order in which their parent lists them."""
+    listed = {child: key for key, node in nodes.items() for child in texts(node.children) if child in nodes}
+    parents: dict[str, str | None] = {}
+    for key in (*listed, *nodes):
+        parent = nodes[key].parent
+        parents[key] = parent if isinstance(parent, str) and parent in nodes else listed.get(key)
+    return parents
+
+
+def _canonical_path(
+    tree: MessageTree, current: Any, messages: Mapping[str, _ChatGptMessage], drafts: Mapping[str, MessageDraft]
+) -> tuple[str, ...]:
+    """Returns the path to the current node. If that is missing, or no message on its path is imported, the leaf with
+    the greatest weight, and among those the newest, is used."""
+    path = tuple(tree.path_to(current)) if isinstance(current, str) else ()
+    if any(key in drafts for key in path):
+        return path
+    leaves = (key for key in tree.leaves() if key in messages)
+    return tuple(tree.path_to(max(leaves, key=lambda key: _rank(messages[key]), default=None)))
+
+
+def _rank(message: _ChatGptMessage) -> tuple[float, str]:
+    weight = message.weight if isinstance(message.weight, int | float) else 1.0
+    return weight, stored_time(message.create_time) or ""
+
+
+# -- messages ----------------------------------------------------------------------------------------------------------
+
+
+def _message_draft(message: _ChatGptMessage, default_model: Any, limits: ImportLimits) -> MessageDraft:
+    author, metadata = message.author or _ChatGptAuthor(), message.metadata or _ChatGptMetadata()
+    content = message.content if isinstance(message.content, dict) else {"parts": [message.content]}
+    content_type = clean_line(content.get("content_type")) or "text"
+    role = clean_line(author.role)
+    role = role if role in _ROLES else "tool"
+    reason = _skip_reason(role, content_type, metadata)
+    if reason:
+        raise SkipMessage(reason)
+    text = content_text(content)
+    if not text.strip():
+        raise SkipMessage(EMPTY_MESSAGE)
+    require_storable(text, limits)
+    return MessageDraft(
+        role=role,
+        sender=clean_line(author.name) or role,
+        content=text,
+        model=clean_line(metadata.model_slug) or (clean_line(default_model) if role == "assistant" else "") or None,
+        tool=_tool_name(role, author, message.recipient),
+        attachments=[*_attachments(metadata), *_assets(content)][:_LINKS_MAX],
+        citations=_citations(metadata),
+        metadata=_message_metadata(message, content_type),
+        created_at=stored_time(message.create_time) or UNSET,
+    )
+
+
+def _skip_reason(role: str, content_type: str, metadata: _ChatGptMetadata) -> str | None:
+    """Hidden and system messages are skipped, except custom instructions: ChatGPT hides them in every conversation, but
+    the user wrote them."""
+    if metadata.is_user_system_message is True or content_type == "user_editable_context":
+        return None
+    if metadata.is_visually_hidden_from_conversation is True:
+        return HIDDEN_MESSAGE
+    return SYSTEM_MESSAGE if role == "system" else None
+
+
+def _tool_name(role: str, author: _ChatGptAuthor, recipient: Any) -> str | None:
+    """Returns the tool that wrote the message, or the one that it is addressed to."""
+    if role == "tool":
+        return clean_line(author.name) or None
+    return clean_line(recipient) or None if recipient != "all" else None
+
+
+def _message_metadata(message: _ChatGptMessage, content_type: str) -> Mapping[str, Any]:
+    metadata: dict[str, Any] = {} if content_type == "text" else {"content_type": content_type}
+    if channel := clean_line(message.channel):
+        metadata["channel"] = channel
+    if message.weight == 0:
+        metadata["weight"] = 0
+    return metadata
+
+
+def _attachments(metadata: _ChatGptMetadata) -> Iterator[Mapping[str, Any]]:
+    for attachment in objects(metadata.attachments):
+        yield _select_fields(attachment, ("id", "name", "size", "mime_type"))
+
+
+def _assets(content: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for part in objects(content.get("parts")):
+        if "asset_pointer" in part:
+            yield _select_fields(part, ("content_type", "asset_pointer", "width", "height", "size_bytes"))
+
+
+def _citations(metadata: _ChatGptMetadata) -> Sequence[Mapping[str, Any]]:
+    references = [citation.get("metadata") for citation in objects(metadata.citations)]
+    for reference in objects(metadata.content_references):
+        references += [reference, *objects(reference.get("items"))]
+    links = [_select_fields(reference, ("title", "url")) for reference in objects(references)]
+    return list({link["url"]: link for link in links if link.get("url")}.values())[:_LINKS_MAX]
+
+
+def _select_fields(fields: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Returns the named fields that are numbers or non-empty strings, with strings shortened."""
+    selected: dict[str, Any] = {}
+    for name in names:
+        value = fields.get(name)
+        if isinstance(value, int | float):
+            selected[name] = value
+        elif isinstance(value, str) and value:
+            selected[name] = clean_line(value)[:_LINK_CHARS]
+    return selected

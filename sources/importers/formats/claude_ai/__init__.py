@@ -1,0 +1,1 @@
+"""The data export of Claude.ai: conversations and projects."""

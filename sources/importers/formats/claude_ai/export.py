@@ -1,0 +1,309 @@
+"""Claude.ai exports: a zip with `conversations.json` and `projects.json`, or one of these files alone.
+
+Conversations become chats, documents of a project become notes, and its instructions a prompt. Account data and the
+bytes of uploaded files are not read.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from msgspec import UNSET, Raw, Struct, UnsetType
+from msgspec.structs import replace
+
+from config.errors import InvalidParams
+from sources.drafts import ConversationDraft, MessageDraft, NoteDraft, PromptDraft
+from sources.importers.engine.export_files import (
+    base_name,
+    export_objects,
+    first_bytes,
+    is_in_unpacked_export,
+    is_json,
+    location_in,
+)
+from sources.importers.engine.file_probe import FileProbe
+from sources.importers.engine.imported_items import (
+    FailedItem,
+    ImportedNote,
+    ImportedPrompt,
+    ImportEvent,
+    ReadPosition,
+    SkippedItem,
+    stable_uuid,
+)
+from sources.importers.engine.importer import Importer
+from sources.importers.engine.json_stream import JsonElement, decode_object
+from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.threads import MessageTree, conversation_parts, thread_messages
+from sources.importers.engine.times import stored_time
+from sources.importers.engine.values import clean_line, clean_tags, require_storable, text_or_empty, valid_uuid
+from sources.importers.formats.claude_ai.content import (
+    ContentBlock,
+    attachment_metadata,
+    content_blocks,
+    main_block,
+)
+
+_NAME = "claude_ai"
+_ROLES = {"human": "user", "user": "user", "assistant": "assistant", "system": "system"}
+_PROJECT_FIELDS = (b'"prompt_template"', b'"docs"')
+
+
+class ClaudeAiImporter(Importer):
+    name = _NAME
+    title = "Claude.ai export"
+    suffixes = (".zip", ".json")
+    output_version = 1
+
+    def recognizes(self, probe: FileProbe) -> float:
+        names = {base_name(name) for name in probe.names}
+        if "conversations.json" in names and "users.json" in names:
+            return 0.95
+        if probe.is_folder:
+            return 0.0
+        head = first_bytes(probe, _is_export_file)
+        if not is_json(head):
+            return 0.0
+        if b'"chat_messages"' in head:
+            return 0.9
+        return 0.8 if all(field in head for field in _PROJECT_FIELDS) else 0.0
+
+    def read(
+        self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
+    ) -> Iterator[ImportEvent]:
+        for file, element in export_objects(path, limits, progress, _is_export_file):
+            location = location_in(file, f"item {element.number}")
+            try:
+                yield from _read_element(element, location, limits)
+            except InvalidParams as error:
+                yield FailedItem(location, error.message)
+
+    def reads_from_folder(self, name: str) -> bool:
+        return is_in_unpacked_export(name, _is_export_file)
+
+
+IMPORTER = ClaudeAiImporter()
+
+
+class _ClaudeMessage(Struct, frozen=True):
+    uuid: Any = None
+    sender: Any = None
+    text: Any = None
+    content: Any = None
+    created_at: Any = None
+    attachments: Any = None
+    files: Any = None
+    # Missing in older exports, where the parent is the previous message.
+    parent_message_uuid: Any = UNSET
+
+
+class _ClaudeConversation(Struct, frozen=True):
+    chat_messages: list[Raw]
+    uuid: Any = None
+    name: Any = None
+    summary: Any = None
+    created_at: Any = None
+    updated_at: Any = None
+    project: Any = None
+    current_leaf_message_uuid: Any = None
+
+
+class _ClaudeDocument(Struct, frozen=True):
+    uuid: Any = None
+    filename: Any = None
+    content: Any = None
+    created_at: Any = None
+
+
+class _ClaudeProject(Struct, frozen=True):
+    docs: list[Raw] | None = None
+    prompt_template: Any = None
+    uuid: Any = None
+    name: Any = None
+    description: Any = None
+    created_at: Any = None
+
+
+class _ClaudeFields(Struct, frozen=True):
+    """The fields that tell conversations and projects apart."""
+
+    chat_messages: Raw | UnsetType = UNSET
+    docs: Raw | UnsetType = UNSET
+    prompt_template: Raw | UnsetType = UNSET
+
+
+def _is_export_file(name: str) -> bool:
+    """Newer exports have a folder `projects` with one file per project."""
+    path = PurePosixPath(name.lower())
+    return path.name in ("conversations.json", "projects.json") or (
+        path.parent.name == "projects" and path.suffix == ".json"
+    )
+
+
+def _read_element(element: JsonElement, location: str, limits: ImportLimits) -> Iterator[ImportEvent]:
+    if element.problem:
+        raise InvalidParams(element.problem)
+    fields = decode_object(element.data, _ClaudeFields)
+    if fields.chat_messages is not UNSET:
+        yield from _read_conversation(decode_object(element.data, _ClaudeConversation), location, limits)
+    elif fields.docs is not UNSET or fields.prompt_template is not UNSET:
+        yield from _read_project(decode_object(element.data, _ClaudeProject), location, limits)
+    else:
+        raise InvalidParams("neither a conversation (chat_messages) nor a project (docs)")
+
+
+# -- conversations -----------------------------------------------------------------------------------------------------
+
+
+class _ParsedMessage(Struct, frozen=True):
+    """A message, the key of its parent, and its blocks with their keys."""
+
+    message: _ClaudeMessage
+    parent: str | None
+    blocks: Sequence[ContentBlock]
+    keys: Sequence[str]
+
+
+def _read_conversation(conversation: _ClaudeConversation, location: str, limits: ImportLimits) -> Iterator[ImportEvent]:
+    messages: dict[str, _ParsedMessage] = {}
+    drafts: dict[str, MessageDraft] = {}
+    last: str | None = None
+    for number, raw in enumerate(conversation.chat_messages, 1):
+        try:
+            key, message = _parse_message(decode_object(raw, _ClaudeMessage), number, last)
+            messages[key] = message
+            last = key
+            drafts |= _message_drafts(message, limits)
+        except InvalidParams as error:
+            yield FailedItem(f"{location}, message {number}", error.message)
+            continue
+        if not message.blocks:
+            yield SkippedItem("empty message")
+    created_at = stored_time(conversation.created_at) or UNSET
+    key = clean_line(conversation.uuid) or f"{conversation.created_at}"
+    uuid = valid_uuid(conversation.uuid) or stable_uuid(_NAME, "conversation", key)
+    tree = MessageTree(_parents(messages))
+    leaf = messages.get(clean_line(conversation.current_leaf_message_uuid)) or messages.get(last or "")
+    path = tree.path_to(leaf.keys[-1] if leaf else None)
+    threaded = thread_messages(tree, path, drafts, lambda key: _message_uuid(uuid, key), created_at)
+    yield from conversation_parts(_conversation_draft(conversation, uuid, created_at), threaded)
+
+
+def _parse_message(message: _ClaudeMessage, number: int, previous: str | None) -> tuple[str, _ParsedMessage]:
+    """Returns the key of the message, and its blocks. The main block has the same key as the message."""
+    key = clean_line(message.uuid) or str(number)
+    blocks = content_blocks(message.text, message.content, message.attachments, message.files)
+    main = main_block(blocks)
+    keys = [key if index == main else f"{key}\0{index}" for index in range(len(blocks))] or [key]
+    # The first message names a parent that does not exist; the tree treats it as having none.
+    named = message.parent_message_uuid
+    parent = previous if named in (UNSET, None) else clean_line(named)
+    return key, _ParsedMessage(message, parent, blocks, keys)
+
+
+def _parents(messages: Mapping[str, _ParsedMessage]) -> Mapping[str, str | None]:
+    """Chains the blocks of a message; its first block follows the last block of its parent."""
+    parents: dict[str, str | None] = {}
+    for message in messages.values():
+        parent_message = messages.get(message.parent or "")
+        parent = parent_message.keys[-1] if parent_message else None
+        for key in message.keys:
+            parents[key], parent = parent, key
+    return parents
+
+
+def _message_drafts(parsed: _ParsedMessage, limits: ImportLimits) -> Mapping[str, MessageDraft]:
+    message = parsed.message
+    role = _ROLES.get(clean_line(message.sender).lower(), "tool")
+    drafts = {key: _block_draft(block, role, message) for key, block in zip(parsed.keys, parsed.blocks, strict=False)}
+    for block in parsed.blocks:
+        require_storable(block.text, limits)
+    if drafts:
+        main = parsed.keys[main_block(parsed.blocks)]
+        attachments = attachment_metadata(message.attachments, message.files)
+        drafts[main] = replace(drafts[main], attachments=attachments)
+    return drafts
+
+
+def _block_draft(block: ContentBlock, role: str, message: _ClaudeMessage) -> MessageDraft:
+    return MessageDraft(
+        role=block.role or role,
+        sender=block.tool or block.role if block.role else clean_line(message.sender) or role,
+        content=block.text,
+        tool=block.tool,
+        citations=block.citations,
+        metadata={"content_type": block.kind} if block.kind else {},
+        created_at=stored_time(message.created_at) or UNSET,
+    )
+
+
+def _message_uuid(conversation: str, key: str) -> str:
+    return valid_uuid(key) or stable_uuid(_NAME, "message", f"{conversation}\0{key}")
+
+
+def _conversation_draft(conversation: _ClaudeConversation, uuid: str, created_at: str | UnsetType) -> ConversationDraft:
+    project = conversation.project if isinstance(conversation.project, dict) else {"uuid": conversation.project}
+    metadata = {
+        "summary": clean_line(conversation.summary),
+        "project": clean_line(project.get("name")),
+        "project_id": clean_line(project.get("uuid")),
+    }
+    return ConversationDraft(
+        uuid=uuid,
+        title=clean_line(conversation.name),
+        metadata={"imported_from": _NAME} | {name: value for name, value in metadata.items() if value},
+        created_at=created_at,
+        last_modified=stored_time(conversation.updated_at) or UNSET,
+    )
+
+
+# -- projects ----------------------------------------------------------------------------------------------------------
+
+
+def _read_project(project: _ClaudeProject, location: str, limits: ImportLimits) -> Iterator[ImportEvent]:
+    name = clean_line(project.name)
+    key = clean_line(project.uuid) or name
+    has_instructions = bool(text_or_empty(project.prompt_template).strip())
+    if not has_instructions and not project.docs:
+        yield SkippedItem("project without documents or instructions")
+    if has_instructions:
+        yield _instructions(project, name, key, limits)
+    for number, raw in enumerate(project.docs or (), 1):
+        try:
+            yield _document(decode_object(raw, _ClaudeDocument), name, f"{key}\0{number}", limits)
+        except InvalidParams as error:
+            yield FailedItem(f"{location}, document {number}", error.message)
+
+
+def _instructions(project: _ClaudeProject, name: str, key: str, limits: ImportLimits) -> ImportedPrompt:
+    details = text_or_empty(project.description)
+    require_storable(project.prompt_template, limits)
+    require_storable(details, limits)
+    return ImportedPrompt(
+        PromptDraft(
+            uuid=valid_uuid(key) or stable_uuid(_NAME, "prompt", key),
+            name=name or "Claude project",
+            details=details,
+            system_prompt=project.prompt_template,
+            metadata={"imported_from": _NAME, "project_id": key},
+            created_at=stored_time(project.created_at) or UNSET,
+        )
+    )
+
+
+def _document(document: _ClaudeDocument, project: str, key: str, limits: ImportLimits) -> ImportedNote | SkippedItem:
+    content = text_or_empty(document.content)
+    if not content.strip():
+        return SkippedItem("empty document")
+    require_storable(content, limits)
+    return ImportedNote(
+        NoteDraft(
+            uuid=valid_uuid(document.uuid) or stable_uuid(_NAME, "document", key),
+            title=clean_line(document.filename),
+            content=content,
+            tags=clean_tags([project]),
+            metadata={"imported_from": _NAME, "project": project},
+            created_at=stored_time(document.created_at) or UNSET,
+        )
+    )

@@ -1,0 +1,181 @@
+"""Reads archives of conversations as streams. Input is not trusted: sizes are counted while unpacking, and nothing is
+extracted to disk."""
+
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from functools import partial
+from itertools import islice
+from typing import IO
+
+import msgspec
+from msgspec import Struct
+
+from config.errors import InvalidParams, TooLarge
+from sources.importers.engine.archives import ZIP_ERRORS, BoundedFile
+from sources.importers.formats.conversation_archive.framing import MESSAGES_BEGIN, MESSAGES_END
+from sources.importers.formats.conversation_archive.manifest import (
+    MANIFEST,
+    MANIFEST_MAX_BYTES,
+    ArchiveManifest,
+    invalid_manifest,
+    parse_manifest,
+)
+from sources.importers.formats.conversation_archive.schema import ArchivedConversation, ArchivedMessage
+
+_NAME_CHARS = 200
+
+
+class ArchiveLimits(Struct, frozen=True):
+    """`line_max_bytes` limits one message, and `whole_file_max_bytes` a file that is not written line by line."""
+
+    max_files: int
+    unpacked_max_bytes: int
+    line_max_bytes: int
+    whole_file_max_bytes: int
+
+
+class ConversationPart(Struct, frozen=True):
+    """Consecutive messages of an archived conversation; `first` is the index of the first one. A conversation without
+    messages has one part."""
+
+    entry: str
+    conversation: ArchivedConversation
+    first: int
+    messages: tuple[ArchivedMessage, ...]
+
+
+class UnreadableFile(Struct, frozen=True):
+    """A file of an archive that is not a conversation, or cannot be read to its end."""
+
+    entry: str
+    reason: str
+
+
+ArchivePart = ConversationPart | UnreadableFile
+
+
+class ArchiveReader:
+    """Reads an archive. Raises InvalidParams if the zip cannot be read; a file in it that cannot be read is yielded as
+    `UnreadableFile`."""
+
+    def __init__(self, file: IO[bytes], limits: ArchiveLimits, batch_messages: int) -> None:
+        self._limits = limits
+        self._files = ConversationFileReader(limits, batch_messages)
+        try:
+            self._zip = zipfile.ZipFile(BoundedFile(file, limits.max_files))
+        except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError) as error:
+            raise InvalidParams("archive: not a valid zip file") from error
+        _require_at_most("files", len(self._zip.infolist()), limits.max_files)
+
+    def manifest(self) -> ArchiveManifest:
+        """Returns an empty manifest for an archive without one, which may have been made by hand."""
+        if MANIFEST not in self._zip.NameToInfo:
+            return ArchiveManifest()
+        try:
+            with self._zip.open(MANIFEST) as file:
+                data = file.read(MANIFEST_MAX_BYTES)
+        except ZIP_ERRORS as error:
+            raise invalid_manifest() from error
+        manifest = parse_manifest(data)
+        _require_at_most("namespaces", len(manifest.namespaces), self._limits.max_files)
+        return manifest
+
+    def parts(self) -> Iterator[ArchivePart]:
+        for entry in self._zip.infolist():
+            if is_conversation_file(entry.filename):
+                yield from self._files.read(entry.filename, partial(self._zip.open, entry))
+
+
+class ConversationFileReader:
+    """Reads JSON files of conversations, wherever they are. The limit on unpacked bytes applies to all of them
+    together."""
+
+    def __init__(self, limits: ArchiveLimits, batch_messages: int) -> None:
+        self._limits = limits
+        self._batch_messages = batch_messages
+        self._unpacked_bytes = 0
+
+    def read(self, name: str, open_file: Callable[[], AbstractContextManager[IO[bytes]]]) -> Iterator[ArchivePart]:
+        try:
+            with open_file() as file:
+                yield from self._read_parts(name[:_NAME_CHARS], file)
+        except (*ZIP_ERRORS, msgspec.MsgspecError, _NotAnExport, _FileTooLong) as error:
+            yield UnreadableFile(name[:_NAME_CHARS], _reason(error))
+
+    def _read_parts(self, name: str, file: IO[bytes]) -> Iterator[ConversationPart]:
+        head = self._read_line(file)
+        if head.endswith(MESSAGES_BEGIN):
+            conversation = _decode_conversation(head.removesuffix(MESSAGES_BEGIN) + b"}")
+            messages = self._read_messages(file)
+        else:
+            whole = _decode_whole(self._read_whole(head, file))
+            conversation, messages = whole, iter(whole.messages)
+        first = 0
+        while (batch := tuple(islice(messages, self._batch_messages))) or not first:
+            yield ConversationPart(name, conversation, first, batch)
+            first += len(batch) or 1
+
+    def _read_messages(self, file: IO[bytes]) -> Iterator[ArchivedMessage]:
+        """Reads the line format: one message per line."""
+        while (line := self._read_line(file)) != MESSAGES_END:
+            yield _decode_message(line.removesuffix(b","))
+        if self._read_line(file):
+            raise _NotAnExport
+
+    def _read_whole(self, head: bytes, file: IO[bytes]) -> bytes:
+        """Reads a file in another layout. It is decoded as a whole, so its size is limited."""
+        rest = file.read(max(0, self._limits.whole_file_max_bytes - len(head)) + 1)
+        self._count_unpacked(rest)
+        if len(head) + len(rest) > self._limits.whole_file_max_bytes:
+            raise _FileTooLong
+        return head + b"\n" + rest
+
+    def _read_line(self, file: IO[bytes]) -> bytes:
+        """Returns the next line without its end, or nothing at the end of the file."""
+        line = file.readline(self._limits.line_max_bytes + 1)
+        if len(line) > self._limits.line_max_bytes:
+            raise TooLarge("a line of the archive", self._limits.line_max_bytes)
+        self._count_unpacked(line)
+        return line.rstrip(b"\r\n")
+
+    def _count_unpacked(self, data: bytes) -> None:
+        self._unpacked_bytes += len(data)
+        if self._unpacked_bytes > self._limits.unpacked_max_bytes:
+            raise TooLarge("the unpacked archive", self._limits.unpacked_max_bytes)
+
+
+def is_conversation_file(name: str) -> bool:
+    return name.endswith(".json") and name != MANIFEST
+
+
+def _require_at_most(what: str, count: int, limit: int) -> None:
+    if count > limit:
+        raise InvalidParams(f"archive: expected at most {limit} {what}, got {count}")
+
+
+class _WholeConversation(ArchivedConversation, frozen=True, kw_only=True):
+    messages: tuple[ArchivedMessage, ...]
+
+
+class _NotAnExport(Exception):
+    """The file continues after the end of the conversation."""
+
+
+class _FileTooLong(Exception):
+    """The file must be decoded as a whole, and is too large for that."""
+
+
+_decode_conversation = msgspec.json.Decoder(ArchivedConversation).decode
+_decode_whole = msgspec.json.Decoder(_WholeConversation).decode
+_decode_message = msgspec.json.Decoder(ArchivedMessage).decode
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, msgspec.ValidationError):
+        return f"unexpected structure: {error}"
+    if isinstance(error, _NotAnExport | msgspec.MsgspecError | UnicodeDecodeError):
+        return "not a conversation as the export writes it"
+    if isinstance(error, _FileTooLong):
+        return "the file is too large to be read as a whole; expected one message per line, as the export writes it"
+    return "the file is damaged or encrypted"

@@ -1,0 +1,1 @@
+"""The SQLite databases of tldw: notes, characters and conversations; media; prompts."""

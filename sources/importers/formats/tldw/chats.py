@@ -1,0 +1,260 @@
+"""Notes, characters and conversations of tldw, which are in one database, ChaChaNotes.db.
+
+The messages of a deleted conversation count as deleted, whatever their own rows say.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from msgspec import UNSET, Struct
+
+from config.errors import InvalidParams
+from sources.drafts import CharacterDraft, ConversationDraft, MessageDraft, NoteDraft
+from sources.importers.engine.imported_items import (
+    FailedItem,
+    ImportedCharacter,
+    ImportedNote,
+    ImportEvent,
+    SkippedItem,
+    stable_uuid,
+)
+from sources.importers.engine.table_reader import (
+    KeywordLinks,
+    TableReader,
+    TableRow,
+    TableSpec,
+    compact_metadata,
+    key_label,
+)
+from sources.importers.engine.threads import MessageTree, conversation_parts, thread_messages
+from sources.importers.engine.times import stored_time
+from sources.importers.engine.values import (
+    clean_line,
+    clean_tags,
+    json_or_none,
+    require_storable,
+    text_or_empty,
+    texts,
+)
+from sources.importers.formats.tldw.rows import NAME, import_metadata, is_live, item_uuid
+
+NOTES = TableSpec(
+    "notes",
+    ("id", "title", "content", "created_at", "last_modified", "deleted"),
+    ("conversation_id", "message_id"),
+)
+CHARACTERS = TableSpec(
+    "character_cards",
+    (
+        *("id", "name", "description", "personality", "scenario", "system_prompt", "post_history_instructions"),
+        *("first_message", "message_example", "creator_notes", "alternate_greetings", "tags", "creator"),
+        *("character_version", "extensions", "created_at", "deleted"),
+    ),
+)
+CONVERSATIONS = TableSpec(
+    "conversations",
+    (
+        *("id", "title", "character_id", "rating", "created_at", "last_modified", "deleted"),
+        *("forked_from_message_id", "parent_conversation_id"),
+    ),
+    ("topic_label", "source", "external_ref"),
+)
+MESSAGES = TableSpec("messages", ("id", "conversation_id", "timestamp", "deleted", "sender", "parent_message_id"))
+_MESSAGE_CONTENT = TableSpec("messages", ("content", "image_mime_type", "ranking"))
+_MESSAGE_IMAGES = TableSpec("message_images", ("message_id", "image_mime_type"))
+_MESSAGE_METADATA = TableSpec("message_metadata", ("message_id", "tool_calls_json"))
+_NOTE_KEYWORDS = KeywordLinks("note_keywords", "note_id")
+_CONVERSATION_KEYWORDS = KeywordLinks("conversation_keywords", "conversation_id")
+
+_CARD_TEXTS = (
+    *("description", "personality", "scenario", "system_prompt", "post_history_instructions", "first_message"),
+    *("message_example", "creator_notes"),
+)
+_ROLES = {"user": "user", "human": "user", "you": "user", "assistant": "assistant", "system": "system", "tool": "tool"}
+
+
+def read_note(reader: TableReader, rowid: int) -> Iterator[ImportEvent]:
+    row = reader.row(NOTES, rowid)
+    if not is_live(row):
+        yield SkippedItem("deleted note")
+        return
+    content = text_or_empty(row["content"])
+    require_storable(content, reader.limits)
+    yield ImportedNote(
+        NoteDraft(
+            uuid=_row_uuid("notes", row["id"]),
+            title=clean_line(row["title"]),
+            content=content,
+            tags=reader.keywords(_NOTE_KEYWORDS, row["id"]),
+            metadata=import_metadata(
+                conversation=clean_line(row["conversation_id"]), message=clean_line(row["message_id"])
+            ),
+            created_at=stored_time(row["created_at"]) or UNSET,
+        )
+    )
+
+
+def read_character(reader: TableReader, rowid: int) -> Iterator[ImportEvent]:
+    row = reader.row(CHARACTERS, rowid)
+    if not is_live(row):
+        yield SkippedItem("deleted character")
+        return
+    card_texts: dict[str, Any] = {field: text_or_empty(row[field]) for field in _CARD_TEXTS}
+    for text in card_texts.values():
+        require_storable(text, reader.limits)
+    extensions = json_or_none(row["extensions"], reader.limits)
+    yield ImportedCharacter(
+        CharacterDraft(
+            uuid=_character_uuid(row),
+            name=clean_line(row["name"]),
+            **card_texts,
+            creator=clean_line(row["creator"]),
+            character_version=clean_line(row["character_version"]),
+            alternate_greetings=tuple(texts(json_or_none(row["alternate_greetings"], reader.limits))),
+            tags=clean_tags([clean_line(tag) for tag in texts(json_or_none(row["tags"], reader.limits))]),
+            card={"extensions": extensions} if isinstance(extensions, dict) and extensions else {},
+            metadata=import_metadata(),
+            created_at=stored_time(row["created_at"]) or UNSET,
+        )
+    )
+
+
+class _MessageRow(Struct, frozen=True):
+    """A message without its content, which is read when the draft is made."""
+
+    rowid: int
+    key: str
+    time: str
+    parent: str | None
+    row: TableRow
+
+
+def read_conversation(reader: TableReader, rowid: int) -> Iterator[ImportEvent]:
+    row = reader.row(CONVERSATIONS, rowid)
+    message_rowids = reader.rowids_where(MESSAGES, "conversation_id", row["id"])
+    if not is_live(row):
+        yield SkippedItem("deleted conversation")
+        yield from (SkippedItem("message of a deleted conversation") for _ in message_rowids)
+        return
+    draft = _conversation_draft(reader, row)
+    messages = sorted(
+        (_message_row(reader, message_rowid) for message_rowid in message_rowids),
+        key=lambda message: (message.time, message.rowid),
+    )
+    drafts: dict[str, MessageDraft] = {}
+    yield from _add_live_drafts(reader, messages, drafts, f"conversation {key_label(row['id'])}")
+    tree = MessageTree(_parents(messages))
+    # tldw does not store which branch was last read; take the one with the newest message.
+    newest = next((message.key for message in reversed(messages) if message.key in drafts), None)
+    path = tree.path_to(newest)
+    threaded = thread_messages(tree, path, drafts, lambda key: _row_uuid("messages", key), draft.created_at)
+    yield from conversation_parts(draft, threaded)
+
+
+def read_orphans(reader: TableReader) -> Iterator[ImportEvent]:
+    count = reader.orphan_count(MESSAGES, "conversation_id", CONVERSATIONS)
+    yield from (SkippedItem("message without a conversation") for _ in range(count))
+
+
+def _conversation_draft(reader: TableReader, row: TableRow) -> ConversationDraft:
+    cards = reader.rows_where(CHARACTERS, "id", row["character_id"]) if row["character_id"] is not None else ()
+    card = next(filter(is_live, cards), None)
+    return ConversationDraft(
+        uuid=_row_uuid("conversations", row["id"]),
+        title=clean_line(row["title"]),
+        character=_character_uuid(card) if card else UNSET,
+        tags=reader.keywords(_CONVERSATION_KEYWORDS, row["id"]),
+        metadata=import_metadata(
+            character=clean_line(card["name"]) if card else None,
+            rating=row["rating"] if isinstance(row["rating"], int) else None,
+            topic=clean_line(row["topic_label"]),
+            source=clean_line(row["source"]),
+            external_ref=clean_line(row["external_ref"]),
+            forked_from_message=clean_line(row["forked_from_message_id"]),
+            parent_conversation=clean_line(row["parent_conversation_id"]),
+        ),
+        created_at=stored_time(row["created_at"]) or UNSET,
+        last_modified=stored_time(row["last_modified"]) or UNSET,
+    )
+
+
+def _message_row(reader: TableReader, rowid: int) -> _MessageRow:
+    row = reader.row(MESSAGES, rowid)
+    return _MessageRow(
+        rowid=rowid,
+        key=clean_line(row["id"]) or f"row {rowid}",
+        time=stored_time(row["timestamp"]) or "",
+        parent=clean_line(row["parent_message_id"]) or None,
+        row=row,
+    )
+
+
+def _parents(messages: Sequence[_MessageRow]) -> dict[str, str | None]:
+    """Most clients of tldw do not store the parent; it is then the previous message."""
+    keys = {message.key for message in messages}
+    parents: dict[str, str | None] = {}
+    previous: str | None = None
+    for message in messages:
+        parents[message.key] = message.parent if message.parent in keys else previous
+        previous = message.key
+    return parents
+
+
+def _add_live_drafts(
+    reader: TableReader, messages: Sequence[_MessageRow], drafts: dict[str, MessageDraft], location: str
+) -> Iterator[ImportEvent]:
+    """Adds the messages to `drafts`, and yields reports of those that are left out."""
+    chars = 0
+    for message in messages:
+        if not is_live(message.row):
+            yield SkippedItem("deleted message")
+            continue
+        try:
+            draft = _message_draft(reader, message)
+        except InvalidParams as error:
+            yield FailedItem(f"{location}, message {key_label(message.key)}", error.message)
+            continue
+        if draft is None:
+            yield SkippedItem("empty message")
+            continue
+        chars += len(str(draft.content))
+        if chars > reader.limits.line_max_bytes:
+            raise InvalidParams(f"conversation is longer than {reader.limits.line_max_bytes} characters")
+        drafts[message.key] = draft
+
+
+def _message_draft(reader: TableReader, message: _MessageRow) -> MessageDraft | None:
+    """Returns None for a message with neither text nor images."""
+    message_id = message.row["id"]
+    row = reader.row(_MESSAGE_CONTENT, message.rowid)
+    images = [image["image_mime_type"] for image in reader.rows_where(_MESSAGE_IMAGES, "message_id", message_id)]
+    mime_types = [kind for image in (row["image_mime_type"], *images) if (kind := clean_line(image))]
+    content = text_or_empty(row["content"])
+    if not content.strip():
+        content = "\n".join(f"[image: {kind}]" for kind in mime_types)
+    if not content:
+        return None
+    require_storable(content, reader.limits)
+    sender = clean_line(message.row["sender"])
+    calls = [extra["tool_calls_json"] for extra in reader.rows_where(_MESSAGE_METADATA, "message_id", message_id)]
+    return MessageDraft(
+        # A sender that is not a role is the name of a character.
+        role=_ROLES.get(sender.lower(), "assistant"),
+        sender=sender,
+        content=content,
+        attachments=tuple({"mime_type": kind} for kind in dict.fromkeys(mime_types)),
+        metadata=compact_metadata(
+            ranking=row["ranking"] if isinstance(row["ranking"], int) else None,
+            tool_calls=json_or_none(calls[0], reader.limits) if calls else None,
+        ),
+        created_at=message.time or UNSET,
+    )
+
+
+def _row_uuid(kind: str, key: Any) -> str:
+    return item_uuid(key, kind, key_label(key))
+
+
+def _character_uuid(row: TableRow) -> str:
+    """Adds the creation time to the id, because ids are numbers that repeat between files."""
+    return stable_uuid(NAME, "characters", f"{row['id']}/{row['created_at']}")

@@ -1,0 +1,123 @@
+"""The databases of tldw: ChaChaNotes (notes, characters, conversations), Media, and prompts. Deleted items and the
+trash are not imported.
+
+Items keep their ids, so that a newer file updates what an older one imported.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from msgspec import UNSET
+
+from config.errors import InvalidParams
+from sources.drafts import PromptDraft
+from sources.importers.engine.databases import is_database, open_database, table_columns
+from sources.importers.engine.file_probe import FileProbe
+from sources.importers.engine.files import file_size
+from sources.importers.engine.imported_items import FailedItem, ImportedPrompt, ImportEvent, ReadPosition, SkippedItem
+from sources.importers.engine.importer import Importer
+from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.table_reader import KeywordLinks, RowProgress, TableReader, TableSpec
+from sources.importers.engine.times import stored_time
+from sources.importers.engine.values import clean_line, json_or_none, require_storable, text_or_empty
+from sources.importers.formats.tldw.chats import (
+    CHARACTERS,
+    CONVERSATIONS,
+    MESSAGES,
+    NOTES,
+    read_character,
+    read_conversation,
+    read_note,
+    read_orphans,
+)
+from sources.importers.formats.tldw.media import MEDIA, read_media
+from sources.importers.formats.tldw.rows import NAME, import_metadata, is_live, item_uuid
+
+_PROMPTS = TableSpec(
+    "Prompts",
+    (
+        *("id", "uuid", "name", "author", "details", "system_prompt", "user_prompt", "last_modified", "deleted"),
+        # Tells tldw's table apart from those of other programs, including this one, that have all columns above.
+        "merge_parent_uuid",
+    ),
+    ("prompt_format", "prompt_definition_json"),
+)
+_PROMPT_KEYWORDS = KeywordLinks("PromptKeywordLinks", "prompt_id", "PromptKeywordsTable")
+# The tables by which each kind of database is recognized.
+_DATABASES = ((NOTES, CHARACTERS, CONVERSATIONS, MESSAGES), (MEDIA,), (_PROMPTS,))
+
+
+class TldwImporter(Importer):
+    name = NAME
+    title = "tldw databases (ChaChaNotes, Media, prompts)"
+    suffixes = (".db", ".sqlite", ".sqlite3")
+
+    def recognizes(self, probe: FileProbe) -> float:
+        if probe.is_folder or not is_database(probe):
+            return 0.0
+        columns = table_columns(probe.path, *(table.name for tables in _DATABASES for table in tables))
+        is_known = any(all(columns[table.name] >= set(table.required) for table in tables) for tables in _DATABASES)
+        return 0.95 if is_known else 0.0
+
+    def read(
+        self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
+    ) -> Iterator[ImportEvent]:
+        with open_database(path, limits) as connection:
+            reader = TableReader(connection, limits)
+            database = next((tables for tables in _DATABASES if all(map(reader.has, tables))), None)
+            if database is None:
+                raise InvalidParams("not a tldw database")
+            tables = [table for table in database if table in _ROW_READERS]
+            row_progress = RowProgress(progress, file_size(path), sum(map(reader.count, tables)))
+            for table in tables:
+                yield from _read_table(reader, table, row_progress)
+            if MESSAGES in database:
+                yield from read_orphans(reader)
+            row_progress.finish()
+
+
+IMPORTER = TldwImporter()
+
+
+def _read_table(reader: TableReader, table: TableSpec, progress: RowProgress) -> Iterator[ImportEvent]:
+    for rowid in reader.rowids(table):
+        try:
+            yield from _ROW_READERS[table](reader, rowid)
+        except InvalidParams as error:
+            yield FailedItem(f"{table.name}, row {rowid}", error.message)
+        progress.step()
+
+
+def _read_prompt(reader: TableReader, rowid: int) -> Iterator[ImportEvent]:
+    row = reader.row(_PROMPTS, rowid)
+    if not is_live(row):
+        yield SkippedItem("deleted prompt")
+        return
+    details, system, user = (text_or_empty(row[field]) for field in ("details", "system_prompt", "user_prompt"))
+    for text in (details, system, user):
+        require_storable(text, reader.limits)
+    name = clean_line(row["name"])
+    yield ImportedPrompt(
+        PromptDraft(
+            uuid=item_uuid(row["uuid"], "prompts", name),
+            name=name,
+            author=clean_line(row["author"]),
+            details=details,
+            system_prompt=system,
+            user_prompt=user,
+            tags=reader.keywords(_PROMPT_KEYWORDS, row["id"]),
+            metadata=import_metadata(definition=json_or_none(row["prompt_definition_json"], reader.limits)),
+            # tldw does not store when a prompt was created.
+            created_at=stored_time(row["last_modified"]) or UNSET,
+        )
+    )
+
+
+_ROW_READERS: Mapping[TableSpec, Callable[[TableReader, int], Iterator[ImportEvent]]] = {
+    NOTES: read_note,
+    CHARACTERS: read_character,
+    CONVERSATIONS: read_conversation,
+    MEDIA: read_media,
+    _PROMPTS: _read_prompt,
+}

@@ -1,0 +1,113 @@
+"""EPUB books: the chapters in the order of the spine. Books with encrypted chapters are rejected."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from posixpath import dirname, join, normpath
+from urllib.parse import unquote
+
+from config.errors import InvalidParams
+from sources.importers.engine.archives import Archive, open_archive
+from sources.importers.engine.limits import ImportLimits
+from sources.importers.parsers.parsed_document import ParsedDocument, TextBuilder
+from sources.importers.parsers.web_page import decode_page, read_page
+from sources.importers.parsers.xml_events import ElementTexts, XmlHandler, attribute, read_xml
+
+_CONTAINER = "META-INF/container.xml"
+_ENCRYPTION = "META-INF/encryption.xml"
+_CHAPTER_TYPES = ("application/xhtml+xml", "text/html", "application/x-dtbook+xml")
+_PROPERTIES = frozenset(["title", "creator", "date", "language", "publisher", "identifier", "subject", "description"])
+
+
+def parse_epub(path: Path, limits: ImportLimits) -> ParsedDocument:
+    with open_archive(path, limits) as archive:
+        package = _EpubPackage(archive, _package_name(archive))
+        chapters = package.chapters()
+        if not chapters:
+            raise InvalidParams("EPUB has no chapters")
+        if encrypted := _encrypted_files(archive) & set(chapters):
+            raise InvalidParams(f"EPUB is protected: {len(encrypted)} of {len(chapters)} chapters are encrypted")
+        text = TextBuilder(limits.item_max_chars)
+        for name in chapters:
+            read_page(decode_page(archive.read(name, limits.line_max_bytes)), text)
+            text.end_paragraph()
+        return package.parsed_document(text, len(chapters))
+
+
+def _package_name(archive: Archive) -> str:
+    root_files = _AttributeCollector("rootfile", "full-path")
+    with archive.open(_CONTAINER) as file:
+        read_xml(file, root_files)
+    if not root_files.values:
+        raise InvalidParams("EPUB container names no package")
+    return root_files.values[0]
+
+
+def _encrypted_files(archive: Archive) -> set[str]:
+    """Returns the encrypted files. Often these are only fonts, which does not matter."""
+    references = _AttributeCollector("CipherReference", "URI")
+    if _ENCRYPTION in archive:
+        with archive.open(_ENCRYPTION) as file:
+            read_xml(file, references)
+    return {normpath(unquote(value)) for value in references.values}
+
+
+class _AttributeCollector(XmlHandler):
+    """Collects the values of one attribute of all elements with a name."""
+
+    def __init__(self, element: str, attribute_name: str) -> None:
+        self.values: list[str] = []
+        self._element = element
+        self._attribute_name = attribute_name
+
+    def start(self, name: str, attributes: Mapping[str, str]) -> None:
+        if name == self._element:
+            self.values.append(attribute(attributes, self._attribute_name))
+
+
+class _EpubPackage(XmlHandler):
+    """The package document: the book's files, their order, and its properties."""
+
+    def __init__(self, archive: Archive, name: str) -> None:
+        self._folder = dirname(name)
+        self._archive = archive
+        self._properties = ElementTexts(_PROPERTIES)
+        self._files: dict[str, str] = {}
+        self._spine: list[str] = []
+        with archive.open(name) as file:
+            read_xml(file, self)
+
+    def chapters(self) -> list[str]:
+        """Returns each chapter once, even if the spine repeats it: a small book could otherwise be arbitrarily long."""
+        names = dict.fromkeys(self._files[file_id] for file_id in self._spine if file_id in self._files)
+        return [name for name in names if name in self._archive]
+
+    def parsed_document(self, text: TextBuilder, chapter_count: int) -> ParsedDocument:
+        properties = self._properties
+        fields = {name: properties.first(name) for name in ("language", "publisher", "identifier", "description")}
+        subjects = properties.texts.get("subject", [])
+        return ParsedDocument(
+            text=text.build(),
+            title=properties.first("title"),
+            author=", ".join(properties.texts.get("creator", [])),
+            created=properties.first("date"),
+            metadata={
+                "chapters": chapter_count,
+                **{name: value for name, value in fields.items() if value},
+                **({"subjects": subjects} if subjects else {}),
+            },
+        )
+
+    def start(self, name: str, attributes: Mapping[str, str]) -> None:
+        if name == "item" and attribute(attributes, "media-type") in _CHAPTER_TYPES:
+            path = normpath(join(self._folder, unquote(attribute(attributes, "href"))))
+            self._files[attribute(attributes, "id")] = path
+        elif name == "itemref":
+            self._spine.append(attribute(attributes, "idref"))
+        else:
+            self._properties.start(name, attributes)
+
+    def end(self, name: str) -> None:
+        self._properties.end(name)
+
+    def data(self, text: str) -> None:
+        self._properties.data(text)

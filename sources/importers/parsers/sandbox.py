@@ -1,0 +1,68 @@
+"""Parses a document in a subprocess with limits on time and memory.
+
+Whatever happens there, including crashes and endless loops, results in a value or in one error with a message.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+from signal import SIGKILL, SIGXCPU, Signals
+from typing import Literal
+
+import msgspec
+
+from config.errors import InvalidParams
+from sources.importers.engine.limits import ImportLimits
+from sources.importers.parsers.parsed_document import ParsedDocument, ParseFailure
+
+DocumentKind = Literal["html", "pdf", "epub", "docx", "pptx"]
+# The exit code of the subprocess after a MemoryError.
+OUT_OF_MEMORY = 3
+_ROOT = Path(__file__).resolve().parents[3]
+_MODULE = "sources.importers.parsers"
+
+
+def parse_in_subprocess(path: Path, kind: DocumentKind, limits: ImportLimits) -> ParsedDocument:
+    command = [sys.executable, "-P", "-m", _MODULE, kind, str(path.resolve()), msgspec.json.encode(limits).decode()]
+    try:
+        process = subprocess.run(  # noqa: S603 - our own module, and arguments that no shell reads
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=limits.parser_deadline_s,
+            # The environment is not passed on: it may contain secrets.
+            env={"PYTHONPATH": str(_ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise InvalidParams(f"parsing took longer than {limits.parser_deadline_s:g} s") from error
+    return _result(process, limits)
+
+
+def _result(process: "subprocess.CompletedProcess[bytes]", limits: ImportLimits) -> ParsedDocument:
+    if process.returncode:
+        raise InvalidParams(_exit_problem(process.returncode, limits))
+    result = msgspec.json.decode(process.stdout, type=ParsedDocument | ParseFailure)
+    if isinstance(result, ParseFailure):
+        raise InvalidParams(result.problem)
+    return result
+
+
+def _exit_problem(code: int, limits: ImportLimits) -> str:
+    memory = f"{limits.parser_memory_max_bytes >> 20} MiB of memory"
+    if code in (-SIGXCPU, -SIGKILL):
+        return f"parsing took more than {limits.parser_cpu_s} s of CPU time"
+    if code == OUT_OF_MEMORY:
+        return f"parsing took more than {memory}"
+    if code < 0:
+        # pdfium crashes on some malformed input, and also when it cannot allocate memory.
+        return f"the parser crashed ({_signal_name(-code)}): the document is damaged, or needs more than {memory}"
+    return "the document is damaged"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return Signals(number).name
+    except ValueError:
+        return f"signal {number}"

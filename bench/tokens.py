@@ -22,7 +22,7 @@ from bench.request_templates import MODERN, ToolCall
 from bench.tokenizer import count_tokens
 from config.settings import Settings
 from sources.demo import demo_uuid
-from sources.demo.collection import Chat, Collection, Media, Note, read_collection
+from sources.demo.collection import DemoCollection, DemoConversation, DemoMedia, DemoNote, read_demo
 
 SCRIPT = Path(__file__).with_suffix(".toml")
 # The session used for the result, and the other one.
@@ -191,9 +191,9 @@ def uri_of(name: str) -> str:
     return f"{source}://{demo_uuid(source, key)}"
 
 
-def names_by_title(demo: Collection) -> dict[tuple[str, str], str]:
+def names_by_title(demo: DemoCollection) -> dict[tuple[str, str], str]:
     """Maps titles to the names used in scripts. Hits are identified by title, because ids differ between libraries."""
-    items_by_source: dict[str, tuple[Note | Media | Chat, ...]] = {
+    items_by_source: dict[str, tuple[DemoNote | DemoMedia | DemoConversation, ...]] = {
         "notes": demo.notes,
         "media": demo.media,
         "chats": demo.chats,
@@ -208,7 +208,7 @@ def read_scripts(path: Path = SCRIPT) -> dict[str, tuple[Step, ...]]:
         raise InvalidScript(f"{path.name}: {error}") from error
     if set(scripts) != set(SCRIPTS):
         raise InvalidScript(f"{path.name}: expected tables {sorted(SCRIPTS)}, got {sorted(scripts)}")
-    known = set(names_by_title(read_collection()).values())
+    known = set(names_by_title(read_demo()).values())
     for step in (step for steps in scripts.values() for step in steps):
         unknown = {*step.relevant, *([step.read] if step.read else [])} - known
         if unknown:
@@ -263,7 +263,7 @@ def compare(client: DemoClient, steps: Sequence[Step]) -> Comparison:
 
 
 def run_session(client: DemoClient, steps: Sequence[Step], variant: Variant, targets: frozenset[str]) -> Session:
-    names = names_by_title(read_collection())
+    names = names_by_title(read_demo())
     tokens: list[int] = []
     seen: set[str] = set()
     session: str | None = None
@@ -282,7 +282,7 @@ def run_session(client: DemoClient, steps: Sequence[Step], variant: Variant, tar
 # -- the caps ----------------------------------------------------------------------------------------------------------
 
 
-def uris_of_all(demo: Collection) -> Iterator[str]:
+def uris_of_all(demo: DemoCollection) -> Iterator[str]:
     yield from (uri_of(f"notes/{item.key}") for item in demo.notes)
     yield from (uri_of(f"media/{item.key}") for item in demo.media)
     yield from (uri_of(f"chats/{item.key}") for item in demo.chats)
@@ -291,7 +291,7 @@ def uris_of_all(demo: Collection) -> Iterator[str]:
     yield from (f"prompts://{number}" for number in range(1, len(demo.prompts) + 1))
 
 
-def uris_of_recordings(demo: Collection) -> Iterator[str]:
+def uris_of_recordings(demo: DemoCollection) -> Iterator[str]:
     yield from (uri_of(f"media/{item.key}") for item in demo.media if item.segments)
 
 
@@ -374,7 +374,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="bench.tokens", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="check the caps of only a few responses")
     is_quick = parser.parse_args(arguments).quick
-    scripts, demo = read_scripts(), read_collection()
+    scripts, demo = read_scripts(), read_demo()
     uris, recordings = list(uris_of_all(demo)), list(uris_of_recordings(demo))
     if is_quick:
         outcome = measure(scripts, uris[::10], recordings[:1], BUDGETS[:1])

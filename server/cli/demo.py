@@ -11,7 +11,7 @@ from server.cli.local_library import open_local, user_option
 from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import pluralize, print_json
 from server.cli.tour import tour
-from sources.demo import Filled, fill
+from sources.demo import FillResult, fill
 
 
 @click.command(cls=SettingsCommand)
@@ -32,12 +32,12 @@ def demo(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None:
     click.echo(f"\nTry:\n\n{tour(_options(overrides, user))}\n")
 
 
-async def _fill(settings: Settings, user: str | None) -> Filled:
+async def _fill(settings: Settings, user: str | None) -> FillResult:
     async with open_local(settings, user, creates=True) as local, local.libraries.library(local.context) as library:
         return await fill(library)
 
 
-def contents(filled: Filled) -> str:
+def contents(filled: FillResult) -> str:
     """23 notes, 7 media, …"""
     return ", ".join(pluralize(count, source) for source, count in filled.items.items())
 

@@ -1,6 +1,5 @@
-"""A small library to try things on: one year of an observatory that never was, in all five sources. Written for this
-purpose; everybody in it is invented."""
+"""A small demo library with items of all five sources: one year of an invented observatory."""
 
-from sources.demo.shelving import Filled, demo_uuid, fill, fill_once
+from sources.demo.loader import FillResult, demo_uuid, fill, fill_once
 
-__all__ = ["Filled", "demo_uuid", "fill", "fill_once"]
+__all__ = ["FillResult", "demo_uuid", "fill", "fill_once"]

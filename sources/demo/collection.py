@@ -1,4 +1,4 @@
-"""The demo library as its files tell it. They are part of the program, so a mistake in one is a mistake of ours."""
+"""Reads the files of the demo library. They are part of the program, so an error in them fails an assertion."""
 
 import re
 from collections.abc import Iterator
@@ -14,29 +14,29 @@ from sources.records import SavedPromptArgument, Segment
 
 _FOLDER = Path(__file__).parent
 _LINE = re.compile(r"(\d\d):(\d\d) ([^:]+): (.+)")
-# A transcript says when a line begins; this is how long the last one lasts.
+# A transcript contains the start of each line; the last one is taken to last this long.
 _LAST_LINE_MS = 8_000
-# Some twenty seconds of talk.
+# About twenty seconds of speech.
 _PASSAGE_MAX_CHARS = 400
 
 T = TypeVar("T")
 
 
-class _Told(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is told of every item: `key` names it among the items of its source."""
+class _DemoItem(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Fields of every item; `key` is unique among the items of its source."""
 
     key: str
     on: datetime
     tags: tuple[str, ...] = ()
 
 
-class Note(_Told, frozen=True, kw_only=True):
+class DemoNote(_DemoItem, frozen=True, kw_only=True):
     title: str
     text: str
 
 
-class Media(_Told, frozen=True, kw_only=True):
-    """Written, as `text`, or spoken: then each line of `transcript` is `minutes:seconds speaker: words`."""
+class DemoMedia(_DemoItem, frozen=True, kw_only=True):
+    """Has a `text`, or a `transcript` with lines of the form `minutes:seconds speaker: words`."""
 
     title: str
     type: str
@@ -48,32 +48,32 @@ class Media(_Told, frozen=True, kw_only=True):
     @property
     def segments(self) -> tuple[Segment, ...]:
         lines = [_LINE.fullmatch(line) for line in self.transcript.strip().splitlines()]
-        spoken = [(_milliseconds(line), line[3], line[4]) for line in lines if line is not None]
-        assert len(spoken) == len(lines), f"media/{self.key} has a line without time or speaker"
-        ends = [after[0] for _, after in pairwise(spoken)] + [start + _LAST_LINE_MS for start, _, _ in spoken[-1:]]
+        timed = [(_milliseconds(line), line[3], line[4]) for line in lines if line is not None]
+        assert len(timed) == len(lines), f"media/{self.key} has a line without time or speaker"
+        ends = [after[0] for _, after in pairwise(timed)] + [start + _LAST_LINE_MS for start, _, _ in timed[-1:]]
         return tuple(
             Segment(start_ms=start, end_ms=end, speaker=speaker, text=words)
-            for (start, speaker, words), end in zip(spoken, ends, strict=True)
+            for (start, speaker, words), end in zip(timed, ends, strict=True)
         )
 
     @property
     def passages(self) -> Iterator[tuple[Segment, ...]]:
-        """Lines that are found together. The shorter they are, the nearer a hit is to the second it is spoken."""
-        held: list[Segment] = []
+        """Groups of lines that become one chunk. Short chunks put a hit close to the time of its words."""
+        group: list[Segment] = []
         for segment in self.segments:
-            if held and sum(len(one.text) + 1 for one in (*held, segment)) > _PASSAGE_MAX_CHARS:
-                yield tuple(held)
-                held = []
-            held.append(segment)
-        yield tuple(held)
+            if group and sum(len(line.text) + 1 for line in (*group, segment)) > _PASSAGE_MAX_CHARS:
+                yield tuple(group)
+                group = []
+            group.append(segment)
+        yield tuple(group)
 
 
 def _milliseconds(line: re.Match[str]) -> int:
     return (int(line[1]) * 60 + int(line[2])) * 1_000
 
 
-class Chat(_Told, frozen=True, kw_only=True):
-    """`text` has a message on each line: who says it, a colon, what."""
+class DemoConversation(_DemoItem, frozen=True, kw_only=True):
+    """Each line of `text` is a message: the sender, a colon and the words."""
 
     title: str
     text: str
@@ -86,7 +86,7 @@ class Chat(_Told, frozen=True, kw_only=True):
             yield sender, words
 
 
-class Character(_Told, frozen=True, kw_only=True):
+class DemoCharacter(_DemoItem, frozen=True, kw_only=True):
     name: str
     description: str
     personality: str
@@ -103,7 +103,7 @@ class Character(_Told, frozen=True, kw_only=True):
     group_only_greetings: tuple[str, ...] = ()
 
 
-class Prompt(_Told, frozen=True, kw_only=True):
+class DemoPrompt(_DemoItem, frozen=True, kw_only=True):
     name: str
     author: str
     details: str
@@ -112,25 +112,25 @@ class Prompt(_Told, frozen=True, kw_only=True):
     arguments: tuple[SavedPromptArgument, ...]
 
 
-class Collection(Struct, frozen=True, kw_only=True):
-    notes: tuple[Note, ...]
-    media: tuple[Media, ...]
-    chats: tuple[Chat, ...]
-    characters: tuple[Character, ...]
-    prompts: tuple[Prompt, ...]
+class DemoCollection(Struct, frozen=True, kw_only=True):
+    notes: tuple[DemoNote, ...]
+    media: tuple[DemoMedia, ...]
+    chats: tuple[DemoConversation, ...]
+    characters: tuple[DemoCharacter, ...]
+    prompts: tuple[DemoPrompt, ...]
 
 
-def read_collection() -> Collection:
-    return Collection(
-        notes=_read("notes", "note", Note),
-        media=_read("media", "media", Media),
-        chats=_read("chats", "chat", Chat),
-        characters=_read("characters", "character", Character),
-        prompts=_read("prompts", "prompt", Prompt),
+def read_demo() -> DemoCollection:
+    return DemoCollection(
+        notes=_read("notes", "note", DemoNote),
+        media=_read("media", "media", DemoMedia),
+        chats=_read("chats", "chat", DemoConversation),
+        characters=_read("characters", "character", DemoCharacter),
+        prompts=_read("prompts", "prompt", DemoPrompt),
     )
 
 
 def _read(name: str, table: str, kind: type[T]) -> tuple[T, ...]:
-    told = (_FOLDER / f"{name}.toml").read_bytes()
-    items: tuple[T, ...] = msgspec.toml.decode(told, type=dict[str, tuple[kind, ...]])[table]  # type: ignore[valid-type]  # a type made at run time
+    content = (_FOLDER / f"{name}.toml").read_bytes()
+    items: tuple[T, ...] = msgspec.toml.decode(content, type=dict[str, tuple[kind, ...]])[table]  # type: ignore[valid-type]  # the type is only known at run time
     return items

@@ -4,15 +4,15 @@ import pytest
 
 from config.errors import NotFound
 from sources.demo import demo_uuid, fill, fill_once
-from sources.demo.collection import Media, read_collection
-from sources.demo.shelving import Filled
+from sources.demo.collection import DemoMedia, read_demo
+from sources.demo.loader import FillResult
 from sources.storage.contract import Library
 from tests.sources.source_fixture import SOURCES, LibraryUser
 
 REPAIR = demo_uuid("notes", "dome-repair")
 
 
-async def add_demo(user: LibraryUser) -> Filled:
+async def add_demo(user: LibraryUser) -> FillResult:
     async with user.libraries.library(user.context) as library:
         return await fill(library)
 
@@ -29,7 +29,7 @@ async def state(library: Library) -> dict[str, object]:
 
 
 def test_every_source_has_enough_items() -> None:
-    demo = read_collection()
+    demo = read_demo()
 
     assert 15 <= len(demo.notes) <= 25
     assert 6 <= len(demo.media) <= 8
@@ -41,16 +41,16 @@ def test_every_source_has_enough_items() -> None:
 
 
 def test_transcript_lines_are_contiguous_and_each_is_in_one_passage() -> None:
-    for media in read_collection().media:
+    for media in read_demo().media:
         for before, after in zip(media.segments, media.segments[1:], strict=False):
             assert before.start_ms < before.end_ms == after.start_ms
         assert tuple(line for passage in media.passages for line in passage) == media.segments
 
 
 def test_transcript_line_without_a_time_fails_an_assertion() -> None:
-    broken = read_collection().media[0]
+    broken = read_demo().media[0]
     with pytest.raises(AssertionError, match="without time or speaker"):
-        _ = Media(
+        _ = DemoMedia(
             key=broken.key, on=broken.on, title="x", type="audio", author="x", transcript="Ilse: no time"
         ).segments
 
@@ -104,7 +104,7 @@ async def test_fill_once_only_fills_an_empty_library(ada: LibraryUser) -> None:
         await library.notes.purge(REPAIR)
         await fill_once(library)
 
-        assert (await library.notes.list(1, 0)).total == len(read_collection().notes) - 1
+        assert (await library.notes.list(1, 0)).total == len(read_demo().notes) - 1
 
 
 async def test_hit_in_a_recording_has_the_time_of_its_words(ada: LibraryUser) -> None:

@@ -27,7 +27,7 @@ from sources.query import (
 )
 from sources.query.expression import render
 from sources.text.segmentation import TOKENIZER, segment
-from tests.sources.multilingual import DOCUMENTS, PROBES, Probe
+from tests.sources.multilingual import DOCUMENTS, SEARCH_CASES, SearchCase
 
 ANY_QUERY = st.one_of(
     st.text(max_size=80),
@@ -102,17 +102,17 @@ def only_word(text: str) -> Word:
 # -- matches -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("probe", PROBES, ids=lambda probe: ascii(probe.query))
-def test_query_finds_the_expected_documents_and_no_others(probe: Probe, library: LibraryIndex) -> None:
-    names = set(library.find(parse(probe.query)))
-    assert names >= set(probe.finds)
-    assert not names & set(probe.misses)
+@pytest.mark.parametrize("case", SEARCH_CASES, ids=lambda case: ascii(case.query))
+def test_query_finds_the_expected_documents_and_no_others(case: SearchCase, library: LibraryIndex) -> None:
+    names = set(library.find(parse(case.query)))
+    assert names >= set(case.finds)
+    assert not names & set(case.misses)
 
 
-def test_probes_cover_every_document_in_many_languages() -> None:
-    assert len(PROBES) >= 150
+def test_search_cases_cover_every_document_in_many_languages() -> None:
+    assert len(SEARCH_CASES) >= 150
     assert len({name.partition("-")[0] for name in DOCUMENTS}) >= 20
-    assert {name for probe in PROBES for name in probe.finds} == set(DOCUMENTS)
+    assert {name for case in SEARCH_CASES for name in case.finds} == set(DOCUMENTS)
 
 
 @settings(max_examples=500)

@@ -11,7 +11,7 @@ from sources.search.snippets import Highlighter, Snippet, snippet
 from sources.search.term_counting import TermCounter
 from sources.text.graphemes import is_grapheme_boundary
 from sources.text.segmentation import segment
-from tests.sources.multilingual import DOCUMENTS, PROBES, Probe
+from tests.sources.multilingual import DOCUMENTS, SEARCH_CASES, SearchCase
 from tests.sources.text.samples import MIXED_TEXTS
 
 WALK = (
@@ -203,10 +203,10 @@ def test_matches_are_highlighted(query: str, text: str, expected: list[str]) -> 
     assert highlights(make_snippet(query, text)) == expected
 
 
-@pytest.mark.parametrize("probe", PROBES, ids=lambda probe: ascii(probe.query))
-def test_match_is_highlighted_in_every_language(probe: Probe) -> None:
-    terms = parse(probe.query).terms
-    for name in probe.finds:
+@pytest.mark.parametrize("case", SEARCH_CASES, ids=lambda case: ascii(case.query))
+def test_match_is_highlighted_in_every_language(case: SearchCase) -> None:
+    terms = parse(case.query).terms
+    for name in case.finds:
         document = DOCUMENTS[name]
         assert snippet(f"{document.title}\n{document.body}", terms).ranges, name
 
@@ -265,11 +265,11 @@ def test_term_is_highlighted_if_and_only_if_it_is_scored(text: str, query: str) 
     assert [bool(snippet(text, [term], 1_000).ranges) for term in terms] == is_scored
 
 
-@pytest.mark.parametrize("probe", PROBES, ids=lambda probe: ascii(probe.query))
-def test_term_is_highlighted_if_and_only_if_it_is_scored_in_every_language(probe: Probe) -> None:
+@pytest.mark.parametrize("case", SEARCH_CASES, ids=lambda case: ascii(case.query))
+def test_term_is_highlighted_if_and_only_if_it_is_scored_in_every_language(case: SearchCase) -> None:
     for document in DOCUMENTS.values():
         text = f"{document.title}\n{document.body}"
-        for term in parse(probe.query).terms:
+        for term in parse(case.query).terms:
             [count] = TermCounter([term]).count(segment(text))
             assert bool(snippet(text, [term], 1_000).ranges) == (count > 0), (term.word.text, text)
 

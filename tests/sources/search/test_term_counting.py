@@ -42,10 +42,10 @@ def count(text: str, phrase: Phrase | Prefix) -> int:
 
 
 @settings(max_examples=300, deadline=None)
-@given(words=st.lists(st.sampled_from(WORDS), max_size=20), wanted=st.sampled_from(WORDS))
-def test_word_is_counted_as_often_as_fts5_finds_it(index: sqlite3.Connection, words: list[str], wanted: str) -> None:
+@given(words=st.lists(st.sampled_from(WORDS), max_size=20), word=st.sampled_from(WORDS))
+def test_word_is_counted_as_often_as_fts5_finds_it(index: sqlite3.Connection, words: list[str], word: str) -> None:
     text = " ".join(words)
-    for term in parse(wanted).terms:
+    for term in parse(word).terms:
         for phrase in term.word.alternatives:
             if len(phrase.tokens) == 1:
                 assert count(text, phrase) == count_by_fts5(index, text, phrase)
@@ -54,12 +54,12 @@ def test_word_is_counted_as_often_as_fts5_finds_it(index: sqlite3.Connection, wo
 @settings(max_examples=300, deadline=None)
 @given(
     words=st.lists(st.sampled_from(["run", "running", "hope", "hoping", "sky"]), max_size=12),
-    wanted=st.lists(st.sampled_from(["runs", "hope", "skies"]), min_size=2, max_size=3, unique=True),
+    tokens=st.lists(st.sampled_from(["runs", "hope", "skies"]), min_size=2, max_size=3, unique=True),
 )
 def test_phrase_is_counted_as_often_as_fts5_finds_it(
-    index: sqlite3.Connection, words: list[str], wanted: list[str]
+    index: sqlite3.Connection, words: list[str], tokens: list[str]
 ) -> None:
-    phrase = Phrase(" ".join(wanted), tuple(wanted))
+    phrase = Phrase(" ".join(tokens), tuple(tokens))
     assert count(" ".join(words), phrase) == count_by_fts5(index, " ".join(words), phrase)
 
 

@@ -11,7 +11,7 @@ from config.errors import SourceTimeout, StorageError, Unavailable
 from sources.storage.sqlite.connection.database import Database
 from tests.sources.storage.sqlite.conftest import INDEX, MakeDatabase
 from tests.sources.storage.sqlite.file_checks import open_file
-from tests.sources.storage.sqlite.words import PATIENCE_S, Gate, add, adding, all_words, endless
+from tests.sources.storage.sqlite.words import TIMEOUT_S, GatedJob, add_word, all_words, insert_word, run_endless_query
 
 
 def loop_of_small_queries(connection: sqlite3.Connection) -> None:
@@ -19,125 +19,125 @@ def loop_of_small_queries(connection: sqlite3.Connection) -> None:
         connection.execute("SELECT 1").fetchall()
 
 
-@pytest.mark.parametrize("work", [endless, loop_of_small_queries])
+@pytest.mark.parametrize("work", [run_endless_query, loop_of_small_queries])
 async def test_read_times_out_at_its_deadline_and_the_next_succeeds(database: Database, work: object) -> None:
-    await add(database, "tea")
-    async with asyncio.timeout(PATIENCE_S):
+    await add_word(database, "tea")
+    async with asyncio.timeout(TIMEOUT_S):
         with pytest.raises(SourceTimeout, match="words did not respond within 30 ms"):
             await database.read("words", work, 30)  # type: ignore[arg-type]  # one of the two functions above
         assert await all_words(database) == ["tea"]
 
 
-@pytest.mark.parametrize("work", [endless, loop_of_small_queries])
+@pytest.mark.parametrize("work", [run_endless_query, loop_of_small_queries])
 async def test_write_over_its_deadline_is_rolled_back(make_database: MakeDatabase, work: object) -> None:
     database = make_database(deadline_ms=200)
-    await add(database, "tea")
+    await add_word(database, "tea")
 
     def slow(connection: sqlite3.Connection) -> None:
-        adding("milk")(connection)
+        insert_word("milk")(connection)
         work(connection)  # type: ignore[operator]  # one of the two functions above
 
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         with pytest.raises(SourceTimeout):
             await database.write("words", INDEX, slow)
-        await add(database, "sugar")
+        await add_word(database, "sugar")
         assert await all_words(database) == ["tea", "sugar"]
 
 
 async def test_deadline_is_enforced_while_the_event_loop_is_blocked(database: Database) -> None:
-    await add(database, "tea")
-    task = asyncio.create_task(database.read("words", endless, 20))
+    await add_word(database, "tea")
+    task = asyncio.create_task(database.read("words", run_endless_query, 20))
     await asyncio.sleep(0)
     time.sleep(0.2)  # blocks the event loop, so only the connection's own thread can stop the statement
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         with pytest.raises(SourceTimeout):
             await task
         assert await all_words(database) == ["tea"]
 
 
 async def test_cancelled_read_interrupts_its_statement(database: Database) -> None:
-    await add(database, "tea")
-    gate = Gate(then=endless)
+    await add_word(database, "tea")
+    gate = GatedJob(then=run_endless_query)
     task = asyncio.create_task(database.read("words", gate))
-    await asyncio.to_thread(gate.begun.wait, PATIENCE_S)
-    gate.open.set()
+    await asyncio.to_thread(gate.started.wait, TIMEOUT_S)
+    gate.released.set()
     task.cancel()
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         with pytest.raises(asyncio.CancelledError):
             await task
         assert await all_words(database) == ["tea"]
 
 
 async def test_write_cancelled_while_waiting_never_runs(database: Database) -> None:
-    await add(database, "tea")
-    gate = Gate(then=adding("milk"))
+    await add_word(database, "tea")
+    gate = GatedJob(then=insert_word("milk"))
     first = asyncio.create_task(database.write("words", INDEX, gate))
-    await asyncio.to_thread(gate.begun.wait, PATIENCE_S)
-    second = asyncio.create_task(add(database, "sugar"))
+    await asyncio.to_thread(gate.started.wait, TIMEOUT_S)
+    second = asyncio.create_task(add_word(database, "sugar"))
     await asyncio.sleep(0)
     second.cancel()
     with pytest.raises(asyncio.CancelledError):
         await second
-    gate.open.set()
+    gate.released.set()
     await first
     assert await all_words(database) == ["tea", "milk"]
 
 
 async def test_write_cancelled_while_running_leaves_no_open_transaction(database: Database, file: Path) -> None:
-    await add(database, "tea")
+    await add_word(database, "tea")
 
     def half_done(connection: sqlite3.Connection) -> None:
-        adding("milk")(connection)
+        insert_word("milk")(connection)
         gate(connection)
-        adding("sugar")(connection)
+        insert_word("sugar")(connection)
 
-    gate = Gate()
+    gate = GatedJob()
     task = asyncio.create_task(database.write("words", INDEX, half_done))
-    await asyncio.to_thread(gate.begun.wait, PATIENCE_S)
+    await asyncio.to_thread(gate.started.wait, TIMEOUT_S)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    gate.open.set()
-    await add(database, "honey")
+    gate.released.set()
+    await add_word(database, "honey")
     assert await all_words(database) == ["tea", "honey"]
     with open_file(file) as other:
         other.execute("BEGIN IMMEDIATE")
 
 
 async def test_failed_write_is_rolled_back(database: Database) -> None:
-    await add(database, "tea")
+    await add_word(database, "tea")
 
     def failing(connection: sqlite3.Connection) -> None:
-        adding("milk")(connection)
+        insert_word("milk")(connection)
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
         await database.write("words", INDEX, failing)
-    await add(database, "sugar")
+    await add_word(database, "sugar")
     assert await all_words(database) == ["tea", "sugar"]
 
 
 async def test_reads_are_served_during_a_write(database: Database) -> None:
-    await add(database, "tea")
-    gate = Gate(then=adding("milk"))
+    await add_word(database, "tea")
+    gate = GatedJob(then=insert_word("milk"))
     writing = asyncio.create_task(database.write("words", INDEX, gate))
-    await asyncio.to_thread(gate.begun.wait, PATIENCE_S)
+    await asyncio.to_thread(gate.started.wait, TIMEOUT_S)
     assert await all_words(database) == ["tea"]
-    gate.open.set()
+    gate.released.set()
     await writing
     assert await all_words(database) == ["tea", "milk"]
 
 
 async def test_calls_over_the_queue_limit_are_rejected(make_database: MakeDatabase) -> None:
     database = make_database(queue_max=2)
-    gate = Gate()
+    gate = GatedJob()
     running = asyncio.create_task(database.write("words", INDEX, gate))
-    await asyncio.to_thread(gate.begun.wait, PATIENCE_S)
-    waiting = asyncio.create_task(add(database, "tea"))
+    await asyncio.to_thread(gate.started.wait, TIMEOUT_S)
+    waiting = asyncio.create_task(add_word(database, "tea"))
     await asyncio.sleep(0)
     with pytest.raises(Unavailable, match="too many calls are waiting"):
-        await add(database, "milk")
-    gate.open.set()
+        await add_word(database, "milk")
+    gate.released.set()
     await asyncio.gather(running, waiting)
     assert await all_words(database) == ["tea"]
 
@@ -145,15 +145,15 @@ async def test_calls_over_the_queue_limit_are_rejected(make_database: MakeDataba
 async def test_slots_limit_concurrent_jobs(make_database: MakeDatabase, tmp_path: Path) -> None:
     slots = asyncio.Semaphore(1)
     one, other = (make_database(path=tmp_path / name, slots=slots) for name in ("one.db", "other.db"))
-    await add(one, "tea")
-    await add(other, "milk")
-    gate = Gate()
+    await add_word(one, "tea")
+    await add_word(other, "milk")
+    gate = GatedJob()
     first = asyncio.create_task(one.read("words", gate))
-    await asyncio.to_thread(gate.begun.wait, PATIENCE_S)
+    await asyncio.to_thread(gate.started.wait, TIMEOUT_S)
     second = asyncio.create_task(all_words(other))
     done, _ = await asyncio.wait([second], timeout=0.05)
     assert not done
-    gate.open.set()
+    gate.released.set()
     await first
     assert await second == ["milk"]
 
@@ -162,14 +162,14 @@ async def test_lock_of_another_process_is_waited_for_until_the_deadline(
     make_database: MakeDatabase, file: Path
 ) -> None:
     impatient, patient = make_database(deadline_ms=300), make_database()
-    await add(impatient, "tea")
-    await add(patient, "milk")
+    await add_word(impatient, "tea")
+    await add_word(patient, "milk")
     with open_file(file) as other:
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(Unavailable, match="words is locked by another process"):
-            await add(impatient, "honey")
+            await add_word(impatient, "honey")
         assert await all_words(impatient) == ["tea", "milk"]
-        waiting = asyncio.create_task(add(patient, "sugar"))
+        waiting = asyncio.create_task(add_word(patient, "sugar"))
         await until_running(patient)
         other.execute("COMMIT")
         await waiting
@@ -179,32 +179,32 @@ async def test_lock_of_another_process_is_waited_for_until_the_deadline(
 async def until_running(database: Database) -> None:
     """Returns when a job of the writer has been started. It may be waiting for a lock."""
     assert database._writer.connection is not None
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         while database._writer.connection._raw._job is None:
             await asyncio.sleep(0.001)
 
 
 async def test_reader_cannot_write(database: Database) -> None:
-    await add(database, "tea")
+    await add_word(database, "tea")
     with pytest.raises(StorageError, match="read-only"):
-        await database.read("words", adding("milk"))
+        await database.read("words", insert_word("milk"))
     assert await all_words(database) == ["tea"]
 
 
 async def test_running_job_fails_when_the_file_is_closed(database: Database) -> None:
-    await add(database, "tea")
-    gate = Gate(then=endless)
+    await add_word(database, "tea")
+    gate = GatedJob(then=run_endless_query)
     task = asyncio.create_task(database.write("words", INDEX, gate))
-    await asyncio.to_thread(gate.begun.wait, PATIENCE_S)
-    gate.open.set()
-    async with asyncio.timeout(PATIENCE_S):
+    await asyncio.to_thread(gate.started.wait, TIMEOUT_S)
+    gate.released.set()
+    async with asyncio.timeout(TIMEOUT_S):
         await database.close()
         with pytest.raises(Unavailable, match="being closed"):
             await task
 
 
 async def test_closing_a_file_removes_its_log(database: Database, file: Path) -> None:
-    await add(database, "tea")
+    await add_word(database, "tea")
     await all_words(database)
     await database.close()
     assert [path.name for path in file.parent.iterdir()] == [file.name]

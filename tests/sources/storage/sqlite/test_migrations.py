@@ -16,7 +16,7 @@ from sources.text.segmentation import SEGMENT_VERSION
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite
 from tests.sources.storage.sqlite.conftest import WORDS, MakeDatabase
 from tests.sources.storage.sqlite.file_checks import check_files, open_file
-from tests.sources.storage.sqlite.words import add, all_words
+from tests.sources.storage.sqlite.words import add_word, all_words
 
 NEWER = replace(
     WORDS, migrations=(*WORDS.migrations, ("CREATE TABLE more (id INTEGER)", "INSERT INTO more VALUES (1)"))
@@ -42,7 +42,7 @@ async def test_read_creates_the_schema(database: Database, file: Path) -> None:
 
 async def test_older_file_is_migrated_with_its_rows(make_database: MakeDatabase, file: Path) -> None:
     old = make_database()
-    await add(old, "tea")
+    await add_word(old, "tea")
     await old.close()
     new = make_database(NEWER)
     assert await all_words(new) == ["tea"]
@@ -51,7 +51,7 @@ async def test_older_file_is_migrated_with_its_rows(make_database: MakeDatabase,
 
 async def test_failed_migration_leaves_the_file_unchanged(make_database: MakeDatabase, file: Path) -> None:
     old = make_database()
-    await add(old, "tea")
+    await add_word(old, "tea")
     await old.close()
     with pytest.raises(StorageError):
         await all_words(make_database(BROKEN))
@@ -63,24 +63,24 @@ async def test_failed_migration_leaves_the_file_unchanged(make_database: MakeDat
 
 async def test_newer_schema_is_rejected_with_advice_to_upgrade(make_database: MakeDatabase) -> None:
     new = make_database(NEWER)
-    await add(new, "tea")
+    await add_word(new, "tea")
     await new.close()
     old = make_database()
-    for call in (all_words(old), add(old, "milk")):
+    for call in (all_words(old), add_word(old, "milk")):
         with pytest.raises(StorageError, match=r"has schema 2, written by a newer version .* up to 1: upgrade"):
             await call
 
 
 async def test_file_that_is_not_a_database_is_rejected(make_database: MakeDatabase, file: Path) -> None:
     file.write_bytes(b"this is not a database" * 100)
-    for call in (all_words(make_database()), add(make_database(), "tea")):
+    for call in (all_words(make_database()), add_word(make_database(), "tea")):
         with pytest.raises(StorageError, match="not an SQLite database"):
             await call
 
 
 async def test_several_processes_can_create_the_schema_at_once(make_database: MakeDatabase) -> None:
     databases = [make_database() for _ in range(6)]
-    await asyncio.gather(*(add(database, str(n)) for n, database in enumerate(databases)))
+    await asyncio.gather(*(add_word(database, str(n)) for n, database in enumerate(databases)))
     assert sorted(await all_words(databases[0])) == ["0", "1", "2", "3", "4", "5"]
 
 
@@ -156,7 +156,7 @@ async def test_chacha_file_of_schema_1_is_migrated_to_the_newest(tmp_path: Path)
 
 async def test_migration_continues_after_its_caller_timed_out(make_database: MakeDatabase, file: Path) -> None:
     old = make_database()
-    await add(old, "tea")
+    await add_word(old, "tea")
     await old.close()
     slow = replace(WORDS, migrations=(*WORDS.migrations, ("CREATE TABLE more AS " + SLOW_SELECT,)))
     new = make_database(slow, deadline_ms=50)

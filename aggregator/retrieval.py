@@ -51,6 +51,8 @@ class Retriever:
             return await address.source.get(context, library, address.item_id, request)
 
     def _address(self, request: KnowledgeGet) -> _ItemAddress:
+        if request.uri is None and isinstance(request.id, str) and self._is_uri(request.id):
+            request = replace(request, uri=request.id, id=None)
         if request.uri is None:
             if request.source is None or request.id is None:
                 raise InvalidParams("uri: expected the uri of a hit, or its source and id, got nothing")
@@ -69,6 +71,9 @@ class Retriever:
         if source is None:
             raise InvalidParams(f"{argument}: expected one of {', '.join(self._sources)}, got {name[:60]!r}")
         return source
+
+    def _is_uri(self, item_id: str) -> bool:
+        return item_id.partition("://")[0] in self._sources and "://" in item_id
 
     def _parse_uri(self, uri: str) -> _ItemAddress:
         scheme, separator, path = uri.partition("://")

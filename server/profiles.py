@@ -21,7 +21,14 @@ _MEMORY = ("memory_search", "memory_get_observations", "memory_read")
 _RECORDING = ("observations_record",)
 _WRITING = (
     *("notes_create", "notes_update", "notes_append", "notes_delete"),
-    *("chats_append", "prompts_save", "media_add_text", "items_tag"),
+    *("chats_append", "prompts_save", "media_add_text"),
+    *("items_create", "items_update", "items_delete", "items_tag"),
+)
+# Enough to find, read and change everything.
+_WRITE = (
+    *_KNOWLEDGE,
+    *("items_create", "items_update", "items_delete", "items_tag"),
+    *("notes_append", "chats_append"),
 )
 _CONVERSATIONS = ("conversation_search",)
 _BUS = ("msg_search",)
@@ -76,6 +83,13 @@ _BUS_TEXT = (
     'msg_search finds messages of the user\'s threads, best first. All words must match; OR, NOT, NEAR, "phrases" and '
     "prefix* are supported. Search for a decision before you reopen it; thread_id limits the search to one thread."
 )
+_WRITE_TEXT = (
+    f"{_ABOUT}Find items with knowledge_search and read them with knowledge_get; pass the uri of a hit to the tools "
+    "that write. items_create, items_update, items_delete and items_tag work on every source; notes_append adds to a "
+    "note, chats_append to a conversation. Search before you create, so that nothing exists twice. Pass "
+    "expected_version, the version that you have read, so that no other change is lost, and an idempotency_key with "
+    "calls that you may have to repeat. Ask before you delete something that the user did not name."
+)
 _FULL_TEXT = (
     f"{_DEFAULT_TEXT} session_configure sets defaults for the calls of a session, session_reset clears the items it "
     "has seen, and server_info returns the limits that apply. Write with notes_create, notes_append and the other "
@@ -99,6 +113,7 @@ PROFILES: tuple[Profile, ...] = (
     ),
     Profile(name="compact", entries=_own_names(_KNOWLEDGE), instructions=_COMPACT_TEXT),
     Profile(name="research", entries=_own_names(_RESEARCH), instructions=_RESEARCH_TEXT),
+    Profile(name="write", entries=_own_names(_WRITE), instructions=_WRITE_TEXT),
     Profile(
         name="memory",
         entries=tuple((name.removeprefix("memory_"), name) for name in _MEMORY),

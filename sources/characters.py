@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from auth.context import RequestContext
 from config.errors import NotFound
 from sources.defaults import request_defaults
+from sources.item_ids import SourceGetArguments
 from sources.items import GetResponse, Loc
 from sources.library_source import LibrarySource, ToolText
 from sources.reading.documents import Document, build_document, read_document
@@ -44,8 +45,8 @@ class CharactersSearch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     snippet_length: Annotated[int | None, Meta(description="Characters, 1..1000; default 300.")] = None
 
 
-class CharactersGet(GetArguments, frozen=True, kw_only=True):
-    character_id: Annotated[int, Meta(description="id of a hit.")]
+class CharactersGet(SourceGetArguments, frozen=True, kw_only=True):
+    character_id: Annotated[int | str | None, Meta(description="id of a hit.")] = None
 
 
 class CharactersSource(LibrarySource):

@@ -10,6 +10,7 @@ from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
 from config.numbers import clamp
 from sources.defaults import request_defaults
+from sources.item_ids import SourceGetArguments, item_id_from
 from sources.items import Anchor, GetResponse, Loc, Mode, PageInfo, ResultItem, uri_of
 from sources.library_source import LibrarySource, ToolText
 from sources.reading.cursors import Position, read_cursor
@@ -49,8 +50,8 @@ class ChatsSearch(SearchArguments, frozen=True, kw_only=True):
     sender: Annotated[str | None, Meta(description="Only messages of this sender.")] = None
 
 
-class ChatsGet(GetArguments, frozen=True, kw_only=True):
-    conversation_id: Annotated[str, Meta(description="conversation_id of a hit.")]
+class ChatsGet(SourceGetArguments, frozen=True, kw_only=True):
+    conversation_id: Annotated[str | None, Meta(description="conversation_id of a hit.")] = None
     page: Annotated[int | None, Meta(description="From 1.")] = None
     page_size: Annotated[int | None, Meta(description="Messages, default 50, at most 200.")] = None
 
@@ -123,7 +124,10 @@ class ChatsSource(LibrarySource):
 
     async def call_tool(self, context: RequestContext, library: Library, name: str, args: Any) -> Any:
         if isinstance(args, ChatsGet):
-            return await self._read(context, library, args.conversation_id, args, args.page, args.page_size)
+            item = item_id_from(self.name, self.id_argument, args.conversation_id, args.uri)
+            if item.part is not None and args.loc is None:
+                args = replace(args, loc={"message_id": item.part})
+            return await self._read(context, library, str(item.id), args, args.page, args.page_size)
         return await super().call_tool(context, library, name, args)
 
     async def get(

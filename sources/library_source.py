@@ -10,6 +10,7 @@ from msgspec import UNSET, Struct
 from auth.context import RequestContext
 from config.errors import NotFound
 from config.settings import Settings
+from sources.item_ids import whole_item_id
 from sources.items import TAGS_MAX, GetResponse, Loc, ResultItem, SearchResponse, short_title, uri_of
 from sources.query import Term
 from sources.records import Hit, HitPage, ListPage
@@ -97,7 +98,8 @@ class LibrarySource(ABC):
     async def call_tool(self, context: RequestContext, library: Library, name: str, args: Any) -> Any:
         if name == f"{self.name}_search":
             return search_response(self, await self.search(context, library, args))
-        return await self.get(context, library, getattr(args, self.id_argument), args)
+        item_id = whole_item_id(self.name, self.id_argument, getattr(args, self.id_argument), args.uri)
+        return await self.get(context, library, item_id, args)
 
     async def read_resource(
         self, context: RequestContext, library: Library, uri: str, variables: Mapping[str, str]

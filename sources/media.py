@@ -12,6 +12,7 @@ from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
 from config.numbers import clamp
 from sources.defaults import request_defaults
+from sources.item_ids import SourceGetArguments, UriArgument, whole_item_id
 from sources.items import Anchor, GetResponse, Loc, ResultItem, uri_of
 from sources.library_source import LibrarySource, ToolText
 from sources.reading.cursors import START, Position, read_cursor, write_cursor
@@ -65,18 +66,19 @@ class MediaSearch(SearchArguments, frozen=True, kw_only=True):
     order_by: Annotated[Literal["relevance", "recent"] | None, Meta(description="Default relevance.")] = None
 
 
-class MediaGet(GetArguments, frozen=True, kw_only=True):
-    media_id: Annotated[int | str, Meta(description="id of a hit, or a uuid.")]
+class MediaGet(SourceGetArguments, frozen=True, kw_only=True):
+    media_id: Annotated[int | str | None, Meta(description="id of a hit, or a uuid.")] = None
 
 
 class MediaTranscript(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    media_id: Annotated[int | str, Meta(description="id of a hit, or a uuid.")]
+    media_id: Annotated[int | str | None, Meta(description="id of a hit, or a uuid.")] = None
     format: Annotated[TranscriptFormat, Meta(description="Default text.")] = "text"
     include_timestamps: Annotated[bool | None, Meta(description="For text and json; default only json.")] = None
     from_seconds: Annotated[float | None, Meta(description="Start of the part to read.")] = None
     to_seconds: Annotated[float | None, Meta(description="End of the part to read.")] = None
     max_tokens: Annotated[int | None, Meta(description="Budget for the response.")] = None
     cursor: Annotated[str | None, Meta(description="next_cursor of an earlier response.")] = None
+    uri: UriArgument = None
 
 
 class TranscriptResponse(Struct, frozen=True, kw_only=True):
@@ -165,7 +167,7 @@ class MediaSource(LibrarySource):
     async def get(
         self, context: RequestContext, library: Library, item_id: str | int, args: GetArguments
     ) -> GetResponse:
-        item = await _get_item(library, item_id)
+        item = await find_media(library, item_id)
         loc = args.parsed_loc
         plan = plan_retrieval(args.retrieval, request_defaults(context.config), self._settings)
         sample = await library.media.content(item.id, 0, _SAMPLE_CHARS)
@@ -226,9 +228,10 @@ class MediaSource(LibrarySource):
         return await _get_chunk(library, item, hits[0].chunk_index or 0) if hits else None
 
     async def read_transcript(self, library: Library, args: MediaTranscript) -> TranscriptResponse:
-        item = await _get_item(library, args.media_id)
+        media_id = whole_item_id(self.name, self.id_argument, args.media_id, args.uri)
+        item = await find_media(library, media_id)
         if not item.has_transcript:
-            raise NotFound("transcript of media", str(args.media_id))
+            raise NotFound("transcript of media", str(media_id))
         from_ms = _milliseconds("from_seconds", args.from_seconds)
         to_ms = _milliseconds("to_seconds", args.to_seconds)
         # A cursor counts the segments between two times, so it is valid only for the same times.
@@ -253,7 +256,7 @@ class MediaSource(LibrarySource):
             room = max(_TRANSCRIPT_MIN_CHARS, int(room * min(0.97, budget / weight)))
 
 
-async def _get_item(library: Library, item_id: str | int) -> MediaItem:
+async def find_media(library: Library, item_id: str | int) -> MediaItem:
     number = numeric_id(item_id)
     return await (library.media.get(number) if number is not None else library.media.get_by_uuid(str(item_id)))
 

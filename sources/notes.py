@@ -6,6 +6,7 @@ from msgspec import Meta
 
 from auth.context import RequestContext
 from sources.defaults import request_defaults
+from sources.item_ids import SourceGetArguments
 from sources.items import GetResponse, Loc
 from sources.library_source import LibrarySource, ToolText
 from sources.reading.documents import Document, read_document
@@ -22,8 +23,8 @@ class NotesSearch(SearchArguments, frozen=True, kw_only=True):
     keywords: Annotated[tuple[str, ...], Meta(description="Only notes with all of these.")] = ()
 
 
-class NotesGet(GetArguments, frozen=True, kw_only=True):
-    note_id: Annotated[str, Meta(description="id of a hit.")]
+class NotesGet(SourceGetArguments, frozen=True, kw_only=True):
+    note_id: Annotated[str | None, Meta(description="id of a hit.")] = None
 
 
 class NotesSource(LibrarySource):

@@ -7,6 +7,7 @@ from msgspec import Meta
 from auth.context import RequestContext
 from config.errors import NotFound
 from sources.defaults import request_defaults
+from sources.item_ids import SourceGetArguments
 from sources.items import GetResponse, Loc
 from sources.library_source import LibrarySource, ToolText
 from sources.reading.documents import Document, build_document, read_document
@@ -25,8 +26,8 @@ class PromptsSearch(SearchArguments, frozen=True, kw_only=True):
     fields: Annotated[tuple[PromptField, ...], Meta(description="Search only these; default all.")] = ()
 
 
-class PromptsGet(GetArguments, frozen=True, kw_only=True):
-    prompt_id_or_name: Annotated[str | int, Meta(description="id of a hit, or the prompt's name.")]
+class PromptsGet(SourceGetArguments, frozen=True, kw_only=True):
+    prompt_id_or_name: Annotated[str | int | None, Meta(description="id of a hit, or the prompt's name.")] = None
 
 
 class PromptsSource(LibrarySource):

@@ -20,12 +20,14 @@ from server.http_services import HttpServices
 from server.rest.handler import RestHandler, with_etag
 from server.rest.html import STYLE_PATH, front_page
 from server.rest.imports import import_operations
+from server.rest.items import item_operations
 from server.rest.knowledge import knowledge_operations
 from server.rest.openapi import openapi_document
 from server.rest.operation import Operation
 from server.rest.permalink import PERMALINK, PermalinkHandler
 from server.rest.reference_page import reference_page
 from server.runtime import Runtime
+from server.tools.writing import LibraryWriter
 from server.transports.headers import Headers
 from server.version import VERSION
 
@@ -47,8 +49,9 @@ def rest_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
     by_path: dict[str, list[Operation]] = {}
     for operation in operations:
         by_path.setdefault(operation.path, []).append(operation)
-    # Literal paths come before paths with variables, which would match them too.
-    paths = sorted(by_path, key=lambda path: "{" in path)
+    # Literal paths come before paths with variables, which would match them too; a variable that matches several
+    # segments comes last.
+    paths = sorted(by_path, key=lambda path: (":path}" in path, "{" in path))
     return [
         *(Route(path, RestHandler(runtime, by_path[path])) for path in paths),
         Route("/", documentation.index),
@@ -67,6 +70,7 @@ def rest_operations(runtime: Runtime, services: HttpServices) -> list[Operation]
     """Returns all REST operations in the order of the documentation."""
     return [
         *knowledge_operations(runtime.knowledge),
+        *item_operations(LibraryWriter(runtime.libraries, runtime.dispatcher.catalog.changes, runtime.settings)),
         *agentkit_operations(services.agentkit, runtime.settings),
         *import_operations(runtime),
         *bus_operations(services.bus),

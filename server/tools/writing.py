@@ -1,24 +1,43 @@
-"""The tools that write notes, messages, prompts, media texts and tags.
+"""The tools that create, change, delete and tag items.
 
 The next search finds what was written. Deleted items stay in the database until they are purged.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, Literal
-from urllib.parse import unquote
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Annotated, Any
 
-from msgspec import UNSET, Meta, Struct
+from msgspec import Meta, Struct
 
+from auth.context import RequestContext
 from auth.principal import WRITE
-from config.errors import Conflict, InvalidParams
+from config.errors import InvalidParams
 from config.paths import UserId
 from config.settings import Settings
 from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Hints, Tool
-from server.protocol.changes import Change
-from sources.drafts import CharacterDraft, ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
+from server.protocol.changes import Change, ChangeFeed
+from server.tools.items import (
+    ChatMessageInput,
+    DeleteResult,
+    ExpectedVersion,
+    IdempotencyKey,
+    ItemsCreate,
+    ItemsDelete,
+    ItemsTag,
+    ItemsUpdate,
+    NewTags,
+    Tags,
+    WriteResult,
+    create_item,
+    delete_item,
+    tag_item,
+    update_item,
+    write_result,
+)
+from sources.drafts import ConversationDraft, MediaDraft, MessageDraft, NoteDraft, PromptDraft
+from sources.item_ids import UriArgument, whole_item_id
 from sources.items import uri_of
-from sources.records import Character, Conversation, MediaItem, Message, Note, Role, SavedPrompt, SavedPromptArgument
+from sources.records import Conversation, Message, SavedPromptArgument
 from sources.storage.contract import Libraries, Library
 
 # Repeating the call without an idempotency key adds another item.
@@ -27,58 +46,48 @@ _ADD_HINTS = Hints(read_only_hint=False, idempotent_hint=False)
 _REPLACE_HINTS = Hints(read_only_hint=False, destructive_hint=True, idempotent_hint=False)
 _IDEMPOTENT_REPLACE_HINTS = Hints(read_only_hint=False, destructive_hint=True)
 
-_Key = Annotated[str | None, Meta(description="A repeated call with the same key has no further effect.")]
-_Expected = Annotated[int | None, Meta(description="Version you have read; fails if the item has changed since.")]
-_Tags = Annotated[tuple[str, ...], Meta(description="Tags.")]
-_NewTags = Annotated[tuple[str, ...] | None, Meta(description="Replaces all tags.")]
-_NoteId = Annotated[str, Meta(description="id of a note.")]
-# Attempts to tag an item that another client changes at the same time.
-_TAG_ATTEMPTS = 5
+_NoteId = Annotated[str | None, Meta(description="id of a note.")]
 
 
 class NotesCreate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     title: Annotated[str, Meta(description="Title in lists.")]
     content: Annotated[str, Meta(description="Markdown.")] = ""
-    tags: _Tags = ()
-    idempotency_key: _Key = None
+    tags: Tags = ()
+    idempotency_key: IdempotencyKey = None
 
 
 class NotesUpdate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    note_id: _NoteId
+    note_id: _NoteId = None
+    uri: UriArgument = None
     title: Annotated[str | None, Meta(description="Omitted fields keep their value.")] = None
     content: Annotated[str | None, Meta(description="The complete new text.")] = None
-    tags: _NewTags = None
-    expected_version: _Expected = None
-    idempotency_key: _Key = None
+    tags: NewTags = None
+    expected_version: ExpectedVersion = None
+    idempotency_key: IdempotencyKey = None
 
 
 class NotesAppend(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    note_id: _NoteId
+    note_id: _NoteId = None
+    uri: UriArgument = None
     text: Annotated[str, Meta(description="Text to add, on a new line.")]
-    expected_version: _Expected = None
-    idempotency_key: _Key = None
+    expected_version: ExpectedVersion = None
+    idempotency_key: IdempotencyKey = None
 
 
 class NotesDelete(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    note_id: _NoteId
-    expected_version: _Expected = None
-    idempotency_key: _Key = None
-
-
-class ChatMessageInput(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    content: Annotated[str, Meta(description="Text of the message.")]
-    role: Annotated[Role, Meta(description="Role of the author.")] = "user"
-    sender: Annotated[str, Meta(description="Name of the author. Default: the role.")] = ""
-    model: Annotated[str | None, Meta(description="The model that wrote the message.")] = None
-    time: Annotated[str | None, Meta(description="ISO 8601. Default: now.")] = None
+    note_id: _NoteId = None
+    uri: UriArgument = None
+    expected_version: ExpectedVersion = None
+    idempotency_key: IdempotencyKey = None
 
 
 class ChatsAppend(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     messages: Annotated[tuple[ChatMessageInput, ...], Meta(description="Messages in order.")]
     conversation_id: Annotated[str | None, Meta(description="Default: a new conversation.")] = None
+    uri: Annotated[str | None, Meta(description="uri of a conversation, instead.")] = None
     title: Annotated[str, Meta(description="For a new conversation.")] = ""
     tags: Annotated[tuple[str, ...], Meta(description="For a new conversation.")] = ()
-    idempotency_key: _Key = None
+    idempotency_key: IdempotencyKey = None
 
 
 class PromptsSave(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -88,11 +97,11 @@ class PromptsSave(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     details: Annotated[str | None, Meta(description="Description.")] = None
     author: Annotated[str | None, Meta(description="Author.")] = None
     arguments: Annotated[tuple[SavedPromptArgument, ...] | None, Meta(description="Arguments of the prompt.")] = None
-    tags: _NewTags = None
+    tags: NewTags = None
     expected_version: Annotated[
         int | None, Meta(description="Version you have read; 0 if the prompt must not exist yet.")
     ] = None
-    idempotency_key: _Key = None
+    idempotency_key: IdempotencyKey = None
 
 
 class MediaAddText(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -101,25 +110,8 @@ class MediaAddText(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     media_type: Annotated[str, Meta(description="For example article, document, transcript.")] = "text"
     url: Annotated[str, Meta(description="URL of the original.")] = ""
     author: Annotated[str, Meta(description="Author.")] = ""
-    tags: _Tags = ()
-    idempotency_key: _Key = None
-
-
-class ItemsTag(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    uri: Annotated[str, Meta(description="uri of a hit.")]
-    add: Annotated[tuple[str, ...], Meta(description="Tags to add.")] = ()
-    remove: Annotated[tuple[str, ...], Meta(description="Tags to remove, ignoring case.")] = ()
-
-
-class WriteResult(Struct, frozen=True, kw_only=True):
-    """The item after the write."""
-
-    uri: str
-    id: str | int
-    title: str
-    version: Annotated[int, Meta(description="For expected_version.")]
-    tags: tuple[str, ...]
-    last_modified: str
+    tags: Tags = ()
+    idempotency_key: IdempotencyKey = None
 
 
 class AppendResult(Struct, frozen=True, kw_only=True):
@@ -130,14 +122,31 @@ class AppendResult(Struct, frozen=True, kw_only=True):
     message_count: Annotated[int, Meta(description="Number of messages in the conversation.")]
 
 
-class DeleteResult(Struct, frozen=True, kw_only=True):
-    uri: str
-    is_deleted: Literal[True] = True
+Result = WriteResult | AppendResult | DeleteResult
+# A write to the library of one user.
+Write = Callable[[Library, Any, Settings], Awaitable[Result]]
+
+
+class LibraryWriter:
+    """Carries out writes to the caller's library and notifies the caller's open streams. Tools and REST share it."""
+
+    def __init__(self, libraries: Libraries, changes: ChangeFeed, settings: Settings) -> None:
+        self._libraries = libraries
+        self._changes = changes
+        self._settings = settings
+
+    async def write(self, context: RequestContext, write: Write, arguments: Any) -> Any:
+        async with self._libraries.library(context) as library:
+            result = await write(library, arguments, self._settings)
+        for change in _changes(result.uri, context.user_id):
+            self._changes.publish(change)
+        return result
 
 
 def add_writing_tools(catalog: Catalog, libraries: Libraries, settings: Settings) -> None:
+    writer = LibraryWriter(libraries, catalog.changes, settings)
     for write_tool in _TOOLS:
-        catalog.add_tool(_catalog_tool(write_tool, catalog, libraries, settings))
+        catalog.add_tool(_catalog_tool(write_tool, writer))
 
 
 class _WriteTool(Struct, frozen=True, kw_only=True):
@@ -145,18 +154,14 @@ class _WriteTool(Struct, frozen=True, kw_only=True):
     title: str
     description: str
     input: type[Struct]
-    write: Callable[[Library, Any, Settings], Awaitable["WriteResult | AppendResult | DeleteResult"]]
+    write: Write
     output: type[Struct] = WriteResult
     hints: Hints = _ADD_HINTS
 
 
-def _catalog_tool(write_tool: _WriteTool, catalog: Catalog, libraries: Libraries, settings: Settings) -> Tool:
-    async def write_and_notify(call: Call, arguments: Any) -> WriteResult | AppendResult | DeleteResult:
-        async with libraries.library(call.context) as library:
-            result = await write_tool.write(library, arguments, settings)
-        for change in _changes(result.uri, call.context.user_id):
-            catalog.changes.publish(change)
-        return result
+def _catalog_tool(write_tool: _WriteTool, writer: LibraryWriter) -> Tool:
+    async def call_writer(call: Call, arguments: Any) -> Any:
+        return await writer.write(call.context, write_tool.write, arguments)
 
     return Tool(
         name=write_tool.name,
@@ -166,7 +171,7 @@ def _catalog_tool(write_tool: _WriteTool, catalog: Catalog, libraries: Libraries
         output=write_tool.output,
         scope=WRITE,
         hints=write_tool.hints,
-        handler=write_and_notify,
+        handler=call_writer,
     )
 
 
@@ -183,47 +188,53 @@ def _changes(uri: str, user_id: UserId) -> Iterator[Change]:
 
 async def _create_note(library: Library, arguments: NotesCreate, _settings: Settings) -> WriteResult:
     draft = NoteDraft(title=arguments.title, content=arguments.content, tags=arguments.tags)
-    return _write_result("notes", await library.notes.create(draft, idempotency_key=arguments.idempotency_key))
+    return write_result("notes", await library.notes.create(draft, idempotency_key=arguments.idempotency_key))
 
 
 async def _update_note(library: Library, arguments: NotesUpdate, _settings: Settings) -> WriteResult:
     draft = NoteDraft(**_set_fields(arguments, "title", "content", "tags"))
     note = await library.notes.update(
-        arguments.note_id, draft, arguments.expected_version, idempotency_key=arguments.idempotency_key
+        _note_id(arguments), draft, arguments.expected_version, idempotency_key=arguments.idempotency_key
     )
-    return _write_result("notes", note)
+    return write_result("notes", note)
 
 
 async def _append_to_note(library: Library, arguments: NotesAppend, _settings: Settings) -> WriteResult:
     note = await library.notes.append(
-        arguments.note_id,
+        _note_id(arguments),
         arguments.text,
         arguments.expected_version,
         separator="\n",
         idempotency_key=arguments.idempotency_key,
     )
-    return _write_result("notes", note)
+    return write_result("notes", note)
 
 
 async def _delete_note(library: Library, arguments: NotesDelete, _settings: Settings) -> DeleteResult:
-    await library.notes.delete(arguments.note_id, arguments.expected_version, idempotency_key=arguments.idempotency_key)
-    return DeleteResult(uri=uri_of("notes", arguments.note_id))
+    note_id = _note_id(arguments)
+    await library.notes.delete(note_id, arguments.expected_version, idempotency_key=arguments.idempotency_key)
+    return DeleteResult(uri=uri_of("notes", note_id))
+
+
+def _note_id(arguments: NotesUpdate | NotesAppend | NotesDelete) -> str:
+    return str(whole_item_id("notes", "note_id", arguments.note_id, arguments.uri))
 
 
 # -- chats, prompts, media ---------------------------------------------------------------------------------------------
 
 
-async def _append_messages(library: Library, arguments: ChatsAppend, settings: Settings) -> AppendResult:
+async def append_messages(library: Library, arguments: ChatsAppend, settings: Settings) -> AppendResult:
     limit = settings.batch_max_items
     if not 1 <= len(arguments.messages) <= limit:
         raise InvalidParams(f"messages: expected 1 to {limit} messages, got {len(arguments.messages)}")
-    drafts = [_message_draft(message) for message in arguments.messages]
-    if arguments.conversation_id is None:
+    drafts = [message.draft() for message in arguments.messages]
+    if arguments.conversation_id is None and arguments.uri is None:
         return await _create_conversation(library, arguments, drafts)
     if arguments.title or arguments.tags:
         raise InvalidParams("title, tags: only allowed for a new conversation")
-    written = await library.chats.append(arguments.conversation_id, drafts, idempotency_key=arguments.idempotency_key)
-    return _append_result(await library.chats.get(arguments.conversation_id), written)
+    conversation_id = str(whole_item_id("chats", "conversation_id", arguments.conversation_id, arguments.uri))
+    written = await library.chats.append(conversation_id, drafts, idempotency_key=arguments.idempotency_key)
+    return _append_result(await library.chats.get(conversation_id), written)
 
 
 async def _create_conversation(
@@ -234,21 +245,11 @@ async def _create_conversation(
     return _append_result(conversation, (await library.chats.messages(conversation.id, len(drafts), 0)).rows)
 
 
-def _message_draft(message: ChatMessageInput) -> MessageDraft:
-    return MessageDraft(
-        role=message.role,
-        sender=message.sender,
-        content=message.content,
-        model=message.model,
-        created_at=UNSET if message.time is None else message.time,
-    )
-
-
 async def _save_prompt(library: Library, arguments: PromptsSave, _settings: Settings) -> WriteResult:
     fields = ("system_prompt", "user_prompt", "details", "author", "arguments", "tags")
     draft = PromptDraft(name=arguments.name, **_set_fields(arguments, *fields))
     prompt = await library.prompts.save(draft, arguments.expected_version, idempotency_key=arguments.idempotency_key)
-    return _write_result("prompts", prompt)
+    return write_result("prompts", prompt)
 
 
 async def _add_text(library: Library, arguments: MediaAddText, _settings: Settings) -> WriteResult:
@@ -260,89 +261,10 @@ async def _add_text(library: Library, arguments: MediaAddText, _settings: Settin
         author=arguments.author,
         tags=arguments.tags,
     )
-    return _write_result("media", await library.media.create(draft, idempotency_key=arguments.idempotency_key))
-
-
-# -- tags --------------------------------------------------------------------------------------------------------------
-
-
-_Item = Note | MediaItem | Conversation | Character | SavedPrompt
-
-
-class _TaggableCollection(Struct, frozen=True):
-    """How to tag items of one source. `key` converts the id in a URI to the collection's id type."""
-
-    collection: Callable[[Library], Any]
-    draft: type[Struct]
-    key: Callable[[str], str | int]
-
-
-_ID_MAX_DIGITS = 18
-
-
-def _number(text: str) -> int:
-    """Parses a numeric id. Returns 0, which no item has, for any other text."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= _ID_MAX_DIGITS else 0
-
-
-_TAGGABLE: Mapping[str, _TaggableCollection] = {
-    "notes": _TaggableCollection(lambda library: library.notes, NoteDraft, str),
-    "media": _TaggableCollection(lambda library: library.media, MediaDraft, _number),
-    "chats": _TaggableCollection(lambda library: library.chats, ConversationDraft, str),
-    "characters": _TaggableCollection(lambda library: library.characters, CharacterDraft, _number),
-    "prompts": _TaggableCollection(lambda library: library.prompts, PromptDraft, _number),
-}
-
-
-async def _tag_item(library: Library, arguments: ItemsTag, _settings: Settings) -> WriteResult:
-    source, identity = _parse_uri(arguments.uri)
-    if not arguments.add and not arguments.remove:
-        raise InvalidParams("add, remove: expected at least one tag")
-    for _ in range(_TAG_ATTEMPTS - 1):
-        try:
-            return _write_result(source, await _tag(library, source, identity, arguments))
-        except Conflict:
-            continue
-    return _write_result(source, await _tag(library, source, identity, arguments))
-
-
-async def _tag(library: Library, source: str, identity: str, arguments: ItemsTag) -> _Item:
-    """Raises Conflict if the item changed between the read and the write."""
-    taggable = _TAGGABLE[source]
-    collection, key = taggable.collection(library), taggable.key(identity)
-    item: _Item = await collection.get(key)
-    removed = {tag.strip().casefold() for tag in arguments.remove}
-    tags = [tag for tag in (*item.tags, *arguments.add) if tag.strip().casefold() not in removed]
-    if _folded(tags) == _folded(item.tags):
-        return item
-    updated: _Item = await collection.update(key, taggable.draft(tags=tags), item.version)
-    return updated
-
-
-def _folded(tags: Sequence[str]) -> set[str]:
-    return {tag.strip().casefold() for tag in tags if tag.strip()}
-
-
-def _parse_uri(uri: str) -> tuple[str, str]:
-    source, _, path = uri.partition("://")
-    if source not in _TAGGABLE or not path or "/" in path:
-        schemes = ", ".join(f"{name}://" for name in _TAGGABLE)
-        raise InvalidParams(f"uri: expected the URI of an item, starting with one of {schemes}, got {uri[:60]!r}")
-    return source, unquote(path)
+    return write_result("media", await library.media.create(draft, idempotency_key=arguments.idempotency_key))
 
 
 # -- results -----------------------------------------------------------------------------------------------------------
-
-
-def _write_result(source: str, item: _Item) -> WriteResult:
-    return WriteResult(
-        uri=uri_of(source, item.id),
-        id=item.id,
-        title=item.name if isinstance(item, Character | SavedPrompt) else item.title,
-        version=item.version,
-        tags=item.tags,
-        last_modified=item.last_modified,
-    )
 
 
 def _append_result(conversation: Conversation, messages: Sequence[Message]) -> AppendResult:
@@ -419,7 +341,7 @@ _TOOLS = (
             '{"role": "assistant", "content": "Friday, 10:40."}], "idempotency_key": "turn-7"}'
         ),
         input=ChatsAppend,
-        write=_append_messages,
+        write=append_messages,
         output=AppendResult,
     ),
     _WriteTool(
@@ -452,7 +374,42 @@ _TOOLS = (
             'Example: {"uri": "notes://6f1c…", "add": ["work"], "remove": ["inbox"]}'
         ),
         input=ItemsTag,
-        write=_tag_item,
+        write=tag_item,
+        hints=_IDEMPOTENT_REPLACE_HINTS,
+    ),
+    _WriteTool(
+        name="items_create",
+        title="Create an item",
+        description=(
+            "Create a note, media item, conversation, character or prompt. "
+            'Example: {"source": "characters", "title": "Ada", "content": "A mathematician.", '
+            '"fields": {"first_message": "Good evening."}, "tags": ["history"]}'
+        ),
+        input=ItemsCreate,
+        write=create_item,
+    ),
+    _WriteTool(
+        name="items_update",
+        title="Update an item",
+        description=(
+            "Replace the title, text, tags or other fields of an item of any source, or the text of a message. With "
+            "expected_version, the update fails if the item has changed since you read it. "
+            'Example: {"uri": "media://12", "title": "On drift", "fields": {"author": "Ada"}, "expected_version": 3}'
+        ),
+        input=ItemsUpdate,
+        write=update_item,
+        hints=_REPLACE_HINTS,
+    ),
+    _WriteTool(
+        name="items_delete",
+        title="Delete an item",
+        description=(
+            "Delete an item of any source, a whole conversation, or one message. It no longer appears anywhere, but is "
+            'not erased from the database. Example: {"uri": "chats://9b2e…/41f0…"}'
+        ),
+        input=ItemsDelete,
+        write=delete_item,
+        output=DeleteResult,
         hints=_IDEMPOTENT_REPLACE_HINTS,
     ),
 )

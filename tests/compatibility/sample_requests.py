@@ -59,6 +59,30 @@ ROUTES: Mapping[str, tuple[SampleRequest, ...]] = {
         SampleRequest("GET", "/api/v1/items/prompts/{prompt}?mode=full"),
     ),
     "read_item_by_uri": (SampleRequest("GET", "/api/v1/items?uri=chats://{chat}/{message}&mode=full"),),
+    "create_item": (
+        SampleRequest("POST", "/api/v1/items/notes", {"title": f"The {WORD}", "content": "It leaks."}),
+        SampleRequest("POST", "/api/v1/items/chats", {"title": f"A {WORD}?", "fields": {"messages": [_NEW_MESSAGE]}}),
+        SampleRequest("POST", "/api/v1/items/characters", {"title": f"A {WORD} at anchor"}),
+    ),
+    "update_item": (
+        SampleRequest("PATCH", "/api/v1/items/notes/{note}", {"content": "It leaks.", "expected_version": 1}),
+        SampleRequest("PATCH", "/api/v1/items/media/{media}", {"fields": {"author": "Ana"}}),
+        SampleRequest("PATCH", "/api/v1/items/chats/{chat}/{message}", {"content": "It leaks."}, has_content=False),
+    ),
+    "update_item_by_uri": (
+        SampleRequest("PATCH", "/api/v1/items?uri=prompts://{prompt}", {"fields": {"details": "For sailors."}}),
+    ),
+    "delete_item": (
+        SampleRequest("DELETE", "/api/v1/items/characters/{character}", has_content=False),
+        SampleRequest("DELETE", "/api/v1/items/chats/{chat}", has_content=False),
+        SampleRequest("DELETE", "/api/v1/items/chats/{chat}/{message}", has_content=False),
+    ),
+    "delete_item_by_uri": (SampleRequest("DELETE", "/api/v1/items?uri=media://{media}", has_content=False),),
+    "tag_item": (SampleRequest("POST", "/api/v1/items/notes/{note}/tags", {"add": ["ship"]}),),
+    "tag_item_by_uri": (SampleRequest("POST", "/api/v1/items/tags", {"uri": "chats://{chat}", "add": ["ship"]}),),
+    "append_chat_messages": (
+        SampleRequest("POST", "/api/v1/items/chats/{chat}/messages", {"messages": [_NEW_MESSAGE]}),
+    ),
     "list_conversations": (
         SampleRequest("GET", "/conversations"),
         SampleRequest("GET", f"/conversations?search={WORD}"),
@@ -158,7 +182,7 @@ TOOLS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     "search": ({"query": WORD},),
     "fetch": ({"id": "notes://{note}"},),
     "notes_search": ({"query": WORD},),
-    "notes_get": ({"note_id": "{note}"},),
+    "notes_get": ({"note_id": "{note}"}, {"uri": "notes://{note}"}),
     "media_search": ({"query": WORD},),
     "media_get": ({"media_id": "{media}"},),
     "media_transcript": ({"media_id": "{media}"},),
@@ -184,13 +208,23 @@ TOOLS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     ),
     "prompts_save": ({"name": f"A {WORD} in prompts", "details": "For sailors."},),
     "media_add_text": ({"title": f"On the {WORD}", "text": "Built of oak."},),
+    "items_create": (
+        {"source": "notes", "title": f"The new {WORD}", "idempotency_key": "key-item"},
+        {"source": "prompts", "title": f"The new {WORD}", "content": "Describe it."},
+    ),
+    "items_update": (
+        {"uri": "notes://{note}", "tags": ["ship", "oak"]},
+        {"uri": "media://{media}", "fields": {"author": "Ana"}},
+        {"uri": "characters://{character}", "fields": {"nickname": "Oak"}},
+    ),
+    "items_delete": ({"uri": "prompts://{spare_prompt}"}, {"uri": "chats://{spare_chat}"}),
     "items_tag": ({"uri": "notes://{note}", "add": ["ship"]}, {"uri": "media://{media}", "add": ["ship"]}),
     "session_configure": ({"session": "{handle}", "snippet_length": 50},),
     "session_reset": ({"session": "{handle}"},),
     "server_info": ({},),
 }
 # Their results contain nothing of a library.
-TOOLS_WITHOUT_CONTENT = frozenset(("notes_delete", "session_configure", "session_reset", "server_info"))
+TOOLS_WITHOUT_CONTENT = frozenset(("notes_delete", "items_delete", "session_configure", "session_reset", "server_info"))
 
 
 def fill_placeholders(value: Any, values: Mapping[str, Any]) -> Any:
@@ -228,6 +262,8 @@ async def fill_library_of_ada(api: RestClient, ada: LibraryUser) -> dict[str, An
         "thread": await ada.add_chat(f"The {WORD}", f"a {WORD} in a thread", uuid=THREAD, namespace=NAMESPACE),
         "character": await ada.add_character(f"A {WORD} in characters", f"A {WORD} that speaks."),
         "prompt": await ada.add_prompt(f"A {WORD} in prompts", f"Describe a {WORD}."),
+        "spare_prompt": await ada.add_prompt(f"Another {WORD}", "To be deleted."),
+        "spare_chat": await ada.add_chat(f"Another {WORD}", "to be deleted"),
         "message": MESSAGE,
         "space": SPACE,
         "handle": (await ada.call("knowledge_search", query=WORD))["session"],

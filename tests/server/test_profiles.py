@@ -28,6 +28,11 @@ LISTED = {
     "default": ["knowledge_search", "knowledge_get", "search", "fetch", *SOURCE_TOOLS],
     "compact": ["knowledge_search", "knowledge_get"],
     "research": ["search", "fetch"],
+    "write": [
+        *("knowledge_search", "knowledge_get"),
+        *("items_create", "items_update", "items_delete", "items_tag"),
+        *("notes_append", "chats_append"),
+    ],
     "memory": ["search", "get_observations", "read"],
     "letta": ["conversation_search"],
     "bus": ["msg_search"],

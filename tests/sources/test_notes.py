@@ -102,7 +102,7 @@ async def test_long_title_is_shortened(ada: LibraryUser) -> None:
 
 
 async def test_missing_id_is_rejected_by_name(ada: LibraryUser) -> None:
-    assert await ada.call_error("notes_get") == "note_id: required argument is missing"
+    assert await ada.call_error("notes_get") == "note_id: expected the id or uri of a hit, got nothing"
 
 
 async def test_filter_that_notes_do_not_support_matches_nothing_and_says_why(ada: LibraryUser) -> None:

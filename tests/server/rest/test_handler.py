@@ -216,8 +216,8 @@ async def test_a_body_without_json_content_type_is_rejected(api: RestClient, con
     ("method", "path", "allowed"),
     [
         ("GET", "/api/v1/search", "POST"),
-        ("DELETE", "/api/v1/items/notes/1", "GET, HEAD"),
-        ("POST", "/api/v1/items", "GET, HEAD"),
+        ("PUT", "/api/v1/items/notes/1", "DELETE, GET, HEAD, PATCH"),
+        ("POST", "/api/v1/items", "DELETE, GET, HEAD, PATCH"),
         ("PUT", "/items/notes/1", "GET, HEAD"),
     ],
 )

@@ -166,7 +166,7 @@ def test_an_invalid_document_does_not_pass_the_check() -> None:
 async def test_the_document_contains_exactly_the_operations(api: RestClient) -> None:
     described = operations_of(await get_document(api))
 
-    assert list(described)[:3] == ["search_knowledge", "read_item", "read_item_by_uri"]
+    assert list(described)[:2] == ["search_knowledge", "read_item"]
     assert sorted(described) == sorted(
         operation.id for operation in rest_operations(api.server.runtime, build_http_services(api.server.runtime))
     )

@@ -18,7 +18,8 @@ from tests.sources.source_fixture import SOURCES, LibraryUser, SourceFixture
 
 NAMES = (
     *("notes_create", "notes_update", "notes_append", "notes_delete"),
-    *("chats_append", "prompts_save", "media_add_text", "items_tag"),
+    *("chats_append", "prompts_save", "media_add_text"),
+    *("items_create", "items_update", "items_delete", "items_tag"),
 )
 
 
@@ -323,9 +324,13 @@ def test_hints_describe_the_effect_of_each_tool(fixture: SourceFixture, ada: Lib
 
     assert not any(hint.read_only_hint or hint.open_world_hint for hint in hints.values())
     assert {name for name, hint in hints.items() if hint.destructive_hint} == {
-        *("notes_update", "notes_delete", "prompts_save", "items_tag")
+        *("notes_update", "notes_delete", "prompts_save", "items_update", "items_delete", "items_tag")
     }
-    assert {name for name, hint in hints.items() if hint.idempotent_hint} == {"notes_delete", "items_tag"}
+    assert {name for name, hint in hints.items() if hint.idempotent_hint} == {
+        "notes_delete",
+        "items_delete",
+        "items_tag",
+    }
 
 
 async def test_only_the_writers_own_streams_are_notified(

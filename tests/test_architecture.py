@@ -86,6 +86,15 @@ def test_any_exception_is_caught_in_outermost_handlers_only() -> None:
     }
 
 
+def test_no_two_classes_share_a_name() -> None:
+    places: dict[str, list[str]] = {}
+    for path in product_files():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}
+
+
 @pytest.mark.parametrize("error", list(all_errors()), ids=lambda error: error.__name__)
 def test_every_error_has_a_status_a_code_and_a_place_in_the_drawn_tree(error: type[FlorilegiumError]) -> None:
     assert 400 <= error.status < 600

@@ -41,11 +41,6 @@ class Snippet(Struct, frozen=True, gc=False):
     found_at: int | None
 
 
-def snippet(text: str, terms: Sequence[Term], length: int = 300, bias: Sequence[Term] = ()) -> Snippet:
-    """Makes one snippet. To make several for one query, use a `Highlighter`."""
-    return Highlighter(terms, bias).snippet(text, length)
-
-
 class Highlighter:
     """The terms of one query, prepared to be found in many texts."""
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sources.query import parse
-from sources.search.snippets import Highlighter, Snippet, snippet
+from sources.search.snippets import Highlighter, Snippet
 from sources.search.term_counting import TermCounter
 from sources.text.graphemes import is_grapheme_boundary
 from sources.text.segmentation import segment
@@ -57,7 +57,7 @@ def highlights(result: Snippet) -> list[str]:
 
 
 def make_snippet(query: str, text: str, length: int = 300) -> Snippet:
-    return snippet(text, parse(query).terms, length)
+    return Highlighter(parse(query).terms).snippet(text, length)
 
 
 # -- properties of every snippet---------------------------------------------------------------------------------------
@@ -205,10 +205,10 @@ def test_matches_are_highlighted(query: str, text: str, expected: list[str]) -> 
 
 @pytest.mark.parametrize("case", SEARCH_CASES, ids=lambda case: ascii(case.query))
 def test_match_is_highlighted_in_every_language(case: SearchCase) -> None:
-    terms = parse(case.query).terms
+    highlighter = Highlighter(parse(case.query).terms)
     for name in case.finds:
         document = DOCUMENTS[name]
-        assert snippet(f"{document.title}\n{document.body}", terms).ranges, name
+        assert highlighter.snippet(f"{document.title}\n{document.body}").ranges, name
 
 
 # -- long texts --------------------------------------------------------------------------------------------------------
@@ -262,7 +262,7 @@ SCORED_QUERIES = st.sampled_from(
 def test_term_is_highlighted_if_and_only_if_it_is_scored(text: str, query: str) -> None:
     terms = parse(query).terms
     is_scored = [count > 0 for count in TermCounter(terms).count(segment(text))]
-    assert [bool(snippet(text, [term], 1_000).ranges) for term in terms] == is_scored
+    assert [bool(Highlighter([term]).snippet(text, 1_000).ranges) for term in terms] == is_scored
 
 
 @pytest.mark.parametrize("case", SEARCH_CASES, ids=lambda case: ascii(case.query))
@@ -271,7 +271,7 @@ def test_term_is_highlighted_if_and_only_if_it_is_scored_in_every_language(case:
         text = f"{document.title}\n{document.body}"
         for term in parse(case.query).terms:
             [count] = TermCounter([term]).count(segment(text))
-            assert bool(snippet(text, [term], 1_000).ranges) == (count > 0), (term.word.text, text)
+            assert bool(Highlighter([term]).snippet(text, 1_000).ranges) == (count > 0), (term.word.text, text)
 
 
 def test_highlighter_tells_whether_a_text_matches() -> None:

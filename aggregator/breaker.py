@@ -1,6 +1,6 @@
 """Circuit breaker: skips a source for a while after repeated failures.
 
-Failures are counted per user, because one user's damaged file is no reason to withhold a source from everybody else.
+Failures are counted per user, because one user's damaged file must not disable a source for everyone.
 """
 
 import time
@@ -28,7 +28,7 @@ class Breaker:
         self._circuits: LRUCache[tuple[UserId, str], _Circuit] = LRUCache(settings.breaker_entries_max)
 
     def wait_s(self, user: UserId, source: str) -> float:
-        """Seconds until the source may be tried again; 0 if it may be now."""
+        """Seconds until the source may be tried again; 0 if it may be tried now."""
         circuit = self._circuits.get((user, source))
         return max(0.0, circuit.open_until - self._clock()) if circuit is not None else 0.0
 

@@ -42,8 +42,8 @@ def search_defaults(context: RequestContext) -> SearchDefaults:
 async def session_context(
     session_states: SessionStates, context: RequestContext, session: str | None = None
 ) -> RequestContext:
-    """Adds the defaults of the session that the call names, or that its connection is. Creates no session state:
-    without one, the context is returned unchanged."""
+    """Adds the defaults of the session that the call names, or else of its connection's session. Creates no session
+    state: without one, the context is returned unchanged."""
     owner = context.principal.owner()
     if session is not None:
         return with_session_defaults(context, (await session_states.get(SessionHandle(session), owner)).defaults)

@@ -178,14 +178,14 @@ class Fanout:
 
 
 def _retrieve_exception(task: asyncio.Task[SourceHits]) -> None:
-    """Keeps asyncio from logging the exception of a task that nobody awaits any more."""
+    """Keeps asyncio from logging the exception of a task that is no longer awaited."""
     if not task.cancelled():
         task.exception()
 
 
 def _find_problem(name: str, page: object, depth: int) -> str | None:
-    """What is wrong with the result of a search. A source may be third-party code, and a Struct does not check its
-    fields; what `render_hit` returns is checked later."""
+    """Describes what is wrong with the result of a search, if anything. A source may be third-party code, and a Struct
+    does not check its fields; what `render_hit` returns is checked later."""
     if not isinstance(page, SourceHits):
         return f"expected SourceHits, got {type(page).__name__}"
     fields: Any = page

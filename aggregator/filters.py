@@ -48,7 +48,7 @@ def build_arguments(
             raise _unknown("filters", source_name, known)
         if source_name not in chosen:
             raise InvalidParams(
-                f"filters.{source_name}: expected {source_name!r} in sources, got filters for a source not searched"
+                f"filters.{source_name}: expected only filters of searched sources; {source_name!r} is not one"
             )
         allowed = filter_names(chosen[source_name])
         for name in source_filters or ():

@@ -1,8 +1,8 @@
 """Merges the hits of several sources into one list. The functions are pure.
 
-Scores are comparable across sources, so hits are ordered by score. Then hits beyond a few of the same item, and beyond
-most of ten of the same source, move behind the others, and of hits with the same content the best one lists the others.
-No hit is lost: each keeps a position.
+Scores are comparable across sources, so hits are ordered by score. Then hits over the limit per item, or over the limit
+per source among ten, move behind the others. Of hits with the same content, the best one lists the others. No hit is
+lost: each keeps a position.
 """
 
 from collections.abc import Hashable, Sequence
@@ -21,7 +21,7 @@ ALSO_IN_MAX = 10
 
 
 class DiversityLimits(Struct, frozen=True):
-    """How many hits of one item, and of one source among ten, keep their rank while others wait."""
+    """How many hits of one item, and of one source among ten, keep their rank; the rest move down."""
 
     per_item: int
     per_source: int

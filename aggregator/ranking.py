@@ -1,8 +1,8 @@
 """One ranking of the hits of all sources, built only as far as it is read.
 
-A position denotes the same hit on whatever page it is requested. By relevance the ranking is built in rounds: a fixed
-number of hits of each source are ordered together, then the next. By date it is an exact merge, because each source
-returns its hits in that order.
+A position denotes the same hit whichever page is requested. When sorted by relevance, the ranking is built in rounds: a
+fixed number of hits from each source are ordered together, then the next ones. When sorted by date, it is an exact
+merge, because each source returns its hits in that order.
 """
 
 from collections import deque

@@ -35,8 +35,8 @@ class Explanation(Struct, frozen=True, kw_only=True):
     """How the order was determined.
 
     `rows_with_term` is how many of the library's `rows` contain each word; rare words weigh more. A large source uses
-    its own rows instead. `fusion` is how the lists of the sources were merged and `ties` what orders equal scores.
-    `topic` are words of the session's earlier queries, which decide between equally good snippets of a hit.
+    its own rows instead. `fusion` names how the lists of the sources were merged, and `ties` what decides between equal
+    scores. `topic` lists words of the session's earlier queries, which decide between equally good snippets of a hit.
     """
 
     order_by: str
@@ -56,7 +56,7 @@ class KnowledgeItem(ResultItem, frozen=True, kw_only=True):
 
 class KnowledgeResponse(SearchResponse, frozen=True, kw_only=True):
     results: tuple[KnowledgeItem, ...]
-    session: Annotated[str, Meta(description="Pass as session to get no hit twice.")]
+    session: Annotated[str, Meta(description="Pass as session to avoid repeated hits.")]
     sources: Annotated[Mapping[str, SourceReport], Meta(description="Status of each source.")]
     suppressed: Annotated[int, Meta(description="Hits omitted because this session has seen them.")] = 0
     exhausted: Annotated[bool, Meta(description="All hits were seen before; the best are repeated.")] = False

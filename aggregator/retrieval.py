@@ -63,7 +63,7 @@ class Retriever:
             ("id", request.id, address.item_id),
         ):
             if argument is not None and str(argument) != str(in_uri):
-                raise InvalidParams(f"{name}: expected {in_uri!r} as in uri, or no uri, got {str(argument)[:60]!r}")
+                raise InvalidParams(f"{name}: expected {in_uri!r}, the value in uri, got {str(argument)[:60]!r}")
         return address
 
     def _source(self, argument: str, name: str) -> Source:

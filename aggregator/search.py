@@ -275,7 +275,7 @@ def _explain_hit(item: ResultItem, hit: RankedHit, plan: SearchPlan) -> HitExpla
 
 
 def _without_common_read_as(reports: Mapping[str, SourceReport], query: ParsedQuery) -> dict[str, SourceReport]:
-    """Omits the `read_as` that the response has itself; only a different one is reported per source."""
+    """Omits a source's `read_as` if it equals that of the whole response."""
     return {
         name: replace(report, read_as=UNSET) if report.read_as == query.read_as else report
         for name, report in reports.items()

@@ -56,7 +56,8 @@ class RateLimits(Struct, frozen=True):
 
     @classmethod
     def from_settings(cls, settings: Settings, clock: Clock = time.monotonic) -> Self:
-        """Limits users only if authentication is configured: in single-user mode there is nobody to protect."""
+        """Limits users only if authentication is configured: in single-user mode there are no other users to
+        protect."""
         keys_max = settings.rate_keys_max
         user_rate = settings.rate_user_per_minute if settings.is_auth_configured else 0
         tool_rate = settings.rate_tool_per_minute if settings.is_auth_configured else 0

@@ -23,7 +23,7 @@ class _Ticket(Struct, frozen=True):
 
 
 class Tickets:
-    """The unused tickets. A user may have as many as streams, since more could not be used."""
+    """The unused tickets. A user may hold as many tickets as open streams, since more could not be used."""
 
     def __init__(self, settings: Settings) -> None:
         self._ttl_s = settings.ws_ticket_ttl_s

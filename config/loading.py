@@ -212,8 +212,8 @@ def user_config_file(environ: Mapping[str, str]) -> Path | None:
 
 
 def _exists(path: Path) -> bool:
-    """Whether a file exists. A file in a directory that may not be searched counts, so that reading it is reported as
-    an error: skipping it would silently select another data directory."""
+    """Whether a file exists. A file in a directory that this account may not search counts as existing, so that reading
+    it fails with an error; skipping it would silently select another data directory."""
     try:
         return path.exists()
     except PermissionError:

@@ -200,6 +200,7 @@ class _StandardHandler(logging.Handler):
 
 
 def _route_standard_logging(level: int) -> None:
-    """Never below info, since websockets logs frames and aiosqlite logs statements with values at debug level."""
+    """Keeps libraries at info or above, because websockets logs frames and aiosqlite logs statements with values at
+    debug level."""
     handler = _StandardHandler(max(level, logging.INFO))
     logging.basicConfig(handlers=[handler], level=handler.level, force=True)

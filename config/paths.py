@@ -1,7 +1,7 @@
 """The paths of users' files. This is the only module that turns a user id into a path.
 
-It rejects invalid user ids, and below the data root symbolic links, files with several hard links and special files, so
-that nothing outside the root can be opened.
+It rejects invalid user ids. Below the data root it also rejects symbolic links, files with several hard links and
+special files, so that nothing outside the root can be opened.
 """
 
 import base64
@@ -167,7 +167,7 @@ def _ensure_file(parent: int, name: str) -> None:
 
 def _require_regular_file(status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
-        raise StorageError("a database is not a regular file; remove what is in its place from the data directory")
+        raise StorageError("a database in the data directory is not a regular file; remove it")
     if status.st_nlink != 1:
         # The other name may belong to another user or be outside the root, and SQLite corrupts files with two names.
         raise StorageError("a database has a second hard link; copy the file instead of linking it")

@@ -1,4 +1,4 @@
-"""The sample of the TOML file that `florilegium config init` writes: every setting, commented out, with its default."""
+"""The sample TOML file that `florilegium config init` writes: every setting, commented out, with its default."""
 
 import textwrap
 from itertools import groupby

@@ -17,7 +17,7 @@ from server.transports.open_streams import OpenStreams
 
 
 class Server(uvicorn.Server):
-    """Closes long-lived streams before uvicorn waits for them, because it would wait for ever."""
+    """Closes long-lived streams before uvicorn waits for them, because it would wait forever."""
 
     def __init__(self, config: uvicorn.Config, open_streams: OpenStreams, announce: Callable[[str], None]) -> None:
         super().__init__(config)

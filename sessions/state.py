@@ -119,7 +119,7 @@ _UserCache = TTLCache[SessionHandle, _StateEntry]
 
 
 class InProcessSessionStates:
-    """Keeps session states in this process, in one cache per user: a user evicts the own sessions first."""
+    """Keeps session states in this process, in one cache per user, so that a user's own sessions are evicted first."""
 
     def __init__(self, limits: SessionStateLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self._limits = limits

@@ -219,7 +219,7 @@ class ChatsSource(LibrarySource):
 
 
 def _storable_id(character_id: int | None) -> int | None:
-    """Replaces a number that no engine can store by 0, which is the id of no character either."""
+    """Replaces a number that is too large to be stored with 0, which is not a character's id either."""
     return character_id if character_id is None or 0 <= character_id < 2**63 else 0
 
 
@@ -253,7 +253,7 @@ def _read_run(
     by: Anchor,
     pages: PageInfo | UnsetType,
 ) -> GetResponse:
-    """Reads at most `size` of the messages; one more means that the conversation continues."""
+    """Reads at most `size` of the messages. If there are more, the conversation continues."""
     run = [_passage(message) for message in messages[:size]] or [ItemPassage(0, "")]
     excerpt = take_forward(run, content_budget(meta, plan, pages), skip)
     is_truncated = excerpt.truncated or excerpt.end.index <= run[-1].index

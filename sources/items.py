@@ -79,7 +79,7 @@ class GetResponse(Struct, frozen=True, kw_only=True):
     content: str
     attachments: tuple[Mapping[str, Any], ...] | None = None
     mode: str
-    anchor: Annotated[Anchor, Meta(description="What chose the passage.")]
+    anchor: Annotated[Anchor, Meta(description="How the passage was chosen.")]
     tokens: Annotated[int, Meta(description="Estimated size of this response.")]
     truncated: Annotated[bool, Meta(description="Content was cut to fit the budget.")] = False
     over_budget: Annotated[bool, Meta(description="meta alone exceeds the budget.")] | UnsetType = UNSET

@@ -301,7 +301,7 @@ async def _chunk_at_time(library: Library, item: MediaItem, milliseconds: int) -
     """The last chunk that starts at or before a time. Chunks of a transcript are ordered by time, so a binary search
     reads only about a dozen of thousands."""
     if not item.has_transcript:
-        raise InvalidParams("loc.seconds: expected another loc, got a time; this item has no transcript")
+        raise InvalidParams("loc.seconds: expected a position other than a time, because this item has no transcript")
     low, high = 0, item.chunk_count - 1
     while low < high:
         middle = (low + high + 1) // 2

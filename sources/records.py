@@ -196,7 +196,7 @@ class SavedPrompt(Record, frozen=True, kw_only=True):
 
 
 class MediaItem(Record, frozen=True, kw_only=True):
-    """The text is not included, as it may have megabytes; `length_chars` is its length."""
+    """The text is not included, because it may be several megabytes long; `length_chars` is its length."""
 
     id: int
     title: str

@@ -59,18 +59,18 @@ def load_sources(settings: Settings) -> tuple[Source, ...]:
 
 
 def _load_entry_point(point: EntryPoint, settings: Settings) -> Source | None:
-    """Foreign code can raise anything while it loads."""
+    """Loads a source. Third-party code can raise anything while it loads."""
     try:
         source: Source = point.load()(settings)
         _validate(source)
     except Exception as error:
-        logger.opt(exception=error).error("skipped source of {}: {}", point.value, error)
+        logger.opt(exception=error).error("skipped the source of {}: {}", point.value, error)
         return None
     return source
 
 
 def _validate(source: Source) -> None:
-    """Accesses everything that the server will need, so that a defect costs this source and not the server."""
+    """Accesses everything that the server will need, so that a defect disables this source and not the server."""
     missing = [name for name in _MEMBERS if not hasattr(source, name)]
     if missing:
         raise TypeError(f"{source!r} has no {missing[0]}")

@@ -1,4 +1,4 @@
-"""The deadline of a call. Costs half as much as `asyncio.timeout`, which every call would pay, and can be paused."""
+"""The deadline of a call. Unlike `asyncio.timeout` it can be paused, and it costs half as much on every call."""
 
 import asyncio
 from types import TracebackType

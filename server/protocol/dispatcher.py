@@ -46,7 +46,7 @@ Method = Callable[[Call, dict[str, Any]], Awaitable[Result]]
 
 
 class CallObserver(Protocol):
-    """Receives every call after it ended."""
+    """Receives every call after it has ended."""
 
     def record_call(self, method: str, tool: str, outcome: str, seconds: float) -> None: ...
 

@@ -18,7 +18,7 @@ class MethodNotAllowed(FlorilegiumError):
 
 
 class UnsupportedMediaType(FlorilegiumError):
-    """The body has another Content-Type than expected.
+    """The body's Content-Type is not the expected one.
 
     The check also stops cross-site posts that a browser sends without a preflight request.
     """

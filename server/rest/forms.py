@@ -1,6 +1,6 @@
 """Forms as request bodies: `multipart/form-data` (RFC 7578) and `application/x-www-form-urlencoded`.
 
-The size of a body was limited before; it is parsed as a whole.
+The caller has already limited the size of the body, so it is parsed as a whole.
 """
 
 import re

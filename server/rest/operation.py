@@ -1,6 +1,6 @@
 """A REST operation, declared once. Its route, its validation and its documentation are derived from the declaration.
 
-A handler receives the caller's context and the validated input, and nothing else of the request.
+A handler receives the caller's context and the validated input, and nothing else from the request.
 """
 
 import re

@@ -1,6 +1,6 @@
 """Streamed responses. They count as open streams of the user, and end when access is revoked.
 
-A stream that fails is aborted, so that a client does not take a part for the whole.
+A stream that fails is aborted, so that a client does not mistake a partial response for a complete one.
 """
 
 from collections.abc import AsyncIterator, Mapping

@@ -143,12 +143,14 @@ def _character_description(character: Character) -> str:
 
 
 def _fill_macros(text: str, character: Character, user: str, max_chars: int) -> str:
-    """Replaces the card's macros by names. `{{original}}`, the host's system prompt, is empty here."""
+    """Replaces the card's macros with names. `{{original}}`, the host's system prompt, is empty here."""
     names = {"char": character.nickname or character.name, "bot": character.nickname or character.name}
     names |= {"user": user, "original": ""}
     size = len(text) + len(_MACRO.findall(text)) * max(map(len, names.values()))
     if size > max_chars:
-        raise InvalidParams(f"user: expected a name that expands to at most {max_chars} characters, got up to {size}")
+        raise InvalidParams(
+            f"user: expected a name with which the prompt has at most {max_chars} characters, got up to {size}"
+        )
     return _MACRO.sub(lambda match: names[(match[1] or match[2]).lower()], text)
 
 

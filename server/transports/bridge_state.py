@@ -154,7 +154,8 @@ class BridgeState:
         self._pending_initialize = None
 
     def _require_same_version(self, response: Response) -> None:
-        """The client keeps using the version of its own handshake, so the server must negotiate the same again."""
+        """The client keeps using the version of its own handshake, so the server must negotiate the same version
+        again."""
         assert self._handshake is not None
         if response.result is None or response.result.get("protocolVersion") != self._handshake.version:
             self._handshake = None
@@ -162,7 +163,7 @@ class BridgeState:
 
 
 def _messages(values: list[Any]) -> Iterator[Message]:
-    """Yields the well-formed messages. Nobody waits for the others, such as an error without an id."""
+    """Yields the well-formed messages. No request waits for the others, such as an error without an id."""
     for value in values:
         with suppress(MalformedMessage):
             yield read_message(value)

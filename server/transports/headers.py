@@ -50,7 +50,7 @@ class Headers:
         return _is_json(self._values.get(b"content-type", b""))
 
     def _join(self, name: bytes, value: bytes) -> bytes:
-        """Joins a repeated header to a list (RFC 9110 section 5.3), or rejects it if it must be unique."""
+        """Joins a repeated header into a list (RFC 9110 section 5.3), or rejects it if it must be unique."""
         if name in _SINGLE or name.startswith(_PARAM_PREFIX):
             raise InvalidRequest(f"header {name.decode('latin-1')}: expected one value, got several")
         return self._values[name].strip(b" \t") + b", " + value.strip(b" \t")

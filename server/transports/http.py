@@ -124,7 +124,7 @@ class HttpTransport:
         self, request: AdmittedRequest, message: Message, receive: Receive, response: PostResponse
     ) -> None:
         if isinstance(message, Response):
-            raise InvalidRequest("the modern era has no responses from clients")
+            raise InvalidRequest("in the modern era, clients do not send responses")
         if isinstance(message, Notification):
             _check_version_header(request.headers.get(VERSION), MODERN_VERSIONS)
             await response.accept()
@@ -305,7 +305,7 @@ class _HttpStatusError(InvalidRequest):
 
 
 class _DisconnectWatch:
-    """Cancels the current task when the client disconnects, if the task still runs after WATCH_AFTER_S."""
+    """Cancels the current task when the client disconnects, if the task is still running after WATCH_AFTER_S."""
 
     def __init__(self, receive: Receive) -> None:
         task = asyncio.current_task()
@@ -379,7 +379,7 @@ def _check_version_header(version: str | None, supported: tuple[str, ...]) -> No
 
 
 def _legacy_status(error: FlorilegiumError) -> int:
-    """The legacy era reports protocol errors with status 200, and all others with the status of HTTP."""
+    """The legacy era reports protocol errors with status 200, and all other errors with their HTTP status."""
     return 200 if isinstance(error, ProtocolError) else error.status
 
 

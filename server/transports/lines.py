@@ -8,7 +8,8 @@ from typing import BinaryIO
 
 
 async def open_reader(stream: BinaryIO, line_max_bytes: int) -> asyncio.StreamReader:
-    """The event loop reads pipes, sockets and terminals. A thread reads files and /dev/null, which it cannot watch."""
+    """The event loop reads pipes, sockets and terminals. A thread reads files and /dev/null, which the event loop
+    cannot watch."""
     reader = asyncio.StreamReader(limit=line_max_bytes)
     if _can_be_watched(stream):
         protocol = asyncio.StreamReaderProtocol(reader)

@@ -40,8 +40,8 @@ def prefix_word(prefix: str) -> Word | None:
 def _searchable_prefixes(prefix: str) -> tuple[str, ...]:
     """Returns prefixes that together match what begins with the prefix.
 
-    The index stems what it is asked for. It stems poly to poli and would not find polygon, so such a prefix is searched
-    for with each letter that may follow.
+    The index stems search terms too: it turns poly into poli and would not find polygon. Such a prefix is therefore
+    searched with each letter that may follow it.
     """
     if prefix.startswith(stem(prefix)):
         return (prefix,)
@@ -52,7 +52,7 @@ def _searchable_prefixes(prefix: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=1_024)
 def _words_with_shorter_stems(prefix: str) -> tuple[str, ...]:
-    """Returns a word for each stem that a word beginning with the prefix can have without beginning with it."""
+    """Returns a word for each stem that does not begin with the prefix although its word does."""
     words_by_stem: dict[str, str] = {}
     for length in range(min(8, len(prefix) - 2)):
         root, tail = prefix[: len(prefix) - length], prefix[len(prefix) - length :]

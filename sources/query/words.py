@@ -188,7 +188,7 @@ def _is_weak_token(token: str, text: str) -> bool:
 
 
 def _is_name_letter(text: str) -> bool:
-    """True for vitamin C, plan B, the language R; but neither for the article nor the pronoun."""
+    """Returns whether a letter is a name, as in vitamin C, plan B or the language R, and not an article or pronoun."""
     return len(text) == 1 and text.isupper() and text not in "AI"
 
 

@@ -39,7 +39,7 @@ def item_meta(
 
 
 def content_budget(meta: ResultItem, plan: RetrievalPlan, pages: PageInfo | UnsetType = UNSET) -> ContentBudget:
-    """What content and attachments may take together."""
+    """Returns the budget for content and attachments together."""
     left = plan.budget - _envelope_cost(meta, plan, pages)
     return ContentBudget(max(left, int(plan.budget * CONTENT_SHARE_MIN)), plan.scale)
 

@@ -142,7 +142,7 @@ class ContentBudget(Struct, frozen=True):
         return self.scale.weigh(passage.text) + self.attachment_cost(passage)
 
     def attachment_cost(self, passage: ItemPassage) -> int:
-        """An upper bound: the text range is assumed at its widest, and the brackets stand for the comma."""
+        """Returns an upper bound: the text range is taken at its widest, and the brackets account for the comma."""
         if passage.attachment is None:
             return 0
         return self.scale.weigh_json([{**passage.attachment, "start": self.max_chars, "end": self.max_chars}])
@@ -153,7 +153,7 @@ class ContentBudget(Struct, frozen=True):
         return self.scale.weigh(separator) - self.scale.weigh(after.text[:overlap])
 
     def is_too_small_for(self, passage: ItemPassage) -> bool:
-        """Weighs no more of a very long text than fits."""
+        """Stops weighing a very long text where it no longer fits."""
         left = self.weight - self.attachment_cost(passage)
         return left < 0 or self.scale.count_fitting(passage.text, left) < len(passage.text)
 
@@ -227,7 +227,7 @@ def take_part(passage: ItemPassage, budget: ContentBudget, focus: int = 0) -> Ex
 
 
 def join(run: Sequence[ItemPassage]) -> Excerpt:
-    """Joins adjacent passages to one text without repeating what they share."""
+    """Joins adjacent passages into one text without repeating the text they share."""
     text = run[0].text
     spans = [(run[0], 0, len(text))]
     for before, passage in itertools.pairwise(run):

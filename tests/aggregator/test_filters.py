@@ -56,7 +56,7 @@ async def test_filter_is_passed_only_to_its_source() -> None:
         ({"filters": {"media": {"pages": "many"}}}, "filters.media.pages: expected `int | null`, got `str`"),
         (
             {"filters": {"media": {"pages": 1}}, "sources": ("notes",)},
-            "filters.media: expected 'media' in sources, got filters for a source not searched",
+            "filters.media: expected only filters of searched sources; 'media' is not one",
         ),
     ],
 )

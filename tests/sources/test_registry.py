@@ -171,7 +171,7 @@ def test_broken_source_is_logged_and_skipped(site: Path, errors: list[str], code
 
     assert names == SOURCES
     assert len(errors) == 1
-    assert errors[0].startswith(f"skipped source of {target}: ")
+    assert errors[0].startswith(f"skipped the source of {target}: ")
 
 
 def test_second_source_with_the_same_name_is_skipped(site: Path, errors: list[str]) -> None:

@@ -147,7 +147,7 @@ class ReplyTokens:
         return token, expires_at
 
     def consume(self, user_id: UserId, thread_id: str, token: str) -> tuple[ReplyTokenError, float | None] | None:
-        """Consumes a token. Returns None, or the reason why it cannot be used and since when."""
+        """Consumes a token. Returns None, or why it cannot be used and since when."""
         stored = self._tokens.get(user_id, _key(token))
         if stored is None or stored.thread_id != thread_id:
             return "TOKEN_INVALID", None

@@ -1,4 +1,4 @@
-"""Inputs and results of the bus: of the tool `msg_search` and of the REST operations."""
+"""Inputs and results of the tool `msg_search` and of the bus's REST operations."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal

@@ -1,6 +1,6 @@
 """Searches messages by full-text expressions: matches for the MCP tool, whole messages for REST.
 
-To callers that are agents, the storage layer returns human-only messages redacted.
+For agents, the storage layer redacts human-only messages.
 """
 
 from collections.abc import Iterator

@@ -172,7 +172,7 @@ class MessageBus:
         return message
 
     async def _messages_after(self, chats: Chats, thread_id: str, seq: int) -> list[Message]:
-        """Returns the messages after `seq`; of very many, the newest."""
+        """Returns the messages after `seq`, or only the newest of them if there are too many."""
         search = MessageSearch(
             conversation_id=thread_id,
             limit=self._settings.message_page_max,

@@ -49,7 +49,8 @@ def bus_message(message: Message) -> BusMessage:
 
 
 def stored_metadata(metadata: Mapping[str, Any], priority: str, author_id: str | None) -> dict[str, Any]:
-    """Returns a message's metadata as it is stored: the author's, and the bus's own where it is not the default."""
+    """Returns a message's metadata as it is stored: the author's own, and the bus's fields that differ from their
+    defaults."""
     own = {name: value for name, value in metadata.items() if name != _BUS_KEY}
     bus_fields: dict[str, Any] = {}
     if priority != _NORMAL:

@@ -1,7 +1,7 @@
 """Exports conversations as streams of bytes: one as JSON or as a transcript, or all of them as an archive.
 
 The library is held for one page at a time, so a slow reader keeps nothing open. The export contains what existed when
-it reached the conversation; if messages are deleted meanwhile, the stream fails instead of ending early.
+it reached the conversation; if messages are deleted in the meantime, the stream fails instead of ending early.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _IDS_PER_PAGE = 1_000
 
 
 def line_max_bytes(settings: Settings) -> int:
-    """Returns the length of the longest line that a message of the maximum size makes in an archive."""
+    """Returns the length of the longest line that a message of the maximum size can produce in an archive."""
     short_chars = _SHORT_FIELDS * settings.title_max_chars
     return _ESCAPE_MAX_BYTES * (settings.item_max_chars + short_chars) + _OBJECT_FIELDS * settings.metadata_max_bytes
 

@@ -40,7 +40,7 @@ class RecordingService:
 
     async def create(self, context: RequestContext, request: CreateConversationRequest) -> ConversationSummary:
         if request.id in RESERVED_IDS:
-            raise InvalidParams(f"id: expected another id, got {request.id!r}, which is part of a URL path")
+            raise InvalidParams(f"id: expected an id that is not part of a URL path, got {request.id!r}")
         messages = [_message_draft(message) for message in request.messages]
         draft = ConversationDraft(
             title=title_from_messages(messages) if request.title is None else request.title,

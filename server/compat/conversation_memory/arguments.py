@@ -101,7 +101,7 @@ def _parse_concept(text: str) -> str:
 
 
 def parse_time_range(after: Any, before: Any) -> TimeRange:
-    """From the start of day `after` to the end of the day before `before`, as `after:` and `before:` in a query."""
+    """Returns the range from the start of day `after` to the end of the day before `before`, as in a query."""
     first, end = _parse_day("after", after), _parse_day("before", before)
     if end == date.min:
         raise _date_error("before", before)

@@ -1,4 +1,4 @@
-"""Records observations as clients send them. Nothing is added but their origin."""
+"""Records observations as clients send them. Only their origin is added."""
 
 from collections.abc import Sequence
 from uuid import uuid4

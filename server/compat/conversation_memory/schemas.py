@@ -38,7 +38,7 @@ class MemorySearch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class ObservationRow(Struct, frozen=True, kw_only=True):
-    """Just enough to choose by; `get_observations` returns the rest."""
+    """Just enough to choose from; `get_observations` returns the rest."""
 
     id: str
     type: str
@@ -99,14 +99,14 @@ class ObservationEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     subtitle: Annotated[str, Meta(description="The conclusion.")] = ""
     narrative: Annotated[str, Meta(description="Why, and how it came about.")] = ""
     facts: Annotated[tuple[str, ...], Meta(description="Short statements that can be checked.")] = ()
-    concepts: Annotated[tuple[str, ...], Meta(description="To filter by.")] = ()
+    concepts: Annotated[tuple[str, ...], Meta(description="Concepts to filter by.")] = ()
     files_read: Annotated[tuple[str, ...], Meta(description="Paths.")] = ()
     files_modified: Annotated[tuple[str, ...], Meta(description="Paths.")] = ()
-    project: Annotated[str, Meta(description="To filter by.")] = ""
+    project: Annotated[str, Meta(description="Project to filter by.")] = ""
     session_id: Annotated[str, Meta(description="Session in which it was learned.")] = ""
     time: Annotated[str | None, Meta(description="ISO 8601; default: now.")] = None
     conversation_id: Annotated[
-        str | None, Meta(description="Its conversation: an id, or a path from memory_search.")
+        str | None, Meta(description="Conversation it comes from: an id, or a path from memory_search.")
     ] = None
     line_start: Annotated[int | None, Meta(description="First line in the conversation, from 1.")] = None
     line_end: Annotated[int | None, Meta(description="Last line, inclusive.")] = None

@@ -78,7 +78,7 @@ def transcript_heading(conversation: Conversation) -> str:
 
 
 async def _first_position(chats: Chats, conversation_id: str, lines: LineRange) -> int:
-    """If lines are positions, that is the first line's. Lines of a session file are counted from its beginning."""
+    """Returns the position to read from. With line numbers of a session file, that is the start of the conversation."""
     first = await chats.messages_around(conversation_id, 0, 0, 1)
     return 0 if not first or has_stored_lines(first[0]) else lines.start - 1
 

@@ -4,4 +4,4 @@ from config.errors import InvalidParams
 
 
 class InvalidSearchArgument(InvalidParams):
-    """An invalid argument. Its message is returned as a normal result, in the sentences that Letta's clients know."""
+    """An invalid argument. Its message is returned as a normal result, in the wording that Letta's clients know."""

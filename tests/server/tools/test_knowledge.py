@@ -320,8 +320,8 @@ async def test_items_of_other_users_and_missing_items_are_not_found(
         ({"uri": "notes"}, "uri: expected the uri of a hit, such as notes://6f1c, got 'notes'"),
         ({"uri": "web://1"}, "uri: expected one of notes, media, chats, characters, prompts, got 'web'"),
         ({"uri": "notes://1/2"}, "item 'notes://1/2' not found"),
-        ({"uri": "notes://1", "source": "media"}, "source: expected 'notes' as in uri, or no uri, got 'media'"),
-        ({"uri": "notes://1", "id": "2"}, "id: expected '1' as in uri, or no uri, got '2'"),
+        ({"uri": "notes://1", "source": "media"}, "source: expected 'notes', the value in uri, got 'media'"),
+        ({"uri": "notes://1", "id": "2"}, "id: expected '1', the value in uri, got '2'"),
         ({"uri": "notes://1", "session": "unknown"}, "session not found"),
     ],
 )

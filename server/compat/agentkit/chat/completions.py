@@ -118,7 +118,7 @@ class CompletionService:
         return Response(completion_body(completion, passages, int(time.time())), 200, headers, JSON)
 
     async def _conversation_id(self, context: RequestContext, request: CompletionRequest) -> str | None:
-        """Returns the conversation so far, if any: the caller already knows its messages."""
+        """Returns the id of the conversation that the request continues, or None if it starts a new one."""
         turn = request.completed(Completion(turn=ChatTurn(role="assistant")))
         async with self._libraries.library(context) as library:
             conversation = await find_conversation(library.chats, turn)

@@ -36,7 +36,7 @@ def completion_error_body(error: FlorilegiumError, _path: str = "") -> dict[str,
 
 
 def completion_error_event(error: FlorilegiumError) -> bytes:
-    """Replaces `[DONE]`, so that a client does not take a partial answer for a whole one.
+    """Replaces `[DONE]`, so that a client does not mistake a partial answer for a complete one.
 
     It begins with a blank line because the bytes before it may end inside an event.
     """

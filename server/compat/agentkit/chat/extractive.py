@@ -37,7 +37,7 @@ def completion_body(completion: Completion, passages: Sequence[ChatPassage], cre
 
 
 def completion_events(completion: Completion, passages: Sequence[ChatPassage], created: int) -> bytes:
-    """Returns the completion as a stream of events, complete because nothing has to be waited for."""
+    """Returns all events of the stream at once, because there is no model to wait for."""
     return b"".join(_events(_envelope("chat.completion.chunk", created), completion, passages))
 
 

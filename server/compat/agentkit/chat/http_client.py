@@ -51,7 +51,7 @@ class HttpExchange:
             while (event := self._protocol.next_event()) is h11.NEED_DATA:
                 self._protocol.receive_data(await self._wait_for(self._reader.read(_READ_BYTES)))
         except h11.RemoteProtocolError as error:
-            raise UpstreamError("the upstream broke off, or does not speak HTTP") from error
+            raise UpstreamError("the upstream sent an incomplete or invalid HTTP response") from error
         return event
 
     async def _wait_for(self, awaitable: Awaitable[T]) -> T:

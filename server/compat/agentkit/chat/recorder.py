@@ -63,7 +63,7 @@ class CompletedTurn(Struct, frozen=True, kw_only=True):
 
 
 class TurnRecorder:
-    """`retry_s` is for how long the same request without an idempotency key counts as a retry."""
+    """For `retry_s` seconds, the same request without an idempotency key counts as a retry."""
 
     def __init__(self, retry_s: float, turns_max: int, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
         self._retry = timedelta(seconds=retry_s)
@@ -114,7 +114,8 @@ class TurnRecorder:
         return _WritePlan(sent[-1:], parent_id=parent_id, starts_conversation=not has_name)
 
     def _is_retry(self, turn: CompletedTurn, answer: Message) -> bool:
-        """Compares idempotency keys if both have one. Otherwise a retry follows an interrupted or a recent answer."""
+        """Compares idempotency keys if both have one. Otherwise it is a retry if the answer was interrupted or is
+        recent."""
         key, stored_key = turn.idempotency_key, answer.metadata.get("idempotency_key")
         if key and stored_key:
             return bool(key == stored_key)

@@ -35,7 +35,7 @@ class CollectionSettings(Struct, frozen=True):
 
 
 class SqliteCollection(Generic[RecordT, DraftT, IdT]):
-    """What chats and the item collections have in common."""
+    """Base class of chats and of the item collections."""
 
     source: ClassVar[str]
     target: ClassVar[SearchTarget]

@@ -235,6 +235,6 @@ class LazyConnection:
 
 
 def _retrieve_exception(opening: asyncio.Task[QueuedConnection]) -> None:
-    """Callers that still wait get the exception. If none does, asyncio would log that it was never retrieved."""
+    """Callers that are still waiting get the exception. If none is, asyncio would log that it was never retrieved."""
     if not opening.cancelled():
         opening.exception()

@@ -24,7 +24,8 @@ _NO_SPACE = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOE
 
 
 class Interrupted(sqlite3.OperationalError):
-    """A job was stopped between two statements. Has the code of a job that SQLite interrupts within a statement."""
+    """A job was stopped between two statements. Has the same code as a job that SQLite interrupts within a
+    statement."""
 
     sqlite_errorcode = sqlite3.SQLITE_INTERRUPT
 

@@ -39,7 +39,7 @@ _COMMON_PRAGMAS = (
 
 
 class SqliteOptions(Struct, frozen=True):
-    """What all files share. `slots` limits how many jobs run at the same time."""
+    """Options that all files share. `slots` limits how many jobs run at the same time."""
 
     slots: asyncio.Semaphore
     queue_max: int
@@ -146,7 +146,7 @@ def _attach(connection: JobConnection, sibling: DatabaseFile, due: float) -> Non
     except (StorageError, sqlite3.Error) as error:
         if is_out_of_descriptors(error):
             raise
-        logger.warning("Terms are weighted without the {} file of a library: {}", kind, error)
+        logger.warning("Ignoring the {} file of a library when weighting terms: {}", kind, error)
     else:
         connection.attached[kind] = sibling.schema.counted_indexes
 

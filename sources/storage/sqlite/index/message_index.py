@@ -1,7 +1,7 @@
 """Full-text tables over messages that are built on demand, because most libraries never need them.
 
 Creating an index installs its triggers. It is then filled from the newest message to the oldest in many small
-transactions. It is consistent all the time: a change of an indexed row is applied in the transaction of the change, as
+transactions. It is always consistent: a change to an indexed row is applied in the transaction of the change, as
 described in `text_index`, and a row that is not indexed yet is read when its turn comes. The progress is stored in the
 file.
 """
@@ -31,8 +31,8 @@ class IndexProgress(Struct, frozen=True):
 class MessageIndex(Struct, frozen=True):
     """An entry has the rowid of its message; with `has_titles`, titles of conversations have their negative rowid.
 
-    `options` are those of the FTS5 table. `text_expression` is the SQL for what is indexed of a text `{}`. An index of
-    another `version` is dropped and built again. `extra_ddl` are further statements that create it.
+    `options` are those of the FTS5 table. `text_expression` is the SQL expression that is indexed for a text `{}`. An
+    index of another `version` is dropped and built again. `extra_ddl` are further statements that create it.
     """
 
     table: str

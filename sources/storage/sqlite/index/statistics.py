@@ -1,7 +1,7 @@
 """How many rows contain a term, cached until the file they are in is written to.
 
-A term is weighted by how rare it is among the rows of its source. A source with few rows says little about that, so for
-it the rows of all files of the library are counted: the reader's own file and those attached to it.
+A term is weighted by how rare it is among the rows of its source. In a source with few rows that is unreliable, so the
+rows of all files of the library are counted instead: the reader's own file and those attached to it.
 """
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
@@ -74,7 +74,7 @@ class CorpusStatistics:
         except sqlite3.DatabaseError as error:
             if not is_damage(error):
                 raise
-            logger.warning("Terms are weighted without the {} file of a library: {}", schema, error)
+            logger.warning("Ignoring the {} file of a library when weighting terms: {}", schema, error)
             del connection.attached[schema]
             return Corpus(0, (0,) * len(matches))
 

@@ -1,8 +1,8 @@
 """Backups of whole libraries while they are in use, their verification, and restore.
 
 All files of one user are copied as of one moment: their writers are locked for some milliseconds while a read
-transaction is started on each file, and the copies are made from these transactions while others write on. A backup has
-the layout of a data directory plus a manifest.
+transaction is started on each file, and the copies are made from these transactions while others keep writing. A backup
+has the layout of a data directory plus a manifest.
 """
 
 # ruff: noqa: S608 - table names come from our own files; values are parameters
@@ -79,7 +79,8 @@ def back_up(data_root: DataRoot, users: Sequence[tuple[UserId, str]], folder: Pa
 
 
 def verify(folder: Path) -> BackupManifest:
-    """Checks every file of a backup and returns the manifest. Raises `StorageError` that describes the first fault."""
+    """Checks every file of a backup and returns the manifest. Raises a `StorageError` that describes the first
+    fault."""
     with _translated_errors("the backup cannot be read"):
         manifest = _read_manifest(folder)
         root = DataRoot(folder)
@@ -152,7 +153,7 @@ def _locked_for_writing(paths: Sequence[Path]) -> Iterator[None]:
 
 
 def _begin_snapshot(connection: sqlite3.Connection) -> None:
-    """From now on the connection sees the file as it is now. The snapshot is taken by the first read."""
+    """Makes the connection see the file as it is now. SQLite takes the snapshot at the first read."""
     connection.execute("BEGIN")
     connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
 

@@ -1,5 +1,5 @@
 """Maintenance of one user's files: schema status, migration, and rebuilding of full-text indexes. Works while a server
-is running; its writers wait meanwhile."""
+is running, whose writes wait until it is done."""
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 

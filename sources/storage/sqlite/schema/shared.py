@@ -26,7 +26,7 @@ SHARED_TABLES = (
 
 
 def item_indexes(table: str) -> tuple[str, ...]:
-    """Returns the index to list items by age and the table to find them by tag, in its folded form."""
+    """Returns the index that lists items by age and the table that finds them by folded tag."""
     return (
         f"CREATE INDEX {table}_by_age ON {table} (last_modified DESC, id DESC) WHERE deleted = 0",
         f"""CREATE TABLE {table}_tags (

@@ -1,7 +1,7 @@
 """One full-text search in one target, executed in one job.
 
 The ordered matches are divided into blocks of fixed size, and hits within a block are ordered by their comparable
-score. A page therefore costs the scoring of one or two blocks, and a hit has the same position and score regardless of
+score. A page therefore requires scoring only one or two blocks, and a hit has the same position and score regardless of
 the page size and offset it is requested with.
 """
 

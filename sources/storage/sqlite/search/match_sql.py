@@ -51,7 +51,7 @@ class MatchSql(Struct, frozen=True):
         return f"SELECT count(DISTINCT {self._rowid} >> {self.item_bits}) {sql}", parameters
 
     def select_rowids(self) -> Statement:
-        """Selects all rowids as one JSON array: one row each would acquire the interpreter lock as often."""
+        """Selects all rowids as one JSON array; fetching single rows would acquire the interpreter lock for each."""
         sql, parameters = self._matching()
         return f"SELECT json_group_array({self._rowid}) {sql}", parameters
 

@@ -1,6 +1,6 @@
 """Decides which matches of a query come first, depending on how common its words are.
 
-Matches with all words of a plain query come before those with only some, each group ordered by bm25. That costs some
+Matches with all words of a plain query come before those with only some, each group ordered by bm25. That costs a few
 microseconds per match, so for words that occur almost everywhere only the newest matches are taken, unranked. If a
 query has several words, the matches of its rarer words come first.
 """
@@ -71,7 +71,7 @@ class TierPlanner:
         return [MatchTier(match, "newest")]
 
     def _rare_words(self, words: Sequence[Word], frequencies: Sequence[int]) -> tuple[Word, ...]:
-        """Returns the rarest words, as many as together have at most as many matches as are ranked."""
+        """Returns the rarest words, as many as fit: together they have no more matches than can be ranked."""
         rare: list[Word] = []
         matches = 0
         for frequency, index in sorted((frequency, index) for index, frequency in enumerate(frequencies)):

@@ -96,9 +96,9 @@ def _compile_row_factory(
     """Returns a function that takes the values of a row and returns the record.
 
     The function is generated source, as in `dataclasses` and `namedtuple`: `lambda uuid, tags, ...: record(uuid=uuid,
-    tags=decode_tags(tags), ...)`. Python 3.11, microseconds per record: a note 0.5 instead of 2.4 with a loop over the
-    decoders and `record(**values)`, a message 2.2 instead of 3.7. Reading a message, SQLite included, takes 9.4 instead
-    of 11.4. The names are column names declared in this package.
+    tags=decode_tags(tags), ...)`. Compared with a loop over the decoders and `record(**values)`, in Python 3.11, a note
+    takes 0.5 instead of 2.4 microseconds and a message 2.2 instead of 3.7. Reading a message, SQLite included, takes
+    9.4 instead of 11.4. The names are column names declared in this package.
     """
     used = {f"decode_{name}": decoder for name, decoder in decoders.items() if decoder is not None}
     # Most lists and objects are empty and need no decoder.

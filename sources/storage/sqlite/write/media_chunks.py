@@ -15,7 +15,7 @@ from sources.text.cues import CueGroup, group_cues
 
 
 class MediaBody(Struct, frozen=True):
-    """A text, its chunks, of which there is at least one, and the segments if it is a transcript."""
+    """A text, its chunks (at least one), and its segments if it is a transcript."""
 
     content: str
     chunks: tuple[MediaChunk, ...]

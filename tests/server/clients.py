@@ -1,4 +1,4 @@
-"""Clients of both eras for tests: they speak MCP by hand, so that a test can also say it wrongly."""
+"""MCP clients of both eras for tests. They build messages by hand, so that a test can also send invalid ones."""
 
 import asyncio
 import itertools
@@ -18,11 +18,11 @@ from tests.server.http_client import WAIT_MAX_S, HttpResponse, RawConnection, fe
 MODERN = MODERN_VERSIONS[0]
 JSON_AND_EVENTS = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
 ELICITATION: dict[str, dict[str, str]] = {"elicitation": {}}
-_NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+_NAME_PARAMETERS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 
 
 def message(method: str, params: Mapping[str, Any] | None = None, request_id: Any = None) -> dict[str, Any]:
-    """A request, or a notification where no id is given."""
+    """Builds a request, or a notification if there is no id."""
     body: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
     if request_id is not None:
         body["id"] = request_id
@@ -41,7 +41,7 @@ def handshake(
 
 
 def modern_params(params: Mapping[str, Any] | None = None, **meta: Any) -> dict[str, Any]:
-    """Parameters with the envelope of the modern era; a keyword replaces or, if None, removes an entry."""
+    """Adds a modern `_meta` to parameters. A keyword replaces one of its entries, or removes it if None."""
     full = {
         VERSION_KEY: MODERN,
         CAPABILITIES_KEY: {},
@@ -61,12 +61,12 @@ _META_KEYS = {
 
 def modern_headers(method: str, params: Mapping[str, Any]) -> dict[str, str]:
     headers = {**JSON_AND_EVENTS, "MCP-Protocol-Version": MODERN, "Mcp-Method": method}
-    name = params.get(_NAMED_BY.get(method, ""))
+    name = params.get(_NAME_PARAMETERS.get(method, ""))
     return {**headers, "Mcp-Name": name} if isinstance(name, str) else headers
 
 
 class LegacyClient:
-    """A legacy client of one user; `open` makes its session."""
+    """A legacy client of one user; `open` opens its session."""
 
     def __init__(self, server: LiveServer, credential: Mapping[str, str]) -> None:
         self.server = server
@@ -83,8 +83,8 @@ class LegacyClient:
         capabilities: Mapping[str, Any] | None = None,
     ) -> "LegacyClient":
         client = cls(server, await server.bearer(name))
-        answer = await client.post(handshake(version, capabilities))
-        client.headers["Mcp-Session-Id"] = answer.header("mcp-session-id") or ""
+        response = await client.post(handshake(version, capabilities))
+        client.headers["Mcp-Session-Id"] = response.header("mcp-session-id") or ""
         return client
 
     @property
@@ -113,19 +113,19 @@ class LegacyClient:
 
     @asynccontextmanager
     async def streaming(self, body: Any) -> AsyncIterator[RawConnection]:
-        """A POST whose answer is read event by event."""
-        async with RawConnection.open(self.server.url) as wire:
-            await wire.request("POST", "/mcp", self.headers, _bytes(body))
-            yield wire
+        """Sends a POST whose response is read event by event."""
+        async with RawConnection.open(self.server.url) as connection:
+            await connection.request("POST", "/mcp", self.headers, _bytes(body))
+            yield connection
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[RawConnection]:
-        """The GET stream, after its head."""
-        async with RawConnection.open(self.server.url) as wire:
-            await wire.request("GET", "/mcp", self.headers)
-            status, _ = await wire.head()
+        """Opens the GET stream and reads its headers."""
+        async with RawConnection.open(self.server.url) as connection:
+            await connection.request("GET", "/mcp", self.headers)
+            status, _ = await connection.head()
             assert status == 200
-            yield wire
+            yield connection
 
 
 class ModernClient:
@@ -149,10 +149,10 @@ class ModernClient:
         request_id: Any = None,
         **meta: Any,
     ) -> HttpResponse:
-        """`headers` replace what the client would send, or leave it out where None."""
-        wanted = self._headers(method, params or {}, headers or {})
+        """Sends a request. `headers` replace the client's own, or remove them if None."""
+        all_headers = self._headers(method, params or {}, headers or {})
         body = message(method, modern_params(params, **meta), request_id or next(self._ids))
-        return await fetch(self.server.url, "POST", "/mcp", wanted, _bytes(body))
+        return await fetch(self.server.url, "POST", "/mcp", all_headers, _bytes(body))
 
     async def call(self, tool: str, arguments: Mapping[str, Any] | None = None, **more: Any) -> HttpResponse:
         params = {"name": tool, "arguments": arguments or {}, **more.pop("extra", {})}
@@ -162,10 +162,10 @@ class ModernClient:
     async def streaming(
         self, method: str, params: Mapping[str, Any], request_id: Any = 1, **meta: Any
     ) -> AsyncIterator[RawConnection]:
-        async with RawConnection.open(self.server.url) as wire:
+        async with RawConnection.open(self.server.url) as connection:
             body = message(method, modern_params(params, **meta), request_id)
-            await wire.request("POST", "/mcp", self._headers(method, params, {}), _bytes(body))
-            yield wire
+            await connection.request("POST", "/mcp", self._headers(method, params, {}), _bytes(body))
+            yield connection
 
     def _headers(self, method: str, params: Mapping[str, Any], changes: Mapping[str, str | None]) -> dict[str, str]:
         headers = {**modern_headers(method, params), **self.credential, **changes}
@@ -173,7 +173,7 @@ class ModernClient:
 
 
 class WebSocketClient:
-    """A WebSocket client that knows which answer belongs to which request."""
+    """A WebSocket client that matches responses to requests."""
 
     def __init__(self, connection: ClientConnection) -> None:
         self.connection = connection
@@ -198,8 +198,8 @@ class WebSocketClient:
         async with asyncio.timeout(WAIT_MAX_S):
             return msgspec.json.decode(await self.connection.recv())
 
-    async def answer(self, request_id: Any) -> Any:
-        """The answer to that request, whatever else comes in between."""
+    async def response(self, request_id: Any) -> Any:
+        """Returns the response to a request, and keeps other messages for later."""
         while True:
             for body in self._unread:
                 if isinstance(body, dict) and body.get("id") == request_id and "method" not in body:
@@ -210,17 +210,17 @@ class WebSocketClient:
     async def request(self, method: str, params: Mapping[str, Any] | None = None) -> Any:
         request_id = next(self._ids)
         await self.send(message(method, params or {}, request_id))
-        return await self.answer(request_id)
+        return await self.response(request_id)
 
     async def initialize(self, version: str = LATEST_LEGACY, capabilities: Mapping[str, Any] | None = None) -> Any:
         await self.send(handshake(version, capabilities, "handshake"))
-        return await self.answer("handshake")
+        return await self.response("handshake")
 
     async def call(self, tool: str, arguments: Mapping[str, Any] | None = None) -> Any:
         return await self.request("tools/call", {"name": tool, "arguments": arguments or {}})
 
     async def close_code(self) -> int:
-        """Waits for the server to close, and says with which code."""
+        """Waits for the server to close the connection, and returns the close code."""
         async with asyncio.timeout(WAIT_MAX_S):
             try:
                 while True:
@@ -230,7 +230,7 @@ class WebSocketClient:
 
 
 def text_of(result: Mapping[str, Any]) -> str:
-    """The text of a tool's answer."""
+    """Returns the text of a tool result."""
     return str(result["content"][0]["text"])
 
 

@@ -1,4 +1,4 @@
-"""SampleCatalog for each test, and a watch over what goes wrong behind an answer that looks right."""
+"""A sample catalog for each test, and a check that no test logs an unexpected error."""
 
 import logging
 from collections.abc import Iterator
@@ -21,14 +21,14 @@ class _Collector(logging.Handler):
 
 @pytest.fixture(autouse=True)
 def failures() -> Iterator[list[str]]:
-    """Every error logged during a test. A test that provokes one takes it out of the list."""
+    """Every error logged during a test. A test that expects one removes it from the list."""
     lines: list[str] = []
     collector, root = _Collector(lines), logging.getLogger()
     root.addHandler(collector)
     sink = logger.add(lambda text: lines.append(str(text)), level="ERROR", diagnose=False, backtrace=False)
     yield lines
     root.removeHandler(collector)
-    with suppress(ValueError):  # a test that configured logging itself has removed it
+    with suppress(ValueError):  # removed by a test that configured logging itself
         logger.remove(sink)
     assert not lines, "\n".join(lines)
 

@@ -1,4 +1,4 @@
-"""An HTTP/1.1 client that sends exactly the bytes it is given and judges nothing. Every wait in it is bounded."""
+"""An HTTP/1.1 client that sends exactly the bytes it is given. Every wait is bounded."""
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
@@ -9,14 +9,14 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-# Long enough for a busy machine; reached only when a test fails.
+# Long enough for a busy machine; only reached if a test fails.
 WAIT_MAX_S = 15.0
-# What differs between two answers that say the same.
+# Headers that differ between otherwise equal responses.
 _VOLATILE = frozenset(("date", "x-request-id"))
 
 
 class HttpResponse(Struct, frozen=True):
-    """One HTTP response, whole."""
+    """A complete HTTP response."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
@@ -29,12 +29,12 @@ class HttpResponse(Struct, frozen=True):
         return msgspec.json.decode(self.body)
 
     def events(self) -> list[Any]:
-        """The messages of an event stream that has ended."""
+        """Returns the messages of an event stream that has ended."""
         blocks = self.body.decode().split("\n\n")
         return [msgspec.json.decode(data) for block in blocks if (data := _data_of(block))]
 
     def comparable(self) -> tuple[int, tuple[tuple[str, str], ...], bytes]:
-        """Everything a caller learns from this answer, for comparison with another."""
+        """Returns everything a caller learns from this response, to compare it with another."""
         return self.status, tuple(h for h in self.headers if h[0] not in _VOLATILE), self.body
 
 
@@ -43,7 +43,7 @@ def _data_of(block: str) -> str:
 
 
 class RawConnection:
-    """One TCP connection to a server."""
+    """A TCP connection to a server."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, host: str) -> None:
         self._reader = reader
@@ -55,13 +55,13 @@ class RawConnection:
     @asynccontextmanager
     async def open(cls, url: str) -> AsyncIterator["RawConnection"]:
         host, port = urlsplit(url).hostname or "", urlsplit(url).port
-        # A small buffer: a test that does not read is a client that does not read.
+        # A small buffer, so that a test can simulate a client that does not read.
         reader, writer = await asyncio.open_connection(host, port, limit=64 * 1024)
-        wire = cls(reader, writer, f"{host}:{port}")
+        connection = cls(reader, writer, f"{host}:{port}")
         try:
-            yield wire
+            yield connection
         finally:
-            wire.abort()
+            connection.abort()
 
     async def send(self, raw: bytes) -> None:
         async with asyncio.timeout(WAIT_MAX_S):
@@ -71,11 +71,11 @@ class RawConnection:
     async def request(
         self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
     ) -> None:
-        """Sends a well-formed request; `headers` are added to what every request needs."""
+        """Sends a well-formed request with additional headers."""
         await self.send(request_bytes(method, path, {"Host": self._host, **(headers or {})}, body))
 
-    async def answer(self) -> HttpResponse:
-        """The next whole response; a stream is read to its end."""
+    async def response(self) -> HttpResponse:
+        """Reads the next response; an event stream is read to its end."""
         status, headers = await self.head()
         async with asyncio.timeout(WAIT_MAX_S):
             named = dict(headers)
@@ -93,11 +93,11 @@ class RawConnection:
         return int(first.split(" ")[1]), tuple((name.lower(), value) for name, value in pairs)
 
     async def event(self) -> Any:
-        """The next message of the event stream whose head was read; None when the stream has ended."""
+        """Reads the next message of an event stream after its headers; None at the end of the stream."""
         async with asyncio.timeout(WAIT_MAX_S):
             while True:
-                block, found, rest = self._events.partition(b"\n\n")
-                if found:
+                block, separator, rest = self._events.partition(b"\n\n")
+                if separator:
                     self._events = rest
                     if data := _data_of(block.decode()):
                         return msgspec.json.decode(data)
@@ -112,14 +112,14 @@ class RawConnection:
             return await self._reader.readexactly(count)
 
     async def closed(self) -> None:
-        """Waits for the server to close, and throws away what it still sends."""
+        """Waits for the server to close the connection, and discards what it still sends."""
         with suppress(ConnectionResetError):
             async with asyncio.timeout(WAIT_MAX_S):
                 while await self._reader.read(65_536):
                     pass
 
     def abort(self) -> None:
-        """Ends the connection at once, as a client does that crashed."""
+        """Aborts the connection, like a client that crashed."""
         self._writer.transport.abort()
 
     async def _chunks(self) -> AsyncIterator[bytes]:
@@ -141,7 +141,7 @@ def request_bytes(method: str, path: str, headers: Mapping[str, str], body: byte
 async def fetch(
     url: str, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
 ) -> HttpResponse:
-    """One request on a connection of its own."""
-    async with RawConnection.open(url) as wire:
-        await wire.request(method, path, headers, body)
-        return await wire.answer()
+    """Sends a request on a new connection and returns the response."""
+    async with RawConnection.open(url) as connection:
+        await connection.request(method, path, headers, body)
+        return await connection.response()

@@ -1,4 +1,4 @@
-"""Messages as a careless or hostile client would send them: right, but for a few places."""
+"""Valid messages with a few random mutations, as a careless or hostile client would send them."""
 
 import copy
 from collections.abc import Iterator
@@ -49,19 +49,19 @@ MODERN = [
     message(method, modern_params(params, capabilities=ELICITATION, log_level="info", progress_token="p"), 1)
     for method, params in (*_CALLS, ("server/discover", {}))
 ]
-# A legacy client without the capability, or a question would wait for an answer that never comes.
+# A legacy client without the elicitation capability, because an elicitation would never be answered.
 LEGACY = [
     handshake(),
     *(message(method, {**params, "_meta": {"progressToken": 1}}, 1) for method, params in (*_CALLS, *_LEGACY)),
     message("notifications/initialized"),
     message("notifications/cancelled", {"requestId": 1, "reason": "none"}),
-    {"jsonrpc": "2.0", "id": "question", "result": {"action": "accept"}},
-    {"jsonrpc": "2.0", "id": "question", "error": {"code": -1, "message": "no"}},
+    {"jsonrpc": "2.0", "id": "elicitation", "result": {"action": "accept"}},
+    {"jsonrpc": "2.0", "id": "elicitation", "error": {"code": -1, "message": "no"}},
 ]
 
 
 def is_request(body: Any) -> bool:
-    """Whether a value is a well-formed request, which is owed exactly one answer."""
+    """Returns whether a value is a well-formed request, which must get exactly one response."""
     return (
         isinstance(body, dict)
         and body.get("jsonrpc") == "2.0"
@@ -73,28 +73,28 @@ def is_request(body: Any) -> bool:
 
 
 @st.composite
-def mutated(draw: st.DrawFn, right: list[dict[str, Any]]) -> Any:
-    """One of the right messages with up to two places removed, replaced or renamed."""
-    body: dict[str, Any] = copy.deepcopy(draw(st.sampled_from(right)))
+def mutated(draw: st.DrawFn, messages: list[dict[str, Any]]) -> Any:
+    """Generates one of the messages with up to two entries removed, replaced or renamed."""
+    body: dict[str, Any] = copy.deepcopy(draw(st.sampled_from(messages)))
     if "id" in body and "method" in body:
         body["id"] = draw(st.integers() | st.text(max_size=5))
     for _ in range(draw(st.integers(0, 2))):
-        places = list(_places(body))
-        if not places:
+        entries = list(_entries(body))
+        if not entries:
             break
-        holder, key = draw(st.sampled_from(places))
+        parent, key = draw(st.sampled_from(entries))
         match draw(st.sampled_from(("replace", "remove", "rename"))):
             case "replace":
-                holder[key] = draw(JSON)
+                parent[key] = draw(JSON)
             case "remove":
-                del holder[key]
+                del parent[key]
             case "rename":
-                holder[draw(st.text(max_size=8))] = holder.pop(key)
+                parent[draw(st.text(max_size=8))] = parent.pop(key)
     return body
 
 
-def _places(body: Any) -> Iterator[tuple[dict[str, Any], str]]:
+def _entries(body: Any) -> Iterator[tuple[dict[str, Any], str]]:
     if isinstance(body, dict):
         for key, value in body.items():
             yield body, key
-            yield from _places(value)
+            yield from _entries(value)

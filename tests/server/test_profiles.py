@@ -1,4 +1,4 @@
-"""The profiles of the product: what each lists, in which order, and what a model is told first."""
+"""The built-in profiles: their tools, the order of the tools, and their instructions."""
 
 import re
 from collections.abc import AsyncIterator
@@ -15,7 +15,7 @@ from server.protocol.profiles import Profile
 from tests.live import make_settings
 from tests.server.protocol.dispatcher_fixture import make_principal
 
-# Hosts cut instructions at 2,048 characters.
+# Hosts truncate instructions at 2,048 characters.
 INSTRUCTIONS_MAX_CHARS = 2000
 SOURCE_TOOLS = [
     *("notes_search", "notes_get"),
@@ -41,7 +41,7 @@ LISTED = {
 
 @pytest.fixture
 async def catalog(tmp_path: Path) -> AsyncIterator[Catalog]:
-    """What the product registers."""
+    """The product's own catalog."""
     async with open_runtime(make_settings(tmp_path)) as runtime:
         yield runtime.dispatcher.catalog
 
@@ -51,32 +51,32 @@ def test_each_profile_lists_its_tools_in_a_fixed_order(catalog: Catalog, name: s
     assert list(profiles_of(Settings()).tools(name, catalog).listed) == LISTED[name]
 
 
-def test_the_page_about_the_protocol_tells_what_each_profile_lists() -> None:
+def test_protocol_md_lists_the_tools_of_each_profile() -> None:
     page = (Path(__file__).parents[2] / "docs" / "protocol.md").read_text()
     rows = [line for line in page.splitlines() if line.startswith("| `/mcp")]
-    told = {row.partition("`/mcp/")[2].partition("`")[0]: set(re.findall(r"`(\w+)`", row)) for row in rows}
+    documented = {row.partition("`/mcp/")[2].partition("`")[0]: set(re.findall(r"`(\w+)`", row)) for row in rows}
 
-    assert set(told) == set(PROFILE_NAMES)
+    assert set(documented) == set(PROFILE_NAMES)
     for name in set(LISTED) - {"default"}:
-        assert set(LISTED[name]) <= told[name]
-    assert set(LISTED["default"]) - set(SOURCE_TOOLS) <= told["default"]
+        assert set(LISTED[name]) <= documented[name]
+    assert set(LISTED["default"]) - set(SOURCE_TOOLS) <= documented["default"]
 
 
-def test_full_names_every_tool_there_is_so_that_none_slips_into_another_list(catalog: Catalog) -> None:
+def test_full_lists_every_tool(catalog: Catalog) -> None:
     full = next(profile for profile in PROFILES if profile.name == "full")
 
     assert set(catalog.tools) <= {tool for _, tool in full.entries}
     assert set(profiles_of(Settings()).tools("full", catalog).listed) == set(catalog.tools)
 
 
-def test_tools_for_housekeeping_are_in_full_alone() -> None:
-    shown = {name: {tool for _, tool in profile.entries} for name, profile in zip(PROFILE_NAMES, PROFILES, strict=True)}
+def test_session_and_server_tools_are_only_in_full() -> None:
+    tools = {name: {tool for _, tool in profile.entries} for name, profile in zip(PROFILE_NAMES, PROFILES, strict=True)}
 
     for tool in ("server_info", "session_configure", "session_reset"):
-        assert [name for name in shown if tool in shown[name]] == ["full"]
+        assert [name for name in tools if tool in tools[name]] == ["full"]
 
 
-def test_a_name_that_two_profiles_list_may_stand_for_two_tools() -> None:
+def test_two_profiles_can_list_different_tools_under_one_name() -> None:
     entries = {profile.name: dict(profile.entries) for profile in PROFILES}
 
     assert entries["memory"]["search"] == entries["full"]["memory_search"] == "memory_search"
@@ -84,30 +84,30 @@ def test_a_name_that_two_profiles_list_may_stand_for_two_tools() -> None:
 
 
 @pytest.mark.parametrize("profile", PROFILES, ids=PROFILE_NAMES)
-def test_instructions_fit_what_hosts_keep_and_name_only_tools_of_their_profile(profile: Profile) -> None:
-    every = {tool for known in PROFILES for _, tool in known.entries if "_" in tool}
+def test_instructions_are_short_and_name_only_tools_of_their_profile(profile: Profile) -> None:
+    all_tools = {tool for other in PROFILES for _, tool in other.entries if "_" in tool}
 
     assert len(profile.instructions) <= INSTRUCTIONS_MAX_CHARS
-    mentioned = {tool for tool in every if tool in profile.instructions}
+    mentioned = {tool for tool in all_tools if tool in profile.instructions}
     assert mentioned <= {tool for _, tool in profile.entries}
 
 
-def test_no_profile_has_the_name_of_another_path_below_mcp() -> None:
+def test_profile_names_do_not_collide_with_other_paths_below_mcp() -> None:
     assert not {"ws", "ticket"} & set(PROFILE_NAMES)
 
 
 @pytest.mark.parametrize("entry", ["openai-mcp", "=research", "openai-mcp=", ""])
-def test_a_client_profile_that_names_no_pair_is_refused(entry: str) -> None:
+def test_a_malformed_client_profile_is_rejected(entry: str) -> None:
     with pytest.raises(ConfigurationError, match="expected NAME=PROFILE, such as openai-mcp=research"):
         check(Settings(client_profiles=(entry,)))
 
 
-def test_a_client_profile_that_does_not_exist_stops_the_start() -> None:
+def test_an_unknown_client_profile_is_rejected_at_start_up() -> None:
     with pytest.raises(ConfigurationError, match="client_profiles: expected profiles from default, compact"):
         profiles_of(Settings(client_profiles=("openai-mcp=deep",)))
 
 
-def test_a_clients_name_may_hold_an_equals_sign() -> None:
+def test_a_client_name_can_contain_an_equals_sign() -> None:
     settings = Settings(client_profiles=("a=b=research",))
     check(settings)
 

@@ -1,4 +1,4 @@
-"""What operators ask, and that the answer to a stranger is no more than it has to be; also what the log never holds."""
+"""Health, metrics, metadata and rate limits; and that the log contains no content or credentials."""
 
 import io
 import logging
@@ -30,8 +30,8 @@ from tests.server.sample_catalog import SampleCatalog
 
 
 @asynccontextmanager
-async def house(settings: Settings, samples: SampleCatalog) -> AsyncIterator[tuple[Runtime, ASGIApp]]:
-    """A server without sockets."""
+async def open_app(settings: Settings, samples: SampleCatalog) -> AsyncIterator[tuple[Runtime, ASGIApp]]:
+    """Opens a runtime and its application, without sockets."""
     metrics = Metrics()
     async with open_runtime(settings, catalog=samples.catalog, observer=metrics) as runtime:
         yield runtime, build_app(runtime, metrics)
@@ -44,15 +44,15 @@ async def _bearer(runtime: Runtime, name: str, scopes: tuple[str, ...] = SCOPES)
 # -- health -----------------------------------------------------------------------------------------------------
 
 
-async def test_health_is_told_to_anybody_and_names_the_version_only(tmp_path: Path, samples: SampleCatalog) -> None:
-    async with house(make_settings(tmp_path), samples) as (_, app):
-        answer = await call_app(app, "GET", "/healthz")
+async def test_health_needs_no_credential_and_shows_only_the_version(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with open_app(make_settings(tmp_path), samples) as (_, app):
+        response = await call_app(app, "GET", "/healthz")
 
-    assert (answer.status, answer.json()) == (200, {"status": "ok", "version": VERSION})
+    assert (response.status, response.json()) == (200, {"status": "ok", "version": VERSION})
 
 
 async def test_a_server_is_ready_until_it_stops(tmp_path: Path, samples: SampleCatalog) -> None:
-    async with house(make_settings(tmp_path), samples) as (runtime, app):
+    async with open_app(make_settings(tmp_path), samples) as (runtime, app):
         ready = await call_app(app, "GET", "/readyz")
         runtime.open_streams.stop()
         stopping = await call_app(app, "GET", "/readyz")
@@ -64,38 +64,38 @@ async def test_a_server_is_ready_until_it_stops(tmp_path: Path, samples: SampleC
     assert alive.status == 200
 
 
-async def test_a_server_whose_data_directory_is_gone_is_not_ready_and_does_not_say_where_it_was(
+async def test_a_server_without_data_directory_is_not_ready_and_reveals_no_path(
     tmp_path: Path, samples: SampleCatalog
 ) -> None:
-    async with house(make_settings(tmp_path / "data"), samples) as (_, app):
+    async with open_app(make_settings(tmp_path / "data"), samples) as (_, app):
         users = tmp_path / "data" / "users"
         users.rmdir()
         users.write_text("in the way")
-        answer = await call_app(app, "GET", "/readyz")
+        response = await call_app(app, "GET", "/readyz")
 
-    assert (answer.status, answer.json()) == (503, {"status": "unavailable"})
+    assert (response.status, response.json()) == (503, {"status": "unavailable"})
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
 async def test_probes_are_read_only(tmp_path: Path, samples: SampleCatalog, path: str) -> None:
-    async with house(make_settings(tmp_path), samples) as (_, app):
-        answer = await call_app(app, "POST", path)
+    async with open_app(make_settings(tmp_path), samples) as (_, app):
+        response = await call_app(app, "POST", path)
 
-    assert (answer.status, answer.header("allow")) == (405, "GET, HEAD")
-    assert answer.json()["error"]["message"] == "method: expected GET or HEAD, got 'POST'"
+    assert (response.status, response.header("allow")) == (405, "GET, HEAD")
+    assert response.json()["error"]["message"] == "method: expected GET or HEAD, got 'POST'"
 
 
 @pytest.mark.parametrize("path", ["/mcp/nowhere", "/MCP", "/mcp/ticket/", "/.well-known/x"])
 async def test_an_unknown_path_is_not_found(tmp_path: Path, samples: SampleCatalog, path: str) -> None:
-    async with house(make_settings(tmp_path), samples) as (_, app):
+    async with open_app(make_settings(tmp_path), samples) as (_, app):
         assert (await call_app(app, "GET", path)).status in (404, 307)
 
 
 # -- metrics ----------------------------------------------------------------------------------------------------
 
 
-async def test_metrics_are_for_administrators_and_for_the_metrics_token(tmp_path: Path, samples: SampleCatalog) -> None:
-    async with house(make_settings(tmp_path, metrics_token="scrape-me"), samples) as (runtime, app):
+async def test_metrics_require_the_admin_scope_or_the_metrics_token(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with open_app(make_settings(tmp_path, metrics_token="scrape-me"), samples) as (runtime, app):
         credentials = {
             "nothing": {},
             "reader": await _bearer(runtime, "ada", (READ,)),
@@ -106,7 +106,7 @@ async def test_metrics_are_for_administrators_and_for_the_metrics_token(tmp_path
             "other scheme": {"Authorization": "Basic scrape-me"},
             "no scheme": {"Authorization": "scrape-me"},
         }
-        statuses = {who: (await call_app(app, "GET", "/metrics", c)).status for who, c in credentials.items()}
+        statuses = {name: (await call_app(app, "GET", "/metrics", c)).status for name, c in credentials.items()}
 
     assert statuses == {
         "nothing": 401,
@@ -120,15 +120,13 @@ async def test_metrics_are_for_administrators_and_for_the_metrics_token(tmp_path
     }
 
 
-async def test_without_a_metrics_token_an_empty_credential_is_none(tmp_path: Path, samples: SampleCatalog) -> None:
-    async with house(make_settings(tmp_path), samples) as (_, app):
-        for sent in ("Bearer ", "Bearer", "", "Bearer none"):
-            assert (await call_app(app, "GET", "/metrics", {"Authorization": sent})).status == 401
+async def test_without_a_metrics_token_an_empty_credential_is_rejected(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with open_app(make_settings(tmp_path), samples) as (_, app):
+        for authorization in ("Bearer ", "Bearer", "", "Bearer none"):
+            assert (await call_app(app, "GET", "/metrics", {"Authorization": authorization})).status == 401
 
 
-async def test_metrics_count_calls_in_words_of_ours_and_never_in_a_users(
-    tmp_path: Path, samples: SampleCatalog
-) -> None:
+async def test_metrics_contain_only_known_names(tmp_path: Path, samples: SampleCatalog) -> None:
     async with live(make_settings(tmp_path), catalog=samples.catalog) as server:
         ada = await LegacyClient.open(server, "ada-canary")
         await ada.call("echo", {"text": "text-canary"})
@@ -153,18 +151,18 @@ async def test_metrics_count_calls_in_words_of_ours_and_never_in_a_users(
 
 
 @pytest.mark.parametrize("path", ["", "/mcp"])
-async def test_the_resource_metadata_stand_at_both_places_with_the_exact_resource(
+async def test_resource_metadata_is_served_at_both_paths_with_the_exact_resource(
     tmp_path: Path, samples: SampleCatalog, path: str
 ) -> None:
     settings = make_settings(
         tmp_path, public_url="https://kb.example.com/base", authorization_servers=("https://login.example.com",)
     )
-    async with house(settings, samples) as (_, app):
-        answer = await call_app(app, "GET", f"/.well-known/oauth-protected-resource{path}")
+    async with open_app(settings, samples) as (_, app):
+        response = await call_app(app, "GET", f"/.well-known/oauth-protected-resource{path}")
 
-    assert answer.status == 200
-    assert b'"resource":"https://kb.example.com/base/mcp"' in answer.body
-    assert answer.json() == {
+    assert response.status == 200
+    assert b'"resource":"https://kb.example.com/base/mcp"' in response.body
+    assert response.json() == {
         "resource": "https://kb.example.com/base/mcp",
         "resource_name": "Florilegium",
         "authorization_servers": ["https://login.example.com"],
@@ -173,12 +171,10 @@ async def test_the_resource_metadata_stand_at_both_places_with_the_exact_resourc
     }
 
 
-async def test_a_refusal_leads_to_the_metadata_of_the_resource_that_was_asked_for(
-    tmp_path: Path, samples: SampleCatalog
-) -> None:
+async def test_a_challenge_contains_the_url_of_the_resource_metadata(tmp_path: Path, samples: SampleCatalog) -> None:
     async with live(make_settings(tmp_path), catalog=samples.catalog) as server:
-        refused = await LegacyClient(server, {}).post(handshake())
-        location = (refused.header("www-authenticate") or "").split('resource_metadata="')[1].split('"')[0]
+        rejected = await LegacyClient(server, {}).post(handshake())
+        location = (rejected.header("www-authenticate") or "").split('resource_metadata="')[1].split('"')[0]
         metadata = await fetch(server.url, "GET", urlsplit(location).path)
 
         assert location.startswith(server.url)
@@ -188,34 +184,32 @@ async def test_a_refusal_leads_to_the_metadata_of_the_resource_that_was_asked_fo
 # -- rate limits ------------------------------------------------------------------------------------------------
 
 
-async def test_a_users_rate_is_answered_with_the_seconds_to_wait(tmp_path: Path, samples: SampleCatalog) -> None:
+async def test_a_rate_limited_user_gets_retry_after(tmp_path: Path, samples: SampleCatalog) -> None:
     limited = make_settings(tmp_path, rate_user_per_minute=6, rate_user_burst=2)
     async with live(limited, catalog=samples.catalog) as server:
         ada, ben = await ModernClient.of(server, "ada"), await ModernClient.of(server, "ben")
-        answers = [await ada.call("echo") for _ in range(3)]
-        others = await ben.call("echo")
+        responses = [await ada.call("echo") for _ in range(3)]
+        other_user = await ben.call("echo")
         ticket = await fetch(server.url, "POST", "/mcp/ticket", ada.credential, b"")
 
-    assert [answer.status for answer in answers] == [200, 200, 429]
-    assert 1 <= int(answers[2].header("retry-after") or 0) <= 11
-    assert answers[2].json()["error"]["code"] == 429
-    assert 0 < answers[2].json()["error"]["data"]["retry_after_s"] <= 10
-    assert others.status == 200
+    assert [response.status for response in responses] == [200, 200, 429]
+    assert 1 <= int(responses[2].header("retry-after") or 0) <= 11
+    assert responses[2].json()["error"]["code"] == 429
+    assert 0 < responses[2].json()["error"]["data"]["retry_after_s"] <= 10
+    assert other_user.status == 200
     assert ticket.status == 429
 
 
-async def test_a_tools_rate_is_told_to_the_model_with_the_seconds_to_wait(
-    tmp_path: Path, samples: SampleCatalog
-) -> None:
+async def test_a_rate_limited_tool_reports_when_to_retry(tmp_path: Path, samples: SampleCatalog) -> None:
     limited = make_settings(tmp_path, rate_tool_per_minute=6, rate_tool_burst=1)
     async with live(limited, catalog=samples.catalog) as server:
         ada = await ModernClient.of(server, "ada")
         await ada.call("echo")
-        refused = await ada.call("echo")
+        rejected = await ada.call("echo")
         other_tool = await ada.call("report")
 
-    result = refused.json()["result"]
-    assert (refused.status, result["isError"]) == (200, True)
+    result = rejected.json()["result"]
+    assert (rejected.status, result["isError"]) == (200, True)
     assert "rate limit for this tool reached; retry after" in result["content"][0]["text"]
     assert 0 < result["_meta"]["florilegium/retryAfterS"] <= 10
     assert "isError" not in other_tool.json()["result"]
@@ -226,7 +220,7 @@ async def test_a_tools_rate_is_told_to_the_model_with_the_seconds_to_wait(
 
 @pytest.fixture
 def log() -> Iterator[io.StringIO]:
-    """Everything that is logged, at the most talkative level, as it would reach standard error."""
+    """Everything that is logged at debug level, as JSON lines."""
     stream, root = io.StringIO(), logging.getLogger()
     handlers, level = root.handlers[:], root.level
     configure("debug", "json", stream)
@@ -240,26 +234,26 @@ def _lines(log: io.StringIO) -> list[dict[str, Any]]:
     return [msgspec.json.decode(line) for line in log.getvalue().splitlines()]
 
 
-async def _succeed(server: LiveServer, headers: dict[str, str]) -> None:
-    """Every kind of call, with a canary wherever content can stand."""
+async def _make_valid_calls(server: LiveServer, headers: dict[str, str]) -> None:
+    """Makes every kind of call, with a canary wherever content can occur."""
     legacy, modern = LegacyClient(server, headers), ModernClient(server, headers)
-    opened = await legacy.post(handshake(capabilities=ELICITATION))
-    legacy.headers["Mcp-Session-Id"] = opened.header("mcp-session-id") or ""
+    handshake_response = await legacy.post(handshake(capabilities=ELICITATION))
+    legacy.headers["Mcp-Session-Id"] = handshake_response.header("mcp-session-id") or ""
     await legacy.call("echo", {"text": "canary-argument"})
     await legacy.request("resources/read", {"uri": "test://items/canary-uri"})
     await legacy.request("prompts/get", {"name": "greet", "arguments": {"name": "canary-prompt"}})
-    asked = await modern.call("ask_name", {"text": "canary-argument"}, capabilities=ELICITATION)
-    state = asked.json()["result"]["requestState"]
-    answers = {"name": {"content": {"name": "canary-answer"}}}
-    extra = {"requestState": state, "inputResponses": answers}
+    first = await modern.call("ask_name", {"text": "canary-argument"}, capabilities=ELICITATION)
+    state = first.json()["result"]["requestState"]
+    responses = {"name": {"content": {"name": "canary-response"}}}
+    extra = {"requestState": state, "inputResponses": responses}
     await modern.call("ask_name", {"text": "canary-argument"}, extra=extra, capabilities=ELICITATION)
     async with WebSocketClient.open(f"{server.ws}?note=canary-query", headers) as socket:
         await socket.initialize()
         await socket.call("echo", {"text": "canary-argument"})
 
 
-async def _fail(server: LiveServer, headers: dict[str, str]) -> None:
-    """Every way to fail, with a canary in what was sent."""
+async def _make_invalid_calls(server: LiveServer, headers: dict[str, str]) -> None:
+    """Makes every kind of invalid call, with a canary in each request."""
     legacy, modern = LegacyClient(server, headers), ModernClient(server, headers)
     for body in (b'{"canary-body":', b'["canary-body"]', b'{"jsonrpc":"2.0","id":"canary-id","method":7}'):
         await legacy.post(body)
@@ -281,13 +275,11 @@ async def _fail(server: LiveServer, headers: dict[str, str]) -> None:
         await socket.close_code()
 
 
-async def test_the_log_never_holds_content_whether_calls_succeed_or_fail(
-    tmp_path: Path, samples: SampleCatalog, log: io.StringIO
-) -> None:
+async def test_the_log_contains_no_content(tmp_path: Path, samples: SampleCatalog, log: io.StringIO) -> None:
     settings = make_settings(tmp_path, log_requests=True, rate_failures_per_minute=0)
     async with live(settings, catalog=samples.catalog) as server:
-        await _succeed(server, await server.bearer("ada"))
-        await _fail(server, await server.bearer("ada"))
+        await _make_valid_calls(server, await server.bearer("ada"))
+        await _make_invalid_calls(server, await server.bearer("ada"))
 
     lines = _lines(log)
     assert any("POST /mcp 200" in line["message"] for line in lines)
@@ -295,9 +287,7 @@ async def test_the_log_never_holds_content_whether_calls_succeed_or_fail(
     assert "canary" not in log.getvalue()
 
 
-async def test_the_log_never_holds_a_credential_good_or_bad(
-    tmp_path: Path, samples: SampleCatalog, log: io.StringIO
-) -> None:
+async def test_the_log_contains_no_credentials(tmp_path: Path, samples: SampleCatalog, log: io.StringIO) -> None:
     settings = make_settings(tmp_path, log_requests=True, rate_failures_per_minute=0, metrics_token="scrape-me")
     async with live(settings, catalog=samples.catalog) as server:
         token = await server.token("ada")
@@ -308,35 +298,33 @@ async def test_the_log_never_holds_a_credential_good_or_bad(
             headers = {"Authorization": f"Bearer {secret}"}
             await LegacyClient(server, headers).post(handshake())
             await fetch(server.url, "GET", "/metrics", headers)
-            bought = await fetch(server.url, "POST", "/mcp/ticket", headers, b"")
-            tickets += [bought.json()["ticket"]] if bought.status == 200 else []
+            issued = await fetch(server.url, "POST", "/mcp/ticket", headers, b"")
+            tickets += [issued.json()["ticket"]] if issued.status == 200 else []
             await fetch(server.url, "GET", f"/mcp?access_token={secret}&%61ccess={secret}", headers)
-            await _knock(f"{server.ws}?access_token={secret}&key={secret}")
-            await _knock(server.ws.replace("ws://", f"ws://someone:{secret}@"))
-        await _knock(f"{server.ws}?ticket={tickets[0]}")
-        await _knock(f"{server.ws}?%74icket={tickets[1]}")
+            await _connect(f"{server.ws}?access_token={secret}&key={secret}")
+            await _connect(server.ws.replace("ws://", f"ws://someone:{secret}@"))
+        await _connect(f"{server.ws}?ticket={tickets[0]}")
+        await _connect(f"{server.ws}?%74icket={tickets[1]}")
 
     assert len(tickets) == 2
-    held = log.getvalue()
-    assert not [secret for secret in (*secrets, *tickets) if secret in held]
+    text = log.getvalue()
+    assert not [secret for secret in (*secrets, *tickets) if secret in text]
 
 
-async def _knock(url: str) -> None:
-    """A connection that is let in or not, and its first message."""
+async def _connect(url: str) -> None:
+    """Connects and sends one message, whether the connection is admitted or not."""
     async with WebSocketClient.open(url) as socket:
         with suppress(ConnectionClosed):
             await socket.request("ping")
 
 
-async def test_every_line_of_a_request_carries_the_id_that_its_caller_was_told(
-    tmp_path: Path, samples: SampleCatalog, log: io.StringIO
-) -> None:
+async def test_every_log_line_of_a_request_has_its_id(tmp_path: Path, samples: SampleCatalog, log: io.StringIO) -> None:
     async with live(make_settings(tmp_path, log_requests=True), catalog=samples.catalog) as server:
-        answer = await (await ModernClient.of(server, "ada")).call(
+        response = await (await ModernClient.of(server, "ada")).call(
             "explode", headers={"X-Request-Id": "from-the-caller"}
         )
 
-    told = [line for line in _lines(log) if line["request_id"] == "from-the-caller"]
-    assert "from-the-caller" in answer.json()["result"]["content"][0]["text"]
-    assert [line["level"] for line in told] == ["error", "info"]
-    assert told[1]["message"].startswith("POST /mcp 200 ")
+    lines = [line for line in _lines(log) if line["request_id"] == "from-the-caller"]
+    assert "from-the-caller" in response.json()["result"]["content"][0]["text"]
+    assert [line["level"] for line in lines] == ["error", "info"]
+    assert lines[1]["message"].startswith("POST /mcp 200 ")

@@ -1,4 +1,4 @@
-"""A server that stops: nothing new comes in, what runs is finished and answered, what stays open is told to end."""
+"""Graceful shutdown: no new connections, running calls finish, and streams are closed."""
 
 import asyncio
 import signal
@@ -26,7 +26,7 @@ async def serving(tmp_path: Path, samples: SampleCatalog, **changes: Any) -> Asy
         yield server
 
 
-async def _is_closed_to_newcomers(server: LiveServer) -> None:
+async def _wait_until_not_accepting(server: LiveServer) -> None:
     async with asyncio.timeout(WAIT_MAX_S):
         while True:
             try:
@@ -36,7 +36,7 @@ async def _is_closed_to_newcomers(server: LiveServer) -> None:
                 return
 
 
-async def test_a_running_call_is_answered_while_the_server_stops(tmp_path: Path, samples: SampleCatalog) -> None:
+async def test_a_running_call_is_answered_during_shutdown(tmp_path: Path, samples: SampleCatalog) -> None:
     async with serving(tmp_path, samples) as server:
         ada, modern = await LegacyClient.open(server, "ada"), await ModernClient.of(server, "ada")
         running = [
@@ -44,43 +44,43 @@ async def test_a_running_call_is_answered_while_the_server_stops(tmp_path: Path,
             asyncio.create_task(modern.call("wait", {"gate": "g"}, request_id=2)),
         ]
         await asyncio.wait_for(samples.gates["g"].reached.wait(), WAIT_MAX_S)
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.02)  # until the second call runs too
 
         server.runtime.open_streams.stop()
-        await _is_closed_to_newcomers(server)
+        await _wait_until_not_accepting(server)
         samples.gates["g"].opened.set()
 
-        answers = [(await task).json() for task in running]
-    assert [answer["result"]["structuredContent"]["user"] for answer in answers] == ["ada", "ada"]
+        responses = [(await task).json() for task in running]
+    assert [response["result"]["structuredContent"]["user"] for response in responses] == ["ada", "ada"]
 
 
-async def test_a_running_stream_is_finished_while_the_server_stops(tmp_path: Path, samples: SampleCatalog) -> None:
+async def test_a_running_stream_is_finished_during_shutdown(tmp_path: Path, samples: SampleCatalog) -> None:
     async with serving(tmp_path, samples) as server:
         ada = await LegacyClient.open(server, "ada")
         params = {**WAIT, "_meta": {"progressToken": 1}}
-        async with ada.streaming(message("tools/call", params, 1)) as wire:
-            await wire.head()
-            await wire.event()
+        async with ada.streaming(message("tools/call", params, 1)) as connection:
+            await connection.head()
+            await connection.event()
 
             server.runtime.open_streams.stop()
-            await _is_closed_to_newcomers(server)
+            await _wait_until_not_accepting(server)
             samples.gates["g"].opened.set()
 
-            assert (await wire.event())["result"]["structuredContent"]["user"] == "ada"
-            assert await wire.event() is None
+            assert (await connection.event())["result"]["structuredContent"]["user"] == "ada"
+            assert await connection.event() is None
 
 
-async def test_streams_without_a_call_end_at_once(tmp_path: Path, samples: SampleCatalog) -> None:
+async def test_idle_streams_end_at_once(tmp_path: Path, samples: SampleCatalog) -> None:
     async with serving(tmp_path, samples) as server:
         ada, modern = await LegacyClient.open(server, "ada"), await ModernClient.of(server, "ada")
         listen = {"notifications": {"toolsListChanged": True}}
-        async with ada.listening() as news, modern.streaming("subscriptions/listen", listen, "s") as subscription:
+        async with ada.listening() as get_stream, modern.streaming("subscriptions/listen", listen, "s") as subscription:
             await subscription.head()
             await subscription.event()
 
             server.runtime.open_streams.stop()
 
-            assert await news.event() is None
+            assert await get_stream.event() is None
             assert (await subscription.event())["id"] == "s"
             assert await subscription.event() is None
 
@@ -97,7 +97,7 @@ async def test_an_idle_websocket_is_closed_with_1012(tmp_path: Path, samples: Sa
         assert await socket.close_code() == 1012
 
 
-async def test_a_call_over_websocket_is_answered_before_the_connection_closes(
+async def test_a_websocket_call_is_answered_before_the_connection_closes(
     tmp_path: Path, samples: SampleCatalog
 ) -> None:
     async with (
@@ -109,52 +109,59 @@ async def test_a_call_over_websocket_is_answered_before_the_connection_closes(
         await asyncio.wait_for(samples.gates["g"].reached.wait(), WAIT_MAX_S)
 
         server.runtime.open_streams.stop()
-        await _is_closed_to_newcomers(server)
-        refused = await socket.request("tools/list")
+        await _wait_until_not_accepting(server)
+        rejected = await socket.request("tools/list")
         samples.gates["g"].opened.set()
 
-        assert refused["error"]["code"] == 503
-        assert (await socket.answer("slow"))["result"]["structuredContent"]["user"] == "ada"
+        assert rejected["error"]["code"] == 503
+        assert (await socket.response("slow"))["result"]["structuredContent"]["user"] == "ada"
         assert await socket.close_code() == 1012
 
 
-async def test_a_signal_ends_streams_and_connections_and_then_the_process(tmp_path: Path) -> None:
+async def test_a_signal_closes_streams_and_connections_and_ends_the_process(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.server.stopping", str(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        sys.executable,
+        "-m",
+        "tests.server.shutdown_program",
+        str(tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     assert process.stdout is not None
     url, token = (await asyncio.wait_for(process.stdout.readline(), WAIT_MAX_S)).decode().split()
     headers = {"Authorization": f"Bearer {token}"}
     async with (
         WebSocketClient.open(f"{url.replace('http', 'ws', 1)}/mcp/ws", headers) as socket,
-        RawConnection.open(url) as wire,
+        RawConnection.open(url) as connection,
     ):
         await socket.initialize()
-        opened = await fetch(url, "POST", "/mcp", {**JSON_AND_EVENTS, **headers}, msgspec.json.encode(handshake()))
-        session = {"Mcp-Session-Id": opened.header("mcp-session-id") or ""}
-        await wire.request("GET", "/mcp", {**headers, **session})
-        await wire.head()
+        handshake_response = await fetch(
+            url, "POST", "/mcp", {**JSON_AND_EVENTS, **headers}, msgspec.json.encode(handshake())
+        )
+        session = {"Mcp-Session-Id": handshake_response.header("mcp-session-id") or ""}
+        await connection.request("GET", "/mcp", {**headers, **session})
+        await connection.head()
 
         process.send_signal(signal.SIGTERM)
 
         assert await socket.close_code() == 1012
-        assert await wire.event() is None
-    _, told = await asyncio.wait_for(process.communicate(), WAIT_MAX_S)
+        assert await connection.event() is None
+    _, stderr = await asyncio.wait_for(process.communicate(), WAIT_MAX_S)
     assert process.returncode is not None
-    assert told == b""
+    assert stderr == b""
 
 
-async def test_a_call_that_outlasts_the_grace_is_cut_off(
+async def test_a_call_that_exceeds_the_grace_period_is_cancelled(
     tmp_path: Path, samples: SampleCatalog, failures: list[str]
 ) -> None:
     async with serving(tmp_path, samples, shutdown_grace_s=0) as server:
         ada = await LegacyClient.open(server, "ada")
-        async with ada.streaming(message("tools/call", WAIT, 1)) as wire:
+        async with ada.streaming(message("tools/call", WAIT, 1)) as connection:
             await asyncio.wait_for(samples.gates["g"].reached.wait(), WAIT_MAX_S)
 
             server.runtime.open_streams.stop()
 
             await asyncio.wait_for(samples.gates["g"].cancelled.wait(), WAIT_MAX_S)
-            await wire.closed()
+            await connection.closed()
     assert "timeout graceful shutdown exceeded" in failures[0]
     failures.clear()

@@ -121,7 +121,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         statement="Tool names contain dots: `notes.search`.",
         tests=(
             f"{_TOOLS}test_a_tool_can_be_called_by_its_dotted_name",
-            f"{_TRANSPORT_PROFILES}test_dotted_names_are_listed_if_the_operator_wants_them",
+            f"{_TRANSPORT_PROFILES}test_dotted_names_are_listed_if_configured",
         ),
         difference=(
             "They are listed as `notes_search`, because several clients reject a whole list that contains a dot. "
@@ -704,7 +704,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "chars_per_token."
         ),
         tests=(
-            f"{_REQUEST_OPTIONS}test_a_config_in_the_header_or_in_the_query_reaches_the_call",
+            f"{_REQUEST_OPTIONS}test_a_config_in_the_header_or_the_query_string_applies_to_the_call",
             f"{_DEFAULTS}test_every_default_can_be_set",
         ),
         difference=(
@@ -715,7 +715,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     Requirement(
         id="tldw.config.clamped",
         statement="Numbers in the config are clamped to their ranges.",
-        tests=(f"{_PRECEDENCE}test_a_number_out_of_range_is_moved_to_the_nearest_that_is_allowed",),
+        tests=(f"{_PRECEDENCE}test_numbers_out_of_range_are_clamped",),
     ),
     Requirement(
         id="tldw.config.no-secrets",
@@ -726,8 +726,8 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         id="tldw.config.handshake",
         statement="A WebSocket client can send it with `initialize`.",
         tests=(
-            f"{_REQUEST_OPTIONS}test_a_config_in_the_handshake_becomes_the_sessions_defaults",
-            f"{_REQUEST_OPTIONS}test_a_config_in_the_address_of_a_socket_holds_for_all_its_requests_in_both_eras",
+            f"{_REQUEST_OPTIONS}test_a_config_in_the_handshake_sets_the_sessions_defaults",
+            f"{_REQUEST_OPTIONS}test_a_config_in_a_websocket_address_applies_to_all_its_requests",
         ),
     ),
     # Session
@@ -754,24 +754,24 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         id="tldw.session.created",
         statement="The first `initialize` creates a session and returns its id.",
         tests=(
-            f"{_LEGACY}test_the_handshake_answers_the_asked_version_or_the_newest_legacy_one",
-            f"{_LEGACY}test_a_session_lists_and_calls",
+            f"{_LEGACY}test_the_handshake_returns_the_requested_or_the_latest_legacy_version",
+            f"{_LEGACY}test_a_session_can_list_and_call_tools",
         ),
     ),
     Requirement(
         id="tldw.session.ended",
         statement="DELETE ends a session early; otherwise it ends after its idle time.",
         tests=(
-            f"{_LEGACY}test_a_deleted_session_is_not_found_afterwards",
-            f"{_REQUEST_OPTIONS}test_deleting_a_session_forgets_what_it_remembered_and_nothing_of_another",
-            f"{_LEGACY}test_a_session_unused_for_its_time_is_gone",
+            f"{_LEGACY}test_a_deleted_session_is_not_found",
+            f"{_REQUEST_OPTIONS}test_deleting_a_session_deletes_its_state_only",
+            f"{_LEGACY}test_an_expired_session_is_not_found",
         ),
     ),
     Requirement(
         id="tldw.session.owner",
         statement="A session belongs to its user only.",
         tests=(
-            f"{_SESSION_HIJACK}test_another_users_session_is_answered_byte_for_byte_as_one_that_never_was",
+            f"{_SESSION_HIJACK}test_another_users_session_gets_the_same_response_as_an_unknown_one",
             f"{_KNOWLEDGE}test_a_session_cannot_be_used_by_another_user",
         ),
     ),
@@ -815,7 +815,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         id="tldw.session.precedence",
         statement="Explicit arguments precede the session's defaults, and those precede the global ones.",
         tests=(
-            f"{_PRECEDENCE}test_the_uppermost_layer_that_names_a_key_decides",
+            f"{_PRECEDENCE}test_the_first_layer_that_sets_an_option_decides",
             f"{_SESSIONS}test_dedupe_precedence_is_argument_session_request_setting",
         ),
         difference=(
@@ -828,10 +828,10 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         id="tldw.client.detected",
         statement="A client is detected by its name and may get other tools.",
         tests=(
-            f"{_TRANSPORT_PROFILES}test_a_legacy_client_on_the_list_gets_its_profile_at_the_plain_address_only",
-            f"{_TRANSPORT_PROFILES}test_a_modern_client_gets_the_same_list_whatever_it_is_called",
-            f"{_TRANSPORT_PROFILES}test_an_address_shows_its_profile_in_both_eras",
-            f"{_TRANSPORT_PROFILES}test_a_bound_key_has_its_profile_at_every_address",
+            f"{_TRANSPORT_PROFILES}test_a_configured_legacy_client_gets_its_profile_at_the_plain_address_only",
+            f"{_TRANSPORT_PROFILES}test_the_name_of_a_modern_client_has_no_effect",
+            f"{_TRANSPORT_PROFILES}test_an_address_lists_the_tools_of_its_profile_in_both_eras",
+            f"{_TRANSPORT_PROFILES}test_a_restricted_key_has_its_profile_at_every_address",
         ),
         difference=(
             "It gets a profile by URL, by API key, or in the legacy era by name (`client_profiles`): the protocol no "

@@ -1,6 +1,6 @@
-"""One server for all tests of a module: starting one is cheap, but stopping one gracefully takes its time.
+"""One server for all tests of a module, because a graceful shutdown takes time.
 
-A test that changes the catalog or needs other settings starts its own, with the fixture `samples`.
+Tests that change the catalog or need other settings start their own server, with the fixture `samples`.
 """
 
 from collections.abc import AsyncIterator
@@ -19,14 +19,14 @@ def shared() -> SampleCatalog:
 
 @pytest.fixture
 def gate(shared: SampleCatalog) -> Gate:
-    """The gate called `g` of the shared server, shut."""
+    """The gate `g` of the shared server, closed."""
     shared.gates.clear()
     return shared.gates["g"]
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory, shared: SampleCatalog) -> AsyncIterator[LiveServer]:
-    """Without rate limits: the tests of a module are one user's calls in quick succession."""
+    """A server without rate limits, because a module's tests are many calls of one user."""
     unlimited = {"rate_user_per_minute": 0, "rate_tool_per_minute": 0, "rate_failures_per_minute": 0}
     settings = make_settings(tmp_path_factory.mktemp("shared"), access_recheck_s=0.05, **unlimited)
     async with live(settings, catalog=shared.catalog) as server:

@@ -1,4 +1,4 @@
-"""The head of a request has a size and a time; what comes after it is the door's business."""
+"""Limits on the size and duration of a request's header section."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -25,7 +25,7 @@ async def _app(scope: Scope, receive: Receive, send: Send) -> None:
 
 @asynccontextmanager
 async def listening(head_max_bytes: int = 1000, head_timeout_s: float = 30.0) -> AsyncIterator[str]:
-    """A server of that protocol alone."""
+    """Runs a server with this protocol only."""
     protocol = bounded_http(head_max_bytes, head_timeout_s)
     config = uvicorn.Config(_app, http=protocol, ws="none", lifespan="off", log_config=None)
     config.load()
@@ -39,81 +39,81 @@ async def listening(head_max_bytes: int = 1000, head_timeout_s: float = 30.0) ->
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
 
-async def test_a_head_without_end_is_cut_off_before_anybody_is_asked_who_they_are(server: LiveServer) -> None:
+async def test_endless_headers_are_rejected_before_authentication(server: LiveServer) -> None:
     limit = server.runtime.settings.head_max_bytes + server.runtime.settings.token_max_bytes
-    async with RawConnection.open(server.url) as wire:
-        await wire.send(b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n")
+    async with RawConnection.open(server.url) as connection:
+        await connection.send(b"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\n")
         for _ in range(limit // 1000 + 400):
             try:
-                await wire.send(b"X-Filler: " + b"x" * 1000 + b"\r\n")
+                await connection.send(b"X-Filler: " + b"x" * 1000 + b"\r\n")
             except ConnectionError:
                 break
-        await wire.closed()
+        await connection.closed()
 
 
 @pytest.mark.parametrize("filler", [b"x", b"a: b\r\n"], ids=["one line", "many lines"])
-async def test_a_head_over_the_limit_is_a_bad_request(filler: bytes) -> None:
-    async with listening(head_max_bytes=1000) as url, RawConnection.open(url) as wire:
-        await wire.send(b"GET / HTTP/1.1\r\na: ")
+async def test_headers_over_the_limit_are_rejected_with_400(filler: bytes) -> None:
+    async with listening(head_max_bytes=1000) as url, RawConnection.open(url) as connection:
+        await connection.send(b"GET / HTTP/1.1\r\na: ")
         await asyncio.sleep(0.01)
-        await wire.send(filler * 1200)
+        await connection.send(filler * 1200)
 
-        assert (await wire.head())[0] == 400
-        await wire.closed()
+        assert (await connection.head())[0] == 400
+        await connection.closed()
 
 
-async def test_a_head_in_many_pieces_below_the_limit_is_read() -> None:
-    async with listening(head_max_bytes=1000) as url, RawConnection.open(url) as wire:
+async def test_headers_in_many_pieces_below_the_limit_are_accepted() -> None:
+    async with listening(head_max_bytes=1000) as url, RawConnection.open(url) as connection:
         for _ in range(3):
             for piece in (b"GET / HT", b"TP/1.1\r\n", b"a: " + b"x" * 700, b"\r\n", b"\r\n"):
-                await wire.send(piece)
+                await connection.send(piece)
                 await asyncio.sleep(0.001)
-            assert (await wire.answer()).body == b"ok"
+            assert (await connection.response()).body == b"ok"
 
 
-async def test_requests_before_a_head_in_pieces_do_not_count_as_head() -> None:
-    one = request_bytes("GET", "/", {"Host": "x", "a": "x" * 400})
-    async with listening(head_max_bytes=1000) as url, RawConnection.open(url) as wire:
-        await wire.send(one * 20 + one[:300])
+async def test_pipelined_requests_do_not_count_as_headers() -> None:
+    request = request_bytes("GET", "/", {"Host": "x", "a": "x" * 400})
+    async with listening(head_max_bytes=1000) as url, RawConnection.open(url) as connection:
+        await connection.send(request * 20 + request[:300])
         await asyncio.sleep(0.01)
-        await wire.send(one[300:])
+        await connection.send(request[300:])
 
-        assert [(await wire.answer()).status for _ in range(21)] == [200] * 21
+        assert [(await connection.response()).status for _ in range(21)] == [200] * 21
 
 
-async def test_a_body_does_not_count_as_head() -> None:
+async def test_a_body_does_not_count_as_headers() -> None:
     async with listening(head_max_bytes=1000) as url:
         assert (await fetch(url, "POST", "/", {}, b"x" * 100_000)).status == 200
 
 
 @pytest.mark.parametrize("sent", [b"", b"G", b"GET / HTTP/1.1\r\nHost: x\r\n"])
-async def test_a_head_that_does_not_come_in_time_ends_the_connection(sent: bytes) -> None:
-    async with listening(head_timeout_s=0.05) as url, RawConnection.open(url) as wire:
-        await wire.send(sent)
+async def test_late_headers_close_the_connection(sent: bytes) -> None:
+    async with listening(head_timeout_s=0.05) as url, RawConnection.open(url) as connection:
+        await connection.send(sent)
 
-        await wire.closed()
-
-
-async def test_a_second_head_that_does_not_come_in_time_ends_the_connection_too() -> None:
-    async with listening(head_timeout_s=0.05) as url, RawConnection.open(url) as wire:
-        await wire.send(request_bytes("GET", "/", {"Host": "x"}))
-        assert (await wire.answer()).status == 200
-        await wire.send(b"GET / HT")
-
-        await wire.closed()
+        await connection.closed()
 
 
-async def test_a_connection_between_two_requests_is_not_hurried() -> None:
-    async with listening(head_timeout_s=0.03) as url, RawConnection.open(url) as wire:
+async def test_late_headers_of_a_second_request_close_the_connection() -> None:
+    async with listening(head_timeout_s=0.05) as url, RawConnection.open(url) as connection:
+        await connection.send(request_bytes("GET", "/", {"Host": "x"}))
+        assert (await connection.response()).status == 200
+        await connection.send(b"GET / HT")
+
+        await connection.closed()
+
+
+async def test_an_idle_connection_between_requests_stays_open() -> None:
+    async with listening(head_timeout_s=0.03) as url, RawConnection.open(url) as connection:
         for _ in range(2):
-            await wire.send(request_bytes("GET", "/", {"Host": "x"}))
-            assert (await wire.answer()).status == 200
+            await connection.send(request_bytes("GET", "/", {"Host": "x"}))
+            assert (await connection.response()).status == 200
             await asyncio.sleep(0.06)
 
 
-async def test_a_long_credential_is_still_looked_at_and_refused_as_one(server: LiveServer) -> None:
+async def test_a_too_long_credential_is_rejected_with_401(server: LiveServer) -> None:
     client = LegacyClient(server, {"Authorization": "Bearer " + "x" * (server.runtime.settings.token_max_bytes + 1)})
 
-    answer = await client.post(msgspec.json.encode(message("ping", {}, 1)))
+    response = await client.post(msgspec.json.encode(message("ping", {}, 1)))
 
-    assert answer.status == 401
+    assert response.status == 401

@@ -1,3 +1,5 @@
+"""The bridge from stdio to a remote server: reconnecting, resuming and error messages."""
+
 import asyncio
 import io
 import json
@@ -24,7 +26,7 @@ WAIT_S = 10
 
 
 class Output(io.BytesIO):
-    """The client's end of our stdout: whole messages, in the order they came."""
+    """Collects the messages that the bridge writes to stdout."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,14 +38,14 @@ class Output(io.BytesIO):
 
 
 class ClosedOutput(io.BytesIO):
-    """A pipe whose reader is gone."""
+    """A pipe that nobody reads."""
 
     def write(self, line: Any) -> int:
         raise BrokenPipeError
 
 
-class Client:
-    """A client that speaks lines, with the bridge behind it."""
+class BridgeClient:
+    """A stdio client connected to a bridge."""
 
     def __init__(self, bridge: Bridge, output: Output, line_max_bytes: int) -> None:
         self._reader = asyncio.StreamReader(limit=line_max_bytes)
@@ -60,7 +62,7 @@ class Client:
         async with asyncio.timeout(WAIT_S):
             return await self._output.messages.get()
 
-    async def ask(self, message: Any) -> Any:
+    async def request(self, message: Any) -> Any:
         self.send(message)
         return await self.receive()
 
@@ -69,21 +71,23 @@ class Client:
         async with asyncio.timeout(WAIT_S):
             await self.running
 
-    def leftovers(self) -> int:
+    def unread_count(self) -> int:
         return self._output.messages.qsize()
 
 
-def at_once() -> Iterator[float]:
+def no_delay() -> Iterator[float]:
     while True:
         yield 0.01
 
 
 @asynccontextmanager
 async def client_of(
-    settings: Settings, url: str, token: str = "", delays: Callable[[], Iterator[float]] = at_once
-) -> AsyncIterator[Client]:
+    settings: Settings, url: str, token: str = "", delays: Callable[[], Iterator[float]] = no_delay
+) -> AsyncIterator[BridgeClient]:
     output = Output()
-    client = Client(Bridge(RemoteServer.at(url, token), settings, output, delays), output, settings.body_max_bytes)
+    client = BridgeClient(
+        Bridge(RemoteServer.at(url, token), settings, output, delays), output, settings.body_max_bytes
+    )
     try:
         yield client
     finally:
@@ -91,18 +95,18 @@ async def client_of(
         await asyncio.gather(client.running, return_exceptions=True)
 
 
-class Nothing(Struct, forbid_unknown_fields=True):
+class NoInput(Struct, forbid_unknown_fields=True):
     """No arguments."""
 
 
-class Gate:
-    """A tool that does not answer before it is let go, and tells when it was called."""
+class WaitTool:
+    """A tool that waits until the test lets it continue."""
 
     def __init__(self) -> None:
         self.called = asyncio.Event()
         self.opened = asyncio.Event()
 
-    async def run(self, call: Call, given: Nothing) -> str:
+    async def wait(self, call: Call, args: NoInput) -> str:
         self.called.set()
         await self.opened.wait()
         return "done"
@@ -110,93 +114,93 @@ class Gate:
     def catalog(self, settings: Settings) -> Catalog:
         catalog = Catalog()
         catalog.add_tool(ServerInfoTool(settings, ()).as_tool())
-        catalog.add_tool(Tool(name="wait", title="Wait", description="Waits.", input=Nothing, handler=self.run))
+        catalog.add_tool(Tool(name="wait", title="Wait", description="Waits.", input=NoInput, handler=self.wait))
         return catalog
 
 
 @asynccontextmanager
 async def silent_server() -> AsyncIterator[int]:
-    """Takes connections and never says a word."""
+    """Accepts connections and sends nothing."""
     server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
     async with server:
         yield server.sockets[0].getsockname()[1]
 
 
 async def token_of(settings: Settings, name: str) -> str:
-    """A token made before its server runs."""
+    """Creates a token before the server of the test runs."""
     async with live(settings) as server:
         return await server.token(name)
 
 
-async def until_answered(client: Client, question: Callable[[int], Any]) -> Any:
-    """Asks again while the bridge says that there is no connection yet."""
+async def request_until_connected(client: BridgeClient, make_request: Callable[[int], Any]) -> Any:
+    """Repeats a request while the bridge reports that there is no connection."""
     async with asyncio.timeout(WAIT_S):
         for number in range(100, 200):
-            answer = await client.ask(question(number))
-            if "result" in answer:
-                return answer
-    raise AssertionError("never answered")
+            response = await client.request(make_request(number))
+            if "result" in response:
+                return response
+    raise AssertionError("no connection")
 
 
-class Cable:
-    """Between a bridge and its server; it can be cut."""
+class Proxy:
+    """A TCP proxy between a bridge and its server, whose connections can be aborted."""
 
     def __init__(self, server_port: int) -> None:
         self._server_port = server_port
         self._writers: list[asyncio.StreamWriter] = []
 
-    def cut(self) -> None:
+    def abort(self) -> None:
         for writer in self._writers:
             writer.transport.abort()
 
-    async def plug_in(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._server_port)
-        self._writers += [writer, far_writer]
-        await asyncio.gather(_pump(reader, far_writer), _pump(far_reader, writer))
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        server_reader, server_writer = await asyncio.open_connection("127.0.0.1", self._server_port)
+        self._writers += [writer, server_writer]
+        await asyncio.gather(_copy(reader, server_writer), _copy(server_reader, writer))
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     with suppress(ConnectionError):
-        while piece := await reader.read(65_536):
-            writer.write(piece)
+        while data := await reader.read(65_536):
+            writer.write(data)
     writer.close()
 
 
 @asynccontextmanager
-async def cable_to(server: LiveServer) -> AsyncIterator[tuple[Cable, str]]:
-    """The cable, and the URL of the server's endpoint at its other end."""
-    cable = Cable(int(server.url.rpartition(":")[2]))
-    listening = await asyncio.start_server(cable.plug_in, "127.0.0.1", 0)
+async def proxy_to(server: LiveServer) -> AsyncIterator[tuple[Proxy, str]]:
+    """Yields a proxy, and the URL of the server's endpoint through it."""
+    proxy = Proxy(int(server.url.rpartition(":")[2]))
+    listening = await asyncio.start_server(proxy.handle, "127.0.0.1", 0)
     try:
-        yield cable, f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/mcp"
+        yield proxy, f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/mcp"
     finally:
         listening.close()
-        cable.cut()
+        proxy.abort()
 
 
-async def initialize(client: Client) -> None:
-    assert (await client.ask(INITIALIZE))["result"]["protocolVersion"] == "2025-11-25"
+async def initialize(client: BridgeClient) -> None:
+    assert (await client.request(INITIALIZE))["result"]["protocolVersion"] == "2025-11-25"
     client.send(INITIALIZED)
 
 
-async def user_of(client: Client, request_id: int) -> str:
-    answer = await client.ask(modern(request_id, "tools/call", name="server_info", arguments={}))
-    user: str = answer["result"]["structuredContent"]["user"]
+async def user_of(client: BridgeClient, request_id: int) -> str:
+    response = await client.request(modern(request_id, "tools/call", name="server_info", arguments={}))
+    user: str = response["result"]["structuredContent"]["user"]
     return user
 
 
-async def test_both_eras_pass_on_one_connection(tmp_path: Path) -> None:
+async def test_both_eras_are_passed_on_one_connection(tmp_path: Path) -> None:
     settings = make_settings(tmp_path)
     async with live(settings) as server, client_of(settings, server.mcp, await server.token("ada")) as client:
         await initialize(client)
-        assert (await client.ask(request(1, "tools/list")))["result"]["tools"]
-        assert (await client.ask(modern(2, "server/discover")))["result"]["resultType"] == "complete"
+        assert (await client.request(request(1, "tools/list")))["result"]["tools"]
+        assert (await client.request(modern(2, "server/discover")))["result"]["resultType"] == "complete"
         assert await user_of(client, 3) == "ada"
         await client.end()
         assert client.bridge.has_connected
 
 
-async def test_each_bridge_speaks_for_the_owner_of_its_token(tmp_path: Path) -> None:
+async def test_each_bridge_uses_its_own_token(tmp_path: Path) -> None:
     settings = make_settings(tmp_path)
     async with live(settings) as server:
         ada, ben = await server.token("ada"), await server.token("ben")
@@ -204,112 +208,112 @@ async def test_each_bridge_speaks_for_the_owner_of_its_token(tmp_path: Path) -> 
             assert [await user_of(first, 1), await user_of(second, 1)] == ["ada", "ben"]
 
 
-async def test_garbage_is_answered_and_the_connection_lives(tmp_path: Path) -> None:
+async def test_invalid_lines_get_an_error_and_the_connection_stays_open(tmp_path: Path) -> None:
     settings = make_settings(tmp_path, body_max_bytes=2048)
     async with live(settings) as server, client_of(settings, server.mcp, await server.token("ada")) as client:
-        assert (await client.ask(b"garbage"))["error"]["code"] == -32700
-        assert (await client.ask(b'{"id":5,"method":"x"}')) == {
+        assert (await client.request(b"invalid"))["error"]["code"] == -32700
+        assert (await client.request(b'{"id":5,"method":"x"}')) == {
             "jsonrpc": "2.0",
             "id": 5,
             "error": {"code": -32600, "message": '"jsonrpc" must be "2.0"'},
         }
-        assert (await client.ask(b" " * 5000))["error"]["code"] == 413
+        assert (await client.request(b" " * 5000))["error"]["code"] == 413
         assert await user_of(client, 1) == "ada"
 
 
-async def test_a_lost_connection_answers_what_was_in_flight_and_the_session_goes_on(tmp_path: Path) -> None:
-    settings, gate = make_settings(tmp_path), Gate()
+async def test_pending_requests_get_an_error_and_the_session_resumes_after_a_lost_connection(tmp_path: Path) -> None:
+    settings, tool = make_settings(tmp_path), WaitTool()
     async with (
-        live(settings, catalog=gate.catalog(settings)) as server,
-        cable_to(server) as (cable, url),
+        live(settings, catalog=tool.catalog(settings)) as server,
+        proxy_to(server) as (proxy, url),
         client_of(settings, url, await server.token("ada")) as client,
     ):
         await initialize(client)
         client.send(request(1, "tools/call", name="wait", arguments={}))
-        await asyncio.wait_for(gate.called.wait(), WAIT_S)
-        cable.cut()
+        await asyncio.wait_for(tool.called.wait(), WAIT_S)
+        proxy.abort()
         lost = await client.receive()
         assert (lost["id"], lost["error"]["code"]) == (1, 503)
         assert lost["error"]["message"].endswith("was lost")
-        assert (await client.ask(request(2, "tools/list")))["result"]["tools"]
+        assert (await client.request(request(2, "tools/list")))["result"]["tools"]
         await client.end()
-        assert client.leftovers() == 0, "the repeated handshake must stay unseen"
+        assert client.unread_count() == 0, "the repeated handshake must be hidden from the client"
 
 
-async def test_the_session_goes_on_after_the_server_was_restarted(tmp_path: Path) -> None:
+async def test_the_session_resumes_after_a_server_restart(tmp_path: Path) -> None:
     settings = make_settings(tmp_path)
     async with client_of(settings, settings.resource_url, await token_of(settings, "ada")) as client:
         async with live(settings):
             await initialize(client)
         async with live(settings):
-            tools = await until_answered(client, lambda n: request(n, "tools/list"))
+            tools = await request_until_connected(client, lambda n: request(n, "tools/list"))
             assert "knowledge_search" in [tool["name"] for tool in tools["result"]["tools"]]
 
 
-async def test_a_client_that_comes_before_its_server_is_told_and_served_later(tmp_path: Path) -> None:
+async def test_a_client_that_starts_before_the_server_gets_an_error_and_is_served_later(tmp_path: Path) -> None:
     settings = make_settings(tmp_path)
     token = await token_of(settings, "ada")
     async with client_of(settings, settings.resource_url, token) as client:
-        early = await client.ask(INITIALIZE)
+        early = await client.request(INITIALIZE)
         assert early["error"]["code"] == 503
         assert early["error"]["message"].endswith(": connection refused")
         assert not client.bridge.has_connected
         async with live(settings):
-            answer = await until_answered(client, lambda n: {**INITIALIZE, "id": n})
-            assert answer["result"]["protocolVersion"] == "2025-11-25"
+            response = await request_until_connected(client, lambda n: {**INITIALIZE, "id": n})
+            assert response["result"]["protocolVersion"] == "2025-11-25"
             await client.end()
         assert client.bridge.has_connected
 
 
 @pytest.mark.parametrize("token", ["", "flo_" + "x" * 43, "not.a.token"])
-async def test_a_credential_that_is_not_accepted_is_named_as_the_reason(tmp_path: Path, token: str) -> None:
+async def test_a_rejected_credential_is_reported_as_the_reason(tmp_path: Path, token: str) -> None:
     settings = make_settings(tmp_path)
     async with live(settings) as server, client_of(settings, server.mcp, token) as client:
         for request_id in (1, 2):
-            error = (await client.ask(modern(request_id, "tools/list")))["error"]
+            error = (await client.request(modern(request_id, "tools/list")))["error"]
             assert error["code"] == 401
             assert "rejected the credential" in error["message"]
         await client.end()
         assert not client.bridge.has_connected
 
 
-async def test_access_that_is_withdrawn_ends_the_bridge_and_nobody_elses(tmp_path: Path) -> None:
+async def test_a_disabled_user_is_rejected_and_others_are_not(tmp_path: Path) -> None:
     settings = make_settings(tmp_path, access_recheck_s=0.1)
     async with live(settings) as server:
         ada, ben = await server.token("ada"), await server.token("ben")
         async with client_of(settings, server.mcp, ada) as first, client_of(settings, server.mcp, ben) as second:
             assert [await user_of(first, 1), await user_of(second, 1)] == ["ada", "ben"]
             await server.runtime.registry.disable_user((await server.user("ada")).id)
-            assert (await first.ask(modern(2, "tools/list")))["error"]["code"] == 401
+            assert (await first.request(modern(2, "tools/list")))["error"]["code"] == 401
             assert await user_of(second, 2) == "ben"
 
 
-async def test_the_end_of_input_waits_for_what_is_in_flight(tmp_path: Path) -> None:
-    settings, gate = make_settings(tmp_path), Gate()
+async def test_pending_requests_are_answered_after_the_end_of_input(tmp_path: Path) -> None:
+    settings, tool = make_settings(tmp_path), WaitTool()
     async with (
-        live(settings, catalog=gate.catalog(settings)) as server,
+        live(settings, catalog=tool.catalog(settings)) as server,
         client_of(settings, server.mcp, await server.token("ada")) as client,
     ):
         client.send(modern(1, "tools/call", name="wait", arguments={}))
-        await asyncio.wait_for(gate.called.wait(), WAIT_S)
+        await asyncio.wait_for(tool.called.wait(), WAIT_S)
         ending = asyncio.create_task(client.end())
-        gate.opened.set()
+        tool.opened.set()
         assert (await client.receive())["result"]["content"][0]["text"] == '"done"'
         await ending
 
 
-async def test_the_end_of_input_does_not_wait_for_ever(tmp_path: Path) -> None:
-    settings, gate = make_settings(tmp_path), Gate()
-    async with live(settings, catalog=gate.catalog(settings)) as server:
-        impatient = replace(settings, shutdown_grace_s=0.05)
-        async with client_of(impatient, server.mcp, await server.token("ada")) as client:
+async def test_the_wait_after_the_end_of_input_is_limited(tmp_path: Path) -> None:
+    settings, tool = make_settings(tmp_path), WaitTool()
+    async with live(settings, catalog=tool.catalog(settings)) as server:
+        short_grace = replace(settings, shutdown_grace_s=0.05)
+        async with client_of(short_grace, server.mcp, await server.token("ada")) as client:
             client.send(modern(1, "tools/call", name="wait", arguments={}))
-            await asyncio.wait_for(gate.called.wait(), WAIT_S)
+            await asyncio.wait_for(tool.called.wait(), WAIT_S)
             await client.end()
             assert (await client.receive())["error"]["message"] == "the input ended before the server answered"
 
 
-async def test_a_client_that_no_longer_reads_ends_the_bridge(tmp_path: Path) -> None:
+async def test_the_bridge_ends_if_the_client_no_longer_reads(tmp_path: Path) -> None:
     settings = make_settings(tmp_path)
     async with live(settings) as server:
         bridge = Bridge(RemoteServer.at(server.mcp, await server.token("ada")), settings, ClosedOutput())
@@ -319,25 +323,25 @@ async def test_a_client_that_no_longer_reads_ends_the_bridge(tmp_path: Path) -> 
             await bridge.run(reader)
 
 
-async def test_messages_beyond_the_limit_are_refused_while_there_is_no_connection(tmp_path: Path) -> None:
+async def test_queued_messages_are_limited_while_there_is_no_connection(tmp_path: Path) -> None:
     settings = make_settings(tmp_path, connection_in_flight_max=2)
 
     async with silent_server() as port, client_of(settings, f"http://127.0.0.1:{port}/mcp") as client:
         client.send(*(modern(n, "tools/list") for n in (1, 2, 3)))
-        refused = await client.receive()
-    assert (refused["id"], refused["error"]["message"]) == (3, "2 messages are waiting for a connection")
+        rejected = await client.receive()
+    assert (rejected["id"], rejected["error"]["message"]) == (3, "2 messages are waiting for a connection")
 
 
-async def test_a_server_that_speaks_no_tls_is_told_apart_from_one_that_is_down(tmp_path: Path) -> None:
+async def test_a_server_without_tls_is_reported_as_such(tmp_path: Path) -> None:
     settings = make_settings(tmp_path)
     async with live(settings) as server, client_of(settings, server.mcp.replace("http", "https")) as client:
-        assert "the TLS connection" in (await client.ask(modern(1, "tools/list")))["error"]["message"]
+        assert "the TLS connection" in (await client.request(modern(1, "tools/list")))["error"]["message"]
 
 
-async def test_a_url_that_is_not_the_endpoint_gets_a_hint(tmp_path: Path) -> None:
+async def test_a_wrong_path_is_reported_with_a_hint(tmp_path: Path) -> None:
     settings = make_settings(tmp_path)
     async with live(settings) as server, client_of(settings, server.url) as client:
-        assert "check the URL" in (await client.ask(modern(1, "tools/list")))["error"]["message"]
+        assert "check the URL" in (await client.request(modern(1, "tools/list")))["error"]["message"]
 
 
 @pytest.mark.parametrize(
@@ -351,7 +355,7 @@ async def test_a_url_that_is_not_the_endpoint_gets_a_hint(tmp_path: Path) -> Non
         ("https://kb.example.com/mcp/research", "wss://kb.example.com/mcp/research/ws"),
     ],
 )
-def test_the_websocket_is_below_the_endpoint(url: str, expected: str) -> None:
+def test_the_websocket_url_is_derived_from_the_endpoint(url: str, expected: str) -> None:
     assert RemoteServer.at(url).url == expected
 
 
@@ -372,12 +376,12 @@ def test_the_websocket_is_below_the_endpoint(url: str, expected: str) -> None:
         "https://kb.example.com/mcp\r\nX: y",
     ],
 )
-def test_a_url_that_says_more_or_less_than_where_the_server_is_is_refused(url: str) -> None:
+def test_an_invalid_url_is_rejected(url: str) -> None:
     with pytest.raises(ConfigurationError, match="expected a URL such as https://host/mcp"):
         RemoteServer.at(url)
 
 
-def test_a_token_is_not_sent_in_the_clear_unless_that_is_wanted() -> None:
+def test_an_unencrypted_url_requires_insecure() -> None:
     with pytest.raises(ConfigurationError, match="--insecure"):
         RemoteServer.at("http://kb.example.com/mcp", "secret")
     assert (
@@ -386,17 +390,17 @@ def test_a_token_is_not_sent_in_the_clear_unless_that_is_wanted() -> None:
 
 
 @pytest.mark.parametrize("token", ["two words", "line\nbreak", "é"])
-def test_a_text_that_cannot_be_a_token_is_refused_without_being_shown(token: str) -> None:
-    with pytest.raises(ConfigurationError) as refused:
+def test_an_invalid_token_is_rejected_without_being_shown(token: str) -> None:
+    with pytest.raises(ConfigurationError) as rejected:
         RemoteServer.at("https://kb.example.com/mcp", token)
-    assert token not in refused.value.message
+    assert token not in rejected.value.message
 
 
-def test_a_token_is_not_part_of_what_is_logged() -> None:
+def test_the_token_is_not_in_the_repr() -> None:
     assert "secret" not in repr(RemoteServer.at("https://kb.example.com/mcp", "secret"))
 
 
-def test_delays_grow_and_stay_bounded() -> None:
+def test_delays_grow_up_to_a_limit() -> None:
     delays = list(islice(backoff(), 50))
     assert DELAY_MIN_S <= delays[0] <= DELAY_MIN_S * 1.5
     assert max(delays) <= DELAY_MAX_S

@@ -1,4 +1,4 @@
-"""Headers as MCP reads them: each once, without blanks around it, and equal to the body."""
+"""Request headers: unique, stripped of whitespace, and equal to the body."""
 
 import base64
 from typing import Any
@@ -19,20 +19,20 @@ URGENT = MirroredParameter(("urgent",), "Urgent", "boolean")
 
 
 def _headers(**named: str) -> Headers:
-    """`mcp_name="x"` stands for the header `mcp-name: x`."""
+    """Builds headers: `mcp_name="x"` is the header `mcp-name: x`."""
     return Headers([(name.replace("_", "-").encode(), value.encode()) for name, value in named.items()])
 
 
 def _matches(request: Request, mirrored: list[MirroredParameter] | None = None, **named: str) -> bool:
-    known = {"mcp_protocol_version": VERSION, "mcp_method": request.method, **named}
+    all_headers = {"mcp_protocol_version": VERSION, "mcp_method": request.method, **named}
     try:
-        check_headers(_headers(**known), request, VERSION, mirrored or [])
+        check_headers(_headers(**all_headers), request, VERSION, mirrored or [])
     except HeaderMismatch:
         return False
     return True
 
 
-def _wrapped(text: str) -> str:
+def _encoded(text: str) -> str:
     return f"=?base64?{base64.b64encode(text.encode()).decode()}?="
 
 
@@ -51,19 +51,19 @@ def _wrapped(text: str) -> str:
         b"content-length",
     ],
 )
-def test_a_header_that_decides_something_may_come_once(name: bytes) -> None:
+def test_a_repeated_unique_header_is_rejected(name: bytes) -> None:
     with pytest.raises(InvalidRequest, match="expected one value, got several"):
         Headers([(name, b"a"), (b"other", b"x"), (name, b"a")])
 
 
-def test_a_list_may_come_in_two_lines_and_is_one_list() -> None:
+def test_repeated_list_headers_are_joined() -> None:
     headers = Headers([(b"accept", b"application/json"), (b"accept", b" text/event-stream ")])
 
     assert headers.get(b"accept") == "application/json, text/event-stream"
 
 
 @given(st.text(alphabet=" \t"), st.text(alphabet=" \t"))
-def test_blanks_around_a_value_are_no_part_of_it(before: str, after: str) -> None:
+def test_whitespace_around_a_value_is_stripped(before: str, after: str) -> None:
     assert Headers([(b"mcp-name", f"{before}a b{after}".encode())]).get(b"mcp-name") == "a b"
 
 
@@ -81,7 +81,7 @@ def test_blanks_around_a_value_are_no_part_of_it(before: str, after: str) -> Non
         ("APPLICATION/JSON", True, False),
     ],
 )
-def test_an_accept_header_allows_what_it_names(accept: str | None, json: bool, events: bool) -> None:
+def test_accept_matches_types_and_wildcards(accept: str | None, json: bool, events: bool) -> None:
     headers = Headers([(b"accept", accept.encode())] if accept is not None else [])
 
     assert headers.accepts("application/json") is json
@@ -89,33 +89,33 @@ def test_an_accept_header_allows_what_it_names(accept: str | None, json: bool, e
 
 
 @given(st.text())
-def test_a_name_in_base64_matches_itself_and_nothing_else(name: str) -> None:
+def test_a_base64_name_matches_only_itself(name: str) -> None:
     request = Request(1, "tools/call", {"name": name})
 
-    assert _matches(request, mcp_name=_wrapped(name))
-    assert not _matches(request, mcp_name=_wrapped(name + "x"))
+    assert _matches(request, mcp_name=_encoded(name))
+    assert not _matches(request, mcp_name=_encoded(name + "x"))
 
 
 @given(st.text(alphabet=st.characters(min_codepoint=0x20, max_codepoint=0x7E)).filter(lambda t: t == t.strip()))
-def test_a_visible_name_matches_as_it_is(name: str) -> None:
+def test_a_printable_name_matches_literally(name: str) -> None:
     assert _matches(Request(1, "tools/call", {"name": name}), mcp_name=name) or name.startswith("=?base64?")
 
 
 @pytest.mark.parametrize("method", ["tools/list", "server/discover", "completion/complete"])
-def test_a_method_that_names_nothing_needs_no_name_header(method: str) -> None:
+def test_methods_without_a_name_need_no_name_header(method: str) -> None:
     assert _matches(Request(1, method, {"name": "x"}))
 
 
 @pytest.mark.parametrize("name", [5, ["a"], {"a": 1}, True])
-def test_a_name_that_is_no_text_matches_no_header(name: Any) -> None:
+def test_a_name_that_is_not_a_string_matches_no_header(name: Any) -> None:
     assert not _matches(Request(1, "tools/call", {"name": name}), mcp_name=str(name))
 
 
 @pytest.mark.parametrize(
-    ("parameter", "arguments", "sent", "same"),
+    ("parameter", "arguments", "header", "expected"),
     [
         (REGION, {"where": {"region": "eu"}}, "eu", True),
-        (REGION, {"where": {"region": "eu"}}, _wrapped("eu"), True),
+        (REGION, {"where": {"region": "eu"}}, _encoded("eu"), True),
         (REGION, {"where": {"region": "eu"}}, "us", False),
         (REGION, {"where": {"region": "eu"}}, None, False),
         (REGION, {"where": {}}, None, True),
@@ -136,17 +136,17 @@ def test_a_name_that_is_no_text_matches_no_header(name: Any) -> None:
         (URGENT, {"urgent": True}, "1", False),
     ],
 )
-def test_a_marked_argument_and_its_header_are_equal_or_absent_together(
-    parameter: MirroredParameter, arguments: Any, sent: str | None, same: bool
+def test_a_mirrored_argument_and_its_header_are_equal_or_both_absent(
+    parameter: MirroredParameter, arguments: Any, header: str | None, expected: bool
 ) -> None:
     request = Request(1, "tools/call", {"arguments": arguments})
-    named = {} if sent is None else {f"mcp_param_{parameter.token.lower()}": sent}
+    headers = {} if header is None else {f"mcp_param_{parameter.token.lower()}": header}
 
-    assert _matches(request, [parameter], **named) is same
+    assert _matches(request, [parameter], **headers) is expected
 
 
 @given(st.binary(max_size=60), st.binary(max_size=60))
-def test_any_header_bytes_match_or_mismatch_and_never_fail(name: bytes, param: bytes) -> None:
+def test_arbitrary_header_bytes_match_or_mismatch(name: bytes, param: bytes) -> None:
     headers = Headers(
         [
             (b"mcp-protocol-version", VERSION.encode()),

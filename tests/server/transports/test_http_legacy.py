@@ -1,4 +1,4 @@
-"""The legacy era over HTTP: handshake, session, streams, batches and cancellation, as its revisions say."""
+"""The legacy era over HTTP: handshake, sessions, streams, batches and cancellation."""
 
 import asyncio
 from pathlib import Path
@@ -21,26 +21,28 @@ UNKNOWN_SESSION = {"Mcp-Session-Id": "no-such-session"}
 # -- handshake and session --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("asked", [*LEGACY_VERSIONS, "2024-10-07", "2026-07-28", "", "latest"])
-async def test_the_handshake_answers_the_asked_version_or_the_newest_legacy_one(server: LiveServer, asked: str) -> None:
-    answer = await LegacyClient(server, await server.bearer("ada")).post(handshake(asked))
+@pytest.mark.parametrize("version", [*LEGACY_VERSIONS, "2024-10-07", "2026-07-28", "", "latest"])
+async def test_the_handshake_returns_the_requested_or_the_latest_legacy_version(
+    server: LiveServer, version: str
+) -> None:
+    response = await LegacyClient(server, await server.bearer("ada")).post(handshake(version))
 
-    result = answer.json()["result"]
-    assert result["protocolVersion"] == (asked if asked in LEGACY_VERSIONS else "2025-11-25")
+    result = response.json()["result"]
+    assert result["protocolVersion"] == (version if version in LEGACY_VERSIONS else "2025-11-25")
     assert result["serverInfo"]["name"] == "florilegium"
     assert {"tools", "resources", "prompts", "logging", "completions"} <= set(result["capabilities"])
-    assert len(answer.header("mcp-session-id") or "") >= 43
+    assert len(response.header("mcp-session-id") or "") >= 43
 
 
-async def test_a_handshake_without_its_parameters_is_refused_under_its_id(server: LiveServer) -> None:
-    answer = await LegacyClient(server, await server.bearer("ada")).post(message("initialize", {}, "i"))
+async def test_a_handshake_without_parameters_is_rejected_under_its_id(server: LiveServer) -> None:
+    response = await LegacyClient(server, await server.bearer("ada")).post(message("initialize", {}, "i"))
 
-    assert answer.status == 400
-    assert (answer.json()["id"], answer.json()["error"]["code"]) == ("i", -32602)
-    assert answer.header("mcp-session-id") is None
+    assert response.status == 400
+    assert (response.json()["id"], response.json()["error"]["code"]) == ("i", -32602)
+    assert response.header("mcp-session-id") is None
 
 
-async def test_a_session_lists_and_calls(server: LiveServer) -> None:
+async def test_a_session_can_list_and_call_tools(server: LiveServer) -> None:
     ada = await LegacyClient.open(server, "ada")
 
     assert (await ada.notify("notifications/initialized")).status == 202
@@ -48,17 +50,17 @@ async def test_a_session_lists_and_calls(server: LiveServer) -> None:
     assert text_of((await ada.call("echo", {"text": "hi"})).json()["result"]) == '{"text":"hi","user":"ada"}'
 
 
-async def test_ping_is_answered_with_nothing(server: LiveServer) -> None:
+async def test_ping_returns_an_empty_result(server: LiveServer) -> None:
     ada = await LegacyClient.open(server, "ada")
 
     assert (await ada.request("ping", request_id="p")).json() == {"jsonrpc": "2.0", "id": "p", "result": {}}
 
 
-async def test_a_request_without_a_session_is_a_bad_request(server: LiveServer) -> None:
-    answer = await LegacyClient(server, await server.bearer("ada")).request("tools/list", request_id=5)
+async def test_a_request_without_a_session_is_rejected_with_400(server: LiveServer) -> None:
+    response = await LegacyClient(server, await server.bearer("ada")).request("tools/list", request_id=5)
 
-    assert answer.status == 400
-    assert (answer.json()["id"], answer.json()["error"]["code"]) == (5, -32600)
+    assert response.status == 400
+    assert (response.json()["id"], response.json()["error"]["code"]) == (5, -32600)
 
 
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
@@ -69,7 +71,7 @@ async def test_an_unknown_session_is_not_found(server: LiveServer, method: str) 
     assert (await fetch(server.url, method, "/mcp", headers, body)).status == 404
 
 
-async def test_a_deleted_session_is_not_found_afterwards(server: LiveServer) -> None:
+async def test_a_deleted_session_is_not_found(server: LiveServer) -> None:
     ada, other = await LegacyClient.open(server, "ada"), await LegacyClient.open(server, "ada")
 
     assert (await ada.delete()).status == 204
@@ -80,11 +82,11 @@ async def test_a_deleted_session_is_not_found_afterwards(server: LiveServer) -> 
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
-async def test_a_stream_or_an_end_without_a_session_is_not_allowed(server: LiveServer, method: str) -> None:
-    answer = await fetch(server.url, method, "/mcp", await server.bearer("ada"))
+async def test_get_and_delete_without_a_session_are_not_allowed(server: LiveServer, method: str) -> None:
+    response = await fetch(server.url, method, "/mcp", await server.bearer("ada"))
 
-    assert answer.status == 405
-    assert answer.header("allow") == "POST, GET, DELETE"
+    assert response.status == 405
+    assert response.header("allow") == "POST, GET, DELETE"
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "OPTIONS", "HEAD"])
@@ -95,21 +97,21 @@ async def test_other_methods_are_not_allowed(server: LiveServer, method: str) ->
 async def test_a_trailing_slash_is_served_without_a_redirect(server: LiveServer) -> None:
     headers = {**JSON_AND_EVENTS, **await server.bearer("ada")}
 
-    answer = await fetch(server.url, "POST", "/mcp/", headers, b'{"jsonrpc":"2.0","id":1,"method":"ping"}')
+    response = await fetch(server.url, "POST", "/mcp/", headers, b'{"jsonrpc":"2.0","id":1,"method":"ping"}')
 
-    assert answer.status == 400
-    assert "Mcp-Session-Id" in answer.json()["error"]["message"]
+    assert response.status == 400
+    assert "Mcp-Session-Id" in response.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("version", ["2025-11-26", "latest", "1", ""])
-async def test_a_version_header_that_names_no_version_is_a_bad_request(server: LiveServer, version: str) -> None:
+async def test_an_unknown_version_header_is_rejected_with_400(server: LiveServer, version: str) -> None:
     ada = await LegacyClient.open(server, "ada")
 
-    answer = await ada.post(message("ping", {}, 1), {"MCP-Protocol-Version": version})
+    response = await ada.post(message("ping", {}, 1), {"MCP-Protocol-Version": version})
 
-    assert answer.status == 400
-    assert answer.json()["id"] == 1
-    assert answer.json()["error"]["data"]["requested"] == version
+    assert response.status == 400
+    assert response.json()["id"] == 1
+    assert response.json()["error"]["data"]["requested"] == version
 
 
 @pytest.mark.parametrize("version", LEGACY_VERSIONS)
@@ -119,65 +121,67 @@ async def test_each_legacy_version_header_is_accepted(server: LiveServer, versio
     assert (await ada.post(message("ping", {}, 1), {"MCP-Protocol-Version": version})).status == 200
 
 
-async def test_a_session_unused_for_its_time_is_gone(tmp_path: Path, samples: SampleCatalog) -> None:
+async def test_an_expired_session_is_not_found(tmp_path: Path, samples: SampleCatalog) -> None:
     async with live(make_settings(tmp_path, session_ttl_s=0.02), catalog=samples.catalog) as server:
         ada = await LegacyClient.open(server, "ada")
-        await asyncio.sleep(0.03)
+        async with asyncio.timeout(WAIT_MAX_S):
+            while len(server.runtime.sessions):
+                await asyncio.sleep(0.01)
 
         assert (await ada.request("ping")).status == 404
 
 
-async def test_too_many_sessions_of_all_users_are_refused_with_a_wait(tmp_path: Path, samples: SampleCatalog) -> None:
+async def test_a_session_over_the_total_limit_is_rejected_with_retry_after(
+    tmp_path: Path, samples: SampleCatalog
+) -> None:
     async with live(make_settings(tmp_path, session_max=1), catalog=samples.catalog) as server:
         ada = await LegacyClient.open(server, "ada")
 
-        refused = await LegacyClient(server, await server.bearer("ben")).post(handshake(request_id=3))
+        rejected = await LegacyClient(server, await server.bearer("ben")).post(handshake(request_id=3))
 
-        assert refused.status == 503
-        assert refused.json()["id"] == 3
-        assert int(refused.header("retry-after") or 0) >= 1
+        assert rejected.status == 503
+        assert rejected.json()["id"] == 3
+        assert int(rejected.header("retry-after") or 0) >= 1
         assert (await ada.request("ping")).status == 200
 
 
-# -- answers ----------------------------------------------------------------------------------------------------
+# -- responses --------------------------------------------------------------------------------------------------
 
 
-async def test_a_call_with_nothing_to_say_on_the_way_is_answered_as_plain_json(server: LiveServer) -> None:
+async def test_a_call_without_notifications_returns_plain_json(server: LiveServer) -> None:
     ada = await LegacyClient.open(server, "ada")
 
-    answer = await ada.call("echo")
+    response = await ada.call("echo")
 
-    assert answer.header("content-type") == "application/json"
-    assert answer.header("mcp-session-id") is None
+    assert response.header("content-type") == "application/json"
+    assert response.header("mcp-session-id") is None
 
 
 @pytest.mark.parametrize("request_id", [0, 1, -7, 2**53, 2**80, "", "a", "日本", "\x00", "x" * 1000])
-async def test_any_id_comes_back_as_it_was_sent(server: LiveServer, request_id: Any) -> None:
+async def test_any_request_id_is_returned_unchanged(server: LiveServer, request_id: Any) -> None:
     ada = await LegacyClient.open(server, "ada")
 
     assert (await ada.post(message("ping", {}, request_id))).json()["id"] == request_id
 
 
 @pytest.mark.parametrize("method", ["no/such", "server/discover/x", "subscriptions/listen", "rpc.discover", ""])
-async def test_an_unknown_method_is_an_error_inside_a_served_answer(server: LiveServer, method: str) -> None:
+async def test_an_unknown_method_is_an_error_with_status_200(server: LiveServer, method: str) -> None:
     ada = await LegacyClient.open(server, "ada")
 
-    answer = await ada.request(method, request_id="m")
+    response = await ada.request(method, request_id="m")
 
-    assert answer.status == 200
-    assert (answer.json()["id"], answer.json()["error"]["code"]) == ("m", -32601)
+    assert response.status == 200
+    assert (response.json()["id"], response.json()["error"]["code"]) == ("m", -32601)
 
 
-async def test_a_failure_nobody_foresaw_is_answered_under_the_id_of_its_request(
-    server: LiveServer, failures: list[str]
-) -> None:
+async def test_an_unexpected_error_is_reported_under_the_request_id(server: LiveServer, failures: list[str]) -> None:
     ada = await LegacyClient.open(server, "ada")
 
-    answer = await ada.request("resources/read", {"uri": "test://broken"}, "r")
+    response = await ada.request("resources/read", {"uri": "test://broken"}, "r")
 
-    assert answer.status == 500
-    assert (answer.json()["id"], answer.json()["error"]["code"]) == ("r", -32603)
-    assert (answer.header("x-request-id") or "?") in answer.json()["error"]["message"]
+    assert response.status == 500
+    assert (response.json()["id"], response.json()["error"]["code"]) == ("r", -32603)
+    assert (response.header("x-request-id") or "?") in response.json()["error"]["message"]
     assert "RuntimeError" in failures.pop()
 
 
@@ -185,91 +189,93 @@ async def test_a_failure_nobody_foresaw_is_answered_under_the_id_of_its_request(
     "body",
     [
         message("notifications/initialized"),
-        message("notifications/unheard-of", {"a": 1}),
-        {"jsonrpc": "2.0", "id": "nobody asked", "result": {}},
-        {"jsonrpc": "2.0", "id": "nobody asked", "error": {"code": 1, "message": "m"}},
+        message("notifications/unknown", {"a": 1}),
+        {"jsonrpc": "2.0", "id": "unexpected", "result": {}},
+        {"jsonrpc": "2.0", "id": "unexpected", "error": {"code": 1, "message": "m"}},
     ],
 )
-async def test_what_is_owed_no_answer_is_accepted_with_an_empty_body(server: LiveServer, body: Any) -> None:
+async def test_notifications_and_unexpected_responses_are_accepted_with_an_empty_body(
+    server: LiveServer, body: Any
+) -> None:
     ada = await LegacyClient.open(server, "ada")
 
-    answer = await ada.post(body)
+    response = await ada.post(body)
 
-    assert (answer.status, answer.body) == (202, b"")
+    assert (response.status, response.body) == (202, b"")
 
 
 # -- streams ----------------------------------------------------------------------------------------------------
 
 
-async def test_progress_and_log_lines_turn_the_answer_into_a_stream(server: LiveServer) -> None:
+async def test_progress_and_log_messages_turn_the_response_into_a_stream(server: LiveServer) -> None:
     ada = await LegacyClient.open(server, "ada")
 
     params = {"name": "report", "arguments": {}, "_meta": {"progressToken": 7}}
-    answer = await ada.request("tools/call", params, "t")
+    response = await ada.request("tools/call", params, "t")
 
-    assert answer.header("content-type") == "text/event-stream"
-    assert answer.header("x-accel-buffering") == "no"
-    assert [event.get("method", "answer") for event in answer.events()] == [
+    assert response.header("content-type") == "text/event-stream"
+    assert response.header("x-accel-buffering") == "no"
+    assert [event.get("method", "response") for event in response.events()] == [
         "notifications/progress",
         *["notifications/message"] * 3,
         "notifications/progress",
-        "answer",
+        "response",
     ]
-    assert answer.events()[-1]["id"] == "t"
+    assert response.events()[-1]["id"] == "t"
 
 
-async def test_a_set_level_filters_the_lines_of_that_session_only(server: LiveServer) -> None:
+async def test_a_log_level_applies_to_its_session_only(server: LiveServer) -> None:
     ada, ben = await LegacyClient.open(server, "ada"), await LegacyClient.open(server, "ben")
     assert (await ada.request("logging/setLevel", {"level": "error"})).json()["result"] == {}
 
-    heard = [[e["params"]["level"] for e in (await c.call("report")).events() if "method" in e] for c in (ada, ben)]
+    received = [[e["params"]["level"] for e in (await c.call("report")).events() if "method" in e] for c in (ada, ben)]
 
-    assert heard == [["error"], ["debug", "info", "error"]]
+    assert received == [["error"], ["debug", "info", "error"]]
 
 
-async def test_a_client_that_takes_no_stream_gets_the_answer_alone(server: LiveServer) -> None:
+async def test_a_client_without_event_streams_gets_only_the_result(server: LiveServer) -> None:
     ada = await LegacyClient.open(server, "ada")
 
-    answer = await ada.post(message("tools/call", {"name": "report"}, 1), {"Accept": "application/json"})
+    response = await ada.post(message("tools/call", {"name": "report"}, 1), {"Accept": "application/json"})
 
-    assert answer.header("content-type") == "application/json"
-    assert "reported" in text_of(answer.json()["result"])
+    assert response.header("content-type") == "application/json"
+    assert "reported" in text_of(response.json()["result"])
 
 
-async def test_a_question_is_asked_over_the_stream_and_answered_by_a_post(server: LiveServer) -> None:
+async def test_an_elicitation_is_sent_over_the_stream_and_answered_by_a_post(server: LiveServer) -> None:
     ada = await LegacyClient.open(server, "ada", capabilities=ELICITATION)
 
-    async with ada.streaming(message("tools/call", {"name": "ask_name", "arguments": {"text": "hi"}}, 1)) as wire:
-        assert (await wire.head())[0] == 200
-        question = await wire.event()
-        reply = {"action": "accept", "content": {"name": "Ada"}}
-        accepted = await ada.post({"jsonrpc": "2.0", "id": question["id"], "result": reply})
-        answer = await wire.event()
-        assert await wire.event() is None
+    async with ada.streaming(message("tools/call", {"name": "ask_name", "arguments": {"text": "hi"}}, 1)) as connection:
+        assert (await connection.head())[0] == 200
+        elicitation = await connection.event()
+        result = {"action": "accept", "content": {"name": "Ada"}}
+        accepted = await ada.post({"jsonrpc": "2.0", "id": elicitation["id"], "result": result})
+        response = await connection.event()
+        assert await connection.event() is None
 
     assert accepted.status == 202
-    assert question["method"] == "elicitation/create"
-    assert "Ada: hi" in text_of(answer["result"])
+    assert elicitation["method"] == "elicitation/create"
+    assert "Ada: hi" in text_of(response["result"])
 
 
-async def test_a_question_to_a_client_without_the_capability_is_an_error(server: LiveServer) -> None:
+async def test_an_elicitation_without_the_capability_is_an_error(server: LiveServer) -> None:
     ada = await LegacyClient.open(server, "ada")
 
-    answer = await ada.call("ask_name")
+    response = await ada.call("ask_name")
 
-    assert answer.json()["error"]["code"] == -32021
+    assert response.json()["error"]["code"] == -32021
 
 
-async def test_a_question_to_a_client_that_takes_no_stream_is_an_error_and_not_a_stream(server: LiveServer) -> None:
+async def test_an_elicitation_to_a_client_without_event_streams_is_an_error(server: LiveServer) -> None:
     ada = await LegacyClient.open(server, "ada", capabilities=ELICITATION)
 
-    answer = await ada.post(message("tools/call", {"name": "ask_name"}, 1), {"Accept": "application/json"})
+    response = await ada.post(message("tools/call", {"name": "ask_name"}, 1), {"Accept": "application/json"})
 
-    assert answer.header("content-type") == "application/json"
-    assert answer.json()["error"]["code"] == -32021
+    assert response.header("content-type") == "application/json"
+    assert response.json()["error"]["code"] == -32021
 
 
-async def test_news_come_over_the_get_stream_of_the_user_they_concern(tmp_path: Path, samples: SampleCatalog) -> None:
+async def test_changes_are_sent_over_the_get_stream_of_their_user(tmp_path: Path, samples: SampleCatalog) -> None:
     async with live(make_settings(tmp_path, access_recheck_s=0.05), catalog=samples.catalog) as server:
         ada, ben = await LegacyClient.open(server, "ada"), await LegacyClient.open(server, "ben")
         for client in (ada, ben):
@@ -278,41 +284,41 @@ async def test_news_come_over_the_get_stream_of_the_user_they_concern(tmp_path: 
             samples.catalog.changes.publish(Change("updated", "test://plain", (await server.user("ada")).id))
             samples.catalog.changes.publish(Change("tools"))
 
-            heard = [(await to_ada.event())["method"], (await to_ada.event())["method"]]
-            assert heard == ["notifications/resources/updated", "notifications/tools/list_changed"]
+            received = [(await to_ada.event())["method"], (await to_ada.event())["method"]]
+            assert received == ["notifications/resources/updated", "notifications/tools/list_changed"]
             assert (await to_ben.event())["method"] == "notifications/tools/list_changed"
 
 
 # -- cancellation -----------------------------------------------------------------------------------------------
 
 
-async def test_a_cancelled_call_ends_without_an_answer(server: LiveServer, gate: Gate) -> None:
+async def test_a_cancelled_call_ends_without_a_response(server: LiveServer, gate: Gate) -> None:
     ada = await LegacyClient.open(server, "ada")
     running = asyncio.create_task(ada.call("wait", {"gate": "g"}, "w"))
     await asyncio.wait_for(gate.reached.wait(), WAIT_MAX_S)
 
     assert (await ada.notify("notifications/cancelled", {"requestId": "w"})).status == 202
 
-    answer = await running
-    assert (answer.status, answer.body) == (202, b"")
+    response = await running
+    assert (response.status, response.body) == (202, b"")
     assert gate.cancelled.is_set()
     assert (await ada.request("ping")).status == 200
 
 
-async def test_a_cancelled_stream_ends_without_an_answer(server: LiveServer, gate: Gate) -> None:
+async def test_a_cancelled_stream_ends_without_a_response(server: LiveServer, gate: Gate) -> None:
     ada = await LegacyClient.open(server, "ada")
     params = {"name": "wait", "arguments": {"gate": "g"}, "_meta": {"progressToken": 1}}
 
-    async with ada.streaming(message("tools/call", params, "w")) as wire:
-        await wire.head()
-        assert (await wire.event())["method"] == "notifications/progress"
+    async with ada.streaming(message("tools/call", params, "w")) as connection:
+        await connection.head()
+        assert (await connection.event())["method"] == "notifications/progress"
         await ada.notify("notifications/cancelled", {"requestId": "w"})
 
-        assert await wire.event() is None
+        assert await connection.event() is None
     assert gate.cancelled.is_set()
 
 
-async def test_a_client_that_hangs_up_has_not_cancelled_its_call(server: LiveServer, gate: Gate) -> None:
+async def test_a_disconnect_does_not_cancel_a_legacy_call(server: LiveServer, gate: Gate) -> None:
     ada = await LegacyClient.open(server, "ada")
 
     async with ada.streaming(message("tools/call", {"name": "wait", "arguments": {"gate": "g"}}, 1)):
@@ -327,7 +333,7 @@ async def test_a_client_that_hangs_up_has_not_cancelled_its_call(server: LiveSer
 # -- batches ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_batch_is_answered_together_in_the_one_version_that_has_batches(server: LiveServer) -> None:
+async def test_a_batch_gets_one_response_in_the_version_that_has_batches(server: LiveServer) -> None:
     ada = await LegacyClient.open(server, "ada", version=BATCH_VERSION)
     batch = [
         message("ping", {}, 1),
@@ -338,56 +344,56 @@ async def test_a_batch_is_answered_together_in_the_one_version_that_has_batches(
         message("tools/call", {"name": "echo", "arguments": {"text": "x"}}, 5),
     ]
 
-    answer = await ada.post(batch)
+    response = await ada.post(batch)
 
-    codes = [(one["id"], one.get("error", {}).get("code")) for one in answer.json()]
+    codes = [(one["id"], one.get("error", {}).get("code")) for one in response.json()]
     assert codes == [(1, None), (2, -32600), (3, -32601), (4, -32600), (5, None)]
 
 
-async def test_a_batch_that_is_owed_nothing_is_accepted(server: LiveServer) -> None:
+async def test_a_batch_without_requests_is_accepted(server: LiveServer) -> None:
     ada = await LegacyClient.open(server, "ada", version=BATCH_VERSION)
 
-    answer = await ada.post([message("notifications/initialized"), {"jsonrpc": "2.0", "id": "x", "result": {}}])
+    response = await ada.post([message("notifications/initialized"), {"jsonrpc": "2.0", "id": "x", "result": {}}])
 
-    assert (answer.status, answer.body) == (202, b"")
+    assert (response.status, response.body) == (202, b"")
 
 
 @pytest.mark.parametrize("version", [version for version in LEGACY_VERSIONS if version != BATCH_VERSION])
-async def test_a_batch_is_refused_in_every_other_version(server: LiveServer, version: str) -> None:
+async def test_a_batch_is_rejected_in_every_other_version(server: LiveServer, version: str) -> None:
     ada = await LegacyClient.open(server, "ada", version=version)
 
-    answer = await ada.post([message("ping", {}, 1)])
+    response = await ada.post([message("ping", {}, 1)])
 
-    assert (answer.status, answer.json()["error"]["code"]) == (400, -32600)
+    assert (response.status, response.json()["error"]["code"]) == (400, -32600)
 
 
 @pytest.mark.parametrize("count", [0, 33])
-async def test_an_empty_or_overfull_batch_is_refused_whole(server: LiveServer, count: int) -> None:
+async def test_an_empty_or_too_large_batch_is_rejected(server: LiveServer, count: int) -> None:
     ada = await LegacyClient.open(server, "ada", version=BATCH_VERSION)
 
-    answer = await ada.post([message("ping", {}, n) for n in range(count)])
+    response = await ada.post([message("ping", {}, n) for n in range(count)])
 
-    assert (answer.status, answer.json()["error"]["code"]) == (400, -32600)
+    assert (response.status, response.json()["error"]["code"]) == (400, -32600)
 
 
-async def test_every_call_of_a_batch_counts_against_the_users_rate(tmp_path: Path, samples: SampleCatalog) -> None:
+async def test_every_message_of_a_batch_counts_against_the_rate_limit(tmp_path: Path, samples: SampleCatalog) -> None:
     limited = make_settings(tmp_path, rate_user_per_minute=1, rate_user_burst=10)
     async with live(limited, catalog=samples.catalog) as server:
         ada = await LegacyClient.open(server, "ada", version=BATCH_VERSION)
         assert (await ada.post([message("ping", {}, n) for n in range(6)])).status == 200
 
-        refused = await ada.post([message("ping", {}, n) for n in range(6)])
+        rejected = await ada.post([message("ping", {}, n) for n in range(6)])
 
-        assert refused.status == 429
+        assert rejected.status == 429
 
 
-async def test_a_call_that_fails_unforeseen_in_a_batch_is_answered_and_so_are_the_others(
+async def test_an_unexpected_error_in_a_batch_does_not_affect_the_other_calls(
     server: LiveServer, failures: list[str]
 ) -> None:
     ada = await LegacyClient.open(server, "ada", version=BATCH_VERSION)
 
-    answer = await ada.post([message("resources/read", {"uri": "test://broken"}, 1), message("ping", {}, 2)])
+    response = await ada.post([message("resources/read", {"uri": "test://broken"}, 1), message("ping", {}, 2)])
 
-    assert [one["id"] for one in answer.json()] == [1, 2]
-    assert answer.json()[0]["error"]["code"] == -32603
+    assert [one["id"] for one in response.json()] == [1, 2]
+    assert response.json()[0]["error"]["code"] == -32603
     assert "RuntimeError" in failures.pop()

@@ -1,4 +1,4 @@
-"""Foreign web pages and foreign host names are turned away at every door, before anything else is looked at."""
+"""Unknown origins and host names are rejected by every transport, before any other check."""
 
 from pathlib import Path
 
@@ -37,76 +37,80 @@ def _is_allowed(guard: OriginGuard, host: str | None, origin: str | None) -> boo
 
 
 @pytest.mark.parametrize("origin", FOREIGN)
-async def test_a_page_of_another_origin_is_refused_even_with_a_good_token(server: LiveServer, origin: str) -> None:
+async def test_an_unknown_origin_is_rejected_despite_a_valid_token(server: LiveServer, origin: str) -> None:
     ada = LegacyClient(server, await server.bearer("ada"))
 
-    answer = await ada.post(handshake(), {"Origin": origin})
+    response = await ada.post(handshake(), {"Origin": origin})
 
-    assert answer.status == 403
-    assert answer.header("mcp-session-id") is None
-    assert answer.header("www-authenticate") is None
+    assert response.status == 403
+    assert response.header("mcp-session-id") is None
+    assert response.header("www-authenticate") is None
 
 
 @pytest.mark.parametrize("origin", ["http://localhost:5173", "http://127.0.0.1", "https://[::1]:3000"])
-async def test_a_page_of_this_machine_is_served_on_a_loopback_address(server: LiveServer, origin: str) -> None:
+async def test_a_loopback_origin_is_accepted_on_a_loopback_address(server: LiveServer, origin: str) -> None:
     ada = LegacyClient(server, await server.bearer("ada"))
 
     assert (await ada.post(handshake(), {"Origin": origin})).status == 200
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "[::1", "a b"])
-async def test_another_host_name_is_refused_on_a_loopback_address(server: LiveServer, host: str) -> None:
+async def test_an_unknown_host_is_rejected_on_a_loopback_address(server: LiveServer, host: str) -> None:
     ada = LegacyClient(server, await server.bearer("ada"))
 
     assert (await ada.post(handshake(), {"Host": host})).status in (400, 403)
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST:1", "127.0.0.1:9", "[::1]:80", "127.9.9.9"])
-async def test_every_name_of_this_machine_is_its_own(server: LiveServer, host: str) -> None:
+async def test_every_loopback_host_is_accepted(server: LiveServer, host: str) -> None:
     ada = LegacyClient(server, await server.bearer("ada"))
 
     assert (await ada.post(handshake(), {"Host": host})).status == 200
 
 
 @pytest.mark.parametrize("path", ["/mcp/ticket", "/mcp"])
-async def test_a_refusal_by_origin_comes_before_the_credential_is_looked_at(server: LiveServer, path: str) -> None:
+async def test_the_origin_is_checked_before_the_credential(server: LiveServer, path: str) -> None:
     headers = {**JSON_AND_EVENTS, "Origin": "https://evil.example"}
 
-    answer = await fetch(server.url, "POST", path, headers, b"{}")
+    response = await fetch(server.url, "POST", path, headers, b"{}")
 
-    assert answer.status == 403
-    assert answer.header("www-authenticate") is None
+    assert response.status == 403
+    assert response.header("www-authenticate") is None
 
 
-async def test_a_websocket_of_another_origin_is_refused_at_the_upgrade(server: LiveServer) -> None:
+async def test_an_unknown_origin_rejects_the_websocket_upgrade(server: LiveServer) -> None:
     headers = {**await server.bearer("ada"), "Origin": "https://evil.example"}
 
-    with pytest.raises(InvalidStatus) as refused:
+    with pytest.raises(InvalidStatus) as rejected:
         async with WebSocketClient.open(server.ws, headers):
             pass
 
-    assert refused.value.response.status_code == 403
+    assert rejected.value.response.status_code == 403
 
 
-async def test_a_named_origin_may_call_and_is_told_so_by_cors(tmp_path: Path, samples: SampleCatalog) -> None:
+async def test_an_allowed_origin_is_accepted_and_gets_cors_headers(tmp_path: Path, samples: SampleCatalog) -> None:
     page = "https://app.example.com"
     async with live(make_settings(tmp_path, allowed_origins=(page,)), catalog=samples.catalog) as server:
         ada = LegacyClient(server, await server.bearer("ada"))
 
-        answer = await ada.post(handshake(), {"Origin": page})
-        asking = {"Origin": page, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "mcp-name"}
-        preflight = await fetch(server.url, "OPTIONS", "/mcp", asking)
+        response = await ada.post(handshake(), {"Origin": page})
+        preflight_headers = {
+            "Origin": page,
+            "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": "mcp-name",
+        }
+        preflight = await fetch(server.url, "OPTIONS", "/mcp", preflight_headers)
         async with WebSocketClient.open(server.ws, {**await server.bearer("ada"), "Origin": page}) as socket:
             assert (await socket.initialize())["result"]
 
-    assert answer.status == 200
-    assert answer.header("access-control-allow-origin") == page
-    assert "Mcp-Session-Id" in (answer.header("access-control-expose-headers") or "")
+    assert response.status == 200
+    assert response.header("access-control-allow-origin") == page
+    assert "Mcp-Session-Id" in (response.header("access-control-expose-headers") or "")
     assert preflight.status == 200
-    assert answer.header("access-control-allow-credentials") is None
+    assert response.header("access-control-allow-credentials") is None
 
 
-async def test_behind_a_public_name_that_name_and_its_origin_are_ours(tmp_path: Path) -> None:
+async def test_the_public_url_is_an_accepted_host_and_origin(tmp_path: Path) -> None:
     guard = OriginGuard(make_settings(tmp_path, host="0.0.0.0", public_url="https://kb.example.com"))
 
     assert _is_allowed(guard, "kb.example.com", "https://kb.example.com")
@@ -116,7 +120,7 @@ async def test_behind_a_public_name_that_name_and_its_origin_are_ours(tmp_path: 
     assert not _is_allowed(guard, "kb.example.com", "http://localhost:3000")
 
 
-async def test_allowed_hosts_are_ours_too(tmp_path: Path) -> None:
+async def test_allowed_hosts_are_accepted(tmp_path: Path) -> None:
     guard = OriginGuard(make_settings(tmp_path, allowed_hosts=("kb.internal",)))
 
     assert _is_allowed(guard, "kb.internal:8765", None)

@@ -1,5 +1,7 @@
-"""Which of several defaults a call goes by: the argument, then the session's, then the request's config, then the
-server's setting. Every combination for every key, through three doors of a real server."""
+"""Precedence of defaults: argument, session, request config, server setting.
+
+Tests every combination for every option over three transports of a real server.
+"""
 
 import base64
 import itertools
@@ -27,7 +29,7 @@ SETTINGS = {
     "retrieval_sibling_window": 4,
     "dedupe": "demote",
 }
-# Passages small enough that each budget and each window holds another number of them.
+# Passages so small that each budget and each window holds a different number of them.
 PASSAGES = {"retrieval_chunk_tokens": 50, "retrieval_chunk_overlap_tokens": 5}
 LAYERS = ("argument", "session", "config")
 LONG = " ".join(
@@ -36,24 +38,24 @@ LONG = " ".join(
 
 
 class Case(Struct, frozen=True):
-    """A key, a value of it for each layer, and what applies where no layer names one; None is what no call can name."""
+    """An option, its value in each layer, and the default. A default of None cannot be expressed as an argument."""
 
     key: str
     tool: str
     argument: Any
     session: Any
     config: Any
-    otherwise: Any
+    default: Any
 
     def arguments(self, layers: frozenset[str], value: Any = None) -> dict[str, Any]:
-        """Of the call that shows which value applies."""
-        given = {self.key: value if value is not None else self.argument} if "argument" in layers else {}
+        """Returns the arguments of a call whose result depends on the option."""
+        option = {self.key: value if value is not None else self.argument} if "argument" in layers else {}
         if self.tool == "knowledge_search":
-            return {"query": "galleon", "limit": 3, **given}
-        return {"uri": "", "query": "paragraph 150", "retrieval": {"mode": "chunk_with_siblings", **given}}
+            return {"query": "galleon", "limit": 3, **option}
+        return {"uri": "", "query": "paragraph 150", "retrieval": {"mode": "chunk_with_siblings", **option}}
 
     def expected(self, layers: frozenset[str]) -> Any:
-        return next((getattr(self, layer) for layer in LAYERS if layer in layers), self.otherwise)
+        return next((getattr(self, layer) for layer in LAYERS if layer in layers), self.default)
 
 
 CASES = (
@@ -69,80 +71,80 @@ CASES = (
 COMBINATIONS = [frozenset(layers) for size in range(len(LAYERS) + 1) for layers in itertools.combinations(LAYERS, size)]
 
 
-def encoded(config: Mapping[str, Any]) -> str:
+def encode(config: Mapping[str, Any]) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode(config)).decode().rstrip("=")
 
 
-class Talk(Protocol):
+class CallTool(Protocol):
     async def __call__(self, tool: str, arguments: Mapping[str, Any]) -> Any: ...
 
 
-def answer_of(body: Any) -> Any:
+def content_of(body: Any) -> Any:
     assert "isError" not in body["result"], text_of(body["result"])
     return body["result"]["structuredContent"]
 
 
 @asynccontextmanager
-async def legacy(server: LiveServer, session: Mapping[str, Any], config: Mapping[str, Any]) -> AsyncIterator[Talk]:
-    """The session's defaults come with the handshake, the request's in a header."""
+async def legacy(server: LiveServer, session: Mapping[str, Any], config: Mapping[str, Any]) -> AsyncIterator[CallTool]:
+    """Sends the session's defaults with the handshake, and the request's config in a header."""
     headers = {"Content-Type": "application/json", **await server.bearer("ada")}
-    greeting = handshake()
-    greeting["params"]["config"] = session
-    opened = await fetch(server.url, "POST", "/mcp", headers, msgspec.json.encode(greeting))
+    initialize = handshake()
+    initialize["params"]["config"] = session
+    opened = await fetch(server.url, "POST", "/mcp", headers, msgspec.json.encode(initialize))
     headers |= {"Mcp-Session-Id": opened.header("mcp-session-id") or ""}
-    headers |= {"Mcp-Config": encoded(config)} if config else {}
+    headers |= {"Mcp-Config": encode(config)} if config else {}
 
-    async def talk(tool: str, arguments: Mapping[str, Any]) -> Any:
+    async def call_tool(tool: str, arguments: Mapping[str, Any]) -> Any:
         body = message("tools/call", {"name": tool, "arguments": arguments}, 1)
-        return answer_of((await fetch(server.url, "POST", "/mcp", headers, msgspec.json.encode(body))).json())
+        return content_of((await fetch(server.url, "POST", "/mcp", headers, msgspec.json.encode(body))).json())
 
-    yield talk
+    yield call_tool
 
 
 @asynccontextmanager
-async def modern(server: LiveServer, session: Mapping[str, Any], config: Mapping[str, Any]) -> AsyncIterator[Talk]:
-    """A session by its handle, configured by a call."""
+async def modern(server: LiveServer, session: Mapping[str, Any], config: Mapping[str, Any]) -> AsyncIterator[CallTool]:
+    """Sets the session's defaults by a call, and passes the session's handle."""
     ada = await ModernClient.of(server, "ada")
-    handle = answer_of((await ada.call("session_configure", session)).json())["session"]
+    handle = content_of((await ada.call("session_configure", session)).json())["session"]
 
-    async def talk(tool: str, arguments: Mapping[str, Any]) -> Any:
-        headers = {"Mcp-Config": encoded(config) if config else None}
-        return answer_of((await ada.call(tool, {**arguments, "session": handle}, headers=headers)).json())
+    async def call_tool(tool: str, arguments: Mapping[str, Any]) -> Any:
+        headers = {"Mcp-Config": encode(config) if config else None}
+        return content_of((await ada.call(tool, {**arguments, "session": handle}, headers=headers)).json())
 
-    yield talk
+    yield call_tool
 
 
 @asynccontextmanager
-async def socket(server: LiveServer, session: Mapping[str, Any], config: Mapping[str, Any]) -> AsyncIterator[Talk]:
-    """The session's defaults come with the handshake, the requests' in the address."""
-    url = f"{server.ws}?config={encoded(config)}" if config else server.ws
-    async with WebSocketClient.open(url, await server.bearer("ada")) as opened:
-        greeting = handshake(request_id="h")
-        greeting["params"]["config"] = session
-        await opened.send(greeting)
-        await opened.answer("h")
+async def socket(server: LiveServer, session: Mapping[str, Any], config: Mapping[str, Any]) -> AsyncIterator[CallTool]:
+    """Sends the session's defaults with the handshake, and the request's config in the address."""
+    url = f"{server.ws}?config={encode(config)}" if config else server.ws
+    async with WebSocketClient.open(url, await server.bearer("ada")) as client:
+        initialize = handshake(request_id="h")
+        initialize["params"]["config"] = session
+        await client.send(initialize)
+        await client.response("h")
 
-        async def talk(tool: str, arguments: Mapping[str, Any]) -> Any:
-            return answer_of(await opened.call(tool, arguments))
+        async def call_tool(tool: str, arguments: Mapping[str, Any]) -> Any:
+            return content_of(await client.call(tool, arguments))
 
-        yield talk
-
-
-DOORS = {"legacy": legacy, "modern": modern, "websocket": socket}
+        yield call_tool
 
 
-class Library(Struct, frozen=True):
+TRANSPORTS = {"legacy": legacy, "modern": modern, "websocket": socket}
+
+
+class FilledServer(Struct, frozen=True):
     server: LiveServer
     long_uri: str
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def library(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Library]:
-    """Ada has a long note about galleons, and two newer and less relevant ones; so has Ben."""
+async def library(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[FilledServer]:
+    """A server where Ada and Ben each have a long note about galleons and two newer, less relevant ones."""
     unlimited = {"rate_user_per_minute": 0, "rate_tool_per_minute": 0, "session_max_per_user": 1000}
-    async with live(make_settings(tmp_path_factory.mktemp("up"), **SETTINGS, **PASSAGES, **unlimited)) as server:
+    async with live(make_settings(tmp_path_factory.mktemp("data"), **SETTINGS, **PASSAGES, **unlimited)) as server:
         uris = [await _fill(server, name) for name in ("ben", "ada")]
-        yield Library(server, uris[-1])
+        yield FilledServer(server, uris[-1])
 
 
 async def _fill(server: LiveServer, name: str) -> str:
@@ -155,71 +157,71 @@ async def _fill(server: LiveServer, name: str) -> str:
             newer = await library.notes.create(
                 NoteDraft(title=title, content=f"Rope, tar, sail, galleon. {LONG[:2000]}")
             )
-            while newer.last_modified == first.last_modified:  # made within one millisecond
+            while newer.last_modified == first.last_modified:  # created within the same millisecond
                 newer = await library.notes.update(newer.id, NoteDraft(tags=["ship"]), newer.version)
     return f"notes://{first.id}"
 
 
-async def shown(library: Library, door: str, case: Case, layers: frozenset[str], value: Any = None) -> Any:
-    """What a call answers in which exactly these layers name the key."""
+async def observe(library: FilledServer, transport: str, case: Case, layers: frozenset[str], value: Any = None) -> Any:
+    """Returns the visible result of a call in which exactly these layers set the option."""
     session, config = ({case.key: getattr(case, layer)} if layer in layers else {} for layer in ("session", "config"))
     arguments = case.arguments(layers, value)
     if "uri" in arguments:
         arguments["uri"] = library.long_uri
-    async with DOORS[door](library.server, session, config) as talk:
-        if case.key == "dedupe":  # shows itself in what was seen before
-            await talk("knowledge_search", {"query": "galleon", "limit": 1})
-        answer = await talk(case.tool, arguments)
+    async with TRANSPORTS[transport](library.server, session, config) as call_tool:
+        if case.key == "dedupe":  # takes effect only on items seen before
+            await call_tool("knowledge_search", {"query": "galleon", "limit": 1})
+        response = await call_tool(case.tool, arguments)
     if case.tool == "knowledge_search":
-        return [(hit["uri"], hit["snippet"]) for hit in answer["results"]], answer["suppressed"]
-    return answer["content"], answer["tokens"]
+        return [(hit["uri"], hit["snippet"]) for hit in response["results"]], response["suppressed"]
+    return response["content"], response["tokens"]
 
 
 @pytest.mark.parametrize("layers", COMBINATIONS, ids=lambda layers: "+".join(sorted(layers)) or "none")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.key}={case.argument}")
-@pytest.mark.parametrize("door", DOORS)
-async def test_the_uppermost_layer_that_names_a_key_decides(
-    library: Library, door: str, case: Case, layers: frozenset[str]
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_the_first_layer_that_sets_an_option_decides(
+    library: FilledServer, transport: str, case: Case, layers: frozenset[str]
 ) -> None:
     expected = case.expected(layers)
 
-    told = await shown(library, door, case, layers)
+    result = await observe(library, transport, case, layers)
 
-    named = frozenset({"argument"}) if expected is not None else frozenset[str]()
-    assert told == await shown(library, door, case, named, expected)
+    explicit = frozenset({"argument"}) if expected is not None else frozenset[str]()
+    assert result == await observe(library, transport, case, explicit, expected)
 
 
 @pytest.mark.parametrize("layers", COMBINATIONS, ids=lambda layers: "+".join(sorted(layers)) or "none")
-@pytest.mark.parametrize("door", ["legacy", "websocket"])
-async def test_a_sources_own_search_goes_by_the_same_layers(
-    library: Library, door: str, layers: frozenset[str]
+@pytest.mark.parametrize("transport", ["legacy", "websocket"])
+async def test_the_search_of_a_single_source_uses_the_same_layers(
+    library: FilledServer, transport: str, layers: frozenset[str]
 ) -> None:
     case = Case("snippet_length", "notes_search", 60, 110, 170, 250)
     session, config = ({case.key: getattr(case, layer)} if layer in layers else {} for layer in ("session", "config"))
-    given = {case.key: case.argument} if "argument" in layers else {}
+    option = {case.key: case.argument} if "argument" in layers else {}
 
-    async with DOORS[door](library.server, session, config) as talk:
-        answer = await talk("notes_search", {"query": "galleon", **given})
+    async with TRANSPORTS[transport](library.server, session, config) as call_tool:
+        response = await call_tool("notes_search", {"query": "galleon", **option})
 
     expected = case.expected(layers)
-    assert all(0.6 * expected <= len(hit["snippet"]) <= expected for hit in answer["results"])
+    assert all(0.6 * expected <= len(hit["snippet"]) <= expected for hit in response["results"])
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.key}={case.argument}")
-async def test_each_value_in_the_table_shows_itself(library: Library, case: Case) -> None:
-    """Or the table would prove nothing."""
-    values = {case.argument, case.session, case.config, case.otherwise}
+async def test_each_value_in_the_table_has_a_visible_effect(library: FilledServer, case: Case) -> None:
+    """Otherwise the table would prove nothing."""
+    values = {case.argument, case.session, case.config, case.default}
 
-    named = {value: frozenset({"argument"}) if value is not None else frozenset[str]() for value in values}
-    told = [await shown(library, "modern", case, layers, value) for value, layers in named.items()]
+    explicit = {value: frozenset({"argument"}) if value is not None else frozenset[str]() for value in values}
+    results = [await observe(library, "modern", case, layers, value) for value, layers in explicit.items()]
 
-    assert all(one != other for one, other in itertools.combinations(told, 2))
+    assert all(one != other for one, other in itertools.combinations(results, 2))
 
 
-async def test_what_one_user_prefers_is_nothing_to_another(library: Library) -> None:
-    async with legacy(library.server, {"snippet_length": 40}, {"snippet_length": 40}) as talk:
-        ada = await talk("knowledge_search", {"query": "galleon"})
-    ben = answer_of(
+async def test_defaults_of_one_user_do_not_affect_another(library: FilledServer) -> None:
+    async with legacy(library.server, {"snippet_length": 40}, {"snippet_length": 40}) as call_tool:
+        ada = await call_tool("knowledge_search", {"query": "galleon"})
+    ben = content_of(
         (await (await ModernClient.of(library.server, "ben")).call("knowledge_search", {"query": "galleon"})).json()
     )
 
@@ -227,11 +229,11 @@ async def test_what_one_user_prefers_is_nothing_to_another(library: Library) -> 
     assert all(len(hit["snippet"]) > 150 for hit in ben["results"])
 
 
-async def test_a_number_out_of_range_is_moved_to_the_nearest_that_is_allowed(library: Library) -> None:
-    for door in DOORS.values():
-        async with door(library.server, {}, {"snippet_length": 10**15, "max_tokens": 10**15}) as talk:
-            hits = (await talk("knowledge_search", {"query": "galleon"}))["results"]
-            read = await talk("knowledge_get", {"uri": library.long_uri, "retrieval": {"mode": "full"}})
+async def test_numbers_out_of_range_are_clamped(library: FilledServer) -> None:
+    for transport in TRANSPORTS.values():
+        async with transport(library.server, {}, {"snippet_length": 10**15, "max_tokens": 10**15}) as call_tool:
+            hits = (await call_tool("knowledge_search", {"query": "galleon"}))["results"]
+            item = await call_tool("knowledge_get", {"uri": library.long_uri, "retrieval": {"mode": "full"}})
 
         assert all(250 < len(hit["snippet"]) <= 1000 for hit in hits)
-        assert read["tokens"] <= library.server.runtime.settings.retrieval_max_tokens
+        assert item["tokens"] <= library.server.runtime.settings.retrieval_max_tokens

@@ -1,4 +1,4 @@
-"""Profiles at the doors: by address, by API key, by a legacy client's name; and that a key's profile is a limit."""
+"""Profiles over all transports: chosen by address, API key or legacy client name, and enforced for API keys."""
 
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
@@ -30,9 +30,9 @@ KNOWN = "expected one of default, compact, research, memory, letta, bus, full"
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LiveServer]:
-    """The product itself, on which the legacy client `openai-mcp` is given the profile research."""
+    """The product's own catalog, with the profile research for the legacy client `openai-mcp`."""
     unlimited = {"rate_user_per_minute": 0, "rate_tool_per_minute": 0, "rate_failures_per_minute": 0}
-    settings = make_settings(tmp_path_factory.mktemp("up"), client_profiles=("openai-mcp=research",), **unlimited)
+    settings = make_settings(tmp_path_factory.mktemp("data"), client_profiles=("openai-mcp=research",), **unlimited)
     async with live(settings) as server:
         yield server
 
@@ -44,7 +44,7 @@ async def post(server: LiveServer, path: str, headers: Mapping[str, str], body: 
     return await fetch(server.url, "POST", path, {**JSON_AND_EVENTS, **headers}, msgspec.json.encode(body))
 
 
-def names(body: Any) -> list[str]:
+def tool_names(body: Any) -> list[str]:
     return [tool["name"] for tool in body["result"]["tools"]]
 
 
@@ -56,31 +56,31 @@ async def modern(
 
 
 class LegacyAt:
-    """A legacy client that speaks to one address."""
+    """A legacy client of one address."""
 
     def __init__(self, server: LiveServer, path: str, headers: dict[str, str]) -> None:
-        self._up = server
+        self._server = server
         self._path = path
         self.headers = headers
 
     @classmethod
     async def open(
-        cls, server: LiveServer, path: str, credential: Mapping[str, str], client: str = "specimen"
+        cls, server: LiveServer, path: str, credential: Mapping[str, str], client: str = "sample-client"
     ) -> "LegacyAt":
-        greeting = handshake()
-        greeting["params"]["clientInfo"]["name"] = client
-        answer = await post(server, path, credential, greeting)
-        assert answer.status == 200, answer.body
-        return cls(server, path, {**credential, "Mcp-Session-Id": answer.header("mcp-session-id") or ""})
+        initialize = handshake()
+        initialize["params"]["clientInfo"]["name"] = client
+        response = await post(server, path, credential, initialize)
+        assert response.status == 200, response.body
+        return cls(server, path, {**credential, "Mcp-Session-Id": response.header("mcp-session-id") or ""})
 
     async def request(self, method: str, path: str | None = None, **params: Any) -> HttpResponse:
-        return await post(self._up, path or self._path, self.headers, message(method, params, 1))
+        return await post(self._server, path or self._path, self.headers, message(method, params, 1))
 
-    async def names(self) -> list[str]:
-        return names((await self.request("tools/list")).json())
+    async def tool_names(self) -> list[str]:
+        return tool_names((await self.request("tools/list")).json())
 
 
-async def key(server: LiveServer, user: str, profile: str | None) -> dict[str, str]:
+async def create_key(server: LiveServer, user: str, profile: str | None) -> dict[str, str]:
     owner = await server.user(user)
     _, secret = await server.runtime.registry.create_key(owner.id, "test", SCOPES, profile=profile)
     return {"Authorization": f"Bearer {secret}"}
@@ -98,17 +98,19 @@ async def key(server: LiveServer, user: str, profile: str | None) -> dict[str, s
         ("/mcp/memory", ["search", "get_observations", "read"]),
     ],
 )
-async def test_an_address_shows_its_profile_in_both_eras(server: LiveServer, path: str, expected: list[str]) -> None:
+async def test_an_address_lists_the_tools_of_its_profile_in_both_eras(
+    server: LiveServer, path: str, expected: list[str]
+) -> None:
     credential = await server.bearer("ada")
 
-    assert names((await modern(server, path, credential, "tools/list")).json()) == expected
-    assert await (await LegacyAt.open(server, path, credential)).names() == expected
+    assert tool_names((await modern(server, path, credential, "tools/list")).json()) == expected
+    assert await (await LegacyAt.open(server, path, credential)).tool_names() == expected
 
 
-async def test_mcp_is_the_default_profile_and_full_shows_everything(server: LiveServer) -> None:
+async def test_mcp_is_the_default_profile_and_full_lists_everything(server: LiveServer) -> None:
     credential = await server.bearer("ada")
     plain, default, full = [
-        names((await modern(server, path, credential, "tools/list")).json())
+        tool_names((await modern(server, path, credential, "tools/list")).json())
         for path in ("/mcp", "/mcp/default", "/mcp/full")
     ]
 
@@ -118,52 +120,52 @@ async def test_mcp_is_the_default_profile_and_full_shows_everything(server: Live
     assert set(full) == set(server.runtime.dispatcher.catalog.tools)
 
 
-async def test_what_an_address_does_not_list_can_still_be_called_there(server: LiveServer) -> None:
+async def test_a_tool_that_an_address_does_not_list_can_still_be_called(server: LiveServer) -> None:
     credential = await server.bearer("ada")
 
-    answer = await modern(server, "/mcp/compact", credential, "tools/call", name="server_info", arguments={})
+    response = await modern(server, "/mcp/compact", credential, "tools/call", name="server_info", arguments={})
 
-    assert answer.json()["result"]["structuredContent"]["user"] == "ada"
+    assert response.json()["result"]["structuredContent"]["user"] == "ada"
 
 
 @pytest.mark.parametrize("path", ["/mcp/nowhere", "/mcp/ws", "/mcp/research/more", "/mcp/%F0%9F%A6%8A"])
-@pytest.mark.parametrize("is_known", [True, False])
-async def test_an_unknown_profile_is_404_and_the_answer_names_those_there_are(
-    server: LiveServer, path: str, is_known: bool
+@pytest.mark.parametrize("has_credential", [True, False])
+async def test_an_unknown_profile_is_not_found_and_the_error_lists_the_known_ones(
+    server: LiveServer, path: str, has_credential: bool
 ) -> None:
-    credential = await server.bearer("ada") if is_known else {}
+    credential = await server.bearer("ada") if has_credential else {}
 
-    answer = await modern(server, path, credential, "tools/list")
+    response = await modern(server, path, credential, "tools/list")
 
-    assert (answer.status, answer.json()["id"], answer.json()["error"]["code"]) == (404, None, 404)
-    assert KNOWN in answer.json()["error"]["message"]
+    assert (response.status, response.json()["id"], response.json()["error"]["code"]) == (404, None, 404)
+    assert KNOWN in response.json()["error"]["message"]
 
 
-async def test_instructions_are_those_of_the_profile(server: LiveServer) -> None:
+async def test_instructions_depend_on_the_profile(server: LiveServer) -> None:
     credential = await server.bearer("ada")
 
-    told = {
+    instructions = {
         path: (await modern(server, path, credential, "server/discover")).json()["result"].get("instructions")
         for path in ("/mcp", "/mcp/research", "/mcp/bus")
     }
 
-    assert "knowledge_search" in told["/mcp"]
-    assert told["/mcp/research"] != told["/mcp"]
-    assert "First search, then fetch" in told["/mcp/research"]
-    assert "msg_search" in told["/mcp/bus"]
+    assert "knowledge_search" in instructions["/mcp"]
+    assert instructions["/mcp/research"] != instructions["/mcp"]
+    assert "First search, then fetch" in instructions["/mcp/research"]
+    assert "msg_search" in instructions["/mcp/bus"]
 
 
 @pytest.mark.parametrize("profile", ["", "/research"])
-async def test_the_metadata_of_the_resource_is_found_below_each_profile(server: LiveServer, profile: str) -> None:
-    answer = await fetch(server.url, "GET", f"/.well-known/oauth-protected-resource/mcp{profile}", {})
+async def test_resource_metadata_is_served_below_each_profile(server: LiveServer, profile: str) -> None:
+    response = await fetch(server.url, "GET", f"/.well-known/oauth-protected-resource/mcp{profile}", {})
 
-    assert answer.json()["resource"] == server.mcp
+    assert response.json()["resource"] == server.mcp
 
 
 # -- sessions ---------------------------------------------------------------------------------------------------
 
 
-async def test_a_session_answers_where_it_was_opened_and_at_no_other_profile(server: LiveServer) -> None:
+async def test_a_session_is_not_found_at_the_address_of_another_profile(server: LiveServer) -> None:
     credential = await server.bearer("ada")
     research = await LegacyAt.open(server, "/mcp/research", credential)
 
@@ -171,46 +173,48 @@ async def test_a_session_answers_where_it_was_opened_and_at_no_other_profile(ser
     assert (await research.request("tools/list", "/mcp/default")).status == 404
     deleted = await fetch(server.url, "DELETE", "/mcp/compact", {**JSON_AND_EVENTS, **research.headers})
     assert deleted.status == 404
-    assert names((await research.request("tools/list", "/mcp")).json()) == RESEARCH
-    assert await research.names() == RESEARCH
+    assert tool_names((await research.request("tools/list", "/mcp")).json()) == RESEARCH
+    assert await research.tool_names() == RESEARCH
 
 
-async def test_a_legacy_client_on_the_list_gets_its_profile_at_the_plain_address_only(server: LiveServer) -> None:
+async def test_a_configured_legacy_client_gets_its_profile_at_the_plain_address_only(server: LiveServer) -> None:
     credential = await server.bearer("ada")
 
-    assert await (await LegacyAt.open(server, "/mcp", credential, "openai-mcp")).names() == RESEARCH
-    assert await (await LegacyAt.open(server, "/mcp", credential, "OpenAI-MCP")).names() == RESEARCH
-    assert await (await LegacyAt.open(server, "/mcp/compact", credential, "openai-mcp")).names() == COMPACT
-    assert len(await (await LegacyAt.open(server, "/mcp", credential, "another")).names()) == 15
+    assert await (await LegacyAt.open(server, "/mcp", credential, "openai-mcp")).tool_names() == RESEARCH
+    assert await (await LegacyAt.open(server, "/mcp", credential, "OpenAI-MCP")).tool_names() == RESEARCH
+    assert await (await LegacyAt.open(server, "/mcp/compact", credential, "openai-mcp")).tool_names() == COMPACT
+    assert len(await (await LegacyAt.open(server, "/mcp", credential, "another")).tool_names()) == 15
 
 
-async def test_a_modern_client_gets_the_same_list_whatever_it_is_called(server: LiveServer) -> None:
+async def test_the_name_of_a_modern_client_has_no_effect(server: LiveServer) -> None:
     ada = await ModernClient.of(server, "ada")
     client = {"io.modelcontextprotocol/clientInfo": {"name": "openai-mcp", "version": "1"}}
 
-    assert names((await ada.request("tools/list", **client)).json()) == names((await ada.request("tools/list")).json())
+    assert tool_names((await ada.request("tools/list", **client)).json()) == tool_names(
+        (await ada.request("tools/list")).json()
+    )
 
 
 # -- over WebSocket ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("path", ["/mcp/research/ws", "/mcp/ws?profile=research"])
-async def test_a_socket_has_the_profile_of_its_address_in_both_eras(server: LiveServer, path: str) -> None:
+async def test_a_websocket_has_the_profile_of_its_address_in_both_eras(server: LiveServer, path: str) -> None:
     async with WebSocketClient.open(server.url.replace("http", "ws", 1) + path, await server.bearer("ada")) as socket:
-        assert names(await socket.request("tools/list", modern_params())) == RESEARCH
+        assert tool_names(await socket.request("tools/list", modern_params())) == RESEARCH
         assert "First search" in (await socket.initialize())["result"]["instructions"]
-        assert names(await socket.request("tools/list")) == RESEARCH
+        assert tool_names(await socket.request("tools/list")) == RESEARCH
 
 
-async def test_a_legacy_client_on_the_list_gets_its_profile_over_a_socket(server: LiveServer) -> None:
-    greeting = handshake(request_id="h")
-    greeting["params"]["clientInfo"]["name"] = "openai-mcp"
+async def test_a_configured_legacy_client_gets_its_profile_over_websocket(server: LiveServer) -> None:
+    initialize = handshake(request_id="h")
+    initialize["params"]["clientInfo"]["name"] = "openai-mcp"
 
     async with WebSocketClient.open(server.ws, await server.bearer("ada")) as socket:
-        await socket.send(greeting)
-        await socket.answer("h")
-        assert names(await socket.request("tools/list")) == RESEARCH
-        assert len(names(await socket.request("tools/list", modern_params()))) == 15
+        await socket.send(initialize)
+        await socket.response("h")
+        assert tool_names(await socket.request("tools/list")) == RESEARCH
+        assert len(tool_names(await socket.request("tools/list", modern_params()))) == 15
 
 
 @pytest.mark.parametrize(
@@ -224,7 +228,7 @@ async def test_a_legacy_client_on_the_list_gets_its_profile_over_a_socket(server
         ("/mcp/ws?" + "&".join(f"p{n}=1" for n in range(40)), 4400),
     ],
 )
-async def test_a_socket_at_an_address_that_leads_nowhere_is_closed_with_a_code_that_says_so(
+async def test_a_websocket_with_an_invalid_address_is_closed_with_a_specific_code(
     server: LiveServer, path: str, code: int
 ) -> None:
     async with WebSocketClient.open(server.url.replace("http", "ws", 1) + path, await server.bearer("ada")) as socket:
@@ -235,43 +239,45 @@ async def test_a_socket_at_an_address_that_leads_nowhere_is_closed_with_a_code_t
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/research", "/mcp/compact", "/mcp/full"])
-async def test_a_bound_key_has_its_profile_at_every_address(server: LiveServer, path: str) -> None:
-    bound = await key(server, "ada", "research")
+async def test_a_restricted_key_has_its_profile_at_every_address(server: LiveServer, path: str) -> None:
+    restricted = await create_key(server, "ada", "research")
 
-    assert names((await modern(server, path, bound, "tools/list")).json()) == RESEARCH
-    assert await (await LegacyAt.open(server, path, bound, "another")).names() == RESEARCH
-    async with WebSocketClient.open(f"{server.url.replace('http', 'ws', 1)}{path}/ws", bound) as socket:
+    assert tool_names((await modern(server, path, restricted, "tools/list")).json()) == RESEARCH
+    assert await (await LegacyAt.open(server, path, restricted, "another")).tool_names() == RESEARCH
+    async with WebSocketClient.open(f"{server.url.replace('http', 'ws', 1)}{path}/ws", restricted) as socket:
         await socket.initialize()
-        assert names(await socket.request("tools/list")) == RESEARCH
-        assert names(await socket.request("tools/list", modern_params())) == RESEARCH
+        assert tool_names(await socket.request("tools/list")) == RESEARCH
+        assert tool_names(await socket.request("tools/list", modern_params())) == RESEARCH
 
 
-async def test_a_bound_key_finds_its_session_at_every_address(server: LiveServer) -> None:
-    session = await LegacyAt.open(server, "/mcp/full", await key(server, "ada", "research"))
+async def test_a_restricted_key_finds_its_session_at_every_address(server: LiveServer) -> None:
+    session = await LegacyAt.open(server, "/mcp/full", await create_key(server, "ada", "research"))
 
     for path in ("/mcp", "/mcp/compact", "/mcp/full"):
-        assert names((await session.request("tools/list", path)).json()) == RESEARCH
+        assert tool_names((await session.request("tools/list", path)).json()) == RESEARCH
 
 
-async def test_a_bound_key_calls_nothing_outside_its_profile_through_any_door(server: LiveServer) -> None:
-    bound = await key(server, "ada", "research")
+async def test_a_restricted_key_cannot_call_other_tools_over_any_transport(server: LiveServer) -> None:
+    restricted = await create_key(server, "ada", "research")
     call: dict[str, Any] = {"name": "knowledge_search", "arguments": {"query": "galleon"}}
 
-    answers = [(await modern(server, "/mcp/full", bound, "tools/call", **call)).json()]
-    answers.append((await (await LegacyAt.open(server, "/mcp/full", bound)).request("tools/call", **call)).json())
-    async with WebSocketClient.open(f"{server.ws}?profile=full", bound) as socket:
-        answers.append(await socket.request("tools/call", modern_params(call)))
-    ticket = (await fetch(server.url, "POST", "/mcp/ticket", bound)).json()["ticket"]
+    responses = [(await modern(server, "/mcp/full", restricted, "tools/call", **call)).json()]
+    responses.append(
+        (await (await LegacyAt.open(server, "/mcp/full", restricted)).request("tools/call", **call)).json()
+    )
+    async with WebSocketClient.open(f"{server.ws}?profile=full", restricted) as socket:
+        responses.append(await socket.request("tools/call", modern_params(call)))
+    ticket = (await fetch(server.url, "POST", "/mcp/ticket", restricted)).json()["ticket"]
     async with WebSocketClient.open(f"{server.ws}?ticket={ticket}") as socket:
-        answers.append(await socket.request("tools/call", modern_params(call)))
+        responses.append(await socket.request("tools/call", modern_params(call)))
 
-    for answer in answers:
-        assert answer["error"]["code"] == -32602
-        assert "not part of the profile 'research'" in answer["error"]["message"]
+    for response in responses:
+        assert response["error"]["code"] == -32602
+        assert "not part of the profile 'research'" in response["error"]["message"]
 
 
-async def test_a_bound_key_reads_no_resource_and_another_key_of_the_same_user_does(server: LiveServer) -> None:
-    bound, free = await key(server, "ada", "research"), await key(server, "ada", None)
+async def test_a_restricted_key_cannot_read_resources_and_another_key_of_the_user_can(server: LiveServer) -> None:
+    restricted, unrestricted = await create_key(server, "ada", "research"), await create_key(server, "ada", None)
     user = await server.user("ada")
     principal = Principal(user.id, "ada", ClientId("test"), frozenset(SCOPES), "local", "test")
     async with server.runtime.libraries.library(
@@ -280,33 +286,35 @@ async def test_a_bound_key_reads_no_resource_and_another_key_of_the_same_user_do
         note = await library.notes.create(NoteDraft(title="Log", content="A galleon."))
         await library.prompts.create(PromptDraft(name="Greet", user_prompt="Hello."))
 
-    assert (await modern(server, "/mcp", bound, "prompts/list")).json()["result"]["prompts"] == []
-    assert (await modern(server, "/mcp", free, "prompts/list")).json()["result"]["prompts"]
-    assert (await modern(server, "/mcp", bound, "resources/read", uri=f"notes://{note.id}")).status == 400
+    assert (await modern(server, "/mcp", restricted, "prompts/list")).json()["result"]["prompts"] == []
+    assert (await modern(server, "/mcp", unrestricted, "prompts/list")).json()["result"]["prompts"]
+    assert (await modern(server, "/mcp", restricted, "resources/read", uri=f"notes://{note.id}")).status == 400
     for method, name in (("resources/list", "resources"), ("resources/templates/list", "resourceTemplates")):
-        assert (await modern(server, "/mcp", bound, method)).json()["result"][name] == []
-        assert (await modern(server, "/mcp", free, method)).json()["result"][name]
-    assert (await modern(server, "/mcp", bound, "resources/read", uri="media://types")).status == 400
-    assert (await modern(server, "/mcp", free, "resources/read", uri="media://types")).status == 200
+        assert (await modern(server, "/mcp", restricted, method)).json()["result"][name] == []
+        assert (await modern(server, "/mcp", unrestricted, method)).json()["result"][name]
+    assert (await modern(server, "/mcp", restricted, "resources/read", uri="media://types")).status == 400
+    assert (await modern(server, "/mcp", unrestricted, "resources/read", uri="media://types")).status == 200
 
 
-async def test_the_keys_of_two_users_keep_their_own_profiles(server: LiveServer) -> None:
+async def test_keys_of_two_users_have_their_own_profiles(server: LiveServer) -> None:
     for user, profile, expected in (("ada", "research", RESEARCH), ("ben", "compact", COMPACT)):
-        bound = await key(server, user, profile)
-        assert names((await modern(server, "/mcp", bound, "tools/list")).json()) == expected
+        restricted = await create_key(server, user, profile)
+        assert tool_names((await modern(server, "/mcp", restricted, "tools/list")).json()) == expected
 
 
-async def test_a_key_bound_to_a_profile_of_an_older_version_opens_nothing(server: LiveServer) -> None:
-    answer = await modern(server, "/mcp", await key(server, "ada", "retired"), "tools/list")
+async def test_a_key_restricted_to_a_removed_profile_is_rejected(server: LiveServer) -> None:
+    response = await modern(server, "/mcp", await create_key(server, "ada", "retired"), "tools/list")
 
-    assert (answer.status, answer.json()["error"]["message"]) == (404, f"profile 'retired' not found; {KNOWN}")
+    assert (response.status, response.json()["error"]["message"]) == (404, f"profile 'retired' not found; {KNOWN}")
 
 
-async def test_dotted_names_are_listed_if_the_operator_wants_them(tmp_path_factory: pytest.TempPathFactory) -> None:
+async def test_dotted_names_are_listed_if_configured(tmp_path_factory: pytest.TempPathFactory) -> None:
     async with live(make_settings(tmp_path_factory.mktemp("dotted"), tool_names="dotted")) as server:
         client = await LegacyClient.open(server, "ada")
-        listed = names((await client.request("tools/list")).json())
-        answers = [(await client.call(name, {"query": "galleon"})).json() for name in ("notes.search", "notes_search")]
+        listed = tool_names((await client.request("tools/list")).json())
+        responses = [
+            (await client.call(name, {"query": "galleon"})).json() for name in ("notes.search", "notes_search")
+        ]
 
     assert listed[:4] == ["knowledge.search", "knowledge.get", "search", "fetch"]
-    assert all("isError" not in answer["result"] for answer in answers)
+    assert all("isError" not in response["result"] for response in responses)

@@ -1,4 +1,4 @@
-"""The config of a request: read from header, query or handshake at every door, or refused in a sentence."""
+"""The config of a request: read from the header, query string or handshake over every transport."""
 
 import asyncio
 import base64
@@ -35,94 +35,95 @@ from tests.server.http_client import HttpResponse, fetch
 CONFIG = {"snippet_length": 120, "order_by": "recent", "chars_per_token": 3.5}
 
 
-class Nothing(Struct, forbid_unknown_fields=True):
+class NoInput(Struct, forbid_unknown_fields=True):
     pass
 
 
-async def _tell(call: Call, given: Nothing) -> Mapping[str, Any]:
+async def _show_config(call: Call, args: NoInput) -> Mapping[str, Any]:
     return {"config": dict(call.context.config)}
 
 
-def add_teller(catalog: Catalog) -> None:
-    """A tool that answers the config it was called with."""
-    catalog.add_tool(Tool(name="tell_config", title="Tell", description="Tells.", input=Nothing, handler=_tell))
+def add_config_tool(catalog: Catalog) -> None:
+    """Adds a tool that returns the config of its call."""
+    tool = Tool(name="show_config", title="Show", description="Shows.", input=NoInput, handler=_show_config)
+    catalog.add_tool(tool)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LiveServer]:
     unlimited = {"rate_user_per_minute": 0, "rate_tool_per_minute": 0}
-    settings = make_settings(tmp_path_factory.mktemp("up"), request_config_max_bytes=200, **unlimited)
-    async with live(settings, extend=add_teller) as server:
+    settings = make_settings(tmp_path_factory.mktemp("data"), request_config_max_bytes=200, **unlimited)
+    async with live(settings, extend=add_config_tool) as server:
         yield server
 
 
-at_the_door = pytest.mark.asyncio(loop_scope="module")
+on_shared_server = pytest.mark.asyncio(loop_scope="module")
 
 
-def encoded(config: Any) -> str:
+def encode(config: Any) -> str:
     return base64.b64encode(msgspec.json.encode(config)).decode()
 
 
-async def ask(
+async def call_show_config(
     server: LiveServer, headers: Mapping[str, str] | None = None, query: str = "", user: str = "ada"
 ) -> HttpResponse:
-    """A modern call of the telling tool."""
-    params = {"name": "tell_config", "arguments": {}}
-    sent = {**modern_headers("tools/call", params), **await server.bearer(user), **(headers or {})}
+    """Calls the tool over the modern era."""
+    params = {"name": "show_config", "arguments": {}}
+    all_headers = {**modern_headers("tools/call", params), **await server.bearer(user), **(headers or {})}
     body = msgspec.json.encode(message("tools/call", modern_params(params), 1))
-    return await fetch(server.url, "POST", f"/mcp{query}", sent, body)
+    return await fetch(server.url, "POST", f"/mcp{query}", all_headers, body)
 
 
-def told(body: Any) -> Any:
+def config_in(body: Any) -> Any:
     return body["result"]["structuredContent"]["config"]
 
 
-# -- where it is read -------------------------------------------------------------------------------------------
+# -- valid configs ----------------------------------------------------------------------------------------------
 
 
-@at_the_door
-async def test_a_config_in_the_header_or_in_the_query_reaches_the_call(server: LiveServer) -> None:
-    by_header = await ask(server, {"Mcp-Config": encoded(CONFIG)})
-    by_query = await ask(server, query=f"?config={quote(encoded(CONFIG))}")
-    at_a_profile = await ask(server, query=f"/compact?config={quote(encoded(CONFIG))}")
-    without = await ask(server, user="ben")
+@on_shared_server
+async def test_a_config_in_the_header_or_the_query_string_applies_to_the_call(server: LiveServer) -> None:
+    by_header = await call_show_config(server, {"Mcp-Config": encode(CONFIG)})
+    by_query = await call_show_config(server, query=f"?config={quote(encode(CONFIG))}")
+    with_profile = await call_show_config(server, query=f"/compact?config={quote(encode(CONFIG))}")
+    without = await call_show_config(server, user="ben")
 
-    assert told(by_header.json()) == told(by_query.json()) == told(at_a_profile.json()) == CONFIG
-    assert told(without.json()) == {}
+    assert config_in(by_header.json()) == config_in(by_query.json()) == config_in(with_profile.json()) == CONFIG
+    assert config_in(without.json()) == {}
 
 
-@at_the_door
-async def test_a_legacy_request_carries_its_own_config(server: LiveServer) -> None:
+@on_shared_server
+async def test_a_config_applies_to_a_single_legacy_request(server: LiveServer) -> None:
     ada, ben = await LegacyClient.open(server, "ada"), await LegacyClient.open(server, "ben", version=BATCH_VERSION)
-    body = message("tools/call", {"name": "tell_config", "arguments": {}}, 1)
+    body = message("tools/call", {"name": "show_config", "arguments": {}}, 1)
 
-    with_config = await ada.post(body, {"Mcp-Config": encoded(CONFIG)})
+    with_config = await ada.post(body, {"Mcp-Config": encode(CONFIG)})
     without = await ada.post(body)
-    (in_a_batch,) = (await ben.post([body], {"Mcp-Config": encoded({"max_tokens": 9})})).json()
+    (in_a_batch,) = (await ben.post([body], {"Mcp-Config": encode({"max_tokens": 9})})).json()
 
-    assert (told(with_config.json()), told(without.json())) == (CONFIG, {})
-    assert told(in_a_batch) == {"max_tokens": 9}
+    assert (config_in(with_config.json()), config_in(without.json())) == (CONFIG, {})
+    assert config_in(in_a_batch) == {"max_tokens": 9}
 
 
-@at_the_door
-async def test_a_config_in_the_address_of_a_socket_holds_for_all_its_requests_in_both_eras(server: LiveServer) -> None:
-    call = {"name": "tell_config", "arguments": {}}
+@on_shared_server
+async def test_a_config_in_a_websocket_address_applies_to_all_its_requests(server: LiveServer) -> None:
+    call = {"name": "show_config", "arguments": {}}
     async with WebSocketClient.open(
-        f"{server.ws}?config={quote(encoded(CONFIG))}", await server.bearer("ada")
+        f"{server.ws}?config={quote(encode(CONFIG))}", await server.bearer("ada")
     ) as socket:
         modern = await socket.request("tools/call", modern_params(call))
         await socket.initialize()
         legacy = await socket.request("tools/call", call)
 
-    assert told(modern) == told(legacy) == CONFIG
+    assert config_in(modern) == config_in(legacy) == CONFIG
 
 
-@at_the_door
-async def test_a_config_in_the_handshake_becomes_the_sessions_defaults(server: LiveServer) -> None:
-    greeting = handshake()
-    greeting["params"]["config"] = CONFIG
+@on_shared_server
+async def test_a_config_in_the_handshake_sets_the_sessions_defaults(server: LiveServer) -> None:
+    initialize = handshake()
+    initialize["params"]["config"] = CONFIG
     ada = LegacyClient(server, await server.bearer("ada"))
-    opened = await ada.post(greeting)
+    opened = await ada.post(initialize)
     ada.headers["Mcp-Session-Id"] = opened.header("mcp-session-id") or ""
 
     state = (await ada.call("session_configure", {"max_tokens": 700})).json()["result"]["structuredContent"]
@@ -130,9 +131,9 @@ async def test_a_config_in_the_handshake_becomes_the_sessions_defaults(server: L
     assert state["defaults"] == {**CONFIG, "max_tokens": 700}
 
 
-# -- what is refused --------------------------------------------------------------------------------------------
+# -- invalid configs --------------------------------------------------------------------------------------------
 
-REFUSED = {
+INVALID = {
     "a secret": ({"api_key": "hunter2"}, "got 'api_key'; a config cannot carry credentials, users or paths"),
     "an unknown key": ({"limit": 3}, "config: expected any of snippet_length, "),
     "a wrong type": ({"max_tokens": "many"}, "config.max_tokens: Expected `int | null`, got `str`"),
@@ -140,36 +141,34 @@ REFUSED = {
 }
 
 
-@at_the_door
-@pytest.mark.parametrize("case", REFUSED)
-async def test_a_config_that_cannot_be_used_is_400_in_both_eras_and_in_the_handshake(
-    server: LiveServer, case: str
-) -> None:
-    config, sentence = REFUSED[case]
+@on_shared_server
+@pytest.mark.parametrize("case", INVALID)
+async def test_an_invalid_config_is_rejected_with_400_wherever_it_is_sent(server: LiveServer, case: str) -> None:
+    config, expected_message = INVALID[case]
     ada = await LegacyClient.open(server, "ada")
-    greeting = handshake()
-    greeting["params"]["config"] = config
+    initialize = handshake()
+    initialize["params"]["config"] = config
 
-    answers = [
-        await ask(server, {"Mcp-Config": encoded(config)}),
-        await ask(server, query=f"?config={quote(encoded(config))}"),
-        await ada.post(message("ping", {}, 1), {"Mcp-Config": encoded(config)}),
-        await LegacyClient(server, await server.bearer("ada")).post(greeting),
+    responses = [
+        await call_show_config(server, {"Mcp-Config": encode(config)}),
+        await call_show_config(server, query=f"?config={quote(encode(config))}"),
+        await ada.post(message("ping", {}, 1), {"Mcp-Config": encode(config)}),
+        await LegacyClient(server, await server.bearer("ada")).post(initialize),
     ]
 
-    for answer in answers:
-        assert (answer.status, answer.json()["error"]["code"]) == (400, -32602)
-        assert sentence in answer.json()["error"]["message"]
-        assert b"hunter2" not in answer.body
+    for response in responses:
+        assert (response.status, response.json()["error"]["code"]) == (400, -32602)
+        assert expected_message in response.json()["error"]["message"]
+        assert b"hunter2" not in response.body
 
 
-@at_the_door
+@on_shared_server
 @pytest.mark.parametrize(
     ("headers", "query", "status"),
     [
         ({"Mcp-Config": "%%%"}, "", 400),
-        ({"Mcp-Config": encoded("text")[:-3]}, "", 400),
-        ({"Mcp-Config": encoded(CONFIG)}, f"?config={quote(encoded(CONFIG))}", 400),
+        ({"Mcp-Config": encode("text")[:-3]}, "", 400),
+        ({"Mcp-Config": encode(CONFIG)}, f"?config={quote(encode(CONFIG))}", 400),
         ({}, "?config=e30&config=e30", 400),
         ({}, "?" + "&".join(f"p{n}=1" for n in range(40)), 400),
         ({"Mcp-Config": "e" * 201}, "", 413),
@@ -177,31 +176,31 @@ async def test_a_config_that_cannot_be_used_is_400_in_both_eras_and_in_the_hands
     ],
     ids=["no base64", "no JSON", "in both places", "twice", "too many parts", "too long a header", "too long a query"],
 )
-async def test_a_config_that_cannot_be_read_is_refused(
+async def test_an_undecodable_config_is_rejected(
     server: LiveServer, headers: Mapping[str, str], query: str, status: int
 ) -> None:
-    assert (await ask(server, headers, query)).status == status
+    assert (await call_show_config(server, headers, query)).status == status
 
 
-@at_the_door
+@on_shared_server
 @pytest.mark.parametrize("config", [{"api_key": "hunter2"}, {"limit": 1}, [1], "x" * 300])
-async def test_a_socket_whose_config_cannot_be_used_is_closed_with_4400(server: LiveServer, config: Any) -> None:
+async def test_a_websocket_with_an_invalid_config_is_closed_with_4400(server: LiveServer, config: Any) -> None:
     async with WebSocketClient.open(
-        f"{server.ws}?config={quote(encoded(config))}", await server.bearer("ada")
+        f"{server.ws}?config={quote(encode(config))}", await server.bearer("ada")
     ) as socket:
         assert await socket.close_code() == 4400
 
 
-@at_the_door
-async def test_a_strangers_config_is_not_looked_at(server: LiveServer) -> None:
-    answer = await ask(server, {"Mcp-Config": "%%%", "Authorization": "Bearer nobody"})
+@on_shared_server
+async def test_the_config_is_not_read_without_a_valid_credential(server: LiveServer) -> None:
+    response = await call_show_config(server, {"Mcp-Config": "%%%", "Authorization": "Bearer invalid"})
 
-    assert answer.status == 401
+    assert response.status == 401
 
 
 # -- decoding ---------------------------------------------------------------------------------------------------
 
-HABITS = st.fixed_dictionaries(
+CONFIGS = st.fixed_dictionaries(
     {},
     optional={
         "snippet_length": st.integers(0, 10**6),
@@ -213,11 +212,11 @@ HABITS = st.fixed_dictionaries(
 )
 
 
-@given(HABITS, st.booleans(), st.booleans(), st.booleans())
-def test_a_config_is_read_in_either_alphabet_padded_or_not_and_with_the_blanks_of_a_query(
+@given(CONFIGS, st.booleans(), st.booleans(), st.booleans())
+def test_a_config_is_decoded_in_every_base64_variant(
     config: dict[str, Any], is_url_safe: bool, is_padded: bool, is_form_decoded: bool
 ) -> None:
-    # The blanks shift the bytes, so that every character of the alphabets comes up.
+    # The spaces shift the bytes, so that every character of the alphabets occurs.
     raw = msgspec.json.encode(config) + b" " * (len(config) % 3)
     text = (base64.urlsafe_b64encode if is_url_safe else base64.b64encode)(raw).decode()
     text = text if is_padded else text.rstrip("=")
@@ -226,16 +225,16 @@ def test_a_config_is_read_in_either_alphabet_padded_or_not_and_with_the_blanks_o
 
 
 @given(st.text(max_size=80) | st.binary(max_size=60).map(lambda raw: base64.b64encode(raw).decode()))
-def test_any_other_text_is_refused_and_nothing_else_happens(text: str) -> None:
+def test_arbitrary_text_is_rejected(text: str) -> None:
     try:
-        read = decode_config(text, 70)
+        config = decode_config(text, 70)
     except (InvalidParams, TooLarge):
         return
 
-    assert read == {}
+    assert config == {}
 
 
-def test_json_nested_without_end_is_refused() -> None:
+def test_deeply_nested_json_is_rejected() -> None:
     with pytest.raises(InvalidParams):
         decode_config(base64.b64encode(b'{"max_tokens":' + b"[" * 100_000).decode(), 1_000_000)
 
@@ -250,15 +249,15 @@ def test_json_nested_without_end_is_refused() -> None:
         ("/mcp/a/b", "a/b"),
     ],
 )
-def test_the_profile_is_what_stands_below_mcp(path: str, expected: str | None) -> None:
+def test_the_profile_is_the_path_below_mcp(path: str, expected: str | None) -> None:
     assert profile_in(path) == expected
 
 
 # -- the end of a session ---------------------------------------------------------------------------------------
 
 
-@at_the_door
-async def test_deleting_a_session_forgets_what_it_remembered_and_nothing_of_another(server: LiveServer) -> None:
+@on_shared_server
+async def test_deleting_a_session_deletes_its_state_only(server: LiveServer) -> None:
     ada, ben = await LegacyClient.open(server, "ada"), await LegacyClient.open(server, "ben")
     handles = [
         (await client.call("session_configure", {"max_tokens": 700})).json()["result"]["structuredContent"]["session"]
@@ -276,27 +275,27 @@ async def test_deleting_a_session_forgets_what_it_remembered_and_nothing_of_anot
     assert states[1]["structuredContent"]["session"] == handles[1]
 
 
-@at_the_door
-async def test_a_socket_that_closes_takes_its_sessions_memory_along(server: LiveServer) -> None:
+@on_shared_server
+async def test_closing_a_websocket_deletes_its_session_state(server: LiveServer) -> None:
     async with WebSocketClient.open(server.ws, await server.bearer("ada")) as socket:
         await socket.initialize()
-        kept = await socket.call("session_configure", {"max_tokens": 700})
-        first = kept["result"]["structuredContent"]["session"]
+        configured = await socket.call("session_configure", {"max_tokens": 700})
+        first = configured["result"]["structuredContent"]["session"]
         await socket.initialize()  # a new session in place of the first
-        kept = await socket.call("session_configure", {"max_tokens": 700})
-        second = kept["result"]["structuredContent"]["session"]
-    await until_gone(server, second)
+        configured = await socket.call("session_configure", {"max_tokens": 700})
+        second = configured["result"]["structuredContent"]["session"]
+    await wait_until_deleted(server, second)
 
     assert first != second
-    assert await is_gone(server, first)
+    assert await is_deleted(server, first)
 
 
-async def is_gone(server: LiveServer, handle: str) -> bool:
-    answer = await (await ModernClient.of(server, "ada")).call("session_reset", {"session": handle})
-    return bool(answer.json()["result"].get("isError", False))
+async def is_deleted(server: LiveServer, handle: str) -> bool:
+    response = await (await ModernClient.of(server, "ada")).call("session_reset", {"session": handle})
+    return bool(response.json()["result"].get("isError", False))
 
 
-async def until_gone(server: LiveServer, handle: str) -> None:
+async def wait_until_deleted(server: LiveServer, handle: str) -> None:
     async with asyncio.timeout(10):
-        while not await is_gone(server, handle):
+        while not await is_deleted(server, handle):
             await asyncio.sleep(0.01)

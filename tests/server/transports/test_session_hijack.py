@@ -1,4 +1,4 @@
-"""Two users on every door: whatever one sends with the other's ids, the other is not touched and not told about."""
+"""Two users on every transport: one cannot use or detect the other's sessions and requests."""
 
 import asyncio
 from pathlib import Path
@@ -14,26 +14,24 @@ from tests.server.sample_catalog import Gate, SampleCatalog
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
-async def _with_session(thief: LegacyClient, session_id: str, method: str) -> HttpResponse:
-    """What a client gets for that session id."""
-    thief.headers["Mcp-Session-Id"] = session_id
+async def _with_session(client: LegacyClient, session_id: str, method: str) -> HttpResponse:
+    """Sends a request with another session id."""
+    client.headers["Mcp-Session-Id"] = session_id
     match method:
         case "GET":
-            return await thief.get()
+            return await client.get()
         case "DELETE":
-            return await thief.delete()
+            return await client.delete()
         case "batch":
-            return await thief.post([message("ping", {}, 1)])
+            return await client.post([message("ping", {}, 1)])
         case _:
-            return await thief.post(message(method, {"name": "echo", "requestId": 1}, None if "/c" in method else 1))
+            return await client.post(message(method, {"name": "echo", "requestId": 1}, None if "/c" in method else 1))
 
 
 @pytest.mark.parametrize(
     "method", ["GET", "DELETE", "batch", "ping", "tools/list", "tools/call", "notifications/cancelled", "no/such"]
 )
-async def test_another_users_session_is_answered_byte_for_byte_as_one_that_never_was(
-    server: LiveServer, method: str
-) -> None:
+async def test_another_users_session_gets_the_same_response_as_an_unknown_one(server: LiveServer, method: str) -> None:
     ada, ben = await LegacyClient.open(server, "ada"), LegacyClient(server, await server.bearer("ben"))
 
     foreign = await _with_session(ben, ada.session_id, method)
@@ -44,7 +42,7 @@ async def test_another_users_session_is_answered_byte_for_byte_as_one_that_never
     assert (await ada.call("echo", {"text": "still here"})).status == 200
 
 
-async def test_another_client_of_the_same_user_does_not_share_the_session(server: LiveServer) -> None:
+async def test_another_client_of_the_same_user_cannot_use_the_session(server: LiveServer) -> None:
     ada = await LegacyClient.open(server, "ada")
     token = await server.token("ada", client_id="another-client")
 
@@ -53,7 +51,7 @@ async def test_another_client_of_the_same_user_does_not_share_the_session(server
     assert (await _with_session(other, ada.session_id, "ping")).status == 404
 
 
-async def test_the_same_user_and_client_goes_on_with_a_renewed_token(server: LiveServer) -> None:
+async def test_a_session_continues_with_a_renewed_token(server: LiveServer) -> None:
     ada = await LegacyClient.open(server, "ada")
 
     ada.headers.update(await server.bearer("ada"))
@@ -65,36 +63,36 @@ async def test_a_response_posted_with_another_users_session_is_not_found(server:
     ada = await LegacyClient.open(server, "ada", capabilities=ELICITATION)
     ben = LegacyClient(server, await server.bearer("ben"))
 
-    async with ada.streaming(message("tools/call", {"name": "ask_name"}, 1)) as wire:
-        await wire.head()
-        question = await wire.event()
-        answer = {"jsonrpc": "2.0", "id": question["id"], "result": {"content": {"name": "Ben"}}}
+    async with ada.streaming(message("tools/call", {"name": "ask_name"}, 1)) as connection:
+        await connection.head()
+        elicitation = await connection.event()
+        response = {"jsonrpc": "2.0", "id": elicitation["id"], "result": {"content": {"name": "Ben"}}}
         ben.headers["Mcp-Session-Id"] = ada.session_id
-        stolen = await ben.post(answer)
-        answer["result"] = {"content": {"name": "Ada"}}
-        await ada.post(answer)
-        result = (await wire.event())["result"]
+        rejected = await ben.post(response)
+        response["result"] = {"content": {"name": "Ada"}}
+        await ada.post(response)
+        result = (await connection.event())["result"]
 
-    assert stolen.status == 404
+    assert rejected.status == 404
     assert "Ada" in text_of(result)
 
 
-async def test_a_question_cannot_be_answered_from_another_session(server: LiveServer) -> None:
+async def test_an_elicitation_cannot_be_answered_from_another_session(server: LiveServer) -> None:
     ada = await LegacyClient.open(server, "ada", capabilities=ELICITATION)
     intruders = [await LegacyClient.open(server, "ben"), await LegacyClient.open(server, "ada")]
 
-    async with ada.streaming(message("tools/call", {"name": "ask_name"}, 1)) as wire:
-        await wire.head()
-        question = await wire.event()
+    async with ada.streaming(message("tools/call", {"name": "ask_name"}, 1)) as connection:
+        await connection.head()
+        elicitation = await connection.event()
         for intruder in intruders:
-            stolen = {"jsonrpc": "2.0", "id": question["id"], "result": {"content": {"name": "Ben"}}}
-            assert (await intruder.post(stolen)).status == 202
-        await ada.post({"jsonrpc": "2.0", "id": question["id"], "result": {"content": {"name": "Ada"}}})
+            forged = {"jsonrpc": "2.0", "id": elicitation["id"], "result": {"content": {"name": "Ben"}}}
+            assert (await intruder.post(forged)).status == 202
+        await ada.post({"jsonrpc": "2.0", "id": elicitation["id"], "result": {"content": {"name": "Ada"}}})
 
-        assert "Ada" in text_of((await wire.event())["result"])
+        assert "Ada" in text_of((await connection.event())["result"])
 
 
-async def test_the_same_ids_of_two_users_in_flight_never_cross(
+async def test_concurrent_requests_of_two_users_with_the_same_ids_do_not_interfere(
     server: LiveServer, shared: SampleCatalog, gate: Gate
 ) -> None:
     users = ("ada", "ben")
@@ -112,12 +110,12 @@ async def test_the_same_ids_of_two_users_in_flight_never_cross(
     gate.opened.set()
 
     for (_, name, request_id), task in running.items():
-        answer = (await task).json()
-        assert answer["id"] == request_id
-        assert answer["result"]["structuredContent"]["user"] == name
+        response = (await task).json()
+        assert response["id"] == request_id
+        assert response["result"]["structuredContent"]["user"] == name
 
 
-async def test_a_cancellation_of_another_users_request_id_does_nothing(server: LiveServer, gate: Gate) -> None:
+async def test_a_cancellation_of_another_users_request_is_ignored(server: LiveServer, gate: Gate) -> None:
     ada, ben = await LegacyClient.open(server, "ada"), await LegacyClient.open(server, "ben")
     running = asyncio.create_task(ada.call("wait", {"gate": "g"}, 7))
     await asyncio.wait_for(gate.reached.wait(), WAIT_MAX_S)
@@ -129,7 +127,7 @@ async def test_a_cancellation_of_another_users_request_id_does_nothing(server: L
     assert not gate.cancelled.is_set()
 
 
-async def test_two_websockets_with_the_same_ids_do_not_touch_each_other(server: LiveServer, gate: Gate) -> None:
+async def test_two_websockets_with_the_same_request_ids_do_not_interfere(server: LiveServer, gate: Gate) -> None:
     async with (
         WebSocketClient.open(server.ws, await server.bearer("ada")) as ada,
         WebSocketClient.open(server.ws, await server.bearer("ben")) as ben,
@@ -142,10 +140,10 @@ async def test_two_websockets_with_the_same_ids_do_not_touch_each_other(server: 
         assert (await ben.call("echo"))["result"]["structuredContent"]["user"] == "ben"
         gate.opened.set()
 
-        assert (await ada.answer(7))["result"]["structuredContent"]["user"] == "ada"
+        assert (await ada.response(7))["result"]["structuredContent"]["user"] == "ada"
 
 
-async def test_a_question_over_one_websocket_is_not_answered_by_another(server: LiveServer) -> None:
+async def test_an_elicitation_cannot_be_answered_from_another_websocket(server: LiveServer) -> None:
     async with (
         WebSocketClient.open(server.ws, await server.bearer("ada")) as ada,
         WebSocketClient.open(server.ws, await server.bearer("ben")) as ben,
@@ -153,27 +151,27 @@ async def test_a_question_over_one_websocket_is_not_answered_by_another(server: 
         for socket in (ada, ben):
             await socket.initialize(capabilities=ELICITATION)
         await ada.send(message("tools/call", {"name": "ask_name"}, 1))
-        question = await ada.receive()
-        answer: dict[str, Any] = {"jsonrpc": "2.0", "id": question["id"], "result": {"content": {"name": "Ben"}}}
-        await ben.send(answer)
+        elicitation = await ada.receive()
+        response: dict[str, Any] = {"jsonrpc": "2.0", "id": elicitation["id"], "result": {"content": {"name": "Ben"}}}
+        await ben.send(response)
         assert (await ben.request("ping"))["result"] == {}
-        await ada.send({**answer, "result": {"content": {"name": "Ada"}}})
+        await ada.send({**response, "result": {"content": {"name": "Ada"}}})
 
-        assert "Ada" in text_of((await ada.answer(1))["result"])
+        assert "Ada" in text_of((await ada.response(1))["result"])
 
 
-async def test_a_websocket_never_tells_the_id_of_its_session(server: LiveServer) -> None:
+async def test_a_websocket_does_not_reveal_its_session_id(server: LiveServer) -> None:
     async with WebSocketClient.open(server.ws, await server.bearer("ada")) as socket:
-        answer = await socket.initialize()
+        response = await socket.initialize()
 
-        assert set(answer["result"]) == {"protocolVersion", "capabilities", "serverInfo", "instructions"}
+        assert set(response["result"]) == {"protocolVersion", "capabilities", "serverInfo", "instructions"}
         assert "mcp-session-id" not in (socket.connection.response.headers if socket.connection.response else {})
 
 
-# -- access withdrawn -------------------------------------------------------------------------------------------
+# -- revoked access ---------------------------------------------------------------------------------------------
 
 
-async def test_a_disabled_users_open_websocket_is_closed_without_waiting_for_traffic(server: LiveServer) -> None:
+async def test_the_open_websocket_of_a_disabled_user_is_closed(server: LiveServer) -> None:
     async with (
         WebSocketClient.open(server.ws, await server.bearer("carl")) as carl,
         WebSocketClient.open(server.ws, await server.bearer("ada")) as ada,
@@ -187,12 +185,12 @@ async def test_a_disabled_users_open_websocket_is_closed_without_waiting_for_tra
         assert (await ada.request("ping"))["result"] == {}
 
 
-async def test_a_disabled_users_next_request_is_refused_however_seldom_connections_are_looked_at(
+async def test_the_next_request_of_a_disabled_user_is_rejected_whatever_the_recheck_interval(
     tmp_path: Path, samples: SampleCatalog
 ) -> None:
-    seldom = make_settings(tmp_path, access_recheck_s=3600)
+    settings = make_settings(tmp_path, access_recheck_s=3600)
     async with (
-        live(seldom, catalog=samples.catalog) as server,
+        live(settings, catalog=samples.catalog) as server,
         WebSocketClient.open(server.ws, await server.bearer("ada")) as ada,
         WebSocketClient.open(server.ws, await server.bearer("ben")) as ben,
     ):
@@ -204,9 +202,7 @@ async def test_a_disabled_users_next_request_is_refused_however_seldom_connectio
         assert (await ben.request("tools/list"))["result"]
 
 
-async def test_a_call_that_runs_when_access_is_withdrawn_is_stopped_with_its_websocket(
-    server: LiveServer, gate: Gate
-) -> None:
+async def test_a_running_call_of_a_disabled_user_is_cancelled(server: LiveServer, gate: Gate) -> None:
     async with WebSocketClient.open(server.ws, await server.bearer("cora")) as cora:
         await cora.initialize()
         await cora.send(message("tools/call", {"name": "wait", "arguments": {"gate": "g"}}, 1))
@@ -218,7 +214,7 @@ async def test_a_call_that_runs_when_access_is_withdrawn_is_stopped_with_its_web
         await asyncio.wait_for(gate.cancelled.wait(), WAIT_MAX_S)
 
 
-async def test_a_disabled_users_get_stream_ends_by_itself(server: LiveServer) -> None:
+async def test_the_get_stream_of_a_disabled_user_ends(server: LiveServer) -> None:
     dana, ada = await LegacyClient.open(server, "dana"), await LegacyClient.open(server, "ada")
 
     async with dana.listening() as closing, ada.listening():
@@ -228,19 +224,21 @@ async def test_a_disabled_users_get_stream_ends_by_itself(server: LiveServer) ->
         assert (await ada.request("ping")).status == 200
 
 
-async def test_a_disabled_users_subscription_ends_by_itself_with_its_result(server: LiveServer) -> None:
+async def test_the_subscription_of_a_disabled_user_ends_with_its_result(server: LiveServer) -> None:
     emil = await ModernClient.of(server, "emil")
 
-    async with emil.streaming("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, "sub") as wire:
-        await wire.head()
-        await wire.event()
+    async with emil.streaming(
+        "subscriptions/listen", {"notifications": {"toolsListChanged": True}}, "sub"
+    ) as connection:
+        await connection.head()
+        await connection.event()
         await server.runtime.registry.disable_user((await server.user("emil")).id)
 
-        assert (await wire.event())["id"] == "sub"
-        assert await wire.event() is None
+        assert (await connection.event())["id"] == "sub"
+        assert await connection.event() is None
 
 
-async def test_a_revoked_token_closes_what_it_opened(server: LiveServer) -> None:
+async def test_the_connection_of_a_revoked_key_is_closed(server: LiveServer) -> None:
     record, secret = await server.runtime.registry.create_key((await server.user("fay")).id, "k", ("knowledge:read",))
     async with WebSocketClient.open(server.ws, {"Authorization": f"Bearer {secret}"}) as fay:
         await fay.initialize()
@@ -250,7 +248,7 @@ async def test_a_revoked_token_closes_what_it_opened(server: LiveServer) -> None
         assert await fay.close_code() == 4401
 
 
-async def test_a_session_of_before_stays_lost_when_the_user_is_enabled_again(server: LiveServer) -> None:
+async def test_a_session_is_not_restored_when_its_user_is_enabled_again(server: LiveServer) -> None:
     gus = await LegacyClient.open(server, "gus")
     user = await server.user("gus")
     await server.runtime.registry.disable_user(user.id)
@@ -260,6 +258,6 @@ async def test_a_session_of_before_stays_lost_when_the_user_is_enabled_again(ser
     old_token = await gus.request("ping")
     gus.headers.update(await server.bearer("gus"))
     new_token = await gus.request("ping")
-    opened_anew = await gus.post(handshake())
+    new_session = await gus.post(handshake())
 
-    assert (old_token.status, new_token.status, opened_anew.status) == (401, 404, 200)
+    assert (old_token.status, new_token.status, new_session.status) == (401, 404, 200)

@@ -1,4 +1,4 @@
-"""MCP over a pair of pipes: one message a line, nothing else on the output, and the end of input is the end."""
+"""MCP over stdin and stdout: one message per line, and the end of the input ends the server."""
 
 import asyncio
 import os
@@ -31,28 +31,28 @@ class Pipes:
         self._to_server = to_server
         self._from_server = from_server
 
-    async def say(self, body: Any) -> None:
+    async def send(self, body: Any) -> None:
         line = body if isinstance(body, bytes) else msgspec.json.encode(body) + b"\n"
         async with asyncio.timeout(WAIT_MAX_S):
             await asyncio.to_thread(self._to_server.write, line)
             await asyncio.to_thread(self._to_server.flush)
 
-    async def hear(self) -> Any:
-        """The next message; None when the server has closed its end."""
+    async def receive(self) -> Any:
+        """Reads the next message; None if the server has closed the pipe."""
         async with asyncio.timeout(WAIT_MAX_S):
             line = await self._from_server.readline()
         assert line.endswith(b"\n") or not line
         return msgspec.json.decode(line) if line else None
 
     async def end(self) -> None:
-        """Closes the input and waits for the server to leave."""
+        """Closes the input and waits for the server to end."""
         self._to_server.close()
         async with asyncio.timeout(WAIT_MAX_S):
             await self.serving
 
 
 @asynccontextmanager
-async def opened(tmp_path: Path, samples: SampleCatalog, **changes: Any) -> AsyncIterator[Pipes]:
+async def open_pipes(tmp_path: Path, samples: SampleCatalog, **changes: Any) -> AsyncIterator[Pipes]:
     async with open_runtime(make_settings(tmp_path, jwt_secret="", **changes), catalog=samples.catalog) as runtime:
         principal = local_principal(await runtime.registry.add_user("ada"))
         (server_in, client_out), (client_in, server_out) = os.pipe(), os.pipe()
@@ -68,86 +68,84 @@ async def opened(tmp_path: Path, samples: SampleCatalog, **changes: Any) -> Asyn
         transport.close()
 
 
-async def test_both_eras_are_served_to_the_user_that_was_chosen(tmp_path: Path, samples: SampleCatalog) -> None:
-    async with opened(tmp_path, samples) as pipes:
-        await pipes.say(message("server/discover", modern_params(), 1))
-        discovered = await pipes.hear()
-        await pipes.say(handshake(request_id=2))
-        agreed = await pipes.hear()
-        await pipes.say(message("tools/call", {"name": "echo", "arguments": {"text": "hi"}}, 3))
-        called = await pipes.hear()
+async def test_both_eras_are_served_as_the_chosen_user(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with open_pipes(tmp_path, samples) as pipes:
+        await pipes.send(message("server/discover", modern_params(), 1))
+        discovery = await pipes.receive()
+        await pipes.send(handshake(request_id=2))
+        handshake_response = await pipes.receive()
+        await pipes.send(message("tools/call", {"name": "echo", "arguments": {"text": "hi"}}, 3))
+        call = await pipes.receive()
 
-    assert discovered["result"]["supportedVersions"] == ["2026-07-28"]
-    assert agreed["result"]["protocolVersion"] == "2025-11-25"
-    assert called["result"]["structuredContent"] == {"text": "hi", "user": "ada"}
+    assert discovery["result"]["supportedVersions"] == ["2026-07-28"]
+    assert handshake_response["result"]["protocolVersion"] == "2025-11-25"
+    assert call["result"]["structuredContent"] == {"text": "hi", "user": "ada"}
 
 
-async def test_an_answer_is_one_line_whatever_it_holds(tmp_path: Path, samples: SampleCatalog) -> None:
+async def test_a_response_is_one_line(tmp_path: Path, samples: SampleCatalog) -> None:
     text = "two\nlines\r\nand\u2028three"
-    async with opened(tmp_path, samples) as pipes:
-        await pipes.say(message("tools/call", modern_params({"name": "echo", "arguments": {"text": text}}), 1))
+    async with open_pipes(tmp_path, samples) as pipes:
+        await pipes.send(message("tools/call", modern_params({"name": "echo", "arguments": {"text": text}}), 1))
 
-        assert (await pipes.hear())["result"]["structuredContent"]["text"] == text
+        assert (await pipes.receive())["result"]["structuredContent"]["text"] == text
 
 
 @pytest.mark.parametrize("line", [b"not json\n", b"\xff\xfe\n", b"{}\n", b"[]\n", b"null\n", b"[" * 5000 + b"\n"])
-async def test_a_line_that_is_no_message_gets_an_error_and_the_next_is_served(
+async def test_a_malformed_line_gets_an_error_and_the_next_is_served(
     tmp_path: Path, samples: SampleCatalog, line: bytes
 ) -> None:
-    async with opened(tmp_path, samples) as pipes:
-        await pipes.say(line)
-        await pipes.say(message("ping", {}, 1))
-        refused, answered = await pipes.hear(), await pipes.hear()
+    async with open_pipes(tmp_path, samples) as pipes:
+        await pipes.send(line)
+        await pipes.send(message("ping", {}, 1))
+        rejected, response = await pipes.receive(), await pipes.receive()
 
-    assert (refused["id"], refused["error"]["code"] in (-32700, -32600)) == (None, True)
-    assert answered == {"jsonrpc": "2.0", "id": 1, "result": {}}
+    assert (rejected["id"], rejected["error"]["code"] in (-32700, -32600)) == (None, True)
+    assert response == {"jsonrpc": "2.0", "id": 1, "result": {}}
 
 
-async def test_blank_lines_and_carriage_returns_are_no_messages(tmp_path: Path, samples: SampleCatalog) -> None:
-    async with opened(tmp_path, samples) as pipes:
-        await pipes.say(b"\n  \n\r\n")
-        await pipes.say(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\r\n')
+async def test_blank_lines_and_carriage_returns_are_ignored(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with open_pipes(tmp_path, samples) as pipes:
+        await pipes.send(b"\n  \n\r\n")
+        await pipes.send(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\r\n')
 
-        assert (await pipes.hear())["id"] == 1
+        assert (await pipes.receive())["id"] == 1
 
 
 @pytest.mark.parametrize("size", [1025, 5000, 3_000_000])
-async def test_a_line_over_the_limit_is_skipped_whole_and_told(
-    tmp_path: Path, samples: SampleCatalog, size: int
-) -> None:
-    async with opened(tmp_path, samples, body_max_bytes=1024) as pipes:
-        await pipes.say(b"x" * size + b"\n")
-        await pipes.say(message("ping", {}, 1))
-        refused, answered = await pipes.hear(), await pipes.hear()
+async def test_a_too_long_line_is_skipped_and_reported(tmp_path: Path, samples: SampleCatalog, size: int) -> None:
+    async with open_pipes(tmp_path, samples, body_max_bytes=1024) as pipes:
+        await pipes.send(b"x" * size + b"\n")
+        await pipes.send(message("ping", {}, 1))
+        rejected, response = await pipes.receive(), await pipes.receive()
 
-    assert (refused["id"], refused["error"]["code"]) == (None, 413)
-    assert answered["id"] == 1
+    assert (rejected["id"], rejected["error"]["code"]) == (None, 413)
+    assert response["id"] == 1
 
 
-async def test_the_end_of_input_lets_running_calls_finish(tmp_path: Path, samples: SampleCatalog) -> None:
-    async with opened(tmp_path, samples) as pipes:
-        await pipes.say(message("tools/call", modern_params(WAIT), 1))
+async def test_running_calls_finish_after_the_end_of_input(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with open_pipes(tmp_path, samples) as pipes:
+        await pipes.send(message("tools/call", modern_params(WAIT), 1))
         await asyncio.wait_for(samples.gates["g"].reached.wait(), WAIT_MAX_S)
-        leaving = asyncio.create_task(pipes.end())
-        await asyncio.sleep(0.02)
+        ending = asyncio.create_task(pipes.end())
+        await asyncio.sleep(0)
         samples.gates["g"].opened.set()
 
-        assert (await pipes.hear())["result"]["structuredContent"]["user"] == "ada"
-        await leaving
+        assert (await pipes.receive())["result"]["structuredContent"]["user"] == "ada"
+        await ending
 
 
-async def test_a_last_line_without_its_end_is_still_a_message(tmp_path: Path, samples: SampleCatalog) -> None:
-    async with opened(tmp_path, samples) as pipes:
-        await pipes.say(b'{"jsonrpc":"2.0","id":9,"method":"ping"}')
+async def test_a_last_line_without_line_break_is_a_message(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with open_pipes(tmp_path, samples) as pipes:
+        await pipes.send(b'{"jsonrpc":"2.0","id":9,"method":"ping"}')
         await pipes.end()
 
-        assert (await pipes.hear())["id"] == 9
+        assert (await pipes.receive())["id"] == 9
 
 
 async def test_the_session_ends_with_the_input(tmp_path: Path, samples: SampleCatalog) -> None:
-    async with opened(tmp_path, samples) as pipes:
-        await pipes.say(handshake())
-        await pipes.hear()
+    async with open_pipes(tmp_path, samples) as pipes:
+        await pipes.send(handshake())
+        await pipes.receive()
         assert len(pipes.runtime.sessions) == 1
 
         await pipes.end()
@@ -155,45 +153,45 @@ async def test_the_session_ends_with_the_input(tmp_path: Path, samples: SampleCa
         assert len(pipes.runtime.sessions) == 0
 
 
-async def test_a_question_is_asked_and_answered_over_the_pipes(tmp_path: Path, samples: SampleCatalog) -> None:
-    async with opened(tmp_path, samples) as pipes:
-        await pipes.say(handshake(capabilities=ELICITATION))
-        await pipes.hear()
-        await pipes.say(message("tools/call", {"name": "ask_name", "arguments": {"text": "hi"}}, 1))
-        question = await pipes.hear()
-        await pipes.say({"jsonrpc": "2.0", "id": question["id"], "result": {"content": {"name": "Ada"}}})
+async def test_an_elicitation_is_sent_and_answered_over_the_pipes(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with open_pipes(tmp_path, samples) as pipes:
+        await pipes.send(handshake(capabilities=ELICITATION))
+        await pipes.receive()
+        await pipes.send(message("tools/call", {"name": "ask_name", "arguments": {"text": "hi"}}, 1))
+        elicitation = await pipes.receive()
+        await pipes.send({"jsonrpc": "2.0", "id": elicitation["id"], "result": {"content": {"name": "Ada"}}})
 
-        assert "Ada: hi" in text_of((await pipes.hear())["result"])
+        assert "Ada: hi" in text_of((await pipes.receive())["result"])
 
 
-async def test_a_cancelled_call_is_never_answered(tmp_path: Path, samples: SampleCatalog) -> None:
-    async with opened(tmp_path, samples) as pipes:
-        await pipes.say(message("tools/call", modern_params(WAIT), 1))
+async def test_a_cancelled_call_gets_no_response(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with open_pipes(tmp_path, samples) as pipes:
+        await pipes.send(message("tools/call", modern_params(WAIT), 1))
         await asyncio.wait_for(samples.gates["g"].reached.wait(), WAIT_MAX_S)
-        await pipes.say(message("notifications/cancelled", {"requestId": 1}))
+        await pipes.send(message("notifications/cancelled", {"requestId": 1}))
         await asyncio.wait_for(samples.gates["g"].cancelled.wait(), WAIT_MAX_S)
-        await pipes.say(message("ping", {}, 2))
+        await pipes.send(message("ping", {}, 2))
 
-        assert (await pipes.hear())["id"] == 2
+        assert (await pipes.receive())["id"] == 2
 
 
-async def test_messages_from_a_file_are_served_as_from_a_pipe(tmp_path: Path, samples: SampleCatalog) -> None:
-    script, answers = tmp_path / "in", tmp_path / "out"
-    script.write_bytes(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n' + b"x" * 5000 + b"\n[]\n")
+async def test_messages_can_be_read_from_a_file(tmp_path: Path, samples: SampleCatalog) -> None:
+    requests, responses = tmp_path / "in", tmp_path / "out"
+    requests.write_bytes(b'{"jsonrpc":"2.0","id":1,"method":"ping"}\n' + b"x" * 5000 + b"\n[]\n")
     settings = make_settings(tmp_path / "data", jwt_secret="", body_max_bytes=1024)
 
     async with open_runtime(settings, catalog=samples.catalog) as runtime:
         principal = local_principal(await runtime.registry.add_user("ada"))
-        with script.open("rb") as stdin, answers.open("wb") as stdout:
+        with requests.open("rb") as stdin, responses.open("wb") as stdout:
             async with asyncio.timeout(WAIT_MAX_S):
                 await serve_stdio(runtime, principal, stdin, stdout)
 
-    # Answers may overtake one another; each is there once.
-    ids = sorted(str(msgspec.json.decode(line).get("id")) for line in answers.read_bytes().splitlines())
+    # The order of responses is not defined.
+    ids = sorted(str(msgspec.json.decode(line).get("id")) for line in responses.read_bytes().splitlines())
     assert ids == ["1", "None", "None"]
 
 
-async def test_a_client_that_died_while_its_call_ran_is_no_failure(tmp_path: Path, samples: SampleCatalog) -> None:
+async def test_a_client_that_exits_during_its_call_is_harmless(tmp_path: Path, samples: SampleCatalog) -> None:
     async with open_runtime(make_settings(tmp_path, jwt_secret=""), catalog=samples.catalog) as runtime:
         principal = local_principal(await runtime.registry.add_user("ada"))
         (server_in, client_out), (client_in, server_out) = os.pipe(), os.pipe()

@@ -1,4 +1,4 @@
-"""MCP over WebSocket: both eras on one connection, in any order, within limits, and closed for a stated reason."""
+"""MCP over WebSocket: both eras on one connection, limits, and close codes."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -20,10 +20,10 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @asynccontextmanager
-async def _at_own_server(
+async def _open_socket(
     tmp_path: Path, samples: SampleCatalog, user: str = "ada", **changes: Any
 ) -> AsyncIterator[tuple[LiveServer, WebSocketClient]]:
-    """A connection to a server with its own settings."""
+    """Opens a connection to a server with its own settings."""
     settings = make_settings(tmp_path, access_recheck_s=0.05, **changes)
     async with (
         live(settings, catalog=samples.catalog) as server,
@@ -32,7 +32,7 @@ async def _at_own_server(
         yield server, socket
 
 
-async def test_both_eras_are_spoken_on_one_connection(server: LiveServer) -> None:
+async def test_both_eras_are_served_on_one_connection(server: LiveServer) -> None:
     async with WebSocketClient.open(server.ws, await server.bearer("ada")) as socket:
         legacy = await socket.initialize()
         modern = await socket.request("server/discover", modern_params())
@@ -44,21 +44,23 @@ async def test_both_eras_are_spoken_on_one_connection(server: LiveServer) -> Non
     assert call["result"]["resultType"] == "complete"
 
 
-async def test_a_legacy_request_needs_the_handshake_first(server: LiveServer) -> None:
+async def test_a_legacy_request_requires_a_handshake(server: LiveServer) -> None:
     async with WebSocketClient.open(server.ws, await server.bearer("ada")) as socket:
         assert (await socket.request("tools/list"))["error"]["code"] == -32600
         await socket.initialize()
         assert (await socket.request("tools/list"))["result"]["tools"]
 
 
-@pytest.mark.parametrize(("offered", "chosen"), [(["mcp"], "mcp"), (["x", "mcp"], "mcp"), (["x"], None), (None, None)])
-async def test_the_subprotocol_is_chosen_if_it_is_offered(server: LiveServer, offered: Any, chosen: str | None) -> None:
+@pytest.mark.parametrize(
+    ("offered", "selected"), [(["mcp"], "mcp"), (["x", "mcp"], "mcp"), (["x"], None), (None, None)]
+)
+async def test_the_subprotocol_is_selected_if_offered(server: LiveServer, offered: Any, selected: str | None) -> None:
     async with WebSocketClient.open(server.ws, await server.bearer("ada"), offered) as socket:
-        assert socket.connection.subprotocol == chosen
+        assert socket.connection.subprotocol == selected
         assert (await socket.initialize())["result"]
 
 
-async def test_answers_come_when_they_are_ready(server: LiveServer, gate: Gate) -> None:
+async def test_responses_are_sent_when_ready(server: LiveServer, gate: Gate) -> None:
     async with WebSocketClient.open(server.ws, await server.bearer("ada")) as socket:
         await socket.initialize()
         await socket.send(message("tools/call", {"name": "wait", "arguments": {"gate": "g"}}, "slow"))
@@ -71,13 +73,13 @@ async def test_answers_come_when_they_are_ready(server: LiveServer, gate: Gate) 
 
 
 @pytest.mark.parametrize("params", [{}, {"_meta": None}], ids=["legacy", "modern"])
-async def test_a_cancelled_call_is_stopped_and_never_answered(
+async def test_a_cancelled_call_is_stopped_and_gets_no_response(
     server: LiveServer, gate: Gate, params: dict[str, Any]
 ) -> None:
-    called = {"name": "wait", "arguments": {"gate": "g"}}
+    call = {"name": "wait", "arguments": {"gate": "g"}}
     async with WebSocketClient.open(server.ws, await server.bearer("ada")) as socket:
         await socket.initialize()
-        await socket.send(message("tools/call", modern_params(called) if params else called, "c"))
+        await socket.send(message("tools/call", modern_params(call) if params else call, "c"))
         await asyncio.wait_for(gate.reached.wait(), WAIT_MAX_S)
 
         await socket.send(message("notifications/cancelled", {"requestId": "c"}))
@@ -87,43 +89,43 @@ async def test_a_cancelled_call_is_stopped_and_never_answered(
         assert (await socket.receive())["id"] == "p"
 
 
-async def test_calls_over_the_limit_of_the_connection_are_refused_and_the_others_go_on(
+async def test_calls_over_the_limit_are_rejected_and_the_others_continue(
     tmp_path: Path, samples: SampleCatalog
 ) -> None:
-    async with _at_own_server(tmp_path, samples, connection_in_flight_max=2) as (_, socket):
+    async with _open_socket(tmp_path, samples, connection_in_flight_max=2) as (_, socket):
         await socket.initialize()
         for request_id in ("a", "b", "c"):
             await socket.send(message("tools/call", {"name": "wait", "arguments": {"gate": "g"}}, request_id))
 
-        refused = await socket.receive()
+        rejected = await socket.receive()
         samples.gates["g"].opened.set()
-        answered = {(await socket.receive())["id"], (await socket.receive())["id"]}
+        response_ids = {(await socket.receive())["id"], (await socket.receive())["id"]}
 
-    assert (refused["id"], refused["error"]["code"]) == ("c", 503)
-    assert answered == {"a", "b"}
+    assert (rejected["id"], rejected["error"]["code"]) == ("c", 503)
+    assert response_ids == {"a", "b"}
 
 
-async def test_a_question_comes_over_the_connection_and_progress_too(server: LiveServer) -> None:
+async def test_elicitations_and_progress_are_sent_over_the_connection(server: LiveServer) -> None:
     async with WebSocketClient.open(server.ws, await server.bearer("ada")) as socket:
         await socket.initialize(capabilities={"elicitation": {}})
         await socket.send(message("tools/call", {"name": "ask_name", "arguments": {"text": "hi"}}, 1))
-        question = await socket.receive()
-        await socket.send({"jsonrpc": "2.0", "id": question["id"], "result": {"content": {"name": "Ada"}}})
-        answer = await socket.answer(1)
+        elicitation = await socket.receive()
+        await socket.send({"jsonrpc": "2.0", "id": elicitation["id"], "result": {"content": {"name": "Ada"}}})
+        response = await socket.response(1)
         await socket.send(message("tools/call", {"name": "report", "_meta": {"progressToken": 5}}, 2))
-        heard = [(await socket.receive()).get("method") for _ in range(6)]
+        received = [(await socket.receive()).get("method") for _ in range(6)]
 
-    assert "Ada: hi" in text_of(answer["result"])
-    assert heard == ["notifications/progress", *["notifications/message"] * 3, "notifications/progress", None]
+    assert "Ada: hi" in text_of(response["result"])
+    assert received == ["notifications/progress", *["notifications/message"] * 3, "notifications/progress", None]
 
 
-async def test_news_are_heard_over_the_connection_until_it_is_cancelled(tmp_path: Path, samples: SampleCatalog) -> None:
-    async with _at_own_server(tmp_path, samples) as (_, socket):
-        wanted = modern_params({"notifications": {"toolsListChanged": True}})
-        await socket.send(message("subscriptions/listen", wanted, "s"))
-        acknowledged = await socket.receive()
+async def test_changes_are_sent_until_the_subscription_is_cancelled(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with _open_socket(tmp_path, samples) as (_, socket):
+        requested = modern_params({"notifications": {"toolsListChanged": True}})
+        await socket.send(message("subscriptions/listen", requested, "s"))
+        acknowledgement = await socket.receive()
         samples.catalog.changes.publish(Change("tools"))
-        news = await socket.receive()
+        change = await socket.receive()
         await socket.send(message("notifications/cancelled", {"requestId": "s"}))
         assert (await socket.request("ping"))["result"] == {}
         samples.catalog.changes.publish(Change("tools"))
@@ -131,13 +133,13 @@ async def test_news_are_heard_over_the_connection_until_it_is_cancelled(tmp_path
 
         assert (await socket.receive())["id"] == "p"
 
-    assert acknowledged["method"] == "notifications/subscriptions/acknowledged"
-    assert news["method"] == "notifications/tools/list_changed"
+    assert acknowledgement["method"] == "notifications/subscriptions/acknowledged"
+    assert change["method"] == "notifications/tools/list_changed"
 
 
-async def test_a_token_that_expires_closes_the_connection_by_itself(tmp_path: Path, samples: SampleCatalog) -> None:
-    exact = make_settings(tmp_path, jwt_leeway_s=0, access_recheck_s=0.05)
-    async with live(exact, catalog=samples.catalog) as server:
+async def test_an_expired_token_closes_the_connection(tmp_path: Path, samples: SampleCatalog) -> None:
+    settings = make_settings(tmp_path, jwt_leeway_s=0, access_recheck_s=0.05)
+    async with live(settings, catalog=samples.catalog) as server:
         token = await server.token("ada", lifetime_s=0.5)
         async with WebSocketClient.open(server.ws, {"Authorization": f"Bearer {token}"}) as socket:
             assert (await socket.initialize())["result"]
@@ -145,21 +147,21 @@ async def test_a_token_that_expires_closes_the_connection_by_itself(tmp_path: Pa
             assert await socket.close_code() == 4401
 
 
-async def test_a_users_rate_is_an_error_of_the_request_and_not_the_end(tmp_path: Path, samples: SampleCatalog) -> None:
-    async with _at_own_server(tmp_path, samples, rate_user_per_minute=1, rate_user_burst=2) as (server, ada):
+async def test_a_rate_limited_request_does_not_close_the_connection(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with _open_socket(tmp_path, samples, rate_user_per_minute=1, rate_user_burst=2) as (server, ada):
         await ada.initialize()
         first, second = await ada.request("ping"), await ada.request("ping")
         async with WebSocketClient.open(server.ws, await server.bearer("ben")) as ben:
-            others = await ben.initialize()
+            other_user = await ben.initialize()
 
     assert first["result"] == {}
     assert second["error"]["code"] == 429
     assert second["error"]["data"]["retry_after_s"] > 0
-    assert others["result"]
+    assert other_user["result"]
 
 
-async def test_too_many_connections_of_one_user_are_refused_by_policy(tmp_path: Path, samples: SampleCatalog) -> None:
-    async with _at_own_server(tmp_path, samples, stream_max_per_user=1) as (server, first):
+async def test_too_many_connections_of_one_user_are_closed_with_1008(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with _open_socket(tmp_path, samples, stream_max_per_user=1) as (server, first):
         await first.initialize()
         async with WebSocketClient.open(server.ws, await server.bearer("ada")) as second:
             assert await second.close_code() == 1008
@@ -167,7 +169,7 @@ async def test_too_many_connections_of_one_user_are_refused_by_policy(tmp_path: 
             assert (await other.initialize())["result"]
 
 
-async def test_a_place_is_free_again_when_its_connection_ended(tmp_path: Path, samples: SampleCatalog) -> None:
+async def test_a_closed_connection_no_longer_counts(tmp_path: Path, samples: SampleCatalog) -> None:
     async with live(make_settings(tmp_path, stream_max_per_user=1), catalog=samples.catalog) as server:
         for _ in range(3):
             async with WebSocketClient.open(server.ws, await server.bearer("ada")) as socket:
@@ -187,7 +189,7 @@ async def test_the_session_ends_with_the_connection(tmp_path: Path, samples: Sam
                 await asyncio.sleep(0.01)
 
 
-async def test_the_door_speaks_websocket_only(server: LiveServer) -> None:
+async def test_plain_http_requests_are_rejected(server: LiveServer) -> None:
     headers = await server.bearer("ada")
 
     assert (await fetch(server.url, "GET", "/mcp/ws", headers)).status in (404, 405, 426)
@@ -195,7 +197,7 @@ async def test_the_door_speaks_websocket_only(server: LiveServer) -> None:
 
 
 @pytest.mark.parametrize("path", ["/mcp", "/", "/mcp/ws/x", "/metrics"])
-async def test_other_paths_take_no_websocket(server: LiveServer, path: str) -> None:
+async def test_other_paths_accept_no_websocket(server: LiveServer, path: str) -> None:
     url = f"{server.url.replace('http', 'ws', 1)}{path}"
 
     with pytest.raises((InvalidStatus, ConnectionClosed)):
@@ -203,35 +205,35 @@ async def test_other_paths_take_no_websocket(server: LiveServer, path: str) -> N
             await socket.recv()
 
 
-async def test_two_authorization_headers_are_refused_at_the_upgrade(server: LiveServer) -> None:
+async def test_two_authorization_headers_reject_the_upgrade(server: LiveServer) -> None:
     token = (await server.bearer("ada"))["Authorization"]
 
-    with pytest.raises(InvalidStatus) as refused:
+    with pytest.raises(InvalidStatus) as rejected:
         async with connect(
             server.ws, additional_headers=[("Authorization", token), ("Authorization", token)], proxy=None
         ):
             pass
 
-    assert refused.value.response.status_code == 403
+    assert rejected.value.response.status_code == 403
 
 
-async def test_a_tool_over_its_rate_answers_the_model_with_the_wait(tmp_path: Path, samples: SampleCatalog) -> None:
-    async with _at_own_server(tmp_path, samples, rate_tool_per_minute=1, rate_tool_burst=1) as (_, socket):
+async def test_a_rate_limited_tool_reports_when_to_retry(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with _open_socket(tmp_path, samples, rate_tool_per_minute=1, rate_tool_burst=1) as (_, socket):
         await socket.initialize()
         await socket.call("echo")
-        refused = (await socket.call("echo"))["result"]
+        rejected = (await socket.call("echo"))["result"]
 
-    assert refused["isError"] is True
-    assert "retry after" in text_of(refused)
-    assert refused["_meta"]["florilegium/retryAfterS"] > 0
+    assert rejected["isError"] is True
+    assert "retry after" in text_of(rejected)
+    assert rejected["_meta"]["florilegium/retryAfterS"] > 0
 
 
-async def test_a_second_handshake_starts_a_new_session_on_the_same_connection(server: LiveServer) -> None:
+async def test_a_second_handshake_opens_a_new_session(server: LiveServer) -> None:
     async with WebSocketClient.open(server.ws, await server.bearer("ada")) as socket:
         await socket.initialize("2025-03-26")
         await socket.send([handshake(request_id=1)])
-        refused = await socket.receive()
+        rejected = await socket.receive()
         again = await socket.initialize("2025-06-18")
 
-    assert refused[0]["error"]["code"] == -32600
+    assert rejected[0]["error"]["code"] == -32600
     assert again["result"]["protocolVersion"] == "2025-06-18"

@@ -113,7 +113,7 @@ async def test_crashed_upstream_ends_the_stream_with_an_error_and_marks_the_turn
     async with RawConnection.open(server.url) as wire:
         headers = {"Content-Type": "application/json", **await server.bearer("ada")}
         await wire.request("POST", "/v1/chat/completions", headers, body)
-        response = await wire.answer()
+        response = await wire.response()
 
     assert b"[DONE]" not in response.body
     assert response.events()[-1]["error"]["code"] == "bad_gateway"
@@ -224,7 +224,7 @@ async def test_silent_upstream_times_out(tmp_path: Path, upstream: UpstreamProgr
         body = msgspec.json.encode({"messages": ASK, "stream": True, "model": model})
         headers = {"Content-Type": "application/json", **await server.bearer("ada")}
         await wire.request("POST", "/v1/chat/completions", headers, body)
-        response = await wire.answer()
+        response = await wire.response()
 
     error = response.json() if model == "silent" else response.events()[-1]
     assert response.status == (504 if model == "silent" else 200)
@@ -272,6 +272,6 @@ async def test_too_many_streams_of_a_user_are_rejected(tmp_path: Path, upstream:
         headers = {"Content-Type": "application/json", **await server.bearer("ada")}
         await second.request("POST", "/v1/chat/completions", headers, body)
 
-        assert (await second.answer()).status == 503
+        assert (await second.response()).status == 503
         async with RawConnection.open(server.url) as other:
             await start_stream(other, server, "ben", model="hanging")

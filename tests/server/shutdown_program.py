@@ -1,4 +1,4 @@
-"""A server process that serves until a signal ends it; it prints its address and a token for it."""
+"""A server process for tests of shutdown. It prints its URL and a token, and serves until a signal stops it."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The house rules, checked: import direction, the error tree, documentation that keeps up, names that are ours."""
+"""Rules of the code base: import direction, the error tree, up-to-date documentation, and package names."""
 
 import ast
 import re
@@ -17,8 +17,8 @@ from server.reference import product_catalog, tools_markdown
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("aggregator", "auth", "config", "server", "sessions", "sources")
-# Who may import whom: a package sees those that stand after it. `sessions` and `sources` do not see each other.
-LADDER = {
+# Which packages may import which. `sessions` and `sources` do not import each other.
+ALLOWED_IMPORTS = {
     "server": {"server", "aggregator", "sessions", "sources", "auth", "config"},
     "aggregator": {"aggregator", "sessions", "sources", "auth", "config"},
     "sessions": {"sessions", "auth", "config"},
@@ -48,29 +48,29 @@ def all_errors(root: type[FlorilegiumError] = FlorilegiumError) -> Iterator[type
 
 
 @pytest.mark.parametrize("path", list(product_files()), ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_run_one_way_and_never_into_the_tests(path: Path) -> None:
+def test_imports_follow_the_layers_and_never_import_tests(path: Path) -> None:
     package = path.relative_to(ROOT).parts[0]
     tops = {name.partition(".")[0] for name in imported_names(ast.parse(path.read_text()))}
-    assert tops & {*PACKAGES, "tests", "bench"} <= LADDER[package]
+    assert tops & {*PACKAGES, "tests", "bench"} <= ALLOWED_IMPORTS[package]
 
 
-def test_the_official_sdk_is_never_part_of_the_product() -> None:
+def test_the_product_does_not_import_the_official_sdk() -> None:
     tops = {name.partition(".")[0] for path in product_files() for name in imported_names(ast.parse(path.read_text()))}
     assert not tops & {"mcp", "mcp_types", "fastmcp"}
 
 
-def test_an_import_inside_a_function_carries_its_reason() -> None:
-    bare = []
+def test_imports_inside_functions_state_a_reason() -> None:
+    unexplained = []
     for path in product_files():
         lines = path.read_text().splitlines()
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 inner = [n for n in ast.walk(node) if isinstance(n, ast.Import | ast.ImportFrom)]
-                bare += [f"{path.name}:{n.lineno}" for n in inner if " - " not in lines[n.lineno - 1]]
-    assert bare == []
+                unexplained += [f"{path.name}:{n.lineno}" for n in inner if " - " not in lines[n.lineno - 1]]
+    assert unexplained == []
 
 
-def test_any_exception_is_caught_in_outermost_handlers_only() -> None:
+def test_only_outermost_handlers_catch_any_exception() -> None:
     catching = {
         str(path.relative_to(ROOT))
         for path in product_files()
@@ -96,14 +96,14 @@ def test_no_two_classes_share_a_name() -> None:
 
 
 @pytest.mark.parametrize("error", list(all_errors()), ids=lambda error: error.__name__)
-def test_every_error_has_a_status_a_code_and_a_place_in_the_drawn_tree(error: type[FlorilegiumError]) -> None:
+def test_every_error_has_status_and_code_and_is_in_the_documented_tree(error: type[FlorilegiumError]) -> None:
     assert 400 <= error.status < 600
     assert error.code
     if error.__module__ == "config.errors":
         assert re.search(rf"\b{error.__name__}\b", config.errors.__doc__ or "")
 
 
-def test_every_error_becomes_a_json_rpc_error() -> None:
+def test_an_error_is_converted_to_a_json_rpc_error() -> None:
     body = error_message(7, FlorilegiumError("it broke", {"why": "test"}))
     assert body == {
         "jsonrpc": "2.0",
@@ -116,13 +116,13 @@ def test_every_tool_is_documented() -> None:
     assert (ROOT / "docs" / "tools.md").read_text() == tools_markdown(product_catalog())
 
 
-def test_every_tool_description_fits_the_strictest_client_and_shows_an_example() -> None:
+def test_every_tool_description_has_an_example_and_every_name_is_short() -> None:
     for tool in product_catalog().tools.values():
         assert "Example:" in tool.description
         assert re.fullmatch(r"[a-z][a-z0-9_]{0,39}", tool.name)
 
 
-def test_no_installed_distribution_claims_one_of_our_names() -> None:
+def test_no_installed_distribution_uses_one_of_our_package_names() -> None:
     claimed = {
         f"{distribution.metadata['Name']}: {file.parts[0]}"
         for distribution in distributions()
@@ -133,25 +133,25 @@ def test_no_installed_distribution_claims_one_of_our_names() -> None:
     assert claimed == set()
 
 
-def test_no_tracked_file_names_a_machine_path_or_a_registry() -> None:
+def test_no_tracked_file_contains_a_machine_path_or_a_registry() -> None:
     tracked = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
     own = Path(__file__).relative_to(ROOT).as_posix()
-    found = []
+    matches = []
     for name in tracked:
         path = ROOT / name
         if name == own or not path.is_file():
             continue
         text = path.read_text(errors="replace")
-        found += [
+        matches += [
             name
             for pattern in (r"(?<![\w.])/(work|root|farm)/", r"registry\.npmjs|pypi\.org|pythonhosted")
             if re.search(pattern, text)
         ]
-    assert found == []
+    assert matches == []
 
 
 def test_stdio_starts_without_the_web_stack() -> None:
-    loading = "import sys, server.transports.stdio, server.lifespan"
-    script = f"{loading}; print(*sorted({{m.partition('.')[0] for m in sys.modules}}))"
+    imports = "import sys, server.transports.stdio, server.lifespan"
+    script = f"{imports}; print(*sorted({{m.partition('.')[0] for m in sys.modules}}))"
     loaded = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True).stdout
     assert not {"starlette", "uvicorn", "jwt", "prometheus_client", "cryptography", "lxml"} & set(loaded.split())

@@ -24,7 +24,7 @@ from server.protocol.messages import (
     request_message,
 )
 
-# It gets a response only when the client ends it, so nobody waits for one.
+# It gets a response only when the client ends it, so the client does not wait for one.
 _LONG_LIVED_METHOD = "subscriptions/listen"
 
 

@@ -92,7 +92,7 @@ class _ConnectionHandler:
         await self._send_raw({"type": "websocket.close", "code": code, "reason": reason})
 
     async def _send(self, message: Mapping[str, Any] | list[Any]) -> None:
-        # A disconnected client is noticed where its messages are read; there is nobody to report the error to here.
+        # A disconnect is noticed where messages are read, so an error here can be ignored.
         with suppress(OSError):
             await self._send_raw({"type": "websocket.send", "text": encode(message).decode()})
 

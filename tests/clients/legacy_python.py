@@ -1,6 +1,6 @@
-"""A second virtual environment for mcp 1.x: the last official Python client that speaks WebSocket.
+"""A second virtual environment for mcp 1.x, the last official Python client with a WebSocket transport.
 
-It cannot share ours, which has mcp 2.x. It is made on demand beside it, with uv if that is there.
+The project's own environment has mcp 2.x. This one is created on demand, with uv if it is installed.
 """
 
 import os
@@ -19,25 +19,25 @@ _ENVIRONMENT = Path(__file__).parents[2] / ".venv-legacy-ws"
 
 @cache
 def interpreter() -> str:
-    """The Python of that environment, with exactly the locked packages."""
-    wanted = f"{digest(_REQUIREMENTS)} {sys.version}"
+    """Returns the environment's Python, with exactly the locked packages."""
+    version = f"{digest(_REQUIREMENTS)} {sys.version}"
     python = _ENVIRONMENT / "bin" / "python"
     with exclusively(DIRECTORY):
-        if not is_installed(_ENVIRONMENT, wanted):
+        if not is_installed(_ENVIRONMENT, version):
             for command in _commands(shutil.which("uv"), str(python)):
                 install(command, DIRECTORY, os.environ)
-            mark_installed(_ENVIRONMENT, wanted)
+            mark_installed(_ENVIRONMENT, version)
     return str(python)
 
 
 def _commands(uv: str | None, python: str) -> list[list[str]]:
-    hashed = ["--quiet", "--require-hashes", "-r", str(_REQUIREMENTS)]
+    options = ["--quiet", "--require-hashes", "-r", str(_REQUIREMENTS)]
     if uv is not None:
         return [
             [uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(_ENVIRONMENT)],
-            [uv, "pip", "install", "--python", python, *hashed],
+            [uv, "pip", "install", "--python", python, *options],
         ]
     return [
         [sys.executable, "-m", "venv", "--clear", str(_ENVIRONMENT)],
-        [python, "-m", "pip", "install", "--disable-pip-version-check", *hashed],
+        [python, "-m", "pip", "install", "--disable-pip-version-check", *options],
     ]

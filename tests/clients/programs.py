@@ -1,4 +1,4 @@
-"""Runs a client program beside a server that lives in the caller's own event loop, and reads what it saw."""
+"""Runs a client program against a server in the caller's event loop, and reads its report."""
 
 import asyncio
 from collections.abc import Mapping
@@ -7,12 +7,12 @@ from pathlib import Path
 from msgspec import Struct
 from msgspec.json import decode
 
-# The server is on this machine: whatever proxy the developer's shell names is not for it.
+# The server is local, so a proxy from the developer's shell must not be used.
 _DIRECT = dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")
 
 
-class Ended(Struct, frozen=True):
-    """What a finished program left behind."""
+class ProgramResult(Struct, frozen=True):
+    """The exit code and output of a program."""
 
     code: int
     stdout: str
@@ -20,14 +20,14 @@ class Ended(Struct, frozen=True):
 
 
 class Info(Struct, frozen=True):
-    """The part of `server_info` that the tests look at."""
+    """The fields of `server_info` that the tests check."""
 
     user: str
     protocol_version: str
 
 
-class Seen(Struct, frozen=True, rename="camel"):
-    """What a client script prints after its visit."""
+class ClientReport(Struct, frozen=True, rename="camel"):
+    """What a client script prints."""
 
     tools: list[str]
     is_error: bool
@@ -36,7 +36,9 @@ class Seen(Struct, frozen=True, rename="camel"):
     era: str = ""
 
 
-async def run_program(*command: str, directory: Path, environment: Mapping[str, str], timeout_s: float) -> Ended:
+async def run_program(
+    *command: str, directory: Path, environment: Mapping[str, str], timeout_s: float
+) -> ProgramResult:
     process = await asyncio.create_subprocess_exec(
         *command,
         cwd=directory,
@@ -53,13 +55,13 @@ async def run_program(*command: str, directory: Path, environment: Mapping[str, 
             process.kill()
             await process.wait()
     assert process.returncode is not None
-    return Ended(process.returncode, stdout.decode(), stderr.decode())
+    return ProgramResult(process.returncode, stdout.decode(), stderr.decode())
 
 
-def read_visit(ended: Ended) -> Seen:
-    """Every script lists the tools and calls `server_info` without an error; what it found is judged by its test."""
-    assert ended.code == 0, ended.stderr
-    seen = decode(ended.stdout, type=Seen)
-    assert "knowledge_search" in seen.tools
-    assert not seen.is_error
-    return seen
+def read_report(result: ProgramResult) -> ClientReport:
+    """Reads the report of a script, which must have listed the tools and called `server_info` without an error."""
+    assert result.code == 0, result.stderr
+    report = decode(result.stdout, type=ClientReport)
+    assert "knowledge_search" in report.tools
+    assert not report.is_error
+    return report

@@ -1,6 +1,6 @@
-"""Installs what the judges need, once: under a lock, and again only when the lock file it came from has changed.
+"""Installs the official clients and the conformance suite, once, and again only if the lock file has changed.
 
-Nothing is ever skipped: what cannot be installed fails the test that needs it, with the installer's own words.
+Nothing is skipped: if an installation fails, so does the test that needs it, with the installer's output.
 """
 
 import fcntl
@@ -13,29 +13,29 @@ from pathlib import Path
 
 STAMP = ".florilegium-stamp"
 INSTALL_TIMEOUT_S = 600
-_SHOWN_CHARS = 4000
+_OUTPUT_MAX_CHARS = 4000
 
 
 class ProvisioningFailed(RuntimeError):
-    """An installer ended badly."""
+    """An installer failed."""
 
 
 def digest(*files: Path) -> str:
     return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()
 
 
-def is_installed(target: Path, wanted: str) -> bool:
+def is_installed(target: Path, version: str) -> bool:
     stamp = target / STAMP
-    return stamp.is_file() and stamp.read_text() == wanted
+    return stamp.is_file() and stamp.read_text() == version
 
 
-def mark_installed(target: Path, wanted: str) -> None:
-    (target / STAMP).write_text(wanted)
+def mark_installed(target: Path, version: str) -> None:
+    (target / STAMP).write_text(version)
 
 
 @contextmanager
 def exclusively(directory: Path) -> Iterator[None]:
-    """One process at a time, however many test workers there are. The lock is the directory: no file is left over."""
+    """Holds a lock across test workers. The directory itself is locked, so no lock file is left behind."""
     handle = os.open(directory, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -46,7 +46,7 @@ def exclusively(directory: Path) -> Iterator[None]:
 
 def install(command: Sequence[str], directory: Path, environment: Mapping[str, str]) -> None:
     try:
-        ended = subprocess.run(
+        result = subprocess.run(
             command,
             cwd=directory,
             env=environment,
@@ -56,7 +56,7 @@ def install(command: Sequence[str], directory: Path, environment: Mapping[str, s
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ProvisioningFailed(f"{command[0]} could not be run: {error}") from error
-    if ended.returncode:
-        said = (ended.stdout + ended.stderr)[-_SHOWN_CHARS:]
-        raise ProvisioningFailed(f"{' '.join(command)} ended with {ended.returncode}:\n{said}")
+        raise ProvisioningFailed(f"cannot run {command[0]}: {error}") from error
+    if result.returncode:
+        output = (result.stdout + result.stderr)[-_OUTPUT_MAX_CHARS:]
+        raise ProvisioningFailed(f"{' '.join(command)} exited with {result.returncode}:\n{output}")

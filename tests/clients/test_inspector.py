@@ -1,4 +1,4 @@
-"""The official Inspector's command line, in both eras, with a real token in a header."""
+"""The command line of the official Inspector, in both eras."""
 
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,11 @@ INSPECTOR_TIMEOUT_S = 60
 
 
 async def inspect(server: LiveServer, catalog: Path, era: str, *method: str) -> Any:
-    """The result of one call at the address that lists everything: the Inspector calls only what it has seen listed.
-    It keeps a catalog of servers, which must not be the user's own."""
-    ended = await run_node(
+    """Returns the result of one call. The full profile is used because the Inspector calls only listed tools.
+
+    The Inspector stores a catalog of servers, which must not be the developer's own.
+    """
+    result = await run_node(
         program("mcp-inspector"),
         "--cli",
         f"{server.mcp}/full",
@@ -27,17 +29,17 @@ async def inspect(server: LiveServer, catalog: Path, era: str, *method: str) -> 
         timeout_s=INSPECTOR_TIMEOUT_S,
         extra_environment={"MCP_CATALOG_PATH": str(catalog)},
     )
-    assert ended.code == 0, ended.stderr
-    return decode(ended.stdout)["result"]
+    assert result.code == 0, result.stderr
+    return decode(result.stdout)["result"]
 
 
 @pytest.mark.parametrize(("era", "version"), [("legacy", "2025-11-25"), ("modern", "2026-07-28")])
-async def test_inspector_lists_and_calls_in_either_era(era: str, version: str, tmp_path: Path) -> None:
+async def test_the_inspector_can_list_and_call_tools(era: str, version: str, tmp_path: Path) -> None:
     catalog = tmp_path / "catalog.json"
     async with live(make_settings(tmp_path / "data")) as server:
         listed = await inspect(server, catalog, era, "--method", "tools/list", "--strict")
-        called = await inspect(server, catalog, era, "--method", "tools/call", "--tool-name", "server_info")
+        call = await inspect(server, catalog, era, "--method", "tools/call", "--tool-name", "server_info")
 
     assert {tool["name"] for tool in listed["tools"]} == set(server.runtime.dispatcher.catalog.tools)
-    info = called["structuredContent"]
+    info = call["structuredContent"]
     assert (info["user"], info["protocol_version"]) == ("ada", version)

@@ -1,5 +1,4 @@
-"""The official Python client remembers: it finds `search`, `get_observations` and `read` at `/mcp/memory` under these
-names, and each user finds what is their own."""
+"""The official Python client uses the layered-memory tools at `/mcp/memory`, for each user's own observations."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,14 +17,14 @@ ENTRY = {"type": "decision", "title": "We sail by galleon", "facts": ["Two decks
 
 
 @asynccontextmanager
-async def client(
+async def connect(
     server: LiveServer, name: str, profile: str, mode: Any = "2026-07-28", scopes: tuple[str, ...] = SCOPES
 ) -> AsyncIterator[Client]:
     async with (
         httpx2.AsyncClient(headers=await server.bearer(name, scopes), trust_env=False) as http,
-        Client(streamable_http_client(f"{server.mcp}/{profile}", http_client=http), mode=mode) as opened,
+        Client(streamable_http_client(f"{server.mcp}/{profile}", http_client=http), mode=mode) as client,
     ):
-        yield opened
+        yield client
 
 
 def text_of(result: Any) -> str:
@@ -34,44 +33,44 @@ def text_of(result: Any) -> str:
 
 
 @pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
-async def test_the_three_layers_lead_from_a_row_to_the_conversation(tmp_path: Path, mode: str) -> None:
+async def test_search_get_observations_and_read_work_for_each_user(tmp_path: Path, mode: str) -> None:
     async with live(make_settings(tmp_path)) as server:
         for name in ("ada", "ben"):
-            async with client(server, name, "full") as writer:
+            async with connect(server, name, "full") as writer:
                 recorded = await writer.call_tool("observations_record", {"observations": [ENTRY]})
-            async with client(server, name, "memory", mode) as reader:
+            async with connect(server, name, "memory", mode) as reader:
                 listed = [tool.name for tool in (await reader.list_tools()).tools]
-                found = await reader.call_tool("search", {"query": "galleon", "response_format": "json"})
-                [row] = found.structured_content["results"]
+                search = await reader.call_tool("search", {"query": "galleon", "response_format": "json"})
+                [row] = search.structured_content["results"]
                 rows = await reader.call_tool("search", {"query": "galleon"})
-                told = await reader.call_tool("get_observations", {"ids": [row["id"]]})
-                absent = await reader.call_tool("read", {"path": "chats://absent"})
+                observation = await reader.call_tool("get_observations", {"ids": [row["id"]]})
+                missing = await reader.call_tool("read", {"path": "chats://absent"})
 
             assert listed == ["search", "get_observations", "read"]
-            assert found.structured_content["total"] == 1
+            assert search.structured_content["total"] == 1
             assert recorded.structured_content["observations"][0]["id"] == row["id"]
             assert rows.structured_content is None
             assert f"{row['id']} decision" in text_of(rows)
-            assert "] - decision: We sail by galleon\n\n**Facts:**\n- Two decks" in text_of(told)
-            assert (absent.is_error, text_of(absent)) == (True, "Error: File not found: chats://absent")
+            assert "] - decision: We sail by galleon\n\n**Facts:**\n- Two decks" in text_of(observation)
+            assert (missing.is_error, text_of(missing)) == (True, "Error: File not found: chats://absent")
 
 
-async def test_the_tools_say_that_they_only_read(tmp_path: Path) -> None:
-    async with live(make_settings(tmp_path)) as server, client(server, "ada", "full") as reader:
+async def test_the_memory_tools_are_marked_read_only(tmp_path: Path) -> None:
+    async with live(make_settings(tmp_path)) as server, connect(server, "ada", "full") as reader:
         hints = {tool.name: tool.annotations for tool in (await reader.list_tools()).tools}
 
     for name in ("memory_search", "memory_get_observations", "memory_read"):
-        told = hints[name]
-        assert told is not None
-        assert (told.read_only_hint, told.destructive_hint) == (True, False)
-        assert (told.idempotent_hint, told.open_world_hint) == (True, False)
+        annotations = hints[name]
+        assert annotations is not None
+        assert (annotations.read_only_hint, annotations.destructive_hint) == (True, False)
+        assert (annotations.idempotent_hint, annotations.open_world_hint) == (True, False)
     recording = hints["observations_record"]
     assert recording is not None
     assert (recording.read_only_hint, recording.destructive_hint, recording.idempotent_hint) == (False, False, False)
 
 
-async def test_recording_needs_the_scope_to_write(tmp_path: Path) -> None:
-    async with live(make_settings(tmp_path)) as server, client(server, "ada", "full", scopes=(READ,)) as reader:
+async def test_recording_requires_the_write_scope(tmp_path: Path) -> None:
+    async with live(make_settings(tmp_path)) as server, connect(server, "ada", "full", scopes=(READ,)) as reader:
         listed = {tool.name for tool in (await reader.list_tools()).tools}
 
         assert "memory_search" in listed
@@ -80,8 +79,8 @@ async def test_recording_needs_the_scope_to_write(tmp_path: Path) -> None:
             await reader.call_tool("observations_record", {"observations": [ENTRY]})
 
 
-async def test_no_profile_but_full_lists_recording(tmp_path: Path) -> None:
+async def test_only_the_full_profile_lists_recording(tmp_path: Path) -> None:
     async with live(make_settings(tmp_path)) as server:
         for profile in ("default", "memory"):
-            async with client(server, "ada", profile) as reader:
+            async with connect(server, "ada", profile) as reader:
                 assert "observations_record" not in {tool.name for tool in (await reader.list_tools()).tools}

@@ -1,4 +1,4 @@
-"""What the judges are installed from: pinned, hashed, free of registry hosts; and an installer's failure is told."""
+"""Installation of the official clients: lock files have hashes and no registry hosts, and failures are reported."""
 
 import sys
 from pathlib import Path
@@ -11,19 +11,19 @@ from tests.clients.node_tools import PROJECT
 from tests.clients.provisioning import ProvisioningFailed, digest, install, is_installed, mark_installed
 
 
-def test_a_failing_installer_is_reported_with_its_own_words(tmp_path: Path) -> None:
+def test_a_failed_installer_is_reported_with_its_output(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "import sys; print('no such package'); sys.exit(3)"]
 
-    with pytest.raises(ProvisioningFailed, match=r"ended with 3:\nno such package"):
+    with pytest.raises(ProvisioningFailed, match=r"exited with 3:\nno such package"):
         install(command, tmp_path, {})
 
 
 def test_a_missing_installer_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(ProvisioningFailed, match="could not be run"):
-        install([str(tmp_path / "absent")], tmp_path, {})
+    with pytest.raises(ProvisioningFailed, match="cannot run"):
+        install([str(tmp_path / "missing")], tmp_path, {})
 
 
-def test_a_changed_lock_file_asks_for_a_new_installation(tmp_path: Path) -> None:
+def test_a_changed_lock_file_requires_a_new_installation(tmp_path: Path) -> None:
     lock = tmp_path / "lock"
     lock.write_text("one")
     assert not is_installed(tmp_path, digest(lock))
@@ -35,15 +35,15 @@ def test_a_changed_lock_file_asks_for_a_new_installation(tmp_path: Path) -> None
     assert not is_installed(tmp_path, digest(lock))
 
 
-def test_every_node_package_is_pinned_by_its_hash_and_by_no_host() -> None:
+def test_every_node_package_is_pinned_by_hash_without_a_host() -> None:
     locked = decode((PROJECT / "package-lock.json").read_bytes())["packages"]
-    wanted = locked.pop("")["devDependencies"]
+    direct = locked.pop("")["devDependencies"]
 
-    assert all(version[0].isdigit() for version in wanted.values())
+    assert all(version[0].isdigit() for version in direct.values())
     assert all("integrity" in package and "resolved" not in package for package in locked.values())
 
 
-def test_every_python_package_is_pinned_by_its_hash_and_by_no_host() -> None:
+def test_every_python_package_is_pinned_by_hash_without_a_host() -> None:
     lines = (DIRECTORY / "requirements.txt").read_text().splitlines()
     packages = [line for line in lines if line and not line.startswith((" ", "#"))]
 

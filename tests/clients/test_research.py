@@ -1,5 +1,4 @@
-"""The official Python client researches a library by `search` and `fetch`, as OpenAI's deep research would, and what
-it cites can be opened."""
+"""The official Python client uses `search` and `fetch` like OpenAI's deep research, and can open the cited pages."""
 
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from sources.drafts import NoteDraft
 from tests.live import LiveServer, live, make_settings
 
 
-async def _with_a_note(server: LiveServer, name: str) -> str:
+async def _add_note(server: LiveServer, name: str) -> str:
     user = await server.user(name)
     principal = Principal(user.id, name, ClientId("test"), frozenset(SCOPES), "local", "test")
     context = build_context(principal, server.runtime.data_root, "request")
@@ -23,21 +22,21 @@ async def _with_a_note(server: LiveServer, name: str) -> str:
 
 
 @pytest.mark.parametrize("mode", ["2026-07-28", "legacy"])
-async def test_the_official_client_researches_each_users_own_library(tmp_path: Path, mode: str) -> None:
+async def test_search_and_fetch_return_each_users_own_items(tmp_path: Path, mode: str) -> None:
     async with live(make_settings(tmp_path)) as server:
         for name in ("ada", "ben"):
-            note = await _with_a_note(server, name)
+            note = await _add_note(server, name)
             async with (
                 httpx2.AsyncClient(headers=await server.bearer(name), trust_env=False) as http,
                 Client(streamable_http_client(f"{server.mcp}/research", http_client=http), mode=mode) as client,
             ):
                 listed = [tool.name for tool in (await client.list_tools()).tools]
-                found = (await client.call_tool("search", {"query": "galleon"})).structured_content
-                item = (await client.call_tool("fetch", {"id": found["results"][0]["id"]})).structured_content
+                hits = (await client.call_tool("search", {"query": "galleon"})).structured_content
+                item = (await client.call_tool("fetch", {"id": hits["results"][0]["id"]})).structured_content
                 page = await http.get(item["url"])
 
             assert listed == ["search", "fetch"]
-            assert [one["title"] for one in found["results"]] == [f"Voyage of {name}"]
+            assert [hit["title"] for hit in hits["results"]] == [f"Voyage of {name}"]
             assert item["url"] == f"{server.url}/items/notes/{note}"
             assert item["text"] == "A galleon."
             assert (page.status_code, "A galleon." in page.text) == (200, True)

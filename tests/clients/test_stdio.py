@@ -1,4 +1,4 @@
-"""The official Python client over stdio: it starts `florilegium stdio`, alone or as a bridge to a server elsewhere."""
+"""The official Python client over stdio: it starts `florilegium stdio`, locally or as a bridge to a remote server."""
 
 import sys
 from pathlib import Path
@@ -16,8 +16,8 @@ MODES = {"auto": "2026-07-28", "2026-07-28": "2026-07-28", "legacy": "2025-11-25
 START_TIMEOUT_S = 30
 
 
-async def visit(mode: str, log: Path, *arguments: str, environment: dict[str, str] | None = None) -> Info:
-    """Lists the tools and calls `server_info` of the process that the client starts."""
+async def run_client(mode: str, log: Path, *arguments: str, environment: dict[str, str] | None = None) -> Info:
+    """Starts the process, lists its tools and returns the result of `server_info`."""
     command = StdioServerParameters(
         command=sys.executable, args=["-m", "server.cli", "stdio", *arguments], env=environment
     )
@@ -25,37 +25,37 @@ async def visit(mode: str, log: Path, *arguments: str, environment: dict[str, st
         transport = stdio_client(command, errlog=errors)
         async with Client(transport, mode=mode, read_timeout_seconds=START_TIMEOUT_S) as client:
             listed = await client.list_tools()
-            answer = await client.call_tool("server_info")
+            info = await client.call_tool("server_info")
     assert "knowledge_search" in [tool.name for tool in listed.tools]
-    assert not answer.is_error
-    return convert(answer.structured_content, Info)
+    assert not info.is_error
+    return convert(info.structured_content, Info)
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_the_user_named_on_the_command_line_is_served(mode: str, tmp_path: Path) -> None:
+async def test_the_user_on_the_command_line_is_used(mode: str, tmp_path: Path) -> None:
     settings = make_settings(tmp_path / "data")
     async with open_runtime(settings) as runtime:
         for name in ("ada", "bob"):
             await runtime.registry.add_user(name)
 
-    info = await visit(mode, tmp_path / "log", "--data-dir", settings.data_dir, "--user", "bob")
+    info = await run_client(mode, tmp_path / "log", "--data-dir", settings.data_dir, "--user", "bob")
 
     assert info == Info("bob", MODES[mode])
 
 
-async def test_without_a_name_the_single_user_is_served(tmp_path: Path) -> None:
-    info = await visit("auto", tmp_path / "log", "--data-dir", str(tmp_path / "data"), "--single-user-name", "eve")
+async def test_the_single_user_is_the_default(tmp_path: Path) -> None:
+    info = await run_client("auto", tmp_path / "log", "--data-dir", str(tmp_path / "data"), "--single-user-name", "eve")
 
     assert info == Info("eve", "2026-07-28")
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_the_bridge_serves_whoever_the_token_belongs_to(mode: str, tmp_path: Path) -> None:
+async def test_the_bridge_uses_the_user_of_the_token(mode: str, tmp_path: Path) -> None:
     async with live(make_settings(tmp_path / "data")) as server:
         await server.user("bob")
-        given = {"JUDGE_TOKEN": await server.token("ada")}
-        info = await visit(
-            mode, tmp_path / "log", "--remote", server.mcp, "--token-env", "JUDGE_TOKEN", environment=given
+        environment = {"TEST_TOKEN": await server.token("ada")}
+        info = await run_client(
+            mode, tmp_path / "log", "--remote", server.mcp, "--token-env", "TEST_TOKEN", environment=environment
         )
 
     assert info == Info("ada", MODES[mode])

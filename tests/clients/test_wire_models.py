@@ -1,4 +1,4 @@
-"""Every result, in every protocol version, against the official wire models (mcp_types), over raw HTTP."""
+"""Validates every result, in every protocol version, with the official models (mcp_types)."""
 
 from pathlib import Path
 from typing import Any
@@ -30,43 +30,45 @@ PARAMS: dict[str, dict[str, Any]] = {
     "tools/call": {"name": "server_info", "arguments": {}},
     "tools/list": {},
 }
-# The handshake has its own place below; a subscription is a stream and has its own test.
-ELSEWHERE = {"initialize", "subscriptions/listen"}
+# The handshake is tested separately below, and a subscription is a stream with its own test.
+TESTED_SEPARATELY = {"initialize", "subscriptions/listen"}
 
 
 def methods_of(version: str) -> list[str]:
-    return sorted(method for method, served in SERVER_RESULTS if served == version and method not in ELSEWHERE)
+    return sorted(
+        method for method, supported in SERVER_RESULTS if supported == version and method not in TESTED_SEPARATELY
+    )
 
 
-async def ask(
+async def request(
     http: httpx2.AsyncClient, url: str, method: str, params: dict[str, Any], headers: dict[str, str]
 ) -> tuple[dict[str, Any], httpx2.Headers]:
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
     response = await http.post(url, json=body, headers=headers)
-    answer = response.json()
-    assert "error" not in answer, answer
-    return answer["result"], response.headers
+    message = response.json()
+    assert "error" not in message, message
+    return message["result"], response.headers
 
 
 @pytest.mark.parametrize("version", HANDSHAKE_PROTOCOL_VERSIONS)
-async def test_every_legacy_result_has_the_official_shape(version: str, tmp_path: Path) -> None:
+async def test_every_legacy_result_is_valid(version: str, tmp_path: Path) -> None:
     settings = make_settings(tmp_path)
-    hello = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "judge", "version": "1"}}
+    params = {"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
     async with (
         live(settings, extend=add_fixtures) as server,
         httpx2.AsyncClient(headers=await server.bearer("ada"), trust_env=False) as http,
     ):
-        introduction, headers = await ask(http, server.mcp, "initialize", hello, {})
-        validate_server_result("initialize", version, introduction)
-        assert introduction["protocolVersion"] == version
+        initialized, headers = await request(http, server.mcp, "initialize", params, {})
+        validate_server_result("initialize", version, initialized)
+        assert initialized["protocolVersion"] == version
         session = {"Mcp-Session-Id": headers["mcp-session-id"]}
         for method in methods_of(version):
-            result, _ = await ask(http, server.mcp, method, PARAMS[method], session)
+            result, _ = await request(http, server.mcp, method, PARAMS[method], session)
             validate_server_result(method, version, result)
 
 
 @pytest.mark.parametrize("version", MODERN_PROTOCOL_VERSIONS)
-async def test_every_modern_result_has_the_official_shape(version: str, tmp_path: Path) -> None:
+async def test_every_modern_result_is_valid(version: str, tmp_path: Path) -> None:
     settings = make_settings(tmp_path)
     meta = {types.PROTOCOL_VERSION_META_KEY: version, types.CLIENT_CAPABILITIES_META_KEY: {}}
     async with (
@@ -75,7 +77,7 @@ async def test_every_modern_result_has_the_official_shape(version: str, tmp_path
     ):
         for method in methods_of(version):
             params = {**PARAMS[method], "_meta": meta}
-            named = params.get("name") or params.get("uri") or ""
-            headers = {"MCP-Protocol-Version": version, "Mcp-Method": method, "Mcp-Name": named}
-            result, _ = await ask(http, server.mcp, method, params, headers)
+            name = params.get("name") or params.get("uri") or ""
+            headers = {"MCP-Protocol-Version": version, "Mcp-Method": method, "Mcp-Name": name}
+            result, _ = await request(http, server.mcp, method, params, headers)
             validate_server_result(method, version, result)

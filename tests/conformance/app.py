@@ -1,6 +1,6 @@
-"""The server under test: the product's own factory with the suite's fixtures, open or behind real authentication.
+"""The server under test: the product with the suite's fixtures, with or without authentication.
 
-By hand: `python -m tests.conformance.app --port 8766`, with `--auth` for tokens behind an injecting proxy.
+To run it manually: `python -m tests.conformance.app --port 8766`; `--auth` requires tokens, which a proxy adds.
 """
 
 import argparse
@@ -22,7 +22,7 @@ USER_NAME = "conformance"
 
 
 class StaticPrincipal:
-    """Takes everybody for the same user: the suite cannot send a token."""
+    """Authenticates every caller as the same user, because the suite cannot send a token."""
 
     def __init__(self, principal: Principal) -> None:
         self._principal = principal
@@ -39,8 +39,8 @@ class StaticPrincipal:
 
 @asynccontextmanager
 async def open_app(port: int = 0) -> AsyncIterator[str]:
-    """The URL of a server that asks nobody for a credential."""
-    everybody = Principal(
+    """Yields the URL of a server that requires no credential."""
+    principal = Principal(
         user_id=new_user_id(),
         user_name=USER_NAME,
         client_id=ClientId("suite"),
@@ -50,33 +50,33 @@ async def open_app(port: int = 0) -> AsyncIterator[str]:
     )
     with tempfile.TemporaryDirectory() as directory:
         settings = _settings(directory, port=port or free_port())
-        async with live(settings, extend=add_fixtures, authenticator=StaticPrincipal(everybody)) as server:
+        async with live(settings, extend=add_fixtures, authenticator=StaticPrincipal(principal)) as server:
             yield server.mcp
 
 
 @asynccontextmanager
-async def guarded_app(port: int = 0) -> AsyncIterator[str]:
-    """The URL of a proxy that adds a real token, in front of a server that refuses callers without one."""
+async def authenticated_app(port: int = 0) -> AsyncIterator[str]:
+    """Yields the URL of a proxy that adds a token, in front of a server that requires one."""
     with tempfile.TemporaryDirectory() as directory:
         settings = _settings(directory)
         async with live(settings, extend=add_fixtures) as server:
             token = await server.token(USER_NAME)
-            async with injecting_proxy(settings.port, f"Authorization: Bearer {token}", port) as bound:
-                yield f"http://127.0.0.1:{bound}/mcp"
+            async with injecting_proxy(settings.port, f"Authorization: Bearer {token}", port) as proxy_port:
+                yield f"http://127.0.0.1:{proxy_port}/mcp"
 
 
 def _settings(directory: str, **changes: Any) -> Settings:
-    """Without rate limits: the suite calls as fast as it can."""
+    """Returns settings without rate limits, because the suite makes many calls."""
     return make_settings(Path(directory), rate_user_per_minute=0, rate_tool_per_minute=0, **changes)
 
 
 async def main() -> None:
     parser = argparse.ArgumentParser(description="Serve the conformance fixtures on 127.0.0.1 until interrupted.")
-    parser.add_argument("--port", type=int, default=0, help="port to listen on; 0 takes any free one")
-    parser.add_argument("--auth", action="store_true", help="real tokens behind an injecting proxy")
-    given = parser.parse_args()
-    app = guarded_app if given.auth else open_app
-    async with app(given.port) as url:
+    parser.add_argument("--port", type=int, default=0, help="port to listen on; 0 chooses a free one")
+    parser.add_argument("--auth", action="store_true", help="require tokens, which a proxy adds")
+    options = parser.parse_args()
+    app = authenticated_app if options.auth else open_app
+    async with app(options.port) as url:
         print(url, flush=True)
         await asyncio.Event().wait()
 

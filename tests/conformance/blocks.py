@@ -1,4 +1,4 @@
-"""Content blocks and a shorter way to declare a tool, for the fixtures of the conformance app."""
+"""Content blocks, and a shorter way to declare a tool, for the conformance fixtures."""
 
 import base64
 import io
@@ -14,17 +14,17 @@ from server.protocol.call import Call
 from server.protocol.catalog import Tool, ToolResult
 
 Block = dict[str, Any]
-Run = Callable[[Call, Any], Awaitable[ToolResult]]
+Handler = Callable[[Call, Any], Awaitable[ToolResult]]
 
 
-class Nothing(Struct, forbid_unknown_fields=True):
+class NoInput(Struct, forbid_unknown_fields=True):
     """No arguments."""
 
 
-def tool(name: str, run: Run, takes: type[Any] = Nothing, schema: Mapping[str, Any] | None = None) -> Tool:
+def tool(name: str, handler: Handler, input_type: type[Any] = NoInput, schema: Mapping[str, Any] | None = None) -> Tool:
     title = name.replace("_", " ").capitalize()
-    described = f"{title}, for the conformance suite."
-    return Tool(name=name, title=title, description=described, input=takes, handler=run, schema=schema)
+    description = f"{title}, for the conformance suite."
+    return Tool(name=name, title=title, description=description, input=input_type, handler=handler, schema=schema)
 
 
 def text(words: str) -> Block:
@@ -44,7 +44,7 @@ def embedded(uri: str, mime_type: str, words: str) -> Block:
 
 
 def red_pixel() -> str:
-    """A PNG of one pixel in base64: signature, header, one unfiltered row, end."""
+    """Returns a PNG of one pixel in base64: signature, header, one unfiltered row, end."""
 
     def chunk(kind: bytes, body: bytes) -> bytes:
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
@@ -56,7 +56,7 @@ def red_pixel() -> str:
 
 
 def silence() -> str:
-    """A WAV of eight silent samples in base64."""
+    """Returns a WAV of eight silent samples in base64."""
     file = io.BytesIO()
     with wave.open(file, "wb") as sound:
         sound.setnchannels(1)

@@ -1,6 +1,6 @@
-"""What the official conformance suite expects to find on a server: its tools, resources, templates and prompts.
+"""The tools, resources, templates and prompts that the official conformance suite expects on a server.
 
-Names and texts are those of the suite's scenario descriptions. Nothing here can be imported from the product.
+Names and texts come from the suite's scenario descriptions. The product does not contain any of them.
 """
 
 import asyncio
@@ -22,16 +22,16 @@ from server.protocol.catalog import (
     ToolResult,
 )
 from server.protocol.changes import Change
-from tests.conformance.blocks import Block, Nothing, Run, audio, embedded, image, red_pixel, text, tool
-from tests.conformance.questions import elicited, one_text, question_tools, round_tools
+from tests.conformance.blocks import Block, Handler, NoInput, audio, embedded, image, red_pixel, text, tool
+from tests.conformance.input_tools import elicitation_tools, elicited, round_tools, text_form
 
-# Long enough that a client sees three events and not one, short enough not to be felt (the suite asks for ~50 ms).
+# Long enough that a client receives three separate events (the suite asks for about 50 ms).
 PAUSE_S = 0.05
 
 
 def add_fixtures(catalog: Catalog) -> None:
-    """Adds everything the suite asks for to what the server itself offers."""
-    for added in (*_content_tools(), *_speaking_tools(), *question_tools(), *round_tools()):
+    """Adds the suite's fixtures to the server's own catalog."""
+    for added in (*_content_tools(), *_notifying_tools(), *elicitation_tools(), *round_tools()):
         catalog.add_tool(added)
     for added in (*_schema_tools(), *_changing_tools(catalog)):
         catalog.add_tool(added)
@@ -43,42 +43,42 @@ def add_fixtures(catalog: Catalog) -> None:
 
 
 def _content_tools() -> list[Tool]:
-    def answering(*blocks: Block) -> Run:
-        async def run(call: Call, given: Nothing) -> ToolResult:
+    def returning(*blocks: Block) -> Handler:
+        async def return_blocks(call: Call, args: NoInput) -> ToolResult:
             return ToolResult(blocks)
 
-        return run
+        return return_blocks
 
-    async def fail(call: Call, given: Nothing) -> ToolResult:
+    async def fail(call: Call, args: NoInput) -> ToolResult:
         raise FlorilegiumError("This tool intentionally returns an error for testing")
 
     return [
-        tool("test_simple_text", answering(text("This is a simple text response for testing."))),
-        tool("test_image_content", answering(image())),
-        tool("test_audio_content", answering(audio())),
+        tool("test_simple_text", returning(text("This is a simple text response for testing."))),
+        tool("test_image_content", returning(image())),
+        tool("test_audio_content", returning(audio())),
         tool(
             "test_embedded_resource",
-            answering(embedded("test://embedded-resource", "text/plain", "This is an embedded resource content.")),
+            returning(embedded("test://embedded-resource", "text/plain", "This is an embedded resource content.")),
         ),
         tool(
             "test_multiple_content_types",
-            answering(
+            returning(
                 text("Multiple content types test:"),
                 image(),
                 embedded("test://mixed-content-resource", "application/json", '{"test":"data","value":123}'),
             ),
         ),
         tool("test_error_handling", fail),
-        # This server does not resume streams: a call whose answer is one JSON object has nothing to resume.
-        tool("test_reconnection", answering(text("Answered whole, in one piece."))),
+        # This server does not resume streams: a call whose response is one JSON object has nothing to resume.
+        tool("test_reconnection", returning(text("Returned in one piece."))),
     ]
 
 
-# -- tools that speak while they run --------------------------------------------------------------------------------
+# -- tools that send notifications ----------------------------------------------------------------------------------
 
 
-def _speaking_tools() -> list[Tool]:
-    async def log(call: Call, given: Nothing) -> ToolResult:
+def _notifying_tools() -> list[Tool]:
+    async def log(call: Call, args: NoInput) -> ToolResult:
         await call.log("info", "Tool execution started")
         await asyncio.sleep(PAUSE_S)
         await call.log("info", "Tool processing data")
@@ -86,7 +86,7 @@ def _speaking_tools() -> list[Tool]:
         await call.log("info", "Tool execution completed")
         return ToolResult([text("Logged three messages.")])
 
-    async def progress(call: Call, given: Nothing) -> ToolResult:
+    async def progress(call: Call, args: NoInput) -> ToolResult:
         await call.progress(0, 100)
         await asyncio.sleep(PAUSE_S)
         await call.progress(50, 100)
@@ -94,7 +94,7 @@ def _speaking_tools() -> list[Tool]:
         await call.progress(100, 100)
         return ToolResult([text("Reported progress three times.")])
 
-    async def need_sampling(call: Call, given: Nothing) -> ToolResult:
+    async def need_sampling(call: Call, args: NoInput) -> ToolResult:
         call.require_capability("sampling")
         return ToolResult([text("The client can sample.")])
 
@@ -109,14 +109,14 @@ def _speaking_tools() -> list[Tool]:
 # -- schemas and changes --------------------------------------------------------------------------------------------
 
 
-class Regional(Struct, forbid_unknown_fields=True):
+class RegionInput(Struct, forbid_unknown_fields=True):
     region: Annotated[
         str,
         Meta(description="Repeated by the client in Mcp-Param-Region.", extra_json_schema={"x-mcp-header": "Region"}),
     ]
 
 
-class Contact(Struct, forbid_unknown_fields=True, rename="camel"):
+class ContactInput(Struct, forbid_unknown_fields=True, rename="camel"):
     name: str | None = None
     address: dict[str, str] | None = None
     contact_method: str | None = None
@@ -124,7 +124,7 @@ class Contact(Struct, forbid_unknown_fields=True, rename="camel"):
     email: str | None = None
 
 
-# Every keyword family of JSON Schema 2020-12 that SEP-1613 and SEP-2106 want to arrive unchanged.
+# The keywords of JSON Schema 2020-12 that SEP-1613 and SEP-2106 require to arrive unchanged.
 _CONTACT_SCHEMA = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "type": "object",
@@ -151,30 +151,30 @@ _CONTACT_SCHEMA = {
 
 
 def _schema_tools() -> list[Tool]:
-    async def regional(call: Call, given: Regional) -> ToolResult:
-        return ToolResult([text(f"region={given.region}")])
+    async def regional(call: Call, args: RegionInput) -> ToolResult:
+        return ToolResult([text(f"region={args.region}")])
 
-    async def contact(call: Call, given: Contact) -> ToolResult:
-        return ToolResult([text(f"contact={given.name}")])
+    async def contact(call: Call, args: ContactInput) -> ToolResult:
+        return ToolResult([text(f"contact={args.name}")])
 
     return [
-        tool("test_x_mcp_header", regional, Regional),
-        tool("json_schema_2020_12_tool", contact, Contact, _CONTACT_SCHEMA),
+        tool("test_x_mcp_header", regional, RegionInput),
+        tool("json_schema_2020_12_tool", contact, ContactInput, _CONTACT_SCHEMA),
     ]
 
 
 def _changing_tools(catalog: Catalog) -> list[Tool]:
-    """Tools that change a list or a resource while others listen."""
+    """Returns tools that announce a changed list or resource."""
 
-    async def change_tools(call: Call, given: Nothing) -> ToolResult:
+    async def change_tools(call: Call, args: NoInput) -> ToolResult:
         catalog.changes.publish(Change("tools"))
         return ToolResult([text("The list of tools has changed.")])
 
-    async def change_prompts(call: Call, given: Nothing) -> ToolResult:
+    async def change_prompts(call: Call, args: NoInput) -> ToolResult:
         catalog.changes.publish(Change("prompts"))
         return ToolResult([text("The list of prompts has changed.")])
 
-    async def change_resource(call: Call, given: Nothing) -> ToolResult:
+    async def change_resource(call: Call, args: NoInput) -> ToolResult:
         catalog.changes.publish(Change("updated", "test://watched-resource", call.context.user_id))
         return ToolResult([text("The watched resource has changed.")])
 
@@ -232,25 +232,27 @@ def _user(content: Block) -> Block:
 
 
 def _prompts() -> list[McpPrompt]:
-    async def simple(call: Call, given: Mapping[str, str]) -> PromptResult:
+    async def simple(call: Call, args: Mapping[str, str]) -> PromptResult:
         return PromptResult([_user(text("This is a simple prompt for testing."))])
 
-    async def with_arguments(call: Call, given: Mapping[str, str]) -> PromptResult:
-        words = f"Prompt with arguments: arg1='{given['arg1']}', arg2='{given['arg2']}'"
+    async def with_arguments(call: Call, args: Mapping[str, str]) -> PromptResult:
+        words = f"Prompt with arguments: arg1='{args['arg1']}', arg2='{args['arg2']}'"
         return PromptResult([_user(text(words))])
 
-    async def with_resource(call: Call, given: Mapping[str, str]) -> PromptResult:
-        resource = embedded(given["resourceUri"], "text/plain", "Embedded resource content for testing.")
+    async def with_resource(call: Call, args: Mapping[str, str]) -> PromptResult:
+        resource = embedded(args["resourceUri"], "text/plain", "Embedded resource content for testing.")
         return PromptResult([_user(resource), _user(text("Please process the embedded resource above."))])
 
-    async def with_image(call: Call, given: Mapping[str, str]) -> PromptResult:
+    async def with_image(call: Call, args: Mapping[str, str]) -> PromptResult:
         return PromptResult([_user(image()), _user(text("Please analyze the image above."))])
 
-    async def asking(call: Call, given: Mapping[str, str]) -> PromptResult:
-        answers = await call.request_input({"user_context": one_text("What context should the prompt use?", "context")})
-        return PromptResult([_user(text(f"Context: {elicited(answers['user_context'], 'context')}"))])
+    async def asking(call: Call, args: Mapping[str, str]) -> PromptResult:
+        responses = await call.request_input(
+            {"user_context": text_form("What context should the prompt use?", "context")}
+        )
+        return PromptResult([_user(text(f"Context: {elicited(responses['user_context'], 'context')}"))])
 
-    async def complete(call: Call, value: str, given: Mapping[str, str]) -> list[str]:
+    async def complete(call: Call, value: str, args: Mapping[str, str]) -> list[str]:
         return [word for word in ("paris", "park", "party", "test") if word.startswith(value)]
 
     return [

@@ -1,7 +1,7 @@
-"""A reverse proxy that adds one header to every request, for a suite that cannot send a token. Tests only.
+"""A reverse proxy that adds one header to every request, for a suite that cannot send a token.
 
-Each connection carries one request: the proxy asks the server to close it, and so never needs to understand a body.
-Bytes pass as they come, so event streams and odd headers arrive unchanged.
+Each connection carries one request, because the proxy asks the server to close it; so it need not parse bodies. Bytes
+are copied as they arrive, so event streams and unusual headers are unchanged.
 """
 
 import asyncio
@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 _HEAD_MAX_BYTES = 65_536
-_PIECE_BYTES = 65_536
+_READ_BYTES = 65_536
 
 
 @asynccontextmanager
 async def injecting_proxy(upstream_port: int, header: str, port: int = 0) -> AsyncIterator[int]:
-    """Listens on a loopback port, which is what it yields."""
+    """Listens on a loopback port and yields it."""
 
     relays: set[asyncio.Task[None]] = set()
 
@@ -26,9 +26,9 @@ async def injecting_proxy(upstream_port: int, header: str, port: int = 0) -> Asy
         writer.close()
 
     server = await asyncio.start_server(handle, "127.0.0.1", port, limit=_HEAD_MAX_BYTES)
-    bound: int = server.sockets[0].getsockname()[1]
+    bound_port: int = server.sockets[0].getsockname()[1]
     try:
-        yield bound
+        yield bound_port
     finally:
         server.close()
         for relay in relays:
@@ -41,29 +41,29 @@ async def _relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, ups
         head = await reader.readuntil(b"\r\n\r\n")
     except (ConnectionError, asyncio.IncompleteReadError):
         return  # a connection that was opened and never used
-    up_reader, up_writer = await asyncio.open_connection("127.0.0.1", upstream_port)
+    upstream_reader, upstream_writer = await asyncio.open_connection("127.0.0.1", upstream_port)
     try:
-        up_writer.write(_rewrite(head, header))
+        upstream_writer.write(_rewrite(head, header))
         pipes = (
-            asyncio.create_task(_pipe(reader, up_writer)),
-            asyncio.create_task(_pipe(up_reader, writer)),
+            asyncio.create_task(_pipe(reader, upstream_writer)),
+            asyncio.create_task(_pipe(upstream_reader, writer)),
         )
-        # Whichever side hangs up first ends both: a client that leaves must be felt by the server.
-        _, open_still = await asyncio.wait(pipes, return_when=asyncio.FIRST_COMPLETED)
-        for pipe in open_still:
+        # When one side disconnects, both end, so that the server notices a client that disconnects.
+        _, unfinished = await asyncio.wait(pipes, return_when=asyncio.FIRST_COMPLETED)
+        for pipe in unfinished:
             pipe.cancel()
         await asyncio.gather(*pipes, return_exceptions=True)
     finally:
-        up_writer.close()
+        upstream_writer.close()
 
 
 def _rewrite(head: bytes, header: str) -> bytes:
     request, *lines = head.removesuffix(b"\r\n\r\n").split(b"\r\n")
-    kept = [line for line in lines if not line.lower().startswith(b"connection:")]
-    return b"\r\n".join([request, *kept, header.encode(), b"Connection: close", b"", b""])
+    remaining = [line for line in lines if not line.lower().startswith(b"connection:")]
+    return b"\r\n".join([request, *remaining, header.encode(), b"Connection: close", b"", b""])
 
 
 async def _pipe(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
-    while piece := await source.read(_PIECE_BYTES):
-        target.write(piece)
+    while data := await source.read(_READ_BYTES):
+        target.write(data)
         await target.drain()

@@ -1,4 +1,4 @@
-"""The official suite as a test: every required scenario of both revisions, open and behind real tokens."""
+"""Runs the official conformance suite: both revisions, with and without authentication."""
 
 from tests.conformance.run import run_suite
 from tests.conformance.verdicts import result_line, table
@@ -7,7 +7,7 @@ from tests.conformance.verdicts import result_line, table
 async def test_every_required_scenario_of_both_revisions_passes() -> None:
     report = await run_suite()
 
-    assert report.complaints == [], table(report.runs)
+    assert report.problems == [], table(report.runs)
     assert result_line(report.runs) == (
         "RESULT passed_2025-11-25=30 failed_2025-11-25=0 passed_2026-07-28=37 failed_2026-07-28=0"
     )

@@ -1,7 +1,7 @@
-"""Judges what the official suite wrote down: which scenarios a revision requires, and how each of them ended.
+"""Evaluates the results of the official suite: the scenarios that a revision requires, and their outcomes.
 
-The rules are the suite's own, read strictly: a warning counts like a failure, and a required scenario must have
-shown something. Pure functions of values; nothing here runs anything.
+The suite's own rules are applied strictly: a warning counts as a failure, and a required scenario must have at least
+one successful check. All functions are pure.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +21,7 @@ class Outcome(Enum):
 
 
 class Unscored(Struct, frozen=True):
-    """A scenario that a revision runs and does not require, with the suite's reason."""
+    """A scenario that a revision runs but does not require, with the suite's reason."""
 
     scenario: str
     leg: str
@@ -29,13 +29,13 @@ class Unscored(Struct, frozen=True):
 
 
 class Requirements(Struct, frozen=True):
-    """One of the suite's `requirements/*.yaml`, as far as servers are concerned."""
+    """The server part of one of the suite's `requirements/*.yaml`."""
 
     server: list[str]
     not_scored: list[Unscored]
 
     def reasons(self) -> dict[str, str]:
-        """Why a scenario is not scored, by name."""
+        """Returns why scenarios are not scored, by name."""
         return {entry.scenario: entry.reason for entry in self.not_scored if entry.leg == "server"}
 
     def scenarios(self) -> list[str]:
@@ -43,7 +43,7 @@ class Requirements(Struct, frozen=True):
 
 
 class Check(Struct, frozen=True, rename="camel"):
-    """One line of a scenario's `checks.json`."""
+    """One entry of a scenario's `checks.json`."""
 
     id: str
     status: str
@@ -51,7 +51,7 @@ class Check(Struct, frozen=True, rename="camel"):
 
 
 class Verdict(Struct, frozen=True):
-    """How one scenario ended. `problems` are the suite's words."""
+    """The outcome of one scenario. `problems` are the suite's messages."""
 
     scenario: str
     outcome: Outcome
@@ -60,7 +60,7 @@ class Verdict(Struct, frozen=True):
 
 
 class Run(Struct, frozen=True):
-    """One revision's scenarios against one server."""
+    """The results of one revision on one server."""
 
     app: str
     revision: str
@@ -72,9 +72,9 @@ class Run(Struct, frozen=True):
 
 
 def judge(scenario: str, checks: Sequence[Check] | None, is_scored: bool) -> Verdict:
-    """None stands for a scenario that left no result at all."""
+    """Evaluates the checks of a scenario; None if it has no result."""
     if checks is None:
-        return Verdict(scenario, Outcome.FAILED, 0, ("the suite left no result",))
+        return Verdict(scenario, Outcome.FAILED, 0, ("the suite wrote no result",))
     successes = sum(check.status == "SUCCESS" for check in checks)
     problems = tuple(f"{check.id}: {check.error_message}" for check in checks if check.status in ("FAILURE", "WARNING"))
     if problems:
@@ -86,25 +86,25 @@ def judge(scenario: str, checks: Sequence[Check] | None, is_scored: bool) -> Ver
     return Verdict(scenario, Outcome.NOT_APPLICABLE, 0)
 
 
-def complaints(run: Run, expected: Iterable[str]) -> list[str]:
-    """Everything that makes a run bad, one sentence each."""
+def problems_of(run: Run, expected: Iterable[str]) -> list[str]:
+    """Returns the problems of a run, one sentence each."""
     reasons, expected = run.requirements.reasons(), set(expected)
-    where = f"{run.app} {run.revision}"
-    found = [
-        f"{where}: {name} is expected to fail, but only unscored extensions may be"
+    label = f"{run.app} {run.revision}"
+    problems = [
+        f"{label}: {name} is expected to fail, but only unscored extensions may be"
         for name in sorted(expected & set(run.requirements.scenarios()))
         if reasons.get(name) != EXTENSION
     ]
     for name, verdict in run.verdicts.items():
         if verdict.outcome is Outcome.FAILED and name not in expected:
-            found += [f"{where}: {name}: {problem}" for problem in verdict.problems]
+            problems += [f"{label}: {name}: {problem}" for problem in verdict.problems]
         if verdict.outcome is not Outcome.FAILED and name in expected:
-            found.append(f"{where}: {name} is expected to fail and did not; remove it from the list")
-    return found
+            problems.append(f"{label}: {name} is expected to fail and did not; remove it from the list")
+    return problems
 
 
 def table(runs: Sequence[Run]) -> str:
-    """A line per scenario, a column per server."""
+    """Returns a table with a line per scenario and a column per server."""
     lines = []
     for revision in dict.fromkeys(run.revision for run in runs):
         same = [run for run in runs if run.revision == revision]
@@ -122,7 +122,7 @@ def _cell(verdict: Verdict) -> str:
 
 
 def result_line(runs: Sequence[Run]) -> str:
-    """The scored scenarios of the worse run of each revision."""
+    """Returns the counts of scored scenarios, for the worse run of each revision."""
     figures = []
     for revision in dict.fromkeys(run.revision for run in runs):
         same = [run for run in runs if run.revision == revision]

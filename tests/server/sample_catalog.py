@@ -20,6 +20,7 @@ from server.protocol.catalog import (
     ResourceTemplate,
     Tool,
 )
+from tests.server.http_client import WAIT_MAX_S
 
 NAME_SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
 WRITING = Hints(read_only_hint=False, destructive_hint=True, idempotent_hint=False)
@@ -32,6 +33,13 @@ class Gate:
         self.reached = asyncio.Event()
         self.opened = asyncio.Event()
         self.cancelled = asyncio.Event()
+        self.waiting = 0
+
+    async def wait_for_calls(self, count: int) -> None:
+        """Waits until that many calls are waiting at the gate."""
+        async with asyncio.timeout(WAIT_MAX_S):
+            while self.waiting < count:
+                await asyncio.sleep(0.005)
 
 
 class EchoInput(Struct, forbid_unknown_fields=True):
@@ -87,6 +95,7 @@ class SampleCatalog:
     async def _wait(self, call: Call, args: GateInput) -> EchoOutput:
         gate = self.gates[args.gate]
         await call.progress(1)
+        gate.waiting += 1
         gate.reached.set()
         try:
             await gate.opened.wait()

@@ -43,8 +43,7 @@ async def test_a_running_call_is_answered_during_shutdown(tmp_path: Path, sample
             asyncio.create_task(ada.call("wait", {"gate": "g"}, 1)),
             asyncio.create_task(modern.call("wait", {"gate": "g"}, request_id=2)),
         ]
-        await asyncio.wait_for(samples.gates["g"].reached.wait(), WAIT_MAX_S)
-        await asyncio.sleep(0.02)  # until the second call runs too
+        await samples.gates["g"].wait_for_calls(len(running))
 
         server.runtime.open_streams.stop()
         await _wait_until_not_accepting(server)

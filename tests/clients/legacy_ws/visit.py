@@ -1,6 +1,6 @@
-"""The last official Python client with a WebSocket transport (mcp 1.x), run by an interpreter of its own.
+"""The last official Python client with a WebSocket transport (mcp 1.x), run by its own interpreter.
 
-Connects to the URL in FLORILEGIUM_TEST_URL, whose user information is the credential, lists the tools, calls
+Connects to the URL in FLORILEGIUM_TEST_URL, which contains the credential, lists the tools, calls
 `server_info` and prints one JSON object.
 """
 
@@ -16,18 +16,18 @@ websocket_client = importlib.import_module("mcp.client.websocket").websocket_cli
 
 async def main() -> None:
     async with (
-        websocket_client(os.environ["FLORILEGIUM_TEST_URL"]) as (reads, writes),
-        ClientSession(reads, writes) as session,
+        websocket_client(os.environ["FLORILEGIUM_TEST_URL"]) as (read_stream, write_stream),
+        ClientSession(read_stream, write_stream) as session,
     ):
         await session.initialize()
         listed = await session.list_tools()
-        answer = await session.call_tool("server_info", {})
-        seen = {
+        result = await session.call_tool("server_info", {})
+        report = {
             "tools": [tool.name for tool in listed.tools],
-            "isError": answer.isError,
-            "info": answer.structuredContent,
+            "isError": result.isError,
+            "info": result.structuredContent,
         }
-    print(json.dumps(seen))
+    print(json.dumps(report))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     Requirement(
         id="conversation_memory.layers.names",
         statement="Three tools, `search`, `get_observations` and `read`, disclose memory step by step.",
-        tests=(f"{_CLIENT}test_the_three_layers_lead_from_a_row_to_the_conversation",),
+        tests=(f"{_CLIENT}test_search_get_observations_and_read_work_for_each_user",),
         difference=(
             "They have these names at `/mcp/memory`. Elsewhere `search` is another tool, so the profile `full` lists "
             "them as `memory_search`, `memory_get_observations` and `memory_read`."
@@ -24,7 +24,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
     Requirement(
         id="conversation_memory.layers.read-only",
         statement="The three tools are read-only and idempotent, and access nothing outside the library.",
-        tests=(f"{_CLIENT}test_the_tools_say_that_they_only_read",),
+        tests=(f"{_CLIENT}test_the_memory_tools_are_marked_read_only",),
     ),
     Requirement(
         id="conversation_memory.layers.cost",
@@ -287,7 +287,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_TOOLS}test_recorded_observation_is_found_and_read",
             f"{_TOOLS}test_same_idempotency_key_records_once",
             f"{_TOOLS}test_invalid_batch_is_rejected_as_a_whole",
-            f"{_CLIENT}test_recording_needs_the_scope_to_write",
+            f"{_CLIENT}test_recording_requires_the_write_scope",
         ),
         difference=(
             "The original has a background process that asks a language model for them. Here `observations_record` "

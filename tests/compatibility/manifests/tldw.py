@@ -847,7 +847,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         tests=(
             f"{_RESEARCH}test_search_returns_the_same_json_as_text_and_structured_content",
             f"{_RESEARCH}test_every_result_can_be_fetched_by_its_id_and_by_its_url",
-            f"{_CLIENTS_RESEARCH}test_the_official_client_researches_each_users_own_library",
+            f"{_CLIENTS_RESEARCH}test_search_and_fetch_return_each_users_own_items",
             f"{_SERVER_PROFILES}test_each_profile_lists_its_tools_in_a_fixed_order",
         ),
         difference=(

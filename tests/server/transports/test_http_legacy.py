@@ -8,6 +8,7 @@ import pytest
 
 from server.protocol.changes import Change
 from server.protocol.versions import BATCH_VERSION, LEGACY_VERSIONS
+from server.transports.http import WATCH_AFTER_S
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import ELICITATION, JSON_AND_EVENTS, LegacyClient, handshake, message, text_of
 from tests.server.http_client import WAIT_MAX_S, fetch
@@ -323,7 +324,7 @@ async def test_a_disconnect_does_not_cancel_a_legacy_call(server: LiveServer, ga
 
     async with ada.streaming(message("tools/call", {"name": "wait", "arguments": {"gate": "g"}}, 1)):
         await asyncio.wait_for(gate.reached.wait(), WAIT_MAX_S)
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(2 * WATCH_AFTER_S)  # longer than a modern call would need to notice
 
     assert not gate.cancelled.is_set()
     gate.opened.set()

@@ -105,8 +105,7 @@ async def test_concurrent_requests_of_two_users_with_the_same_ids_do_not_interfe
         for era, clients in (("legacy", legacy), ("modern", modern))
         for name, client in clients.items()
     }
-    await asyncio.wait_for(gate.reached.wait(), WAIT_MAX_S)
-    await asyncio.sleep(0.05)
+    await gate.wait_for_calls(len(running))
     gate.opened.set()
 
     for (_, name, request_id), task in running.items():

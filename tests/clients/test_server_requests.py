@@ -1,0 +1,96 @@
+"""Server-to-client messages with the official Python client: elicitation, sampling, progress and changes."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import mcp_types as types
+import pytest
+from mcp import Client
+from mcp.client.session import ClientRequestContext
+from mcp.client.streamable_http import streamable_http_client
+from mcp.client.subscriptions import ResourceUpdated, ToolsListChanged
+
+from tests.conformance.fixtures import add_fixtures
+from tests.live import LiveServer, live, make_settings
+
+ERAS = ("2026-07-28", "legacy")
+
+
+@asynccontextmanager
+async def fixture_server(data_dir: Path) -> AsyncIterator[LiveServer]:
+    settings = make_settings(data_dir)
+    async with live(settings, extend=add_fixtures) as server:
+        yield server
+
+
+@asynccontextmanager
+async def connect(server: LiveServer, user: str, **options: Any) -> AsyncIterator[Client]:
+    async with (
+        httpx2.AsyncClient(headers=await server.bearer(user), trust_env=False) as http,
+        Client(streamable_http_client(server.mcp, http_client=http), **options) as client,
+    ):
+        yield client
+
+
+async def accept(context: ClientRequestContext, params: types.ElicitRequestParams) -> types.ElicitResult:
+    return types.ElicitResult(action="accept", content={"name": "Ada", "color": "green"})
+
+
+async def sample(context: ClientRequestContext, params: types.CreateMessageRequestParams) -> types.CreateMessageResult:
+    return types.CreateMessageResult(role="assistant", content=types.TextContent(text="Good day,"), model="none")
+
+
+async def list_roots(context: ClientRequestContext) -> types.ListRootsResult:
+    return types.ListRootsResult.model_validate({"roots": [{"uri": "file:///library"}]})
+
+
+CALLBACKS = {"elicitation_callback": accept, "sampling_callback": sample, "list_roots_callback": list_roots}
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_a_tool_can_request_three_inputs_at_once(mode: str, tmp_path: Path) -> None:
+    async with fixture_server(tmp_path) as server, connect(server, "ada", mode=mode, **CALLBACKS) as client:
+        result = await client.call_tool("test_input_required_result_multiple_inputs")
+
+    assert result.content == [types.TextContent(text="Good day, Ada, 1 roots")]
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_a_tool_can_request_input_in_two_rounds(mode: str, tmp_path: Path) -> None:
+    async with fixture_server(tmp_path) as server, connect(server, "ada", mode=mode, **CALLBACKS) as client:
+        result = await client.call_tool("test_input_required_result_multi_round")
+
+    assert result.content == [types.TextContent(text="Ada likes green")]
+
+
+@pytest.mark.parametrize("mode", ERAS)
+async def test_progress_is_delivered_to_its_call(mode: str, tmp_path: Path) -> None:
+    reports: list[tuple[float, float | None]] = []
+
+    async def record(progress: float, total: float | None, message: str | None) -> None:
+        reports.append((progress, total))
+
+    async with fixture_server(tmp_path) as server, connect(server, "ada", mode=mode) as client:
+        await client.call_tool("test_tool_with_progress", progress_callback=record)
+
+    assert reports == [(0, 100), (50, 100), (100, 100)]
+
+
+async def test_a_subscription_delivers_the_users_own_changes_only(tmp_path: Path) -> None:
+    uri = "test://watched-resource"
+    async with (
+        fixture_server(tmp_path) as server,
+        connect(server, "ada", mode="2026-07-28") as ada,
+        connect(server, "bob", mode="2026-07-28") as bob,
+        ada.listen(tools_list_changed=True, resource_subscriptions=[uri]) as changes,
+        asyncio.timeout(20),
+    ):
+        await bob.call_tool("test_trigger_resource_change")  # bob's library, not ada's
+        await bob.call_tool("test_trigger_tool_change")  # tools are shared by all users
+        assert await anext(changes) == ToolsListChanged()
+        await ada.call_tool("test_trigger_resource_change")
+        assert await anext(changes) == ResourceUpdated(uri=uri)

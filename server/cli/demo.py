@@ -1,4 +1,4 @@
-"""`florilegium demo`: puts the demo library into a user's own, beside what is there."""
+"""`florilegium demo`: adds the demo library to a user's library."""
 
 import asyncio
 from pathlib import Path
@@ -19,16 +19,16 @@ from sources.demo import FillResult, fill
 @json_option
 @setting_options("data_dir", "single_user_name")
 def demo(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None:
-    """Add the demo library to a user's own.
+    """Add the demo library to a user's library.
 
-    It is one year of a small observatory, in all five sources. What is there already is left alone.
+    It covers one year of a small observatory, in all five sources. Existing items are left alone.
     """
     settings = overrides.load().settings
-    filled = asyncio.run(_fill(settings, user))
+    result = asyncio.run(_fill(settings, user))
     if as_json:
-        print_json({"items": filled.items, "new": filled.new})
+        print_json({"items": result.items, "new": result.new})
         return
-    click.echo(f"{contents(filled)}; {filled.new} new in the library of {user or settings.single_user_name!r}")
+    click.echo(f"{describe_items(result)}; {result.new} new in the library of {user or settings.single_user_name!r}")
     click.echo(f"\nTry:\n\n{tour(_options(overrides, user))}\n")
 
 
@@ -37,17 +37,17 @@ async def _fill(settings: Settings, user: str | None) -> FillResult:
         return await fill(library)
 
 
-def contents(filled: FillResult) -> str:
-    """23 notes, 7 media, …"""
-    return ", ".join(pluralize(count, source) for source, count in filled.items.items())
+def describe_items(result: FillResult) -> str:
+    """Returns `23 notes, 7 media, …`."""
+    return ", ".join(pluralize(count, source) for source, count in result.items.items())
 
 
 def _options(overrides: SettingsOverrides, user: str | None) -> str:
-    """What the next command has to be told, to find the same library."""
-    named: dict[str, str | Path | None] = {
+    """Returns the options that the next command needs to find the same library."""
+    options: dict[str, str | Path | None] = {
         "--user": user,
         "--data-dir": overrides.cli["data_dir"],
         "--single-user-name": overrides.cli["single_user_name"],
         "--config": overrides.config_file,
     }
-    return "".join(f" {option} {quote(str(value))}" for option, value in named.items() if value is not None)
+    return "".join(f" {option} {quote(str(value))}" for option, value in options.items() if value is not None)

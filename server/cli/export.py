@@ -1,4 +1,4 @@
-"""`florilegium export`: writes a user's whole library into a folder, as lines of JSON and pages of Markdown."""
+"""`florilegium export`: writes a user's whole library into a folder, as JSON lines and Markdown pages."""
 
 import asyncio
 from pathlib import Path
@@ -11,7 +11,7 @@ from server.cli.local_library import open_local, user_option
 from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import pluralize, print_json
 from sources.exporters.export import export_library
-from sources.exporters.lines import Manifest
+from sources.exporters.lines import ExportManifest
 
 
 @click.command(cls=SettingsCommand)
@@ -20,19 +20,19 @@ from sources.exporters.lines import Manifest
 @json_option
 @setting_options("data_dir", "single_user_name")
 def export(overrides: SettingsOverrides, folder: Path, user: str | None, as_json: bool) -> None:
-    """Write a whole library into the folder DIR, which must be empty or absent.
+    """Export a whole library into the folder DIR, which must be empty or absent.
 
-    DIR/*.jsonl hold every field of every item, and `florilegium import DIR` reads them again; the Markdown beside them
-    is for people. What was deleted is left out.
+    DIR/*.jsonl contain every field of every item; `florilegium import DIR` reads them. The Markdown pages are for
+    people. Deleted items are not exported.
     """
     manifest = asyncio.run(_export(overrides.load().settings, folder, user))
     if as_json:
         print_json(asdict(manifest))
         return
-    told = ", ".join(pluralize(count, kind) for kind, count in manifest.counts.items() if count)
-    click.echo(f"{folder}: {told or 'nothing: the library is empty'}")
+    counts = ", ".join(pluralize(count, kind) for kind, count in manifest.counts.items() if count)
+    click.echo(f"{folder}: {counts or 'the library is empty'}")
 
 
-async def _export(settings: Settings, folder: Path, user: str | None) -> Manifest:
+async def _export(settings: Settings, folder: Path, user: str | None) -> ExportManifest:
     async with open_local(settings, user) as local, local.libraries.library(local.context) as library:
         return await export_library(library, folder)

@@ -1,4 +1,4 @@
-"""What to try on the demo library: a few commands, each with what it shows. They work as printed."""
+"""Commands to try on the demo library, each with what it shows. They work as printed."""
 
 import shlex
 import shutil
@@ -11,28 +11,28 @@ _PROGRAM = "florilegium"
 FIRST_QUERY = "why does the dome stick"
 _RECORDING = f"media://{demo_uuid('media', 'calibration-evening')}"
 
-# Arguments of `florilegium`, and what comes out.
+# Arguments of `florilegium`, and what they show.
 _STEPS = (
     (f'search "{FIRST_QUERY}"', "notes, a film and chats in one ranking"),
-    ('search --source media "median of twenty dark frames"', "the minute at which it is said"),
-    (f"get {_RECORDING} --at 04:12 --max-tokens 600", "that minute, within a budget"),
-    ('search "sender:Pell comet"', "single turns of a conversation"),
-    ("search 彗星", "any script; try Objektiv as well"),
+    ('search --source media "median of twenty dark frames"', "the minute at which it is spoken"),
+    (f"get {_RECORDING} --at 04:12 --max-tokens 600", "that minute, within a token budget"),
+    ('search "sender:Pell comet"', "single messages of a conversation"),
+    ("search 彗星", "any script; try Objektiv, too"),
 )
 
 
 def tour(options: str) -> str:
-    """`options` are put behind the name of each command."""
+    """Returns the commands; `options` are inserted after the name of each."""
     program = program_name()
     lines = []
-    for step, shown in _STEPS:
+    for step, description in _STEPS:
         command, _, rest = step.partition(" ")
-        lines.append(f"    {program} {command}{options} {rest}\n        {shown}")
+        lines.append(f"    {program} {command}{options} {rest}\n        {description}")
     return "\n".join(lines)
 
 
 def program_name() -> str:
-    """As it can be typed here: `.venv/bin/florilegium`, where a shell would not find it by its name alone."""
+    """Returns the program as it can be typed here: `.venv/bin/florilegium` if it is not on the PATH."""
     invoked = sys.argv[0]
-    is_found = Path(invoked).name != _PROGRAM or shutil.which(_PROGRAM) is not None
-    return _PROGRAM if is_found else shlex.quote(invoked)
+    is_on_path = Path(invoked).name != _PROGRAM or shutil.which(_PROGRAM) is not None
+    return _PROGRAM if is_on_path else shlex.quote(invoked)

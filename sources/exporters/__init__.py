@@ -1,1 +1,1 @@
-"""Everything out: a library as files that people can read and that programs, ours among them, can read again."""
+"""Exports a library as files that people can read and that can be imported again."""

@@ -1,8 +1,7 @@
-"""The lines of an export: every field of every item, as JSON objects that name their `kind`, and what they are when
-they are read again.
+"""The lines of an export: JSON objects with every field of an item and its `kind`, and their conversion back to drafts.
 
-Numbers that a library gives by itself stay out (of media, characters, prompts and messages): they mean nothing in
-another. So a conversation names its character by the uuid, and messages stand in their order below their conversation.
+Numbers that a library assigns (to media, characters, prompts and messages) are not exported, because they mean nothing
+in another library. A conversation refers to its character by uuid, and messages follow their conversation in order.
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,13 +38,13 @@ from sources.records import (
 FORMAT = "florilegium-export"
 FORMAT_VERSION = 1
 MANIFEST = "florilegium.json"
-# In the order in which they are read back: characters before the conversations that name them.
+# In the order of import: characters before the conversations that refer to them.
 FILES = ("characters.jsonl", "chats.jsonl", "media.jsonl", "notes.jsonl", "observations.jsonl", "prompts.jsonl")
 
 
-class Line(Struct, frozen=True, kw_only=True, tag_field="kind"):
-    """What every item has. The hash is there to compare items by; it is computed anew when one is read. What was made
-    here has not `arrived`, and exports were written without it."""
+class ExportLine(Struct, frozen=True, kw_only=True, tag_field="kind"):
+    """Fields of every item. The hash is for comparing items; it is recomputed on import. `arrived` is present only for
+    imported items, and absent in older exports."""
 
     uuid: str
     tags: tuple[str, ...]
@@ -65,19 +64,19 @@ class Line(Struct, frozen=True, kw_only=True, tag_field="kind"):
         )
 
 
-class NoteLine(Line, frozen=True, kw_only=True, tag="note"):
+class NoteLine(ExportLine, frozen=True, kw_only=True, tag="note"):
     title: str
     content: str
 
 
-class ConversationLine(Line, frozen=True, kw_only=True, tag="conversation"):
+class ConversationLine(ExportLine, frozen=True, kw_only=True, tag="conversation"):
     title: str
     namespace: str
     session_id: str
     character: str | None
 
 
-class MessageLine(Line, frozen=True, kw_only=True, tag="message"):
+class MessageLine(ExportLine, frozen=True, kw_only=True, tag="message"):
     conversation_id: str
     role: str
     sender: str
@@ -90,7 +89,7 @@ class MessageLine(Line, frozen=True, kw_only=True, tag="message"):
     is_canonical: bool
 
 
-class CharacterLine(Line, frozen=True, kw_only=True, tag="character"):
+class CharacterLine(ExportLine, frozen=True, kw_only=True, tag="character"):
     name: str
     description: str
     personality: str
@@ -108,7 +107,7 @@ class CharacterLine(Line, frozen=True, kw_only=True, tag="character"):
     card: Mapping[str, Any]
 
 
-class PromptLine(Line, frozen=True, kw_only=True, tag="prompt"):
+class PromptLine(ExportLine, frozen=True, kw_only=True, tag="prompt"):
     name: str
     author: str
     details: str
@@ -117,8 +116,8 @@ class PromptLine(Line, frozen=True, kw_only=True, tag="prompt"):
     arguments: tuple[SavedPromptArgument, ...]
 
 
-class ChunkPart(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """`text` is there only where it is not what stands from `start` to `end` in the item's text."""
+class ExportedChunk(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """`text` is present only if it differs from the item's text between `start` and `end`."""
 
     uuid: str
     start: int
@@ -129,8 +128,8 @@ class ChunkPart(Struct, frozen=True, kw_only=True, omit_defaults=True):
     text: str | UnsetType = UNSET
 
 
-class MediaLine(Line, frozen=True, kw_only=True, tag="media"):
-    """The text of a transcript is its segments, one below the other, and stands nowhere else."""
+class MediaLine(ExportLine, frozen=True, kw_only=True, tag="media"):
+    """The text of a transcript consists of its segments and is not repeated in `content`."""
 
     title: str
     media_type: str
@@ -138,10 +137,10 @@ class MediaLine(Line, frozen=True, kw_only=True, tag="media"):
     author: str
     content: str | UnsetType = UNSET
     segments: tuple[Segment, ...] = ()
-    chunks: tuple[ChunkPart, ...] = ()
+    chunks: tuple[ExportedChunk, ...] = ()
 
 
-class ObservationLine(Line, frozen=True, kw_only=True, tag="observation"):
+class ObservationLine(ExportLine, frozen=True, kw_only=True, tag="observation"):
     type: str
     title: str
     subtitle: str
@@ -159,12 +158,12 @@ class ObservationLine(Line, frozen=True, kw_only=True, tag="observation"):
 
 
 AnyLine = NoteLine | ConversationLine | MessageLine | CharacterLine | PromptLine | MediaLine | ObservationLine
-L = TypeVar("L", bound=Line)
+L = TypeVar("L", bound=ExportLine)
 D = TypeVar("D", bound=Struct)
 
 
-class Manifest(Struct, frozen=True, kw_only=True):
-    """What an export is, and how much is in it. It is written last: without one, an export is not whole."""
+class ExportManifest(Struct, frozen=True, kw_only=True):
+    """The format and contents of an export. It is written last, so an export without one is incomplete."""
 
     format: str
     format_version: int
@@ -173,7 +172,7 @@ class Manifest(Struct, frozen=True, kw_only=True):
 
 
 def encode(line: Struct) -> bytes:
-    """Fields in their order, and so the keys of what people named: hashes are made of texts in which they stand so."""
+    """Keeps the order of keys, also in user-defined objects, because content hashes depend on it."""
     return msgspec.json.encode(line) + b"\n"
 
 
@@ -210,18 +209,18 @@ def media_line(item: MediaItem, content: str, segments: Sequence[Segment], chunk
         item,
         content=UNSET if segments else content,
         segments=tuple(segments),
-        chunks=tuple(_part(chunk, content) for chunk in chunks),
+        chunks=tuple(_exported_chunk(chunk, content) for chunk in chunks),
     )
 
 
-def _line(kind: type[L], row: Record, **given: Any) -> L:
-    given |= {"arrived": row.arrived or UNSET}
-    names = (name for name in kind.__struct_fields__ if name not in given)
-    return kind(**{name: getattr(row, name) for name in names}, **given)
+def _line(line_type: type[L], row: Record, **fields: Any) -> L:
+    fields |= {"arrived": row.arrived or UNSET}
+    names = (name for name in line_type.__struct_fields__ if name not in fields)
+    return line_type(**{name: getattr(row, name) for name in names}, **fields)
 
 
-def _part(chunk: MediaChunk, content: str) -> ChunkPart:
-    return ChunkPart(
+def _exported_chunk(chunk: MediaChunk, content: str) -> ExportedChunk:
+    return ExportedChunk(
         uuid=chunk.uuid,
         start=chunk.start,
         end=chunk.end,
@@ -265,23 +264,23 @@ def media_draft(line: MediaLine) -> MediaDraft:
     content = line.content
     if content is UNSET:
         content = "\n".join(segment.text for segment in line.segments)
-    chunks = tuple(_chunk(number, part, content) for number, part in enumerate(line.chunks))
+    chunks = tuple(_media_chunk(index, chunk, content) for index, chunk in enumerate(line.chunks))
     return _draft(MediaDraft, line, content=content, segments=line.segments, chunks=chunks)
 
 
-def _draft(kind: type[D], line: Line, **given: Any) -> D:
-    names = (name for name in kind.__struct_fields__ if name not in given)
-    return kind(**{name: getattr(line, name) for name in names if hasattr(line, name)}, **given)
+def _draft(draft_type: type[D], line: ExportLine, **fields: Any) -> D:
+    names = (name for name in draft_type.__struct_fields__ if name not in fields)
+    return draft_type(**{name: getattr(line, name) for name in names if hasattr(line, name)}, **fields)
 
 
-def _chunk(number: int, part: ChunkPart, content: str) -> MediaChunk:
+def _media_chunk(index: int, chunk: ExportedChunk, content: str) -> MediaChunk:
     return MediaChunk(
-        index=number,
-        uuid=part.uuid,
-        text=content[max(0, part.start) : max(0, part.end)] if part.text is UNSET else part.text,
-        start=part.start,
-        end=part.end,
-        start_ms=part.start_ms,
-        end_ms=part.end_ms,
-        speaker=part.speaker,
+        index=index,
+        uuid=chunk.uuid,
+        text=content[max(0, chunk.start) : max(0, chunk.end)] if chunk.text is UNSET else chunk.text,
+        start=chunk.start,
+        end=chunk.end,
+        start_ms=chunk.start_ms,
+        end_ms=chunk.end_ms,
+        speaker=chunk.speaker,
     )

@@ -37,7 +37,7 @@ def test_export_into_a_folder_that_is_not_empty_is_rejected(program: Program) ->
     outcome = program.run("export", "mine", "--user", "ada")
 
     assert outcome.code == 1
-    assert "the folder 'mine' is not empty: nothing is ever overwritten" in outcome.stderr
+    assert "folder 'mine' is not empty; choose another one" in outcome.stderr
     assert files_in(program.home / "mine") == {"letter.txt": b"dear"}
 
 

@@ -1,6 +1,6 @@
 """Imports that continue after the request that uploaded the file. Their owner can inspect, follow and cancel them.
 
-Jobs live in this process. One that the process takes down with it is completed by importing the same file again.
+Jobs run in this process. If the process ends first, import the same file again to complete the job.
 """
 
 import asyncio

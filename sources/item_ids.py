@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 from config.errors import InvalidParams, NotFound
 from sources.source import GetArguments
 
-UriArgument = Annotated[str | None, Meta(description="uri of a hit, instead.")]
+UriArgument = Annotated[str | None, Meta(description="Or the uri of a hit.")]
 
 
 class SourceGetArguments(GetArguments, frozen=True, kw_only=True):
@@ -37,7 +37,7 @@ def item_id_from(source: str, argument: str, item_id: str | int | None, uri: str
         return _parse(source, argument, item_id)
     parsed = _parse(source, "uri", uri)
     if item_id is not None and str(item_id) not in (str(parsed.id), uri):
-        raise InvalidParams(f"{argument}: expected {parsed.id!r} as in uri, or no uri, got {str(item_id)[:60]!r}")
+        raise InvalidParams(f"{argument}: expected {parsed.id!r}, the value in uri, got {str(item_id)[:60]!r}")
     return parsed
 
 

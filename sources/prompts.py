@@ -71,7 +71,7 @@ class PromptsSource(LibrarySource):
 
 
 async def find_prompt(library: Library, id_or_name: str | int) -> SavedPrompt:
-    """Looks a prompt up by its id, then by its name, which may be a number as well."""
+    """Looks a prompt up by its id, then by its name, which may also be a number."""
     number = numeric_id(id_or_name)
     if number is not None:
         try:

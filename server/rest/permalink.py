@@ -75,6 +75,7 @@ class PermalinkHandler:
 
 
 def _wants_json(request: Request) -> bool:
-    """Returns whether the client accepts JSON but not HTML. Browsers and plain curl name neither, and get HTML."""
+    """Returns whether the client accepts JSON but not HTML. Browsers ask for HTML; clients that ask for neither, such
+    as curl, get HTML too."""
     accept = request.headers.get("accept", "").lower()
     return "application/json" in accept and "text/html" not in accept

@@ -1,7 +1,7 @@
 """Builds a syntax tree from lexemes.
 
-NOT binds closest, then AND, then OR; adjacent words are kept together without an operator. Operators and brackets that
-do not fit are skipped with a note, so every sequence of lexemes gives a tree, or none if it contains no leaf.
+NOT binds closest, then AND, then OR. Adjacent words without an operator form one branch. Operators and brackets that do
+not fit are skipped with a note, so every sequence of lexemes gives a tree, or none if it contains no leaf.
 """
 
 from collections.abc import Iterable, Sequence

@@ -94,7 +94,7 @@ class Highlighter:
         return max(0, firsts[nearby.index(max(nearby))] - reach // 2) if firsts else 0
 
     def _densest(self, matches: Sequence[_TermMatch], room: int) -> tuple[int, int]:
-        """Returns the span of at most `room` characters with most distinct terms, then most matches; the first such."""
+        """Returns the first span of at most `room` characters with the most distinct terms, then the most matches."""
         if len(matches) == 1:
             return matches[0][:2]
         best, span = (0.0, 0), (0, 0)
@@ -219,7 +219,7 @@ class _Region:
         )
 
     def _source_offset(self, offset: int) -> int:
-        """Returns the offset in the text of a character of the line: after as many words and letters."""
+        """Returns the offset in the text of a character of the line, found by counting words and letters."""
         if len(self.line) == len(self._source) or not self.line:
             return self.start + offset
         if self._lines:

@@ -1,7 +1,7 @@
 """The index form of a text together with the source of each token, for highlighting what the index matches.
 
-`segment` transforms a text in several steps. A span of the form is traced back through them, last step first. What a
-step needs for that is only computed if a span is asked for and the step has moved characters.
+`segment` transforms a text in several steps. A span of the form is traced back through them, last step first. A step's
+offsets are computed only if a span is requested and the step has moved characters.
 """
 
 import re
@@ -197,7 +197,8 @@ class _Replacements:
         return source_start if offset < self._ends[index] else source_end + offset - self._ends[index]
 
     def source_end(self, offset: int) -> int:
-        """Includes what was removed right before `offset`, such as the marks of the last letter."""
+        """Returns the end in the input, including characters removed right before `offset`, such as a letter's
+        marks."""
         index = bisect_right(self._starts, offset) - 1
         while index >= 0 and self._starts[index] == offset < self._ends[index]:
             index -= 1  # starts where the span ends

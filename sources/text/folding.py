@@ -106,7 +106,7 @@ def fold_bytewise(text: str) -> str:
 
 
 def fold_encoded(encoded: bytes) -> str:
-    """Folds a text like `fold_bytewise` that is already encoded as Latin-1, with `?` for other characters."""
+    """Like `fold_bytewise`, for a text already encoded as Latin-1 with `?` for other characters."""
     return encoded.translate(_BYTE_TABLE).decode("latin-1")
 
 
@@ -119,7 +119,7 @@ def fold_by_table(text: str, table: "_FoldingTable") -> str:
     """Folds any text.
 
     In a long text it replaces one distinct character after the other, at least twice as fast as translating character
-    by character. That gives the same result because every fold is its own fold.
+    by character. That gives the same result because folding is idempotent.
     """
     letters = set(text) if len(text) >= _LONG_TEXT_CHARS else ()
     if not 0 < len(letters) <= len(text) // _CHARS_PER_LETTER:

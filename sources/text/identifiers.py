@@ -32,7 +32,8 @@ def encode_latin1(text: str) -> bytes:
 
 
 def may_have_identifiers(encoded: bytes, folded: str) -> bool:
-    """Returns whether a text may contain C++, C# or .NET, judged by the text and its fold. Much faster than looking."""
+    """Returns whether a text may contain C++, C# or .NET, judged by the text and its fold. Much faster than a
+    search."""
     return b"+" in encoded or b"#" in encoded or " net" in folded or folded.startswith("net")
 
 
@@ -52,7 +53,7 @@ def identifier_spellings(text: str, encoded: bytes) -> list[Spelling]:
 
 
 def spell(text: str, spellings: Iterable[Spelling]) -> str:
-    """Replaces each identifier by its spelling."""
+    """Replaces each identifier with its spelling."""
     pieces: list[str] = []
     position = 0
     for start, end, spelling in spellings:

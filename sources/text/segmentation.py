@@ -57,7 +57,7 @@ _HAS_DEPENDENT = re.compile(f"[{_DEPENDENT}]")
 
 
 def segment(text: str) -> str:
-    """Returns the tokens of a text, separated by spaces: the form that is indexed and that queries are made of.
+    """Returns the tokens of a text, separated by spaces, as they are indexed and searched.
 
     The parts of camelCase words are at its end, so that they break no phrase.
     """

@@ -29,7 +29,7 @@ from sources.importers.engine.imported_items import (
 
 
 class BatchLimits(Struct, frozen=True):
-    """The most rows and characters written in one transaction."""
+    """The maximum number of rows and characters written in one transaction."""
 
     rows: int
     chars: int

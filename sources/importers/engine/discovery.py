@@ -1,6 +1,6 @@
 """Decides which files are imported and which importer reads each, by content or by the format the user named.
 
-Every file is reported, including those ignored: a damaged file as a problem, files of unsupported formats by number.
+Every file is reported, including those ignored: damaged files as problems, files of unsupported formats as a count.
 """
 
 from collections import Counter

@@ -57,7 +57,7 @@ def decode_object(data: bytes | msgspec.Raw, shape: type[T]) -> T:
     """Decodes one object; raises InvalidParams if it is malformed.
 
     An unpaired surrogate, which JSON can express but text cannot hold, is decoded as NUL. Texts with NUL are rejected
-    later, so it costs only the text it is in.
+    later, so only that text is lost.
     """
     try:
         try:
@@ -119,7 +119,8 @@ class _BoundaryFinder:
         self.deepest = 0
 
     def find(self, block: bytes) -> Iterator[tuple[int, bool]]:
-        """Yields the offset of each boundary, and whether an object starts there. The end of the list is one, too."""
+        """Yields the offset of each boundary, and whether an object starts there. The end of the list counts as a
+        boundary, too."""
         plain = block.replace(b"\\\\", b"..").replace(b'\\"', b"..") if b"\\" in block else block
         pieces = plain.split(b'"')
         if not self._skip(b"".join(pieces[1 if self._in_string else 0 :: 2])):

@@ -29,7 +29,7 @@ def text_or_empty(value: object) -> str:
 
 def clean_line(value: object) -> str:
     """Returns a title, name or similar short text, stripped. Characters that cannot be stored are replaced, so that a
-    bad character in a title does not cost the conversation."""
+    conversation is not rejected because of its title."""
     if not isinstance(value, str):
         return ""
     line = value[:_LINE_CHARS].strip()

@@ -103,7 +103,7 @@ def _read_conversation(
 
 def _require_valid_id(value: Any) -> None:
     if not isinstance(value, str):
-        raise InvalidParams(f"id: expected a text, got {key_label(value)!r}")
+        raise InvalidParams(f"id: expected text, got {key_label(value)!r}")
     require_allowed_id(value)
 
 
@@ -120,7 +120,7 @@ def _read_messages(
 
 def _message_draft(row: TableRow, limits: ImportLimits) -> MessageDraft:
     if not isinstance(row["id"], str):
-        raise InvalidParams(f"id: expected a text, got {key_label(row['id'])!r}")
+        raise InvalidParams(f"id: expected text, got {key_label(row['id'])!r}")
     content = text_or_empty(row["content"])
     require_storable(content, limits)
     role = clean_line(row["role"])

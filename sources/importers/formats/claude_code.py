@@ -77,7 +77,7 @@ class _ClaudeCodeLine(Struct, frozen=True):
 
 class ClaudeCodeFormat(SessionFormat):
     """In the file of a subagent every line is marked as a sidechain; only in a session's own file does the mark mean a
-    task apart from the session."""
+    separate task."""
 
     name = _NAME
 

@@ -1,5 +1,5 @@
 """Florilegium's own export: the folder that `florilegium export` wrote, or a zip of it. The JSON lines are read; the
-Markdown pages are not. Invalid lines are reported. Ids and versions are kept, but numbers are assigned anew."""
+Markdown pages are not. Invalid lines are reported. Ids and versions are kept, but items get new numbers."""
 
 from collections.abc import Iterator
 from pathlib import Path

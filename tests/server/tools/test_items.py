@@ -223,7 +223,7 @@ async def test_a_get_with_another_id_than_its_uri_or_of_another_source_is_reject
         uri = f"{source}://{await ada.add_item(source, 'Voyage', 'a galleon')}"
         other = "media" if source == "notes" else "notes"
 
-        assert "as in uri" in await ada.call_error(f"{source}_get", **{ID_ARGUMENT[source]: "77"}, uri=uri)
+        assert "the value in uri" in await ada.call_error(f"{source}_get", **{ID_ARGUMENT[source]: "77"}, uri=uri)
         expected = f"uri: expected a URI that starts with {source}://, got '{other}://1'"
         assert await ada.call_error(f"{source}_get", uri=f"{other}://1") == expected
 

@@ -123,8 +123,8 @@ class _ArchiveImport:
         self._counts.messages += len(part.messages)
 
     async def _continue_existing(self, part: ConversationPart, conflict: Conflict) -> bool:
-        """Returns False if the conversation had only been deleted. A deleted conversation keeps its id until it is
-        purged, which this does."""
+        """Continues the conversation that has this id. If that one is deleted, purges it, so that the id can be used
+        again, and returns False."""
         try:
             existing = await self._chats.get(part.conversation.id)
         except NotFound:

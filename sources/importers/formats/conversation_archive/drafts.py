@@ -10,7 +10,7 @@ RESERVED_IDS = frozenset(("search", "export", "import"))
 
 def require_allowed_id(conversation_id: str) -> None:
     if conversation_id in RESERVED_IDS:
-        raise InvalidParams(f"id: expected another id, got {conversation_id!r}, which is part of a URL path")
+        raise InvalidParams(f"id: expected an id that is not part of a URL path, got {conversation_id!r}")
 
 
 def conversation_draft(archived: ArchivedConversation) -> ConversationDraft:

@@ -251,7 +251,7 @@ def _digest(path: Path) -> str:
 
 def _require_empty(folder: Path, name: str) -> None:
     if folder.exists() and any(folder.iterdir()):
-        raise Conflict(f"{name} is not empty; nothing is overwritten: choose another directory or move its files")
+        raise Conflict(f"{name} is not empty; choose another directory or move its files")
 
 
 def _write_manifest(folder: Path, manifest: BackupManifest) -> None:

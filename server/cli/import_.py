@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 from config.settings import Settings
 from server.cli.local_library import open_local, user_option
 from server.cli.meter import show_progress
-from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
+from server.cli.options import NamedValue, SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import pluralize, print_json
 from server.cli.terminal import dim, echo, strip_control_characters
 from sources.importers.engine.discovery import DiscoveryResult, discover
@@ -19,7 +19,7 @@ from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.limits import import_limits
 from sources.importers.engine.progress import ImportProgress
 from sources.importers.engine.summary import OUTCOMES, ImportSummary, count_reason
-from sources.importers.registry import all_importers
+from sources.importers.registry import FORMATS, all_importers
 
 # These columns are always shown: new, updated, unchanged.
 _MAIN_OUTCOMES = OUTCOMES[:3]
@@ -30,7 +30,12 @@ _DRY_RUN = "Dry run: nothing was written."
 
 @click.command("import", cls=SettingsCommand)
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(path_type=Path))
-@click.option("--format", "format_name", help="Read all files as this format. Default: detect it by content.")
+@click.option(
+    "--format",
+    "format_name",
+    type=NamedValue(tuple(FORMATS)),
+    help=f"Read all files as this format: {', '.join(FORMATS)}. Default: detect it by content.",
+)
 @click.option("--dry-run", is_flag=True, help="Read everything and write nothing.")
 @click.option("--again", is_flag=True, help="Also read files that have not changed since the last import.")
 @user_option

@@ -7,10 +7,10 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
-from unicodedata import east_asian_width
 
 import click
 
+from server.cli.cells import truncate_cells
 from server.cli.output import pluralize
 from server.cli.terminal import dim, echo, format_clock, strip_control_characters, terminal_columns, uses_colour
 from sources.importers.engine.progress import ImportProgress
@@ -60,7 +60,7 @@ def _styled_parts(progress: ImportProgress, elapsed_s: float, columns: int) -> l
     if columns_left < 0:
         return [((filled + empty + numbers)[: max(0, columns - 1)], {})]
     name = strip_control_characters(progress.file).replace("\n", " ")
-    file = _fit(name, columns_left) if columns_left >= _FILE_CELLS_MIN else ""
+    file = truncate_cells(name, columns_left) if columns_left >= _FILE_CELLS_MIN else ""
     file_part = f"  {file}" if file else ""
     return [(filled, {"fg": "cyan"}), (empty, {"dim": True}), (numbers, {}), (file_part, {"dim": True})]
 
@@ -70,16 +70,6 @@ def _bar(share: float) -> tuple[str, str]:
     cells, eighths = divmod(int(share * _BAR_CELLS * 8), 8)
     filled = "\N{FULL BLOCK}" * cells + (_EIGHTHS[eighths] if eighths else "")
     return filled, "\N{LIGHT SHADE}" * (_BAR_CELLS - len(filled))
-
-
-def _fit(text: str, cells: int) -> str:
-    """Cuts a text to a number of terminal cells; wide characters take two."""
-    used = 0
-    for index, character in enumerate(text):
-        used += 2 if east_asian_width(character) in "WF" else 1
-        if used > cells:
-            return text[:index]
-    return text
 
 
 def _rate(items: int, elapsed_s: float) -> str:

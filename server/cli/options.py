@@ -4,12 +4,13 @@ Secrets are never options, because other accounts can read command lines.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 from msgspec import Struct
 
 from config.loading import LoadedSettings, load_settings
@@ -97,6 +98,18 @@ def setting_options(*names: str) -> Callable[[Callable[..., Any]], Callable[...,
         return run
 
     return decorate
+
+
+class NamedValue(click.ParamType[str]):
+    """A value that is usually one of `names`, which shells complete. What else is valid is checked where it is used."""
+
+    name = "name"
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = names
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        return [CompletionItem(name) for name in self._names if name.startswith(incomplete)]
 
 
 def _config_option() -> click.Option:

@@ -8,6 +8,7 @@ import click
 import msgspec
 
 from config.times import format_time_seconds
+from server.cli.cells import cell_width, pad_cells
 
 
 def print_json(value: Any) -> None:
@@ -16,9 +17,9 @@ def print_json(value: Any) -> None:
 
 def print_table(titles: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Prints columns as wide as their widest value. The last column is not padded."""
-    widths = [max(len(row[column]) for row in (titles, *rows)) for column in range(len(titles))]
+    widths = [max(cell_width(row[column]) for row in (titles, *rows)) for column in range(len(titles))]
     for row in (titles, *rows):
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        cells = [pad_cells(cell, width) for cell, width in zip(row, widths, strict=True)]
         click.echo("  ".join(cells).rstrip())
 
 

@@ -9,10 +9,11 @@ from aggregator.responses import KnowledgeItem, KnowledgeResponse
 from aggregator.search import KnowledgeSearch
 from config.settings import Settings
 from server.cli.local_library import demo_option, demo_settings, fill_demo, open_local, user_option
-from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
+from server.cli.options import NamedValue, SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import print_json
 from server.cli.terminal import MatchHighlighter, dim, echo, format_clock, source_style, strip_control_characters
 from server.lifespan import build_knowledge
+from server.tools.items import SOURCE_NAMES
 from sources.search.arguments import read_query
 
 _LIMIT = 10
@@ -20,7 +21,13 @@ _LIMIT = 10
 
 @click.command(cls=SettingsCommand)
 @click.argument("query", nargs=-1, required=True)
-@click.option("--source", "sources", multiple=True, help="Search only this source; can be repeated.")
+@click.option(
+    "--source",
+    "sources",
+    multiple=True,
+    type=NamedValue(SOURCE_NAMES),
+    help=f"Search only this source: {', '.join(SOURCE_NAMES)}, or one that an extension adds; can be repeated.",
+)
 @click.option("--limit", type=click.IntRange(1, 100), default=_LIMIT, show_default=True, help="Hits to show.")
 @click.option("--offset", type=click.IntRange(0), default=0, help="Hits to skip.")
 @click.option("--recent", is_flag=True, help="Sort by date, newest first, instead of by relevance.")

@@ -11,7 +11,7 @@ from auth.authenticator import local_principal
 from config.errors import ConfigurationError
 from config.loading import CLIENT_TOKEN_VARIABLE
 from config.settings import Settings
-from server.cli.local_library import local_user
+from server.cli.local_library import LocalLibrary, demo_option, demo_settings, fill_demo, local_context, local_user
 from server.cli.options import SettingsCommand, SettingsOverrides, setting_options
 from server.lifespan import open_runtime
 from server.profiles import PROFILE_NAMES
@@ -23,6 +23,7 @@ from server.transports.stdio import serve_stdio
     "--profile", type=click.Choice(PROFILE_NAMES), help="Profile, which selects the listed tools. Default: default."
 )
 @click.option("--user", help="The user whose library is served. Default: the setting single_user_name.")
+@demo_option
 @click.option("--remote", metavar="URL", help="Forward everything to the server at URL, such as https://host/mcp.")
 @click.option(
     "--token-env",
@@ -37,6 +38,7 @@ def stdio(
     overrides: SettingsOverrides,
     profile: str | None,
     user: str | None,
+    demo: bool,
     remote: str | None,
     token_env: str | None,
     insecure: bool,
@@ -44,6 +46,8 @@ def stdio(
     """Serve MCP on stdin and stdout until stdin ends."""
     if remote and user:
         raise click.UsageError("--user cannot be combined with --remote, where the token determines the user")
+    if remote and demo:
+        raise click.UsageError("--demo cannot be combined with --remote")
     if remote and profile:
         raise click.UsageError(
             "--profile cannot be combined with --remote; put the profile into the URL, as in https://host/mcp/research"
@@ -54,16 +58,20 @@ def stdio(
     for warning in loaded.warnings:
         logger.warning("{}", warning)
     if remote is None:
-        asyncio.run(_serve(loaded.settings, user, profile))
+        settings = demo_settings(loaded) if demo else loaded.settings
+        asyncio.run(_serve(settings, user, profile, is_demo=demo))
     elif not asyncio.run(_forward(loaded.settings, remote, _token(token_env), insecure)):
         click.get_current_context().exit(1)
 
 
-async def _serve(settings: Settings, user_name: str | None, profile: str | None) -> None:
+async def _serve(settings: Settings, user_name: str | None, profile: str | None, *, is_demo: bool) -> None:
     # The operator runs this process for one user, so there are no other users to protect from too many calls.
     settings = replace(settings, rate_user_per_minute=0, rate_tool_per_minute=0)
     async with open_runtime(settings) as runtime:
-        principal = local_principal(await local_user(runtime.registry, settings, user_name))
+        user = await local_user(runtime.registry, settings, user_name)
+        if is_demo:
+            await fill_demo(LocalLibrary(settings, runtime.libraries, local_context(user, runtime.data_root)))
+        principal = local_principal(user)
         await serve_stdio(runtime, principal, profile=profile)
 
 

@@ -53,6 +53,16 @@ def test_a_profile_that_cannot_be_served_is_refused(program: Program, options: t
     assert sentence in outcome.stderr
 
 
+def test_the_demo_library_is_served_from_its_own_data_directory(program: Program) -> None:
+    query = modern(1, "tools/call", name="knowledge_search", arguments={"query": "why does the dome stick"})
+
+    answers = results(program.run("stdio", "--demo", stdin=lines(query)).messages)
+
+    assert answers[1]["structuredContent"]["results"][0]["title"] == "Dome: where and when it sticks"
+    assert not program.data_dir.exists()
+    assert "--demo cannot be combined" in program.run("stdio", "--demo", "--remote", "https://host/mcp").stderr
+
+
 def test_the_named_user_is_served_and_no_other(program: Program) -> None:
     program.with_users("ada", "ben")
     call = lines(modern(1, "tools/call", name="server_info", arguments={}))

@@ -1,0 +1,284 @@
+"""`florilegium add`, `list`, `edit`, `rm` and `tag`: the items of a library on this machine.
+
+The commands write what the tools `items_create`, `items_update`, `items_delete` and `items_tag` write.
+"""
+
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from config.settings import Settings
+from server.cli.local_library import LocalLibrary, open_local, user_option
+from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
+from server.cli.output import confirm, pluralize, print_json, print_table
+from server.cli.terminal import echo, strip_control_characters
+from server.protocol.schema import read_arguments
+from server.tools.items import (
+    SOURCE_NAMES,
+    DeleteResult,
+    EditableText,
+    ItemsCreate,
+    ItemsDelete,
+    ItemsTag,
+    ItemsUpdate,
+    WriteResult,
+    create_item,
+    delete_item,
+    read_text,
+    tag_item,
+    update_item,
+)
+from sources.records import ListPage
+from sources.registry import load_sources
+from sources.source import ItemEntry
+from sources.storage.contract import Library
+
+T = TypeVar("T")
+
+_SINGULARS = {"note": "notes", "chat": "chats", "character": "characters", "prompt": "prompts"}
+_STDIN = "-"
+
+
+class Kind(click.Choice[str]):
+    """The name of a source, in the singular or plural."""
+
+    def __init__(self) -> None:
+        super().__init__(SOURCE_NAMES)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        return super().convert(_SINGULARS.get(value, value), param, ctx)
+
+
+class Field(click.ParamType[tuple[str, Any]]):
+    """NAME=VALUE. A value that is a JSON list, object or number is read as such."""
+
+    name = "name=value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, Any]:
+        if isinstance(value, tuple):
+            return value
+        name, separator, text = str(value).partition("=")
+        if not name or not separator:
+            self.fail(f"expected NAME=VALUE, got {str(value)[:40]!r}", param, ctx)
+        if not text.startswith(("[", "{")):
+            return name, text
+        try:
+            return name, msgspec.json.decode(text)
+        except msgspec.DecodeError as error:
+            self.fail(f"{name}: {error}", param, ctx)
+
+
+_field_option = click.option(
+    "--field", "fields", type=Field(), multiple=True, help="Another field, such as author=Ada; can be repeated."
+)
+
+
+@click.command(cls=SettingsCommand)
+@click.argument("kind", type=Kind())
+@click.argument("content", required=False)
+@click.option("--title", default="", help="Title, or name of a character or prompt.")
+@click.option("--tag", "tags", multiple=True, help="Tag; can be repeated.")
+@_field_option
+@user_option
+@json_option
+@setting_options("data_dir", "single_user_name")
+def add(
+    overrides: SettingsOverrides,
+    kind: str,
+    content: str | None,
+    title: str,
+    tags: tuple[str, ...],
+    fields: tuple[tuple[str, Any], ...],
+    user: str | None,
+    as_json: bool,
+) -> None:
+    """Add an item to a library on this machine.
+
+    KIND is note, media, chat, character or prompt. CONTENT is its text; - reads it from stdin.
+    """
+    arguments = read_arguments(
+        {"source": kind, "title": title, "content": _read(content), "tags": tags, "fields": dict(fields)}, ItemsCreate
+    )
+    result = _run(overrides, user, lambda library, settings: create_item(library, arguments, settings), creates=True)
+    _print_result("Added", result, as_json)
+
+
+@click.command("list", cls=SettingsCommand)
+@click.argument("kind", type=Kind())
+@click.option("--limit", type=click.IntRange(1, 1000), default=20, show_default=True, help="Items to show.")
+@click.option("--offset", type=click.IntRange(0), default=0, help="Items to skip.")
+@user_option
+@json_option
+@setting_options("data_dir", "single_user_name")
+def list_items(
+    overrides: SettingsOverrides, kind: str, limit: int, offset: int, user: str | None, as_json: bool
+) -> None:
+    """List items of a library on this machine, most recently changed first.
+
+    KIND is notes, media, chats, characters or prompts.
+    """
+    page = asyncio.run(_list(overrides.load().settings, user, kind, limit, offset))
+    if as_json:
+        print_json({"items": page.rows, "total": page.total})
+        return
+    rows = [(row.uri, (row.last_modified or "")[:10], strip_control_characters(row.title or "")) for row in page.rows]
+    if rows:
+        print_table(("URI", "CHANGED", "TITLE"), rows)
+    shown = offset + len(rows)
+    more = f"; more: --offset {shown}" if shown < page.total else ""
+    echo(f"{len(rows):,} of {page.total:,} {kind}{more}", err=True)
+
+
+@click.command(cls=SettingsCommand)
+@click.argument("uri")
+@click.argument("stdin", metavar="[-]", required=False, type=click.Choice((_STDIN,)))
+@click.option("--content", help="The complete new text. Default: edit the current text in $EDITOR.")
+@click.option("--title", help="New title or name.")
+@_field_option
+@user_option
+@json_option
+@setting_options("data_dir", "single_user_name")
+def edit(
+    overrides: SettingsOverrides,
+    uri: str,
+    stdin: str | None,
+    content: str | None,
+    title: str | None,
+    fields: tuple[tuple[str, Any], ...],
+    user: str | None,
+    as_json: bool,
+) -> None:
+    """Change an item or a message of a library on this machine.
+
+    Without other options, the text is opened in $EDITOR; - reads the new text from stdin.
+    """
+    if stdin and content is not None:
+        raise click.UsageError("- and --content cannot be combined")
+    changes: dict[str, Any] = {"uri": uri, "title": title, "content": _read(stdin) if stdin else content}
+    if fields:
+        changes["fields"] = dict(fields)
+    if all(value is None for name, value in changes.items() if name != "uri"):
+        edited = _edit_text(_run(overrides, user, lambda library, _settings: read_text(library, uri)))
+        if edited is None:
+            click.echo("Unchanged.", err=True)
+            return
+        # Fails instead of overwriting a change that was made while the editor was open.
+        changes |= {"content": edited.text, "expected_version": edited.version}
+    arguments = read_arguments(changes, ItemsUpdate)
+    result = _run(overrides, user, lambda library, settings: update_item(library, arguments, settings))
+    _print_result("Changed", result, as_json)
+
+
+@click.command(cls=SettingsCommand)
+@click.argument("uris", metavar="URI...", nargs=-1, required=True)
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+@user_option
+@json_option
+@setting_options("data_dir", "single_user_name")
+def rm(overrides: SettingsOverrides, uris: tuple[str, ...], yes: bool, user: str | None, as_json: bool) -> None:
+    """Delete items or messages of a library on this machine.
+
+    chats://CONVERSATION/MESSAGE deletes one message. Deleted items are not erased from the database.
+    """
+    if not yes:
+        confirm(f"Delete {pluralize(len(uris), 'items')}?")
+    results = [_delete(overrides, user, uri) for uri in uris]
+    if as_json:
+        print_json(results)
+    else:
+        for result in results:
+            click.echo(f"Deleted {result.uri}.")
+
+
+# Without -h, which would be read as the start of "-home".
+@click.command(cls=SettingsCommand, context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]})
+@click.argument("uri")
+@click.argument("tags", metavar="[+TAG|-TAG]...", nargs=-1, type=click.UNPROCESSED)
+@click.option("--add", multiple=True, help="Tag to add, like +TAG; can be repeated.")
+@click.option("--remove", multiple=True, help="Tag to remove, like -TAG; can be repeated.")
+@user_option
+@json_option
+@setting_options("data_dir", "single_user_name")
+def tag(
+    overrides: SettingsOverrides,
+    uri: str,
+    tags: tuple[str, ...],
+    add: tuple[str, ...],
+    remove: tuple[str, ...],
+    user: str | None,
+    as_json: bool,
+) -> None:
+    """Add tags to an item of a library on this machine, or remove tags.
+
+    `florilegium tag notes://6f1c +work -inbox` adds work and removes inbox.
+    """
+    for text in tags:
+        if len(text) < 2 or text[0] not in "+-":
+            raise click.UsageError(f"expected +TAG or -TAG, got {text[:40]!r}")
+    arguments = ItemsTag(
+        uri=uri,
+        add=(*add, *(text[1:] for text in tags if text[0] == "+")),
+        remove=(*remove, *(text[1:] for text in tags if text[0] == "-")),
+    )
+    result = _run(overrides, user, lambda library, settings: tag_item(library, arguments, settings))
+    if as_json:
+        print_json(result)
+    else:
+        click.echo(f"{result.uri}: {strip_control_characters(', '.join(result.tags)) or 'no tags'}")
+
+
+def _run(
+    overrides: SettingsOverrides,
+    user: str | None,
+    work: Callable[[Library, Settings], Awaitable[T]],
+    *,
+    creates: bool = False,
+) -> T:
+    settings = overrides.load().settings
+
+    async def run() -> T:
+        async with open_local(settings, user, creates=creates) as local, _library(local) as library:
+            return await work(library, settings)
+
+    return asyncio.run(run())
+
+
+def _library(local: LocalLibrary) -> Any:
+    return local.libraries.library(local.context)
+
+
+def _delete(overrides: SettingsOverrides, user: str | None, uri: str) -> DeleteResult:
+    return _run(overrides, user, lambda library, settings: delete_item(library, ItemsDelete(uri=uri), settings))
+
+
+async def _list(settings: Settings, user: str | None, kind: str, limit: int, offset: int) -> ListPage[ItemEntry]:
+    source = next(source for source in load_sources(settings) if source.name == kind)
+    async with open_local(settings, user) as local, _library(local) as library:
+        return await source.list_items(local.context, library, limit, offset)
+
+
+def _read(content: str | None) -> str | None:
+    """Returns the text; - reads it from stdin, without its last newline."""
+    return sys.stdin.read().removesuffix("\n") if content == _STDIN else content
+
+
+def _edit_text(current: EditableText) -> EditableText | None:
+    """Opens the text in the editor. Returns None if it was not changed."""
+    edited: str | None = click.edit(current.text, extension=".md")
+    if edited is None:
+        return None
+    # Editors end a file with a newline.
+    text = edited if current.text.endswith("\n") else edited.removesuffix("\n")
+    return None if text == current.text else EditableText(text, current.version)
+
+
+def _print_result(verb: str, result: WriteResult, as_json: bool) -> None:
+    if as_json:
+        print_json(result)
+    else:
+        title = f": {strip_control_characters(result.title)}" if result.title else ""
+        click.echo(f"{verb} {result.uri}{title}")

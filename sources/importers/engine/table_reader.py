@@ -8,6 +8,7 @@ fails on its own; the others are still read.
 
 import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import msgspec
@@ -69,10 +70,11 @@ class TableReader:
         rows = self._connection.execute(f"SELECT rowid FROM {table.name} WHERE {column} = ?", (value,))
         return [rowid for (rowid,) in rows]
 
-    def grouped_rowids(self, table: TableSpec, columns: Sequence[str]) -> Iterator[tuple[Any, int]]:
-        """Yields the first column and the rowid of every row, sorted by all columns."""
-        order = ", ".join((*columns, "rowid"))
-        yield from self._connection.execute(f"SELECT {columns[0]}, rowid FROM {table.name} ORDER BY {order}")
+    def grouped_rowids(self, table: TableSpec, key: str, order_column: str) -> Iterator[tuple[Any, Iterator[int]]]:
+        """Groups rows by `key` and yields the rowids of each group, sorted by `order_column`."""
+        rows = self._connection.execute(f"SELECT {key}, rowid FROM {table.name} ORDER BY {key}, {order_column}, rowid")
+        for value, group in groupby(rows, key=lambda row: row[0]):
+            yield value, (rowid for _, rowid in group)
 
     def ranges(self, table: TableSpec, keys: Sequence[str], first: str, last: str) -> Sequence[TableRow]:
         """Groups rows by `keys` and returns the keys, the smallest `first` and the largest `last` of each group.

@@ -5,7 +5,6 @@ AgentKit does not remove the messages of deleted conversations; they are skipped
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +56,7 @@ class AgentKitImporter(Importer):
                 raise InvalidParams("not an AgentKit database")
             row_progress = RowProgress(progress, file_size(path), reader.count(_MESSAGES))
             empty = reader.count(_CONVERSATIONS)
-            messages = reader.grouped_rowids(_MESSAGES, ("conversation_id", "timestamp"))
-            for conversation_id, group in groupby(messages, key=lambda message: message[0]):
-                rowids = (rowid for _, rowid in group)
+            for conversation_id, rowids in reader.grouped_rowids(_MESSAGES, "conversation_id", "timestamp"):
                 conversation = next(iter(reader.rows_where(_CONVERSATIONS, "id", conversation_id)), None)
                 if conversation is None:
                     yield from _skip_messages(rowids, row_progress)

@@ -2,7 +2,7 @@
 chats. Vectors and events waiting for a model are not read."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import chain, groupby
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -217,10 +217,9 @@ def _json_texts(reader: TableReader, value: Any) -> tuple[str, ...]:
 
 def _read_conversations(reader: TableReader, progress: RowProgress) -> Iterator[ImportEvent]:
     """The exchanges of one archived file form one conversation."""
-    exchanges = reader.grouped_rowids(_EXCHANGES, ("archive_path", "line_start"))
-    for path, group in groupby(exchanges, key=lambda exchange: exchange[0]):
+    for path, rowids in reader.grouped_rowids(_EXCHANGES, "archive_path", "line_start"):
         failures: list[FailedItem] = []
-        rows = _read_exchanges(reader, (rowid for _, rowid in group), failures, progress)
+        rows = _read_exchanges(reader, rowids, failures, progress)
         first = next(rows, None)
         if first is not None:
             messages = (message for row in chain((first,), rows) for message in _messages(reader, row, failures))

@@ -25,7 +25,7 @@ from tests.server.http_client import HttpResponse, fetch
 
 COMPACT = ["knowledge_search", "knowledge_get"]
 RESEARCH = ["search", "fetch"]
-KNOWN = "expected one of default, compact, research, memory, letta, bus, full"
+KNOWN = "expected one of default, compact, research, write, memory, letta, bus, full"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

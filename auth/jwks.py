@@ -1,7 +1,8 @@
 """Signing keys from an identity provider's JWK set.
 
 The set is fetched at most once per interval, however many tokens name unknown keys, and concurrent callers share one
-fetch. While fetching fails, the last set stays in use for a limited time. Redirects and proxies are not followed.
+fetch. If fetching fails, the last set stays in use for a limited time. Redirects are not followed, and proxies are not
+used.
 """
 
 import asyncio
@@ -108,7 +109,7 @@ class UrlFetch:
         self._timeout_s = timeout_s
         self._max_bytes = max_bytes
         self._opener = urllib.request.OpenerDirector()
-        # Listed explicitly: the default opener also follows redirects and proxies, and opens file: and ftp: URLs.
+        # Listed explicitly: the default opener also follows redirects, uses proxies, and opens file: and ftp: URLs.
         for handler in (
             urllib.request.HTTPHandler,
             urllib.request.HTTPSHandler,

@@ -50,7 +50,7 @@ _NoteId = Annotated[str | None, Meta(description="id of a note.")]
 
 
 class NotesCreate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    title: Annotated[str, Meta(description="Title in lists.")]
+    title: Annotated[str, Meta(description="Title shown in lists.")]
     content: Annotated[str, Meta(description="Markdown.")] = ""
     tags: Tags = ()
     idempotency_key: IdempotencyKey = None
@@ -105,7 +105,7 @@ class PromptsSave(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 
 class MediaAddText(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    title: Annotated[str, Meta(description="Title in lists.")]
+    title: Annotated[str, Meta(description="Title shown in lists.")]
     text: Annotated[str, Meta(description="Full text; searched by passage.")]
     media_type: Annotated[str, Meta(description="For example article, document, transcript.")] = "text"
     url: Annotated[str, Meta(description="URL of the original.")] = ""

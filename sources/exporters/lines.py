@@ -239,7 +239,7 @@ def note_draft(line: NoteLine) -> NoteDraft:
 
 
 def conversation_draft(line: ConversationLine) -> ConversationDraft:
-    """`last_modified` is part of the bookkeeping."""
+    """Leaves `last_modified` unset, because the bookkeeping contains it."""
     character: dict[str, Any] = {"character": UNSET, "character_id": None} if line.character is None else {}
     return _draft(ConversationDraft, line, **character, last_modified=UNSET)
 

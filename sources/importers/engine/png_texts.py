@@ -10,7 +10,7 @@ from config.errors import InvalidParams, TooLarge
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 # A keyword is 1 to 79 bytes (PNG, 11.3.4); in character cards those of assets are paths and longer.
 _KEYWORD_MAX_BYTES = 512
-# Images have up to some thousand chunks; a file with a million of them is built to be slow.
+# Images have up to a few thousand chunks; a file with a million of them is built to be slow.
 _CHUNKS_MAX = 200_000
 _TEXT_TYPES = (b"tEXt", b"zTXt", b"iTXt")
 _END = b"IEND"

@@ -36,7 +36,7 @@ from sources.text.cues import group_cues
 _CHUNK_CHARS = 400
 # No recording is longer than a year; larger numbers are not times.
 _TIME_MAX_MS = 366 * 86_400_000
-# A day of speech has some ten thousand lines.
+# A day of speech has about ten thousand lines.
 _LINES_MAX = 1_000_000
 _CLOCK = r"(?:(\d{1,4}):)?(\d{1,2}):(\d{2})(?:[.,](\d{1,3}))?"
 _TIMING = re.compile(rf"[ \t]*{_CLOCK}[ \t]*-->[ \t]*{_CLOCK}(?:[ \t]|$)")

@@ -11,9 +11,9 @@ from sources.importers.engine.limits import ImportLimits
 from sources.importers.parsers.parsed_document import ParsedDocument, TextBuilder
 
 _DATE_DIGITS = 14
-# The longest works have some ten thousand pages; an empty page takes a few bytes and forty microseconds.
+# The longest works have about ten thousand pages; an empty page takes a few bytes and forty microseconds.
 _PAGES_MAX = 20_000
-# In points. Includes text outside the page, because a wrong page box should not cost the text.
+# In points. Includes text outside the page, because no text should be lost to a wrong page box.
 _EVERYWHERE = (-1e7, -1e7, 1e7, 1e7)
 # How pdfium marks a hyphen at the end of a line before it continues with the next line.
 _HYPHEN = re.compile("\x02(.?)", re.DOTALL)

@@ -32,7 +32,7 @@ FILLER = "Rain and wind again today, and nothing else to tell. "
 
 
 @asynccontextmanager
-async def desk(root: Path, **changes: Any) -> AsyncIterator[tuple[LibraryUser, LibraryUser]]:
+async def research_users(root: Path, **changes: Any) -> AsyncIterator[tuple[LibraryUser, LibraryUser]]:
     """Two users and the knowledge tools of a server with a public URL."""
     async with open_source_fixture(root, public_url=PUBLIC_URL, **changes) as fixture:
         yield readers_of(fixture, build_knowledge(fixture.settings, fixture.libraries))
@@ -47,7 +47,7 @@ def readers_of(fixture: SourceFixture, knowledge: Knowledge) -> tuple[LibraryUse
 
 @pytest.fixture
 async def readers(tmp_path: Path) -> AsyncIterator[tuple[LibraryUser, LibraryUser]]:
-    async with desk(tmp_path) as both:
+    async with research_users(tmp_path) as both:
         yield both
 
 
@@ -189,7 +189,7 @@ async def test_a_message_is_fetched_with_its_neighbours(ada: LibraryUser) -> Non
 
 
 async def test_the_id_of_a_message_is_its_uri_even_in_a_long_conversation(tmp_path: Path) -> None:
-    async with desk(tmp_path, retrieval_max_tokens=1_000) as (ada, _):
+    async with research_users(tmp_path, retrieval_max_tokens=1_000) as (ada, _):
         conversation = await ada.add_chat("Weather", *[FILLER * 10] * 30, "A galleon.", *[FILLER * 10] * 30)
         found = next(found for found in await search(ada, "galleon") if found["text"] == "A galleon.")
 
@@ -202,7 +202,7 @@ async def test_the_id_of_a_message_is_its_uri_even_in_a_long_conversation(tmp_pa
 
 async def test_a_long_text_can_be_fetched_completely_in_parts(tmp_path: Path) -> None:
     text = " ".join(f"word{number}" for number in range(2_000))
-    async with desk(tmp_path, retrieval_max_tokens=1_000) as (ada, _):
+    async with research_users(tmp_path, retrieval_max_tokens=1_000) as (ada, _):
         note = await ada.add_note("Voyage", text)
 
         pages = await read_to_the_end(ada, f"notes://{note}")
@@ -215,7 +215,7 @@ async def test_a_long_text_can_be_fetched_completely_in_parts(tmp_path: Path) ->
 
 @pytest.mark.parametrize("source", SOURCES)
 async def test_the_id_of_a_hit_in_a_long_item_leads_to_its_passage(tmp_path: Path, source: str) -> None:
-    async with desk(tmp_path, retrieval_max_tokens=2_000, retrieval_default_tokens=600) as (ada, _):
+    async with research_users(tmp_path, retrieval_max_tokens=2_000, retrieval_default_tokens=600) as (ada, _):
         identity = await ada.add_item(source, "Weather", FILLER * 400 + "Then came the galleon. " + FILLER * 400)
         found = next(found for found in await search(ada, "galleon") if "galleon" in found["text"])
 
@@ -234,7 +234,7 @@ async def test_a_hit_in_a_recording_is_cited_with_its_time(tmp_path: Path) -> No
         Segment(start_ms=60_000 * n, end_ms=60_000 * n + 59_000, text=f"Minute {n}. {FILLER * 20}") for n in range(30)
     ]
     said[20] = Segment(start_ms=1_200_500, end_ms=1_259_000, text="Then came the galleon.")
-    async with desk(tmp_path, retrieval_max_tokens=2_000, retrieval_default_tokens=600) as (ada, _):
+    async with research_users(tmp_path, retrieval_max_tokens=2_000, retrieval_default_tokens=600) as (ada, _):
         media = await ada.add_media("Talk", segments=said)
         (found,) = await search(ada, "galleon")
 
@@ -247,7 +247,7 @@ async def test_a_hit_in_a_recording_is_cited_with_its_time(tmp_path: Path) -> No
 
 
 async def test_next_id_continues_to_the_end_of_the_item(tmp_path: Path) -> None:
-    async with desk(tmp_path, retrieval_max_tokens=2_000, retrieval_default_tokens=600) as (ada, _):
+    async with research_users(tmp_path, retrieval_max_tokens=2_000, retrieval_default_tokens=600) as (ada, _):
         await ada.add_media("Weather", FILLER * 400 + "Then came the galleon. " + FILLER * 60 + "The end.")
         (found,) = await search(ada, "galleon")
 

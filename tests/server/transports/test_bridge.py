@@ -38,7 +38,7 @@ class Output(io.BytesIO):
 
 
 class ClosedOutput(io.BytesIO):
-    """A pipe that nobody reads."""
+    """A pipe without a reader."""
 
     def write(self, line: Any) -> int:
         raise BrokenPipeError

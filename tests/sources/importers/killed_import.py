@@ -1,4 +1,4 @@
-"""Imports a file, is killed meanwhile, and imports it again: `python -m ... root rounds`.
+"""Imports a file, is killed during the import, and imports the file again: `python -m ... root rounds`.
 
 Every round has its own data directory, into which an older file was imported before. A forked child imports the newer
 one and reports each event that it reads; after a random number of events it is killed with SIGKILL. Then the file is

@@ -62,7 +62,7 @@ _PART_MESSAGES = 200
 _OBSERVATIONS_MAX = 50
 # The observations of a very long exchange are derived from its first turns.
 _EXCHANGE_TURNS_MAX = 20_000
-# A turn is written with one block per line; more than some dozens are unusual.
+# A turn is written with one block per line; more than a few dozen are unusual.
 _MERGED_LINES_MAX = 500
 # What observations need of arguments and results: commands and paths are shorter, and only the first lines of an error
 # are quoted.

@@ -79,7 +79,7 @@ def _zip_entry(name: str) -> zipfile.ZipInfo:
 
 
 class _OutputBuffer(io.RawIOBase):
-    """Collects what `zipfile` writes. It is not seekable, like the network stream that it stands for."""
+    """Collects what `zipfile` writes. It is not seekable, because the output is sent as a stream."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -147,7 +147,7 @@ MESSAGES: ItemTable[Message, MessageDraft] = ItemTable(
 
 
 class ChatCandidate(HitCandidate, gc=False):
-    """A message, or the title of a conversation: then the message fields are None and `rowid` is negative."""
+    """A message, or the title of a conversation. For a title, the message fields are None and `rowid` is negative."""
 
     content: str
     item_chars: int

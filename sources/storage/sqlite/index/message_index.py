@@ -42,7 +42,7 @@ class MessageIndex(Struct, frozen=True):
     text_expression: str = "{}"
     has_titles: bool = False
     extra_ddl: tuple[str, ...] = ()
-    # The size of one transaction: some tens of milliseconds, so that other writes are not delayed.
+    # The size of one transaction: a few tens of milliseconds, so that other writes are not delayed.
     batch_rows: int = 1_000
     batch_chars: int = 1_000_000
 

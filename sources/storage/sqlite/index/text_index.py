@@ -16,7 +16,7 @@ from msgspec import Struct
 from sources.text.folding import fold_bytewise, folds_bytewise
 from sources.text.segmentation import SEGMENT_VERSION, TOKENIZER, segment
 
-# Rows segmented again in one transaction after an upgrade: some milliseconds, so that other writes are not delayed.
+# Rows segmented again in one transaction after an upgrade: a few milliseconds, so that other writes are not delayed.
 _BATCH_ROWS = 200
 BEFORE_FIRST_ROWID = -(2**63)
 

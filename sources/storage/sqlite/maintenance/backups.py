@@ -1,6 +1,6 @@
 """Backups of whole libraries while they are in use, their verification, and restore.
 
-All files of one user are copied as of one moment: their writers are locked for some milliseconds while a read
+All files of one user are copied as of one moment: their writers are locked for a few milliseconds while a read
 transaction is started on each file, and the copies are made from these transactions while others keep writing. A backup
 has the layout of a data directory plus a manifest.
 """

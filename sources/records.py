@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 class Record(Struct, frozen=True, kw_only=True):
     """Fields of every record. `version` increases with each change. A deleted record is hidden everywhere until it is
-    purged. `arrived` fingerprints the last imported draft, so that the same draft is recognized when it is imported
+    purged. `arrived` is the import stamp of the last imported draft; it recognizes the same draft when it is imported
     again."""
 
     uuid: str

@@ -115,8 +115,8 @@ class LibraryUser(Struct, frozen=True):
             case _:
                 return await self.add_prompt(title, text, **more)
 
-    async def read(self, source: str, identity: str | int, **arguments: Any) -> Any:
-        return await self.call(f"{source}_get", **{ID_ARGUMENT[source]: identity}, **arguments)
+    async def read(self, source: str, item_id: str | int, **arguments: Any) -> Any:
+        return await self.call(f"{source}_get", **{ID_ARGUMENT[source]: item_id}, **arguments)
 
 
 class SourceFixture(Struct, frozen=True):

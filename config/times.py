@@ -28,6 +28,11 @@ def format_time_microseconds(time: datetime) -> str:
     return as_utc(time).isoformat(timespec="microseconds")
 
 
+def extend_to_microseconds(time: str) -> str:
+    """Converts the stored form to that of AgentKit and AgentChatBus."""
+    return f"{time.removesuffix('Z')}000+00:00"
+
+
 def parse_time(text: str) -> datetime:
     """Parses an ISO 8601 time; without an offset it is taken as UTC. Raises ValueError or OverflowError."""
     return as_utc(datetime.fromisoformat(text))

@@ -10,9 +10,9 @@ from msgspec import UNSET
 
 from config.numbers import clamp
 from config.settings import Settings
+from config.times import extend_to_microseconds
 from server.compat.agentchatbus.schemas import BusSearchResults, FullMessageMatch, MessageMatch, MsgSearchResults
 from server.compat.agentchatbus.threads import author_metadata
-from sources.importers.formats.conversation_archive.schema import api_time
 from sources.records import ExactHit, ExactHits
 from sources.storage.contract import Chats, ExactSearch
 
@@ -69,6 +69,6 @@ def _match_fields(hit: ExactHit) -> dict[str, Any]:
         "thread_topic": hit.title,
         "author": message.sender,
         "seq": message.number,
-        "created_at": api_time(message.created_at),
+        "created_at": extend_to_microseconds(message.created_at),
         "snippet": hit.snippet,
     }

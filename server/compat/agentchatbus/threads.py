@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
+from config.times import extend_to_microseconds
 from server.compat.agentchatbus.schemas import BusMessage, BusThread
-from sources.importers.formats.conversation_archive.schema import api_time
 from sources.records import Conversation, Message
 
 # The namespace of conversations that were created as threads.
@@ -24,8 +24,8 @@ def bus_thread(conversation: Conversation) -> BusThread:
         topic=conversation.title,
         status=_STATUS,
         system_prompt=system_prompt if isinstance(system_prompt, str) else None,
-        created_at=api_time(conversation.created_at),
-        updated_at=api_time(conversation.last_modified),
+        created_at=extend_to_microseconds(conversation.created_at),
+        updated_at=extend_to_microseconds(conversation.last_modified),
         message_count=conversation.message_count,
     )
 
@@ -41,7 +41,7 @@ def bus_message(message: Message) -> BusMessage:
         author_name=message.sender,
         role=message.role,
         content=message.content,
-        created_at=api_time(message.created_at),
+        created_at=extend_to_microseconds(message.created_at),
         priority=_string_field(bus_fields, "priority") or _NORMAL,
         reply_to_msg_id=message.parent_id,
         metadata=author_metadata(message),

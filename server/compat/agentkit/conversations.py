@@ -10,6 +10,12 @@ from config.errors import InvalidParams
 from config.numbers import clamp
 from config.settings import Settings
 from server.compat.agentkit.export import ConversationExporter, line_max_bytes
+from server.compat.agentkit.responses import (
+    ConversationDetail,
+    detail_response,
+    message_response,
+    summary_response,
+)
 from server.compat.agentkit.schemas import (
     ConversationChanged,
     ConversationList,
@@ -24,12 +30,6 @@ from server.compat.agentkit.schemas import (
 from server.rest.streams import stream
 from server.transports.open_streams import OpenStreams
 from sources.drafts import ConversationDraft
-from sources.importers.formats.conversation_archive.schema import (
-    ConversationDetail,
-    api_detail,
-    api_message,
-    api_summary,
-)
 from sources.records import Conversation, Message
 from sources.storage.contract import Chats, Libraries, MessageSearch
 
@@ -49,7 +49,7 @@ class ConversationService:
         offset = clamp(request.offset, 0, _COUNT_MAX)
         async with self._libraries.library(context) as library:
             page = await library.chats.list(limit, offset, namespace=request.namespace or None, search=request.search)
-        conversations = tuple(api_summary(conversation) for conversation in page.rows)
+        conversations = tuple(summary_response(conversation) for conversation in page.rows)
         return ConversationList(conversations=conversations, total=page.total, limit=limit, offset=offset)
 
     async def search_messages(self, context: RequestContext, request: SearchMessagesRequest) -> MessageSearchResults:
@@ -63,7 +63,7 @@ class ConversationService:
         )
         async with self._libraries.library(context) as library:
             results = await library.chats.find_messages(search)
-        messages = tuple(api_message(hit.message) for hit in results.hits[:limit])
+        messages = tuple(message_response(hit.message) for hit in results.hits[:limit])
         return MessageSearchResults(
             messages=messages,
             total=len(messages),
@@ -81,7 +81,7 @@ class ConversationService:
             pages = _message_pages(library.chats, conversation, offset, settings.message_page_max)
             messages = await _take_messages(pages, limit, settings.conversation_response_max_bytes)
         end = offset + len(messages)
-        return api_detail(conversation, messages, end if end < conversation.message_count else UNSET)
+        return detail_response(conversation, messages, end if end < conversation.message_count else UNSET)
 
     async def rename(self, context: RequestContext, request: RenameConversationRequest) -> ConversationChanged:
         draft = ConversationDraft(title=UNSET if request.title is None else request.title)

@@ -9,7 +9,13 @@ from contextlib import suppress
 from msgspec import UNSET
 
 from auth.context import RequestContext
-from config.errors import Conflict, InvalidParams
+from config.errors import Conflict
+from server.compat.agentkit.responses import (
+    ConversationMessage,
+    ConversationSummary,
+    message_response,
+    summary_response,
+)
 from server.compat.agentkit.schemas import (
     AddedMessages,
     AddMessageRequest,
@@ -19,13 +25,7 @@ from server.compat.agentkit.schemas import (
 )
 from server.rest.errors import rename_fields
 from sources.drafts import ConversationDraft, MessageDraft
-from sources.importers.formats.conversation_archive.drafts import RESERVED_IDS
-from sources.importers.formats.conversation_archive.schema import (
-    ConversationMessage,
-    ConversationSummary,
-    api_message,
-    api_summary,
-)
+from sources.importers.formats.conversation_archive.drafts import require_allowed_id
 from sources.records import Message
 from sources.storage.contract import Chats, Libraries
 from sources.text.titles import title_from_messages
@@ -39,8 +39,8 @@ class RecordingService:
         self._libraries = libraries
 
     async def create(self, context: RequestContext, request: CreateConversationRequest) -> ConversationSummary:
-        if request.id in RESERVED_IDS:
-            raise InvalidParams(f"id: expected an id that is not part of a URL path, got {request.id!r}")
+        if request.id is not None:
+            require_allowed_id(request.id)
         messages = [_message_draft(message) for message in request.messages]
         draft = ConversationDraft(
             title=title_from_messages(messages) if request.title is None else request.title,
@@ -52,17 +52,17 @@ class RecordingService:
         with rename_fields(_FIELD_NAMES):
             async with self._libraries.library(context) as library:
                 conversation = await library.chats.create(draft, messages, idempotency_key=request.idempotency_key)
-        return api_summary(conversation)
+        return summary_response(conversation)
 
     async def add_message(self, context: RequestContext, request: AddMessageRequest) -> ConversationMessage:
         async with self._libraries.library(context) as library:
             [message] = await _append(library.chats, request.conversation_id, [request], request.idempotency_key)
-        return api_message(message)
+        return message_response(message)
 
     async def add_messages(self, context: RequestContext, request: AddMessagesRequest) -> AddedMessages:
         async with self._libraries.library(context) as library:
             messages = await _append(library.chats, request.conversation_id, request.messages, request.idempotency_key)
-        return AddedMessages(messages=tuple(map(api_message, messages)), total=len(messages))
+        return AddedMessages(messages=tuple(map(message_response, messages)), total=len(messages))
 
 
 async def _append(

@@ -14,6 +14,11 @@ from server.compat.agentkit.operations import (
     agentkit_operation,
 )
 from server.compat.agentkit.recording import RecordingService
+from server.compat.agentkit.responses import (
+    ConversationDetail,
+    ConversationMessage,
+    ConversationSummary,
+)
 from server.compat.agentkit.schemas import (
     AddedMessages,
     AddMessageRequest,
@@ -42,11 +47,6 @@ from server.compat.agentkit.services import AgentKit
 from server.rest.forms import FormSpec
 from server.rest.operation import Operation, Upload
 from sources.importers.formats.conversation_archive.archive_import import ArchiveImportResult
-from sources.importers.formats.conversation_archive.schema import (
-    ConversationDetail,
-    ConversationMessage,
-    ConversationSummary,
-)
 
 _IDEMPOTENCY = {"idempotency_key": "Idempotency-Key"}
 # AgentKit's clients send namespaces as a form; the rest of the API takes JSON.

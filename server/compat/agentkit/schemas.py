@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from sources.importers.formats.conversation_archive.schema import ConversationMessage, ConversationSummary
+from server.compat.agentkit.responses import ConversationMessage, ConversationSummary
 from sources.records import Role
 
 DEFAULT_PAGE = 50

@@ -5,7 +5,7 @@ Every heading and block ends with a line end, so that they can be concatenated.
 
 from typing import Literal
 
-from sources.importers.formats.conversation_archive.schema import api_time
+from config.times import extend_to_microseconds
 from sources.records import Conversation, Message
 
 TranscriptFormat = Literal["txt", "md"]
@@ -16,11 +16,11 @@ _RULE = "=" * 50
 def transcript_heading(conversation: Conversation, transcript_format: TranscriptFormat) -> str:
     if transcript_format == "txt":
         return (
-            f"Conversation: {conversation.title}\nCreated: {api_time(conversation.created_at)}\n"
+            f"Conversation: {conversation.title}\nCreated: {extend_to_microseconds(conversation.created_at)}\n"
             f"Namespace: {conversation.namespace}\n{_RULE}\n"
         )
     return (
-        f"# {conversation.title}\n\n**Created:** {api_time(conversation.created_at)}\n"
+        f"# {conversation.title}\n\n**Created:** {extend_to_microseconds(conversation.created_at)}\n"
         f"**Namespace:** {conversation.namespace}\n**Messages:** {conversation.message_count}\n\n---\n"
     )
 

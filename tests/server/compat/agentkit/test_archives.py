@@ -413,7 +413,7 @@ async def test_too_large_or_wrongly_typed_upload_is_rejected(tmp_path: Path) -> 
         named = await api.request("POST", "/conversations/import", "ben", {"Content-Type": "text/plain"}, make_zip({}))
 
     assert [response.status for response in (large, declared, named)] == [413, 413, 415]
-    assert named.json()["detail"] == "Content-Type: got 'text/plain', expected application/zip"
+    assert named.json()["detail"] == "Content-Type: expected application/zip, got 'text/plain'"
 
 
 async def test_second_concurrent_import_of_a_user_is_rejected(api: RestClient) -> None:

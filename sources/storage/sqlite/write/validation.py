@@ -50,12 +50,12 @@ def invalid_field(field: str, *, expected: str, got: str) -> InvalidParams:
 
 
 def long_text(limits: FieldLimits, field: str, value: Any) -> str:
-    """Content, a prompt, a field of a character card."""
+    """Validates a long text, such as content, a prompt or a field of a character card."""
     return _text(field, value, limits.item_max_chars)
 
 
 def short_text(limits: FieldLimits, field: str, value: Any) -> str:
-    """A title, a name, a URL."""
+    """Validates a short text, such as a title, a name or a URL."""
     return _text(field, value, limits.title_max_chars)
 
 

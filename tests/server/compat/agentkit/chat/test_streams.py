@@ -164,7 +164,7 @@ async def test_incomplete_stream_ends_with_an_error_however_the_connection_ended
             stream = await client.chat.completions.create(
                 model="any", messages=[{"role": "user", "content": "hi"}], stream=True
             )
-            with pytest.raises(APIError, match="the upstream (broke off|sent an incomplete)"):
+            with pytest.raises(APIError, match=r"the upstream (broke off|sent an incomplete)"):
                 _ = [chunk async for chunk in stream]
         reply = (await stored_messages(server))[-1]
 

@@ -9,17 +9,23 @@ How to add a source
 
 What a source provides
 ----------------------
-- `name`: lower-case letters and digits. It is the `source` of its results, the prefix of its tool names and the scheme
-  of its URIs. `title` is its name for people, `mime_type` the type of an item's text.
+- `name`: a lower-case letter and up to 15 lower-case letters or digits. It is the `source` of its results, the prefix
+  of its tool names and the scheme of its URIs. `title` is its name for people, `mime_type` the type of an item's text.
 - `search_input`: a Struct with the fields `query`, `limit`, `offset` and `snippet_length`, all but `query` with
   defaults. Every further field is a filter that `knowledge_search` accepts in `filters`.
 - `search`: returns at most `limit` hits from `offset` on, best first, or newest first if `order_by` is "recent" in the
-  arguments or in `context.config`. Scores are in 0..1 and comparable with those of other sources.
+  arguments or in `context.config`. `args.query` is the text as the user wrote it, in the query language
+  (docs/search.md); completion sends `prefix*`, and `read_query` parses it. Report what you ignore in
+  `SourceHits.read_as`. Clamp `limit` and `offset`, as `build_query` does. Scores are in 0..1 and comparable with those
+  of other sources: the share of the query's terms that the hit contains, rare terms counting more.
 - `render_hit`: builds the result item of one hit. It is called only for hits that are delivered, so that the cost of a
   snippet is paid only for them. `query` is the `SourceHits.query` of the page the hit came from.
 - `get`: returns one item, or the part of it that the arguments select. Raises `NotFound` for absent and foreign ids.
 - `list_items`: the caller's items, newest first.
-- `tools` and `call_tool`: MCP tools; each name starts with the source's name and an underscore.
+- `tools` and `call_tool`: MCP tools; each name starts with the source's name and an underscore. Declare at least
+  `<name>_search` (input `search_input`, output `SearchResponse`) and `<name>_get` (input a subclass of
+  `sources.item_ids.SourceGetArguments` with the id argument, output `GetResponse`); `LibrarySource.call_tool` shows how
+  they call `search` and `get`.
 - `resources` and `read_resource`: resources other than `name://{id}`, which every source has.
 
 A source is constructed once and keeps no state of a user: each call receives the request context and the caller's
@@ -129,7 +135,10 @@ class RankedHit(Struct, frozen=True, kw_only=True):
 
 
 class SourceHits(Struct, frozen=True, kw_only=True):
-    """One page of a source's hits. `query` is passed to `Source.render_hit` with each of them."""
+    """One page of a source's hits. `query` is passed to `Source.render_hit` with each of them.
+
+    `next_offset` is the `offset` of the next page, or None if `has_more` is false. `total_estimated` may be None.
+    """
 
     hits: tuple[RankedHit, ...]
     has_more: bool

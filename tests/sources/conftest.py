@@ -1,4 +1,4 @@
-"""The reading room for every test of the sources."""
+"""Two users and a dispatcher, for every test of the sources."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path

@@ -8,17 +8,22 @@ To add a format:
 1. Write `sources/importers/formats/<name>.py` with a subclass of `Importer` and `IMPORTER = YourImporter()`. A format
    that needs several modules is a package.
 2. Add a line to `sources/importers/registry.py`. Its name is what users pass to `florilegium import --format`.
-3. Describe the format in `docs/import.md`; a test checks that every format is mentioned there.
+3. Describe the format in `docs/import.md`; a test checks that its name is there in backticks.
 
 A subclass implements:
 
 - `name`, `title`: the name in the registry, and a description for people.
-- `suffixes`: lower-case file name suffixes that this format can have; other files in a folder are not probed for it.
+- `suffixes`: lower-case file name suffixes that this format can have; other files in a folder are not probed for it. A
+  file that the user names is probed by every importer, so `recognizes` checks the suffix itself if content is not
+  enough.
 - `recognizes(probe)`: the confidence, from 0.0 (not this format) to 1.0 (certain), judged by the first bytes of a file
   or the names in a zip or folder. It must not raise, whatever the bytes are. The most confident importer is chosen.
 - `read(path, limits, progress, position)`: a generator of the values in `imported_items.py`.
   - Yield an `Imported…` for every item, with a draft whose `uuid` is the same each time the item is read: the id that
-    the format itself gives it if that is globally unique, otherwise `stable_uuid(...)`.
+    the format itself gives it if that is globally unique, otherwise `stable_uuid(format, kind, key)`. `kind` is
+    "notes", "media" and so on; `key` consists of what does not change when the item is edited or others are inserted
+    before it, and starts with `file_key(path, limits)` unless it is unique across files.
+  - Times in drafts are strings as `stored_time` and `stored_date` in `times.py` return them.
   - Yield `FailedItem` for an item that cannot be read and go on with the next; `SkippedItem` for one that is left out
     on purpose. Every item of the file is reported in one of these ways.
   - Raise `InvalidParams` if the file as a whole cannot be read, and `TooLarge` if it exceeds a limit.

@@ -8,16 +8,17 @@ from typing import IO, Self
 
 
 class PausedFile:
-    """A named pipe in place of a file. Every reader gets the content from the start, and then waits for the end of the
-    file until `release` is called; readers that come later find an empty file.
+    """A named pipe in place of a file. Every reader gets the beginning of the file, and then waits for the rest until
+    `release` is called; readers that come later find an empty file.
 
     Each reader gets a pipe of its own: on a shared one, a reader that opens it just after another has closed it would
     continue in the middle.
     """
 
-    def __init__(self, path: Path, content: bytes) -> None:
+    def __init__(self, path: Path, beginning: bytes, rest: bytes) -> None:
         self._path = path
-        self._content = content
+        self._beginning = beginning
+        self._rest = rest
         self._released = threading.Event()
         self._stopped = threading.Event()
         self._threads = [threading.Thread(target=self._serve, daemon=True)]
@@ -54,6 +55,7 @@ class PausedFile:
     def _feed(self, pipe: IO[bytes]) -> None:
         with suppress(BrokenPipeError), pipe:
             if not self._released.is_set():
-                pipe.write(self._content)
+                pipe.write(self._beginning)
                 pipe.flush()
                 self._released.wait(60)
+                pipe.write(self._rest)

@@ -69,7 +69,7 @@ async def test_interrupted_stream_raises_an_error(client: AsyncOpenAI) -> None:
     stream = await client.chat.completions.create(
         model="crashing", messages=[{"role": "user", "content": "hi"}], stream=True
     )
-    with pytest.raises(APIError, match="the upstream broke off"):
+    with pytest.raises(APIError, match=r"the upstream (broke off|sent an incomplete)"):
         _ = [chunk async for chunk in stream]
 
 

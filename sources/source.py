@@ -189,7 +189,13 @@ class Source(Protocol):
         ...
 
 
-def search_response(source: Source, page: SourceHits) -> SearchResponse:
+class HitRenderer(Protocol):
+    """The part of `Source` that turns hits into result items."""
+
+    def render_hit(self, hit: RankedHit, query: Any, topic: Sequence[Term]) -> ResultItem: ...
+
+
+def search_response(source: HitRenderer, page: SourceHits) -> SearchResponse:
     """Renders every hit of a page."""
     return SearchResponse(
         results=tuple([source.render_hit(hit, page.query, ()) for hit in page.hits]),

@@ -205,7 +205,7 @@ def _is_redundant(phrase: Phrase | Prefix, prefixes: Iterable[str]) -> bool:
 
 def _matcher(phrase: Phrase | Prefix) -> _Matcher:
     is_prefix = isinstance(phrase, Prefix)
-    if len(phrase.tokens) > 1:
+    if len(phrase.tokens) != 1:
         return _SequenceMatcher(phrase.tokens, is_prefix=is_prefix)
     return _PrefixMatcher(phrase.tokens[0]) if is_prefix else _StemMatcher(phrase.tokens[0])
 

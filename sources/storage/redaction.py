@@ -76,8 +76,8 @@ class RedactedChats:
 
     # Methods that return no message
 
-    async def get(self, conversation_id: str) -> Conversation:
-        return await self._chats.get(conversation_id)
+    async def get(self, item_id: str) -> Conversation:
+        return await self._chats.get(item_id)
 
     async def get_by_session(self, session_id: str) -> Conversation:
         return await self._chats.get_by_session(session_id)
@@ -119,24 +119,24 @@ class RedactedChats:
 
     async def update(
         self,
-        conversation_id: str,
+        item_id: str,
         draft: ConversationDraft,
         expected_version: int | None = None,
         *,
         idempotency_key: str | None = None,
     ) -> Conversation:
-        return await self._chats.update(conversation_id, draft, expected_version, idempotency_key=idempotency_key)
+        return await self._chats.update(item_id, draft, expected_version, idempotency_key=idempotency_key)
 
     async def delete(
-        self, conversation_id: str, expected_version: int | None = None, *, idempotency_key: str | None = None
+        self, item_id: str, expected_version: int | None = None, *, idempotency_key: str | None = None
     ) -> None:
-        await self._chats.delete(conversation_id, expected_version, idempotency_key=idempotency_key)
+        await self._chats.delete(item_id, expected_version, idempotency_key=idempotency_key)
 
     async def delete_message(self, message_id: str, expected_version: int | None = None) -> None:
         await self._chats.delete_message(message_id, expected_version)
 
-    async def purge(self, conversation_id: str) -> None:
-        await self._chats.purge(conversation_id)
+    async def purge(self, item_id: str) -> None:
+        await self._chats.purge(item_id)
 
 
 def _redact(message: Message) -> Message:

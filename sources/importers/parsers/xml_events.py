@@ -79,7 +79,7 @@ class ElementTexts(XmlHandler):
         self._open_element = ""
         self._parts: list[str] = []
 
-    def start(self, name: str, _attributes: Mapping[str, str]) -> None:
+    def start(self, name: str, attributes: Mapping[str, str]) -> None:
         if name in self._names:
             self._open_element, self._parts = name, []
 

@@ -69,7 +69,7 @@ class CharacterCandidate(FieldsCandidate, gc=False):
     nickname: str
     alternate_greetings: str
 
-    def hit(self, _search: Search, counter: TermCounter) -> Hit:
+    def hit(self, search: Search, counter: TermCounter) -> Hit:
         fields: dict[str, str] = {name: getattr(self, name) for name in _CANDIDATE_FIELDS}
         fields["alternate_greetings"] = "\n".join(decode_texts(self.alternate_greetings))
         fields["tags"] = ", ".join(decode_texts(self.tags))

@@ -178,7 +178,7 @@ class ChatCandidate(HitCandidate, gc=False):
     def chars(self) -> int:
         return len(self.own) + len(self.context)
 
-    def hit(self, _search: Search, _counter: TermCounter) -> Hit:
+    def hit(self, search: Search, counter: TermCounter) -> Hit:
         # Most messages have no metadata, and need no decoding.
         is_hidden = self.metadata != "{}" and is_human_only(decode_object(self.metadata))
         return self.make_hit(

@@ -115,7 +115,7 @@ class MediaCandidate(TextCandidate, gc=False):
     chunk_uuid: str
     start_ms: int | None
 
-    def hit(self, _search: Search, _counter: TermCounter) -> Hit:
+    def hit(self, search: Search, counter: TermCounter) -> Hit:
         return self.make_hit(
             self.text or self.title,
             self.length_chars,

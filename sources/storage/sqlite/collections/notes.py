@@ -27,7 +27,7 @@ NOTES: ItemTable[Note, NoteDraft] = ItemTable(
 
 
 class NoteCandidate(TextCandidate, gc=False):
-    def hit(self, _search: Search, _counter: TermCounter) -> Hit:
+    def hit(self, search: Search, counter: TermCounter) -> Hit:
         return self.make_hit(self.text or self.title, len(self.text))
 
 

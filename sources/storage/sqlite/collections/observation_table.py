@@ -124,7 +124,7 @@ class ObservationCandidate(FieldsCandidate, gc=False):
     narrative: str
     facts: str
 
-    def hit(self, _search: Search, _counter: TermCounter) -> Hit:
+    def hit(self, search: Search, counter: TermCounter) -> Hit:
         text = "\n".join(part for part in (self.subtitle, self.narrative, *decode_texts(self.facts)) if part)
         return self.make_hit(text or self.title, len(text))
 

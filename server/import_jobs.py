@@ -11,7 +11,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import IO, Literal
 
@@ -195,8 +195,10 @@ class ImportJobs:
     def _remove_abandoned_uploads(self) -> None:
         """Removes what a killed process left behind."""
         for folder in self._uploads.iterdir():
-            if folder.stat().st_mtime < time.time() - _ABANDONED_AFTER_S:
-                shutil.rmtree(folder, ignore_errors=True)
+            # A job that ends at this moment removes its own folder.
+            with suppress(FileNotFoundError):
+                if folder.stat().st_mtime < time.time() - _ABANDONED_AFTER_S:
+                    shutil.rmtree(folder, ignore_errors=True)
 
     def _require_capacity(self, owner: UserId) -> None:
         running = [job for job in self._jobs.values() if job.state == "running"]

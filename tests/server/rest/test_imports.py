@@ -130,6 +130,16 @@ async def test_cancelled_job_keeps_written_items_and_removes_the_upload(tmp_path
         assert list((tmp_path / "data" / "uploads").iterdir()) == []
 
 
+async def test_upload_folder_that_disappears_does_not_stop_another_upload(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path / "data") as libraries, open_jobs(libraries) as jobs:
+        uploads = tmp_path / "data" / "uploads"
+        uploads.mkdir()
+        # The entry is listed and cannot be examined, like the folder of a job that ends at this moment.
+        (uploads / "ended").symlink_to(tmp_path / "missing")
+        started = await jobs.start(libraries.context("ada"), upload(tmp_path, 1), "a.lines", None, is_dry_run=False)
+        assert (await wait_until_ended(jobs, libraries, started)).state == "done"
+
+
 async def test_job_with_an_unknown_format_fails(tmp_path: Path) -> None:
     async with open_sqlite(tmp_path / "data") as libraries, open_jobs(libraries) as jobs:
         started = await jobs.start(libraries.context("ada"), upload(tmp_path, 1), "a", "odt", is_dry_run=False)

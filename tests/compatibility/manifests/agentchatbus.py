@@ -1,6 +1,6 @@
-"""Requirements of AgentChatBus: the search guide for `msg_search` and `GET /api/search`, and the bus API."""
+"""Promises of AgentChatBus: the search guide for `msg_search` and `GET /api/search`, and the bus API."""
 
-from tests.compatibility.manifest import Requirement
+from tests.compatibility.manifest import Promise
 
 _TOOL = "tests/server/compat/agentchatbus/test_tools.py::"
 _REST = "tests/server/compat/agentchatbus/test_search.py::"
@@ -11,9 +11,9 @@ _HUMAN_ONLY = "tests/server/tools/test_human_only.py::"
 _INDEX = "tests/sources/storage/sqlite/test_message_indexes.py::"
 _AGENTS = "tests/server/compat/agentchatbus/test_agents.py::"
 
-REQUIREMENTS: tuple[Requirement, ...] = (
+PROMISES: tuple[Promise, ...] = (
     # Access
-    Requirement(
+    Promise(
         id="agentchatbus.access.tool",
         statement="Messages are searched with the MCP tool `msg_search`.",
         tests=(
@@ -21,7 +21,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_CLIENT}test_full_profile_includes_both_tools",
         ),
     ),
-    Requirement(
+    Promise(
         id="agentchatbus.access.rest",
         statement="Messages are searched with `GET /api/search`, without a credential.",
         tests=(
@@ -33,7 +33,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "That holds for a single user at a loopback address; a server with several users requires a credential."
         ),
     ),
-    Requirement(
+    Promise(
         id="agentchatbus.access.console",
         statement="Messages are searched in a web console, which shows people what is hidden from agents.",
         tests=(
@@ -46,7 +46,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
     ),
     # Index
-    Requirement(
+    Promise(
         id="agentchatbus.index.automatic",
         statement="Every message is indexed when it is written, without maintenance.",
         tests=(
@@ -54,7 +54,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_TOOL}test_messages_written_before_and_after_indexing_are_found",
         ),
     ),
-    Requirement(
+    Promise(
         id="agentchatbus.index.edits",
         statement="Edits are reflected in the index; deleted messages stay in it.",
         tests=(
@@ -63,7 +63,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
         difference="Deletions are reflected too.",
     ),
-    Requirement(
+    Promise(
         id="agentchatbus.index.backfill",
         statement="Messages that are not indexed yet are added when the server starts.",
         tests=(
@@ -76,23 +76,23 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             " A server with many users starts without touching their libraries."
         ),
     ),
-    Requirement(
+    Promise(
         id="agentchatbus.index.content-only",
         statement="Only the content is indexed, not the author or ids.",
         tests=(f"{_STORED}test_expression_is_evaluated", f"{_TOOL}test_full_text_expressions_are_applied"),
     ),
-    Requirement(
+    Promise(
         id="agentchatbus.index.words",
         statement="Words match ignoring case and accents, without stemming.",
         tests=(f"{_TOOL}test_full_text_expressions_are_applied", f"{_STORED}test_expression_is_evaluated"),
     ),
     # Parameters
-    Requirement(
+    Promise(
         id="agentchatbus.params.tool",
         statement="`msg_search` takes the required `query`, and `thread_id` and `limit`.",
         tests=(f"{_TOOL}test_parameters_are_those_of_agentchatbus",),
     ),
-    Requirement(
+    Promise(
         id="agentchatbus.params.limit",
         statement="`limit` is 50 by default and at most 200; over REST it is clamped to 1..200.",
         tests=(
@@ -102,25 +102,25 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
         difference="It is clamped to 1..200 in both: over MCP, a negative limit meant all messages.",
     ),
-    Requirement(
+    Promise(
         id="agentchatbus.params.limit.not-a-number",
         statement="A `limit` that is not a number is rejected with 422.",
         tests=(f"{_REST}test_non_numeric_limit_is_rejected_with_422",),
     ),
-    Requirement(
+    Promise(
         id="agentchatbus.params.q",
         statement="The query parameter over REST is `q`.",
         tests=(f"{_REST}test_query_can_be_given_as_q_or_query",),
         difference="`query` is accepted too, as in AgentChatBus's newer server.",
     ),
-    Requirement(
+    Promise(
         id="agentchatbus.params.long",
         statement="The specification does not mention very long queries.",
         tests=(f"{_TOOL}test_too_long_query_is_truncated_and_reported",),
         difference="A query is truncated at `query_max_chars`, and `note` says so.",
     ),
     # Responses
-    Requirement(
+    Promise(
         id="agentchatbus.response.shape",
         statement=(
             "A response has `results`, `total` (their number) and `query`; a result has the seven documented fields."
@@ -131,24 +131,24 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "REST responses. `created_at` includes its offset."
         ),
     ),
-    Requirement(
+    Promise(
         id="agentchatbus.response.ranking",
         statement="Results are ordered by relevance, best first.",
         tests=(f"{_TOOL}test_better_matches_come_first", f"{_STORED}test_best_matches_come_first_up_to_the_limit"),
     ),
-    Requirement(
+    Promise(
         id="agentchatbus.response.ranking.many",
         statement="All matches are ranked, however many there are.",
         tests=(f"{_STORED}test_newest_matches_of_common_words_are_returned_unranked",),
         difference="If tens of thousands of messages match, the newest are returned, and `note` says so.",
     ),
-    Requirement(
+    Promise(
         id="agentchatbus.response.empty",
         statement="A word without matches returns an empty list.",
         tests=(f"{_REST}test_unknown_word_returns_no_results",),
     ),
     # Snippets
-    Requirement(
+    Promise(
         id="agentchatbus.snippets.format",
         statement="A snippet has at most 20 tokens, with `<mark>` around matches and `…` where it was truncated.",
         tests=(
@@ -156,7 +156,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_STORED}test_snippet_has_twenty_words_with_the_matches_marked",
         ),
     ),
-    Requirement(
+    Promise(
         id="agentchatbus.snippets.markup",
         statement="A snippet is HTML that a page can show.",
         tests=(
@@ -169,7 +169,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
     ),
     # Syntax
-    Requirement(
+    Promise(
         id="agentchatbus.syntax.expressions",
         statement=(
             "A query can use words (all required), phrases, prefixes, AND OR NOT, parentheses, `content:` and NEAR."
@@ -180,7 +180,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_STORED}test_expression_is_evaluated",
         ),
     ),
-    Requirement(
+    Promise(
         id="agentchatbus.syntax.malformed",
         statement="A malformed expression raises no error and finds nothing.",
         tests=(
@@ -193,7 +193,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "`what's new?` are malformed FTS5 expressions, but their authors mean the words."
         ),
     ),
-    Requirement(
+    Promise(
         id="agentchatbus.syntax.bare-star",
         statement="A single `*` finds nothing.",
         tests=(
@@ -202,7 +202,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
     ),
     # Scope
-    Requirement(
+    Promise(
         id="agentchatbus.scope.thread",
         statement="Without `thread_id` all threads are searched, with it only that thread.",
         tests=(
@@ -211,7 +211,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_STORED}test_search_can_be_restricted_to_a_conversation",
         ),
     ),
-    Requirement(
+    Promise(
         id="agentchatbus.scope.user",
         statement="All threads of the server are searched.",
         tests=(
@@ -223,7 +223,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "user's."
         ),
     ),
-    Requirement(
+    Promise(
         id="agentchatbus.scope.thread-id",
         statement="The `thread_id` comes from the MCP tool `bus_connect`.",
         tests=(
@@ -237,7 +237,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
     ),
     # Human-only messages
-    Requirement(
+    Promise(
         id="agentchatbus.human-only.masked",
         statement="Human-only messages are found by agents and counted, but their snippet is a placeholder.",
         tests=(
@@ -247,7 +247,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_STORED}test_hit_contains_the_title_and_whether_the_message_is_human_only",
         ),
     ),
-    Requirement(
+    Promise(
         id="agentchatbus.human-only.rest",
         statement="REST shows the content of human-only messages.",
         tests=(
@@ -257,7 +257,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         difference="Not to a key that is restricted to a profile: such keys are given to agents.",
     ),
     # Errors
-    Requirement(
+    Promise(
         id="agentchatbus.errors.empty",
         statement="An empty query is rejected: over MCP with an object that has `error`, over REST with 400.",
         tests=(
@@ -265,7 +265,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_REST}test_empty_query_is_rejected_with_400",
         ),
     ),
-    Requirement(
+    Promise(
         id="agentchatbus.errors.missing",
         statement="A missing `q` is rejected with 400.",
         tests=(f"{_REST}test_missing_query_is_rejected_with_fastapis_422",),
@@ -273,7 +273,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "It is rejected with 422 and FastAPI's list, which AgentChatBus actually returned and its tests require."
         ),
     ),
-    Requirement(
+    Promise(
         id="agentchatbus.errors.timeout",
         statement="A search that times out returns 503 over REST, and an empty list over MCP.",
         tests=(
@@ -283,12 +283,12 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         difference="The empty list has a `note` that gives the reason.",
     ),
     # The bus
-    Requirement(
+    Promise(
         id="agentchatbus.bus.health",
         statement="`GET /health` identifies the bus.",
         tests=(f"{_BUS}test_health_check_needs_no_credential",),
     ),
-    Requirement(
+    Promise(
         id="agentchatbus.bus.agents",
         statement="An agent registers with `ide` and `model` and receives an id, a name and a token.",
         tests=(
@@ -300,7 +300,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
         difference="Agents are held in memory, up to a limit per user; after a restart they register again.",
     ),
-    Requirement(
+    Promise(
         id="agentchatbus.bus.agents.user",
         statement="An agent needs only its token.",
         tests=(
@@ -312,7 +312,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "The token tells the agents of one user apart. The bearer credential decides whose threads they share."
         ),
     ),
-    Requirement(
+    Promise(
         id="agentchatbus.bus.threads",
         statement=(
             "A registered agent creates a thread with a topic and receives its id, `current_seq` and a reply token."
@@ -329,13 +329,13 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "`discuss`."
         ),
     ),
-    Requirement(
+    Promise(
         id="agentchatbus.bus.threads.list",
         statement="Threads can be listed.",
         tests=(f"{_BUS}test_threads_are_listed_most_recently_written_first",),
         difference="The list is paged by `offset`.",
     ),
-    Requirement(
+    Promise(
         id="agentchatbus.bus.messages",
         statement="A message is posted with author, content, role and metadata; the response has its id and `seq`.",
         tests=(
@@ -345,18 +345,18 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_BUS}test_reply_must_name_a_message_of_its_thread",
         ),
     ),
-    Requirement(
+    Promise(
         id="agentchatbus.bus.messages.author",
         statement="Posting as a registered agent requires its token (401).",
         tests=(f"{_BUS}test_posting_as_a_registered_agent_requires_its_token",),
     ),
-    Requirement(
+    Promise(
         id="agentchatbus.bus.messages.seq",
         statement="`seq` increases across the whole bus.",
         tests=(f"{_BUS}test_seq_increases_across_threads",),
         difference="It increases across the caller's whole library, so that it reveals nothing about other users.",
     ),
-    Requirement(
+    Promise(
         id="agentchatbus.bus.messages.read",
         statement="Messages of a thread are read in order, after `after_seq`.",
         tests=(
@@ -364,12 +364,12 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_BUS}test_agents_of_one_user_share_threads",
         ),
     ),
-    Requirement(
+    Promise(
         id="agentchatbus.bus.sync.seq",
         statement="A post by an agent that has not read the latest messages is rejected (409) with those messages.",
         tests=(f"{_BUS}test_post_after_unread_messages_is_rejected_with_those_messages",),
     ),
-    Requirement(
+    Promise(
         id="agentchatbus.bus.sync.tokens",
         statement="A reply token permits one message; an invalid, used or expired one is rejected (400) with a code.",
         tests=(
@@ -382,7 +382,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
         difference="It does expire, after `bus_reply_token_ttl_s`.",
     ),
-    Requirement(
+    Promise(
         id="agentchatbus.bus.sync.optional",
         statement="REST callers may omit `expected_last_seq` and `reply_token`.",
         tests=(
@@ -393,7 +393,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "With `bus_sync_required` they are required; a message without them is rejected (`MISSING_SYNC_FIELDS`)."
         ),
     ),
-    Requirement(
+    Promise(
         id="agentchatbus.bus.not-found",
         statement="A missing thread is rejected with 404, `Thread not found`.",
         tests=(
@@ -402,13 +402,13 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_BUS}test_missing_thread_is_reported_before_any_other_error",
         ),
     ),
-    Requirement(
+    Promise(
         id="agentchatbus.bus.rate",
         statement="Too many messages are rejected with 429 and `Retry-After`.",
         tests=(f"{_BUS}test_rate_limited_post_returns_the_time_to_wait",),
         difference="The rate is configurable and applies to each user.",
     ),
-    Requirement(
+    Promise(
         id="agentchatbus.bus.scopes",
         statement="Whoever can reach the bus can write to it.",
         tests=(

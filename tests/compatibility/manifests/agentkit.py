@@ -1,6 +1,6 @@
-"""Requirements of AgentKit's conversations API, except chat (see `agentkit_chat`)."""
+"""Promises of AgentKit's conversations API, except chat (see `agentkit_chat`)."""
 
-from tests.compatibility.manifest import Requirement
+from tests.compatibility.manifest import Promise
 
 _CONVERSATIONS = "tests/server/compat/agentkit/test_conversations.py::"
 _RECORDING = "tests/server/compat/agentkit/test_recording.py::"
@@ -8,9 +8,9 @@ _ARCHIVES = "tests/server/compat/agentkit/test_archives.py::"
 _NAMESPACES = "tests/server/compat/agentkit/test_namespaces.py::"
 _OPENAPI = "tests/server/rest/test_openapi.py::"
 
-REQUIREMENTS: tuple[Requirement, ...] = (
+PROMISES: tuple[Promise, ...] = (
     # Stored data
-    Requirement(
+    Promise(
         id="agentkit.stored.conversation",
         statement=(
             "A conversation has id, session, title, namespace, creation and update time, message count and metadata."
@@ -20,17 +20,17 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_CONVERSATIONS}test_list_has_the_documented_shape",
         ),
     ),
-    Requirement(
+    Promise(
         id="agentkit.stored.message",
         statement="A message has role, content, model, tool, attachments, citations and time.",
         tests=(f"{_RECORDING}test_added_message_stores_all_fields",),
     ),
-    Requirement(
+    Promise(
         id="agentkit.stored.order",
         statement="Messages are returned in the order in which they were written.",
         tests=(f"{_RECORDING}test_many_messages_are_stored_in_order",),
     ),
-    Requirement(
+    Promise(
         id="agentkit.stored.session",
         statement="A session has one conversation.",
         tests=(f"{_RECORDING}test_session_has_one_conversation_per_user",),
@@ -39,7 +39,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "a session has an empty `session_id`."
         ),
     ),
-    Requirement(
+    Promise(
         id="agentkit.stored.title",
         statement=(
             "The title defaults to the first 50 characters of the first message, followed by `...` if it is longer."
@@ -49,7 +49,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_RECORDING}test_explicit_title_is_not_replaced",
         ),
     ),
-    Requirement(
+    Promise(
         id="agentkit.stored.restart",
         statement="Conversations survive a restart.",
         tests=(f"{_RECORDING}test_recorded_conversation_survives_a_restart",),
@@ -58,7 +58,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "other tool finds them."
         ),
     ),
-    Requirement(
+    Promise(
         id="agentkit.stored.times",
         statement="Times are ISO 8601 in UTC with microseconds and `+00:00`.",
         tests=(
@@ -67,7 +67,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
         difference="Times have millisecond precision: the last three digits are 0.",
     ),
-    Requirement(
+    Promise(
         id="agentkit.stored.recording",
         statement="Clients that manage conversations themselves can save them, one message or many at a time.",
         tests=(
@@ -80,12 +80,12 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         difference="This is an addition: AgentKit has a Python module for it; here it is three REST operations.",
     ),
     # List
-    Requirement(
+    Promise(
         id="agentkit.list.shape",
         statement="The list has conversations, total, limit and offset.",
         tests=(f"{_CONVERSATIONS}test_list_has_the_documented_shape",),
     ),
-    Requirement(
+    Promise(
         id="agentkit.list.pages",
         statement="`limit` (default 50) and `offset` page through the list, most recently changed first.",
         tests=(
@@ -93,7 +93,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_CONVERSATIONS}test_default_page_has_fifty_conversations",
         ),
     ),
-    Requirement(
+    Promise(
         id="agentkit.list.total",
         statement="`total` is the number of conversations.",
         tests=(f"{_CONVERSATIONS}test_list_is_paged_newest_first_with_the_exact_total",),
@@ -102,7 +102,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "conversations that pass the filters."
         ),
     ),
-    Requirement(
+    Promise(
         id="agentkit.list.bounds",
         statement="`limit` is the number of conversations to return.",
         tests=(f"{_CONVERSATIONS}test_limit_and_offset_are_clamped_and_returned",),
@@ -111,19 +111,19 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "AgentKit's server, -1 meant all."
         ),
     ),
-    Requirement(
+    Promise(
         id="agentkit.list.namespace",
         statement="`namespace` filters the list by namespace.",
         tests=(f"{_CONVERSATIONS}test_list_can_be_filtered_by_namespace",),
     ),
-    Requirement(
+    Promise(
         id="agentkit.list.search",
         statement="`search` filters the list by a part of the title or id.",
         tests=(f"{_CONVERSATIONS}test_list_can_be_filtered_by_part_of_title_or_id",),
         difference="It ignores case in every script, and `%` and `_` are ordinary characters.",
     ),
     # One conversation
-    Requirement(
+    Promise(
         id="agentkit.detail.shape",
         statement="A conversation is returned with all its messages, oldest first.",
         tests=(
@@ -135,7 +135,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "which AgentKit does not have. Alternate branches follow the main branch, whenever they were written."
         ),
     ),
-    Requirement(
+    Promise(
         id="agentkit.detail.long",
         statement="The whole history is returned.",
         tests=(
@@ -148,12 +148,12 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "that it has `next_messages_offset`; pass it as `messages_offset`."
         ),
     ),
-    Requirement(
+    Promise(
         id="agentkit.detail.absent",
         statement="A missing conversation returns 404, `Conversation not found`.",
         tests=(f"{_CONVERSATIONS}test_missing_conversation_is_not_found",),
     ),
-    Requirement(
+    Promise(
         id="agentkit.rename",
         statement="A conversation can be renamed; the response is success and its id.",
         tests=(
@@ -161,7 +161,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_CONVERSATIONS}test_renaming_without_a_title_only_changes_the_modification_time",
         ),
     ),
-    Requirement(
+    Promise(
         id="agentkit.delete",
         statement="A conversation can be deleted; the response is success and its id.",
         tests=(
@@ -174,7 +174,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
     ),
     # Search
-    Requirement(
+    Promise(
         id="agentkit.search.shape",
         statement="A message search returns messages and total.",
         tests=(f"{_CONVERSATIONS}test_search_results_have_the_documented_shape",),
@@ -183,7 +183,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "others, and `is_complete` whether all were searched."
         ),
     ),
-    Requirement(
+    Promise(
         id="agentkit.search.text",
         statement="Messages are found by a part of their text, newest first; an empty query finds all.",
         tests=(
@@ -192,18 +192,18 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
         difference="It ignores case in every script, and `%` and `_` are ordinary characters.",
     ),
-    Requirement(
+    Promise(
         id="agentkit.search.required",
         statement="`query` is required.",
         tests=(f"{_CONVERSATIONS}test_invalid_input_is_rejected_with_fastapis_422",),
     ),
-    Requirement(
+    Promise(
         id="agentkit.search.narrowed",
         statement="`conversation_id` and `limit` (default 50) restrict the search.",
         tests=(f"{_CONVERSATIONS}test_search_can_be_restricted_to_a_conversation_and_a_limit",),
     ),
     # Export
-    Requirement(
+    Promise(
         id="agentkit.export.json",
         statement="A JSON export contains the whole conversation with all metadata.",
         tests=(
@@ -211,18 +211,18 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_CONVERSATIONS}test_export_of_many_pages_is_complete",
         ),
     ),
-    Requirement(
+    Promise(
         id="agentkit.export.txt",
         statement="A text export has content and format, in the documented layout.",
         tests=(f"{_CONVERSATIONS}test_text_export_has_the_documented_format",),
     ),
-    Requirement(
+    Promise(
         id="agentkit.export.md",
         statement="A Markdown export has content and format, with a heading for each message.",
         tests=(f"{_CONVERSATIONS}test_markdown_export_has_the_documented_format",),
         difference="The headings are 👤 and 🤖, as AgentKit's server writes them; its documentation garbles them.",
     ),
-    Requirement(
+    Promise(
         id="agentkit.export.format",
         statement="`format` is json, txt or md; anything else returns 400.",
         tests=(
@@ -231,7 +231,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
         difference="It is optional and defaults to json, as in AgentKit's server; the documentation calls it required.",
     ),
-    Requirement(
+    Promise(
         id="agentkit.export.bulk",
         statement="All conversations can be exported at once, and imported elsewhere.",
         tests=(
@@ -245,7 +245,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         difference="AgentKit lists this as planned; here it is a zip that is streamed in both directions.",
     ),
     # Namespaces
-    Requirement(
+    Promise(
         id="agentkit.namespaces.isolation",
         statement="Conversations belong to a namespace, by default to `default`.",
         tests=(
@@ -253,7 +253,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_NAMESPACES}test_default_namespace_always_exists",
         ),
     ),
-    Requirement(
+    Promise(
         id="agentkit.namespaces.manage",
         statement="Namespaces can be listed, created, renamed and deleted, except the default one; names are unique.",
         tests=(
@@ -269,7 +269,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
     ),
     # Errors
-    Requirement(
+    Promise(
         id="agentkit.errors.envelope",
         statement="Errors have success, error (code, message, details, timestamp, retry_after) and request_id.",
         tests=(
@@ -278,14 +278,14 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
         difference="They also have `detail`, for clients that were written for the earlier error format.",
     ),
-    Requirement(
+    Promise(
         id="agentkit.errors.invalid",
         statement="An invalid request returns 422 with FastAPI's list as its detail.",
         tests=(f"{_CONVERSATIONS}test_invalid_input_is_rejected_with_fastapis_422",),
         difference="The envelope is returned in addition to the list.",
     ),
     # Users
-    Requirement(
+    Promise(
         id="agentkit.users",
         statement="Users save, find and export their own chat history.",
         tests=(
@@ -302,7 +302,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "reading needs the scope `knowledge:read` and writing `knowledge:write`."
         ),
     ),
-    Requirement(
+    Promise(
         id="agentkit.docs",
         statement="The running server documents the whole API.",
         tests=(

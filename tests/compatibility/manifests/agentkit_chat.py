@@ -1,14 +1,14 @@
-"""Requirements of AgentKit's chat, which saves every turn as part of a conversation."""
+"""Promises of AgentKit's chat, which saves every turn as part of a conversation."""
 
-from tests.compatibility.manifest import Requirement
+from tests.compatibility.manifest import Promise
 
 _CHAT = "tests/server/compat/agentkit/chat/test_service.py::"
 _RELAY = "tests/server/compat/agentkit/chat/test_relay.py::"
 _STREAMS = "tests/server/compat/agentkit/chat/test_streams.py::"
 _EXTRACTIVE = "tests/server/compat/agentkit/chat/test_extractive.py::"
 
-REQUIREMENTS: tuple[Requirement, ...] = (
-    Requirement(
+PROMISES: tuple[Promise, ...] = (
+    Promise(
         id="agentkit.chat.saved",
         statement="Every chat is saved automatically: the user's message and the answer, two messages per call.",
         tests=(
@@ -20,7 +20,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "rejected instead of answered without saving."
         ),
     ),
-    Requirement(
+    Promise(
         id="agentkit.chat.saved-details",
         statement="The answer is saved with its model and tool.",
         tests=(f"{_CHAT}test_both_turns_are_stored_with_model_tool_and_citations",),
@@ -28,7 +28,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "Its citations are saved as well. The model is the one that answered, not the one that was requested."
         ),
     ),
-    Requirement(
+    Promise(
         id="agentkit.chat.session",
         statement="All chats of a session form one conversation, created by the first.",
         tests=(
@@ -36,23 +36,23 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_CHAT}test_two_users_with_the_same_session_id_have_separate_conversations",
         ),
     ),
-    Requirement(
+    Promise(
         id="agentkit.chat.default-session",
         statement="Without a session id, chats belong to the session `default`.",
         tests=(f"{_CHAT}test_session_defaults_to_default",),
         difference="Each user has a separate session `default`.",
     ),
-    Requirement(
+    Promise(
         id="agentkit.chat.namespace",
         statement="The first message of a session sets the namespace of its conversation; the default is `default`.",
         tests=(f"{_CHAT}test_session_has_one_conversation_that_keeps_its_namespace",),
     ),
-    Requirement(
+    Promise(
         id="agentkit.chat.title",
         statement="The title is the first 50 characters of the first message, followed by `...` if it is longer.",
         tests=(f"{_CHAT}test_title_is_the_first_50_characters_of_the_first_message",),
     ),
-    Requirement(
+    Promise(
         id="agentkit.chat.form",
         statement="`POST /chat` takes a form: message, model, history, files, namespace, session_id, search_mode.",
         tests=(
@@ -61,7 +61,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_CHAT}test_json_body_is_rejected_with_415",
         ),
     ),
-    Requirement(
+    Promise(
         id="agentkit.chat.limits",
         statement=(
             "Each field has limits; a value outside them returns 422 with its location. Message and model are required."
@@ -72,13 +72,13 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
         difference="A history that is not valid JSON is rejected; AgentKit treated it as empty.",
     ),
-    Requirement(
+    Promise(
         id="agentkit.chat.answer",
         statement="The response has answer, tool_used, tool_output, model, context, summary and conversation_id.",
         tests=(f"{_CHAT}test_answer_without_a_model_has_the_documented_shape",),
         difference="It also has `citations`, and `notice` if something was ignored or not stored.",
     ),
-    Requirement(
+    Promise(
         id="agentkit.chat.model",
         statement="The requested model answers.",
         tests=(
@@ -93,13 +93,13 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             " error with a status; in AgentKit it was an answer that began with `Error`."
         ),
     ),
-    Requirement(
+    Promise(
         id="agentkit.chat.search-mode",
         statement="`search_mode` is auto, web, documents or hybrid.",
         tests=(f"{_CHAT}test_web_search_mode_returns_a_notice",),
         difference="Every mode searches the caller's library: web search is not available, and `notice` says so.",
     ),
-    Requirement(
+    Promise(
         id="agentkit.chat.files",
         statement="Files that are attached to a message are used for its answer.",
         tests=(
@@ -112,7 +112,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "Only text files, and only for this turn. They are not stored; the message keeps their names and sizes."
         ),
     ),
-    Requirement(
+    Promise(
         id="agentkit.chat.completions",
         statement=(
             "Each turn that is sent to a model through this server is saved once, even if the client disconnects."
@@ -125,7 +125,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_EXTRACTIVE}test_both_turns_are_stored_with_tool_and_citations",
         ),
     ),
-    Requirement(
+    Promise(
         id="agentkit.chat.rate",
         statement="Chats are rate limited.",
         tests=(f"{_CHAT}test_chat_has_its_own_rate_limit",),

@@ -1,6 +1,6 @@
-"""Requirements of conversation-memory's API reference: `search`, `get_observations` and `read`."""
+"""Promises of conversation-memory's API reference: `search`, `get_observations` and `read`."""
 
-from tests.compatibility.manifest import Requirement
+from tests.compatibility.manifest import Promise
 
 _TOOLS = "tests/server/compat/conversation_memory/test_tools.py::"
 _CLIENT = "tests/clients/test_memory.py::"
@@ -10,9 +10,9 @@ _PATHS = "tests/server/compat/conversation_memory/test_conversation_paths.py::"
 _SESSION_OBSERVATIONS = "tests/sources/importers/test_session_observations.py::"
 _DATABASE = "tests/sources/importers/test_conversation_memory.py::"
 
-REQUIREMENTS: tuple[Requirement, ...] = (
+PROMISES: tuple[Promise, ...] = (
     # The three layers
-    Requirement(
+    Promise(
         id="conversation_memory.layers.names",
         statement="Three tools, `search`, `get_observations` and `read`, disclose memory step by step.",
         tests=(f"{_CLIENT}test_search_get_observations_and_read_work_for_each_user",),
@@ -21,12 +21,12 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "them as `memory_search`, `memory_get_observations` and `memory_read`."
         ),
     ),
-    Requirement(
+    Promise(
         id="conversation_memory.layers.read-only",
         statement="The three tools are read-only and idempotent, and access nothing outside the library.",
         tests=(f"{_CLIENT}test_the_memory_tools_are_marked_read_only",),
     ),
-    Requirement(
+    Promise(
         id="conversation_memory.layers.cost",
         statement="A row of the first layer costs about 30 tokens.",
         tests=(
@@ -39,7 +39,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
     ),
     # Search: parameters
-    Requirement(
+    Promise(
         id="conversation_memory.search.query",
         statement="`query` is one concept of at least two characters, or an array of two to five.",
         tests=(
@@ -47,7 +47,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_ARGUMENTS}test_any_argument_is_parsed_or_rejected_with_a_message",
         ),
     ),
-    Requirement(
+    Promise(
         id="conversation_memory.search.limit",
         statement="`limit` is 1 to 50 and defaults to 10.",
         tests=(
@@ -55,7 +55,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_TOOLS}test_invalid_search_is_rejected_with_the_documented_sentence",
         ),
     ),
-    Requirement(
+    Promise(
         id="conversation_memory.search.dates",
         statement="`after` and `before` filter by date, written YYYY-MM-DD.",
         tests=(
@@ -69,12 +69,12 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "with numbers, so that neither filter worked. Here `after` is inclusive and `before` is exclusive."
         ),
     ),
-    Requirement(
+    Promise(
         id="conversation_memory.search.filters",
         statement="`projects`, `types`, `concepts` and `files` filter the results; all of them must match.",
         tests=(f"{_TOOLS}test_all_filters_must_match_each_by_any_of_its_values",),
     ),
-    Requirement(
+    Promise(
         id="conversation_memory.search.single-only",
         statement="`types`, `concepts` and `files` require a single concept.",
         tests=(
@@ -82,7 +82,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_TOOLS}test_observation_filters_exclude_exchanges",
         ),
     ),
-    Requirement(
+    Promise(
         id="conversation_memory.search.mode",
         statement="`mode` is `vector`, `text` or `both`, the default.",
         tests=(
@@ -94,13 +94,13 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "the Markdown, and as `served_by` in the JSON."
         ),
     ),
-    Requirement(
+    Promise(
         id="conversation_memory.search.text",
         statement="Text search finds ids, error codes and words, ignoring case.",
         tests=(f"{_TOOLS}test_error_codes_match_case_insensitively",),
     ),
     # search: results
-    Requirement(
+    Promise(
         id="conversation_memory.search.observations",
         statement="A single concept finds observations, best first, with a score from 0 to 1.",
         tests=(
@@ -108,12 +108,12 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_TOOLS}test_json_has_results_total_and_count",
         ),
     ),
-    Requirement(
+    Promise(
         id="conversation_memory.search.row",
         statement="A row has project, date, id, type, score and title.",
         tests=(f"{_TOOLS}test_row_has_project_date_id_type_score_and_title",),
     ),
-    Requirement(
+    Promise(
         id="conversation_memory.search.concepts",
         statement="An array finds the conversations that match all of its concepts, as exchanges.",
         tests=(
@@ -123,12 +123,12 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_TOOLS}test_unexamined_matches_are_reported",
         ),
     ),
-    Requirement(
+    Promise(
         id="conversation_memory.search.concepts-filters",
         statement="Projects and dates filter conversations too.",
         tests=(f"{_TOOLS}test_projects_and_dates_filter_conversations",),
     ),
-    Requirement(
+    Promise(
         id="conversation_memory.search.conversation-row",
         statement="A conversation is shown with project, date, path, score and summary.",
         tests=(
@@ -140,7 +140,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "The lines of the match and a snippet are included, so that `read` need not return the whole conversation."
         ),
     ),
-    Requirement(
+    Promise(
         id="conversation_memory.search.json",
         statement='`response_format: "json"` returns `results` and `total`.',
         tests=(
@@ -155,7 +155,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "row; `get_observations` returns it."
         ),
     ),
-    Requirement(
+    Promise(
         id="conversation_memory.search.nothing",
         statement="Without matches, the result says `No observations found` or `No conversations found`.",
         tests=(f"{_TOOLS}test_no_results_return_the_documented_sentences",),
@@ -164,7 +164,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "users without observations find something too."
         ),
     ),
-    Requirement(
+    Promise(
         id="conversation_memory.search.fallback",
         statement="Exchanges that are returned instead of observations are labelled as such.",
         tests=(
@@ -175,7 +175,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
     ),
     # Get_observations
-    Requirement(
+    Promise(
         id="conversation_memory.observations.full",
         statement=(
             "Observations have subtitle, narrative, facts, concepts and files, under project, time, type and title."
@@ -183,7 +183,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         tests=(f"{_TOOLS}test_observations_are_returned_in_full",),
         difference="A line `Source` follows: who recorded the observation, and the path and lines it comes from.",
     ),
-    Requirement(
+    Promise(
         id="conversation_memory.observations.ids",
         statement="One to 20 ids can be requested at once; observations are returned in the order of the ids.",
         tests=(
@@ -192,7 +192,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_TOOLS}test_twenty_long_observations_fit_one_response_and_truncation_is_reported",
         ),
     ),
-    Requirement(
+    Promise(
         id="conversation_memory.observations.unknown",
         statement="An unknown id is an error, `Invalid observation ID`.",
         tests=(
@@ -201,7 +201,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
     ),
     # Read
-    Requirement(
+    Promise(
         id="conversation_memory.read.whole",
         statement="A conversation is returned as Markdown: name, project and date, then its exchanges.",
         tests=(
@@ -214,7 +214,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "budget is truncated, with the startLine to continue from."
         ),
     ),
-    Requirement(
+    Promise(
         id="conversation_memory.read.range",
         statement="`startLine` and `endLine` select lines, counted from 1, both inclusive.",
         tests=(
@@ -225,7 +225,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
         difference="Lines are those of the session file; a conversation without one has a line for each message.",
     ),
-    Requirement(
+    Promise(
         id="conversation_memory.read.pages",
         statement="Large conversations can be read in parts.",
         tests=(
@@ -234,7 +234,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_TOOLS}test_many_messages_on_one_line_do_not_block_reading_on",
         ),
     ),
-    Requirement(
+    Promise(
         id="conversation_memory.read.path",
         statement="`path` comes from a search result.",
         tests=(
@@ -248,7 +248,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "path in an imported database), never a file system path: the original read any file it was asked for."
         ),
     ),
-    Requirement(
+    Promise(
         id="conversation_memory.read.bad-range",
         statement=(
             "A range that starts before line 1, ends before it starts or lies outside the conversation is an error."
@@ -264,7 +264,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
     ),
     # Errors
-    Requirement(
+    Promise(
         id="conversation_memory.errors.sentences",
         statement="Errors are reported with the listed sentences.",
         tests=(
@@ -280,7 +280,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
     ),
     # Beyond the documentation
-    Requirement(
+    Promise(
         id="conversation_memory.recording.client",
         statement="Observations are recorded by the models that made them, once per idempotency key.",
         tests=(
@@ -294,7 +294,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "takes them from any caller with the write scope."
         ),
     ),
-    Requirement(
+    Promise(
         id="conversation_memory.recording.derived",
         statement="Some observations are derived from an agent's session, and quote it.",
         tests=(
@@ -306,7 +306,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
         difference="No language model is used: only what the session proves is recorded, not what may have been meant.",
     ),
-    Requirement(
+    Promise(
         id="conversation_memory.users.own",
         statement="No user can find, count, read or reference another's data; it looks nonexistent.",
         tests=(

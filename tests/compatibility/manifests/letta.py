@@ -1,6 +1,6 @@
-"""Requirements of Letta's tool reference for `conversation_search`."""
+"""Promises of Letta's tool reference for `conversation_search`."""
 
-from tests.compatibility.manifest import Requirement
+from tests.compatibility.manifest import Promise
 
 _TOOL = "tests/server/compat/letta/test_tools.py::"
 _ARGUMENTS = "tests/server/compat/letta/test_arguments.py::"
@@ -9,9 +9,9 @@ _RESPONSES = "tests/server/compat/letta/test_responses.py::"
 _CLIENT = "tests/clients/test_compat_clients.py::"
 _STORED = "tests/sources/storage/test_find_messages.py::"
 
-REQUIREMENTS: tuple[Requirement, ...] = (
+PROMISES: tuple[Promise, ...] = (
     # The tool
-    Requirement(
+    Promise(
         id="letta.tool.only",
         statement="The server lists one tool, `conversation_search`, which any MCP client can call.",
         tests=(
@@ -22,24 +22,24 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "It is the only tool at `/mcp/letta` and one of many at `/mcp/full`, because this server has other tools."
         ),
     ),
-    Requirement(
+    Promise(
         id="letta.tool.schema",
         statement="All five parameters are optional, with the documented types and default, and no others are allowed.",
         tests=(f"{_TOOL}test_listed_schema_is_lettas_plus_format",),
         difference="A sixth parameter, `format`, selects Letta's own result shape.",
     ),
-    Requirement(
+    Promise(
         id="letta.tool.unknown-argument",
         statement="Additional properties are not allowed.",
         tests=(f"{_TOOL}test_unknown_argument_is_rejected",),
     ),
-    Requirement(
+    Promise(
         id="letta.tool.defaults",
         statement="Omitted parameters do not filter: without arguments, the newest messages are returned.",
         tests=(f"{_TOOL}test_without_arguments_the_newest_messages_are_returned",),
     ),
     # Parameters
-    Requirement(
+    Promise(
         id="letta.params.query",
         statement="`query` matches a part of a message's content, case-sensitively.",
         tests=(
@@ -53,7 +53,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "case, but only for ASCII letters."
         ),
     ),
-    Requirement(
+    Promise(
         id="letta.params.query.wildcards",
         statement="`query` is placed between the wildcards of SQL's LIKE.",
         tests=(
@@ -62,7 +62,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
         difference="`%` and `_` in a query are ordinary characters, so that a search for `snake_case` finds it.",
     ),
-    Requirement(
+    Promise(
         id="letta.params.query.titles",
         statement=(
             "`query` also matches conversation titles; a matching title returns all messages of its conversation."
@@ -72,12 +72,12 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_STORED}test_matching_title_returns_every_message_of_its_conversation",
         ),
     ),
-    Requirement(
+    Promise(
         id="letta.params.roles",
         statement="`roles` restricts results to user, assistant or tool; a single role can be a plain string.",
         tests=(f"{_TOOL}test_roles_filter_the_results", f"{_ARGUMENTS}test_roles_can_be_a_list_or_one_name"),
     ),
-    Requirement(
+    Promise(
         id="letta.params.dates",
         statement="`start_date` and `end_date` are inclusive; a date without a time covers its whole day in UTC.",
         tests=(
@@ -86,7 +86,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_ARGUMENTS}test_every_date_is_parsed_and_any_text_is_parsed_or_rejected",
         ),
     ),
-    Requirement(
+    Promise(
         id="letta.params.dates.offsets",
         statement="A time without an offset is UTC; one with an offset is converted.",
         tests=(
@@ -94,7 +94,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_ARGUMENTS}test_any_offset_is_converted_to_utc",
         ),
     ),
-    Requirement(
+    Promise(
         id="letta.params.dates.invalid",
         statement="The specification does not say how an invalid date is handled.",
         tests=(
@@ -106,7 +106,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "silently ignored the filter and returned results that were not asked for."
         ),
     ),
-    Requirement(
+    Promise(
         id="letta.params.limit-clamped",
         statement="`limit` defaults to 50, is clamped to 1..200, and is 50 if it is not a number.",
         tests=(
@@ -115,7 +115,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
     ),
     # Behaviour
-    Requirement(
+    Promise(
         id="letta.search.combined",
         statement="Text, roles and dates are combined; results are ordered by time, newest first.",
         tests=(
@@ -124,7 +124,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_STORED}test_filters_are_applied_before_the_limit",
         ),
     ),
-    Requirement(
+    Promise(
         id="letta.search.dates-in-engine",
         statement="Dates may be filtered after a bounded number of messages was fetched.",
         tests=(
@@ -133,12 +133,12 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
         difference="Dates are filtered in the storage engine; otherwise old dates in a long history would seem empty.",
     ),
-    Requirement(
+    Promise(
         id="letta.search.canonical",
         statement="The canonical history is searched.",
         tests=(f"{_SERVICE}test_alternate_branch_is_not_history",),
     ),
-    Requirement(
+    Promise(
         id="letta.search.own-outputs",
         statement="Letta excludes tool messages and calls of the search itself.",
         tests=(
@@ -153,14 +153,14 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "specification has the role `tool` for them."
         ),
     ),
-    Requirement(
+    Promise(
         id="letta.search.human-only",
         statement="The specification does not mention messages that are hidden from agents.",
         tests=(f"{_TOOL}test_human_only_messages_are_redacted",),
         difference="Their content is redacted, as in `msg_search`: one tool must not reveal what another hides.",
     ),
     # Output
-    Requirement(
+    Promise(
         id="letta.output.block",
         statement=(
             "The result is one text; a message is `[YYYY-MM-DD HH:MM] role (conv: title)` followed by its content."
@@ -170,33 +170,33 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_RESPONSES}test_message_is_a_block_with_time_role_and_title",
         ),
     ),
-    Requirement(
+    Promise(
         id="letta.output.title-fallback",
         statement="A conversation without a title is named by the first eight characters of its id.",
         tests=(f"{_RESPONSES}test_conversation_without_title_is_named_by_the_start_of_its_id",),
     ),
-    Requirement(
+    Promise(
         id="letta.output.no-time",
         statement="A message without a time is shown with `(no time)`, one without a role as `unknown`.",
         tests=(f"{_RESPONSES}test_missing_time_or_role_is_marked",),
         difference="This does not happen: every stored message has a time and a role.",
     ),
-    Requirement(
+    Promise(
         id="letta.output.truncated",
         statement="Content over 2,000 characters is truncated and ends with `...`.",
         tests=(f"{_RESPONSES}test_long_message_is_truncated",),
     ),
-    Requirement(
+    Promise(
         id="letta.output.separator",
         statement="Blocks are separated by a line of three dashes between blank lines.",
         tests=(f"{_RESPONSES}test_blocks_are_separated_by_a_rule",),
     ),
-    Requirement(
+    Promise(
         id="letta.output.nothing",
         statement="Without matches, the text is exactly `No matching messages.`.",
         tests=(f"{_TOOL}test_no_matches_return_one_sentence", f"{_RESPONSES}test_no_hits_render_as_one_sentence"),
     ),
-    Requirement(
+    Promise(
         id="letta.output.incomplete",
         statement="The specification does not mention incomplete results.",
         tests=(
@@ -206,7 +206,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         difference="If older messages could not be searched in time, a last block says so.",
     ),
     # Errors
-    Requirement(
+    Promise(
         id="letta.errors.role",
         statement="An invalid role returns a text that names it and the allowed roles.",
         tests=(
@@ -214,13 +214,13 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_ARGUMENTS}test_invalid_roles_are_named_with_the_allowed_ones",
         ),
     ),
-    Requirement(
+    Promise(
         id="letta.errors.database",
         statement="A missing database returns `Database not found: ...`.",
         tests=(f"{_TOOL}test_no_matches_return_one_sentence",),
         difference="This does not happen: a library is created, empty, with its user's first call.",
     ),
-    Requirement(
+    Promise(
         id="letta.errors.other",
         statement="Any other error returns a short text that begins with `Error:` and exposes no details.",
         tests=(f"{_TOOL}test_timed_out_search_returns_an_error_text",),
@@ -229,12 +229,12 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
     ),
     # Letta's built-in tool
-    Requirement(
+    Promise(
         id="letta.letta.arguments",
         statement="Name, parameters, types and meaning are those of Letta's built-in tool.",
         tests=(f"{_CLIENT}test_letta_profile_has_one_tool_that_searches_the_callers_history",),
     ),
-    Requirement(
+    Promise(
         id="letta.letta.json",
         statement="Clients can switch between Letta's tool and this one without changes.",
         tests=(
@@ -250,7 +250,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
     ),
     # Users
-    Requirement(
+    Promise(
         id="letta.users.own",
         statement="The configured history is searched.",
         tests=(f"{_TOOL}test_history_is_searched_by_its_owner_only",),

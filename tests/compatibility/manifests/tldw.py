@@ -1,6 +1,6 @@
-"""Requirements of tldw's MCP context search and retrieval: tools, shapes, scores, modes, sessions and clients."""
+"""Promises of tldw's MCP context search and retrieval: tools, shapes, scores, modes, sessions and clients."""
 
-from tests.compatibility.manifest import Requirement
+from tests.compatibility.manifest import Promise
 
 _FILTERS = "tests/aggregator/test_filters.py::"
 _DEFAULTS = "tests/aggregator/test_defaults.py::"
@@ -41,9 +41,9 @@ _RETRIEVAL = "tests/sources/reading/test_retrieval.py::"
 _SCORING = "tests/sources/search/test_scoring.py::"
 _SNIPPET = "tests/sources/search/test_snippets.py::"
 
-REQUIREMENTS: tuple[Requirement, ...] = (
+PROMISES: tuple[Promise, ...] = (
     # Security
-    Requirement(
+    Promise(
         id="tldw.security.own-library",
         statement="A caller reads only its own library.",
         tests=(
@@ -52,12 +52,12 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_EVERY_SOURCE}test_users_find_only_their_own_items",
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.security.no-user-argument",
         statement="No tool takes a user or a path; only the credential decides.",
         tests=(f"{_TOOLS}test_no_tool_names_a_user",),
     ),
-    Requirement(
+    Promise(
         id="tldw.security.absent",
         statement="Another user's data looks nonexistent.",
         tests=(
@@ -69,7 +69,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_TRANSPORTS}test_another_users_note_returns_the_same_bytes_as_a_missing_one",
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.security.context",
         statement=(
             "Each request has an immutable context of user, client and database paths, derived from the credential."
@@ -79,7 +79,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_CONTEXT}test_context_is_immutable",
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.security.credentials",
         statement="A JWT or an API key identifies the caller.",
         tests=(
@@ -87,7 +87,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_AUTHENTICATOR}test_keys_of_two_users_return_two_principals",
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.security.paths",
         statement="Each user has a media, a chacha and a prompts database, at paths derived from the user's id.",
         tests=(
@@ -95,28 +95,28 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_CONTEXT}test_two_users_never_share_a_path",
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.security.single-user",
         statement="In single-user mode there is one user, who needs no credential.",
         tests=(f"{_AUTHENTICATOR}test_caller_without_credential_is_the_local_user_in_single_user_mode",),
     ),
-    Requirement(
+    Promise(
         id="tldw.security.rates",
         statement="Each tool has a rate limit.",
         tests=(f"{_DISPATCHER}test_the_tool_limit_applies_per_user_and_tool_and_reports_when_to_retry",),
     ),
-    Requirement(
+    Promise(
         id="tldw.security.logging",
         statement="No secret is written to the log.",
         tests=(f"{_LOGGING}test_no_credential_reaches_the_log",),
     ),
     # Tools
-    Requirement(
+    Promise(
         id="tldw.tools.listed",
         statement="Each source has a search and a get tool; media also has a transcript tool.",
         tests=(f"{_TOOLS}test_the_tools_of_the_tldw_design_are_listed_with_underscores",),
     ),
-    Requirement(
+    Promise(
         id="tldw.tools.dotted",
         statement="Tool names contain dots: `notes.search`.",
         tests=(
@@ -128,12 +128,12 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             'Dotted names are accepted in calls, and listed with `tool_names = "dotted"`.'
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.tools.read-only",
         statement="Every tool is marked as read-only.",
         tests=(f"{_TOOLS}test_every_source_tool_is_read_only_and_closed_world",),
     ),
-    Requirement(
+    Promise(
         id="tldw.tools.transports",
         statement="Tools return the same results over HTTP and WebSocket.",
         tests=(
@@ -141,18 +141,18 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_TRANSPORTS}test_the_response_is_the_same_through_every_transport",
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.tools.limit",
         statement="`limit` is 1 to 100, 10 by default, and clamped to that range.",
         tests=(f"{_EVERY_SOURCE}test_limit_defaults_to_10_and_is_clamped_to_1_to_100",),
     ),
-    Requirement(
+    Promise(
         id="tldw.tools.offset",
         statement="`offset` pages through the hits, each of them once.",
         tests=(f"{_EVERY_SOURCE}test_pages_contain_every_hit_once",),
     ),
     # Shape
-    Requirement(
+    Promise(
         id="tldw.shape.result-item",
         statement="Every hit has all fields of ResultItem, null if a source has no value.",
         tests=(f"{_EVERY_SOURCE}test_hit_has_every_field_of_tldw_and_null_where_it_has_no_value",),
@@ -161,7 +161,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "is part of the text."
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.shape.search",
         statement="A search returns results, has_more, next_offset and total_estimated.",
         tests=(
@@ -169,7 +169,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_EVERY_SOURCE}test_hit_has_every_field_of_tldw_and_null_where_it_has_no_value",
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.shape.get",
         statement="A get returns `meta`, `content` (a string or an object) and `attachments`.",
         tests=(
@@ -182,7 +182,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "snippet in `meta` is null, because it would repeat `content` at the caller's cost."
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.shape.score-type",
         statement="A score is a number from 0 to 1 of the type `fts`.",
         tests=(f"{_EVERY_SOURCE}test_hit_has_every_field_of_tldw_and_null_where_it_has_no_value",),
@@ -191,7 +191,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "says what the number means."
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.shape.has-more",
         statement="`has_more`, `next_offset` and `total_estimated` say how many hits there are.",
         tests=(
@@ -200,7 +200,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
         difference="`total_estimated` is the exact number or null, because an estimate that looks exact misleads.",
     ),
-    Requirement(
+    Promise(
         id="tldw.shape.attachments",
         statement="Messages are included in `attachments`.",
         tests=(
@@ -212,7 +212,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "that would cost tokens twice."
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.shape.additions",
         statement="Fields may be added without breaking callers.",
         tests=(f"{_TLDW}test_added_fields_are_omitted_when_empty",),
@@ -223,7 +223,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
     ),
     # Search
-    Requirement(
+    Promise(
         id="tldw.search.words",
         statement="A search may match words as the engine does.",
         tests=(
@@ -236,7 +236,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
     ),
     # Scores
-    Requirement(
+    Promise(
         id="tldw.scores.minmax",
         statement="bm25 is scaled to 0..1 between the worst and the best hit of each source.",
         tests=(
@@ -249,7 +249,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "min-max scaling, the best hit of every source is 1.0, relevant or not."
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.scores.lone",
         statement="The formula gives a single hit the score 0.",
         tests=(
@@ -258,19 +258,17 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
         difference="It is 1 here, because it is the best hit.",
     ),
-    Requirement(
+    Promise(
         id="tldw.scores.decay",
-        statement="Without bm25 the score decays with the position.",
-        tests=(f"{_EVERY_SOURCE}test_minmax_scores_range_from_1_to_0",),
-        difference="Never needed: the server requires an SQLite with FTS5, which has bm25.",
+        statement="Where bm25 is unavailable, the score is `1 / (1 + rank_index)`.",
+        not_offered="The server requires an SQLite with FTS5, and every FTS5 has bm25, so there is nothing to replace.",
     ),
-    Requirement(
+    Promise(
         id="tldw.scores.ts-rank",
-        statement="Ranks that grow with relevance are divided by the best.",
-        tests=(f"{_EVERY_SOURCE}test_minmax_scores_range_from_1_to_0",),
-        difference="Never needed: PostgreSQL has such ranks; the engine is SQLite, and its best rank is the lowest.",
+        statement="On PostgreSQL, `ts_rank` is divided by the largest rank of the result.",
+        not_offered="There is no PostgreSQL engine: each user's library is a set of SQLite files.",
     ),
-    Requirement(
+    Promise(
         id="tldw.scores.recent",
         statement="`order_by: recent` sorts by age only.",
         tests=(
@@ -279,12 +277,12 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
     ),
     # Snippets
-    Requirement(
+    Promise(
         id="tldw.snippets.default",
         statement="A snippet has at most 300 characters by default.",
         tests=(f"{_EVERY_SOURCE}test_snippet_length_defaults_to_at_most_300_characters",),
     ),
-    Requirement(
+    Promise(
         id="tldw.snippets.clamp",
         statement="`snippet_length` is clamped to 1..1000 and then honoured.",
         tests=(
@@ -292,7 +290,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_EVERY_SOURCE}test_snippet_has_at_most_1000_characters",
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.snippets.centred",
         statement="A snippet shows the match; without one, the beginning.",
         tests=(
@@ -302,38 +300,38 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_SNIPPET}test_passage_is_centered_on_the_match_and_cut_between_words",
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.snippets.plain",
         statement="A snippet is plain text on one line.",
         tests=(f"{_EVERY_SOURCE}test_snippet_is_one_line_of_plain_text_around_the_match",),
     ),
-    Requirement(
+    Promise(
         id="tldw.snippets.chat-message",
         statement="A matching message is shown by its content.",
         tests=(f"{_CHATS}test_hit_is_a_message_with_conversation_sender_and_loc",),
     ),
-    Requirement(
+    Promise(
         id="tldw.snippets.chat-title",
         statement="A matching title is shown with an excerpt of the first message.",
         tests=(f"{_CHATS}test_title_hit_shows_the_title_and_the_first_message",),
     ),
-    Requirement(
+    Promise(
         id="tldw.snippets.config",
         statement="The request's config can set the snippet length; an argument takes precedence.",
         tests=(f"{_EVERY_SOURCE}test_argument_overrides_the_snippet_length_of_the_config",),
     ),
     # Retrieval
-    Requirement(
+    Promise(
         id="tldw.retrieval.default",
         statement="Without a mode, a get returns a snippet.",
         tests=(f"{_NOTES}test_get_without_retrieval_returns_a_snippet",),
     ),
-    Requirement(
+    Promise(
         id="tldw.retrieval.snippet",
         statement="Mode `snippet` returns only the snippet.",
         tests=(f"{_EVERY_SOURCE}test_every_mode_works_and_is_reported",),
     ),
-    Requirement(
+    Promise(
         id="tldw.retrieval.chunk",
         statement="Mode `chunk` returns the chunk at the anchor.",
         tests=(
@@ -341,7 +339,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_NOTES}test_chunk_is_selected_by_its_index",
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.retrieval.siblings",
         statement="Mode `chunk_with_siblings` adds neighbours while the tokens are within `max_tokens`.",
         tests=(
@@ -350,7 +348,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_MEDIA}test_larger_budgets_return_more_siblings",
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.retrieval.full",
         statement="Mode `full` returns everything, subject to hard limits and pagination.",
         tests=(
@@ -359,7 +357,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
         difference="It is paged with `next_cursor`; a page has at most `retrieval_max_tokens`.",
     ),
-    Requirement(
+    Promise(
         id="tldw.retrieval.auto",
         statement="Mode `auto` returns siblings if `max_tokens` is set, otherwise a snippet.",
         tests=(
@@ -367,7 +365,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_RETRIEVAL}test_auto_reads_siblings_if_a_budget_is_set",
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.retrieval.tokens",
         statement="Tokens are estimated as characters divided by `chars_per_token`, rounded up.",
         tests=(
@@ -375,7 +373,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_RETRIEVAL}test_no_response_exceeds_its_budget",
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.retrieval.budget",
         statement="`max_tokens` limits the sum of the chunks.",
         tests=(
@@ -389,7 +387,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "budget that ignores the envelope or the first chunk is not a budget."
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.retrieval.chunk-options",
         statement="`chunk_size_tokens` and `chunk_overlap_tokens` control how text is chunked on the fly.",
         tests=(
@@ -399,7 +397,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_CHUNKING}test_chunks_cover_the_text_in_order_within_size_and_overlap",
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.retrieval.window",
         statement="`sibling_window` is the number of neighbours to consider on each side.",
         tests=(
@@ -407,7 +405,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_MEDIA}test_siblings_are_the_adjacent_stored_chunks",
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.retrieval.prechunked",
         statement="Stored chunks are preferred by default; that can be turned off.",
         tests=(
@@ -415,13 +413,13 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_MEDIA}test_prefer_prechunked_false_splits_the_text_into_new_chunks",
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.retrieval.all-sources",
         statement="`retrieval` is an option of notes, media and chats.",
         tests=(f"{_EVERY_SOURCE}test_every_mode_works_and_is_reported",),
         difference="All five sources have it.",
     ),
-    Requirement(
+    Promise(
         id="tldw.retrieval.config",
         statement="`max_tokens`, `sibling_window` and `chars_per_token` can be set in the request's config.",
         tests=(
@@ -430,12 +428,12 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
     ),
     # Loc
-    Requirement(
+    Promise(
         id="tldw.loc.media",
         statement="The loc of a media hit has the item's id, and the chunk's index and uuid.",
         tests=(f"{_MEDIA}test_hit_is_the_best_chunk_of_its_item",),
     ),
-    Requirement(
+    Promise(
         id="tldw.loc.notes",
         statement="The loc of a note is an offset near the match; a chunk index is accepted too.",
         tests=(
@@ -443,7 +441,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_NOTES}test_chunk_is_selected_by_its_index",
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.loc.chats",
         statement="The loc of a chat hit has the conversation, the message and its index.",
         tests=(
@@ -455,7 +453,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "whole conversation."
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.loc.fields",
         statement="The loc of a prompt or character has field and offset.",
         tests=(
@@ -463,17 +461,17 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_PROMPTS}test_loc_contains_field_and_offset",
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.loc.round-trip",
         statement="The loc of a hit, passed to get, leads to the matching passage.",
         tests=(f"{_EVERY_SOURCE}test_loc_of_a_hit_selects_its_passage",),
     ),
-    Requirement(
+    Promise(
         id="tldw.loc.media-anchor",
         statement="media.get anchors by chunk index, chunk uuid or approximate offset.",
         tests=(f"{_MEDIA}test_loc_selects_the_chunk",),
     ),
-    Requirement(
+    Promise(
         id="tldw.loc.light-search",
         statement="Without a `loc`, get finds its anchor by a light search in the item.",
         tests=(
@@ -484,30 +482,30 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "`get` takes `loc`, `query` and `cursor`, and `anchor` says which was used, because a search needs a query."
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.loc.chat-siblings",
         statement="The siblings of a message are its neighbouring messages.",
         tests=(f"{_CHATS}test_message_in_loc_is_read_with_its_neighbours",),
     ),
     # Notes
-    Requirement(
+    Promise(
         id="tldw.notes.keywords",
         statement="`keywords` filter notes.",
         tests=(f"{_NOTES}test_keywords_match_only_notes_that_have_all_of_them",),
         difference="All of them are required, ignoring case: more filters narrow a search.",
     ),
-    Requirement(
+    Promise(
         id="tldw.notes.get",
         statement="notes.get takes a note's id and retrieval options.",
         tests=(f"{_NOTES}test_get_without_retrieval_returns_a_snippet",),
     ),
     # Media
-    Requirement(
+    Promise(
         id="tldw.media.types",
         statement="media.search takes media types.",
         tests=(f"{_MEDIA}test_media_types_filter_the_hits",),
     ),
-    Requirement(
+    Promise(
         id="tldw.media.dates",
         statement="`date_from` and `date_to` filter media, in ISO 8601.",
         tests=(
@@ -519,17 +517,17 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             " error that names the format."
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.media.order",
         statement="media.search takes order_by, relevance by default.",
         tests=(f"{_MEDIA}test_order_by_recent_sorts_newest_first",),
     ),
-    Requirement(
+    Promise(
         id="tldw.media.id",
         statement="media.get takes a number or a string.",
         tests=(f"{_MEDIA}test_media_can_be_read_by_number_text_or_uuid",),
     ),
-    Requirement(
+    Promise(
         id="tldw.media.transcript",
         statement="`media.transcript` returns text, srt, vtt or json; `include_timestamps` is an option.",
         tests=(
@@ -544,13 +542,13 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "reads their text."
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.media.types-resource",
         statement="media://types lists the distinct types.",
         tests=(f"{_RESOURCES}test_media_types_are_listed_with_their_counts",),
     ),
     # Chats
-    Requirement(
+    Promise(
         id="tldw.chats.by",
         statement="chats.search searches titles, messages or both, the default.",
         tests=(
@@ -558,17 +556,17 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_CHATS}test_by_defaults_to_both",
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.chats.character",
         statement="chats.search takes a character's id.",
         tests=(f"{_CHATS}test_character_filters_the_hits_to_its_chats",),
     ),
-    Requirement(
+    Promise(
         id="tldw.chats.sender",
         statement="chats.search takes a sender.",
         tests=(f"{_CHATS}test_sender_filters_the_hits",),
     ),
-    Requirement(
+    Promise(
         id="tldw.chats.pages",
         statement="chats.get is paged, with 50 messages by default and 200 at most.",
         tests=(
@@ -576,13 +574,13 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_CHATS}test_page_size_is_clamped_to_1_to_200",
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.chats.window",
         statement="chats.get with a mode other than full returns the messages around the anchor.",
         tests=(f"{_CHATS}test_message_in_loc_is_read_with_its_neighbours",),
     ),
     # Characters
-    Requirement(
+    Promise(
         id="tldw.characters.query",
         statement="Characters are searched by text or by tags, as a list or separated by commas.",
         tests=(
@@ -594,26 +592,26 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "words, and `read_as` says so: `old, wise wizard` is a phrase."
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.characters.get",
         statement="`characters.get` takes a character's number, without options.",
         tests=(f"{_CHARACTERS}test_character_is_returned_whole_under_headings",),
         difference="It takes retrieval options too, and returns the whole character by default.",
     ),
     # Prompts
-    Requirement(
+    Promise(
         id="tldw.prompts.fields",
         statement="prompts.search takes the fields to search.",
         tests=(f"{_PROMPTS}test_fields_restrict_the_search",),
     ),
-    Requirement(
+    Promise(
         id="tldw.prompts.get",
         statement="`prompts.get` takes an id or a name, without options.",
         tests=(f"{_PROMPTS}test_prompt_can_be_read_by_id_or_name",),
         difference="It takes retrieval options too, and returns the whole prompt by default.",
     ),
     # Knowledge
-    Requirement(
+    Promise(
         id="tldw.knowledge.search",
         statement="`knowledge.search` searches every source and returns one list in the sources' own shape.",
         tests=(
@@ -625,7 +623,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             " `cut`."
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.knowledge.limit",
         statement="Its `limit` is 20 by default.",
         tests=(
@@ -637,12 +635,12 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "`cut` says so, because a default must not fill a context window."
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.knowledge.sources",
         statement="`sources` selects the sources; the default is all.",
         tests=(f"{_FILTERS}test_all_sources_are_searched_unless_some_are_named",),
     ),
-    Requirement(
+    Promise(
         id="tldw.knowledge.filters",
         statement="`filters` are passed to their source.",
         tests=(
@@ -651,7 +649,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_FILTERS}test_wrong_filter_is_rejected_with_the_valid_ones",
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.knowledge.order",
         statement="Hits are merged by score; of equal scores the newer comes first.",
         tests=(
@@ -663,7 +661,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "names both."
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.knowledge.recent",
         statement="`order_by: recent` sorts by age only, across all sources.",
         tests=(
@@ -671,7 +669,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_MERGE}test_by_date_hits_without_a_date_come_last",
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.knowledge.paging",
         statement="`offset` and `next_offset` page through all hits.",
         tests=(
@@ -679,7 +677,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_PAGING}test_all_pages_together_contain_every_hit_once",
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.knowledge.get",
         statement="`knowledge.get` reads an item of any source, by source and id, with retrieval options.",
         tests=(
@@ -688,7 +686,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
         difference="It takes the `uri` of a hit as well.",
     ),
-    Requirement(
+    Promise(
         id="tldw.knowledge.isolation",
         statement="It finds and reads nothing of another user.",
         tests=(
@@ -697,7 +695,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
     ),
     # Config
-    Requirement(
+    Promise(
         id="tldw.config.keys",
         statement=(
             "A request may carry base64 JSON `config`: snippet_length, max_tokens, sibling_window, order_by, "
@@ -712,17 +710,17 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "seem to work."
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.config.clamped",
         statement="Numbers in the config are clamped to their ranges.",
         tests=(f"{_PRECEDENCE}test_numbers_out_of_range_are_clamped",),
     ),
-    Requirement(
+    Promise(
         id="tldw.config.no-secrets",
         statement="The config can contain neither credentials nor another user.",
         tests=(f"{_DEFAULTS}test_keys_of_credentials_users_and_paths_are_rejected_without_their_value",),
     ),
-    Requirement(
+    Promise(
         id="tldw.config.handshake",
         statement="A WebSocket client can send it with `initialize`.",
         tests=(
@@ -731,7 +729,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
     ),
     # Session
-    Requirement(
+    Promise(
         id="tldw.session.key",
         statement="A session is a WebSocket connection, or is named by `mcp-session-id` over HTTP.",
         tests=(
@@ -744,13 +742,13 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "protocol have no session header."
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.session.header",
         statement="`mcp-session-id` is sent in a header or a query parameter.",
         tests=(f"{_TLDW}test_session_id_is_accepted_only_in_the_header",),
         difference="Only in the header, because URLs end up in histories and logs.",
     ),
-    Requirement(
+    Promise(
         id="tldw.session.created",
         statement="The first `initialize` creates a session and returns its id.",
         tests=(
@@ -758,7 +756,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_LEGACY}test_a_session_can_list_and_call_tools",
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.session.ended",
         statement="DELETE ends a session early; otherwise it ends after its idle time.",
         tests=(
@@ -767,7 +765,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_LEGACY}test_an_expired_session_is_not_found",
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.session.owner",
         statement="A session belongs to its user only.",
         tests=(
@@ -775,12 +773,12 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_KNOWLEDGE}test_a_session_cannot_be_used_by_another_user",
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.session.state",
         statement="It remembers delivered URIs, recent queries and defaults.",
         tests=(f"{_STATE}test_state_contains_delivered_items_queries_and_defaults",),
     ),
-    Requirement(
+    Promise(
         id="tldw.session.bounds",
         statement="Session state is bounded, and so is the number of sessions.",
         tests=(
@@ -789,7 +787,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_STATE}test_state_expires_after_its_idle_time",
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.session.dedupe",
         statement="Hits that a session has delivered are not delivered again until nothing else is left.",
         tests=(
@@ -803,7 +801,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "delivered again, and `dedupe` chooses between hiding, demoting and neither."
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.session.topic",
         statement="Recent queries influence the snippets.",
         tests=(
@@ -811,7 +809,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             f"{_TOPIC}test_topic_changes_neither_scores_nor_order",
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.session.precedence",
         statement="Explicit arguments precede the session's defaults, and those precede the global ones.",
         tests=(
@@ -824,7 +822,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
         ),
     ),
     # Client
-    Requirement(
+    Promise(
         id="tldw.client.detected",
         statement="A client is detected by its name and may get other tools.",
         tests=(
@@ -838,7 +836,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "longer allows lists that vary between connections."
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.client.aliases",
         statement=(
             "For deep-research clients `search` and `fetch` are listed as aliases of `knowledge.search` and "
@@ -855,7 +853,7 @@ REQUIREMENTS: tuple[Requirement, ...] = (
             "for other arguments, and lists must not vary between connections."
         ),
     ),
-    Requirement(
+    Promise(
         id="tldw.client.shape",
         statement="A mode flag selects the compact shape of id, title, text, url and metadata.",
         tests=(

@@ -6,7 +6,8 @@ from datetime import datetime
 from msgspec import UNSET
 
 from config.times import parse_time
-from server.compat.letta.schemas import LettaResponse, LettaResult
+from server.compat.letta.relevance import relevance_of
+from server.compat.letta.schemas import LettaRelevance, LettaResponse, LettaResult
 from sources.records import Message, MessageHit
 
 NO_MATCHES = "No matching messages."
@@ -15,6 +16,7 @@ SEPARATOR = "\n\n---\n\n"
 _NO_TIME = "(no time)"
 _NO_ROLE = "unknown"
 _ID_CHARS = 8
+_TIME_UNITS = (("d", 86_400), ("h", 3_600), ("m", 60), ("s", 1))
 
 
 def render_text(hits: Sequence[MessageHit], message_max_chars: int, note: str | None) -> str:
@@ -23,9 +25,14 @@ def render_text(hits: Sequence[MessageHit], message_max_chars: int, note: str | 
 
 
 def letta_response(
-    hits: Sequence[MessageHit], message_max_chars: int, note: str | None, now: datetime
+    hits: Sequence[MessageHit], text: str | None, message_max_chars: int, note: str | None, now: datetime
 ) -> LettaResponse:
-    results = tuple(_letta_result(hit.message, message_max_chars, now) for hit in hits)
+    """`text` is the text that was searched for, if any."""
+    messages = [hit.message for hit in hits]
+    results = tuple(
+        _letta_result(message, relevance, message_max_chars, now)
+        for message, relevance in zip(messages, relevance_of(messages, text), strict=True)
+    )
     message = f"Showing {len(results)} results:" if results else "No results found."
     return LettaResponse(message=message, results=results, note=note or UNSET)
 
@@ -34,24 +41,28 @@ def _block(hit: MessageHit, message_max_chars: int) -> str:
     message = hit.message
     title = hit.title.strip() or message.conversation_id[:_ID_CHARS]
     minute = message.created_at[:16].replace("T", " ") or _NO_TIME
-    return f"[{minute}] {message.role or _NO_ROLE} (conv: {title})\n{_content(message, message_max_chars)}"
+    return f"[{minute}] {_role(message)} (conv: {title})\n{_content(message, message_max_chars)}"
 
 
-def _letta_result(message: Message, message_max_chars: int, now: datetime) -> LettaResult:
+def _letta_result(message: Message, relevance: LettaRelevance, message_max_chars: int, now: datetime) -> LettaResult:
     created_at = parse_time(message.created_at) if message.created_at else None
     return LettaResult(
         timestamp=created_at.isoformat() if created_at else None,
         time_ago=_time_ago((now - created_at).total_seconds()) if created_at else None,
-        role=message.role or _NO_ROLE,
+        role=_role(message),
+        relevance=relevance,
         content=_content(message, message_max_chars),
     )
 
 
 def _time_ago(seconds: float) -> str:
-    minutes = max(0, int(seconds // 60))
-    if minutes < 60:
-        return f"{minutes}m ago"
-    return f"{minutes // 60}h ago" if minutes < 24 * 60 else f"{minutes // (24 * 60)}d ago"
+    elapsed = max(0, int(seconds))
+    name, unit_s = next((unit for unit in _TIME_UNITS if elapsed >= unit[1]), _TIME_UNITS[-1])
+    return f"{elapsed // unit_s}{name} ago"
+
+
+def _role(message: Message) -> str:
+    return message.role.strip() or _NO_ROLE
 
 
 def _content(message: Message, max_chars: int) -> str:

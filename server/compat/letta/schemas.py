@@ -22,10 +22,20 @@ class ConversationSearch(Struct, frozen=True, kw_only=True, forbid_unknown_field
     format: Annotated[Literal["text", "json"], Meta(description="json: Letta's result shape.")] = "text"
 
 
+class LettaRelevance(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Why a message was found. `fts_rank` is its rank by its text among the results, from 1; there is none without a
+    query. `rrf_score` is Letta's score of a search with one ranking: the reciprocal of the rank."""
+
+    rrf_score: float
+    fts_rank: int | None = None
+    search_mode: Literal["fts", "timestamp"]
+
+
 class LettaResult(Struct, frozen=True, kw_only=True):
     timestamp: str | None
     time_ago: str | None
     role: str
+    relevance: LettaRelevance
     content: str
 
 

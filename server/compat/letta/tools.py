@@ -1,6 +1,7 @@
 """The MCP tool `conversation_search`. By its contract, errors are returned as text that a model can act on, not as
 failed calls."""
 
+import asyncio
 from collections.abc import Callable, Collection
 from datetime import UTC, datetime
 
@@ -11,11 +12,10 @@ from config.settings import Settings
 from server.compat.letta.arguments import parse_arguments
 from server.compat.letta.errors import InvalidSearchArgument
 from server.compat.letta.responses import letta_response, render_text
-from server.compat.letta.schemas import ConversationSearch, conversation_search_schema
+from server.compat.letta.schemas import ConversationSearch, LettaResponse, conversation_search_schema
 from server.compat.letta.service import search_history
 from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Tool, ToolResult
-from sources.records import MessageHits
 from sources.storage.contract import Libraries
 
 _INCOMPLETE = "older messages were not searched; narrow the search by dates or words, or try again"
@@ -56,7 +56,13 @@ class LettaTools:
             return _text_result(error.message)
         except FlorilegiumError as error:
             return _text_result(f"Error: {error.message}")
-        return _result(arguments, hits, settings.conversation_search_message_chars, self._now())
+        note = None if hits.is_complete else _INCOMPLETE
+        max_chars = settings.conversation_search_message_chars
+        if arguments.format == "text":
+            return _text_result(render_text(hits.hits, max_chars, note))
+        # In a thread, because the whole text of every message is ranked.
+        response = await asyncio.to_thread(letta_response, hits.hits, search.text, max_chars, note, self._now())
+        return _json_result(response)
 
     def tool(self) -> Tool:
         return Tool(
@@ -74,12 +80,9 @@ class LettaTools:
         )
 
 
-def _result(arguments: ConversationSearch, hits: MessageHits, message_max_chars: int, now: datetime) -> ToolResult:
-    note = None if hits.is_complete else _INCOMPLETE
-    if arguments.format == "text":
-        return _text_result(render_text(hits.hits, message_max_chars, note))
-    response = msgspec.to_builtins(letta_response(hits.hits, message_max_chars, note, now))
-    return ToolResult([{"type": "text", "text": msgspec.json.encode(response).decode()}], response)
+def _json_result(response: LettaResponse) -> ToolResult:
+    structured = msgspec.to_builtins(response)
+    return ToolResult([{"type": "text", "text": msgspec.json.encode(structured).decode()}], structured)
 
 
 def _text_result(text: str) -> ToolResult:

@@ -177,9 +177,14 @@ PROMISES: tuple[Promise, ...] = (
     ),
     Promise(
         id="letta.output.no-time",
-        statement="A message without a time is shown with `(no time)`, one without a role as `unknown`.",
+        statement="A message without a time is shown with `(no time)`.",
         tests=(f"{_RESPONSES}test_missing_time_or_role_is_marked",),
-        difference="This does not happen: every stored message has a time and a role.",
+        difference="Every stored message has a time: one that is imported without a time gets that of its import.",
+    ),
+    Promise(
+        id="letta.output.no-role",
+        statement="A message without a role is shown as `unknown`.",
+        tests=(f"{_TOOL}test_empty_role_is_unknown",),
     ),
     Promise(
         id="letta.output.truncated",
@@ -240,13 +245,26 @@ PROMISES: tuple[Promise, ...] = (
         tests=(
             f"{_TOOL}test_json_format_returns_lettas_result_shape",
             f"{_TOOL}test_json_format_reports_no_results",
+            f"{_TOOL}test_age_below_a_minute_is_given_in_seconds",
             f"{_RESPONSES}test_letta_result_has_time_role_and_content",
             f"{_RESPONSES}test_letta_response_without_hits_says_so",
             f"{_RESPONSES}test_letta_result_without_time_has_null_times",
         ),
         difference=(
-            "Letta's tool returns JSON, this specification text. `format: \"json\"` returns Letta's shape, without "
-            "`relevance`."
+            "Letta's tool returns JSON, this specification text. `format: \"json\"` returns Letta's shape, with times "
+            "in UTC. `limit` is 50 by default, as specified; in Letta it is 5."
+        ),
+    ),
+    Promise(
+        id="letta.letta.relevance",
+        statement="In Letta's JSON, `relevance` has the ranks and the score of a result, and `search_mode`.",
+        tests=(
+            f"{_TOOL}test_relevance_ranks_results_by_text_and_keeps_their_order",
+            f"{_TOOL}test_relevance_without_a_query_is_the_order_in_time",
+        ),
+        difference=(
+            "Results are ordered by time, as specified; `fts_rank` is their rank by text. There is no `vector_rank`: "
+            "the search is by text."
         ),
     ),
     # Users

@@ -79,6 +79,15 @@ def main_database(path: Path) -> Path:
     return path
 
 
+@pytest.mark.parametrize(("role", "imported"), [("", ""), (None, ""), ("critic", "tool")])
+def test_message_without_a_role_is_not_attributed_to_a_tool(tmp_path: Path, role: str | None, imported: str) -> None:
+    path = database(tmp_path / "c.db", CANONICAL, [(TEA, 1, 1, "Tea")], [("a", TEA, role, parts("Tea?"), 1, 0)])
+
+    [message] = imported_messages(read(IMPORTER, path))
+
+    assert message.role == imported
+
+
 def test_branches_are_kept_and_the_newest_leaf_is_canonical(tmp_path: Path) -> None:
     tea, bread = imported_conversations(read(IMPORTER, main_database(tmp_path / "chat.db")))
     assert (tea.draft.uuid, tea.draft.title) == (TEA, "Tea")

@@ -169,7 +169,7 @@ class _ViewerDatabase:
         if not text.strip():
             raise SkipMessage(EMPTY_MESSAGE)
         require_storable(text, self._limits)
-        role = message.role if message.role in _ROLES else "tool"
+        role = message.role if message.role in _ROLES or not message.role else "tool"
         return MessageDraft(
             role=role,
             sender=role,

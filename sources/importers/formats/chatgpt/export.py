@@ -240,7 +240,7 @@ def _message_draft(message: _ChatGptMessage, default_model: Any, limits: ImportL
     content = message.content if isinstance(message.content, dict) else {"parts": [message.content]}
     content_type = clean_line(content.get("content_type")) or "text"
     role = clean_line(author.role)
-    role = role if role in _ROLES else "tool"
+    role = role if role in _ROLES or not role else "tool"
     reason = _skip_reason(role, content_type, metadata)
     if reason:
         raise SkipMessage(reason)

@@ -43,6 +43,8 @@ from sources.storage.sqlite.write.validation import FieldLimits, is_storable
 from sources.text.folding import fold
 
 DEFAULT_ROLE = "user"
+# Other systems store messages without a role.
+UNKNOWN_ROLE = "unknown"
 # SQLite would reuse the rowids of purged messages, but message numbers are never reused.
 NEXT_NUMBER = """
     SELECT 1 + max(coalesce((SELECT max(id) FROM messages), 0),
@@ -54,6 +56,10 @@ _SAVE_LAST_NUMBER = f"INSERT OR REPLACE INTO state SELECT 'last_message_number',
 
 def _namespace(limits: FieldLimits, field: str, value: Any) -> str:
     return validation.short_text(limits, field, value).strip() or DEFAULT_NAMESPACE
+
+
+def _role(limits: FieldLimits, field: str, value: Any) -> str:
+    return validation.short_text(limits, field, value).strip() or UNKNOWN_ROLE
 
 
 class ConversationTable(ItemTable[Conversation, ConversationDraft]):
@@ -123,7 +129,7 @@ MESSAGES: ItemTable[Message, MessageDraft] = ItemTable(
     record=Message,
     key="uuid",
     columns=(
-        TableColumn("role", validation.short_text, DEFAULT_ROLE),
+        TableColumn("role", _role, DEFAULT_ROLE),
         TableColumn("sender", validation.short_text),
         TableColumn("content", validation.long_text),
         TableColumn("model", validation.optional_short_text, None),

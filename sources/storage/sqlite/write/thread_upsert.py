@@ -13,6 +13,7 @@ from sources.storage.sqlite.collections.conversation_tables import (
     MESSAGES,
     NEXT_NUMBER,
     NEXT_POSITION,
+    UNKNOWN_ROLE,
 )
 from sources.storage.sqlite.sql import json_array
 from sources.storage.sqlite.write.item_table import WriteContext
@@ -41,7 +42,8 @@ _TOUCH_BY_UPDATED = """
 def with_sender(draft: MessageDraft) -> MessageDraft:
     """A message without a sender is attributed to its role."""
     if draft.sender is UNSET or not draft.sender:
-        return replace(draft, sender=DEFAULT_ROLE if draft.role is UNSET else draft.role)
+        role = DEFAULT_ROLE if draft.role is UNSET else draft.role
+        return replace(draft, sender=role or UNKNOWN_ROLE)
     return draft
 
 

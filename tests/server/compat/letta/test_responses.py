@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from server.compat.letta.responses import NO_MATCHES, SEPARATOR, letta_response, render_text
-from server.compat.letta.schemas import LettaResult
+from server.compat.letta.schemas import LettaRelevance, LettaResult
 from sources.records import MessageHit
 from tests.server.compat.letta.message_hits import message_hit
 
@@ -56,31 +56,39 @@ def test_note_is_the_last_block(hits: list[MessageHit]) -> None:
 @pytest.mark.parametrize(
     ("age", "time_ago"),
     [
-        (timedelta(seconds=20), "0m ago"),
+        (timedelta(seconds=12), "12s ago"),
+        (timedelta(seconds=59, milliseconds=999), "59s ago"),
+        (timedelta(seconds=60), "1m ago"),
         (timedelta(minutes=59), "59m ago"),
         (timedelta(hours=23, minutes=59), "23h ago"),
         (timedelta(days=2), "2d ago"),
-        (-timedelta(days=2), "0m ago"),
+        (-timedelta(days=2), "0s ago"),
     ],
 )
 def test_letta_result_has_time_role_and_content(age: timedelta, time_ago: str) -> None:
     now = datetime(2025, 2, 10, 14, 30, 59, tzinfo=UTC) + age
 
-    response = letta_response([message_hit("How?")], 2000, None, now)
+    response = letta_response([message_hit("How?")], "how", 2000, None, now)
 
     assert response.message == "Showing 1 results:"
     assert response.results == (
-        LettaResult(timestamp="2025-02-10T14:30:59+00:00", time_ago=time_ago, role="user", content="How?"),
+        LettaResult(
+            timestamp="2025-02-10T14:30:59+00:00",
+            time_ago=time_ago,
+            role="user",
+            relevance=LettaRelevance(rrf_score=1.0, fts_rank=1, search_mode="fts"),
+            content="How?",
+        ),
     )
 
 
 def test_letta_response_without_hits_says_so() -> None:
-    response = letta_response([], 2000, None, datetime.now(UTC))
+    response = letta_response([], "how", 2000, None, datetime.now(UTC))
 
     assert (response.message, response.results) == ("No results found.", ())
 
 
 def test_letta_result_without_time_has_null_times() -> None:
-    [result] = letta_response([message_hit("How?", created_at="")], 2000, None, datetime.now(UTC)).results
+    [result] = letta_response([message_hit("How?", created_at="")], None, 2000, None, datetime.now(UTC)).results
 
     assert (result.timestamp, result.time_ago) == (None, None)

@@ -1,12 +1,13 @@
 """`conversation_search` as an agent calls it: results, formats and errors."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from server.compat.letta.tools import add_letta_tools
+from server.compat.letta.tools import LettaTools, add_letta_tools
 from sources.drafts import MessageDraft
 from tests.server.clients import text_of
 from tests.server.compat.timed_out_libraries import TimedOutLibraries
@@ -225,9 +226,62 @@ async def test_json_format_returns_lettas_result_shape(ada: LibraryUser) -> None
 
     assert response == result["structuredContent"]
     assert response["message"] == "Showing 1 results:"
-    assert [set(one) for one in response["results"]] == [{"timestamp", "time_ago", "role", "content"}]
+    assert [set(one) for one in response["results"]] == [{"timestamp", "time_ago", "role", "relevance", "content"}]
     assert response["results"][0]["timestamp"] == "2025-02-10T14:30:00+00:00"
     assert response["results"][0]["time_ago"].endswith("d ago")
+
+
+async def json_results(user: LibraryUser, **arguments: Any) -> list[Any]:
+    response = msgspec.json.decode(await search(user, format="json", **arguments))
+    return list(response["results"])
+
+
+async def test_relevance_ranks_results_by_text_and_keeps_their_order(ada: LibraryUser, ben: LibraryUser) -> None:
+    await ada.add_chat(
+        "Talk",
+        at("2025-02-10T14:30:00Z", "Zeppelin, zeppelin!"),
+        at("2025-02-10T14:31:00Z", "a zeppelin among many other things that fly or do not fly"),
+    )
+    await ada.add_chat("About the zeppelin", at("2025-02-10T14:32:00Z", "found by its title"))
+    await ben.add_chat("Talk", at("2025-02-10T14:30:00Z", "zeppelin zeppelin zeppelin"))
+
+    relevance = [one["relevance"] for one in await json_results(ada, query="zeppelin")]
+
+    assert relevance == [
+        {"rrf_score": 1 / 3, "fts_rank": 3, "search_mode": "fts"},
+        {"rrf_score": 1 / 2, "fts_rank": 2, "search_mode": "fts"},
+        {"rrf_score": 1.0, "fts_rank": 1, "search_mode": "fts"},
+    ]
+
+
+async def test_relevance_without_a_query_is_the_order_in_time(ada: LibraryUser) -> None:
+    await ada.add_chat("Talk", at("2025-02-10T14:30:00Z", "one"), at("2025-02-10T14:31:00Z", "two"))
+
+    assert [(one["content"], one["relevance"]) for one in await json_results(ada)] == [
+        ("two", {"rrf_score": 1.0, "search_mode": "timestamp"}),
+        ("one", {"rrf_score": 0.5, "search_mode": "timestamp"}),
+    ]
+
+
+async def test_age_below_a_minute_is_given_in_seconds(api: RestClient, ada: LibraryUser) -> None:
+    runtime = api.server.runtime
+    catalog, now = runtime.dispatcher.catalog, datetime(2025, 2, 10, 14, 30, 12, tzinfo=UTC)
+    catalog.add_tool(LettaTools(runtime.libraries, runtime.settings, catalog.tools, lambda: now).tool())
+    await ada.add_chat("Talk", at("2025-02-10T14:30:00Z", "the zeppelin itself"))
+
+    [result] = await json_results(ada, query="zeppelin")
+
+    assert result["time_ago"] == "12s ago"
+
+
+@pytest.mark.parametrize("role", ["", "  "])
+async def test_empty_role_is_unknown(ada: LibraryUser, role: str) -> None:
+    await ada.add_chat("Talk", at("2025-02-10T14:30:00Z", "the zeppelin itself", role))
+
+    [result] = await json_results(ada, query="zeppelin")
+
+    assert result["role"] == "unknown"
+    assert await search(ada, query="zeppelin") == "[2025-02-10 14:30] unknown (conv: Talk)\nthe zeppelin itself"
 
 
 async def test_json_format_reports_no_results(ada: LibraryUser) -> None:

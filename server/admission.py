@@ -144,10 +144,13 @@ class Admission:
 
     async def readmit(self, principal: Principal) -> None:
         """Checks a request on an open connection: the server runs, the principal has access and is within its rate."""
-        if self._open_streams.is_stopping:
-            raise Unavailable("the server is stopping")
+        self.require_running()
         await self._authenticator.recheck(principal)
         self.charge(principal)
+
+    def require_running(self) -> None:
+        if self._open_streams.is_stopping:
+            raise Unavailable("the server is stopping")
 
     def charge(self, principal: Principal, requests: int = 1) -> None:
         """Counts requests against the user's rate limit."""

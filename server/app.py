@@ -21,6 +21,7 @@ from server.runtime import Runtime
 from server.service_endpoints import ServiceEndpoints
 from server.transports.http import HttpTransport
 from server.transports.request_options import MCP_PATH
+from server.transports.sse import SseTransport, is_sse_path
 from server.transports.websocket import WebSocketTransport
 
 TICKET_PATH = "/mcp/ticket"
@@ -36,6 +37,7 @@ def build_app(runtime: Runtime, metrics: Metrics) -> ASGIApp:
         Route("/.well-known/oauth-protected-resource/mcp", service.resource_metadata),
         # RFC 9728 section 3.1: a client of `/mcp/research` looks for the metadata below that path.
         Route("/.well-known/oauth-protected-resource/mcp/{profile}", service.resource_metadata),
+        Route("/.well-known/oauth-protected-resource/mcp/{profile}/sse", service.resource_metadata),
         Route("/healthz", service.healthz),
         Route("/readyz", service.readyz),
         Route("/metrics", service.metrics),
@@ -43,7 +45,8 @@ def build_app(runtime: Runtime, metrics: Metrics) -> ASGIApp:
     ]
     metrics.watch(runtime.sessions, runtime.open_streams)
     errors = ErrorHandlers(runtime.settings)
-    app: ASGIApp = McpRouter(HttpTransport(runtime), Starlette(routes=routes, exception_handlers=errors.by_type()))
+    starlette = Starlette(routes=routes, exception_handlers=errors.by_type())
+    app: ASGIApp = McpRouter(HttpTransport(runtime), SseTransport(runtime), starlette)
     if runtime.settings.allowed_origins:
         app = _with_cors(app, runtime.settings.allowed_origins)
     return RequestLogMiddleware(app, metrics, runtime.settings.log_requests)
@@ -81,22 +84,26 @@ class ErrorHandlers:
 
 
 class McpRouter:
-    """Sends `/mcp` and the profiles below it directly to the MCP transport, which serves nearly all requests.
+    """Sends `/mcp` and the profiles below it directly to the MCP transports, which serve nearly all requests.
 
     `/mcp/` is served and not redirected, because some clients lose the body or the credential in a redirect.
     """
 
-    def __init__(self, mcp: ASGIApp, other: ASGIApp) -> None:
+    def __init__(self, mcp: ASGIApp, sse: ASGIApp, other: ASGIApp) -> None:
         self._mcp = mcp
+        self._sse = sse
         self._other = other
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        is_mcp = scope["type"] == "http" and _is_mcp(scope["path"])
-        await (self._mcp if is_mcp else self._other)(scope, receive, send)
+        app = self._find(scope["path"]) if scope["type"] == "http" else self._other
+        await app(scope, receive, send)
 
-
-def _is_mcp(path: str) -> bool:
-    return path == MCP_PATH or (path.startswith(f"{MCP_PATH}/") and path != TICKET_PATH)
+    def _find(self, path: str) -> ASGIApp:
+        if path == MCP_PATH:
+            return self._mcp
+        if not path.startswith(f"{MCP_PATH}/") or path == TICKET_PATH:
+            return self._other
+        return self._sse if is_sse_path(path) else self._mcp
 
 
 def _with_cors(app: ASGIApp, origins: tuple[str, ...]) -> ASGIApp:

@@ -79,8 +79,9 @@ def test_only_outermost_handlers_catch_any_exception() -> None:
     }
     assert catching == {
         "server/transports/http.py",  # one HTTP request
+        "server/transports/sse.py",  # one HTTP request
         "server/middleware.py",  # errors outside the routes
-        "server/protocol/connection.py",  # one request of a WebSocket or stdio connection
+        "server/protocol/connection.py",  # one request of a WebSocket, HTTP+SSE or stdio connection
         "server/protocol/handlers.py",  # one tool, resource, prompt or completion
         "sources/registry.py",  # one third-party source, at start-up
     }

@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from config.paths import UserId
 
+LIST_KINDS = frozenset(("tools", "resources", "prompts"))
 # Equal events collapse into one, so a listener rarely holds more than a handful.
 BACKLOG_MAX = 256
 
@@ -46,8 +47,8 @@ class ChangeListener:
             self._pending[change] = None
             self._has_pending.set()
 
-    async def next(self, timeout_s: float) -> Change | None:
-        """Returns the oldest pending change, or None after the timeout."""
+    async def next(self, timeout_s: float | None = None) -> Change | None:
+        """Returns the oldest pending change, or None after the timeout, if there is one."""
         if not self._pending:
             self._has_pending.clear()
             try:

@@ -1,18 +1,20 @@
-"""A long-lived MCP connection (WebSocket or stdio): messages in, messages out, responses in any order.
+"""A long-lived MCP connection (WebSocket, HTTP+SSE or stdio): messages in, messages out, responses in any order.
 
-It serves both eras: a modern request is self-contained, and `initialize` opens a legacy session that ends with the
-connection.
+It serves both eras. `initialize` opens a legacy session that ends with the connection. Modern requests are
+self-contained, except that a connection can be one session for them too: MCP defines stdio as stateless, but WebSocket
+is our own transport.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
-from auth.context import RequestContext
+from auth.context import RequestContext, SessionId
 from auth.principal import Principal
 from config.errors import FlorilegiumError, InvalidRequest, ParseError, Unavailable
 from config.logging import REQUEST_ID, new_request_id
 from server.protocol.call import Call
+from server.protocol.changes import LIST_KINDS
 from server.protocol.dispatcher import Dispatcher
 from server.protocol.failures import log_failure
 from server.protocol.in_flight import InFlightRequests
@@ -25,6 +27,7 @@ from server.protocol.messages import (
     Response,
     decode,
     error_message,
+    notification_message,
     read_message,
     result_message,
 )
@@ -40,13 +43,14 @@ from sessions.session import Session
 Send = Callable[[Mapping[str, Any] | list[Any]], Awaitable[None]]
 # Checks, before each request, that the caller still has access and is within its rate limit.
 Admit = Callable[[], Awaitable[None]]
-BuildContext = Callable[[str, Session | None], RequestContext]
+BuildContext = Callable[[str, SessionId | None], RequestContext]
 
 
 class Connection:
     """One connection of one principal. `send` writes one message and is never called concurrently.
 
-    `profile` is the profile that the address names, if any.
+    `profile` is the profile that the address names, if any. `session_id` is the session of modern requests; without it
+    they have none.
     """
 
     def __init__(
@@ -59,6 +63,7 @@ class Connection:
         admit: Admit,
         in_flight_max: int,
         profile: str | None = None,
+        session_id: SessionId | None = None,
     ) -> None:
         self._dispatcher = dispatcher
         self._sessions = sessions
@@ -68,18 +73,24 @@ class Connection:
         self._admit = admit
         self._in_flight_max = in_flight_max
         self._profile = profile
+        self._session_id = session_id
         self._in_flight = InFlightRequests(dispatcher.options.elicitation_timeout_s)
         self._session: Session | None = None
+        self._notifying: asyncio.Task[None] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._send_lock = asyncio.Lock()
 
     async def receive(self, text: str | bytes) -> None:
-        """Processes one frame or line. Requests run concurrently; everything else is handled at once."""
+        """Processes one frame or line."""
         try:
             value = decode(text)
         except ParseError as error:
             await self._send(error_message(None, error))
-            return
+        else:
+            await self.receive_value(value)
+
+    async def receive_value(self, value: Any) -> None:
+        """Processes one decoded message or batch. Requests run concurrently; everything else is handled at once."""
         if isinstance(value, list) and self._session and self._session.version == BATCH_VERSION:
             await self._receive_batch(value)
             return
@@ -96,12 +107,15 @@ class Connection:
             await asyncio.wait(self._tasks)
 
     async def close(self) -> None:
-        """Cancels running calls and ends the legacy session."""
-        for task in self._tasks:
+        """Cancels running calls, ends the legacy session and deletes the session state."""
+        tasks = [*self._tasks, *([self._notifying] if self._notifying else ())]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         if self._session is not None:
             await self._sessions.end(self._session)
+        if self._session_id is not None:
+            await self._sessions.delete_state(self._session_id, self._principal.owner())
 
     async def notify(self, message: Mapping[str, Any]) -> None:
         await self._send(message)
@@ -184,7 +198,7 @@ class Connection:
         if has_modern_meta(request.params) or request.method == "server/discover":
             meta = read_request_meta(request.params)
             profile = self._dispatcher.profiles.choose(self._principal, self._profile)
-            call = modern_call(meta, request, self._build_context(request_id, None), self, profile)
+            call = modern_call(meta, request, self._build_context(request_id, self._modern_session_id()), self, profile)
         elif request.method == "initialize":
             return await self._initialize(request)
         elif request.method == "ping":
@@ -193,15 +207,29 @@ class Connection:
             call = self._legacy_call(request, request_id)
         return await self._dispatcher.dispatch(call, request)
 
+    def _modern_session_id(self) -> SessionId | None:
+        """After a handshake it is the legacy session, so that both eras share one."""
+        return self._session.id if self._session_id and self._session else self._session_id
+
     def _legacy_call(self, request: Request, request_id: str) -> Call:
         if self._session is None:
             raise InvalidRequest("send initialize first, or name a protocol version in params._meta")
-        return legacy_call(self._session, request, self._build_context(request_id, self._session), self)
+        return legacy_call(self._session, request, self._build_context(request_id, self._session.id), self)
 
     async def _initialize(self, request: Request) -> Mapping[str, Any]:
         session = await self._sessions.open(self._principal, request.params, self._profile)
         # Swapped in one step, so that two concurrent handshakes cannot leave the earlier session behind.
         previous, self._session = self._session, session
+        if self._notifying is not None:
+            self._notifying.cancel()
+        self._notifying = asyncio.create_task(self._send_changes(session))
         if previous is not None:
             await self._sessions.end(previous)
         return self._dispatcher.initialize_result(session)
+
+    async def _send_changes(self, session: Session) -> None:
+        """Notifies a legacy client of changed lists and of changes to the resources it has subscribed to."""
+        changes = self._dispatcher.catalog.changes
+        with changes.listen(self._principal.user_id, LIST_KINDS, session.subscriptions) as listener:
+            while (change := await listener.next()) is not None:
+                await self._send(notification_message(*change.as_notification()))

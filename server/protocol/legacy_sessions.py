@@ -6,7 +6,8 @@ A session is found only by its owner, and only at an address of its profile.
 from collections.abc import Mapping
 from typing import Any
 
-from auth.principal import Principal
+from auth.context import SessionId
+from auth.principal import Owner, Principal
 from config.errors import SessionNotFound
 from server.protocol.profiles import Profiles
 from server.protocol.request_meta import read_initialize_params
@@ -70,4 +71,7 @@ class LegacySessions:
         A session that expires leaves nothing behind: its state was idle for at least as long and has the same TTL.
         """
         self._store.end(session)
-        await self._session_states.delete(handle_for(session.id), session.owner)
+        await self.delete_state(session.id, session.owner)
+
+    async def delete_state(self, session_id: SessionId, owner: Owner) -> None:
+        await self._session_states.delete(handle_for(session_id), owner)

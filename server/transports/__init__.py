@@ -1,1 +1,1 @@
-"""HTTP, WebSocket and stdio: each transport is a thin layer around the dispatcher."""
+"""HTTP, HTTP+SSE, WebSocket and stdio: each transport is a thin layer around the dispatcher."""

@@ -14,15 +14,12 @@ from config.errors import (
     FlorilegiumError,
     InvalidRequest,
     ProtocolError,
-    TooLarge,
     UnsupportedVersion,
 )
-from config.logging import current_request_id
 from server.admission import AdmittedRequest, IncomingRequest
 from server.error_responses import raw_error_headers
 from server.protocol.call import NullPeer
-from server.protocol.changes import ChangeListener
-from server.protocol.failures import log_failure
+from server.protocol.changes import LIST_KINDS, ChangeListener
 from server.protocol.in_flight import InFlightRequests, RunningCall
 from server.protocol.messages import (
     MalformedMessage,
@@ -46,13 +43,23 @@ from server.protocol.request_meta import (
 from server.protocol.versions import ALL_VERSIONS, BATCH_VERSION, LEGACY_VERSIONS, MODERN_VERSIONS
 from server.runtime import Runtime
 from server.transports.headers import SESSION, VERSION, check_headers
-from server.transports.post_response import KEEP_ALIVE, STREAM_HEADERS, PostResponse, event
+from server.transports.http_messages import (
+    KEEP_ALIVE,
+    STREAM_HEADERS,
+    HttpStatusError,
+    error_and_status,
+    message_event,
+    read_body,
+    send_empty,
+    send_method_not_allowed,
+    wait_for_disconnect,
+)
+from server.transports.post_response import PostResponse
 from server.transports.request_options import profile_in
 from sessions.session import Session
 
 # Calls that end sooner never pay for watching whether the client is still connected.
 WATCH_AFTER_S = 0.05
-_LIST_KINDS = frozenset(("tools", "resources", "prompts"))
 
 
 class HttpTransport:
@@ -79,15 +86,9 @@ class HttpTransport:
                 case "DELETE":
                     await self._delete(request, send)
                 case _:
-                    await _method_not_allowed(send)
-        except _HttpStatusError as error:
-            await self._send_error(response, error, error.http_status)
-        except FlorilegiumError as error:
-            await self._send_error(response, error, error.status)
+                    await send_method_not_allowed(send)
         except Exception as error:
-            log_failure(f"{scope['method']} {scope['path']}", error)
-            internal_error = FlorilegiumError(f"internal error (request {current_request_id()})")
-            await self._send_error(response, internal_error, 500)
+            await self._send_error(response, *error_and_status(f"{scope['method']} {scope['path']}", error))
 
     async def _send_error(self, response: PostResponse, error: FlorilegiumError, status: int) -> None:
         headers = raw_error_headers(self._settings, error)
@@ -99,10 +100,10 @@ class HttpTransport:
         headers = request.headers
         if not headers.has_json_body():
             # Also stops "simple" cross-site posts, which a browser sends without a preflight request.
-            raise _HttpStatusError("the body must be application/json", 415)
+            raise HttpStatusError("the body must be application/json", 415)
         if not headers.accepts("application/json"):
-            raise _HttpStatusError("the Accept header must allow application/json", 406)
-        body = await _read_body(receive, headers.get(b"content-length"), self._settings.body_max_bytes)
+            raise HttpStatusError("the Accept header must allow application/json", 406)
+        body = await read_body(receive, headers.get(b"content-length"), self._settings.body_max_bytes)
         value = decode(body)
         response.prepare(headers.get(SESSION), headers.accepts("text/event-stream"))
         if isinstance(value, list):
@@ -130,7 +131,7 @@ class HttpTransport:
             await response.accept()
             return
         if message.method == "subscriptions/listen" and not request.headers.accepts("text/event-stream"):
-            raise _HttpStatusError("the Accept header must allow text/event-stream", 406)
+            raise HttpStatusError("the Accept header must allow text/event-stream", 406)
         watch = _DisconnectWatch(receive)
         try:
             result = await self._serve_modern(request, message, response)
@@ -244,17 +245,17 @@ class HttpTransport:
     async def _get(self, request: AdmittedRequest, receive: Receive, send: Send) -> None:
         """Serves the legacy stream of changes. The modern era has `subscriptions/listen` instead."""
         if request.headers.get(VERSION) in MODERN_VERSIONS or request.headers.get(SESSION) is None:
-            await _method_not_allowed(send)
+            await send_method_not_allowed(send)
             return
         if not request.headers.accepts("text/event-stream"):
-            raise _HttpStatusError("the Accept header must allow text/event-stream", 406)
+            raise HttpStatusError("the Accept header must allow text/event-stream", 406)
         session = self._session(request)
         changes, user_id = self._dispatcher.catalog.changes, request.principal.user_id
         with (
             self._open_streams.enter(request.principal),
-            changes.listen(user_id, _LIST_KINDS, session.subscriptions) as listener,
+            changes.listen(user_id, LIST_KINDS, session.subscriptions) as listener,
         ):
-            disconnected = asyncio.create_task(_wait_for_disconnect(receive))
+            disconnected = asyncio.create_task(wait_for_disconnect(receive))
             try:
                 await self._stream_changes(request, session, listener, disconnected, send)
             finally:
@@ -280,7 +281,7 @@ class HttpTransport:
             change = await listener.next(self._settings.access_recheck_s)
             idle_s = 0.0 if change else idle_s + self._settings.access_recheck_s
             if change is not None:
-                body = event(notification_message(*change.as_notification()))
+                body = message_event(notification_message(*change.as_notification()))
                 await send({"type": "http.response.body", "body": body, "more_body": True})
             elif idle_s >= self._settings.sse_keepalive_s:
                 idle_s = 0.0
@@ -289,19 +290,10 @@ class HttpTransport:
 
     async def _delete(self, request: AdmittedRequest, send: Send) -> None:
         if request.headers.get(VERSION) in MODERN_VERSIONS or request.headers.get(SESSION) is None:
-            await _method_not_allowed(send)
+            await send_method_not_allowed(send)
             return
         await self._sessions.end(self._session(request))
-        await send({"type": "http.response.start", "status": 204, "headers": []})
-        await send({"type": "http.response.body", "body": b""})
-
-
-class _HttpStatusError(InvalidRequest):
-    """An invalid request that HTTP has its own status for: 406 or 415."""
-
-    def __init__(self, message: str, http_status: int) -> None:
-        super().__init__(message)
-        self.http_status = http_status
+        await send_empty(send, 204)
 
 
 class _DisconnectWatch:
@@ -329,39 +321,9 @@ class _DisconnectWatch:
         self._watcher = asyncio.create_task(self._watch())
 
     async def _watch(self) -> None:
-        await _wait_for_disconnect(self._receive)
+        await wait_for_disconnect(self._receive)
         self.has_disconnected = True
         self._task.cancel()
-
-
-async def _wait_for_disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _read_body(receive: Receive, content_length: str | None, limit_bytes: int) -> bytes:
-    """Reads the whole body. Raises TooLarge as soon as the limit is known to be exceeded."""
-    if content_length is not None and content_length.isdigit() and int(content_length) > limit_bytes:
-        raise TooLarge("the body", limit_bytes)
-    message = await receive()
-    body: bytes = message.get("body", b"")
-    if not message.get("more_body"):
-        _check_size(len(body), limit_bytes)
-        return body
-    parts, size = [body], len(body)
-    while message.get("more_body"):
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise InvalidRequest("the body is incomplete")
-        parts.append(message.get("body", b""))
-        size += len(parts[-1])
-        _check_size(size, limit_bytes)
-    return b"".join(parts)
-
-
-def _check_size(size: int, limit_bytes: int) -> None:
-    if size > limit_bytes:
-        raise TooLarge("the body", limit_bytes)
 
 
 def _is_modern(message: Message, version: str | None) -> bool:
@@ -381,9 +343,3 @@ def _check_version_header(version: str | None, supported: tuple[str, ...]) -> No
 def _legacy_status(error: FlorilegiumError) -> int:
     """The legacy era reports protocol errors with status 200, and all other errors with their HTTP status."""
     return 200 if isinstance(error, ProtocolError) else error.status
-
-
-async def _method_not_allowed(send: Send) -> None:
-    headers = [(b"allow", b"POST, GET, DELETE"), (b"content-length", b"0")]
-    await send({"type": "http.response.start", "status": 405, "headers": headers})
-    await send({"type": "http.response.body", "body": b""})

@@ -10,20 +10,8 @@ from starlette.types import Send
 from config.errors import MissingCapability
 from server.protocol.call import required_capability
 from server.protocol.in_flight import InFlightRequests
-from server.protocol.messages import RequestId, encode
-
-JSON = (b"content-type", b"application/json")
-STREAM_HEADERS = [
-    (b"content-type", b"text/event-stream"),
-    (b"cache-control", b"no-cache, no-transform"),
-    # Reverse proxies buffer by default, which would delay events until the stream ends.
-    (b"x-accel-buffering", b"no"),
-]
-KEEP_ALIVE = b": keep-alive\n\n"
-
-
-def event(message: Any) -> bytes:
-    return b"event: message\ndata: " + encode(message) + b"\n\n"
+from server.protocol.messages import RequestId
+from server.transports.http_messages import KEEP_ALIVE, STREAM_HEADERS, RawHeaders, message_event, send_empty, send_json
 
 
 class PostResponse:
@@ -55,21 +43,13 @@ class PostResponse:
             raise MissingCapability(required_capability(method))
         return await self._in_flight.request(self._session_id, self._send_event, method, params)
 
-    async def finish(self, status: int, message: Any, headers: list[tuple[bytes, bytes]] | None = None) -> None:
+    async def finish(self, status: int, message: Any, headers: RawHeaders = ()) -> None:
         """Sends the response itself. The status is ignored if a stream has begun."""
         if self._keep_alive_task is None:
-            body = encode(message)
-            await self._send(
-                {
-                    "type": "http.response.start",
-                    "status": status,
-                    "headers": [JSON, (b"content-length", b"%d" % len(body)), *(headers or ())],
-                }
-            )
-            await self._send({"type": "http.response.body", "body": body})
+            await send_json(self._send, status, message, headers)
             return
         await self._stop_keep_alive()
-        await self._send({"type": "http.response.body", "body": event(message)})
+        await self._send({"type": "http.response.body", "body": message_event(message)})
 
     async def accept(self) -> None:
         """Sends 202 without a body, for a notification or a cancelled call."""
@@ -77,8 +57,7 @@ class PostResponse:
             await self._stop_keep_alive()
             await self._send({"type": "http.response.body", "body": b""})
             return
-        await self._send({"type": "http.response.start", "status": 202, "headers": [(b"content-length", b"0")]})
-        await self._send({"type": "http.response.body", "body": b""})
+        await send_empty(self._send, 202)
 
     async def abandon(self) -> None:
         """Ends the response without sending anything, because the client has disconnected."""
@@ -89,7 +68,7 @@ class PostResponse:
         if self._keep_alive_task is None:
             self._keep_alive_task = asyncio.create_task(self._keep_alive())
             await self._send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
-        await self._send({"type": "http.response.body", "body": event(message), "more_body": True})
+        await self._send({"type": "http.response.body", "body": message_event(message), "more_body": True})
 
     async def _keep_alive(self) -> None:
         while True:

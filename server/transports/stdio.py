@@ -9,14 +9,13 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, BinaryIO
 
-from auth.context import RequestContext, build_context
+from auth.context import RequestContext, SessionId, build_context
 from auth.principal import Principal
 from config.errors import TooLarge
 from server.protocol.connection import Connection
 from server.protocol.messages import encode, error_message
 from server.runtime import Runtime
 from server.transports.lines import lines, open_reader
-from sessions.session import Session
 
 
 async def serve_stdio(
@@ -68,6 +67,5 @@ class _StdioServer:
     async def _admit(self) -> None:
         """Admits every message. The process serves one user and is started by the operator, so no limit applies."""
 
-    def _context(self, request_id: str, session: Session | None) -> RequestContext:
-        session_id = session.id if session else None
+    def _context(self, request_id: str, session_id: SessionId | None) -> RequestContext:
         return build_context(self._principal, self._runtime.data_root, request_id, session_id)

@@ -11,7 +11,7 @@ from typing import Any
 from loguru import logger
 from starlette.types import Receive, Scope, Send
 
-from auth.context import RequestContext
+from auth.context import RequestContext, SessionId
 from config.errors import FlorilegiumError, InvalidRequest
 from server.admission import AdmittedRequest, IncomingRequest
 from server.error_responses import BinaryFrame, websocket_close
@@ -19,7 +19,7 @@ from server.protocol.connection import Connection
 from server.protocol.messages import encode
 from server.runtime import Runtime
 from server.transports.request_options import query_value
-from sessions.session import Session
+from sessions.session import new_session_id
 
 SUBPROTOCOL = "mcp"
 _ACCESS_REVOKED = 4401
@@ -66,6 +66,7 @@ class _ConnectionHandler:
             self._readmit,
             runtime.settings.connection_in_flight_max,
             request.profile,
+            new_session_id(),
         )
 
     async def serve(self, receive: Receive) -> None:
@@ -99,8 +100,7 @@ class _ConnectionHandler:
     async def _readmit(self) -> None:
         await self._runtime.admission.readmit(self._request.principal)
 
-    def _context(self, request_id: str, session: Session | None) -> RequestContext:
-        session_id = session.id if session else None
+    def _context(self, request_id: str, session_id: SessionId | None) -> RequestContext:
         return self._runtime.admission.context(self._request, session_id, request_id=request_id)
 
 

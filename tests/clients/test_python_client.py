@@ -1,4 +1,4 @@
-"""The official Python client over HTTP, in each of its modes of choosing a protocol version."""
+"""The official Python client over HTTP and HTTP+SSE, in each of its modes of choosing a protocol version."""
 
 import asyncio
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import httpx2
 import pytest
 from mcp import Client
+from mcp.client.sse import sse_client
 from mcp.client.streamable_http import streamable_http_client
 
 from tests.live import LiveServer, live, make_settings
@@ -57,3 +58,28 @@ async def test_each_client_is_authenticated_as_its_user(mode: str, tmp_path: Pat
     for (_, info), user in ((ada, "ada"), (bob, "bob")):
         assert isinstance(info, dict)
         assert (info["user"], info["protocol_version"]) == (user, MODES[mode])
+
+
+async def search_over_sse(server: LiveServer, user: str, mode: str) -> tuple[object, list[object]]:
+    """Returns the result of `server_info`, and `exhausted` of two equal searches in the session."""
+    headers = await server.bearer(user)
+    async with Client(sse_client(f"{server.mcp}/sse", headers=headers), mode=mode) as client:
+        assert "knowledge_search" in {tool.name for tool in (await client.list_tools()).tools}
+        created = await client.call_tool("notes_create", {"title": f"Voyage of {user}", "content": "A galleon."})
+        assert not created.is_error
+        info = (await client.call_tool("server_info")).structured_content
+        found = [(await client.call_tool("knowledge_search", {"query": "galleon"})) for _ in range(2)]
+    results = [answer.structured_content or {} for answer in found]
+    assert [hit["title"] for hit in results[0]["results"]] == [f"Voyage of {user}"]
+    return info, [result["exhausted"] for result in results]
+
+
+@pytest.mark.parametrize("mode", MODES)
+async def test_the_deprecated_sse_transport_serves_each_user_in_every_mode(mode: str, tmp_path: Path) -> None:
+    async with live(make_settings(tmp_path)) as server:
+        answers = await asyncio.gather(*(search_over_sse(server, user, mode) for user in ("ada", "bob")))
+
+    for (info, exhausted), user in zip(answers, ("ada", "bob"), strict=True):
+        assert isinstance(info, dict)
+        assert (info["user"], info["protocol_version"]) == (user, MODES[mode])
+        assert exhausted == [False, True]

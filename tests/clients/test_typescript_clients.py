@@ -1,4 +1,4 @@
-"""The official TypeScript clients on Node: SDK 1.x (HTTP, WebSocket) and client 2.x (HTTP)."""
+"""The official TypeScript clients on Node: SDK 1.x (HTTP, HTTP+SSE, WebSocket) and client 2.x (HTTP)."""
 
 import asyncio
 from pathlib import Path
@@ -56,3 +56,12 @@ async def test_sdk_1_connects_over_websocket_with_a_ticket(tmp_path: Path) -> No
         )
 
     assert (ada.info.user, bob.info.user) == ("ada", "bob")
+
+
+async def test_sdk_1_connects_over_the_deprecated_sse_transport(tmp_path: Path) -> None:
+    async with live(make_settings(tmp_path)) as server:
+        ada, bob = await asyncio.gather(
+            *(run_client(server, user, f"{server.mcp}/sse", "sdk_sse.mjs") for user in ("ada", "bob"))
+        )
+
+    assert (ada.info, bob.info) == (Info("ada", "2025-11-25"), Info("bob", "2025-11-25"))

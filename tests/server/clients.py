@@ -172,6 +172,45 @@ class ModernClient:
         return {name: value for name, value in headers.items() if value is not None}
 
 
+class SseClient:
+    """A client of the deprecated HTTP+SSE transport, with an open stream."""
+
+    def __init__(self, server: LiveServer, headers: Mapping[str, str], stream: RawConnection, address: str) -> None:
+        self.server = server
+        self.headers = {**JSON_AND_EVENTS, **headers}
+        self.stream = stream
+        self.address = address
+        self._ids = itertools.count(1)
+
+    @classmethod
+    @asynccontextmanager
+    async def open(
+        cls, server: LiveServer, headers: Mapping[str, str], path: str = "/mcp/sse"
+    ) -> AsyncIterator["SseClient"]:
+        async with RawConnection.open(server.url) as stream:
+            await stream.request("GET", path, {**headers, "Accept": "text/event-stream"})
+            status, _ = await stream.head()
+            assert status == 200
+            kind, _, address = (await stream.event_block() or "").partition("\ndata: ")
+            assert kind == "event: endpoint"
+            yield cls(server, headers, stream, address)
+
+    async def post(self, body: Any, headers: Mapping[str, str] | None = None) -> HttpResponse:
+        return await fetch(self.server.url, "POST", self.address, {**self.headers, **(headers or {})}, _bytes(body))
+
+    async def request(self, method: str, params: Mapping[str, Any] | None = None) -> Any:
+        """Sends a request and returns the next message on the stream, which is its response if nothing else runs."""
+        assert (await self.post(message(method, params or {}, next(self._ids)))).status == 202
+        return await self.stream.event()
+
+    async def initialize(self, version: str = "2024-11-05", capabilities: Mapping[str, Any] | None = None) -> Any:
+        assert (await self.post(handshake(version, capabilities))).status == 202
+        return await self.stream.event()
+
+    async def call(self, tool: str, arguments: Mapping[str, Any] | None = None) -> Any:
+        return await self.request("tools/call", {"name": tool, "arguments": arguments or {}})
+
+
 class WebSocketClient:
     """A WebSocket client that matches responses to requests."""
 

@@ -94,18 +94,21 @@ class RawConnection:
 
     async def event(self) -> Any:
         """Reads the next message of an event stream after its headers; None at the end of the stream."""
+        while (block := await self.event_block()) is not None:
+            if data := _data_of(block):
+                return msgspec.json.decode(data)
+        return None
+
+    async def event_block(self) -> str | None:
+        """Reads the next event or comment of an event stream as it was sent; None at the end of the stream."""
         async with asyncio.timeout(WAIT_MAX_S):
-            while True:
-                block, separator, rest = self._events.partition(b"\n\n")
-                if separator:
-                    self._events = rest
-                    if data := _data_of(block.decode()):
-                        return msgspec.json.decode(data)
-                    continue
+            while b"\n\n" not in self._events:
                 chunk = await self._chunk()
                 if not chunk:
                     return None
                 self._events += chunk
+        block, _, self._events = self._events.partition(b"\n\n")
+        return block.decode()
 
     async def raw(self, count: int) -> bytes:
         async with asyncio.timeout(WAIT_MAX_S):

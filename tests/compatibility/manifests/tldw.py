@@ -733,7 +733,7 @@ PROMISES: tuple[Promise, ...] = (
         id="tldw.session.key",
         statement="A session is a WebSocket connection, or is named by `mcp-session-id` over HTTP.",
         tests=(
-            f"{_KNOWLEDGE}test_a_connection_is_a_session_without_a_handle",
+            f"{_KNOWLEDGE}test_a_websocket_is_one_session_in_the_modern_era_too",
             f"{_KNOWLEDGE}test_a_legacy_session_and_a_websocket_keep_session_state",
             f"{_KNOWLEDGE}test_a_modern_client_keeps_session_state_by_a_handle_that_others_cannot_use",
         ),

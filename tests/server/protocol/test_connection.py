@@ -11,14 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from auth.context import RequestContext, build_context
+from auth.context import RequestContext, SessionId, build_context
 from auth.principal import Owner, Principal
 from config.errors import RateLimited
+from config.paths import UserId
+from server.protocol.changes import Change
 from server.protocol.connection import Connection
 from server.protocol.legacy_sessions import LegacySessions
 from server.protocol.messages import encode
 from server.protocol.versions import BATCH_VERSION, LEGACY_VERSIONS
-from sessions.session import Session
 from sessions.state import InProcessSessionStates, SessionHandle, SessionState, SessionStateLimits
 from sessions.store import InProcessSessionStore
 from tests.server.clients import ELICITATION, handshake, message, modern_params, text_of
@@ -65,8 +66,8 @@ class ConnectionClient:
             in_flight_max,
         )
 
-    def _build_context(self, request_id: str, session: Session | None) -> RequestContext:
-        return build_context(self.principal, NOWHERE, request_id, session.id if session else None)
+    def _build_context(self, request_id: str, session_id: SessionId | None) -> RequestContext:
+        return build_context(self.principal, NOWHERE, request_id, session_id)
 
     async def _write(self, body: Mapping[str, Any] | list[Any]) -> None:
         self.received.append(msgspec.json.decode(encode(body)))
@@ -108,6 +109,25 @@ async def initialized(
 
 def call_tool(name: str, arguments: Mapping[str, Any], request_id: Any) -> dict[str, Any]:
     return message("tools/call", {"name": name, "arguments": arguments}, request_id)
+
+
+async def test_a_legacy_client_is_notified_of_changes(samples: SampleCatalog) -> None:
+    changes = samples.catalog.changes
+    async with initialized(samples) as client:
+        await client.send(message("resources/subscribe", {"uri": "test://plain"}, 1))
+        await client.receive(1)
+        changes.publish(Change("updated", "test://plain", UserId("somebody-else")))
+        changes.publish(Change("updated", "test://plain", client.principal.user_id))
+        await client.receive(2)
+        await client.send(handshake())
+        await client.receive(3)
+        changes.publish(Change("tools"))
+        received = await client.receive(4)
+    changes.publish(Change("tools"))
+
+    methods = [one.get("method") for one in received]
+    assert methods == [None, "notifications/resources/updated", None, "notifications/tools/list_changed"]
+    assert len(client.received) == 4
 
 
 async def test_both_eras_are_served_on_one_connection(samples: SampleCatalog) -> None:

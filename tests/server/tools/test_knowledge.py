@@ -15,7 +15,7 @@ from server.protocol.catalog import Catalog
 from server.tools.knowledge import add_knowledge_tools
 from sources.drafts import NoteDraft
 from tests.live import LiveServer, live, make_settings
-from tests.server.clients import LegacyClient, ModernClient, WebSocketClient, text_of
+from tests.server.clients import LegacyClient, ModernClient, WebSocketClient, modern_params, text_of
 from tests.server.protocol.dispatcher_fixture import make_dispatcher
 from tests.sources.source_fixture import SOURCES, LibraryUser, open_source_fixture
 from tests.sources.test_every_source import TLDW_FIELDS
@@ -511,6 +511,35 @@ async def test_a_modern_client_keeps_session_state_by_a_handle_that_others_canno
 
     assert (first["exhausted"], second["exhausted"]) == (False, True)
     assert (foreign["isError"], text_of(foreign)) == (True, "session not found")
+
+
+async def test_a_websocket_is_one_session_in_the_modern_era_too(server: LiveServer) -> None:
+    search = modern_params({"name": "knowledge_search", "arguments": {"query": "galleon"}})
+    for name in ("ada", "ben"):
+        headers = await server.bearer(name)
+        async with (
+            WebSocketClient.open(server.ws, headers) as socket,
+            WebSocketClient.open(server.ws, headers) as other,
+        ):
+            first, second = [result_of(await socket.request("tools/call", search)) for _ in range(2)]
+            elsewhere = result_of(await other.request("tools/call", search))
+            reset = result_of(await socket.request("tools/call", modern_params({"name": "session_reset"})))
+            again = result_of(await socket.request("tools/call", search))
+
+        assert titles(first) == titles(second) == titles(elsewhere) == [f"Voyage of {name}"]
+        assert [answer["exhausted"] for answer in (first, second, elsewhere, again)] == [False, True, False, False]
+        assert first["session"] == second["session"] == reset["session"] != elsewhere["session"]
+
+
+async def test_a_websocket_is_one_session_for_both_eras_after_a_handshake(server: LiveServer) -> None:
+    arguments = {"name": "knowledge_search", "arguments": {"query": "galleon"}}
+    async with WebSocketClient.open(server.ws, await server.bearer("ada")) as socket:
+        await socket.initialize()
+        legacy = result_of(await socket.request("tools/call", arguments))
+        modern = result_of(await socket.request("tools/call", modern_params(arguments)))
+
+    assert (legacy["exhausted"], modern["exhausted"]) == (False, True)
+    assert legacy["session"] == modern["session"]
 
 
 async def test_a_filter_without_words_lists_newest_first_and_says_so(ada: LibraryUser, ben: LibraryUser) -> None:

@@ -290,6 +290,18 @@ async def test_closing_a_websocket_deletes_its_session_state(server: LiveServer)
     assert await is_deleted(server, first)
 
 
+@on_shared_server
+async def test_closing_a_websocket_deletes_the_session_state_of_modern_calls(server: LiveServer) -> None:
+    configure = modern_params({"name": "session_configure", "arguments": {"max_tokens": 700}})
+    async with WebSocketClient.open(server.ws, await server.bearer("ada")) as socket:
+        configured = await socket.request("tools/call", configure)
+    handle = configured["result"]["structuredContent"]["session"]
+
+    await wait_until_deleted(server, handle)
+
+    assert await is_deleted(server, handle)
+
+
 async def is_deleted(server: LiveServer, handle: str) -> bool:
     response = await (await ModernClient.of(server, "ada")).call("session_reset", {"session": handle})
     return bool(response.json()["result"].get("isError", False))

@@ -1,0 +1,206 @@
+"""The HTTP+SSE transport of MCP 2024-11-05 at `/mcp/sse` and `/mcp/{profile}/sse`, for clients that have no other.
+
+A GET opens an event stream, whose first event is the address for the client's messages. A message is answered with 202,
+and the response to it is sent on the stream. The stream is a session: it belongs to the caller that opened it, and the
+id in the address does not replace the credential, which is verified with every message.
+"""
+
+import asyncio
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+from starlette.types import Receive, Scope, Send
+
+from auth.context import RequestContext, SessionId
+from config.errors import InvalidRequest, SessionNotFound, Unavailable
+from server.admission import AdmittedRequest, IncomingRequest
+from server.error_responses import raw_error_headers
+from server.protocol.connection import Connection
+from server.protocol.messages import decode, error_message
+from server.runtime import Runtime
+from server.transports.http_messages import (
+    KEEP_ALIVE,
+    STREAM_HEADERS,
+    HttpStatusError,
+    error_and_status,
+    message_event,
+    read_body,
+    send_empty,
+    send_json,
+    send_method_not_allowed,
+    wait_for_disconnect,
+)
+from server.transports.request_options import MCP_PATH, profile_in, query_value
+from sessions.session import new_session_id
+
+_SUFFIX = "/sse"
+_SESSION_PARAMETER = "session_id"
+
+
+def is_sse_path(path: str) -> bool:
+    return path.startswith(MCP_PATH) and path.rstrip("/").endswith(_SUFFIX)
+
+
+class SseTransport:
+    """The ASGI application at `/mcp/sse` and `/mcp/{profile}/sse`."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._settings = runtime.settings
+        self._base_path = urlsplit(runtime.settings.base_url).path
+        self._streams: dict[str, _EventStream] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path: str = scope["path"].rstrip("/")
+        try:
+            incoming = IncomingRequest.from_scope(scope)
+            request = await self._runtime.admission.admit(incoming, profile_in(path.removesuffix(_SUFFIX)))
+            match scope["method"]:
+                case "GET":
+                    await self._get(request, path, receive, send)
+                case "POST":
+                    await self._post(request, incoming.query, receive, send)
+                case "DELETE":
+                    self._find(request, incoming.query).end()
+                    await send_empty(send, 204)
+                case _:
+                    await send_method_not_allowed(send)
+        except Exception as error:
+            response, status = error_and_status(f"{scope['method']} {path}", error)
+            await send_json(send, status, error_message(None, response), raw_error_headers(self._settings, response))
+
+    async def _get(self, request: AdmittedRequest, path: str, receive: Receive, send: Send) -> None:
+        if not request.headers.accepts("text/event-stream"):
+            raise HttpStatusError("the Accept header must allow text/event-stream", 406)
+        stream = _EventStream(self._runtime, request, send)
+        # Without scheme and host, because clients resolve it against the URL they used, which a proxy may have changed.
+        address = f"{self._base_path}{path}?{_SESSION_PARAMETER}={stream.session_id}"
+        with self._runtime.open_streams.enter(request.principal):
+            try:
+                with self._registered(stream):
+                    await stream.serve(address, receive)
+            finally:
+                await stream.close()
+
+    @contextmanager
+    def _registered(self, stream: "_EventStream") -> Iterator[None]:
+        self._streams[stream.session_id] = stream
+        try:
+            yield
+        finally:
+            del self._streams[stream.session_id]
+
+    async def _post(self, request: AdmittedRequest, query: bytes, receive: Receive, send: Send) -> None:
+        headers, settings = request.headers, self._settings
+        if not headers.has_json_body():
+            # Also stops "simple" cross-site posts, which a browser sends without a preflight request.
+            raise HttpStatusError("the body must be application/json", 415)
+        stream = self._find(request, query)
+        value = decode(await read_body(receive, headers.get(b"content-length"), settings.body_max_bytes))
+        if isinstance(value, list):
+            # Admission charged for one message. A batch that is too large is rejected, so it costs no more.
+            extra_messages = min(len(value), settings.connection_in_flight_max) - 1
+            self._runtime.admission.charge(request.principal, max(0, extra_messages))
+        await stream.receive(value)
+        await send_empty(send, 202)
+
+    def _find(self, request: AdmittedRequest, query: bytes) -> "_EventStream":
+        """Returns the caller's stream; another caller's is not found, like one that does not exist."""
+        session_id = query_value(query, _SESSION_PARAMETER)
+        if session_id is None:
+            raise InvalidRequest(
+                f"{_SESSION_PARAMETER}: expected the value from the endpoint event, got nothing; open the stream with "
+                f"GET first, or use {MCP_PATH} for Streamable HTTP"
+            )
+        stream = self._streams.get(session_id)
+        if stream is None or not stream.belongs_to(request):
+            raise SessionNotFound
+        return stream
+
+
+class _EventStream:
+    """One open stream and the connection behind it.
+
+    Messages are queued, because they must not interrupt each other or the keep-alive comments. While the queue is full,
+    calls wait and new messages are rejected, so a client that does not read costs a bounded amount of memory.
+    """
+
+    def __init__(self, runtime: Runtime, request: AdmittedRequest, send: Send) -> None:
+        self.session_id: SessionId = new_session_id()
+        self._runtime = runtime
+        self._request = request
+        self._send = send
+        in_flight_max = runtime.settings.connection_in_flight_max
+        self._queue: asyncio.Queue[Mapping[str, Any] | list[Any] | None] = asyncio.Queue(in_flight_max)
+        self._ended = asyncio.Event()
+        self._connection = Connection(
+            runtime.dispatcher,
+            runtime.sessions,
+            request.principal,
+            self._context,
+            self._queue.put,
+            self._admit,
+            in_flight_max,
+            request.profile,
+            self.session_id,
+        )
+
+    def belongs_to(self, request: AdmittedRequest) -> bool:
+        own = self._request
+        return request.principal.owner() == own.principal.owner() and request.profile == own.profile
+
+    async def serve(self, address: str, receive: Receive) -> None:
+        """Sends events until the client disconnects, the session is deleted, access is revoked or the server stops."""
+        await self._send({"type": "http.response.start", "status": 200, "headers": STREAM_HEADERS})
+        await self._send_part(f"event: endpoint\ndata: {address}\n\n".encode())
+        streams, principal = self._runtime.open_streams, self._request.principal
+        writing = asyncio.create_task(self._write())
+        waits = (wait_for_disconnect(receive), streams.wait_while_open(principal), self._ended.wait())
+        tasks = [writing, *(asyncio.create_task(wait) for wait in waits)]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if streams.is_stopping:
+                await self._connection.finish()
+                await self._queue.put(None)
+                await writing
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def receive(self, value: Any) -> None:
+        if self._queue.full():
+            raise Unavailable("the event stream is full; read it before sending more messages")
+        await self._connection.receive_value(value)
+
+    def end(self) -> None:
+        self._ended.set()
+
+    async def close(self) -> None:
+        await self._connection.close()
+
+    async def _write(self) -> None:
+        """Sends queued messages until None, and comments while there are none."""
+        while True:
+            try:
+                async with asyncio.timeout(self._runtime.settings.sse_keepalive_s):
+                    message = await self._queue.get()
+            except TimeoutError:
+                await self._send_part(KEEP_ALIVE)
+                continue
+            if message is None:
+                return
+            await self._send_part(message_event(message))
+
+    async def _send_part(self, body: bytes) -> None:
+        await self._send({"type": "http.response.body", "body": body, "more_body": True})
+
+    async def _admit(self) -> None:
+        """The POST was admitted before, so only the server can have changed."""
+        self._runtime.admission.require_running()
+
+    def _context(self, request_id: str, session_id: SessionId | None) -> RequestContext:
+        return self._runtime.admission.context(self._request, session_id, request_id=request_id)

@@ -3,6 +3,7 @@
 from sources.query.expression import AllOf, AnyOf, Expression, Phrase, Prefix, Title, Without, Word
 from sources.query.filters import Filters
 from sources.query.limits import QueryLimits
+from sources.query.literal import literal_text, parse_literal
 from sources.query.notes import with_filters
 from sources.query.parser import ParsedQuery, Term, parse
 
@@ -19,6 +20,8 @@ __all__ = [
     "Title",
     "Without",
     "Word",
+    "literal_text",
     "parse",
+    "parse_literal",
     "with_filters",
 ]

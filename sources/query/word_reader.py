@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 
-from sources.query.expression import Phrase, Word
+from sources.query.expression import Word
 from sources.query.lexer import BareWord, QuotedText
 from sources.query.limits import QueryLimits
 from sources.query.notes import QueryNotes
 from sources.query.prefixes import prefix_word
-from sources.query.words import LooseWord, literal_word, loose_words, phrase_word
+from sources.query.words import LooseWord, limit_tokens, literal_word, loose_words, phrase_word
 from sources.text.segmentation import UNSPACED_RUN
 from sources.text.stemming import stem
 
@@ -65,10 +65,10 @@ class WordReader:
 
     def _shorten(self, word: Word) -> Word:
         limit = self._limits.max_phrase_tokens
-        if all(len(phrase.tokens) <= limit for phrase in word.alternatives):
-            return word
-        self._notes.add_truncation(f"used only the first {limit} words of a phrase")
-        return Word(word.text, tuple(Phrase(phrase.text, phrase.tokens[:limit]) for phrase in word.alternatives))
+        limited = limit_tokens(word, limit)
+        if limited is not word:
+            self._notes.add_truncation(f"used only the first {limit} words of a phrase")
+        return limited
 
     # -- words to terms ------------------------------------------------------------------------------------------------
 

@@ -87,6 +87,13 @@ def phrase_word(text: str) -> Word | None:
     return Word(text, (Phrase(text, tokens[:-1]),))
 
 
+def limit_tokens(word: Word, tokens_max: int) -> Word:
+    """Returns a word whose alternatives have at most `tokens_max` tokens."""
+    if all(len(phrase.tokens) <= tokens_max for phrase in word.alternatives):
+        return word
+    return Word(word.text, tuple(Phrase(phrase.text, phrase.tokens[:tokens_max]) for phrase in word.alternatives))
+
+
 def with_other_endings(word: Word) -> Word:
     """Lets a word match with other endings too, for languages that the index does not stem.
 

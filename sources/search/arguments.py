@@ -83,6 +83,8 @@ def build_query(
     by: Literal["both", "title", "message"] = "both",
     character_id: int | None = None,
     senders: tuple[str, ...] = (),
+    projects: tuple[str, ...] = (),
+    contains: str | None = None,
     fields: tuple[str, ...] = (),
 ) -> SourceQuery:
     """Combines a source's own arguments with the filters in the query text. `parsed` replaces the parsed `args.query`;
@@ -103,6 +105,8 @@ def build_query(
         by=by,
         character_id=character_id,
         senders=senders,
+        projects=projects,
+        contains=contains,
         fields=fields,
     )
     conflict = _unsupported_filter(source, supported_filters, query.filters) or _contradiction(search)

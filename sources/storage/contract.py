@@ -72,6 +72,10 @@ class Search(Struct, frozen=True, kw_only=True):
 
     An item must have all `tags`, one of `media_types`, one of `senders` (case-insensitive), and a `created_at` between
     `date_from` and `date_to`, inclusive and in the stored time form. For messages, `created_at` is the message's own.
+
+    `contains` is a text that the matching message or observation must contain literally (`sources.text.literals`).
+    `projects` are those of conversations, of which one must match, ignoring case: `project` in the metadata, or else
+    the namespace.
     """
 
     query: ParsedQuery
@@ -88,6 +92,8 @@ class Search(Struct, frozen=True, kw_only=True):
     by: Literal["both", "title", "message"] = "both"
     character_id: int | None = None
     senders: tuple[str, ...] = ()
+    projects: tuple[str, ...] = ()
+    contains: str | None = None
     fields: tuple[str, ...] = ()
     corpus: Corpus | None = None
 
@@ -98,6 +104,7 @@ class Search(Struct, frozen=True, kw_only=True):
             self.tags
             or self.media_types
             or self.senders
+            or self.projects
             or self.date_from
             or self.date_to
             or self.character_id is not None

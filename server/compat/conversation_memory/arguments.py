@@ -2,6 +2,7 @@
 nothing is clamped silently."""
 
 import re
+from collections.abc import Sequence
 from datetime import date, timedelta
 from typing import Any
 
@@ -46,6 +47,11 @@ class MemoryQuery(Struct, frozen=True, kw_only=True):
     observation_filter: ObservationFilter
 
     @property
+    def is_literal(self) -> bool:
+        """Whether concepts are texts to be found as written, and not words of which any may match."""
+        return self.mode == "text"
+
+    @property
     def is_single_concept(self) -> bool:
         return len(self.concepts) == 1
 
@@ -62,6 +68,8 @@ def parse_query(arguments: MemorySearch) -> MemoryQuery:
         raise memory_error(f"limit: expected 1 to {ROWS_MAX}, got {arguments.limit}")
     if len(concepts) > 1 and (arguments.types or arguments.concepts or arguments.files):
         raise memory_error("types, concepts and files: expected a query with a single concept, got several concepts")
+    for name in ("projects", "types", "concepts", "files"):
+        _require_no_blanks(name, getattr(arguments, name))
     time_range = parse_time_range(arguments.after, arguments.before)
     return MemoryQuery(
         concepts=concepts,
@@ -78,6 +86,13 @@ def parse_query(arguments: MemorySearch) -> MemoryQuery:
             date_to=time_range.end,
         ),
     )
+
+
+def _require_no_blanks(name: str, values: Sequence[str]) -> None:
+    """A blank value is a mistake of the caller: it would match nothing, or everything without a value."""
+    for value in values:
+        if not value.strip():
+            raise memory_error(f"{name}: expected non-empty strings, got {value!r}")
 
 
 def parse_concepts(query: Any) -> tuple[str, ...]:

@@ -30,6 +30,12 @@ def path_of(conversation: Conversation) -> str:
     return str(path) if is_valid else uri_of("chats", conversation.id)
 
 
+def name_of(conversation: Conversation) -> str:
+    """Returns the name of the session, or else the conversation's title or id."""
+    session = conversation.session_id or _metadata_text(conversation.metadata, "session")
+    return session or conversation.title.strip() or conversation.id
+
+
 def project_of(conversation: Conversation) -> str:
     """Returns the session's project, or else the conversation's namespace."""
     return _metadata_text(conversation.metadata, "project") or conversation.namespace

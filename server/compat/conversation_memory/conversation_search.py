@@ -13,19 +13,18 @@ from auth.context import RequestContext
 from config.errors import NotFound, SourceTimeout
 from config.settings import Settings
 from server.compat.conversation_memory.arguments import MemoryQuery
+from server.compat.conversation_memory.concept_queries import message_query, query_notes
 from server.compat.conversation_memory.conversation_paths import path_of, project_of, summary_of
 from server.compat.conversation_memory.schemas import ExchangeRow
-from sources.query import AllOf, AnyOf, Expression, ParsedQuery, Without
 from sources.reading.exchanges import last_exchange, message_lines
 from sources.records import Conversation, Hit
-from sources.search.arguments import LIMIT_MAX, SearchArguments, SourceQuery, build_query, read_query
+from sources.search.arguments import LIMIT_MAX
 from sources.search.snippets import Highlighter
 from sources.storage.contract import Chats, Search
 from sources.text.excerpts import first_sentence, shorten
 
 _SUMMARY_MAX_CHARS = 160
 _PROJECT_MAX_CHARS = 60
-_INCOMPLETE = "Not all matches were examined; narrow the search by projects, after or before."
 
 
 class ExchangeResults(Struct, frozen=True):
@@ -58,15 +57,14 @@ class ConversationSearcher:
         self._settings = settings
         self._query = query
         self._clock = clock
-        self._projects = frozenset(name.strip().casefold() for name in query.projects)
         self._scan_max = settings.memory_scan_max
         self._conversations: dict[str, Conversation | None] = {}
 
     async def search_exchanges(self) -> ExchangeResults:
         """Returns the exchanges that match a single concept, best first, each once."""
-        query = self._build_query(self._query.concepts[0], read_query(self._query.concepts[0], self._settings))
-        notes = _notes(query)
-        if query.search is None:
+        query = message_query(self._query, self._query.concepts[0], self._context, self._settings)
+        notes = query_notes(query)
+        if query.search is None or not query.terms:
             return ExchangeResults((), 0, notes)
         rows: dict[tuple[str, int], ExchangeRow] = {}
         pages = _HitPages(self._chats, query.search, self._scan_max)
@@ -75,19 +73,18 @@ class ConversationSearcher:
             for hit in hits:
                 if len(rows) == self._query.limit:
                     return ExchangeResults(tuple(rows.values()), None, notes)
-                if not _matches_itself(hit, highlighter):
+                if not (self._query.is_literal or _matches_itself(hit, highlighter)):
                     continue
                 row = await self._row(hit, hit.score, highlighter, query.snippet_chars)
                 if row is not None:
                     rows.setdefault((row.path, row.line_start), row)
-        return _results(tuple(rows.values()), len(rows), notes, is_complete=pages.is_complete)
+        return self._results(tuple(rows.values()), len(rows), notes, is_complete=pages.is_complete)
 
     async def search_conversations(self) -> ExchangeResults:
         """Returns the conversations that match all concepts, ordered by the average of the best scores."""
-        texts = self._query.concepts
-        queries = [self._build_query(text, require_all_words(read_query(text, self._settings))) for text in texts]
-        notes = tuple(dict.fromkeys(note for query in queries for note in _notes(query)))
-        searches = [query.search for query in queries if query.search is not None]
+        queries = [message_query(self._query, text, self._context, self._settings) for text in self._query.concepts]
+        notes = tuple(dict.fromkeys(note for query in queries for note in query_notes(query)))
+        searches = [query.search for query in queries if query.search is not None and query.terms]
         if len(searches) < len(queries):
             return ExchangeResults((), 0, notes)
         concepts = [await self._match_concept(search) for search in searches]
@@ -96,11 +93,10 @@ class ConversationSearcher:
         ranked = sorted(matches, key=_average_score, reverse=True)
         rows = [
             row
-            for hits in (ranked if self._projects else ranked[: self._query.limit])
+            for hits in ranked[: self._query.limit]
             if (row := await self._row(_best_hit(hits), _average_score(hits), highlighter, queries[0].snippet_chars))
         ]
-        total = len(rows) if self._projects else len(matches)
-        return _results(tuple(rows[: self._query.limit]), total, notes, is_complete=is_complete)
+        return self._results(tuple(rows), len(matches), notes, is_complete=is_complete)
 
     async def _match_concept(self, search: Search) -> _ConceptMatches:
         results = await self._chats.search(replace(search, limit=self._scan_max, offset=0))
@@ -143,25 +139,10 @@ class ConversationSearcher:
         results = await self._chats.search(lookup)
         return results.hits[0] if results.hits else None
 
-    def _build_query(self, text: str, parsed: ParsedQuery) -> SourceQuery:
-        time_range = self._query.time_range
-        return build_query(
-            "chats",
-            SearchArguments(query=text, limit=LIMIT_MAX),
-            self._context,
-            self._settings,
-            parsed=parsed,
-            supported_filters=("sender",),
-            order="relevance",
-            date_from=time_range.start,
-            date_to=time_range.end,
-            by="message",
-        )
-
     async def _row(self, hit: Hit, score: float, highlighter: Highlighter, snippet_chars: int) -> ExchangeRow | None:
-        """Returns None if the conversation is of another project, or was deleted since the search."""
+        """Returns None if the conversation or the message was deleted since the search."""
         conversation = await self._conversation(str(hit.conversation_id))
-        if conversation is None or not self._is_in_projects(conversation):
+        if conversation is None:
             return None
         before = self._settings.memory_exchange_max_messages - 1
         messages = await self._chats.messages_around(conversation.id, hit.message_index or 0, before, 0)
@@ -188,8 +169,12 @@ class ConversationSearcher:
                 self._conversations[conversation_id] = None
         return self._conversations[conversation_id]
 
-    def _is_in_projects(self, conversation: Conversation) -> bool:
-        return not self._projects or project_of(conversation).casefold() in self._projects
+    def _results(
+        self, rows: tuple[ExchangeRow, ...], total: int, notes: tuple[str, ...], *, is_complete: bool
+    ) -> ExchangeResults:
+        if is_complete:
+            return ExchangeResults(rows, total, notes)
+        return ExchangeResults(rows, None, (*notes, _incomplete_note(self._query)))
 
 
 class _HitPages:
@@ -212,36 +197,17 @@ class _HitPages:
         return results.hits
 
 
-def require_all_words(query: ParsedQuery) -> ParsedQuery:
-    """A concept of several words must match with all of them. Operators in the query are not changed."""
-    if query.has_operators or query.expression is None:
-        return query
-    return replace(query, expression=_all_of(query.expression), has_operators=True)
-
-
-def _all_of(expression: Expression) -> Expression:
-    match expression:
-        case AnyOf(parts=parts):
-            return AllOf(parts)
-        case Without(keep=keep, drop=drop):
-            return Without(_all_of(keep), drop)
-        case _:
-            return expression
-
-
-def _results(
-    rows: tuple[ExchangeRow, ...], total: int, notes: tuple[str, ...], *, is_complete: bool
-) -> ExchangeResults:
-    return ExchangeResults(rows, total, notes) if is_complete else ExchangeResults(rows, None, (*notes, _INCOMPLETE))
-
-
-def _notes(query: SourceQuery) -> tuple[str, ...]:
-    return (f"Query interpretation: {query.read_as}.",) if query.read_as else ()
+def _incomplete_note(query: MemoryQuery) -> str:
+    """Suggests the filters that the query does not have yet."""
+    filters = {"projects": query.projects, "after": query.time_range.start, "before": query.time_range.end}
+    unused = [name for name, value in filters.items() if not value]
+    advice = f"narrow the search by {' or '.join(unused)}" if unused else "use a more specific query"
+    return f"Not all matches were examined; {advice}."
 
 
 def _matches_itself(hit: Hit, highlighter: Highlighter) -> bool:
-    """Whether the message itself matches. The index also finds messages by their neighbours, which may belong to
-    another exchange."""
+    """Whether the text or the sender of the message matches. The index also finds messages by the words of their
+    date."""
     # A redacted message has no text to match.
     return hit.is_human_only or highlighter.matches(f"{hit.sender}: {hit.text}")
 

@@ -26,7 +26,7 @@ class MemorySearch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     types."""
 
     query: Any
-    mode: Annotated[Mode, Meta(description="The result says which one was used.")] = "both"
+    mode: Annotated[Mode, Meta(description="text: exactly this text, ignoring case.")] = "both"
     limit: Annotated[int, Meta(description=f"1..{ROWS_MAX}.")] = 10
     after: Any = None
     before: Any = None
@@ -38,14 +38,18 @@ class MemorySearch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class ObservationRow(Struct, frozen=True, kw_only=True):
-    """Just enough to choose from; `get_observations` returns the rest."""
+    """Just enough to choose from; `get_observations` returns the rest. `path` is empty if the observation names no
+    conversation."""
 
     id: str
     type: str
     title: str
+    path: str
     project: str
     date: str
     score: float
+    summary: str
+    snippet: str
 
 
 class ExchangeRow(Struct, frozen=True, kw_only=True):

@@ -4,9 +4,8 @@ content too. No argument is a file system path."""
 from auth.principal import WRITE
 from config.errors import InvalidParams
 from config.settings import Settings
-from server.compat.conversation_memory import errors
 from server.compat.conversation_memory.arguments import parse_ids, parse_lines, parse_path, parse_query
-from server.compat.conversation_memory.errors import memory_error
+from server.compat.conversation_memory.observation_ids import find_observations
 from server.compat.conversation_memory.recording import record_observations
 from server.compat.conversation_memory.responses import render_observations, render_results, render_transcript
 from server.compat.conversation_memory.schemas import (
@@ -56,10 +55,7 @@ class ConversationMemoryTools:
     async def get_observations(self, call: Call, arguments: GetObservations) -> ToolResult:
         ids = parse_ids(arguments.ids)
         async with self._libraries.library(call.context) as library:
-            observations = await library.observations.get_many(ids)
-        known_ids = {observation.id for observation in observations}
-        if missing := [observation_id for observation_id in ids if observation_id not in known_ids]:
-            raise memory_error(errors.BAD_ID, ", ".join(missing))
+            observations = await find_observations(library.observations, ids)
         return _markdown(render_observations(observations, self._budget(call)))
 
     async def read(self, call: Call, arguments: ReadConversation) -> ToolResult:

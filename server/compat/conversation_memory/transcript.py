@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 from server.compat.conversation_memory import errors
-from server.compat.conversation_memory.conversation_paths import find_conversation, project_of
+from server.compat.conversation_memory.conversation_paths import find_conversation, name_of, project_of
 from server.compat.conversation_memory.errors import memory_error
 from sources.reading.exchanges import LineRange, NumberedMessage, has_stored_lines, message_lines, number_messages
 from sources.records import ALTERNATE_BRANCH_LABEL, Conversation, Message
@@ -72,7 +72,7 @@ async def read_transcript(
 
 
 def transcript_heading(conversation: Conversation) -> str:
-    name = shorten(conversation.session_id or conversation.title, _NAME_MAX_CHARS) or conversation.id
+    name = shorten(name_of(conversation), _NAME_MAX_CHARS)
     project = shorten(project_of(conversation), _NAME_MAX_CHARS)
     return f"# Conversation: {name}\n# Project: {project}\n# Date: {conversation.created_at[:10]}"
 

@@ -18,6 +18,11 @@ def observation_id(*parts: str) -> str:
     return f"obs-{int.from_bytes(digest) % 10**_DIGITS:0{_DIGITS}d}"
 
 
+def imported_observation_id(original_id: str) -> str:
+    """Returns the id of the observation that conversation-memory stored with another id."""
+    return observation_id("imported", original_id)
+
+
 def archived_conversation_id(path: str) -> str:
     """Returns the id of the conversation that conversation-memory archived under a path. The path itself is not stored,
     because it reveals where files are on the user's disk."""

@@ -3,7 +3,7 @@ chats. Vectors and events waiting for a model are not read."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
 from msgspec import UNSET, Struct
@@ -14,7 +14,7 @@ from sources.drafts import ConversationDraft, MessageDraft, ObservationDraft
 from sources.importers.engine.databases import is_database, open_database, table_columns
 from sources.importers.engine.file_probe import FileProbe
 from sources.importers.engine.files import file_size
-from sources.importers.engine.ids import archived_conversation_id, observation_id
+from sources.importers.engine.ids import archived_conversation_id, imported_observation_id, observation_id
 from sources.importers.engine.imported_items import (
     FailedItem,
     ImportedObservation,
@@ -167,7 +167,7 @@ def _read_observation(reader: TableReader, rowid: int) -> ImportedObservation | 
     tool = clean_line(row["tool_name"])
     return ImportedObservation(
         ObservationDraft(
-            uuid=observation_id("imported", str(row["id"])),
+            uuid=imported_observation_id(str(row["id"])),
             type=clean_line(row["type"]) or "general",
             title=title,
             subtitle=clean_line(row["subtitle"]),
@@ -243,7 +243,7 @@ def _conversation_draft(path: str, first: TableRow) -> ConversationDraft:
     metadata = {
         "imported_from": _NAME,
         "project": clean_line(first["project"]),
-        "session": clean_line(first["session_id"]),
+        "session": clean_line(first["session_id"]) or _file_name(path),
         "git_branch": clean_line(first["git_branch"]),
     }
     return ConversationDraft(
@@ -252,6 +252,11 @@ def _conversation_draft(path: str, first: TableRow) -> ConversationDraft:
         metadata={name: value for name, value in metadata.items() if value},
         created_at=stored_time(first["timestamp"]) or UNSET,
     )
+
+
+def _file_name(path: str) -> str:
+    """Returns the name of the archived file without its folders, which reveal where files are on the user's disk."""
+    return clean_line(PureWindowsPath(path).stem)
 
 
 def _messages(reader: TableReader, row: TableRow, failures: list[FailedItem]) -> Iterator[MessageDraft]:

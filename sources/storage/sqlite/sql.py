@@ -5,6 +5,8 @@ from collections.abc import Sequence
 import msgspec
 from msgspec import Struct
 
+from sources.text.literals import literal_form
+
 SqlValue = str | int | float | None
 Statement = tuple[str, tuple[str | int, ...]]
 
@@ -56,6 +58,13 @@ def one_of_ignoring_case(column: str, values: Sequence[str]) -> SqlFilter:
     if not values:
         return SqlFilter()
     return SqlFilter((f"casefold({column}) IN ({placeholders(values)})",), tuple(value.casefold() for value in values))
+
+
+def contains(expression: str, text: str | None) -> SqlFilter:
+    """Requires the text of an expression to contain another text literally."""
+    if text is None:
+        return SqlFilter()
+    return SqlFilter((f"contains_literal({expression}, ?)",), (literal_form(text),))
 
 
 def either(one: SqlFilter, other: SqlFilter) -> SqlFilter:

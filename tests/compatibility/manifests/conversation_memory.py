@@ -8,6 +8,8 @@ _ARGUMENTS = "tests/server/compat/conversation_memory/test_arguments.py::"
 _EXCHANGES = "tests/sources/reading/test_exchanges.py::"
 _PATHS = "tests/server/compat/conversation_memory/test_conversation_paths.py::"
 _SESSION_OBSERVATIONS = "tests/sources/importers/test_session_observations.py::"
+_TEXT_MODE = "tests/server/compat/conversation_memory/test_text_mode.py::"
+_IMPORTED = "tests/server/compat/conversation_memory/test_imported_database.py::"
 _DATABASE = "tests/sources/importers/test_conversation_memory.py::"
 
 PROMISES: tuple[Promise, ...] = (
@@ -72,7 +74,11 @@ PROMISES: tuple[Promise, ...] = (
     Promise(
         id="conversation_memory.search.filters",
         statement="`projects`, `types`, `concepts` and `files` filter the results; all of them must match.",
-        tests=(f"{_TOOLS}test_all_filters_must_match_each_by_any_of_its_values",),
+        tests=(
+            f"{_TOOLS}test_all_filters_must_match_each_by_any_of_its_values",
+            f"{_TEXT_MODE}test_matches_of_other_projects_do_not_hide_those_of_a_project",
+            f"{_TEXT_MODE}test_blank_filter_value_is_rejected",
+        ),
     ),
     Promise(
         id="conversation_memory.search.single-only",
@@ -90,14 +96,19 @@ PROMISES: tuple[Promise, ...] = (
             f"{_TOOLS}test_invalid_search_is_rejected_with_the_documented_sentence",
         ),
         difference=(
-            "No embedding model is installed, so every mode uses text search, and every result says so: in a line of "
-            "the Markdown, and as `served_by` in the JSON."
+            "No embedding model is installed, so `vector` and `both` use text search, and every result says so: in a "
+            "line of the Markdown, and as `served_by` in the JSON."
         ),
     ),
     Promise(
         id="conversation_memory.search.text",
-        statement="Text search finds ids, error codes and words, ignoring case.",
-        tests=(f"{_TOOLS}test_error_codes_match_case_insensitively",),
+        statement="Mode `text` finds exact ids, error codes and phrases, ignoring case.",
+        tests=(
+            f"{_TOOLS}test_error_codes_match_case_insensitively",
+            f"{_TEXT_MODE}test_error_code_finds_only_what_contains_it",
+            f"{_TEXT_MODE}test_text_is_matched_as_written_except_for_case_and_white_space",
+            f"{_TEXT_MODE}test_exchanges_and_conversations_are_matched_by_their_own_messages",
+        ),
     ),
     # search: results
     Promise(
@@ -142,17 +153,19 @@ PROMISES: tuple[Promise, ...] = (
     ),
     Promise(
         id="conversation_memory.search.json",
-        statement='`response_format: "json"` returns `results` and `total`.',
+        statement=(
+            '`response_format: "json"` returns `results` and `total`. A row has path, project, date, score, summary '
+            "and snippet."
+        ),
         tests=(
             f"{_TOOLS}test_json_has_results_total_and_count",
+            f"{_TOOLS}test_exchange_is_returned_once_from_the_user_message_to_the_match",
             f"{_TOOLS}test_total_includes_rows_beyond_the_limit",
         ),
         difference=(
             "`total` counts all matches and is null if there were too many to examine; `count` is the number of "
-            "returned rows. The JSON is also returned as structured content. The documented sample shows a "
-            "conversation: rows of exchanges and conversations have its path, summary and snippet. Rows of observations"
-            " have id, type and title instead, as in Markdown, because a path costs nearly as many tokens as the whole "
-            "row; `get_observations` returns it."
+            "returned rows. The JSON is also returned as structured content. Rows of observations have id, type and "
+            "title as well; their path is empty if they name no conversation."
         ),
     ),
     Promise(
@@ -193,6 +206,11 @@ PROMISES: tuple[Promise, ...] = (
         ),
     ),
     Promise(
+        id="conversation_memory.observations.original-ids",
+        statement="Ids of the original's observations resolve after an import.",
+        tests=(f"{_IMPORTED}test_original_ids_of_observations_resolve_for_their_owner_only",),
+    ),
+    Promise(
         id="conversation_memory.observations.unknown",
         statement="An unknown id is an error, `Invalid observation ID`.",
         tests=(
@@ -203,15 +221,18 @@ PROMISES: tuple[Promise, ...] = (
     # Read
     Promise(
         id="conversation_memory.read.whole",
-        statement="A conversation is returned as Markdown: name, project and date, then its exchanges.",
+        statement="A conversation is returned as Markdown: session, project and date, then its exchanges.",
         tests=(
+            f"{_TOOLS}test_session_is_found_by_its_path_in_the_archive",
+            f"{_IMPORTED}test_transcript_is_named_after_its_session",
             f"{_TOOLS}test_conversation_is_rendered_as_exchanges",
             f"{_TOOLS}test_conversation_without_messages_says_so",
             f"{_EXCHANGES}test_every_turn_is_in_one_run_and_runs_begin_at_a_start",
         ),
         difference=(
-            "Messages of tools and the system are shown under `Tool` and `System`. A conversation that exceeds the "
-            "budget is truncated, with the startLine to continue from."
+            "A conversation that is not a session is named by its title. Messages of tools and the system are shown "
+            "under `Tool` and `System`. A conversation that exceeds the budget is truncated, with the startLine to "
+            "continue from."
         ),
     ),
     Promise(

@@ -22,10 +22,12 @@ from sources.storage.sqlite.sql import (
     SqlFilter,
     SqlValue,
     between,
+    contains,
     either,
     equals,
     json_array,
     one_of_ignoring_case,
+    placeholders,
 )
 from sources.storage.sqlite.write import validation
 from sources.storage.sqlite.write.item_table import (
@@ -41,6 +43,7 @@ from sources.storage.sqlite.write.item_table import (
 )
 from sources.storage.sqlite.write.validation import FieldLimits, is_storable
 from sources.text.folding import fold
+from sources.text.literals import literal_form
 
 DEFAULT_ROLE = "user"
 # Other systems store messages without a role.
@@ -239,6 +242,8 @@ class _ChatsTarget(SearchTarget, frozen=True, kw_only=True):
             & between("coalesce(r.created_at, c.created_at)", search.date_from, search.date_to)
             & equals("c.character_id", search.character_id)
             & equals("c.uuid", search.within)
+            & contains("r.content", search.contains)
+            & _in_projects(search.projects)
         )
         if search.senders:
             conditions &= either(
@@ -268,6 +273,19 @@ class _ChatsTarget(SearchTarget, frozen=True, kw_only=True):
         candidates += [ChatCandidate(*row) for row in connection.execute(_SELECT_TITLES, (json_array(titles),))]
         by_rowid = {candidate.rowid: candidate for candidate in candidates}
         return [by_rowid[rowid] for rowid in rowids]
+
+
+_PROJECT_IN_METADATA = "CASE json_type(metadata, '$.project') WHEN 'text' THEN json_extract(metadata, '$.project') END"
+_PROJECT = f"coalesce(nullif(literal_form({_PROJECT_IN_METADATA}), ''), literal_form(namespace))"
+
+
+def _in_projects(projects: Sequence[str]) -> SqlFilter:
+    """A subquery, so that the projects are compared once per conversation and not once per message."""
+    if not projects:
+        return SqlFilter()
+    names = tuple(literal_form(name) for name in projects if is_storable(name))
+    condition = f"c.id IN (SELECT id FROM conversations WHERE {_PROJECT} IN ({placeholders(names)}))"
+    return SqlFilter((condition,), names)
 
 
 CHATS_TARGET = _ChatsTarget(

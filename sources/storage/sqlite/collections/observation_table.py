@@ -132,6 +132,12 @@ class ObservationCandidate(FieldsCandidate, gc=False):
 # Qualified, because `json_each` also has a column `type`.
 _BODY = " || char(10) || ".join(f"r.{name}" for name in OBSERVATION_FIELDS)
 
+# A control character between the values keeps a text from matching across two of them. Lists are JSON.
+_LITERAL_TEXT = " || char(1) || ".join(
+    f"(SELECT coalesce(group_concat(value, char(1)), '') FROM json_each(r.{name}))" if name in _LISTS else f"r.{name}"
+    for name in ("title", *OBSERVATION_FIELDS)
+)
+
 OBSERVATIONS_TARGET = SearchTarget(
     table="observations",
     id_column="uuid",
@@ -144,6 +150,7 @@ OBSERVATIONS_TARGET = SearchTarget(
             r.title_seg, coalesce(r.body_seg, {_BODY}), r.subtitle, r.narrative, r.facts
         FROM json_each(?) wanted CROSS JOIN observations r ON r.id = wanted.value
     """,
+    literal_text=_LITERAL_TEXT,
 )
 
 

@@ -23,6 +23,7 @@ from sources.storage.sqlite.connection.errors import (
 from sources.storage.sqlite.connection.file_copies import save_copy_before_migration
 from sources.storage.sqlite.index.text_index import segment_version
 from sources.storage.sqlite.schema.migrations import DatabaseSchema, is_current, migrate, schema_version
+from sources.text.literals import contains_literal, literal_form
 
 _CACHED_STATEMENTS = 256
 _LOG_MAX_BYTES = 8 * 1024 * 1024
@@ -161,6 +162,8 @@ def _connect(path: Path, pragmas: Sequence[str], due: float, uri: str | None = N
     )
     try:
         connection.create_function("casefold", 1, _casefold, deterministic=True)
+        connection.create_function("literal_form", 1, _literal_form, deterministic=True)
+        connection.create_function("contains_literal", 2, _contains_literal, deterministic=True)
         for pragma in pragmas:
             _execute_with_retry(connection, pragma, due)
         schema_version(connection)  # SQLite does not open the file before the first read
@@ -173,6 +176,14 @@ def _connect(path: Path, pragmas: Sequence[str], due: float, uri: str | None = N
 def _casefold(text: str | None) -> str | None:
     """SQLite's own `lower` folds ASCII letters only."""
     return text and text.casefold()
+
+
+def _literal_form(text: str | None) -> str | None:
+    return text and literal_form(text)
+
+
+def _contains_literal(text: str | None, literal: str) -> bool:
+    return text is not None and contains_literal(text, literal)
 
 
 def _execute_with_retry(connection: sqlite3.Connection, sql: str, due: float, parameters: Sequence[str] = ()) -> None:

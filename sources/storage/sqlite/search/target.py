@@ -11,7 +11,7 @@ from sources.search.scoring import TITLE_AND_BODY, Prominence
 from sources.storage.contract import Search
 from sources.storage.sqlite.index.text_index import TextIndex
 from sources.storage.sqlite.search.candidates import HitCandidate
-from sources.storage.sqlite.sql import SqlFilter, between, equals, json_array, placeholders
+from sources.storage.sqlite.sql import SqlFilter, between, contains, equals, json_array, placeholders
 from sources.storage.sqlite.write.validation import fold_tag
 
 
@@ -36,6 +36,8 @@ class SearchTarget(Struct, frozen=True, kw_only=True):
     prominence: Prominence = TITLE_AND_BODY
     item_bits: int = 0
     phrase_columns: tuple[str, ...] = ()
+    # The SQL expression of the text in which `Search.contains` is looked up, if a source supports it.
+    literal_text: str = "NULL"
 
     @property
     def bm25(self) -> str:
@@ -56,6 +58,7 @@ class SearchTarget(Struct, frozen=True, kw_only=True):
             has_tags(search.tags, self.table, "r.id")
             & between("r.created_at", search.date_from, search.date_to)
             & equals(f"r.{self.id_column}", search.within)
+            & contains(self.literal_text, search.contains)
         )
 
     def list_sql(self, _search: Search) -> str:

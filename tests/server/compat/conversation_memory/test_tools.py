@@ -45,7 +45,7 @@ def ben(both: tuple[MemoryUser, MemoryUser]) -> MemoryUser:
 async def test_row_has_project_date_id_type_score_and_title(ada: MemoryUser) -> None:
     observation_id = await ada.add_observation("Implement JWT authentication middleware", **JWT)
 
-    [row] = await ada.rows("JWT authentication")
+    [row] = await ada.rows("JWT authentication", mode="text")
     text = await ada.text("memory_search", query="JWT authentication", mode="text")
 
     assert text == (
@@ -56,9 +56,20 @@ async def test_row_has_project_date_id_type_score_and_title(ada: MemoryUser) -> 
 
 
 async def test_json_has_results_total_and_count(ada: MemoryUser) -> None:
-    observation_id = await ada.add_observation("Implement JWT authentication middleware", **JWT)
+    await ada.add_session("session-abc123", [("user", "Which one?", 3, 3)], "my-api")
+    recorded = await ada.user.call(
+        "observations_record",
+        observations=[
+            {
+                **{name: value for name, value in JWT.items() if name != "created_at"},
+                "title": "Implement JWT authentication middleware",
+                "time": JWT["created_at"],
+                "conversation_id": "my-api/session-abc123.jsonl",
+            }
+        ],
+    )
 
-    response = await ada.json(query="JWT", limit=1)
+    response = await ada.json(query="stateless", limit=1)
 
     score = response["results"][0].pop("score")
     assert 0 < score <= 1
@@ -66,11 +77,17 @@ async def test_json_has_results_total_and_count(ada: MemoryUser) -> None:
         "kind": "observations",
         "results": [
             {
-                "id": observation_id,
+                "id": recorded["observations"][0]["id"],
                 "type": "decision",
                 "title": "Implement JWT authentication middleware",
+                "path": "my-api/session-abc123.jsonl",
                 "project": "my-api",
                 "date": "2025-12-01",
+                "summary": "Chose JWT over session-based auth for API scalability",
+                "snippet": (
+                    "Chose JWT over session-based auth for API scalability After evaluating both options, decided on "
+                    "JWT because it is stateless. Implemented refresh token rotation Used HS256 for simplicity"
+                ),
             }
         ],
         "total": 1,
@@ -78,6 +95,17 @@ async def test_json_has_results_total_and_count(ada: MemoryUser) -> None:
         "mode": "both",
         "served_by": "text",
     }
+
+
+async def test_row_of_an_observation_without_conversation_or_text_has_its_title_as_summary(ada: MemoryUser) -> None:
+    gone = await ada.add_conversation("Hello.")
+    await ada.add_observation("A galleon", conversation_id=gone.id)
+    async with ada.user.libraries.library(ada.user.context) as library:
+        await library.chats.delete(gone.id)
+
+    [row] = await ada.rows("galleon")
+
+    assert (row["path"], row["summary"], row["snippet"]) == ("", "A galleon", "A galleon")
 
 
 async def test_total_includes_rows_beyond_the_limit(ada: MemoryUser) -> None:
@@ -257,7 +285,7 @@ async def test_array_query_returns_conversations_that_match_every_concept(ada: M
     apart = await ada.add_conversation("My router is broken, and so I react. As to JWT: no.", title="Words apart")
 
     response = await ada.json(query=["React Router", "JWT"])
-    text = await ada.text("memory_search", query=["React Router", "JWT"], mode="text")
+    text = await ada.text("memory_search", query=["React Router", "JWT"])
 
     assert response["concepts"] == ["React Router", "JWT"]
     assert {row["path"] for row in response["results"]} == {f"chats://{whole.id}", f"chats://{apart.id}"}

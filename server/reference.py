@@ -73,8 +73,10 @@ def _tool_section(tool: Tool) -> str:
 def _full_input(tool: Tool) -> dict[str, Any]:
     """Returns the listed arguments, with the nested fields that `tools/list` omits."""
     listed, full = tool.as_listed()["inputSchema"], input_schema(tool.input)
+    properties = listed.get("properties", {})
     nested = {name: field for name, field in full.get("properties", {}).items() if "properties" in field}
-    return {**listed, "properties": listed.get("properties", {}) | nested}
+    omitted = {name: field for name, field in nested.items() if "properties" not in properties[name]}
+    return {**listed, "properties": properties | omitted}
 
 
 def _effect(tool: Tool) -> str:

@@ -9,6 +9,8 @@ from config.settings import Settings
 from server.protocol.call import Call
 from server.protocol.catalog import Tool
 from server.version import VERSION
+from sources.reading.retrieval import CHARS_PER_TOKEN_MAX, CHUNK_TOKENS_MAX, SNIPPET_MAX_CHARS, WINDOW_MAX
+from sources.search.arguments import LIMIT_MAX
 from sources.source import Source
 
 
@@ -21,7 +23,21 @@ class ServerLimits(Struct, frozen=True):
     call_ms: Annotated[int, Meta(description="Maximum duration of a call, in milliseconds.")]
     calls_per_minute: Annotated[float, Meta(description="Calls per user and minute; 0 means no limit.")]
     tool_calls_per_minute: Annotated[float, Meta(description="Calls per user, tool and minute; 0 means no limit.")]
-    calls_in_flight: Annotated[int, Meta(description="Concurrent calls on one WebSocket or stdio connection.")]
+    calls_in_flight: Annotated[int, Meta(description="Concurrent calls on one WebSocket, SSE or stdio connection.")]
+    streams: Annotated[int, Meta(description="Open streams and WebSockets per user.")]
+    session_s: Annotated[float, Meta(description="Idle time after which a session ends, in seconds.")]
+    search_ms: Annotated[int, Meta(description="Maximum duration of a search of all sources, in milliseconds.")]
+    query_chars: Annotated[int, Meta(description="Characters of a query that are read.")]
+    query_terms: Annotated[int, Meta(description="Words of a query that are searched.")]
+    hits: Annotated[int, Meta(description="Maximum limit of a search.")]
+    hits_bytes: Annotated[int, Meta(description="Maximum size of a page of hits, in bytes.")]
+    snippet_chars: Annotated[int, Meta(description="Maximum snippet_length.")]
+    response_tokens: Annotated[int, Meta(description="Maximum max_tokens; longer items are read in pages.")]
+    default_tokens: Annotated[int, Meta(description="max_tokens of passages if it is not set.")]
+    chunk_tokens: Annotated[int, Meta(description="Maximum chunk_size_tokens.")]
+    siblings: Annotated[int, Meta(description="Maximum sibling_window.")]
+    chars_per_token: Annotated[float, Meta(description="Maximum chars_per_token.")]
+    messages: Annotated[int, Meta(description="Maximum page_size of a conversation.")]
 
 
 class ServerInfo(Struct, frozen=True):
@@ -43,6 +59,20 @@ class ServerInfoTool:
             calls_per_minute=settings.rate_user_per_minute,
             tool_calls_per_minute=settings.rate_tool_per_minute,
             calls_in_flight=settings.connection_in_flight_max,
+            streams=settings.stream_max_per_user,
+            session_s=settings.session_ttl_s,
+            search_ms=settings.fanout_deadline_ms,
+            query_chars=settings.query_max_chars,
+            query_terms=settings.query_max_terms,
+            hits=LIMIT_MAX,
+            hits_bytes=settings.search_response_max_bytes,
+            snippet_chars=SNIPPET_MAX_CHARS,
+            response_tokens=settings.retrieval_max_tokens,
+            default_tokens=settings.retrieval_default_tokens,
+            chunk_tokens=CHUNK_TOKENS_MAX,
+            siblings=WINDOW_MAX,
+            chars_per_token=CHARS_PER_TOKEN_MAX,
+            messages=settings.message_page_max,
         )
 
     def as_tool(self) -> Tool:

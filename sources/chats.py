@@ -53,7 +53,7 @@ class ChatsSearch(SearchArguments, frozen=True, kw_only=True):
 class ChatsGet(SourceGetArguments, frozen=True, kw_only=True):
     conversation_id: Annotated[str | None, Meta(description="conversation_id of a hit.")] = None
     page: Annotated[int | None, Meta(description="From 1.")] = None
-    page_size: Annotated[int | None, Meta(description="Messages, default 50, at most 200.")] = None
+    page_size: Annotated[int | None, Meta(description="Messages; default 50.")] = None
 
 
 class ChatsSource(LibrarySource):

@@ -92,11 +92,11 @@ class RetrievalOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     mode: Annotated[Mode | None, Meta(description="auto: siblings if max_tokens is given, else snippet.")] = None
     snippet_length: Annotated[int | None, Meta(description="Characters, 1..1000.")] = None
-    max_tokens: Annotated[int | None, Meta(description="Budget for the whole response.")] = None
-    chars_per_token: Annotated[float | None, Meta(description="Default: estimated from the text.")] = None
-    chunk_size_tokens: Annotated[int | None, Meta(description="If the item has no stored chunks.")] = None
-    chunk_overlap_tokens: Annotated[int | None, Meta(description="Overlap of these chunks.")] = None
-    sibling_window: Annotated[int | None, Meta(description="Chunks on each side.")] = None
+    max_tokens: Annotated[int | None, Meta(description="Budget of the response.")] = None
+    chars_per_token: Annotated[float | None, Meta(description="1..8; default: estimated.")] = None
+    chunk_size_tokens: Annotated[int | None, Meta(description="If there are no stored chunks, 16..4000.")] = None
+    chunk_overlap_tokens: Annotated[int | None, Meta(description="Of these chunks.")] = None
+    sibling_window: Annotated[int | None, Meta(description="Chunks on each side, 0..50.")] = None
     prefer_prechunked: Annotated[bool | None, Meta(description="Default true.")] = None
     loc: Annotated[dict[str, Any] | None, Meta(description="Alias of the argument loc.")] = None
 

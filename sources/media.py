@@ -50,6 +50,11 @@ from sources.text.token_estimates import TokenScale
 from sources.text.transcripts import TranscriptFormat, TranscriptPage, render_transcript
 
 _TYPES_URI = "media://types"
+# What a user interface can offer before there are items of every type. Any other text is a valid type too.
+_SUGGESTED_TYPES = (
+    *("video", "audio", "podcast", "transcript", "pdf", "epub", "docx", "pptx"),
+    *("html", "markdown", "txt", "image", "article"),
+)
 # A cut moves to a word boundary nearby, so a little more text than fits is fetched.
 _LOOKAHEAD_CHARS = 256
 # How much of a text is sampled to estimate the tokens of all of it.
@@ -76,8 +81,8 @@ class MediaTranscript(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     include_timestamps: Annotated[bool | None, Meta(description="For text and json; default only json.")] = None
     from_seconds: Annotated[float | None, Meta(description="Start of the part to read.")] = None
     to_seconds: Annotated[float | None, Meta(description="End of the part to read.")] = None
-    max_tokens: Annotated[int | None, Meta(description="Budget for the response.")] = None
-    cursor: Annotated[str | None, Meta(description="next_cursor of an earlier response.")] = None
+    max_tokens: Annotated[int | None, Meta(description="Budget of the response.")] = None
+    cursor: Annotated[str | None, Meta(description="next_cursor of a response.")] = None
     uri: UriArgument = None
 
 
@@ -128,7 +133,7 @@ class MediaSource(LibrarySource):
                 uri=_TYPES_URI,
                 name="media-types",
                 title="Media types",
-                description="The types of the user's media, with the number of items of each.",
+                description="The types of the user's media with their number of items, and types to suggest.",
                 mime_type="application/json",
             ),
         )
@@ -144,7 +149,7 @@ class MediaSource(LibrarySource):
         if uri != _TYPES_URI:
             raise NotFound("resource", uri)
         types = [{"media_type": name, "count": count} for name, count in (await library.media.types()).items()]
-        return msgspec.json.encode({"types": types}).decode()
+        return msgspec.json.encode({"types": types, "suggested": _SUGGESTED_TYPES}).decode()
 
     async def search(self, context: RequestContext, library: Library, args: MediaSearch) -> SourceHits:
         query = build_query(

@@ -86,7 +86,7 @@ class GetArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     retrieval: Annotated[RetrievalOptions | None, Meta(description="How much to read.")] = None
     loc: Annotated[dict[str, Any] | None, Meta(description="loc of a hit: read there.")] = None
     query: Annotated[str | None, Meta(description="Read where this matches.")] = None
-    cursor: Annotated[str | None, Meta(description="next_cursor of an earlier response.")] = None
+    cursor: Annotated[str | None, Meta(description="next_cursor of a response.")] = None
 
     @property
     def requested_loc(self) -> dict[str, Any] | None:

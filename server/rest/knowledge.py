@@ -28,7 +28,7 @@ class ItemReadOptions(RetrievalOptions, frozen=True, kw_only=True):
     """The options of `knowledge_get` as flat query parameters: the fields of `retrieval`, of `loc`, and the others."""
 
     query: Annotated[str | None, Meta(description="Read the passage that matches this query.")] = None
-    cursor: Annotated[str | None, Meta(description="next_cursor of an earlier response.")] = None
+    cursor: Annotated[str | None, Meta(description="next_cursor of a response.")] = None
     session: Annotated[str | None, Meta(description="session of an earlier response.")] = None
     chunk_index: Annotated[int | None, Meta(description="Read the chunk with this index.")] = None
     chunk_uuid: Annotated[str | None, Meta(description="Read the chunk with this id.")] = None

@@ -17,9 +17,11 @@ from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Hints, Tool
 from server.protocol.schema import input_schema
 from server.runtime import Knowledge
+from server.tools.caps import with_caps
 from server.tools.compact import CompactItem, Permalinks, Shape, compact_item, compact_response
 from server.tools.research import ResearchTools
 from sources.items import GetResponse
+from sources.reading.retrieval import applied_defaults
 from sources.source import Source
 
 # These tools change only the session state, and repeating a call changes nothing further.
@@ -42,8 +44,8 @@ class SessionConfigure(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     session: Annotated[str | None, Meta(description=_SESSION_HELP)] = None
     snippet_length: Annotated[int | UnsetType, Meta(description="Characters, 1..1000.")] = UNSET
     max_tokens: Annotated[int | UnsetType, Meta(description="Token budget of get responses.")] = UNSET
-    sibling_window: Annotated[int | UnsetType, Meta(description="Chunks on each side.")] = UNSET
-    chars_per_token: Annotated[float | UnsetType, Meta(description="For token estimates.")] = UNSET
+    sibling_window: Annotated[int | UnsetType, Meta(description="Chunks on each side, 0..50.")] = UNSET
+    chars_per_token: Annotated[float | UnsetType, Meta(description="1..8; default: estimated from the text.")] = UNSET
     order_by: Annotated[Literal["relevance", "recent"] | UnsetType, Meta(description="Order of hits.")] = UNSET
     dedupe: Annotated[Dedupe | UnsetType, Meta(description="What to do with hits already seen.")] = UNSET
 
@@ -54,7 +56,7 @@ class SessionReset(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 class SessionResult(Struct, frozen=True, kw_only=True):
     session: Annotated[str, Meta(description="Pass as session in later calls.")]
-    defaults: Annotated[Mapping[str, Any], Meta(description="Defaults of the session.")]
+    defaults: Annotated[Mapping[str, Any], Meta(description="Defaults of the session, as calls apply them.")]
     forgotten: Annotated[int, Meta(description="Number of seen hits that were forgotten.")] | UnsetType = UNSET
 
 
@@ -70,6 +72,7 @@ class KnowledgeTools:
 
     def __init__(self, knowledge: Knowledge, settings: Settings) -> None:
         self._knowledge = knowledge
+        self._settings = settings
         self._links = Permalinks(settings.base_url)
 
     async def search(self, call: Call, arguments: ShapedSearch) -> KnowledgeResponse | Mapping[str, Any]:
@@ -85,7 +88,7 @@ class KnowledgeTools:
         states, owner = self._knowledge.session_states, call.context.principal.owner()
         state = await find_session_state(states, call.context, arguments.session)
         state = await states.set_defaults(state.handle, owner, defaults)
-        return SessionResult(session=state.handle, defaults=dict(state.defaults))
+        return SessionResult(session=state.handle, defaults=applied_defaults(state.defaults, self._settings))
 
     async def reset_session(self, call: Call, arguments: SessionReset) -> SessionResult:
         if arguments.session is None and call.context.session is None:
@@ -108,7 +111,7 @@ class KnowledgeTools:
                 ),
                 input=ShapedSearch,
                 output=KnowledgeResponse,
-                schema=_search_schema(self._knowledge.sources),
+                schema=with_caps(_search_schema(self._knowledge.sources), self._settings),
                 handler=self.search,
             ),
             Tool(
@@ -121,6 +124,7 @@ class KnowledgeTools:
                 ),
                 input=ShapedGet,
                 output=GetResponse,
+                schema=with_caps(input_schema(ShapedGet), self._settings),
                 handler=self.get,
             ),
         )
@@ -132,10 +136,11 @@ class KnowledgeTools:
                 title="Set session defaults",
                 description=(
                     "Set the defaults that knowledge_search and knowledge_get use in this session when a call does "
-                    'not set them. Example: {"order_by": "recent", "snippet_length": 150}'
+                    'not set them. Returns them as applied. Example: {"order_by": "recent", "snippet_length": 150}'
                 ),
                 input=SessionConfigure,
                 output=SessionResult,
+                schema=with_caps(input_schema(SessionConfigure), self._settings),
                 hints=_SESSION_HINTS,
                 handler=self.configure_session,
             ),
@@ -154,7 +159,7 @@ class KnowledgeTools:
         )
 
 
-def _search_schema(sources: Sequence[Source]) -> Mapping[str, Any]:
+def _search_schema(sources: Sequence[Source]) -> dict[str, Any]:
     """Adds the names of the sources and their filters to the input schema, so that a model need not guess them.
 
     Each source's own search tool documents what its filters mean.

@@ -9,6 +9,7 @@ from server.protocol.call import Call
 from server.protocol.catalog import Catalog, Tool
 from server.protocol.schema import input_schema
 from server.runtime import Knowledge
+from server.tools.caps import with_caps
 from server.tools.prompts import character_prompts, saved_prompts
 from server.tools.resources import SourceItems
 from sessions.state import SessionStates
@@ -26,7 +27,8 @@ _RETRIEVAL: Mapping[str, Any] = {
 def add_sources(catalog: Catalog, libraries: Libraries, knowledge: Knowledge, settings: Settings) -> None:
     for source in knowledge.sources:
         for source_tool in source.tools:
-            catalog.add_tool(_catalog_tool(source, source_tool, libraries, knowledge.session_states))
+            schema = with_caps(_listed_schema(source_tool.input), settings)
+            catalog.add_tool(_catalog_tool(source, source_tool, schema, libraries, knowledge.session_states))
         items = SourceItems(source, libraries)
         for resource in items.fixed():
             catalog.add_resource(resource)
@@ -37,7 +39,13 @@ def add_sources(catalog: Catalog, libraries: Libraries, knowledge: Knowledge, se
     catalog.add_prompt_listing(character_prompts(libraries, settings.prompt_max_chars))
 
 
-def _catalog_tool(source: Source, source_tool: SourceTool, libraries: Libraries, session_states: SessionStates) -> Tool:
+def _catalog_tool(
+    source: Source,
+    source_tool: SourceTool,
+    schema: Mapping[str, Any],
+    libraries: Libraries,
+    session_states: SessionStates,
+) -> Tool:
     async def run_in_library(call: Call, arguments: Any) -> Any:
         context = await session_context(session_states, call.context)
         async with libraries.library(context) as library:
@@ -49,12 +57,12 @@ def _catalog_tool(source: Source, source_tool: SourceTool, libraries: Libraries,
         description=source_tool.description,
         input=source_tool.input,
         output=source_tool.output,
-        schema=_listed_schema(source_tool.input),
+        schema=schema,
         handler=run_in_library,
     )
 
 
-def _listed_schema(input_type: type[Any]) -> Mapping[str, Any]:
+def _listed_schema(input_type: type[Any]) -> dict[str, Any]:
     schema = input_schema(input_type)
     if "retrieval" in schema["properties"]:
         schema["properties"]["retrieval"] = _RETRIEVAL

@@ -24,6 +24,7 @@ from sources.text.word_boundaries import next_word_start, word_boundary_before
 SNIPPET_MAX_CHARS = 1000
 # Only for the sizes of chunks, which are approximate.
 CHARS_PER_TOKEN = 4.0
+CHARS_PER_TOKEN_MIN = 1.0
 CHARS_PER_TOKEN_MAX = 8.0
 CHUNK_TOKENS_MIN = 16
 CHUNK_TOKENS_MAX = 4000
@@ -78,6 +79,17 @@ def plan_retrieval(
     )
 
 
+def applied_defaults(defaults: Mapping[str, Any], settings: Settings) -> dict[str, Any]:
+    """Returns defaults as calls apply them, with numbers clamped to their ranges."""
+    ranges = {
+        "snippet_length": (1, SNIPPET_MAX_CHARS),
+        "max_tokens": (1, settings.retrieval_max_tokens),
+        "sibling_window": (0, WINDOW_MAX),
+        "chars_per_token": (CHARS_PER_TOKEN_MIN, CHARS_PER_TOKEN_MAX),
+    }
+    return {name: clamp(value, *ranges[name]) if name in ranges else value for name, value in defaults.items()}
+
+
 def snippet_length(argument: int | None, defaults: RequestDefaults, settings: Settings) -> int:
     chars = _first_set(argument, defaults.snippet_length)
     return clamp(settings.search_snippet_chars if chars is None else chars, 1, SNIPPET_MAX_CHARS)
@@ -87,7 +99,7 @@ def chars_per_token(argument: float | None, defaults: RequestDefaults) -> float 
     """None if not set; tokens are then estimated from the characters of the text."""
     ratio = argument if argument is not None else defaults.chars_per_token
     # Comparisons with NaN are false, so it would pass any clamp.
-    return None if ratio is None or math.isnan(ratio) else clamp(ratio, 1.0, CHARS_PER_TOKEN_MAX)
+    return None if ratio is None or math.isnan(ratio) else clamp(ratio, CHARS_PER_TOKEN_MIN, CHARS_PER_TOKEN_MAX)
 
 
 def _resolve_mode(mode: Mode, *, has_budget: bool) -> ResolvedMode:

@@ -367,10 +367,15 @@ PROMISES: tuple[Promise, ...] = (
     ),
     Promise(
         id="tldw.retrieval.tokens",
-        statement="Tokens are estimated as characters divided by `chars_per_token`, rounded up.",
+        statement="Tokens are estimated as characters divided by `chars_per_token`, 4 by default, rounded up.",
         tests=(
             f"{_EVERY_SOURCE}test_no_response_exceeds_its_budget",
             f"{_RETRIEVAL}test_no_response_exceeds_its_budget",
+        ),
+        difference=(
+            "There is no default ratio: without `chars_per_token`, tokens are estimated from the characters of the "
+            "text, because 4 exceeds a budget severalfold in most scripts. Only the size of chunks that are cut for a "
+            "call assumes 4."
         ),
     ),
     Promise(
@@ -544,8 +549,8 @@ PROMISES: tuple[Promise, ...] = (
     ),
     Promise(
         id="tldw.media.types-resource",
-        statement="media://types lists the distinct types.",
-        tests=(f"{_RESOURCES}test_media_types_are_listed_with_their_counts",),
+        statement="media://types lists the distinct types, and user interfaces suggest a list of twelve.",
+        tests=(f"{_RESOURCES}test_media_types_are_listed_with_their_counts_and_suggestions",),
     ),
     # Chats
     Promise(
@@ -713,7 +718,10 @@ PROMISES: tuple[Promise, ...] = (
     Promise(
         id="tldw.config.clamped",
         statement="Numbers in the config are clamped to their ranges.",
-        tests=(f"{_PRECEDENCE}test_numbers_out_of_range_are_clamped",),
+        tests=(
+            f"{_PRECEDENCE}test_numbers_out_of_range_are_clamped",
+            f"{_KNOWLEDGE}test_session_configure_returns_the_defaults_as_they_are_applied",
+        ),
     ),
     Promise(
         id="tldw.config.no-secrets",

@@ -392,6 +392,17 @@ async def test_session_defaults_apply_to_search_and_get(ada: LibraryUser) -> Non
     assert len(read["content"]) <= 40
 
 
+@pytest.mark.parametrize(("number", "applied"), [(10**9, (1000, 20_000, 50, 8)), (-1, (1, 1, 0, 1)), (6, (6, 6, 6, 6))])
+async def test_session_configure_returns_the_defaults_as_they_are_applied(
+    ada: LibraryUser, number: int, applied: tuple[int, ...]
+) -> None:
+    names = ("snippet_length", "max_tokens", "sibling_window", "chars_per_token")
+
+    state = await ada.call("session_configure", **dict.fromkeys(names, number))
+
+    assert state["defaults"] == dict(zip(names, applied, strict=True))
+
+
 async def test_defaults_accumulate_until_a_reset(ada: LibraryUser) -> None:
     await ada.add_note("Voyage", "A galleon.")
     session = (await ada.call("session_configure", snippet_length=40))["session"]

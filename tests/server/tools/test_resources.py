@@ -11,16 +11,32 @@ from tests.sources.source_fixture import SOURCES, LibraryUser, open_source_fixtu
 every_source = pytest.mark.parametrize("source", SOURCES)
 
 
-async def test_media_types_are_listed_with_their_counts(ada: LibraryUser) -> None:
+async def test_media_types_are_listed_with_their_counts_and_suggestions(ada: LibraryUser, ben: LibraryUser) -> None:
     for kind in ("video", "video", "pdf"):
         await ada.add_media("Item", "text", media_type=kind)
+    await ben.add_media("Item", "text", media_type="lecture")
 
     (content,) = (await ada.request("resources/read", uri="media://types"))["contents"]
 
     assert content["mimeType"] == "application/json"
-    assert msgspec.json.decode(content["text"]) == {
-        "types": [{"media_type": "video", "count": 2}, {"media_type": "pdf", "count": 1}]
-    }
+    listed = msgspec.json.decode(content["text"])
+    assert listed["types"] == [{"media_type": "video", "count": 2}, {"media_type": "pdf", "count": 1}]
+    # The types that tldw suggests for user interfaces.
+    suggested = (
+        "video",
+        "audio",
+        "podcast",
+        "pdf",
+        "epub",
+        "docx",
+        "pptx",
+        "html",
+        "markdown",
+        "txt",
+        "image",
+        "article",
+    )
+    assert set(listed["suggested"]) >= set(suggested)
 
 
 async def test_there_is_a_template_for_each_source(ada: LibraryUser) -> None:

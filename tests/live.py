@@ -21,8 +21,11 @@ from server.metrics import Metrics
 from server.protocol.catalog import Catalog
 from server.runtime import Runtime
 from server.serving import serve
+from tests.transport_requests import TRANSPORT_REQUESTS
 
 JWT_SECRET = "a test secret of more than 32 bytes"
+# For tests that are many calls of one user.
+NO_RATE_LIMITS = {"rate_user_per_minute": 0, "rate_tool_per_minute": 0, "rate_failures_per_minute": 0}
 
 
 def free_port() -> int:
@@ -88,7 +91,7 @@ async def live(
         url: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         if extend is not None:
             extend(runtime.dispatcher.catalog)
-        app = build_app(runtime, metrics)
+        app = TRANSPORT_REQUESTS.counting(build_app(runtime, metrics))
         serving = asyncio.create_task(serve(app, settings, runtime.open_streams, url.set_result))
         try:
             async with asyncio.timeout(10):

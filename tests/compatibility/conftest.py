@@ -5,14 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from tests.live import NO_RATE_LIMITS
+from tests.server.cli.program import Program
 from tests.server.rest.rest_client import RestClient, open_rest_client
 from tests.sources.source_fixture import LibraryUser
 
 
 @pytest.fixture
 async def api(tmp_path: Path) -> AsyncIterator[RestClient]:
-    unlimited = {"rate_user_per_minute": 0, "rate_tool_per_minute": 0, "rate_failures_per_minute": 0}
-    async with open_rest_client(tmp_path, **unlimited) as client:
+    async with open_rest_client(tmp_path, **NO_RATE_LIMITS) as client:
         yield client
 
 
@@ -24,3 +25,8 @@ async def ada(api: RestClient) -> LibraryUser:
 @pytest.fixture
 async def ben(api: RestClient) -> LibraryUser:
     return await api.library_user("ben")
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    return Program(tmp_path)

@@ -11,7 +11,8 @@ class Promise(Struct, frozen=True, kw_only=True):
     """One promise of a system's design.
 
     `difference` says what the user gets instead and why; `not_offered` says why there is nothing. A promise with
-    neither is kept. `tests` are `path::function` from the repository root.
+    neither is kept. `tests` are `path::function` from the repository root; `tests/conftest.py` requires each of them to
+    use a transport.
     """
 
     id: str

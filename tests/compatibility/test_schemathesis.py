@@ -29,6 +29,7 @@ from schemathesis.checks import (
 from urllib3 import HTTPResponse
 
 from tests.compatibility.sample_requests import ROUTES, fill_library_of_ada, send
+from tests.live import NO_RATE_LIMITS
 from tests.server.http_client import HttpResponse
 from tests.server.rest.rest_client import RestClient, open_rest_client
 
@@ -106,8 +107,7 @@ class FuzzedApi(Struct, frozen=True):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def fuzzed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[FuzzedApi]:
-    unlimited = {"rate_user_per_minute": 0, "rate_tool_per_minute": 0, "rate_failures_per_minute": 0}
-    async with open_rest_client(tmp_path_factory.mktemp("fuzz"), **unlimited) as api:
+    async with open_rest_client(tmp_path_factory.mktemp("fuzz"), **NO_RATE_LIMITS) as api:
         values = await fill_library_of_ada(api, await api.library_user("ada"))
         archives = st.just(values["archive"]) | st.binary(max_size=200)
         schemathesis.openapi.media_type("application/zip", archives)

@@ -7,12 +7,14 @@ from typing import Any
 from starlette.types import ASGIApp, Message
 
 from tests.server.http_client import WAIT_MAX_S, HttpResponse
+from tests.transport_requests import TRANSPORT_REQUESTS
 
 
 async def call_app(
     app: ASGIApp, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes = b""
 ) -> HttpResponse:
     """Returns the response. Fails if the application sends none or more than one."""
+    TRANSPORT_REQUESTS.add()
     messages: list[Any] = []
     body_parts = [body[:7], body[7:]]
 

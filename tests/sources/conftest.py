@@ -1,24 +1,26 @@
-"""Two users and a dispatcher, for every test of the sources."""
+"""Two users of a server, for every test of the sources. Their requests go through the HTTP transport."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from tests.sources.source_fixture import LibraryUser, SourceFixture, open_source_fixture
+from tests.live import NO_RATE_LIMITS
+from tests.server.rest.rest_client import RestClient, open_rest_client
+from tests.sources.source_fixture import LibraryUser
 
 
 @pytest.fixture
-async def fixture(tmp_path: Path) -> AsyncIterator[SourceFixture]:
-    async with open_source_fixture(tmp_path) as opened:
-        yield opened
+async def api(tmp_path: Path) -> AsyncIterator[RestClient]:
+    async with open_rest_client(tmp_path, **NO_RATE_LIMITS) as client:
+        yield client
 
 
 @pytest.fixture
-def ada(fixture: SourceFixture) -> LibraryUser:
-    return fixture.ada
+async def ada(api: RestClient) -> LibraryUser:
+    return await api.library_user("ada")
 
 
 @pytest.fixture
-def ben(fixture: SourceFixture) -> LibraryUser:
-    return fixture.ben
+async def ben(api: RestClient) -> LibraryUser:
+    return await api.library_user("ben")

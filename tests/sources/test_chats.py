@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from sources.drafts import MessageDraft
-from tests.sources.source_fixture import LibraryUser, SourceFixture, open_source_fixture
+from tests.server.rest.rest_client import open_rest_client
+from tests.sources.source_fixture import LibraryUser
 
 
 async def add_long_chat(user: LibraryUser, count: int = 120) -> str:
@@ -279,19 +280,20 @@ async def test_negative_message_index_is_rejected(ada: LibraryUser) -> None:
 
 
 async def test_maximum_page_size_is_a_setting(tmp_path: Any) -> None:
-    async with open_source_fixture(tmp_path, message_page_max=7) as fixture:
-        chat = await add_long_chat(fixture.ada, 20)
+    async with open_rest_client(tmp_path, message_page_max=7) as api:
+        ada = await api.library_user("ada")
+        chat = await add_long_chat(ada, 20)
 
-        response = await fixture.ada.read("chats", chat, page_size=50)
+        response = await ada.read("chats", chat, page_size=50)
 
     assert len(indexes(response)) == 7
 
 
-async def test_message_can_be_read_as_a_resource(fixture: SourceFixture) -> None:
-    await add_long_chat(fixture.ada, 3)
-    (hit, *_) = await fixture.ada.search("chats_search", "topic1", by="message")
+async def test_message_can_be_read_as_a_resource(ada: LibraryUser) -> None:
+    await add_long_chat(ada, 3)
+    (hit, *_) = await ada.search("chats_search", "topic1", by="message")
 
-    (content,) = (await fixture.ada.request("resources/read", uri=hit["uri"]))["contents"]
+    (content,) = (await ada.request("resources/read", uri=hit["uri"]))["contents"]
 
     assert content["text"] == "Guide: Turn 1 is about topic1."
 

@@ -7,8 +7,9 @@ import pytest
 
 from bench.tokenizer import count_tokens
 from sources.text.token_estimates import json_text
+from tests.server.rest.rest_client import open_rest_client
 from tests.sources.multilingual import SCRIPTS
-from tests.sources.source_fixture import ID_ARGUMENT, SOURCES, LibraryUser, open_source_fixture
+from tests.sources.source_fixture import ID_ARGUMENT, SOURCES, LibraryUser
 
 TLDW_FIELDS = [
     "id",
@@ -228,14 +229,15 @@ async def test_unknown_argument_is_rejected_with_the_known_ones(ada: LibraryUser
 
 
 async def test_minmax_scores_range_from_1_to_0(tmp_path: Any) -> None:
-    async with open_source_fixture(tmp_path, search_scoring="minmax") as fixture:
+    async with open_rest_client(tmp_path, search_scoring="minmax") as api:
+        ada = await api.library_user("ada")
         for n in range(5):
-            await fixture.ada.add_note(f"Voyage {n}", "galleon " * (n + 1) + "sail " * 20)
-            await fixture.ada.add_note(f"Other {n}", "Something else.")
-            await fixture.ada.add_note(f"Fleet {n}", "mast " * 20)
+            await ada.add_note(f"Voyage {n}", "galleon " * (n + 1) + "sail " * 20)
+            await ada.add_note(f"Other {n}", "Something else.")
+            await ada.add_note(f"Fleet {n}", "mast " * 20)
 
-        one_word = [hit["score"] for hit in await fixture.ada.search("notes_search", "galleon")]
-        two_words = [hit["score"] for hit in await fixture.ada.search("notes_search", "galleon mast")]
+        one_word = [hit["score"] for hit in await ada.search("notes_search", "galleon")]
+        two_words = [hit["score"] for hit in await ada.search("notes_search", "galleon mast")]
 
     for scores in (one_word, two_words):
         assert scores[0] == pytest.approx(1.0, abs=1e-3)
@@ -245,10 +247,11 @@ async def test_minmax_scores_range_from_1_to_0(tmp_path: Any) -> None:
 
 
 async def test_single_hit_has_the_minmax_score_1(tmp_path: Any) -> None:
-    async with open_source_fixture(tmp_path, search_scoring="minmax") as fixture:
-        await fixture.ada.add_note("Voyage", "galleon")
+    async with open_rest_client(tmp_path, search_scoring="minmax") as api:
+        ada = await api.library_user("ada")
+        await ada.add_note("Voyage", "galleon")
 
-        (hit,) = await fixture.ada.search("notes_search", "galleon")
+        (hit,) = await ada.search("notes_search", "galleon")
 
     assert hit["score"] == 1.0
 

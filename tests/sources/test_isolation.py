@@ -10,10 +10,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from config.errors import FlorilegiumError
-from server.protocol.messages import error_message
 from sources.drafts import MessageDraft
 from sources.records import Segment
+from tests.server.rest.rest_client import RpcError
 from tests.sources.source_fixture import ID_ARGUMENT, SOURCES, LibraryUser
 
 TEXT = " ".join(f"Sentence number {n} speaks of a galleon." for n in range(400))
@@ -28,8 +27,8 @@ async def response_bytes(request: Awaitable[Any]) -> bytes:
     """The encoded response, or the encoded error."""
     try:
         return msgspec.json.encode(await request)
-    except FlorilegiumError as error:
-        return msgspec.json.encode(error_message(1, error))
+    except RpcError as refusal:
+        return msgspec.json.encode(refusal.error)
 
 
 async def add_three_items(user: LibraryUser, source: str) -> None:

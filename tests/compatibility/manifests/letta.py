@@ -1,19 +1,16 @@
-"""Promises of Letta's tool reference for `conversation_search`."""
+"""Promises of Letta's `conversation_search`: the tool reference, and Letta's built-in tool of the same name."""
 
 from tests.compatibility.manifest import Promise
 
+_LETTA = "tests/compatibility/test_letta.py::"
 _TOOL = "tests/server/compat/letta/test_tools.py::"
-_ARGUMENTS = "tests/server/compat/letta/test_arguments.py::"
-_SERVICE = "tests/server/compat/letta/test_service.py::"
-_RESPONSES = "tests/server/compat/letta/test_responses.py::"
 _CLIENT = "tests/clients/test_compat_clients.py::"
-_STORED = "tests/sources/storage/test_find_messages.py::"
 
 PROMISES: tuple[Promise, ...] = (
     # The tool
     Promise(
-        id="letta.tool.only",
-        statement="The server lists one tool, `conversation_search`, which any MCP client can call.",
+        id="letta.tool.name",
+        statement="The server exposes a single tool, `conversation_search`.",
         tests=(
             f"{_CLIENT}test_letta_profile_has_one_tool_that_searches_the_callers_history",
             f"{_CLIENT}test_full_profile_includes_both_tools",
@@ -23,10 +20,27 @@ PROMISES: tuple[Promise, ...] = (
         ),
     ),
     Promise(
+        id="letta.tool.clients",
+        statement="It works with any MCP client.",
+        tests=(
+            f"{_CLIENT}test_letta_profile_has_one_tool_that_searches_the_callers_history",
+            f"{_LETTA}test_canonical_export_is_imported_and_searched_over_stdio",
+        ),
+    ),
+    Promise(
+        id="letta.tool.description",
+        statement="A model sees the documented description.",
+        tests=(f"{_LETTA}test_description_contains_the_documented_phrase",),
+        difference=(
+            "It has the same sentences, but says `all stored conversations` instead of `canonical ChatGPT export`, "
+            "because that is what is searched, and adds the order and an example."
+        ),
+    ),
+    Promise(
         id="letta.tool.schema",
-        statement="All five parameters are optional, with the documented types and default, and no others are allowed.",
+        statement="All five parameters are optional, with the documented types and default.",
         tests=(f"{_TOOL}test_listed_schema_is_lettas_plus_format",),
-        difference="A sixth parameter, `format`, selects Letta's own result shape.",
+        difference="A sixth parameter, `format`, selects the JSON that Letta's own tool returns.",
     ),
     Promise(
         id="letta.tool.unknown-argument",
@@ -35,151 +49,146 @@ PROMISES: tuple[Promise, ...] = (
     ),
     Promise(
         id="letta.tool.defaults",
-        statement="Omitted parameters do not filter: without arguments, the newest messages are returned.",
+        statement="Omitted parameters do not filter.",
         tests=(f"{_TOOL}test_without_arguments_the_newest_messages_are_returned",),
+    ),
+    Promise(
+        id="letta.tool.examples",
+        statement="The four example inputs are valid and return what they describe.",
+        tests=(f"{_LETTA}test_documented_example_returns_its_messages",),
     ),
     # Parameters
     Promise(
-        id="letta.params.query",
-        statement="`query` matches a part of a message's content, case-sensitively.",
+        id="letta.params.query.content",
+        statement="`query` matches a part of a message's content.",
+        tests=(
+            f"{_TOOL}test_matches_are_listed_newest_first_in_the_documented_format",
+            f"{_TOOL}test_whitespace_around_the_query_is_ignored",
+        ),
+    ),
+    Promise(
+        id="letta.params.query.titles",
+        statement="`query` also matches conversation titles; a title returns all messages of its conversation.",
+        tests=(f"{_TOOL}test_matching_title_returns_every_message_of_its_conversation",),
+    ),
+    Promise(
+        id="letta.params.query.case",
+        statement="`query` is case-sensitive.",
         tests=(
             f"{_TOOL}test_matches_are_listed_newest_first_in_the_documented_format",
             f"{_TOOL}test_non_ascii_letters_match_case_insensitively",
-            f"{_TOOL}test_whitespace_around_the_query_is_ignored",
-            f"{_STORED}test_text_is_found_ignoring_case",
         ),
         difference=(
-            "It matches case-insensitively in every script. SQLite's LIKE, which the specification names, also ignores "
-            "case, but only for ASCII letters."
+            "It ignores case in every script. SQLite's LIKE, which the design names, ignores it too, but only for "
+            "ASCII letters."
         ),
     ),
     Promise(
         id="letta.params.query.wildcards",
         statement="`query` is placed between the wildcards of SQL's LIKE.",
-        tests=(
-            f"{_TOOL}test_query_has_no_wildcards",
-            f"{_STORED}test_percent_and_underscore_are_literal",
-        ),
+        tests=(f"{_TOOL}test_query_has_no_wildcards",),
         difference="`%` and `_` in a query are ordinary characters, so that a search for `snake_case` finds it.",
     ),
     Promise(
-        id="letta.params.query.titles",
-        statement=(
-            "`query` also matches conversation titles; a matching title returns all messages of its conversation."
-        ),
-        tests=(
-            f"{_TOOL}test_matching_title_returns_every_message_of_its_conversation",
-            f"{_STORED}test_matching_title_returns_every_message_of_its_conversation",
-        ),
-    ),
-    Promise(
         id="letta.params.roles",
-        statement="`roles` restricts results to user, assistant or tool; a single role can be a plain string.",
-        tests=(f"{_TOOL}test_roles_filter_the_results", f"{_ARGUMENTS}test_roles_can_be_a_list_or_one_name"),
+        statement="`roles` restricts results to `user`, `assistant` and `tool`.",
+        tests=(f"{_TOOL}test_roles_filter_the_results", f"{_TOOL}test_listed_schema_is_lettas_plus_format"),
     ),
     Promise(
-        id="letta.params.dates",
-        statement="`start_date` and `end_date` are inclusive; a date without a time covers its whole day in UTC.",
+        id="letta.params.roles.string",
+        statement="A single role can be a plain string.",
+        tests=(f"{_LETTA}test_one_role_can_be_a_plain_string",),
+    ),
+    Promise(
+        id="letta.params.dates.inclusive",
+        statement="`start_date` and `end_date` are inclusive.",
+        tests=(f"{_LETTA}test_dates_are_inclusive_days_or_times_in_utc",),
+    ),
+    Promise(
+        id="letta.params.dates.days",
+        statement="A date without a time is the start of its day in UTC, or as `end_date` its end (23:59:59.999).",
         tests=(
+            f"{_LETTA}test_dates_are_inclusive_days_or_times_in_utc",
             f"{_TOOL}test_dates_filter_by_whole_utc_days",
-            f"{_ARGUMENTS}test_date_covers_its_whole_day_and_time_without_offset_is_utc",
-            f"{_ARGUMENTS}test_every_date_is_parsed_and_any_text_is_parsed_or_rejected",
         ),
     ),
     Promise(
         id="letta.params.dates.offsets",
-        statement="A time without an offset is UTC; one with an offset is converted.",
-        tests=(
-            f"{_ARGUMENTS}test_date_covers_its_whole_day_and_time_without_offset_is_utc",
-            f"{_ARGUMENTS}test_any_offset_is_converted_to_utc",
-        ),
+        statement="A time without an offset is UTC.",
+        tests=(f"{_LETTA}test_dates_are_inclusive_days_or_times_in_utc",),
     ),
     Promise(
-        id="letta.params.dates.invalid",
-        statement="The specification does not say how an invalid date is handled.",
-        tests=(
-            f"{_TOOL}test_invalid_argument_returns_a_text_with_the_correction",
-            f"{_ARGUMENTS}test_invalid_date_is_rejected_with_the_expected_format",
-        ),
-        difference=(
-            "The response is Letta's own error sentence, so that a model can correct itself. The original server "
-            "silently ignored the filter and returned results that were not asked for."
-        ),
+        id="letta.params.limit",
+        statement="`limit` is 50 by default.",
+        tests=(f"{_LETTA}test_limit_is_50_by_default_and_clamped_to_1_to_200",),
     ),
     Promise(
-        id="letta.params.limit-clamped",
-        statement="`limit` defaults to 50, is clamped to 1..200, and is 50 if it is not a number.",
+        id="letta.params.limit.clamped",
+        statement="`limit` is clamped to 1..200.",
         tests=(
+            f"{_LETTA}test_limit_is_50_by_default_and_clamped_to_1_to_200",
             f"{_TOOL}test_limit_is_clamped",
-            f"{_ARGUMENTS}test_limit_is_clamped_and_defaults_to_50",
         ),
     ),
     # Behaviour
     Promise(
-        id="letta.search.combined",
-        statement="Text, roles and dates are combined; results are ordered by time, newest first.",
-        tests=(
-            f"{_TOOL}test_matches_are_listed_newest_first_in_the_documented_format",
-            f"{_STORED}test_messages_are_ordered_by_their_time",
-            f"{_STORED}test_filters_are_applied_before_the_limit",
+        id="letta.search.database",
+        statement="The canonical export of ChatGPT Browser is searched: its `conversations` and `messages` tables.",
+        tests=(f"{_LETTA}test_canonical_export_is_imported_and_searched_over_stdio",),
+        difference=(
+            "The file is imported with `florilegium import` and searched together with all other conversations of the "
+            "user. Message contents, which it stores as JSON, become plain text, so that quotes and umlauts are found."
         ),
     ),
     Promise(
-        id="letta.search.dates-in-engine",
+        id="letta.search.database.path",
+        statement="The database is the newest in `db/`, or named by `CONVERSATION_DB` or `ORIGIN_CONVERSATION_DB`.",
+        not_offered="Each user has a library; the credential decides which one is searched, not a path.",
+    ),
+    Promise(
+        id="letta.search.combined",
+        statement="Text, roles and dates are combined.",
+        tests=(f"{_LETTA}test_documented_example_returns_its_messages",),
+    ),
+    Promise(
+        id="letta.search.order",
+        statement="Results are ordered by time, newest first.",
+        tests=(f"{_TOOL}test_matches_are_listed_newest_first_in_the_documented_format",),
+    ),
+    Promise(
+        id="letta.search.times",
+        statement="Numeric and ISO 8601 times in the database are compared alike.",
+        tests=(f"{_LETTA}test_canonical_export_is_imported_and_searched_over_stdio",),
+    ),
+    Promise(
+        id="letta.search.dates-after-fetch",
         statement="Dates may be filtered after a bounded number of messages was fetched.",
-        tests=(
-            f"{_TOOL}test_old_date_range_is_found_behind_many_newer_messages",
-            f"{_STORED}test_filters_are_applied_before_the_limit",
-        ),
+        tests=(f"{_TOOL}test_old_date_range_is_found_behind_many_newer_messages",),
         difference="Dates are filtered in the storage engine; otherwise old dates in a long history would seem empty.",
     ),
     Promise(
         id="letta.search.canonical",
-        statement="The canonical history is searched.",
-        tests=(f"{_SERVICE}test_alternate_branch_is_not_history",),
-    ),
-    Promise(
-        id="letta.search.own-outputs",
-        statement="Letta excludes tool messages and calls of the search itself.",
-        tests=(
-            f"{_TOOL}test_output_of_own_searches_is_not_found",
-            f"{_TOOL}test_scan_limit_is_reported_when_reached",
-            f"{_SERVICE}test_output_of_own_tools_is_not_history",
-            f"{_SERVICE}test_output_of_other_tools_is_history",
-            f"{_SERVICE}test_assistant_message_that_used_own_tools_is_history",
-        ),
-        difference=(
-            "Output of this server's own tools is excluded. Messages of other tools are included, because the "
-            "specification has the role `tool` for them."
-        ),
-    ),
-    Promise(
-        id="letta.search.human-only",
-        statement="The specification does not mention messages that are hidden from agents.",
-        tests=(f"{_TOOL}test_human_only_messages_are_redacted",),
-        difference="Their content is redacted, as in `msg_search`: one tool must not reveal what another hides.",
+        statement="Only the canonical history is searched.",
+        tests=(f"{_LETTA}test_regenerated_answer_is_not_history",),
     ),
     # Output
     Promise(
-        id="letta.output.block",
-        statement=(
-            "The result is one text; a message is `[YYYY-MM-DD HH:MM] role (conv: title)` followed by its content."
-        ),
-        tests=(
-            f"{_TOOL}test_matches_are_listed_newest_first_in_the_documented_format",
-            f"{_RESPONSES}test_message_is_a_block_with_time_role_and_title",
-        ),
+        id="letta.output.text",
+        statement="The result is a single text.",
+        tests=(f"{_TOOL}test_matches_are_listed_newest_first_in_the_documented_format",),
     ),
     Promise(
-        id="letta.output.title-fallback",
-        statement="A conversation without a title is named by the first eight characters of its id.",
-        tests=(f"{_RESPONSES}test_conversation_without_title_is_named_by_the_start_of_its_id",),
+        id="letta.output.block",
+        statement="A message is `[YYYY-MM-DD HH:MM] role (conv: title_or_id)` followed by its content.",
+        tests=(
+            f"{_TOOL}test_matches_are_listed_newest_first_in_the_documented_format",
+            f"{_LETTA}test_untitled_conversation_is_named_by_the_start_of_its_id",
+        ),
     ),
     Promise(
         id="letta.output.no-time",
         statement="A message without a time is shown with `(no time)`.",
-        tests=(f"{_RESPONSES}test_missing_time_or_role_is_marked",),
-        difference="Every stored message has a time: one that is imported without a time gets that of its import.",
+        not_offered="Every stored message has a time: one that is imported without a time gets that of its import.",
     ),
     Promise(
         id="letta.output.no-role",
@@ -189,91 +198,115 @@ PROMISES: tuple[Promise, ...] = (
     Promise(
         id="letta.output.truncated",
         statement="Content over 2,000 characters is truncated and ends with `...`.",
-        tests=(f"{_RESPONSES}test_long_message_is_truncated",),
+        tests=(f"{_LETTA}test_content_over_2000_characters_ends_with_three_dots",),
     ),
     Promise(
         id="letta.output.separator",
         statement="Blocks are separated by a line of three dashes between blank lines.",
-        tests=(f"{_RESPONSES}test_blocks_are_separated_by_a_rule",),
+        tests=(f"{_LETTA}test_blocks_are_separated_by_three_dashes",),
     ),
     Promise(
         id="letta.output.nothing",
         statement="Without matches, the text is exactly `No matching messages.`.",
-        tests=(f"{_TOOL}test_no_matches_return_one_sentence", f"{_RESPONSES}test_no_hits_render_as_one_sentence"),
-    ),
-    Promise(
-        id="letta.output.incomplete",
-        statement="The specification does not mention incomplete results.",
-        tests=(
-            f"{_RESPONSES}test_note_is_the_last_block",
-            f"{_TOOL}test_scan_limit_is_reported_when_reached",
-        ),
-        difference="If older messages could not be searched in time, a last block says so.",
+        tests=(f"{_TOOL}test_no_matches_return_one_sentence",),
     ),
     # Errors
     Promise(
-        id="letta.errors.role",
-        statement="An invalid role returns a text that names it and the allowed roles.",
+        id="letta.errors.text",
+        statement="Errors are returned as the text of the result, not as a failed call.",
         tests=(
             f"{_TOOL}test_invalid_argument_returns_a_text_with_the_correction",
-            f"{_ARGUMENTS}test_invalid_roles_are_named_with_the_allowed_ones",
+            f"{_TOOL}test_timed_out_search_returns_an_error_text",
+            f"{_TOOL}test_unknown_argument_is_rejected",
         ),
+        difference=(
+            "Invalid values, timeouts and storage errors are. An argument that the schema does not have, and an "
+            "unexpected error, is a failed call (`isError`); the latter has a request id, to find it in the log."
+        ),
+    ),
+    Promise(
+        id="letta.errors.role",
+        statement="An invalid role returns `Invalid role(s): ['admin']. Allowed: user, assistant, tool.`.",
+        tests=(f"{_TOOL}test_invalid_argument_returns_a_text_with_the_correction",),
     ),
     Promise(
         id="letta.errors.database",
         statement="A missing database returns `Database not found: ...`.",
-        tests=(f"{_TOOL}test_no_matches_return_one_sentence",),
-        difference="This does not happen: a library is created, empty, with its user's first call.",
+        not_offered="It cannot be missing: a user's library is created, empty, with the first call.",
     ),
     Promise(
         id="letta.errors.other",
-        statement="Any other error returns a short text that begins with `Error:` and exposes no details.",
+        statement="Any other error returns a short `Error: ...`, without details.",
         tests=(f"{_TOOL}test_timed_out_search_returns_an_error_text",),
-        difference=(
-            "An unexpected error is a failed call (`isError`) with the request id, so that it can be found in the log."
-        ),
+    ),
+    Promise(
+        id="letta.errors.unknown-tool",
+        statement="A call of another tool returns the text `Unknown tool: <name>`.",
+        tests=(f"{_LETTA}test_call_of_an_unknown_tool_is_an_error_that_names_it",),
+        difference="It returns the JSON-RPC error that MCP specifies, `unknown tool '<name>'`.",
     ),
     # Letta's built-in tool
     Promise(
-        id="letta.letta.arguments",
-        statement="Name, parameters, types and meaning are those of Letta's built-in tool.",
-        tests=(f"{_CLIENT}test_letta_profile_has_one_tool_that_searches_the_callers_history",),
+        id="letta.builtin.parameters",
+        statement="Name, parameters and types are those of Letta's built-in tool.",
+        tests=(f"{_TOOL}test_listed_schema_is_lettas_plus_format",),
     ),
     Promise(
-        id="letta.letta.json",
-        statement="Clients can switch between Letta's tool and this one without changes.",
+        id="letta.builtin.switch",
+        statement="No change is required when switching between Letta's tool and this one.",
         tests=(
             f"{_TOOL}test_json_format_returns_lettas_result_shape",
             f"{_TOOL}test_json_format_reports_no_results",
             f"{_TOOL}test_age_below_a_minute_is_given_in_seconds",
-            f"{_RESPONSES}test_letta_result_has_time_role_and_content",
-            f"{_RESPONSES}test_letta_response_without_hits_says_so",
-            f"{_RESPONSES}test_letta_result_without_time_has_null_times",
         ),
         difference=(
-            "Letta's tool returns JSON, this specification text. `format: \"json\"` returns Letta's shape, with times "
-            "in UTC. `limit` is 50 by default, as specified; in Letta it is 5."
+            'Calls need no change. Letta\'s tool returns JSON and this design text, so `format: "json"` returns '
+            "Letta's shape. Letta's default limit is 5 and its times are in the agent's time zone. Here the limit is "
+            "50 and times are UTC, as in this design."
         ),
     ),
     Promise(
-        id="letta.letta.relevance",
+        id="letta.builtin.relevance",
         statement="In Letta's JSON, `relevance` has the ranks and the score of a result, and `search_mode`.",
         tests=(
             f"{_TOOL}test_relevance_ranks_results_by_text_and_keeps_their_order",
             f"{_TOOL}test_relevance_without_a_query_is_the_order_in_time",
         ),
         difference=(
-            "Results are ordered by time, as specified; `fts_rank` is their rank by text. There is no `vector_rank`: "
-            "the search is by text."
+            "Results are ordered by time, as this design says; `fts_rank` is their rank by text. There is no "
+            "`vector_rank`: the search is by text."
+        ),
+    ),
+    Promise(
+        id="letta.builtin.beside",
+        statement="It can be used instead of Letta's search or in addition to it.",
+        tests=(f"{_CLIENT}test_letta_profile_has_one_tool_that_searches_the_callers_history",),
+    ),
+    Promise(
+        id="letta.builtin.dates",
+        statement="Letta's tool rejects an invalid date with a sentence that names the format.",
+        tests=(f"{_TOOL}test_invalid_argument_returns_a_text_with_the_correction",),
+    ),
+    Promise(
+        id="letta.builtin.own-outputs",
+        statement="Letta's tool leaves out tool messages and calls of the search itself.",
+        tests=(f"{_TOOL}test_output_of_own_searches_is_not_found",),
+        difference=(
+            "Output of this server's own tools is left out. Messages of other tools are returned, because the design "
+            "has the role `tool` for them."
         ),
     ),
     # Users
     Promise(
-        id="letta.users.own",
+        id="letta.users",
         statement="The configured history is searched.",
-        tests=(f"{_TOOL}test_history_is_searched_by_its_owner_only",),
+        tests=(
+            f"{_TOOL}test_history_is_searched_by_its_owner_only",
+            f"{_TOOL}test_human_only_messages_are_redacted",
+        ),
         difference=(
-            "The caller's own history is searched, as determined by the credential; no user finds another's messages."
+            "The caller's own history is searched; no user finds another's messages. Messages that are hidden from "
+            "agents are found, but their content is redacted."
         ),
     ),
 )

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from auth.registry import Registry
 from config.paths import DataRoot, UserId
+from tests.transport_requests import TRANSPORT_REQUESTS
 
 T = TypeVar("T")
 
@@ -51,6 +52,7 @@ class Program(Struct, frozen=True):
         return {"PATH": os.environ["PATH"], "HOME": str(self.home), "PYTHONPATH": str(ROOT), **more}
 
     def run(self, *arguments: str, stdin: str | bytes = "", **environment: str) -> Outcome:
+        TRANSPORT_REQUESTS.add()
         process = subprocess.run(
             [*EXECUTABLE, *arguments],
             cwd=self.directory or self.home,
@@ -97,6 +99,7 @@ class Program(Struct, frozen=True):
     def start(self, *arguments: str, **environment: str) -> Iterator[subprocess.Popen[str]]:
         """Starts a process with text pipes, which is killed when the block ends."""
         with (self.home / "stderr.log").open("a") as log:
+            TRANSPORT_REQUESTS.add()
             process = subprocess.Popen(
                 [*EXECUTABLE, *arguments],
                 cwd=self.home,

@@ -1,5 +1,6 @@
-"""A client for the REST API of a server in the same process. Paths are written as in a URL."""
+"""A client for a server in the same process: its REST API, and MCP over HTTP. Paths are written as in a URL."""
 
+import base64
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from server.app import build_app
 from server.lifespan import open_runtime
 from server.metrics import Metrics
 from tests.live import LiveServer, make_settings
+from tests.server.clients import message, modern_headers, modern_params
 from tests.server.http_client import HttpResponse
 from tests.server.in_process import call_app
 from tests.sources.source_fixture import LibraryUser
@@ -29,12 +31,12 @@ class RestClient(Struct, frozen=True):
     server: LiveServer
     app: ASGIApp
 
-    async def library_user(self, name: str) -> LibraryUser:
+    async def library_user(self, name: str) -> "HttpLibraryUser":
         """Returns a user whose library a test can fill directly through the storage layer."""
         user = await self.server.user(name)
         principal = Principal(user.id, name, ClientId("test"), frozenset(SCOPES), "local", "test")
         context = build_context(principal, self.server.runtime.data_root, "request")
-        return LibraryUser(name, self.server.runtime.dispatcher, self.server.runtime.libraries, context)
+        return HttpLibraryUser(name, self.server.runtime.dispatcher, self.server.runtime.libraries, context, self)
 
     async def get(self, path: str, user: str | None = "ada", **headers: str) -> HttpResponse:
         return await self.request("GET", path, user, headers)
@@ -50,6 +52,33 @@ class RestClient(Struct, frozen=True):
         credential = await self.server.bearer(user) if user is not None else {}
         dashed = {name.replace("_", "-"): value for name, value in (headers or {}).items()}
         return await call_app(self.app, method, path, {**credential, **dashed}, body)
+
+
+class RpcError(Exception):
+    """The error of a JSON-RPC response."""
+
+    def __init__(self, error: Mapping[str, Any]) -> None:
+        super().__init__(error["message"])
+        self.error = error
+
+
+class HttpLibraryUser(LibraryUser, frozen=True):
+    """A user whose MCP requests are HTTP requests to `/mcp/full`, with a credential and the user's config."""
+
+    api: RestClient
+
+    async def request(self, method: str, **params: Any) -> dict[str, Any]:
+        body = msgspec.json.encode(message(method, modern_params(params), 1))
+        headers = {**modern_headers(method, params), **self._config_header()}
+        response = (await self.api.request("POST", "/mcp/full", self.name, headers, body)).json()
+        if "error" in response:
+            raise RpcError(response["error"])
+        return dict(response["result"])
+
+    def _config_header(self) -> dict[str, str]:
+        if not self.context.config:
+            return {}
+        return {"Mcp-Config": base64.b64encode(msgspec.json.encode(self.context.config)).decode()}
 
 
 @asynccontextmanager

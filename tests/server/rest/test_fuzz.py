@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from msgspec import Struct
 
 from sources.records import Segment
+from tests.live import NO_RATE_LIMITS
 from tests.server.http_client import HttpResponse
 from tests.server.mutated_messages import JSON
 from tests.server.rest.rest_client import JSON as JSON_BODY
@@ -34,8 +35,7 @@ class FuzzTarget(Struct, frozen=True):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def target(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[FuzzTarget]:
-    unlimited = {"rate_user_per_minute": 0, "rate_tool_per_minute": 0, "rate_failures_per_minute": 0}
-    async with open_rest_client(tmp_path_factory.mktemp("fuzz"), **unlimited) as api:
+    async with open_rest_client(tmp_path_factory.mktemp("fuzz"), **NO_RATE_LIMITS) as api:
         ada = await api.library_user("ada")
         ids = {
             source: await ada.add_item(source, f"A {source}", f"a galleon under sail in {source}") for source in SOURCES

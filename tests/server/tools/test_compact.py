@@ -5,15 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
-import msgspec
 import pytest
 
-from server.lifespan import build_knowledge
-from server.protocol.catalog import Catalog
-from server.tools.knowledge import add_knowledge_tools
 from tests.server.clients import text_of
-from tests.server.protocol.dispatcher_fixture import make_dispatcher
-from tests.sources.source_fixture import SOURCES, LibraryUser, open_source_fixture
+from tests.server.rest.rest_client import open_rest_client
+from tests.sources.source_fixture import SOURCES, LibraryUser
 
 PUBLIC_URL = "https://kb.example.com"
 FIELDS = ["id", "title", "text", "url", "metadata"]
@@ -23,11 +19,8 @@ LONG = "The galleon left the harbour before dawn, and the harbour master wrote i
 @pytest.fixture
 async def readers(tmp_path: Path) -> AsyncIterator[list[LibraryUser]]:
     """Two users and the knowledge tools of a server with a public URL."""
-    async with open_source_fixture(tmp_path, public_url=PUBLIC_URL) as fixture:
-        catalog = Catalog()
-        add_knowledge_tools(catalog, build_knowledge(fixture.settings, fixture.libraries), fixture.settings)
-        dispatcher = make_dispatcher(catalog)
-        yield [msgspec.structs.replace(reader, dispatcher=dispatcher) for reader in (fixture.ada, fixture.ben)]
+    async with open_rest_client(tmp_path, public_url=PUBLIC_URL) as api:
+        yield [await api.library_user("ada"), await api.library_user("ben")]
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The knowledge tools, called through the dispatcher on the real libraries of two users."""
+"""The knowledge tools, called over HTTP by two users."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,14 +10,11 @@ import pytest
 
 from auth.context import SessionId, build_context
 from auth.principal import SCOPES, ClientId, Principal
-from server.lifespan import build_knowledge
-from server.protocol.catalog import Catalog
-from server.tools.knowledge import add_knowledge_tools
 from sources.drafts import NoteDraft
-from tests.live import LiveServer, live, make_settings
+from tests.live import NO_RATE_LIMITS, LiveServer, live, make_settings
 from tests.server.clients import LegacyClient, ModernClient, WebSocketClient, modern_params, text_of
-from tests.server.protocol.dispatcher_fixture import make_dispatcher
-from tests.sources.source_fixture import SOURCES, LibraryUser, open_source_fixture
+from tests.server.rest.rest_client import open_rest_client
+from tests.sources.source_fixture import SOURCES, LibraryUser
 from tests.sources.test_every_source import TLDW_FIELDS
 
 LONG = "The galleon left the harbour before dawn, and the harbour master wrote it down in his ledger. "
@@ -25,13 +22,8 @@ LONG = "The galleon left the harbour before dawn, and the harbour master wrote i
 
 @pytest.fixture
 async def readers(tmp_path: Path) -> AsyncIterator[tuple[LibraryUser, LibraryUser]]:
-    """Two users and only the knowledge tools."""
-    async with open_source_fixture(tmp_path) as fixture:
-        catalog = Catalog()
-        add_knowledge_tools(catalog, build_knowledge(fixture.settings, fixture.libraries), fixture.settings)
-        dispatcher = make_dispatcher(catalog)
-        ada, ben = (msgspec.structs.replace(reader, dispatcher=dispatcher) for reader in (fixture.ada, fixture.ben))
-        yield ada, ben
+    async with open_rest_client(tmp_path, **NO_RATE_LIMITS) as api:
+        yield await api.library_user("ada"), await api.library_user("ben")
 
 
 @pytest.fixture
@@ -49,9 +41,9 @@ async def one_of_each(reader: LibraryUser, text: str = "A galleon.") -> dict[str
 
 
 def connected(reader: LibraryUser, session: str) -> LibraryUser:
-    """Returns the same user on a connection that is a session."""
+    """Returns the same user on a connection that is a session, below the transport that would choose its id."""
     context = msgspec.structs.replace(reader.context, session=SessionId(session))
-    return msgspec.structs.replace(reader, context=context)
+    return LibraryUser(reader.name, reader.dispatcher, reader.libraries, context)
 
 
 async def listed(reader: LibraryUser) -> dict[str, Any]:
@@ -166,10 +158,8 @@ async def test_a_default_response_stays_under_8_kb(ada: LibraryUser) -> None:
 
 
 async def test_an_explicit_limit_is_met_up_to_the_hard_cap(tmp_path: Path) -> None:
-    async with open_source_fixture(tmp_path, search_response_max_bytes=20_000) as fixture:
-        catalog = Catalog()
-        add_knowledge_tools(catalog, build_knowledge(fixture.settings, fixture.libraries), fixture.settings)
-        ada = msgspec.structs.replace(fixture.ada, dispatcher=make_dispatcher(catalog))
+    async with open_rest_client(tmp_path, search_response_max_bytes=20_000) as api:
+        ada = await api.library_user("ada")
         for number in range(60):
             await ada.add_note(f"Voyage {number}", f"{number}: {LONG * 5}")
 
@@ -436,21 +426,13 @@ async def test_a_reset_without_a_session_is_rejected(ada: LibraryUser) -> None:
 # -- the list ---------------------------------------------------------------------------------------------------------
 
 
-async def test_the_knowledge_tools_are_listed_in_order(ada: LibraryUser) -> None:
+async def test_the_knowledge_tools_are_listed_and_only_those_of_sessions_write(ada: LibraryUser) -> None:
     tools = await listed(ada)
 
-    assert list(tools) == [
-        "knowledge_search",
-        "knowledge_get",
-        "search",
-        "fetch",
-        "session_configure",
-        "session_reset",
-    ]
-    assert [name for name, tool in tools.items() if not tool["annotations"]["readOnlyHint"]] == [
-        "session_configure",
-        "session_reset",
-    ]
+    assert list(tools)[:4] == ["knowledge_search", "knowledge_get", "search", "fetch"]
+    writing = [name for name, tool in tools.items() if not tool["annotations"]["readOnlyHint"]]
+    assert {"session_configure", "session_reset"} <= set(writing)
+    assert set(writing).isdisjoint(("knowledge_search", "knowledge_get", "search", "fetch"))
 
 
 async def test_the_schema_names_the_filters_of_every_source(ada: LibraryUser) -> None:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests.live import LiveServer, live, make_settings
+from tests.live import NO_RATE_LIMITS, LiveServer, live, make_settings
 from tests.server.sample_catalog import Gate, SampleCatalog
 
 
@@ -27,7 +27,6 @@ def gate(shared: SampleCatalog) -> Gate:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory, shared: SampleCatalog) -> AsyncIterator[LiveServer]:
     """A server without rate limits, because a module's tests are many calls of one user."""
-    unlimited = {"rate_user_per_minute": 0, "rate_tool_per_minute": 0, "rate_failures_per_minute": 0}
-    settings = make_settings(tmp_path_factory.mktemp("shared"), access_recheck_s=0.05, **unlimited)
+    settings = make_settings(tmp_path_factory.mktemp("shared"), access_recheck_s=0.05, **NO_RATE_LIMITS)
     async with live(settings, catalog=shared.catalog) as server:
         yield server

@@ -10,7 +10,7 @@ import pytest_asyncio
 from auth.context import build_context
 from auth.principal import SCOPES, ClientId, Principal
 from sources.drafts import NoteDraft, PromptDraft
-from tests.live import LiveServer, live, make_settings
+from tests.live import NO_RATE_LIMITS, LiveServer, live, make_settings
 from tests.server.clients import (
     JSON_AND_EVENTS,
     LegacyClient,
@@ -31,8 +31,9 @@ KNOWN = "expected one of default, compact, research, write, memory, letta, bus, 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LiveServer]:
     """The product's own catalog, with the profile research for the legacy client `openai-mcp`."""
-    unlimited = {"rate_user_per_minute": 0, "rate_tool_per_minute": 0, "rate_failures_per_minute": 0}
-    settings = make_settings(tmp_path_factory.mktemp("data"), client_profiles=("openai-mcp=research",), **unlimited)
+    settings = make_settings(
+        tmp_path_factory.mktemp("data"), client_profiles=("openai-mcp=research",), **NO_RATE_LIMITS
+    )
     async with live(settings) as server:
         yield server
 

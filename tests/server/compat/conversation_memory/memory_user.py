@@ -5,16 +5,14 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
 from msgspec import Struct
 
-from server.compat.conversation_memory.tools import add_conversation_memory_tools
-from server.protocol.catalog import Catalog
 from sources.drafts import ConversationDraft, MessageDraft, ObservationDraft
 from sources.records import Conversation
+from tests.live import NO_RATE_LIMITS
 from tests.server.clients import text_of
-from tests.server.protocol.dispatcher_fixture import make_dispatcher
-from tests.sources.source_fixture import LibraryUser, open_source_fixture
+from tests.server.rest.rest_client import open_rest_client
+from tests.sources.source_fixture import LibraryUser
 
 
 class MemoryUser(Struct, frozen=True):
@@ -71,9 +69,5 @@ class MemoryUser(Struct, frozen=True):
 
 @asynccontextmanager
 async def open_memory_users(root: Path, **changes: Any) -> AsyncIterator[tuple[MemoryUser, MemoryUser]]:
-    async with open_source_fixture(root, **changes) as fixture:
-        catalog = Catalog()
-        add_conversation_memory_tools(catalog, fixture.libraries, fixture.settings)
-        dispatcher = make_dispatcher(catalog)
-        ada, ben = (msgspec.structs.replace(user, dispatcher=dispatcher) for user in (fixture.ada, fixture.ben))
-        yield MemoryUser(ada), MemoryUser(ben)
+    async with open_rest_client(root, **NO_RATE_LIMITS, **changes) as api:
+        yield MemoryUser(await api.library_user("ada")), MemoryUser(await api.library_user("ben"))

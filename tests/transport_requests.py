@@ -1,0 +1,28 @@
+"""Counts what reaches a transport: requests to an application, over a socket or in the process, and program starts.
+
+A test that is named in `tests/compatibility/manifests` fails if it causes none, so that no promise rests on a test that
+only calls functions.
+"""
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+
+class RequestCounter:
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add(self) -> None:
+        self.count += 1
+
+    def counting(self, app: ASGIApp) -> ASGIApp:
+        """Returns the application with its HTTP requests and WebSocket connections counted."""
+
+        async def call(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] != "lifespan":
+                self.add()
+            await app(scope, receive, send)
+
+        return call
+
+
+TRANSPORT_REQUESTS = RequestCounter()

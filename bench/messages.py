@@ -7,12 +7,13 @@ same rows. CPU time is compared, because it does not depend on how busy the mach
 
 import argparse
 import asyncio
+import sqlite3
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
@@ -39,6 +40,9 @@ from server.lifespan import open_runtime
 from server.metrics import Metrics
 from server.serving import run
 from sources.storage.contract import ExactSearch, Library, MessageSearch
+from sources.storage.sqlite.index.message_index import MessageIndex
+from sources.storage.sqlite.search.exact import EXACT_INDEX
+from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
 
 T = TypeVar("T")
 
@@ -320,19 +324,25 @@ async def open_comparison(root: Path, limits: Mapping[str, Any]) -> AsyncIterato
     async with open_runtime(settings, authenticator=NoAuthentication(owner)) as runtime:
         context = build_context(owner, runtime.data_root, "bench")
         async with runtime.libraries.library(context) as library:
-            await build_indexes(library)
+            await build_indexes(library, context.db_paths.chacha)
             async with open_baseline_messages(context.db_paths.chacha, settings.library_cache_kib) as baseline:
                 yield MessageComparison(build_app(runtime, Metrics()), baseline)
 
 
-async def build_indexes(library: Library) -> None:
-    """Searches until the results are complete: the first search that needs an index builds it in the background."""
-    exact = ExactSearch(expression=_MISSING_TEXT, limit=1, deadline_ms=_INDEX_DEADLINE_MS)
-    while not (await library.chats.match_messages(exact)).is_complete:
-        await asyncio.sleep(_INDEX_POLL_S)
-    substring = MessageSearch(text=_MISSING_TEXT, limit=1, deadline_ms=_INDEX_DEADLINE_MS)
-    while not (await library.chats.find_messages(substring)).is_complete:
-        await asyncio.sleep(_INDEX_POLL_S)
+async def build_indexes(library: Library, file: Path) -> None:
+    """Searches for what needs an index, and waits until both indexes are built in the background."""
+    await library.chats.match_messages(
+        ExactSearch(expression=_MISSING_TEXT, limit=1, deadline_ms=_INDEX_DEADLINE_MS),
+    )
+    await library.chats.find_messages(MessageSearch(text=_MISSING_TEXT, limit=1, deadline_ms=_INDEX_DEADLINE_MS))
+    with closing(sqlite3.connect(file)) as connection:
+        while not all(_is_built(index, connection) for index in (EXACT_INDEX, SUBSTRING_INDEX)):
+            await asyncio.sleep(_INDEX_POLL_S)
+
+
+def _is_built(index: MessageIndex, connection: sqlite3.Connection) -> bool:
+    progress = index.progress(connection)
+    return progress is not None and progress.is_complete
 
 
 # -- the run -----------------------------------------------------------------------------------------------------------

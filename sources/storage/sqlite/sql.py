@@ -1,5 +1,6 @@
 """Building blocks for SQL: conditions with their parameters, and lists of values as one parameter."""
 
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -9,6 +10,9 @@ from sources.text.literals import literal_form
 
 SqlValue = str | int | float | None
 Statement = tuple[str, tuple[str | int, ...]]
+
+# SQLite limits the length of LIKE patterns.
+_LIKE_MAX_CHARS = 10_000
 
 
 class SqlFilter(Struct, frozen=True):
@@ -65,6 +69,24 @@ def contains(expression: str, text: str | None) -> SqlFilter:
     if text is None:
         return SqlFilter()
     return SqlFilter((f"contains_literal({expression}, ?)",), (literal_form(text),))
+
+
+def contains_ignoring_case(column: str, folded: str) -> SqlFilter:
+    """Requires a column to contain a case-folded text. Folding a text costs ten times as much as searching it, so it is
+    done only if one of the two is not ASCII."""
+    if not folded.isascii() or len(folded) > _LIKE_MAX_CHARS:
+        return SqlFilter((f"instr(casefold({column}), ?)",), (folded,))
+    is_not_ascii = f"length(CAST({column} AS BLOB)) <> length({column})"
+    in_ascii = contains_ascii(column, folded)
+    [condition] = in_ascii.conditions
+    has_other_case = f"({is_not_ascii} AND instr(casefold({column}), ?))"
+    return SqlFilter((f"({condition} OR {has_other_case})",), (*in_ascii.parameters, folded))
+
+
+def contains_ascii(column: str, text: str) -> SqlFilter:
+    """Requires a column to contain an ASCII text, in any case."""
+    pattern = re.sub(r"([\\%_])", r"\\\1", text)
+    return SqlFilter((f"{column} LIKE '%' || ? || '%' ESCAPE '\\'",), (pattern,))
 
 
 def either(one: SqlFilter, other: SqlFilter) -> SqlFilter:

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.storage.contract import Library, MessageSearch
+from sources.storage.sqlite.connection.library import SqliteLibrary
+from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
 from tests.sources.storage.library_fixture import OpenLibraries
 
 MINUTE = "2026-01-01T10:{:02}:00Z"
@@ -30,9 +32,10 @@ async def find(library: Library, text: str | None, **filters: Any) -> list[str]:
 
 
 async def wait_for_index(library: Library) -> None:
-    """Returns when a search for an absent text is complete, so that the index, if one is needed, is built."""
-    while not (await library.chats.find_messages(make_message_search("nowhere at all"))).is_complete:
-        pass
+    """Searches for an absent text, and waits for the index if one is needed for that."""
+    await library.chats.find_messages(make_message_search("nowhere at all"))
+    assert isinstance(library, SqliteLibrary)
+    await library._databases.index_builder.wait_until_finished(SUBSTRING_INDEX)
 
 
 @pytest.fixture(params=["scan", "index"])

@@ -2,12 +2,12 @@
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-import re
 import sqlite3
+import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from config.errors import Conflict
+from config.errors import Conflict, SourceTimeout
 from sources.drafts import ConversationDraft, MessageDraft, ThreadDraft, ThreadUpsertResult
 from sources.records import Conversation, ExactHit, ExactHits, ListPage, Message, MessageHit, MessageHits, Namespace
 from sources.storage.contract import ExactSearch, MessageSearch
@@ -24,8 +24,9 @@ from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.index.index_builder import IndexBuilder
 from sources.storage.sqlite.search import exact, substring
 from sources.storage.sqlite.search.exact import EXACT_INDEX, ExactMatches
-from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
-from sources.storage.sqlite.sql import SqlFilter, equals
+from sources.storage.sqlite.search.full_scan import FullScan
+from sources.storage.sqlite.search.substring import SUBSTRING_INDEX, SubstringMatches
+from sources.storage.sqlite.sql import SqlFilter, contains_ascii, contains_ignoring_case, either, equals
 from sources.storage.sqlite.write import validation
 from sources.storage.sqlite.write.item_table import WriteContext
 from sources.storage.sqlite.write.thread_upsert import ThreadUpserter, with_sender
@@ -35,8 +36,9 @@ T = TypeVar("T")
 
 # Several times what removing one message from all indexes takes on a machine of 2026.
 _REMOVAL_MS_PER_MESSAGE = 1
-# SQLite limits the length of LIKE patterns; no id is as long.
-_LIKE_MAX_CHARS = 10_000
+_ID_MAX_CHARS = 128
+# The part of a deadline that is left to read the rows that a scan found.
+_READING_SHARE = 0.1
 # The title of a message's conversation, in a SELECT of MESSAGES.
 _TITLE = "c.title"
 
@@ -53,18 +55,31 @@ class SqliteChats(SqliteCollection[Conversation, ConversationDraft, str]):
         self._index_builder = index_builder
 
     async def find_messages(self, search: MessageSearch) -> MessageHits:
-        """If more messages would have to be scanned than the limit allows, an index is built for the next call."""
+        """If the newest messages are not enough, an index is built for later calls, and this call scans all messages
+        until its deadline."""
+        due = time.monotonic() + search.deadline_ms / 1000
 
         def work(connection: sqlite3.Connection) -> MessageHits:
             matches = substring.find(connection, search, self._settings.scanned_rows_max)
-            rows = MESSAGES.get_by_rowids_with(connection, matches.rowids, _TITLE)
-            hits = tuple(MessageHit(message=message, title=title) for message, title in rows)
-            return MessageHits(hits, matches.is_complete)
+            return _message_hits(connection, matches)
 
         hits = await self._read(work, search.deadline_ms)
-        if not hits.is_complete:
-            self._index_builder.start(SUBSTRING_INDEX)
-        return hits
+        if hits.is_complete:
+            return hits
+        self._index_builder.start(SUBSTRING_INDEX)
+        return await self._scan_messages(search, hits, due)
+
+    async def _scan_messages(self, search: MessageSearch, newest: MessageHits, due: float) -> MessageHits:
+        """Scans in short jobs, so that other reads of the library can run between them. Returns what was found until
+        shortly before `due`, or `newest` if not even that could be read."""
+        scan = FullScan(search, self._settings.scanned_rows_max, newest)
+        end = due - search.deadline_ms / 1000 * _READING_SHARE
+        try:
+            while not scan.is_complete and time.monotonic() < end:
+                await self._read(scan.step, _remaining_ms(due))
+            return await self._read(lambda connection: _message_hits(connection, scan.matches()), _remaining_ms(due))
+        except SourceTimeout:
+            return newest
 
     async def match_messages(self, search: ExactSearch) -> ExactHits:
         """The first call builds the index. In a large library it can return the newest messages before all of them are
@@ -309,6 +324,16 @@ def _require_last_number(connection: sqlite3.Connection, conversation: int, expe
         )
 
 
+def _remaining_ms(due: float) -> int:
+    return max(1, int((due - time.monotonic()) * 1000))
+
+
+def _message_hits(connection: sqlite3.Connection, matches: SubstringMatches) -> MessageHits:
+    rows = MESSAGES.get_by_rowids_with(connection, matches.rowids, _TITLE)
+    hits = tuple(MessageHit(message=message, title=title) for message, title in rows)
+    return MessageHits(hits, matches.is_complete)
+
+
 def _exact_hits(connection: sqlite3.Connection, matches: ExactMatches, *, is_complete: bool) -> ExactHits:
     rows = MESSAGES.get_by_rowids_with(connection, [match.rowid for match in matches.matches], _TITLE)
     hits = tuple(
@@ -318,15 +343,11 @@ def _exact_hits(connection: sqlite3.Connection, matches: ExactMatches, *, is_com
     return ExactHits(hits=hits, read_as=matches.read_as, is_ranked=matches.is_ranked, is_complete=is_complete)
 
 
-def _title_or_id_contains(text: str) -> SqlFilter:
-    """Conversations with a folded text in their title or id. Folding a title costs ten times as much as searching it,
-    so it is done only if the text or the title is not ASCII."""
-    if not text.isascii() or len(text) > _LIKE_MAX_CHARS:
-        return SqlFilter(("instr(casefold(title), ?)",), (text,))
-    pattern = re.sub(r"([\\%_])", r"\\\1", text)
-    contains = "LIKE '%' || ? || '%' ESCAPE '\\'"
-    has_other_case = "(length(CAST(title AS BLOB)) <> length(title) AND instr(casefold(title), ?))"
-    return SqlFilter((f"(title {contains} OR uuid {contains} OR {has_other_case})",), (pattern, pattern, text))
+def _title_or_id_contains(folded: str) -> SqlFilter:
+    """Conversations with a case-folded text in their title or id."""
+    in_title = contains_ignoring_case("title", folded)
+    can_be_in_id = folded.isascii() and len(folded) <= _ID_MAX_CHARS
+    return either(in_title, contains_ascii("uuid", folded)) if can_be_in_id else in_title
 
 
 def _newest_conversations(connection: sqlite3.Connection, condition: SqlFilter) -> list[int]:

@@ -2,7 +2,8 @@
 
 In a small library the messages are scanned. In a large one the trigrams of the text are looked up in an index, and the
 messages that contain all of them are checked. A text that occurs in every other message is found faster by scanning
-from the newest. The strategy affects only the time, never the result.
+from the newest. The strategy affects only the time, never the result. Before the index is built, only the newest
+messages of a large library are scanned here; `FullScan` continues with the others.
 """
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
@@ -45,8 +46,8 @@ SUBSTRING_INDEX = MessageIndex(
 )
 
 _MATCHING_ROWIDS = "SELECT rowid FROM substring_index WHERE substring_index MATCH ?"
-_NEWEST_FIRST = "ORDER BY m.created_at DESC, m.id DESC"
-_IS_LIVE = "m.deleted = 0 AND c.deleted = 0"
+NEWEST_FIRST = "ORDER BY m.created_at DESC, m.id DESC"
+IS_LIVE = "m.deleted = 0 AND c.deleted = 0"
 _IN_CONTENT = "instr(casefold(m.content), ?)"
 _IN_TITLE = "instr(casefold(c.title), ?)"
 
@@ -65,6 +66,14 @@ def find(connection: sqlite3.Connection, search: MessageSearch, scanned_rows_max
     return _SubstringSearch(connection, search, scanned_rows_max).run()
 
 
+def message_filter(search: MessageSearch) -> SqlFilter:
+    """The conditions on messages `m` other than their text and conversation."""
+    times = between("m.created_at", search.date_from, search.date_to)
+    if not search.roles:
+        return times
+    return times & SqlFilter((f"m.role IN ({placeholders(search.roles)})",), search.roles)
+
+
 class _SubstringSearch:
     def __init__(self, connection: sqlite3.Connection, search: MessageSearch, scanned_rows_max: int) -> None:
         self._connection = connection
@@ -73,9 +82,7 @@ class _SubstringSearch:
         self._few_rows = max(1, scanned_rows_max // _SCAN_FRACTION)
         self._limit = clamp_count(search.limit)
         self._text = (search.text or "").casefold()
-        self._filter = between("m.created_at", search.date_from, search.date_to)
-        if search.roles:
-            self._filter &= SqlFilter((f"m.role IN ({placeholders(search.roles)})",), search.roles)
+        self._filter = message_filter(search)
 
     def run(self) -> SubstringMatches:
         if self._search.conversation_id is not None:
@@ -134,7 +141,7 @@ class _SubstringSearch:
         return self._select_rowids(
             f"SELECT m.id FROM messages m INDEXED BY messages_by_time "
             f"CROSS JOIN conversations c ON c.id = m.conversation_id "
-            f"WHERE {is_match} AND {_IS_LIVE}{self._filter.sql}{contains.sql} {_NEWEST_FIRST} LIMIT ?",
+            f"WHERE {is_match} AND {IS_LIVE}{self._filter.sql}{contains.sql} {NEWEST_FIRST} LIMIT ?",
             (*parameters, *self._filter.parameters, *contains.parameters, self._limit),
         )
 
@@ -145,7 +152,7 @@ class _SubstringSearch:
         rows = self._connection.execute(
             "SELECT m.id, m.content, c.title FROM messages m INDEXED BY messages_by_time "
             "CROSS JOIN conversations c ON c.id = m.conversation_id "
-            f"WHERE {_IS_LIVE}{self._filter.sql} {_NEWEST_FIRST}",
+            f"WHERE {IS_LIVE}{self._filter.sql} {NEWEST_FIRST}",
             self._filter.parameters,
         )
         rowids: list[int] = []
@@ -164,14 +171,13 @@ class _SubstringSearch:
         return self._select_rowids(
             "SELECT m.id FROM json_each(?) wanted CROSS JOIN messages m ON m.id = wanted.value "
             f"CROSS JOIN conversations c ON c.id = m.conversation_id "
-            f"WHERE {_IS_LIVE}{self._filter.sql} AND {_IN_CONTENT} {_NEWEST_FIRST} LIMIT ?",
+            f"WHERE {IS_LIVE}{self._filter.sql} AND {_IN_CONTENT} {NEWEST_FIRST} LIMIT ?",
             (json_array(rowids), *self._filter.parameters, self._text, self._limit),
         )
 
     def _newest(self, rowids: set[int]) -> tuple[int, ...]:
         return self._select_rowids(
-            "SELECT m.id FROM json_each(?) wanted CROSS JOIN messages m ON m.id = wanted.value "
-            f"{_NEWEST_FIRST} LIMIT ?",
+            f"SELECT m.id FROM json_each(?) wanted CROSS JOIN messages m ON m.id = wanted.value {NEWEST_FIRST} LIMIT ?",
             (json_array(sorted(rowids)), self._limit),
         )
 
@@ -204,7 +210,7 @@ class _SubstringSearch:
         return self._select_rowids(
             "SELECT m.id FROM json_each(?) wanted CROSS JOIN messages m INDEXED BY messages_in_order "
             "ON m.conversation_id = wanted.value CROSS JOIN conversations c ON c.id = m.conversation_id "
-            f"WHERE {_IS_LIVE}{self._filter.sql}{contains.sql} {_NEWEST_FIRST} LIMIT ?",
+            f"WHERE {IS_LIVE}{self._filter.sql}{contains.sql} {NEWEST_FIRST} LIMIT ?",
             (json_array(conversations), *self._filter.parameters, *contains.parameters, self._limit),
         )
 

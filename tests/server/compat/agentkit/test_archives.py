@@ -463,6 +463,25 @@ async def test_large_library_is_exported_and_imported_over_a_socket(tmp_path: Pa
     assert again.body == archive.body
 
 
+async def test_every_message_of_an_import_is_found_at_once(tmp_path: Path) -> None:
+    """The library has more messages than are scanned before an index is built."""
+    async with live(make_settings(tmp_path, message_scan_max_rows=100)) as server:
+        ada, ben = [await server.bearer(name) for name in ("ada", "ben")]
+        for part in range(3):
+            body = {"messages": [{"role": "user", "content": f"galleon {part}-{n}."} for n in range(600)]}
+            await fetch(server.url, "POST", "/conversations", {**ada, "Content-Type": "application/json"}, _json(body))
+        archive = await fetch(server.url, "GET", "/conversations/export", ada)
+        result = await fetch(server.url, "POST", "/conversations/import", {**ben, **ZIP}, archive.body)
+        path = "/conversations/search/messages?query=galleon+{}."
+        found = [(await fetch(server.url, "GET", path.format(f"{part}-0"), ben)).json() for part in range(3)]
+        missing = (await fetch(server.url, "GET", path.format("3-0"), ben)).json()
+
+    assert result.json()["messages"] == 1_800
+    assert [one["messages"][0]["content"] for one in found] == [f"galleon {part}-0." for part in range(3)]
+    assert {(one["total"], one["is_complete"]) for one in found} == {(1, True)}
+    assert (missing["total"], missing["is_complete"]) == (0, True)
+
+
 async def test_disconnected_reader_leaves_nothing_open(tmp_path: Path) -> None:
     async with live(make_settings(tmp_path, message_page_max=50, stream_max_per_user=1)) as server:
         ada, open_streams = await server.bearer("ada"), server.runtime.open_streams

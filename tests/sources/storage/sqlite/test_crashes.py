@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 
 from sources.storage.contract import MessageSearch
+from sources.storage.sqlite.connection.library import SqliteLibrary
+from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
 from tests.sources.storage.library_fixture import open_sqlite
 from tests.sources.storage.sqlite.file_checks import check_files
 
@@ -38,8 +40,9 @@ async def test_killed_index_build_leaves_indexes_consistent_and_continues(tmp_pa
         for owner in ("ada", "ben"):
             async with libraries.library(owner) as library:
                 search = MessageSearch(text="nowhere", limit=1, deadline_ms=10_000)
-                while not (await library.chats.find_messages(search)).is_complete:
-                    pass
+                await library.chats.find_messages(search)
+                assert isinstance(library, SqliteLibrary)
+                await library._databases.index_builder.wait_until_finished(SUBSTRING_INDEX)
                 page = await library.chats.find_messages(MessageSearch(text="STRASSE", limit=900, deadline_ms=10_000))
                 assert len(page.hits) > 400
     check_files(tmp_path)

@@ -2,12 +2,12 @@
 
 from tests.compatibility.manifest import Promise
 
+_CHATBUS = "tests/compatibility/test_agentchatbus.py::"
 _TOOL = "tests/server/compat/agentchatbus/test_tools.py::"
 _REST = "tests/server/compat/agentchatbus/test_search.py::"
 _BUS = "tests/server/compat/agentchatbus/test_routes.py::"
 _CLIENT = "tests/clients/test_compat_clients.py::"
 _HUMAN_ONLY = "tests/server/tools/test_human_only.py::"
-_CHATBUS = "tests/compatibility/test_agentchatbus.py::"
 
 PROMISES: tuple[Promise, ...] = (
     # Access
@@ -21,9 +21,16 @@ PROMISES: tuple[Promise, ...] = (
     ),
     Promise(
         id="agentchatbus.access.rest",
-        statement="Messages are searched with `GET /api/search`, without a credential.",
+        statement="Messages are searched with `GET /api/search`.",
         tests=(
             f"{_CLIENT}test_agentchatbus_client_posts_and_searches_without_a_credential",
+            f"{_CHATBUS}test_documented_url_returns_its_messages",
+        ),
+    ),
+    Promise(
+        id="agentchatbus.access.credential",
+        statement="No credential is needed.",
+        tests=(
             f"{_BUS}test_single_user_server_needs_no_credential",
             f"{_BUS}test_multi_user_server_requires_a_credential",
         ),
@@ -32,22 +39,43 @@ PROMISES: tuple[Promise, ...] = (
         ),
     ),
     Promise(
-        id="agentchatbus.access.console",
-        statement="Messages are searched in a web console, which shows people what is hidden from agents.",
-        tests=(
-            f"{_REST}test_human_only_messages_are_shown_to_people",
-            f"{_REST}test_snippet_escapes_markup_of_the_message",
+        id="agentchatbus.access.port",
+        statement="The server listens at port 39765, or at `AGENTCHATBUS_PORT`.",
+        not_offered=(
+            "The port is `port` in the configuration, or `FLORILEGIUM_PORT`; a variable of another program does not "
+            "configure this one. Set it to 39765 to keep the URLs of existing clients."
         ),
-        difference=(
-            "There is no such console. `GET /api/search` returns what it would show: whole contents, and snippets that "
-            "a page can insert as HTML."
+    ),
+    Promise(
+        id="agentchatbus.access.console",
+        statement="A web console has a search bar.",
+        not_offered="There is no web console. `GET /api/search` returns what it would show.",
+    ),
+    Promise(
+        id="agentchatbus.access.console-marks",
+        statement="The web console shows `<mark>` as highlighted text.",
+        not_offered=(
+            "There is no web console. The message's own text is escaped in snippets, so that a page can insert them as "
+            "HTML."
         ),
     ),
     # Index
     Promise(
         id="agentchatbus.index.automatic",
-        statement="Every message is indexed when it is written, without maintenance.",
+        statement="Every message is indexed immediately when it is written, without maintenance.",
+        tests=(
+            f"{_CHATBUS}test_posted_message_is_found_at_once",
+            f"{_TOOL}test_messages_written_before_and_after_indexing_are_found",
+        ),
+    ),
+    Promise(
+        id="agentchatbus.index.backfill",
+        statement="Messages that are not indexed yet are added when the server starts.",
         tests=(f"{_TOOL}test_messages_written_before_and_after_indexing_are_found",),
+        difference=(
+            "They are added when their user first searches, in the background, newest first; until then `note` says "
+            "so. A server with many users starts without touching their libraries."
+        ),
     ),
     Promise(
         id="agentchatbus.index.edits",
@@ -56,23 +84,22 @@ PROMISES: tuple[Promise, ...] = (
         difference="Deletions are reflected too.",
     ),
     Promise(
-        id="agentchatbus.index.backfill",
-        statement="Messages that are not indexed yet are added when the server starts.",
-        tests=(f"{_TOOL}test_messages_written_before_and_after_indexing_are_found",),
-        difference=(
-            "They are added when their user first searches, in the background, newest first; until then `note` says so."
-            " A server with many users starts without touching their libraries."
-        ),
-    ),
-    Promise(
         id="agentchatbus.index.content-only",
-        statement="Only the content is indexed, not the author or ids.",
-        tests=(f"{_TOOL}test_full_text_expressions_are_applied",),
+        statement="Only the content is searched, not the author, the topic or ids.",
+        tests=(f"{_CHATBUS}test_only_the_content_is_searched",),
     ),
     Promise(
-        id="agentchatbus.index.words",
-        statement="Words match ignoring case and accents, without stemming.",
-        tests=(f"{_TOOL}test_full_text_expressions_are_applied",),
+        id="agentchatbus.index.tokenizer",
+        statement=(
+            "Terms are lower-cased and split at white space and punctuation, as by SQLite's `unicode61`, without "
+            "stemming."
+        ),
+        tests=(f"{_CHATBUS}test_query_is_a_full_text_expression",),
+    ),
+    Promise(
+        id="agentchatbus.index.case",
+        statement="Queries ignore case.",
+        tests=(f"{_CHATBUS}test_query_is_a_full_text_expression",),
     ),
     # Parameters
     Promise(
@@ -81,54 +108,62 @@ PROMISES: tuple[Promise, ...] = (
         tests=(f"{_CHATBUS}test_msg_search_takes_the_documented_parameters",),
     ),
     Promise(
-        id="agentchatbus.params.limit",
-        statement="`limit` is 50 by default and at most 200; over REST it is clamped to 1..200.",
-        tests=(
-            f"{_TOOL}test_limit_is_clamped",
-            f"{_TOOL}test_default_limit_is_fifty",
-            f"{_REST}test_limit_is_clamped",
-        ),
-        difference="It is clamped to 1..200 in both: over MCP, a negative limit meant all messages.",
+        id="agentchatbus.params.rest",
+        statement="`GET /api/search` takes the required `q`, and `thread_id` and `limit`.",
+        tests=(f"{_CHATBUS}test_documented_url_returns_its_messages", f"{_REST}test_query_can_be_given_as_q_or_query"),
+        difference="`query` is accepted in place of `q`, as in AgentChatBus's newer server.",
     ),
     Promise(
-        id="agentchatbus.params.limit.not-a-number",
+        id="agentchatbus.params.limit",
+        statement="`limit` is 50 by default and at most 200.",
+        tests=(f"{_CHATBUS}test_limit_is_50_by_default_and_clamped_to_1_to_200",),
+    ),
+    Promise(
+        id="agentchatbus.params.limit-minimum",
+        statement="Over REST, a `limit` below 1 is 1.",
+        tests=(f"{_CHATBUS}test_limit_is_50_by_default_and_clamped_to_1_to_200",),
+    ),
+    Promise(
+        id="agentchatbus.params.limit-tool",
+        statement="Over MCP, `limit` has no minimum.",
+        tests=(f"{_CHATBUS}test_limit_is_50_by_default_and_clamped_to_1_to_200",),
+        difference="It is at least 1: a negative limit returned all messages.",
+    ),
+    Promise(
+        id="agentchatbus.params.limit-number",
         statement="A `limit` that is not a number is rejected with 422.",
         tests=(f"{_REST}test_non_numeric_limit_is_rejected_with_422",),
-    ),
-    Promise(
-        id="agentchatbus.params.q",
-        statement="The query parameter over REST is `q`.",
-        tests=(f"{_REST}test_query_can_be_given_as_q_or_query",),
-        difference="`query` is accepted too, as in AgentChatBus's newer server.",
-    ),
-    Promise(
-        id="agentchatbus.params.long",
-        statement="The specification does not mention very long queries.",
-        tests=(f"{_TOOL}test_too_long_query_is_truncated_and_reported",),
-        difference="A query is truncated at `query_max_chars`, and `note` says so.",
     ),
     # Responses
     Promise(
         id="agentchatbus.response.shape",
+        statement="A response has `results`, `total` and `query`.",
+        tests=(f"{_TOOL}test_response_has_the_documented_shape", f"{_REST}test_response_has_the_documented_shape"),
+    ),
+    Promise(
+        id="agentchatbus.response.row",
         statement=(
-            "A response has `results`, `total` (their number) and `query`; a result has the seven documented fields."
+            "A result has `message_id`, `thread_id`, `thread_topic`, `author`, `seq`, `created_at` and `snippet`."
         ),
         tests=(f"{_TOOL}test_response_has_the_documented_shape", f"{_REST}test_response_has_the_documented_shape"),
         difference=(
-            "A result also has `id`, and over REST `content` and `metadata`, as in AgentChatBus's newer server and its "
-            "REST responses. `created_at` includes its offset."
+            "It also has `id`, and over REST `content` and `metadata`, as in AgentChatBus's newer server and its REST "
+            "responses. `created_at` includes its offset."
         ),
+    ),
+    Promise(
+        id="agentchatbus.response.total",
+        statement="`total` is the number of returned results.",
+        tests=(f"{_CHATBUS}test_limit_is_50_by_default_and_clamped_to_1_to_200",),
     ),
     Promise(
         id="agentchatbus.response.ranking",
         statement="Results are ordered by relevance, best first.",
-        tests=(f"{_TOOL}test_better_matches_come_first",),
-    ),
-    Promise(
-        id="agentchatbus.response.ranking.many",
-        statement="All matches are ranked, however many there are.",
-        tests=(f"{_CHATBUS}test_newest_of_very_many_matches_are_returned_with_a_note",),
-        difference="If tens of thousands of messages match, the newest are returned, and `note` says so.",
+        tests=(
+            f"{_TOOL}test_better_matches_come_first",
+            f"{_CHATBUS}test_newest_of_very_many_matches_are_returned_with_a_note",
+        ),
+        difference="If tens of thousands of messages match, the newest are returned unranked, and `note` says so.",
     ),
     Promise(
         id="agentchatbus.response.empty",
@@ -137,35 +172,74 @@ PROMISES: tuple[Promise, ...] = (
     ),
     # Snippets
     Promise(
-        id="agentchatbus.snippets.format",
-        statement="A snippet has at most 20 tokens, with `<mark>` around matches and `…` where it was truncated.",
-        tests=(f"{_TOOL}test_snippet_has_twenty_words_and_marks_its_truncation",),
+        id="agentchatbus.snippets.length",
+        statement="A snippet has at most 20 tokens.",
+        tests=(
+            f"{_CHATBUS}test_snippet_has_twenty_tokens_around_the_match",
+            f"{_TOOL}test_snippet_has_twenty_words_and_marks_its_truncation",
+        ),
+    ),
+    Promise(
+        id="agentchatbus.snippets.marks",
+        statement="Matches are enclosed in `<mark>` and `</mark>`, and `…` shows where the content was truncated.",
+        tests=(f"{_CHATBUS}test_snippet_has_twenty_tokens_around_the_match",),
     ),
     Promise(
         id="agentchatbus.snippets.markup",
-        statement="A snippet is HTML that a page can show.",
+        statement="The rest of a snippet is the content of the message.",
         tests=(
             f"{_TOOL}test_snippet_escapes_markup_of_the_message",
             f"{_REST}test_snippet_escapes_markup_of_the_message",
         ),
         difference=(
-            "The message's own text is escaped. In AgentChatBus it was not, so that a message could run a script."
+            "It is escaped as HTML. In AgentChatBus it was not, so that a message could run a script in the console."
         ),
     ),
     # Syntax
     Promise(
-        id="agentchatbus.syntax.expressions",
-        statement=(
-            "A query can use words (all required), phrases, prefixes, AND OR NOT, parentheses, `content:` and NEAR."
-        ),
+        id="agentchatbus.syntax.words",
+        statement="Space-separated terms must all match.",
+        tests=(f"{_CHATBUS}test_query_is_a_full_text_expression",),
+    ),
+    Promise(
+        id="agentchatbus.syntax.phrases",
+        statement="Double quotes match an exact phrase.",
         tests=(
-            f"{_TOOL}test_full_text_expressions_are_applied",
-            f"{_REST}test_full_text_expressions_are_applied",
+            f"{_CHATBUS}test_query_is_a_full_text_expression",
+            f"{_CHATBUS}test_documented_url_returns_its_messages",
+        ),
+    ),
+    Promise(
+        id="agentchatbus.syntax.prefixes",
+        statement="`perform*` matches every word that starts with it.",
+        tests=(f"{_CHATBUS}test_query_is_a_full_text_expression",),
+    ),
+    Promise(
+        id="agentchatbus.syntax.boolean",
+        statement="`AND`, `OR` and `NOT` are operators.",
+        tests=(f"{_CHATBUS}test_query_is_a_full_text_expression",),
+    ),
+    Promise(
+        id="agentchatbus.syntax.grouping",
+        statement="Parentheses group expressions.",
+        tests=(f"{_CHATBUS}test_query_is_a_full_text_expression",),
+    ),
+    Promise(
+        id="agentchatbus.syntax.column",
+        statement="`content:` restricts a term to the content.",
+        tests=(f"{_CHATBUS}test_query_is_a_full_text_expression",),
+    ),
+    Promise(
+        id="agentchatbus.syntax.bare-star",
+        statement="A single `*` returns an empty result.",
+        tests=(
+            f"{_TOOL}test_expression_without_words_returns_nothing_and_explains",
+            f"{_REST}test_bare_asterisk_returns_nothing_without_an_error",
         ),
     ),
     Promise(
         id="agentchatbus.syntax.malformed",
-        statement="A malformed expression raises no error and finds nothing.",
+        statement="A malformed expression raises no error and returns an empty result.",
         tests=(
             f"{_TOOL}test_invalid_expression_is_searched_as_words_and_reported_in_read_as",
             f"{_REST}test_invalid_expression_is_searched_as_words_and_reported_in_read_as",
@@ -175,26 +249,15 @@ PROMISES: tuple[Promise, ...] = (
             "`what's new?` are malformed FTS5 expressions, but their authors mean the words."
         ),
     ),
-    Promise(
-        id="agentchatbus.syntax.bare-star",
-        statement="A single `*` finds nothing.",
-        tests=(
-            f"{_TOOL}test_expression_without_words_returns_nothing_and_explains",
-            f"{_REST}test_bare_asterisk_returns_nothing_without_an_error",
-        ),
-    ),
     # Scope
     Promise(
         id="agentchatbus.scope.thread",
-        statement="Without `thread_id` all threads are searched, with it only that thread.",
-        tests=(
-            f"{_TOOL}test_thread_id_restricts_the_search",
-            f"{_REST}test_thread_id_restricts_the_search",
-        ),
+        statement="With `thread_id`, only that thread is searched.",
+        tests=(f"{_TOOL}test_thread_id_restricts_the_search", f"{_REST}test_thread_id_restricts_the_search"),
     ),
     Promise(
-        id="agentchatbus.scope.user",
-        statement="All threads of the server are searched.",
+        id="agentchatbus.scope.all",
+        statement="Without `thread_id`, all threads of the server are searched.",
         tests=(
             f"{_TOOL}test_messages_are_found_by_their_owner_only",
             f"{_REST}test_messages_are_found_by_their_owner_only",
@@ -206,15 +269,15 @@ PROMISES: tuple[Promise, ...] = (
     ),
     Promise(
         id="agentchatbus.scope.thread-id",
-        statement="The `thread_id` comes from the MCP tool `bus_connect`.",
+        statement="The `thread_id` is in the response of the MCP tool `bus_connect`, as `thread.thread_id`.",
         tests=(
             f"{_CLIENT}test_bus_profile_has_one_tool_that_searches_the_callers_messages",
             f"{_BUS}test_created_thread_includes_its_sync_context",
             f"{_BUS}test_threads_are_listed_most_recently_written_first",
         ),
         difference=(
-            "It comes from `POST /api/threads`, `GET /api/threads` or a search result. Of AgentChatBus's MCP tools only"
-            " `msg_search` is available; agents register, create threads and post over REST."
+            "It comes from `POST /api/threads`, `GET /api/threads` or a search result. Of AgentChatBus's MCP tools "
+            "only `msg_search` is available; agents register, create threads and post over REST."
         ),
     ),
     # Human-only messages
@@ -229,7 +292,7 @@ PROMISES: tuple[Promise, ...] = (
     ),
     Promise(
         id="agentchatbus.human-only.rest",
-        statement="REST shows the content of human-only messages.",
+        statement="REST returns the content of human-only messages.",
         tests=(
             f"{_REST}test_human_only_messages_are_shown_to_people",
             f"{_BUS}test_profile_key_reads_human_only_messages_redacted",
@@ -238,12 +301,14 @@ PROMISES: tuple[Promise, ...] = (
     ),
     # Errors
     Promise(
-        id="agentchatbus.errors.empty",
-        statement="An empty query is rejected: over MCP with an object that has `error`, over REST with 400.",
-        tests=(
-            f"{_TOOL}test_empty_query_returns_the_documented_error",
-            f"{_REST}test_empty_query_is_rejected_with_400",
-        ),
+        id="agentchatbus.errors.empty-tool",
+        statement='Over MCP, an empty query returns `{"error": "query must not be empty"}`.',
+        tests=(f"{_TOOL}test_empty_query_returns_the_documented_error",),
+    ),
+    Promise(
+        id="agentchatbus.errors.empty-rest",
+        statement="Over REST, an empty `q` is rejected with 400 and `Query parameter 'q' must not be empty`.",
+        tests=(f"{_REST}test_empty_query_is_rejected_with_400",),
     ),
     Promise(
         id="agentchatbus.errors.missing",
@@ -254,12 +319,14 @@ PROMISES: tuple[Promise, ...] = (
         ),
     ),
     Promise(
-        id="agentchatbus.errors.timeout",
-        statement="A search that times out returns 503 over REST, and an empty list over MCP.",
-        tests=(
-            f"{_REST}test_timed_out_search_returns_503",
-            f"{_TOOL}test_timed_out_search_returns_nothing_and_explains",
-        ),
+        id="agentchatbus.errors.timeout-rest",
+        statement="Over REST, a search that times out returns 503 and `Database operation timeout`.",
+        tests=(f"{_REST}test_timed_out_search_returns_503",),
+    ),
+    Promise(
+        id="agentchatbus.errors.timeout-tool",
+        statement="Over MCP, a search that times out returns an empty list.",
+        tests=(f"{_TOOL}test_timed_out_search_returns_nothing_and_explains",),
         difference="The empty list has a `note` that gives the reason.",
     ),
     # The bus

@@ -1,7 +1,8 @@
-"""Promises of AgentKit's conversations API, except chat (see `agentkit_chat`)."""
+"""Promises of AgentKit's conversation persistence, in the order of its documentation. Chat is in `agentkit_chat`."""
 
 from tests.compatibility.manifest import Promise
 
+_AGENTKIT = "tests/compatibility/test_agentkit.py::"
 _CONVERSATIONS = "tests/server/compat/agentkit/test_conversations.py::"
 _RECORDING = "tests/server/compat/agentkit/test_recording.py::"
 _ARCHIVES = "tests/server/compat/agentkit/test_archives.py::"
@@ -9,6 +10,49 @@ _NAMESPACES = "tests/server/compat/agentkit/test_namespaces.py::"
 _OPENAPI = "tests/server/rest/test_openapi.py::"
 
 PROMISES: tuple[Promise, ...] = (
+    # User interface
+    Promise(
+        id="agentkit.ui.sidebar",
+        statement="A sidebar shows all conversations with title, time and message count.",
+        not_offered=(
+            "There is no user interface for chats. `GET /conversations` has everything that AgentKit's sidebar reads."
+        ),
+    ),
+    Promise(
+        id="agentkit.ui.collapsible",
+        statement="The sidebar can be collapsed.",
+        not_offered="There is no user interface for chats.",
+    ),
+    Promise(
+        id="agentkit.ui.live",
+        statement="The sidebar is updated in real time as conversations are created.",
+        not_offered=(
+            "There is no user interface for chats, and no stream of conversations; AgentKit's frontend polls the list."
+        ),
+    ),
+    Promise(
+        id="agentkit.ui.search-box",
+        statement="The search box filters as you type, 300 ms after the last key.",
+        not_offered="There is no user interface for chats. The list takes `search` and `namespace`.",
+    ),
+    Promise(
+        id="agentkit.ui.download",
+        statement="A button downloads a conversation as a file.",
+        not_offered="There is no user interface for chats. The export returns the content of the file.",
+    ),
+    Promise(
+        id="agentkit.ui.frontend",
+        statement="The requests of AgentKit's frontend work.",
+        tests=(
+            f"{_AGENTKIT}test_requests_of_the_frontend_return_what_it_reads",
+            f"{_AGENTKIT}test_frontend_can_download_each_export_format",
+            f"{_AGENTKIT}test_frontend_of_another_origin_is_allowed_by_a_setting",
+        ),
+        difference=(
+            "Its origin has to be listed in `allowed_origins`, and it has to send a credential if the server has "
+            "several users."
+        ),
+    ),
     # Stored data
     Promise(
         id="agentkit.stored.conversation",
@@ -32,7 +76,7 @@ PROMISES: tuple[Promise, ...] = (
     ),
     Promise(
         id="agentkit.stored.session",
-        statement="A session has one conversation.",
+        statement="`session_id` is unique: a session has one conversation.",
         tests=(f"{_RECORDING}test_session_has_one_conversation_per_user",),
         difference=(
             "Sessions are separate for each user: two users can have sessions of the same name. A conversation without "
@@ -40,22 +84,19 @@ PROMISES: tuple[Promise, ...] = (
         ),
     ),
     Promise(
-        id="agentkit.stored.title",
-        statement=(
-            "The title defaults to the first 50 characters of the first message, followed by `...` if it is longer."
-        ),
+        id="agentkit.stored.namespace",
+        statement="The namespace is `default` unless another is given.",
         tests=(
-            f"{_RECORDING}test_title_defaults_to_the_beginning_of_the_first_user_message",
-            f"{_RECORDING}test_explicit_title_is_not_replaced",
+            f"{_NAMESPACES}test_default_namespace_always_exists",
+            f"{_CONVERSATIONS}test_list_has_the_documented_shape",
         ),
     ),
     Promise(
-        id="agentkit.stored.restart",
-        statement="Conversations survive a restart.",
-        tests=(f"{_RECORDING}test_recorded_conversation_survives_a_restart",),
-        difference=(
-            "There is no `uploads/conversations.db`: conversations are stored in their user's own library, where every "
-            "other tool finds them."
+        id="agentkit.stored.title",
+        statement="The title is the first 50 characters of the first message, followed by `...` if it is longer.",
+        tests=(
+            f"{_RECORDING}test_title_defaults_to_the_beginning_of_the_first_user_message",
+            f"{_RECORDING}test_explicit_title_is_not_replaced",
         ),
     ),
     Promise(
@@ -68,30 +109,61 @@ PROMISES: tuple[Promise, ...] = (
         difference="Times have millisecond precision: the last three digits are 0.",
     ),
     Promise(
-        id="agentkit.stored.recording",
-        statement="Clients that manage conversations themselves can save them, one message or many at a time.",
+        id="agentkit.stored.cascade",
+        statement="Deleting a conversation deletes its messages.",
+        tests=(f"{_CONVERSATIONS}test_deleted_conversation_is_found_nowhere",),
+    ),
+    Promise(
+        id="agentkit.stored.restart",
+        statement="Conversations survive a restart.",
+        tests=(f"{_RECORDING}test_recorded_conversation_survives_a_restart",),
+    ),
+    Promise(
+        id="agentkit.stored.file",
+        statement="The database is `uploads/conversations.db`, with the documented tables.",
+        tests=(f"{_AGENTKIT}test_database_of_agentkit_is_imported_with_its_ids",),
+        difference=(
+            "Conversations are stored in their user's own library, where every other tool finds them. A "
+            "`conversations.db` is imported with its ids."
+        ),
+    ),
+    Promise(
+        id="agentkit.stored.module",
+        statement="A Python module, `app.database`, creates, reads, searches, updates and deletes conversations.",
         tests=(
-            f"{_RECORDING}test_added_message_stores_all_fields",
+            f"{_RECORDING}test_created_conversation_stores_all_fields",
             f"{_RECORDING}test_many_messages_are_stored_in_order",
             f"{_RECORDING}test_bulk_messages_are_stored_all_or_none",
             f"{_RECORDING}test_repeated_write_with_the_same_key_is_stored_once",
-            f"{_RECORDING}test_recorded_conversation_is_found_by_the_tools",
         ),
-        difference="This is an addition: AgentKit has a Python module for it; here it is three REST operations.",
+        difference=(
+            "The same is done over REST; creating a conversation and adding one or many messages are operations of "
+            "their own."
+        ),
     ),
     # List
     Promise(
         id="agentkit.list.shape",
-        statement="The list has conversations, total, limit and offset.",
+        statement="The list has `conversations`, `total`, `limit` and `offset`.",
         tests=(f"{_CONVERSATIONS}test_list_has_the_documented_shape",),
     ),
     Promise(
+        id="agentkit.list.limit",
+        statement="`limit` is 50 by default.",
+        tests=(f"{_CONVERSATIONS}test_default_page_has_fifty_conversations",),
+    ),
+    Promise(
         id="agentkit.list.pages",
-        statement="`limit` (default 50) and `offset` page through the list, most recently changed first.",
+        statement="`limit` and `offset` page through the list.",
         tests=(
+            f"{_AGENTKIT}test_pages_of_twenty_conversations_follow_each_other",
             f"{_CONVERSATIONS}test_list_is_paged_newest_first_with_the_exact_total",
-            f"{_CONVERSATIONS}test_default_page_has_fifty_conversations",
         ),
+    ),
+    Promise(
+        id="agentkit.list.order",
+        statement="The list is ordered by time, last updated first.",
+        tests=(f"{_CONVERSATIONS}test_list_is_paged_newest_first_with_the_exact_total",),
     ),
     Promise(
         id="agentkit.list.total",
@@ -104,16 +176,13 @@ PROMISES: tuple[Promise, ...] = (
     ),
     Promise(
         id="agentkit.list.bounds",
-        statement="`limit` is the number of conversations to return.",
+        statement="`limit` has no bounds; -1 returns all conversations.",
         tests=(f"{_CONVERSATIONS}test_limit_and_offset_are_clamped_and_returned",),
-        difference=(
-            "It is clamped to 1..`conversation_page_max`, and the response has the value that was applied. In "
-            "AgentKit's server, -1 meant all."
-        ),
+        difference="It is clamped to 1..`conversation_page_max`, and the response has the value that was applied.",
     ),
     Promise(
         id="agentkit.list.namespace",
-        statement="`namespace` filters the list by namespace.",
+        statement="`namespace` filters the list.",
         tests=(f"{_CONVERSATIONS}test_list_can_be_filtered_by_namespace",),
     ),
     Promise(
@@ -125,7 +194,7 @@ PROMISES: tuple[Promise, ...] = (
     # One conversation
     Promise(
         id="agentkit.detail.shape",
-        statement="A conversation is returned with all its messages, oldest first.",
+        statement="A conversation is returned with its messages, oldest first.",
         tests=(
             f"{_CONVERSATIONS}test_conversation_has_the_documented_shape_with_messages_oldest_first",
             f"{_CONVERSATIONS}test_message_has_is_canonical_and_parent_id",
@@ -137,7 +206,7 @@ PROMISES: tuple[Promise, ...] = (
     ),
     Promise(
         id="agentkit.detail.long",
-        statement="The whole history is returned.",
+        statement="The full history is returned.",
         tests=(
             f"{_CONVERSATIONS}test_long_conversation_can_be_read_in_parts",
             f"{_CONVERSATIONS}test_response_size_is_limited_but_has_at_least_one_message",
@@ -155,28 +224,29 @@ PROMISES: tuple[Promise, ...] = (
     ),
     Promise(
         id="agentkit.rename",
-        statement="A conversation can be renamed; the response is success and its id.",
-        tests=(
-            f"{_CONVERSATIONS}test_conversation_can_be_renamed",
-            f"{_CONVERSATIONS}test_renaming_without_a_title_only_changes_the_modification_time",
-        ),
+        statement="`PUT /conversations/{id}?title=` renames it and returns `success` and `conversation_id`.",
+        tests=(f"{_CONVERSATIONS}test_conversation_can_be_renamed",),
+    ),
+    Promise(
+        id="agentkit.rename.optional",
+        statement="`title` is optional.",
+        tests=(f"{_CONVERSATIONS}test_renaming_without_a_title_only_changes_the_modification_time",),
     ),
     Promise(
         id="agentkit.delete",
-        statement="A conversation can be deleted; the response is success and its id.",
+        statement="`DELETE /conversations/{id}` deletes it and returns `success` and `conversation_id`.",
         tests=(
             f"{_CONVERSATIONS}test_deleted_conversation_is_found_nowhere",
             f"{_CONVERSATIONS}test_deleted_conversation_can_be_purged_once_by_its_owner",
         ),
         difference=(
-            "Its messages are deleted too: AgentKit's server left them behind and still found them. With `purge=true` "
-            "they are also removed from disk."
+            "Until it is purged (`purge=true`), it stays in the database file, so that an import can restore it."
         ),
     ),
     # Search
     Promise(
         id="agentkit.search.shape",
-        statement="A message search returns messages and total.",
+        statement="A message search returns `messages` and `total`.",
         tests=(f"{_CONVERSATIONS}test_search_results_have_the_documented_shape",),
         difference=(
             "`total` counts the messages of the response, as in AgentKit's server; `has_more` says whether there are "
@@ -185,7 +255,7 @@ PROMISES: tuple[Promise, ...] = (
     ),
     Promise(
         id="agentkit.search.text",
-        statement="Messages are found by a part of their text, newest first; an empty query finds all.",
+        statement="Messages are found by a part of their text, newest first.",
         tests=(
             f"{_CONVERSATIONS}test_messages_are_found_by_part_of_their_text_newest_first",
             f"{_CONVERSATIONS}test_title_is_not_searched_as_a_message",
@@ -198,14 +268,19 @@ PROMISES: tuple[Promise, ...] = (
         tests=(f"{_CONVERSATIONS}test_invalid_input_is_rejected_with_fastapis_422",),
     ),
     Promise(
-        id="agentkit.search.narrowed",
-        statement="`conversation_id` and `limit` (default 50) restrict the search.",
+        id="agentkit.search.conversation",
+        statement="`conversation_id` restricts the search to a conversation.",
+        tests=(f"{_CONVERSATIONS}test_search_can_be_restricted_to_a_conversation_and_a_limit",),
+    ),
+    Promise(
+        id="agentkit.search.limit",
+        statement="`limit` is 50 by default.",
         tests=(f"{_CONVERSATIONS}test_search_can_be_restricted_to_a_conversation_and_a_limit",),
     ),
     # Export
     Promise(
         id="agentkit.export.json",
-        statement="A JSON export contains the whole conversation with all metadata.",
+        statement="A JSON export is the whole conversation with all metadata.",
         tests=(
             f"{_CONVERSATIONS}test_json_export_is_the_whole_conversation",
             f"{_CONVERSATIONS}test_export_of_many_pages_is_complete",
@@ -213,65 +288,85 @@ PROMISES: tuple[Promise, ...] = (
     ),
     Promise(
         id="agentkit.export.txt",
-        statement="A text export has content and format, in the documented layout.",
+        statement="A text export has `content` and `format`, in the documented layout.",
         tests=(f"{_CONVERSATIONS}test_text_export_has_the_documented_format",),
     ),
     Promise(
         id="agentkit.export.md",
-        statement="A Markdown export has content and format, with a heading for each message.",
+        statement="A Markdown export has `content` and `format`, with a heading for each message.",
         tests=(f"{_CONVERSATIONS}test_markdown_export_has_the_documented_format",),
         difference="The headings are 👤 and 🤖, as AgentKit's server writes them; its documentation garbles them.",
     ),
     Promise(
-        id="agentkit.export.format",
-        statement="`format` is json, txt or md; anything else returns 400.",
-        tests=(
-            f"{_CONVERSATIONS}test_unsupported_export_format_is_rejected",
-            f"{_CONVERSATIONS}test_json_export_is_the_whole_conversation",
-        ),
-        difference="It is optional and defaults to json, as in AgentKit's server; the documentation calls it required.",
+        id="agentkit.export.required",
+        statement="`format` is required.",
+        tests=(f"{_CONVERSATIONS}test_json_export_is_the_whole_conversation",),
+        difference="It defaults to json, as in AgentKit's server.",
     ),
     Promise(
-        id="agentkit.export.bulk",
-        statement="All conversations can be exported at once, and imported elsewhere.",
-        tests=(
-            f"{_ARCHIVES}test_export_contains_every_conversation_and_a_manifest",
-            f"{_ARCHIVES}test_export_after_import_has_the_same_bytes",
-            f"{_ARCHIVES}test_large_library_is_exported_and_imported_over_a_socket",
-            f"{_ARCHIVES}test_import_restores_a_deleted_conversation",
-            f"{_ARCHIVES}test_repeated_import_changes_nothing",
-            f"{_ARCHIVES}test_agentkits_own_export_files_can_be_imported",
-        ),
-        difference="AgentKit lists this as planned; here it is a zip that is streamed in both directions.",
+        id="agentkit.export.format",
+        statement="A format other than json, txt and md returns 400.",
+        tests=(f"{_CONVERSATIONS}test_unsupported_export_format_is_rejected",),
     ),
     # Namespaces
     Promise(
         id="agentkit.namespaces.isolation",
-        statement="Conversations belong to a namespace, by default to `default`.",
-        tests=(
-            f"{_CONVERSATIONS}test_list_can_be_filtered_by_namespace",
-            f"{_NAMESPACES}test_default_namespace_always_exists",
-        ),
+        statement="Conversations belong to a namespace, and the history can be filtered by it.",
+        tests=(f"{_CONVERSATIONS}test_list_can_be_filtered_by_namespace",),
     ),
     Promise(
-        id="agentkit.namespaces.manage",
-        statement="Namespaces can be listed, created, renamed and deleted, except the default one; names are unique.",
+        id="agentkit.namespaces.list",
+        statement="`GET` and `POST /namespaces` list and create namespaces; names are unique.",
         tests=(
             f"{_NAMESPACES}test_namespace_is_created_by_name_or_by_its_first_conversation",
             f"{_NAMESPACES}test_name_can_be_sent_as_json",
+            f"{_NAMESPACES}test_invalid_namespace_operations_are_rejected",
+        ),
+        difference="A name can also be sent as JSON.",
+    ),
+    Promise(
+        id="agentkit.namespaces.rename",
+        statement="`PUT /namespaces/{name}/rename` renames a namespace, except the default one.",
+        tests=(
             f"{_NAMESPACES}test_renamed_namespace_keeps_its_conversations",
+            f"{_NAMESPACES}test_invalid_namespace_operations_are_rejected",
+        ),
+    ),
+    Promise(
+        id="agentkit.namespaces.delete",
+        statement="`DELETE /namespaces/{name}` deletes a namespace, except the default one.",
+        tests=(
             f"{_NAMESPACES}test_conversations_of_a_deleted_namespace_move_to_the_default",
             f"{_NAMESPACES}test_invalid_namespace_operations_are_rejected",
         ),
-        difference=(
-            "Conversations of a deleted namespace are moved to the default one. Documents have no namespaces here: "
-            "`document_count` is 0, and there is no `/namespaces/{name}/documents`. A name can also be sent as JSON."
+        difference="Its conversations are moved to the default one.",
+    ),
+    Promise(
+        id="agentkit.namespaces.documents",
+        statement="`GET /namespaces/{name}/documents` lists the documents of a namespace.",
+        not_offered=(
+            "Documents have no namespaces here: `document_count` is 0. Notes and media are searched by every tool."
         ),
+    ),
+    # Performance
+    Promise(
+        id="agentkit.performance.speed",
+        statement="Queries are fast even with thousands of conversations, and suitable for about 10,000.",
+        not_offered=(
+            "No speed is promised, because it depends on the machine and the library. [performance.md](performance.md) "
+            "has measurements."
+        ),
+    ),
+    Promise(
+        id="agentkit.performance.like",
+        statement="Searches scan all messages with LIKE.",
+        tests=(f"{_CONVERSATIONS}test_messages_are_found_by_part_of_their_text_newest_first",),
+        difference="An index finds parts of words.",
     ),
     # Errors
     Promise(
         id="agentkit.errors.envelope",
-        statement="Errors have success, error (code, message, details, timestamp, retry_after) and request_id.",
+        statement="Errors have `success`, `error` (code, message, details, timestamp, retry_after) and `request_id`.",
         tests=(
             f"{_CONVERSATIONS}test_error_has_agentkits_envelope_and_a_detail",
             f"{_CONVERSATIONS}test_rate_limit_error_says_when_to_retry",
@@ -284,7 +379,56 @@ PROMISES: tuple[Promise, ...] = (
         tests=(f"{_CONVERSATIONS}test_invalid_input_is_rejected_with_fastapis_422",),
         difference="The envelope is returned in addition to the list.",
     ),
-    # Users
+    # Planned by AgentKit
+    Promise(
+        id="agentkit.planned.full-text",
+        statement="Full-text search is planned.",
+        tests=(f"{_AGENTKIT}test_saved_chat_is_found_by_full_text_and_can_be_tagged",),
+    ),
+    Promise(
+        id="agentkit.planned.tags",
+        statement="Tags and categories are planned.",
+        tests=(f"{_AGENTKIT}test_saved_chat_is_found_by_full_text_and_can_be_tagged",),
+        difference="A conversation has tags and a namespace.",
+    ),
+    Promise(
+        id="agentkit.planned.sharing",
+        statement="Sharing conversations between users is planned.",
+        not_offered="No user can read another's data; an export can be given to another user to import.",
+    ),
+    Promise(
+        id="agentkit.planned.templates",
+        statement="Conversation templates are planned.",
+        not_offered="Nothing of the kind exists.",
+    ),
+    Promise(
+        id="agentkit.planned.bulk-export",
+        statement="Exporting many conversations at once is planned.",
+        tests=(
+            f"{_ARCHIVES}test_export_contains_every_conversation_and_a_manifest",
+            f"{_ARCHIVES}test_large_library_is_exported_and_imported_over_a_socket",
+        ),
+    ),
+    Promise(
+        id="agentkit.planned.analytics",
+        statement="Analytics of tools and response times are planned.",
+        not_offered="Nothing of the kind exists for conversations. `/metrics` has calls and times of the server.",
+    ),
+    Promise(
+        id="agentkit.planned.archive",
+        statement="A separate storage for old conversations is planned.",
+        not_offered="Nothing of the kind exists; conversations stay searchable.",
+    ),
+    Promise(
+        id="agentkit.planned.import",
+        statement="Import from external sources is planned.",
+        tests=(
+            f"{_ARCHIVES}test_agentkits_own_export_files_can_be_imported",
+            f"{_ARCHIVES}test_export_after_import_has_the_same_bytes",
+            f"{_AGENTKIT}test_database_of_agentkit_is_imported_with_its_ids",
+        ),
+    ),
+    # Users and documentation
     Promise(
         id="agentkit.users",
         statement="Users save, find and export their own chat history.",
@@ -304,7 +448,7 @@ PROMISES: tuple[Promise, ...] = (
     ),
     Promise(
         id="agentkit.docs",
-        statement="The running server documents the whole API.",
+        statement="The running server documents the whole API at `/docs`.",
         tests=(
             f"{_OPENAPI}test_the_document_contains_exactly_the_operations",
             f"{_OPENAPI}test_the_reference_page_shows_all_operations_and_schemas_and_loads_no_foreign_resource",

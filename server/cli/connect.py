@@ -15,9 +15,9 @@ from server.cli.output import print_json
 from server.cli.urls import require_url
 from server.profiles import PROFILE_NAMES
 
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
+_VARIABLE = re.compile(r"\A[A-Za-z_][A-Za-z0-9_]{0,127}\Z")
 # RFC 6750 section 2.1: the characters of a bearer token. None of the clients' formats needs to quote them.
-_CREDENTIAL = re.compile(r"[A-Za-z0-9._~+/-]+=*\Z")
+_CREDENTIAL = re.compile(r"\A[A-Za-z0-9._~+/-]+=*\Z")
 
 
 @click.command()

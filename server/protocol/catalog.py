@@ -20,6 +20,8 @@ from server.protocol.schema import MirroredParameter, input_schema, mirrored_par
 ListKind = Literal["tools", "resources", "prompts"]
 # The alphabet that every known client accepts: a dot makes some of them reject the whole list. Hosts allow 64
 # characters and put `mcp__florilegium__` in front, which leaves 46.
+# RFC 3986: a query or a fragment begins here.
+_ENDS_PATH = re.compile("[?#]")
 _TOOL_NAME = re.compile(r"^[a-z][a-z0-9_]{0,45}\Z")
 DESCRIPTION_MAX_CHARS = 1000
 
@@ -114,10 +116,16 @@ class ResourceTemplate(Struct, frozen=True, kw_only=True):
 
     def match(self, uri: str) -> dict[str, str] | None:
         """Returns the decoded variables of a matching URI, or None."""
-        parts = re.split(r"\{(\w+)\}", self.uri_template)
-        pattern = "".join(f"(?P<{p}>[^/?#]+)" if i % 2 else re.escape(p) for i, p in enumerate(parts))
-        match = re.fullmatch(pattern, uri)
-        return {k: urllib.parse.unquote(v) for k, v in match.groupdict().items()} if match else None
+        steps, segments = self.uri_template.split("/"), uri.split("/")
+        if len(steps) != len(segments):
+            return None
+        variables: dict[str, str] = {}
+        for step, segment in zip(steps, segments, strict=True):
+            if step.startswith("{") and step.endswith("}") and segment and not _ENDS_PATH.search(segment):
+                variables[step[1:-1]] = urllib.parse.unquote(segment)
+            elif step != segment:
+                return None
+        return variables
 
 
 class McpPromptArgument(Struct, frozen=True, kw_only=True):

@@ -18,11 +18,16 @@ T = TypeVar("T")
 _REF = "#/$defs/"
 _OUTLINE_TYPES = frozenset(("string", "array", "object"))
 # The messages of msgspec.ValidationError.
-_WRONG_TYPE = re.compile(r"^Expected (?P<expected>.+?)(?:, got (?P<got>.+?))?(?: - at `\$\.?(?P<path>[^`]*)`)?$")
 _WRONG_CHOICE = re.compile(r"^Invalid enum value (?P<got>.+?) - at `\$\.?(?P<path>[^`]*)`$", re.DOTALL)
 _MISSING = re.compile(r"^Object missing required field `(?P<field>[^`]+)`(?: - at `\$\.?(?P<path>[^`]*)`)?")
 _UNKNOWN = re.compile(r"^Object contains unknown field `(?P<field>[^`]+)`(?: - at `\$\.?(?P<path>[^`]*)`)?")
 _ANY_PATH = re.compile(r"`\$\.?([^`]*)`")
+
+
+class _TypeMismatch(Struct, frozen=True):
+    expected: str
+    got: str
+    path: str
 
 
 def input_schema(declared: type[Any]) -> dict[str, Any]:
@@ -150,12 +155,21 @@ def _error_message(problem: str, values: Mapping[str, Any], declared: type[Any])
     if match := _WRONG_CHOICE.match(problem):
         choices = ", ".join(map(str, _schema_at(input_schema(declared), match["path"]).get("enum", ())))
         return f"{match['path']}: expected one of {choices}, got {_shorten(match['got'])}"
-    if (match := _WRONG_TYPE.match(problem)) and match["path"]:
-        value = values.get(match["path"].split(".")[0].split("[")[0])
-        got = match["got"] or f"`{_shorten(value)}`"
-        return f"{match['path']}: expected {match['expected']}, got {got}"
+    if (mismatch := _type_mismatch(problem)) and mismatch.path:
+        value = values.get(mismatch.path.split(".")[0].split("[")[0])
+        got = mismatch.got or f"`{_shorten(value)}`"
+        return f"{mismatch.path}: expected {mismatch.expected}, got {got}"
     path = _ANY_PATH.search(problem)
     return f"{path[1]}: {problem}" if path and path[1] else problem
+
+
+def _type_mismatch(problem: str) -> _TypeMismatch | None:
+    """Reads "Expected `int`, got `str` - at `$.limit`". A constraint such as "Expected `int` >= 1" has no `got`."""
+    if not problem.startswith("Expected "):
+        return None
+    description, _, path = problem.removeprefix("Expected ").partition(" - at `$")
+    expected, _, got = description.partition(", got ")
+    return _TypeMismatch(expected, got, path.removeprefix(".").removesuffix("`"))
 
 
 def _schema_at(schema: Mapping[str, Any], path: str) -> Mapping[str, Any]:

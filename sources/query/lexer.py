@@ -52,7 +52,7 @@ _ASCII_MARKS = str.maketrans("“”„‟«»＂（）：＊", '"""""""():*')
 # fox-trot a word, --flag an option. A quotation never starts right after a digit: 5" is a length.
 _LEXEME = re.compile(
     rf"""
-      (?-i:AND\s+)? (?P<negated> (?<![^\s(]) - | (?-i:NOT\s+) )?
+      (?-i:AND\s++)? (?P<negated> (?<![^\s(]) - | (?-i:NOT\s++) )?
       (?P<filter> {"|".join(FILTER_NAMES)} ) : (?: "(?P<quoted_value> [^"]* )" | (?P<value> [^\s"()]+ ) )
       (?-i:\s+AND(?=\s))?
     | (?P<minus> (?<![^\s(]) - (?= [^\W\d_] | ["(] ) )

@@ -120,7 +120,8 @@ def is_foreign(texts: list[str]) -> bool:
 
 def strip_punctuation(text: str) -> str:
     """Removes the scheme of a web address, surrounding punctuation and a possessive ending."""
-    text = _WEB_ADDRESS.sub("", text, count=1) if _WEB_ADDRESS.match(text) else text
+    if address := _WEB_ADDRESS.match(text):
+        text = text[address.end() :]
     return _POSSESSIVE.sub("", text.lstrip(_LEADING_PUNCTUATION).rstrip(_TRAILING_PUNCTUATION))
 
 

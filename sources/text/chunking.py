@@ -133,12 +133,12 @@ _SENTENCE_END = re.compile(
 _ABBREVIATED = re.compile(
     r"""
     (?: (?<![^\W_]) (?:
-        [^\W\d_] | (?: [^\W\d_] \. )+ [^\W\d_]
+        [^\W\d_]
       | dr | mr | mrs | ms | prof | st | jr | sr | vs | etc | cf | al | approx | dept | inc | ltd | co | corp | gen
       | col | sgt | capt | lt | rev | hon | gov | sen | rep | mt | ft | ca | ph\.d
       | jan | feb | apr | jun | jul | aug | sep | sept | oct | nov | dec
       | bzw | usw | ggf | evtl | inkl | zzgl | sog | mme | mlle
-    ) | (?: ^ | \n ) \s* \d{1,3} ) \Z
+    ) | (?: ^ | \n ) [^\S\n]*+ \d{1,3} ) \Z
     """,
     re.VERBOSE | re.IGNORECASE,
 )

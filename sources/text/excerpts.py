@@ -5,7 +5,7 @@ import re
 from sources.text.word_boundaries import word_boundary_before
 
 # A sentence ends at a mark followed by white space; ideographic marks need none.
-_SENTENCE_END = re.compile(r"[.!?…]+(?=\s)|[。！？]")
+_SENTENCE_END = re.compile(r"(?<![.!?…])[.!?…]++(?=\s)|[。！？]")
 
 
 def first_sentence(text: str, limit_chars: int) -> str:

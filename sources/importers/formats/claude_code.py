@@ -33,8 +33,7 @@ _NAME = "claude_code"
 # Fields that occur only in session lines, together with the session id.
 _SESSION_FIELDS = (b'"parentUuid"', b'"leafUuid"', b'"isSidechain"')
 # A slash command, and the output that the program printed for it.
-_COMMAND = re.compile(r"<command-name>\s*([^<\n]{1,200}?)\s*</command-name>")
-_COMMAND_ARGUMENTS = re.compile(r"<command-args>(.*?)</command-args>", re.DOTALL)
+_COMMAND = re.compile(r"<command-name>\s*+([^<\n]{1,200}+)\s*+</command-name>")
 _COMMAND_OUTPUT = ("<local-command-stdout>", "<local-command-stderr>", "<local-command-caveat>")
 
 
@@ -182,8 +181,8 @@ def _unwrap_command(text: str) -> str:
     command = _COMMAND.search(text) if text.lstrip().startswith("<command-") else None
     if command is None:
         return text
-    arguments = _COMMAND_ARGUMENTS.search(text)
-    return f"{command[1]} {arguments[1].strip() if arguments else ''}".strip()
+    arguments, closing, _ = text.partition("<command-args>")[2].partition("</command-args>")
+    return f"{command[1].rstrip()} {arguments.strip() if closing else ''}".strip()
 
 
 class _MessageBlocks:

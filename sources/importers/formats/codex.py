@@ -37,7 +37,7 @@ _CALL_TYPES = ("function_call", "custom_tool_call", "local_shell_call")
 _RESULT_TYPES = ("function_call_output", "custom_tool_call_output")
 # Tools that run a command, with the argument that holds it; it differs between versions.
 _SHELL_TOOLS = {"shell": "command", "local_shell": "command", "container.exec": "command", "exec_command": "cmd"}
-_EXIT_CODE = re.compile(r"^(?:Exit code:|Process exited with code) (\d+)\s*$", re.MULTILINE)
+_EXIT_CODE = re.compile(r"^(?:Exit code:|Process exited with code) (\d++)[^\S\n]*+$", re.MULTILINE)
 _SCRIPT_FLAGS = ("-c", "-lc")
 
 

@@ -41,7 +41,7 @@ _LINES_MAX = 1_000_000
 _CLOCK = r"(?:(\d{1,4}):)?(\d{1,2}):(\d{2})(?:[.,](\d{1,3}))?"
 _TIMING = re.compile(rf"[ \t]*{_CLOCK}[ \t]*-->[ \t]*{_CLOCK}(?:[ \t]|$)")
 _TIMING_IN_HEAD = re.compile(rb"^[ \t]*[\d:.,]{5,16}[ \t]*-->[ \t]*[\d:.,]{5,16}", re.MULTILINE)
-_VOICE = re.compile(r"<v(?:\.[^\s>]{0,80})?[ \t]+([^<>\n]{1,200})>")
+_VOICE = re.compile(r"<v(?:\.[^\s>]{0,80}+)?[ \t]++([^<>\n]{1,200}+)>")
 _MARKUP = re.compile(r"</?[a-zA-Z][^<>\n]{0,200}>|<\d[\d:.]{0,20}>|\{\\[^{}\n]{0,200}\}")
 # YouTube's automatic captions: every word has a time, and every line is shown twice while scrolling.
 _SCROLLING = re.compile(r"<\d\d:\d\d:\d\d\.\d{3}><c>")

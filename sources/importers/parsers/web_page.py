@@ -28,7 +28,7 @@ _HEADINGS = {f"h{level}": "#" * level + " " for level in range(1, 7)}
 _AUTHORS = ("author", "article:author", "dc.creator", "citation_author")
 _DATES = ("article:published_time", "date", "dc.date", "dcterms.created", "pubdate", "citation_publication_date")
 _CHARSET = re.compile(
-    rb"""(?:<meta[^>]{0,200}?charset|<\?xml[^>]{0,200}?encoding)\s*=\s*["']?\s*([\w-]{2,40})""", re.IGNORECASE
+    rb"""(?:<meta[^>]{0,200}?charset|<\?xml[^>]{0,200}?encoding)\s*+=\s*+["']?\s*+([\w-]{2,40})""", re.IGNORECASE
 )
 # Encodings of the Encoding Standard that Python knows by the same names. Some of Python's others, such as punycode,
 # take quadratic time; and a page whose tags can be read is not UTF-16, whatever it declares.

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 # How agents write messages of several lines.
-_HERE_DOCUMENT = re.compile(r"\$\(cat <<-?\s*(['\"])(\w+)\1\n(?P<text>.*)\n\s*\2\s*\)\Z", re.DOTALL)
+_HERE_DOCUMENT = re.compile(r"\$\(cat <<-?\s*+(['\"])(\w+)\1\n(?P<text>.*)\n[^\S\n]*+\2\s*+\)\Z", re.DOTALL)
 _ASSIGNMENT = re.compile(r"\w+=")
 _SHORT_MESSAGE_FLAG = re.compile(r"-[a-ln-zA-Z]*m\Z")
 # Options of git itself that are followed by a value.

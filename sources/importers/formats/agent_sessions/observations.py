@@ -35,7 +35,7 @@ _WRITE_TOOLS: Mapping[str, str] = {
     "edit_file": "path",
 }
 _SHELL_TOOLS: Mapping[str, str] = {"Bash": "command", "shell": "command", "run_shell_command": "command"}
-_PATCHED_FILE = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: (.+?)\s*$", re.MULTILINE)
+_PATCHED_FILE = re.compile(r"^\*\*\* (?:Add|Update|Delete) File: ([^\n]*\S)", re.MULTILINE)
 
 
 class CompletedCall(Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ RUNTIME := $(VENV)/.runtime-installed
 DEVELOPMENT := $(VENV)/.development-installed
 ARGS ?=
 
-.PHONY: help serve test check format conformance bench-protocol bench-retrieval bench-quality bench-sources bench-tokens bench-search bench-import bench-messages docs lock clean
+.PHONY: help serve test check format conformance bench-protocol bench-retrieval bench-quality bench-sources bench-tokens bench-search bench-import bench-messages docs lock audit clean
 
 help:
 	@echo "make serve           serve the demo library on http://127.0.0.1:8765 (ARGS='--port 9000' passes options on)"
@@ -25,6 +25,7 @@ help:
 	@echo "make bench-tokens    count the tokens of a research session over the demo library (see docs/quality.md)"
 	@echo "make docs            write the generated pages of docs/"
 	@echo "make lock            pin the newest allowed versions (needs uv)"
+	@echo "make audit           look up the pinned packages in the OSV database of known vulnerabilities"
 
 $(RUNTIME): requirements.txt pyproject.toml
 	@$(PYTHON) .ci/install.py $(VENV) requirements.txt
@@ -89,6 +90,9 @@ lock:
 	  --custom-compile-command "make lock" pyproject.toml --extra fast --extra pdf --group build -o requirements.txt
 	uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --upgrade \
 	  --custom-compile-command "make lock" pyproject.toml --extra fast --extra pdf --group dev -o requirements-dev.txt
+
+audit:
+	$(PYTHON) .ci/audit.py requirements.txt requirements-dev.txt $(ARGS)
 
 clean:
 	rm -rf $(VENV) $(VENV)-* build dist tests/clients/node/node_modules .mypy_cache .pytest_cache .ruff_cache .hypothesis

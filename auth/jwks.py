@@ -147,7 +147,7 @@ def _parse_jwks(body: bytes) -> Sequence[SigningKey]:
 
     try:
         entries = msgspec.json.decode(body)["keys"]
-    except (msgspec.DecodeError, KeyError, TypeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, TypeError, RecursionError) as error:
         raise Unavailable("response is not a JWK set") from error
     if not isinstance(entries, list):
         raise Unavailable("response is not a JWK set")

@@ -25,6 +25,8 @@ from config.paths import UserId, new_user_id
 Clock = Callable[[], float]
 
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9._@+-]+")
+# Names that differ only by case are easily mistaken for each other. Names are ASCII, which NOCASE compares.
+_SAME_NAME = "u.name = ? COLLATE NOCASE"
 _BUSY_TIMEOUT_S = 5.0
 # A revocation is kept for an hour after the token's expiry, well beyond the largest configurable leeway.
 _REVOKED_MARGIN_S = 3600.0
@@ -148,8 +150,9 @@ class Registry:
         _require_identity(issuer, subject)
 
         def operation(db: sqlite3.Connection) -> UserRecord:
-            if _user(db, "u.name = ?", name):
-                raise Conflict(f"a user named {name!r} already exists")
+            if other := _user(db, _SAME_NAME, name):
+                differs = "" if other.name == name else "; names must differ in more than upper and lower case"
+                raise Conflict(f"a user named {other.name!r} already exists{differs}")
             if _user(db, "u.subject = ? AND u.issuer = ?", subject, issuer):
                 raise Conflict(f"a user with the subject {subject!r} already exists")
             return _insert_user(db, name, issuer, subject, self._clock())
@@ -355,7 +358,7 @@ def _deleted_at(db: sqlite3.Connection, issuer: str, subject: str) -> float:
 def _unused_name(db: sqlite3.Connection, subject: str) -> str:
     """Derives a user name from the subject, with a random suffix if the name is taken."""
     name = _NOT_IN_A_NAME.sub("-", subject).strip("-")[:100] or "user"
-    return f"{name}-{secrets.token_hex(8)}" if _user(db, "u.name = ?", name) else name
+    return f"{name}-{secrets.token_hex(8)}" if _user(db, _SAME_NAME, name) else name
 
 
 def _key(db: sqlite3.Connection, condition: str, value: object) -> KeyRecord | None:

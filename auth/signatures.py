@@ -57,7 +57,7 @@ def keys_from_file(content: bytes) -> Sequence[SigningKey]:
         return [key] if key else []
     try:
         document = msgspec.json.decode(content)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return []
     entries = document.get("keys", [document]) if isinstance(document, dict) else []
     return keys_from_jwks(entries) if isinstance(entries, list) else []

@@ -18,6 +18,7 @@ from msgspec import Struct, field
 from msgspec.structs import fields, replace
 
 from config.errors import ConfigurationError
+from config.risks import risks
 from config.settings import SETTINGS, Setting, Settings, check
 
 FILE_NAME = "florilegium.toml"
@@ -96,8 +97,8 @@ def load_settings(
         values["data_dir"] = _relative_to_file(values["data_dir"], toml_file)
     settings = _with_data_dir(Settings(**values), environ)
     check(settings)
-    warnings = tuple(warning for layer in layers for warning in layer.warnings)
-    return LoadedSettings(settings, origins, warnings, toml_file)
+    warnings = [warning for layer in layers for warning in layer.warnings]
+    return LoadedSettings(settings, origins, (*warnings, *risks(settings)), toml_file)
 
 
 def describe_settings(loaded: LoadedSettings) -> list[SettingRow]:

@@ -298,3 +298,10 @@ async def test_file_urls_are_rejected(tmp_path: Path) -> None:
 
     with pytest.raises(Unavailable, match="unknown url type: file"):
         await UrlFetch(5, 50_000)(f"file://{tmp_path}/keys")
+
+
+@pytest.mark.parametrize("body", [b'{"keys":' + b"[" * 100_000, b'{"keys":' + b'{"a":' * 100_000, b'{"\xff": 1}'])
+async def test_deeply_nested_or_undecodable_set_is_refused(clock: FakeClock, body: bytes) -> None:
+    keys = remote_keys(Provider(body), clock)
+    with pytest.raises(Unavailable, match="signing keys cannot be fetched"):
+        await keys.find("ES256", "es")

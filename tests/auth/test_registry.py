@@ -58,6 +58,15 @@ async def test_duplicate_name_or_identity_raises_conflict(registry: Registry) ->
     assert [user.name for user in await registry.list_users()] == ["alice"]
 
 
+async def test_name_that_differs_only_by_case_is_refused(registry: Registry) -> None:
+    await registry.add_user("alice")
+
+    with pytest.raises(Conflict, match="a user named 'alice' already exists; names must differ in more than"):
+        await registry.add_user("Alice")
+    created = await registry.ensure_user("https://id.example.com", "ALICE")
+    assert created.name.startswith("ALICE-")
+
+
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "../a", "a\n", "ä", "a" * 129, "a\0", "a:b", "%"])
 async def test_invalid_name_is_rejected(registry: Registry, name: str) -> None:
     with pytest.raises(InvalidParams, match=r"name: expected 1 to 128 of the characters .* got "):

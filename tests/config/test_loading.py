@@ -304,6 +304,33 @@ def test_secret_readable_by_others_causes_a_warning(tmp_path: Path, mode: int) -
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "warning"),
+    [
+        ("trusted_proxies", "0.0.0.0/0", "trusted_proxies: 0.0.0.0/0 covers clients as well as proxies"),
+        ("trusted_proxies", "10.0.0.1,::/0", "trusted_proxies: ::/0 covers clients as well as proxies"),
+        ("allowed_hosts", "*", "allowed_hosts: * is compared literally"),
+        ("jwt_secret", "a" * 64, "jwt_secret: the value is easy to guess"),
+        ("jwt_secret", "correct horse " * 4, "jwt_secret: the value is easy to guess"),
+        ("jwt_secret", "my-very-long-and-Secret-key-2026-x7", "jwt_secret: the value is easy to guess"),
+        ("metrics_token", "letmein", "metrics_token: the value is easy to guess"),
+    ],
+)
+def test_risky_value_causes_a_warning(name: str, value: str, warning: str) -> None:
+    [message] = load_settings({name: value}, HOME, None).warnings
+    assert message.startswith(warning)
+    assert name.endswith("s") or value not in message
+
+
+def test_ordinary_values_cause_no_warning() -> None:
+    values = {
+        "trusted_proxies": "10.0.0.0/8,192.168.1.4,fd00::/8",
+        "allowed_hosts": "kb.example.com",
+        "jwt_secret": "9f86d081884c7d659a2feaa0c55ad015",
+    }
+    assert load_settings(values, HOME, None).warnings == ()
+
+
 def test_invalid_secret_is_rejected_without_showing_it(tmp_path: Path) -> None:
     file = toml(tmp_path, f"metrics_token = ['{SECRET}']")
     message = load_error({"jwt_secret": SECRET + "\udcff"}, {"FLORILEGIUM_METRICS_TOKEN": SECRET + "\udcff"}, file)

@@ -23,6 +23,7 @@ from config.errors import Conflict, NotFound, StorageError
 from config.paths import DatabaseKind, DataRoot, UserId
 from sources.storage.sqlite.connection.errors import translate
 from sources.storage.sqlite.connection.file_copies import copy_database
+from sources.storage.sqlite.maintenance.known_schema import find_foreign_object
 from sources.storage.sqlite.maintenance.maintenance import SCHEMAS
 from sources.storage.sqlite.schema.migrations import schema_version
 
@@ -84,12 +85,12 @@ def verify(folder: Path) -> BackupManifest:
     with _translated_errors("the backup cannot be read"):
         manifest = _read_manifest(folder)
         root = DataRoot(folder)
-        _verify_file(root.control_path, "control.db", manifest.control)
+        _verify_file(root.control_path, "control.db", manifest.control, None)
         for user_id, user in manifest.users.items():
             paths = _paths(root, user_id)
             for kind, file in user.files.items():
                 _require_supported(kind, file.schema)
-                _verify_file(paths[kind], f"{kind}.db of {user.name!r}", file)
+                _verify_file(paths[kind], f"{kind}.db of {user.name!r}", file, kind)
     return manifest
 
 
@@ -196,7 +197,8 @@ def _count_rows(connection: sqlite3.Connection) -> dict[str, int]:
     }
 
 
-def _verify_file(path: Path, name: str, file: BackupFile) -> None:
+def _verify_file(path: Path, name: str, file: BackupFile, kind: DatabaseKind | None) -> None:
+    """`kind` is None for the control database."""
     if not path.is_file() or path.is_symlink():
         raise StorageError(f"the backup is incomplete: {name} is missing")
     if path.stat().st_size != file.size_bytes or _digest(path) != file.sha256:
@@ -207,6 +209,11 @@ def _verify_file(path: Path, name: str, file: BackupFile) -> None:
             raise StorageError(f"the backup is damaged: {name} failed SQLite's integrity check")
         if schema_version(connection) != file.schema or _count_rows(connection) != file.rows:
             raise StorageError(f"the backup is damaged: {name} does not have the rows listed in the manifest")
+        if foreign := find_foreign_object(connection, kind, file.schema):
+            raise StorageError(
+                f"the backup was changed: {name} contains the {foreign}, which Florilegium did not create; remove it, "
+                "or use another backup"
+            )
 
 
 def _require_supported(kind: DatabaseKind, schema: int) -> None:

@@ -1,6 +1,7 @@
 """Backups: consistent during writes, verified before they are restored."""
 
 import asyncio
+import hashlib
 import shutil
 import sqlite3
 from collections.abc import AsyncIterator
@@ -13,7 +14,7 @@ import pytest
 from config.errors import Conflict, FlorilegiumError, NotFound, StorageError
 from config.paths import DataRoot, UserId
 from sources.drafts import NoteDraft, PromptDraft
-from sources.storage.contract import Library
+from sources.storage.contract import ExactSearch, Library
 from sources.storage.sqlite.maintenance.backups import MANIFEST, BackupManifest, back_up, restore, verify
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite, titles
 from tests.sources.storage.sqlite.file_checks import check_files, open_file
@@ -139,6 +140,39 @@ async def test_damaged_backup_is_rejected_and_nothing_is_written(
     with pytest.raises(StorageError, match=message):
         restore(tmp_path / "backup", DataRoot(tmp_path / "new"))
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TRIGGER spy AFTER INSERT ON notes BEGIN DELETE FROM notes; END",
+        "CREATE VIEW spy AS SELECT * FROM notes",
+        "DROP VIEW {view}; CREATE VIEW {view} AS SELECT 1 AS id, 'x' AS content, 1 AS conversation_id",
+    ],
+)
+async def test_foreign_trigger_or_view_is_rejected(libraries: LibraryFixture, tmp_path: Path, statement: str) -> None:
+    async with libraries.library("ada") as ada:
+        await ada.chats.match_messages(ExactSearch(expression="kettle", limit=1, deadline_ms=5_000))
+    folder = tmp_path / "backup"
+    manifest = make_backup(libraries, folder)
+    assert verify(folder) == manifest
+    [user_id, _] = owners(libraries, "ada", "ben")
+    path = DataRoot(folder).paths_of(user_id[0]).chacha
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.executescript(statement.format(view="exact_index_source"))
+    rewrite_manifest(folder, path, user_id[0])
+
+    with pytest.raises(StorageError, match=r"contains the (trigger|view) .*, which Florilegium did not create"):
+        restore(folder, DataRoot(tmp_path / "restored"))
+    assert not (tmp_path / "restored").exists()
+
+
+def rewrite_manifest(folder: Path, path: Path, user_id: UserId) -> None:
+    """Makes the manifest agree with a changed file, as an attacker would."""
+    manifest = msgspec.json.decode((folder / MANIFEST).read_bytes())
+    file = manifest["users"][user_id]["files"]["chacha"]
+    file |= {"size_bytes": path.stat().st_size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    (folder / MANIFEST).write_bytes(msgspec.json.encode(manifest))
 
 
 async def test_directory_without_manifest_is_not_a_backup(libraries: LibraryFixture, tmp_path: Path) -> None:

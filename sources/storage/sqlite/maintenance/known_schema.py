@@ -1,0 +1,38 @@
+"""The triggers and views that Florilegium itself creates. Others, in a file from elsewhere, would run or be read with
+the rights of the server."""
+
+import sqlite3
+from contextlib import closing
+
+from config.paths import DatabaseKind
+from sources.storage.sqlite.maintenance.maintenance import SCHEMAS
+from sources.storage.sqlite.schema.chacha import CHACHA
+from sources.storage.sqlite.search.exact import EXACT_INDEX
+from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
+
+SchemaObject = tuple[str, str, str]
+
+_TRIGGERS_AND_VIEWS = "SELECT type, name, sql FROM sqlite_schema WHERE type IN ('trigger', 'view')"
+
+
+def find_foreign_object(connection: sqlite3.Connection, kind: DatabaseKind | None, version: int) -> str | None:
+    """Returns a trigger or view of a file, as "trigger NAME", that this schema version does not have. A file without a
+    kind is the control database, which has none at all."""
+    known = _known_objects(kind, version) if kind is not None else frozenset()
+    for row in connection.execute(_TRIGGERS_AND_VIEWS):
+        if row not in known:
+            return f"{row[0]} {row[1]}"
+    return None
+
+
+def _known_objects(kind: DatabaseKind, version: int) -> frozenset[SchemaObject]:
+    """Creates an empty library of that version in memory, with the indexes that are built on demand."""
+    schema = SCHEMAS[kind]
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        for statements in schema.migrations[:version]:
+            for statement in statements:
+                connection.execute(statement)
+        if schema is CHACHA and version:
+            for index in (EXACT_INDEX, SUBSTRING_INDEX):
+                index.create(connection)
+        return frozenset(connection.execute(_TRIGGERS_AND_VIEWS).fetchall())

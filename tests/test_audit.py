@@ -1,0 +1,77 @@
+"""`make audit`: the pinned packages of a lock are looked up in a database of known vulnerabilities."""
+
+import http.server
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from tests.test_architecture import ROOT
+
+LOCK = """\
+# made by a tool
+Sound-Package==1.2 \\
+    --hash=sha256:00
+weak_package==0.9 ; sys_platform == 'linux' \\
+    --hash=sha256:01
+"""
+
+
+class Database(http.server.BaseHTTPRequestHandler):
+    """Answers like OSV: version 0.9 is affected, 1.2 is not."""
+
+    queries: ClassVar[list[dict[str, Any]]] = []
+
+    def do_POST(self) -> None:
+        queries = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["queries"]
+        self.queries.extend(queries)
+        results = [{"vulns": [{"id": "PYSEC-1"}]} if query["version"] == "0.9" else {} for query in queries]
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps({"results": results}).encode())
+
+    def log_message(self, *args: Any) -> None:
+        """Prints nothing."""
+
+
+@pytest.fixture
+def database() -> Iterator[str]:
+    with http.server.HTTPServer(("127.0.0.1", 0), Database) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def audit(lock: Path, database: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(ROOT / ".ci" / "audit.py"), str(lock), "--database", database]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_an_affected_package_fails_the_audit(database: str, tmp_path: Path) -> None:
+    (tmp_path / "lock.txt").write_text(LOCK)
+    outcome = audit(tmp_path / "lock.txt", database)
+    assert outcome.returncode == 1
+    assert outcome.stdout == "weak_package 0.9: PYSEC-1\n2 packages checked, 1 with known vulnerabilities.\n"
+
+
+def test_every_pinned_package_is_looked_up(database: str) -> None:
+    Database.queries.clear()
+    assert audit(ROOT / "requirements.txt", database).returncode == 0
+    names = {query["package"]["name"] for query in Database.queries}
+    assert {"aiosqlite", "msgspec", "starlette", "uvicorn"} <= names
+    lines = (ROOT / "requirements.txt").read_text().splitlines()
+    assert len(names) == sum("==" in line and not line.startswith((" ", "#")) for line in lines)
+
+
+def test_an_audit_without_a_network_says_so(tmp_path: Path) -> None:
+    (tmp_path / "lock.txt").write_text(LOCK)
+    outcome = audit(tmp_path / "lock.txt", "http://127.0.0.1:1")
+    assert outcome.returncode == 0
+    assert outcome.stdout.startswith("Nothing was checked: http://127.0.0.1:1 cannot be reached")

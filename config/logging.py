@@ -1,4 +1,4 @@
-"""Logging to standard error, as text on a terminal and as JSON elsewhere, with the id of the request.
+"""Logging to standard error, as text on a terminal and as JSON elsewhere, with the id and the fields of the request.
 
 Callers must not log credentials or content. As a second safeguard, text that looks like a credential is masked here,
 and debug output of libraries, which includes frames and SQL statements, is dropped.
@@ -13,17 +13,36 @@ from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import msgspec
 from loguru import logger
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from config.times import format_time
 
 if TYPE_CHECKING:
     from loguru import Message, Record
 
-REQUEST_ID: ContextVar[str] = ContextVar("request_id", default="")
+
+class RequestFields(Struct):
+    """Who made a request, and what came of it. Filled in as it becomes known; empty fields are not logged.
+
+    `client` is the id that the credential proves, and `client_name` what the client calls itself.
+    """
+
+    request_id: str = ""
+    user: str = ""
+    client: str = ""
+    client_name: str = ""
+    method: str = ""
+    tool: str = ""
+    outcome: str = ""
+
+
+_REQUEST: ContextVar[RequestFields | None] = ContextVar("request", default=None)
 
 # Request ids only have to be unique, so they are counted instead of random.
 _PROCESS_ID = secrets.token_hex(4)
@@ -43,13 +62,12 @@ _CREDENTIAL = re.compile(
     """,
     re.VERBOSE,
 )
-# Paths that cannot contain a credential, so their lines need no masking.
-_UNMASKED_PATHS = frozenset(("/mcp", "/mcp/", "/healthz", "/readyz", "/metrics"))
 _SECRET_NAMES = frozenset(("authorization", "cookie", "password", "secret", "ticket", "token"))
 
 # In text format, line breaks and escape sequences could forge lines or control the terminal.
 _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))}
 _CONTROLS_EXCEPT_LAYOUT = {code: text for code, text in _CONTROLS.items() if chr(code) not in "\n\t"}
+_NEEDS_QUOTES = re.compile(r"""[\s"=]""")
 _RESERVED_FIELDS = frozenset(("time", "level", "message"))
 _UNMASKED_TYPES = frozenset((int, float, bool, type(None)))
 _LEVELS = (
@@ -65,9 +83,31 @@ def new_request_id() -> str:
     return f"{_PROCESS_ID}{next(_REQUEST_COUNTER):08x}"
 
 
+class RequestScope:
+    """Makes an id and new fields those of the current request, for the duration of a `with` block.
+
+    Not a generator with `contextmanager`, because every request pays for it.
+    """
+
+    def __init__(self, request_id: str) -> None:
+        self._fields = RequestFields(request_id)
+
+    def __enter__(self) -> RequestFields:
+        self._token = _REQUEST.set(self._fields)
+        return self._fields
+
+    def __exit__(self, *_error: object) -> None:
+        _REQUEST.reset(self._token)
+
+
+def request_fields() -> RequestFields:
+    """Returns the fields of the current request; outside of a request, fields that are never logged."""
+    return _REQUEST.get() or RequestFields()
+
+
 def current_request_id() -> str:
     """Returns the id of the current request, or an empty string outside of a request."""
-    return REQUEST_ID.get()
+    return request_fields().request_id
 
 
 def mask_credentials(text: str) -> str:
@@ -113,19 +153,53 @@ class _RequestLog:
 _request_log = _RequestLog()
 
 
-def log_request(method: str, path: str, status: int, milliseconds: float) -> None:
-    """Logs a request. JSON lines bypass loguru, whose records cost more than a whole call."""
-    message = f"{method} {path} {status or '-'} {milliseconds:.1f} ms"
-    if _request_log.write is None or path not in _UNMASKED_PATHS:
-        logger.info("{}", message)
+class _RequestLine(Struct, omit_defaults=True):
+    """The JSON line of a request."""
+
+    time: str
+    level: str
+    message: str
+    request_id: str
+    ms: float
+    user: str = ""
+    client: str = ""
+    client_name: str = ""
+    method: str = ""
+    tool: str = ""
+    outcome: str = ""
+
+
+def log_request(message: str, fields: RequestFields, milliseconds: float) -> None:
+    """Logs a request with its fields. JSON lines bypass loguru, whose records cost more than a whole call."""
+    ms = round(milliseconds, 1)
+    if _request_log.write is None:
+        logger.bind(**asdict(fields), ms=ms).info("{}", message)
         return
-    now = format_time(datetime.now(UTC))
-    line = {"time": now, "level": "info", "message": message, "request_id": REQUEST_ID.get()}
-    _request_log.write(msgspec.json.encode(line).decode())
+    line = _RequestLine(
+        format_time(datetime.now(UTC)),
+        "info",
+        mask_credentials(message),
+        fields.request_id,
+        ms,
+        _mask_name(fields.user),
+        _mask_name(fields.client),
+        _mask_name(fields.client_name),
+        fields.method,
+        fields.tool,
+        fields.outcome,
+    )
+    try:
+        _request_log.write(_encode(line))
+    except UnicodeEncodeError:
+        _request_log.write(_encode({name: _encodable(value) for name, value in asdict(line).items()}))
+
+
+# The same callers come again and again, and masking costs more than the rest of a line.
+_mask_name = lru_cache(maxsize=1024)(mask_credentials)
 
 
 def _add_request_id(record: "Record") -> None:
-    record["extra"].setdefault("request_id", REQUEST_ID.get())
+    record["extra"].setdefault("request_id", current_request_id())
 
 
 def _exception_only(record: "Record") -> str:
@@ -163,13 +237,18 @@ def _format_json(record: "Record", exception: str) -> str:
     if exception:
         line["exception"] = mask_credentials(exception)
     try:
-        return msgspec.json.encode(line).decode()
+        return _encode(line)
     except UnicodeEncodeError:
-        return msgspec.json.encode({name: _encodable(value) for name, value in line.items()}).decode()
+        return _encode({name: _encodable(value) for name, value in line.items()})
+
+
+def _encode(line: Any) -> str:
+    return msgspec.json.encode(line).decode()
 
 
 def _format_text(record: "Record", exception: str) -> str:
-    extra = "".join(f" {name}={_masked_value(name, value)}" for name, value in record["extra"].items() if value != "")
+    fields = ((name, _masked_value(name, value)) for name, value in record["extra"].items() if value != "")
+    extra = "".join(f" {name}={_quoted(value)}" for name, value in fields)
     time = record["time"].isoformat(" ", timespec="milliseconds")
     line = f"{time} {record['level'].name:<8} {mask_credentials(record['message'])}{extra}".translate(_CONTROLS)
     return f"{line}\n{mask_credentials(exception).translate(_CONTROLS_EXCEPT_LAYOUT).rstrip()}" if exception else line
@@ -180,6 +259,12 @@ def _masked_value(name: str, value: Any) -> Any:
     if name in _SECRET_NAMES:
         return _MASK
     return value if type(value) in _UNMASKED_TYPES else mask_credentials(str(value))
+
+
+def _quoted(value: Any) -> str:
+    """Quotes text with spaces, quotation marks or equals signs, which could otherwise pass for other fields."""
+    text = str(value)
+    return f'"{text.replace(chr(34), chr(39))}"' if _NEEDS_QUOTES.search(text) else text
 
 
 def _encodable(value: Any) -> Any:

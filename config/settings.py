@@ -177,7 +177,9 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Literal["auto", "text", "json"],
         _text("Format of log lines on standard error. `auto` is text on a terminal and JSON elsewhere."),
     ] = "auto"
-    log_requests: Annotated[bool, _text("Log one line per request.")] = True
+    log_requests: Annotated[bool, _text("Log one line per request, with user, client, tool, outcome and duration.")] = (
+        True
+    )
 
     # Requests
     body_max_bytes: Annotated[

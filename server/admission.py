@@ -16,7 +16,7 @@ from auth.principal import READ, Principal
 from auth.rate_limits import RateLimits
 from auth.tickets import Tickets
 from config.errors import FlorilegiumError, Forbidden, Unavailable
-from config.logging import current_request_id
+from config.logging import current_request_id, request_fields
 from config.paths import DataRoot
 from config.settings import Settings
 from server.protocol.profiles import Profiles
@@ -100,7 +100,9 @@ class Admission:
         self._origins.check(headers.get(b"host"), headers.get(b"origin"))
 
     async def authenticate(self, request: IncomingRequest, authorization: str | None) -> Principal:
-        return await self._authenticator.authenticate(authorization, address=request.address)
+        principal = await self._authenticator.authenticate(authorization, address=request.address)
+        _log_caller(principal)
+        return principal
 
     async def admit(self, request: IncomingRequest, profile: str | None = None) -> AdmittedRequest:
         """Admits an MCP request. `profile` is the profile that the address names, if any.
@@ -120,6 +122,7 @@ class Admission:
     ) -> AdmittedRequest:
         """Admits a request for a REST operation or a page."""
         self.check_origin(request.headers)
+        request_fields().tool = operation.id
         principal = await self.authenticate(request, authorization)
         principal.require_scope(operation.scope)
         if not any(self._profiles.permits(principal, tool) for tool in operation.tools):
@@ -136,6 +139,7 @@ class Admission:
             self._profiles.get(profile)
         if tickets := query_values(request.query, "ticket"):
             principal = self._tickets.redeem(tickets[0], time.time())
+            _log_caller(principal)
             await self._authenticator.recheck(principal)
         else:
             principal = await self.authenticate(request, basic_to_bearer(request.authorization))
@@ -182,3 +186,8 @@ class Admission:
 def _require_any_scope(principal: Principal) -> None:
     if not principal.scopes:
         raise Forbidden(READ)
+
+
+def _log_caller(principal: Principal) -> None:
+    fields = request_fields()
+    fields.user, fields.client = principal.user_name, principal.client_id

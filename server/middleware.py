@@ -1,6 +1,7 @@
 """Request ids, one log line and one count for every HTTP request and WebSocket.
 
-The log line contains method, path, status and duration, but no query string, header or body.
+The log line contains method, path and status, and the fields of the request: who made it, the tool, the outcome and the
+duration. It contains no query string, header or body.
 """
 
 import re
@@ -8,7 +9,7 @@ import time
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from config.logging import REQUEST_ID, log_request, new_request_id
+from config.logging import RequestFields, RequestScope, log_request, new_request_id
 from server.metrics import Metrics
 from server.protocol.failures import log_failure
 
@@ -30,7 +31,10 @@ class RequestLogMiddleware:
             return
         client_id = next((value for name, value in scope["headers"] if name == _HEADER), b"")
         request_id = client_id.decode() if _VALID_ID.match(client_id) else new_request_id()
-        token = REQUEST_ID.set(request_id)
+        with RequestScope(request_id) as fields:
+            await self._serve(scope, receive, send, request_id, fields)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, request_id: str, fields: RequestFields) -> None:
         status, started_at = 0, time.perf_counter()
         header = (_HEADER, request_id.encode())
 
@@ -50,5 +54,10 @@ class RequestLogMiddleware:
             if scope["type"] == "http":
                 self._metrics.record_response(status)
             if self._log_requests:
-                log_request(scope.get("method", "WS"), scope["path"], status, (time.perf_counter() - started_at) * 1000)
-            REQUEST_ID.reset(token)
+                _log(scope, status, fields, time.perf_counter() - started_at)
+
+
+def _log(scope: Scope, status: int, fields: RequestFields, seconds: float) -> None:
+    fields.outcome = fields.outcome or ("ok" if status < 400 else "error")
+    method, result = (scope["method"], status or "-") if scope["type"] == "http" else ("WS", "closed")
+    log_request(f"{method} {scope['path']} {result}", fields, seconds * 1000)

@@ -56,8 +56,8 @@ class ServerInfoTool:
         self._limits = ServerLimits(
             request_bytes=settings.body_max_bytes,
             call_ms=settings.call_deadline_ms,
-            calls_per_minute=settings.rate_user_per_minute,
-            tool_calls_per_minute=settings.rate_tool_per_minute,
+            calls_per_minute=settings.rate_user_per_minute if settings.is_auth_configured else 0,
+            tool_calls_per_minute=settings.rate_tool_per_minute if settings.is_auth_configured else 0,
             calls_in_flight=settings.connection_in_flight_max,
             streams=settings.stream_max_per_user,
             session_s=settings.session_ttl_s,

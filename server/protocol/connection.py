@@ -6,13 +6,14 @@ is our own transport.
 """
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 from auth.context import RequestContext, SessionId
 from auth.principal import Principal
 from config.errors import FlorilegiumError, InvalidRequest, ParseError, Unavailable
-from config.logging import REQUEST_ID, new_request_id
+from config.logging import RequestFields, RequestScope, log_request, new_request_id
 from server.protocol.call import Call
 from server.protocol.changes import LIST_KINDS
 from server.protocol.dispatcher import Dispatcher
@@ -50,7 +51,7 @@ class Connection:
     """One connection of one principal. `send` writes one message and is never called concurrently.
 
     `profile` is the profile that the address names, if any. `session_id` is the session of modern requests; without it
-    they have none.
+    they have none. `log_label` starts the log line of every request; without it, requests are not logged.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Connection:
         in_flight_max: int,
         profile: str | None = None,
         session_id: SessionId | None = None,
+        log_label: str | None = None,
     ) -> None:
         self._dispatcher = dispatcher
         self._sessions = sessions
@@ -74,6 +76,7 @@ class Connection:
         self._in_flight_max = in_flight_max
         self._profile = profile
         self._session_id = session_id
+        self._log_label = log_label
         self._in_flight = InFlightRequests(dispatcher.options.elicitation_timeout_s)
         self._session: Session | None = None
         self._notifying: asyncio.Task[None] | None = None
@@ -89,17 +92,20 @@ class Connection:
         else:
             await self.receive_value(value)
 
-    async def receive_value(self, value: Any) -> None:
-        """Processes one decoded message or batch. Requests run concurrently; everything else is handled at once."""
+    async def receive_value(self, value: Any, request_id: str | None = None) -> None:
+        """Processes one decoded message or batch. Requests run concurrently; everything else is handled at once.
+
+        `request_id` is the id of the HTTP request that carried the message. Without it, each request gets its own.
+        """
         if isinstance(value, list) and self._session and self._session.version == BATCH_VERSION:
-            await self._receive_batch(value)
+            await self._receive_batch(value, request_id)
             return
         try:
             message = read_message(value)
         except MalformedMessage as error:
             await self._send(error_message(error.request_id, error))
             return
-        await self._receive_message(message)
+        await self._receive_message(message, request_id)
 
     async def finish(self) -> None:
         """Waits for the running calls, for a graceful shutdown."""
@@ -127,12 +133,12 @@ class Connection:
         async with self._send_lock:
             await self._send_unlocked(message)
 
-    async def _receive_message(self, message: Message) -> None:
+    async def _receive_message(self, message: Message, request_id: str | None) -> None:
         match message:
             case Request() if len(self._tasks) >= self._in_flight_max:
                 await self._send(error_message(message.id, self._too_many_calls()))
             case Request():
-                self._start(self._serve(message))
+                self._start(self._serve(message, request_id))
             case Notification("notifications/cancelled"):
                 self._in_flight.cancel(self, message.params.get("requestId"))
             case Notification():
@@ -140,7 +146,7 @@ class Connection:
             case Response():
                 self._in_flight.resolve(self, message)
 
-    async def _receive_batch(self, values: list[Any]) -> None:
+    async def _receive_batch(self, values: list[Any], request_id: str | None) -> None:
         """Runs a batch as one call, its messages one after the other. A rejected batch gets a single error."""
         if not 0 < len(values) <= self._in_flight_max:
             error = InvalidRequest(f"batch: expected 1 to {self._in_flight_max} messages, got {len(values)}")
@@ -148,7 +154,7 @@ class Connection:
         elif len(self._tasks) >= self._in_flight_max:
             await self._send(error_message(None, self._too_many_calls()))
         else:
-            self._start(self._serve_batch(values))
+            self._start(self._serve_batch(values, request_id))
 
     def _too_many_calls(self) -> Unavailable:
         return Unavailable(f"{self._in_flight_max} calls are in flight on this connection")
@@ -158,13 +164,13 @@ class Connection:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _serve(self, request: Request) -> None:
+    async def _serve(self, request: Request, request_id: str | None) -> None:
         """Sends exactly one response, or none if the client cancelled the request."""
         with self._in_flight.running(self, request.id):
-            response = await self._response(request)
+            response = await self._logged_response(request, request_id)
         await self._send(response)
 
-    async def _serve_batch(self, values: list[Any]) -> None:
+    async def _serve_batch(self, values: list[Any], request_id: str | None) -> None:
         responses: list[Mapping[str, Any]] = []
         for value in values:
             try:
@@ -173,18 +179,31 @@ class Connection:
                 responses.append(error_message(error.request_id, error))
                 continue
             if not isinstance(message, Request):
-                await self._receive_message(message)
+                await self._receive_message(message, request_id)
             elif message.method == "initialize":
                 responses.append(error_message(message.id, InvalidRequest("initialize cannot be part of a batch")))
             else:
-                responses.append(await self._response(message))
+                responses.append(await self._logged_response(message, request_id))
         if responses:
             await self._send(responses)
 
-    async def _response(self, request: Request) -> Mapping[str, Any]:
+    async def _logged_response(self, request: Request, request_id: str | None) -> Mapping[str, Any]:
+        started_at, request_id = time.perf_counter(), request_id or new_request_id()
+        with RequestScope(request_id) as fields:
+            fields.user, fields.client = self._principal.user_name, self._principal.client_id
+            try:
+                response = await self._response(request, request_id)
+                fields.outcome = fields.outcome or ("error" if "error" in response else "ok")
+                return response
+            finally:
+                self._log(fields, time.perf_counter() - started_at)
+
+    def _log(self, fields: RequestFields, seconds: float) -> None:
+        if self._log_label is not None:
+            log_request(self._log_label, fields, seconds * 1000)
+
+    async def _response(self, request: Request, request_id: str) -> Mapping[str, Any]:
         """Returns a result or an error. Unexpected exceptions are logged and become an internal error."""
-        request_id = new_request_id()
-        REQUEST_ID.set(request_id)
         try:
             await self._admit()
             return result_message(request.id, await self._result(request, request_id))

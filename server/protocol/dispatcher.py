@@ -4,6 +4,7 @@ Errors leave the dispatcher as FlorilegiumErrors. The exception is a tool that f
 `isError`, because the model that called the tool is the one that can correct the call.
 """
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
@@ -22,6 +23,7 @@ from config.errors import (
     Unauthenticated,
     Unavailable,
 )
+from config.logging import request_fields
 from server.protocol.call import LOG_LEVELS, Call, InputRequired
 from server.protocol.catalog import Catalog, Tool, ToolResult
 from server.protocol.catalog_access import CatalogAccess
@@ -117,10 +119,14 @@ class Dispatcher:
             outcome = "failed" if result.get("isError") else "ok"
         except InputRequired as required:
             outcome, result = "input_required", self._input_required(call, request, required)
+        except asyncio.CancelledError:
+            outcome = "cancelled"
+            raise
         finally:
+            method_name, tool_name = self._metric_labels(call, request)
+            _log_call(method_name, tool_name, call.client.name, outcome)
             if self._observer is not None:
-                labels = self._metric_labels(call, request)
-                self._observer.record_call(*labels, outcome, time.perf_counter() - started_at)
+                self._observer.record_call(method_name, tool_name, outcome, time.perf_counter() - started_at)
         return self._with_server_meta(result) if call.era is Era.MODERN else result
 
     def find_tool(self, profile: str, name: Any) -> Tool | None:
@@ -129,6 +135,7 @@ class Dispatcher:
 
     def initialize_result(self, session: Session) -> Result:
         """Returns the result of a legacy `initialize`."""
+        _log_call("initialize", "", session.client_name, "ok")
         return {
             "protocolVersion": session.version,
             "capabilities": self.capabilities(Era.LEGACY),
@@ -246,6 +253,12 @@ class Dispatcher:
         work = prompt.handler(call, arguments)
         result = await run_handler(call, prompt.name, work, self.options.deadline_ms)
         return {"description": result.description or prompt.description, "messages": list(result.messages)}
+
+
+def _log_call(method: str, tool: str, client_name: str, outcome: str) -> None:
+    """Fills in the log line of the request that carries the call. Of a batch, it describes the last call."""
+    fields = request_fields()
+    fields.method, fields.tool, fields.client_name, fields.outcome = method, tool, client_name, outcome
 
 
 def _owner(call: Call) -> Owner:

@@ -74,7 +74,7 @@ class SseTransport:
     async def _get(self, request: AdmittedRequest, path: str, receive: Receive, send: Send) -> None:
         if not request.headers.accepts("text/event-stream"):
             raise HttpStatusError("the Accept header must allow text/event-stream", 406)
-        stream = _EventStream(self._runtime, request, send)
+        stream = _EventStream(self._runtime, request, path, send)
         # Without scheme and host, because clients resolve it against the URL they used, which a proxy may have changed.
         address = f"{self._base_path}{path}?{_SESSION_PARAMETER}={stream.session_id}"
         with self._runtime.open_streams.enter(request.principal):
@@ -103,7 +103,7 @@ class SseTransport:
             # Admission charged for one message. A batch that is too large is rejected, so it costs no more.
             extra_messages = min(len(value), settings.connection_in_flight_max) - 1
             self._runtime.admission.charge(request.principal, max(0, extra_messages))
-        await stream.receive(value)
+        await stream.receive(value, request.request_id)
         await send_empty(send, 202)
 
     def _find(self, request: AdmittedRequest, query: bytes) -> "_EventStream":
@@ -127,7 +127,7 @@ class _EventStream:
     calls wait and new messages are rejected, so a client that does not read costs a bounded amount of memory.
     """
 
-    def __init__(self, runtime: Runtime, request: AdmittedRequest, send: Send) -> None:
+    def __init__(self, runtime: Runtime, request: AdmittedRequest, path: str, send: Send) -> None:
         self.session_id: SessionId = new_session_id()
         self._runtime = runtime
         self._request = request
@@ -145,6 +145,7 @@ class _EventStream:
             in_flight_max,
             request.profile,
             self.session_id,
+            f"SSE {path}" if runtime.settings.log_requests else None,
         )
 
     def belongs_to(self, request: AdmittedRequest) -> bool:
@@ -171,10 +172,10 @@ class _EventStream:
             await asyncio.gather(*tasks, return_exceptions=True)
         await self._send({"type": "http.response.body", "body": b""})
 
-    async def receive(self, value: Any) -> None:
+    async def receive(self, value: Any, request_id: str) -> None:
         if self._queue.full():
             raise Unavailable("the event stream is full; read it before sending more messages")
-        await self._connection.receive_value(value)
+        await self._connection.receive_value(value, request_id)
 
     def end(self) -> None:
         self._ended.set()

@@ -44,6 +44,7 @@ class _StdioServer:
             self._admit,
             runtime.settings.connection_in_flight_max,
             profile,
+            log_label="stdio" if runtime.settings.log_requests else None,
         )
 
     async def serve(self, reader: asyncio.StreamReader) -> None:

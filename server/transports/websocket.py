@@ -45,7 +45,7 @@ class WebSocketTransport:
         try:
             admitted = await self._admission.admit_connection(request, _profile(scope))
             with self._runtime.open_streams.enter(admitted.principal):
-                await _ConnectionHandler(self._runtime, admitted, send).serve(receive)
+                await _ConnectionHandler(self._runtime, admitted, scope["path"], send).serve(receive)
         except FlorilegiumError as error:
             await send(websocket_close(error))
 
@@ -53,7 +53,7 @@ class WebSocketTransport:
 class _ConnectionHandler:
     """Serves one accepted connection until the client or the server closes it."""
 
-    def __init__(self, runtime: Runtime, request: AdmittedRequest, send: Send) -> None:
+    def __init__(self, runtime: Runtime, request: AdmittedRequest, path: str, send: Send) -> None:
         self._runtime = runtime
         self._request = request
         self._send_raw = send
@@ -67,6 +67,7 @@ class _ConnectionHandler:
             runtime.settings.connection_in_flight_max,
             request.profile,
             new_session_id(),
+            f"WS {path}" if runtime.settings.log_requests else None,
         )
 
     async def serve(self, receive: Receive) -> None:

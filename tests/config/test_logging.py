@@ -13,7 +13,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from loguru import logger
 
-from config.logging import REQUEST_ID, configure, current_request_id, mask_credentials, new_request_id
+from config.logging import (
+    RequestFields,
+    RequestScope,
+    configure,
+    current_request_id,
+    log_request,
+    mask_credentials,
+    new_request_id,
+)
 
 JWT = "eyJhbGciOiJIUzI1NiIsInR5cCI6ImF0K2p3dCJ9.eyJzdWIiOiJjYW5hcnkifQ.CANARYsignatureCANARYsignatureCANARYsignatu"
 CREDENTIALS = {
@@ -108,6 +116,53 @@ def test_json_line_has_time_level_message_request_id_and_bound_fields() -> None:
     assert line == {"level": "warning", "message": "served", "request_id": ""} | fields
 
 
+def test_line_of_a_request_has_its_fields_in_both_formats() -> None:
+    def act() -> None:
+        with RequestScope("r-1") as fields:
+            fields.user, fields.client, fields.client_name = "ada", "key_1", "Claude Code"
+            fields.tool, fields.outcome = "knowledge_search", "ok"
+            log_request("POST /mcp 200", fields, 12.345)
+
+    line = line_of(act)
+    del line["time"]
+    assert line == {
+        "level": "info",
+        "message": "POST /mcp 200",
+        "request_id": "r-1",
+        "user": "ada",
+        "client": "key_1",
+        "client_name": "Claude Code",
+        "tool": "knowledge_search",
+        "outcome": "ok",
+        "ms": 12.3,
+    }
+    assert log_output("text", act).partition(" INFO     ")[2] == (
+        "POST /mcp 200 request_id=r-1 user=ada client=key_1 "
+        'client_name="Claude Code" tool=knowledge_search outcome=ok ms=12.3\n'
+    )
+
+
+@pytest.mark.parametrize("log_format", ["text", "json"])
+@pytest.mark.parametrize("text", CREDENTIALS.values(), ids=CREDENTIALS.keys())
+def test_line_of_a_request_contains_no_credential(log_format: Format, text: str) -> None:
+    fields = RequestFields(user=text, client=text, client_name=text)
+    output = log_output(log_format, lambda: log_request(f"GET /{text} 404", fields, 1))
+    assert output.count("[masked]") >= 4
+    assert "CANARY" not in output
+
+
+def test_client_name_cannot_forge_a_field_or_a_line() -> None:
+    fields = RequestFields(user="eve", client_name='x" user=admin\n2026 INFO \udcff')
+    text = log_output("text", lambda: log_request("POST /mcp 200", fields, 1))
+    assert text.count("\n") == 1
+    assert "user=eve client_name=\"x' user=admin\\x0a2026 INFO " in text
+    assert line_of(lambda: log_request("POST /mcp 200", fields, 1))["user"] == "eve"
+
+
+def test_requests_are_not_logged_below_the_level() -> None:
+    assert log_output("json", lambda: log_request("POST /mcp 200", RequestFields(), 1), "warning") == ""
+
+
 def test_text_line_has_level_message_and_bound_fields() -> None:
     text = log_output("text", lambda: logger.bind(status=200).info("served"))
     assert text.endswith(" INFO     served status=200\n")
@@ -130,10 +185,10 @@ def test_lines_are_written_to_standard_error_by_default(capsys: pytest.CaptureFi
 
 def test_every_line_of_a_request_has_its_request_id() -> None:
     def serve(request_id: str) -> None:
-        REQUEST_ID.set(request_id)
-        assert current_request_id() == request_id
-        logger.info("ours")
-        logging.getLogger("some.library").info("the library's")
+        with RequestScope(request_id):
+            assert current_request_id() == request_id
+            logger.info("ours")
+            logging.getLogger("some.library").info("the library's")
 
     def act() -> None:
         for request_id in ("ada-1", "bob-1"):

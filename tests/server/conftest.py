@@ -1,5 +1,6 @@
 """A sample catalog for each test, and a check that no test logs an unexpected error."""
 
+import io
 import logging
 from collections.abc import Iterator
 from contextlib import suppress
@@ -7,6 +8,7 @@ from contextlib import suppress
 import pytest
 from loguru import logger
 
+from config.logging import configure
 from tests.server.sample_catalog import SampleCatalog
 
 
@@ -36,3 +38,15 @@ def failures() -> Iterator[list[str]]:
 @pytest.fixture
 def samples() -> SampleCatalog:
     return SampleCatalog()
+
+
+@pytest.fixture
+def log() -> Iterator[io.StringIO]:
+    """Everything that is logged at debug level, as JSON lines."""
+    stream, root = io.StringIO(), logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    configure("debug", "json", stream)
+    yield stream
+    logger.remove()
+    root.handlers[:] = handlers
+    root.setLevel(level)

@@ -1,8 +1,7 @@
 """Health, metrics, metadata and rate limits; and that the log contains no content or credentials."""
 
 import io
-import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -10,12 +9,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 import pytest
-from loguru import logger
 from starlette.types import ASGIApp
 from websockets.exceptions import ConnectionClosed
 
 from auth.principal import READ, SCOPES
-from config.logging import configure
 from config.settings import Settings
 from server.app import build_app
 from server.lifespan import open_runtime
@@ -218,18 +215,6 @@ async def test_a_rate_limited_tool_reports_when_to_retry(tmp_path: Path, samples
 # -- the log ----------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def log() -> Iterator[io.StringIO]:
-    """Everything that is logged at debug level, as JSON lines."""
-    stream, root = io.StringIO(), logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    configure("debug", "json", stream)
-    yield stream
-    logger.remove()
-    root.handlers[:] = handlers
-    root.setLevel(level)
-
-
 def _lines(log: io.StringIO) -> list[dict[str, Any]]:
     return [msgspec.json.decode(line) for line in log.getvalue().splitlines()]
 
@@ -327,4 +312,4 @@ async def test_every_log_line_of_a_request_has_its_id(tmp_path: Path, samples: S
     lines = [line for line in _lines(log) if line["request_id"] == "from-the-caller"]
     assert "from-the-caller" in response.json()["result"]["content"][0]["text"]
     assert [line["level"] for line in lines] == ["error", "info"]
-    assert lines[1]["message"].startswith("POST /mcp 200 ")
+    assert (lines[1]["message"], lines[1]["tool"], lines[1]["outcome"]) == ("POST /mcp 200", "explode", "failed")

@@ -50,3 +50,12 @@ async def test_server_info_contains_the_caps(tmp_path: Path) -> None:
         "chars_per_token": 8,
     }
     assert {name: limits[name] for name in expected} == expected
+    assert limits["calls_per_minute"] == 1_200
+
+
+async def test_server_info_names_no_rate_limit_without_authentication(tmp_path: Path) -> None:
+    async with live(make_settings(tmp_path, jwt_secret="")) as server:
+        response = await ModernClient(server, {}).call("server_info")
+    limits = response.json()["result"]["structuredContent"]["limits"]
+
+    assert (limits["calls_per_minute"], limits["tool_calls_per_minute"]) == (0, 0)

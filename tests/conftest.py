@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.compatibility.page import SYSTEMS
-from tests.transport_requests import TRANSPORT_REQUESTS
+from tests.transport_requests import require_transport
 
 # No deadlines, because timing on a busy machine says nothing about correctness.
 settings.register_profile("florilegium", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -17,8 +17,5 @@ _NAMED_TESTS = frozenset(test for system in SYSTEMS.values() for promise in syst
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    before = TRANSPORT_REQUESTS.count
-    result = yield
-    if item.nodeid.partition("[")[0] in _NAMED_TESTS:
-        assert TRANSPORT_REQUESTS.count > before, "a test named in a compatibility manifest must use a transport"
-    return result
+    with require_transport(item.nodeid, _NAMED_TESTS):
+        return (yield)

@@ -4,6 +4,9 @@ A test that is named in `tests/compatibility/manifests` fails if it causes none,
 only calls functions.
 """
 
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 
@@ -26,3 +29,12 @@ class RequestCounter:
 
 
 TRANSPORT_REQUESTS = RequestCounter()
+
+
+@contextmanager
+def require_transport(test: str, named_tests: Collection[str]) -> Iterator[None]:
+    """Fails if a named test, given as a pytest node id, caused no request within the block."""
+    before = TRANSPORT_REQUESTS.count
+    yield
+    if test.partition("[")[0] in named_tests:
+        assert TRANSPORT_REQUESTS.count > before, "a test named in a compatibility manifest must use a transport"

@@ -77,3 +77,11 @@ def test_page_counts_the_promises_and_has_a_row_for_each() -> None:
     assert "| It swims. | not offered | There is no water. |" in page
     assert "- `birds.a` It sings.\n  - `t.py::test_it_sings`\n- `birds.b` It flies." in page
     assert "- `birds.c`" not in page
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_every_test_of_a_system_verifies_a_promise(system: str) -> None:
+    path = f"tests/compatibility/test_{system}.py"
+    named = {test for promise in SYSTEMS[system].promises for test in promise.tests}
+
+    assert {f"{path}::{name}" for name in function_names(path) if name.startswith("test_")} - named == set()

@@ -26,9 +26,7 @@ PROMISES: tuple[Promise, ...] = (
     Promise(
         id="agentkit.ui.live",
         statement="The sidebar is updated in real time as conversations are created.",
-        not_offered=(
-            "There is no user interface for chats, and no stream of conversations; AgentKit's frontend polls the list."
-        ),
+        not_offered=("There is no user interface for chats, and no stream of new conversations."),
     ),
     Promise(
         id="agentkit.ui.search-box",
@@ -382,28 +380,28 @@ PROMISES: tuple[Promise, ...] = (
     # Planned by AgentKit
     Promise(
         id="agentkit.planned.full-text",
-        statement="Full-text search is planned.",
+        statement="Planned: full-text search.",
         tests=(f"{_AGENTKIT}test_saved_chat_is_found_by_full_text_and_can_be_tagged",),
     ),
     Promise(
         id="agentkit.planned.tags",
-        statement="Tags and categories are planned.",
+        statement="Planned: tags and categories.",
         tests=(f"{_AGENTKIT}test_saved_chat_is_found_by_full_text_and_can_be_tagged",),
         difference="A conversation has tags and a namespace.",
     ),
     Promise(
         id="agentkit.planned.sharing",
-        statement="Sharing conversations between users is planned.",
+        statement="Planned: sharing conversations between users.",
         not_offered="No user can read another's data; an export can be given to another user to import.",
     ),
     Promise(
         id="agentkit.planned.templates",
-        statement="Conversation templates are planned.",
+        statement="Planned: conversation templates.",
         not_offered="Nothing of the kind exists.",
     ),
     Promise(
         id="agentkit.planned.bulk-export",
-        statement="Exporting many conversations at once is planned.",
+        statement="Planned: exporting many conversations at once.",
         tests=(
             f"{_ARCHIVES}test_export_contains_every_conversation_and_a_manifest",
             f"{_ARCHIVES}test_large_library_is_exported_and_imported_over_a_socket",
@@ -411,17 +409,17 @@ PROMISES: tuple[Promise, ...] = (
     ),
     Promise(
         id="agentkit.planned.analytics",
-        statement="Analytics of tools and response times are planned.",
+        statement="Planned: analytics of tools and response times.",
         not_offered="Nothing of the kind exists for conversations. `/metrics` has calls and times of the server.",
     ),
     Promise(
         id="agentkit.planned.archive",
-        statement="A separate storage for old conversations is planned.",
+        statement="Planned: a separate storage for old conversations.",
         not_offered="Nothing of the kind exists; conversations stay searchable.",
     ),
     Promise(
         id="agentkit.planned.import",
-        statement="Import from external sources is planned.",
+        statement="Planned: import from external sources.",
         tests=(
             f"{_ARCHIVES}test_agentkits_own_export_files_can_be_imported",
             f"{_ARCHIVES}test_export_after_import_has_the_same_bytes",

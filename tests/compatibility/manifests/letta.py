@@ -281,6 +281,7 @@ PROMISES: tuple[Promise, ...] = (
         id="letta.builtin.beside",
         statement="It can be used instead of Letta's search or in addition to it.",
         tests=(f"{_CLIENT}test_letta_profile_has_one_tool_that_searches_the_callers_history",),
+        difference="Instead of it: both have the same name, and an agent should have only one of them.",
     ),
     Promise(
         id="letta.builtin.dates",

@@ -132,11 +132,12 @@ class MessageSearch(Struct, frozen=True, kw_only=True):
 
 class ExactSearch(Struct, frozen=True, kw_only=True):
     """An FTS5 expression over the content of messages, without stemming: `AND OR NOT`, `"phrases"`, `prefix*`,
-    `NEAR(a b, 5)`, `content:` and parentheses. Text that is not a valid expression is read as words that must all
-    occur."""
+    `NEAR(a b, 5)`, `content:` and parentheses. Text that is not a valid expression, or has more than `phrases_max`
+    phrases, is read as words that must all occur."""
 
     expression: str
     conversation_id: str | None = None
+    phrases_max: int = 32
     limit: int
     deadline_ms: int
 

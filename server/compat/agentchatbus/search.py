@@ -41,6 +41,7 @@ def _exact_search(query: str, thread_id: str | None, limit: int, settings: Setti
     return ExactSearch(
         expression=query[: settings.query_max_chars],
         conversation_id=thread_id or None,
+        phrases_max=settings.query_max_terms,
         limit=clamp(limit, 1, settings.conversation_hits_max),
         deadline_ms=settings.search_deadline_ms,
     )

@@ -167,3 +167,63 @@ async def test_changes_are_visible_immediately(ada: Library) -> None:
     assert await contents(ada, "tea") == []
     await ada.chats.delete(conversation)
     assert await contents(ada, "coffee") == []
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        " OR ".join(["a"] * 240),
+        " OR ".join(f"a{n}*" for n in range(150)),
+        "a " * 490,
+        " OR ".join(["(a AND a)"] * 60),
+        " + ".join(['"a"'] * 150),
+        "NEAR(" + "a " * 480 + ", 9)",
+    ],
+)
+async def test_expression_of_hundreds_of_phrases_is_searched_as_words(
+    ada: Library, ben: Library, expression: str
+) -> None:
+    """FTS5 takes quadratic time for each of these, in steps that no deadline interrupts."""
+    await create_conversation(ada, "a " * 20_000 + " ".join(f"a{n}" for n in range(40)))
+
+    page = await match_messages(ada, expression)
+
+    assert page.read_as is not None
+    assert page.read_as.count(" AND ") < 32
+    assert (await match_messages(ben, expression)).hits == ()
+
+
+async def test_snippet_of_a_long_message_of_matches_is_found_quickly(ada: Library) -> None:
+    """FTS5's own snippet needs minutes for this message."""
+    await create_conversation(ada, "tea " * 500_000 + "with milk")
+    [hit] = (await match_messages(ada, "tea AND milk")).hits
+    assert hit.snippet.startswith("<mark>tea</mark> <mark>tea</mark>")
+
+
+@pytest.mark.parametrize(
+    ("expression", "content", "snippet"),
+    [
+        ("brown", "a brown fox", "a <mark>brown</mark> fox"),
+        ('"quick brown" OR fox', "the quick brown fox", "the <mark>quick brown</mark> <mark>fox</mark>"),
+        ("quick + brown", "the quick brown fox", "the <mark>quick</mark> <mark>brown</mark> fox"),
+        ("bro*", "a broken, Brown cup", "a <mark>broken</mark>, <mark>Brown</mark> cup"),
+        ('"a bro" *', "a broken cup", "<mark>a broken</mark> cup"),
+        ("NEAR(quick fox, 3)", "quick 3 foxes: fox", "<mark>quick</mark> 3 foxes: <mark>fox</mark>"),
+        ("content : cafe", "content of a CAFÉ", "content of a <mark>CAFÉ</mark>"),
+        ("cafe", "e\u0301 cafe\u0301.", "e\u0301 <mark>cafe\u0301</mark>."),
+        ("tea NOT milk", "tea & co", "<mark>tea</mark> &amp; co"),
+    ],
+)
+async def test_snippet_marks_what_the_expression_matches(
+    ada: Library, expression: str, content: str, snippet: str
+) -> None:
+    await create_conversation(ada, content)
+    [hit] = (await match_messages(ada, expression)).hits
+    assert hit.snippet == snippet
+
+
+async def test_snippet_shows_a_match_deep_in_a_long_message(ada: Library) -> None:
+    await create_conversation(ada, "lorem ipsum dolor " * 20_000 + "The Galleon sailed. " + "sit amet " * 20_000)
+    [hit] = (await match_messages(ada, "galleon")).hits
+    assert "<mark>Galleon</mark> sailed." in hit.snippet
+    assert len(hit.snippet.split()) == 20

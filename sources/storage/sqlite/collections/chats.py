@@ -24,6 +24,7 @@ from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.index.index_builder import IndexBuilder
 from sources.storage.sqlite.search import exact, substring
 from sources.storage.sqlite.search.exact import EXACT_INDEX, ExactMatches
+from sources.storage.sqlite.search.exact_snippets import ExactHighlighter
 from sources.storage.sqlite.search.full_scan import FullScan
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX, SubstringMatches
 from sources.storage.sqlite.sql import SqlFilter, contains_ascii, contains_ignoring_case, either, equals
@@ -336,8 +337,9 @@ def _message_hits(connection: sqlite3.Connection, matches: SubstringMatches) -> 
 
 def _exact_hits(connection: sqlite3.Connection, matches: ExactMatches, *, is_complete: bool) -> ExactHits:
     rows = MESSAGES.get_by_rowids_with(connection, [match.rowid for match in matches.matches], _TITLE)
+    highlighter = ExactHighlighter(matches.phrases)
     hits = tuple(
-        ExactHit(message=message, title=title, snippet=match.snippet, rank=match.rank)
+        ExactHit(message=message, title=title, snippet=highlighter.snippet(message.content), rank=match.rank)
         for match, (message, title) in zip(matches.matches, rows, strict=True)
     )
     return ExactHits(hits=hits, read_as=matches.read_as, is_ranked=matches.is_ranked, is_complete=is_complete)

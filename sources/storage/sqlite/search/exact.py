@@ -1,24 +1,25 @@
-"""Searches messages by their exact words, with FTS5's own query language, bm25 and snippets.
+"""Searches messages by their exact words, with FTS5's own query language and bm25.
 
 No input raises an error: an expression that FTS5 cannot parse is searched as words.
 """
 
 import sqlite3
 import unicodedata
-from collections.abc import Mapping
-from html import escape
-from secrets import token_hex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from itertools import islice
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from sources.storage.contract import ExactSearch
 from sources.storage.sqlite.index.message_index import MessageIndex
+from sources.storage.sqlite.search.exact_snippets import ExactPhrase, read_phrases
 from sources.storage.sqlite.write.validation import clamp_count, is_storable
 
-_SNIPPET_TOKENS = 20
-# Words taken from text that is not a valid expression.
-_WORDS_MAX = 64
+# How often one phrase may occur. FTS5 counts the matches of each occurrence anew, in a step that cannot be interrupted:
+# sixteen times the same letter in a message of a megabyte took five seconds.
+_REPEATS_MAX = 2
 _NO_WORD = "searched for nothing; the expression contains no words"
 # Matches from which it is estimated how common an expression is.
 _SAMPLE_ROWS = 2_000
@@ -31,7 +32,6 @@ EXACT_INDEX = MessageIndex(
     version="1",
 )
 
-_SNIPPET = "snippet(exact_index, 0, :opening, :closing, '…', :tokens)"
 _IN_ALL = "FROM exact_index WHERE exact_index MATCH :match"
 # The messages of a conversation usually have neighbouring rowids, so the range excludes most others.
 _IN_CONVERSATION = """
@@ -47,33 +47,32 @@ _Parameters = Mapping[str, str | int]
 
 
 class ExactMatch(Struct, frozen=True):
-    """A matching message; `snippet` is HTML."""
-
     rowid: int
-    snippet: str
     rank: float
 
 
 class ExactMatches(Struct, frozen=True):
-    """`read_as` is set if the expression was searched as words."""
+    """`read_as` is set if the expression was searched as words. `phrases` are those to highlight."""
 
     matches: tuple[ExactMatch, ...] = ()
+    phrases: tuple[ExactPhrase, ...] = ()
     read_as: str | None = None
     is_ranked: bool = True
 
 
 def find(connection: sqlite3.Connection, search: ExactSearch, ranked_rows_max: int) -> ExactMatches:
-    """The index must exist."""
+    """The index must exist. An expression with too many phrases, or one of them too often, is searched as words."""
     expression = search.expression
     # FTS5 takes a leading `*` as a command, not as an expression.
-    if expression.strip() and is_storable(expression) and not expression.lstrip().startswith("*"):
+    is_expression = expression.strip() and is_storable(expression) and not expression.lstrip().startswith("*")
+    if is_expression and _is_affordable(read_phrases(expression), search.phrases_max):
         try:
             return _find(connection, search, expression, ranked_rows_max)
         except sqlite3.OperationalError as error:
             # Other codes are not about the expression but about the file or the deadline.
             if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
                 raise
-    words = _quoted_words(expression)
+    words = _quoted_words(expression, search.phrases_max)
     if not words:
         return ExactMatches(read_as=_NO_WORD)
     return replace(_find(connection, search, words, ranked_rows_max), read_as=words)
@@ -90,9 +89,9 @@ def _find(connection: sqlite3.Connection, search: ExactSearch, match: str, ranke
     is_common = source is _IN_ALL and _seems_common(connection, parameters, ranked_rows_max)
     is_ranked = not is_common and _rowid_of_nth_match(connection, source, parameters, ranked_rows_max) is None
     rank, order = ("exact_index.rank", "exact_index.rank") if is_ranked else ("0.0", "exact_index.rowid DESC")
-    sql = f"SELECT exact_index.rowid, {_SNIPPET}, {rank} {source} ORDER BY {order} LIMIT :limit"
-    matches = _select_with_snippets(connection, sql, parameters | {"limit": clamp_count(search.limit)})
-    return ExactMatches(matches, is_ranked=is_ranked)
+    sql = f"SELECT exact_index.rowid, {rank} {source} ORDER BY {order} LIMIT :limit"
+    rows = connection.execute(sql, parameters | {"limit": clamp_count(search.limit)})
+    return ExactMatches(tuple(ExactMatch(*row) for row in rows), read_phrases(match), is_ranked=is_ranked)
 
 
 def _seems_common(connection: sqlite3.Connection, parameters: _Parameters, ranked_rows_max: int) -> bool:
@@ -113,16 +112,6 @@ def _rowid_of_nth_match(connection: sqlite3.Connection, source: str, parameters:
     return None if row is None else int(row[0])
 
 
-def _select_with_snippets(connection: sqlite3.Connection, sql: str, parameters: _Parameters) -> tuple[ExactMatch, ...]:
-    # Random markers cannot be part of a stored text.
-    opening, closing = (f"\ue000{token_hex(8)}" for _ in range(2))
-    markers = {"opening": opening, "closing": closing, "tokens": _SNIPPET_TOKENS}
-    return tuple(
-        ExactMatch(rowid, escape(snippet).replace(opening, "<mark>").replace(closing, "</mark>"), rank)
-        for rowid, snippet, rank in connection.execute(sql, {**parameters, **markers})
-    )
-
-
 def _conversation_range(connection: sqlite3.Connection, conversation_id: str) -> dict[str, str | int] | None:
     if not is_storable(conversation_id):
         return None
@@ -130,14 +119,18 @@ def _conversation_range(connection: sqlite3.Connection, conversation_id: str) ->
     return None if row is None else dict(zip(("conversation", "first", "last"), row, strict=True))
 
 
-def _quoted_words(text: str) -> str:
-    """Returns an expression of all words, each quoted so that none is syntax. Words without a letter or digit are
-    omitted."""
+def _is_affordable(phrases: Sequence[ExactPhrase], phrases_max: int) -> bool:
+    return len(phrases) <= phrases_max and max(Counter(phrases).values(), default=0) <= _REPEATS_MAX
+
+
+def _quoted_words(text: str, words_max: int) -> str:
+    """Returns an expression of the first words, each quoted so that none is syntax, and each once. Words without a
+    letter or digit are omitted."""
     if not is_storable(text):
         text = "".join(character if is_storable(character) else " " for character in text)
     words = [word for word in text.split() if word not in _OPERATORS and any(map(_is_token_character, word))]
-    quoted = (word.replace('"', " ").strip() for word in words[:_WORDS_MAX])
-    return " AND ".join(f'"{word}"' for word in quoted)
+    quoted = dict.fromkeys(word.replace('"', " ").strip() for word in words)
+    return " AND ".join(f'"{word}"' for word in islice(quoted, words_max))
 
 
 def _is_token_character(character: str) -> bool:

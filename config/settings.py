@@ -375,17 +375,23 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     bus_thread_max: Annotated[
         int, _number("threads", "Maximum number of message bus threads per user.", 1, 10_000_000)
     ] = 10_000
-    bus_agent_max: Annotated[
-        int,
-        _number("agents", "Registered agents, for all users together. They are kept in the process.", 1, 10_000_000),
-    ] = 10_000
     bus_agent_max_per_user: Annotated[
         int,
         _number("agents", "Registered agents per user. The least recently active agent is dropped first.", 1, 100_000),
     ] = 100
     bus_agent_ttl_s: Annotated[
-        float, _number("s", "Idle time after which an agent has to register again.", 1, 365 * _DAY_S)
-    ] = 7 * _DAY_S
+        float, _number("s", "Idle time after which an agent has to register again.", 1, 3650 * _DAY_S)
+    ] = 90 * _DAY_S
+    bus_message_page_max: Annotated[
+        int, _number("messages", "Maximum number of messages of a thread in one response.", 1, 100_000)
+    ] = 1_000
+    bus_response_max_bytes: Annotated[
+        int,
+        _number("bytes", "Message text in one response of bus_connect or msg_list.", _KIB, 64 * _MIB),
+    ] = 64 * _KIB
+    bus_content_filter: Annotated[
+        bool, _text("Reject bus messages, topics and system prompts that contain a known kind of secret.")
+    ] = True
     bus_reply_token_max: Annotated[
         int, _number("tokens", "Reply tokens, for all users together. They are kept in the process.", 1, 10_000_000)
     ] = 100_000

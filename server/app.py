@@ -120,6 +120,8 @@ def _with_cors(app: ASGIApp, origins: tuple[str, ...]) -> ASGIApp:
             "Retry-After",
             "ETag",
             "X-Conversation-Id",
+            "X-Has-More",
+            "Link",
         ],
         max_age=600,
     )

@@ -1,18 +1,16 @@
-"""The services that only HTTP needs: the APIs of AgentKit and AgentChatBus.
+"""The services that only HTTP needs: the API of AgentKit.
 
 They are not part of the runtime because they import Starlette, which stdio must not load.
 """
 
 from msgspec import Struct
 
-from server.compat.agentchatbus.service import MessageBus, build_message_bus
 from server.compat.agentkit.services import AgentKit, build_agentkit
 from server.runtime import Runtime
 
 
 class HttpServices(Struct, frozen=True, kw_only=True):
     agentkit: AgentKit
-    bus: MessageBus
 
 
 def build_http_services(runtime: Runtime) -> HttpServices:
@@ -21,5 +19,4 @@ def build_http_services(runtime: Runtime) -> HttpServices:
         agentkit=build_agentkit(
             runtime.settings, runtime.libraries, knowledge.aggregator, knowledge.retriever, runtime.open_streams
         ),
-        bus=build_message_bus(runtime.libraries, runtime.settings),
     )

@@ -22,6 +22,7 @@ from config.errors import StorageError
 from config.paths import DataRoot
 from config.settings import Settings
 from server.admission import Admission
+from server.compat.agentchatbus.service import MessageBus, build_message_bus
 from server.compat.agentchatbus.tools import add_agentchatbus_tools
 from server.compat.conversation_memory.tools import add_conversation_memory_tools
 from server.compat.letta.tools import add_letta_tools
@@ -57,13 +58,13 @@ def build_knowledge(settings: Settings, libraries: Libraries) -> Knowledge:
     )
 
 
-def build_catalog(settings: Settings, libraries: Libraries, knowledge: Knowledge) -> Catalog:
+def build_catalog(settings: Settings, libraries: Libraries, knowledge: Knowledge, bus: MessageBus) -> Catalog:
     """Registers all tools, resources and prompts."""
     catalog = Catalog()
     add_knowledge_tools(catalog, knowledge, settings)
     add_sources(catalog, libraries, knowledge, settings)
     add_letta_tools(catalog, libraries, settings)
-    add_agentchatbus_tools(catalog, libraries, settings)
+    add_agentchatbus_tools(catalog, bus, settings)
     add_conversation_memory_tools(catalog, libraries, settings)
     add_writing_tools(catalog, libraries, settings)
     catalog.add_tool(ServerInfoTool(settings, knowledge.sources).as_tool())
@@ -93,6 +94,7 @@ async def open_runtime(
         authenticator = authenticator or _authenticator(settings, registry, limits)
         open_streams = OpenStreams(authenticator, settings.stream_max_per_user, settings.access_recheck_s)
         knowledge, profiles, tickets = build_knowledge(settings, libraries), profiles_of(settings), Tickets(settings)
+        bus = build_message_bus(libraries, settings)
         store = InProcessSessionStore(settings.session_ttl_s, settings.session_max, settings.session_max_per_user)
         runtime = Runtime(
             settings=settings,
@@ -107,7 +109,7 @@ async def open_runtime(
             open_streams=open_streams,
             sessions=LegacySessions(store, knowledge.session_states, profiles),
             dispatcher=Dispatcher(
-                catalog or build_catalog(settings, libraries, knowledge),
+                catalog or build_catalog(settings, libraries, knowledge, bus),
                 _dispatcher_options(settings),
                 RequestStateSigner(),
                 limits.tool,
@@ -116,6 +118,7 @@ async def open_runtime(
                 profiles,
             ),
             imports=imports,
+            bus=bus,
         )
         flushing = asyncio.create_task(_flush_periodically(runtime))
         try:

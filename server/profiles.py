@@ -31,8 +31,8 @@ _WRITE = (
     *("notes_append", "chats_append"),
 )
 _CONVERSATIONS = ("conversation_search",)
-_BUS = ("msg_search",)
-# The REST operations that write to the bus: registering agents, opening threads and posting messages.
+_BUS = ("bus_connect", "msg_post", "msg_list", "msg_search")
+# Writing to the bus over REST. No profile names it, so those that include other tools permit it.
 BUS_WRITE = "bus_write"
 _SESSION_TOOLS = ("session_configure", "session_reset", "server_info")
 
@@ -80,8 +80,10 @@ _LETTA_TEXT = (
     "dates narrow the search. All conversations belong to this user."
 )
 _BUS_TEXT = (
-    'msg_search finds messages of the user\'s threads, best first. All words must match; OR, NOT, NEAR, "phrases" and '
-    "prefix* are supported. Search for a decision before you reopen it; thread_id limits the search to one thread."
+    "The user's agents share threads. bus_connect joins a thread, or creates it, and returns its messages; store your "
+    "agent_id and token, to resume as the same agent. msg_post posts a message, msg_list reads those after a seq. "
+    'msg_search finds messages of all threads, best first. All words must match; OR, NOT, NEAR, "phrases" and prefix* '
+    "are supported. Search for a decision before you reopen it; thread_id limits the search to one thread."
 )
 _WRITE_TEXT = (
     f"{_ABOUT}Find items with knowledge_search and read them with knowledge_get; pass the uri of a hit to the tools "
@@ -120,7 +122,7 @@ PROFILES: tuple[Profile, ...] = (
         instructions=_MEMORY_TEXT,
     ),
     Profile(name="letta", entries=_own_names(_CONVERSATIONS), instructions=_LETTA_TEXT),
-    Profile(name="bus", entries=_own_names(_BUS), instructions=_BUS_TEXT, actions=frozenset((BUS_WRITE,))),
+    Profile(name="bus", entries=_own_names(_BUS), instructions=_BUS_TEXT),
     Profile(
         name="full",
         entries=_own_names(

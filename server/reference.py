@@ -7,6 +7,7 @@ from typing import Any
 
 from config.paths import DataRoot
 from config.settings import Settings
+from server.compat.agentchatbus.service import build_message_bus
 from server.lifespan import build_catalog, build_knowledge
 from server.protocol.catalog import Catalog, Tool
 from server.protocol.schema import input_schema, output_schema
@@ -111,7 +112,8 @@ def product_catalog() -> Catalog:
     """Returns the catalog with default settings. No database is opened."""
     settings = Settings()
     libraries = SqliteLibraries(DataRoot(Path(settings.data_dir)), settings)
-    return build_catalog(settings, libraries, build_knowledge(settings, libraries))
+    bus = build_message_bus(libraries, settings)
+    return build_catalog(settings, libraries, build_knowledge(settings, libraries), bus)
 
 
 if __name__ == "__main__":

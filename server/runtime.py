@@ -13,6 +13,7 @@ from auth.tickets import Tickets
 from config.paths import DataRoot
 from config.settings import Settings
 from server.admission import Admission
+from server.compat.agentchatbus.service import MessageBus
 from server.import_jobs import ImportJobs
 from server.protocol.dispatcher import Dispatcher
 from server.protocol.legacy_sessions import LegacySessions
@@ -45,3 +46,4 @@ class Runtime(Struct, frozen=True, kw_only=True):
     sessions: LegacySessions
     dispatcher: Dispatcher
     imports: ImportJobs
+    bus: MessageBus

@@ -87,6 +87,15 @@ class Message(Record, frozen=True, kw_only=True):
         return "" if self.is_canonical else ALTERNATE_BRANCH_LABEL
 
 
+class RegisteredAgent(Struct, frozen=True, kw_only=True):
+    """An agent on the message bus. Its name is unique in its library; `used_at` is in the stored form."""
+
+    id: str
+    name: str
+    token_hash: bytes
+    used_at: str
+
+
 class Namespace(Struct, frozen=True):
     """A group of conversations, and how many there are in it."""
 

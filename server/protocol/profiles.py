@@ -18,8 +18,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     """A profile. `entries` are pairs of listed name and tool name, in listing order.
 
     `includes_other_tools` appends the tools that no profile names, such as those of a third-party source.
-    `has_resources` lets a credential restricted to this profile read resources and prompts. `actions` are permissions
-    for REST operations that correspond to no tool.
+    `has_resources` lets a credential restricted to this profile read resources and prompts.
     """
 
     name: str
@@ -27,7 +26,6 @@ class Profile(Struct, frozen=True, kw_only=True):
     instructions: str = ""
     includes_other_tools: bool = False
     has_resources: bool = False
-    actions: frozenset[str] = frozenset()
 
 
 EVERYTHING = Profile(name=DEFAULT_PROFILE, includes_other_tools=True, has_resources=True)
@@ -95,7 +93,7 @@ class Profiles:
         if principal.profile is None:
             return True
         profile = self.get(principal.profile)
-        is_named = action in profile.actions or any(action == tool for _, tool in profile.entries)
+        is_named = any(action == tool for _, tool in profile.entries)
         return is_named or (profile.includes_other_tools and action not in self._named_tools)
 
     def permits_resources(self, principal: Principal) -> bool:

@@ -16,7 +16,7 @@ from server.error_responses import PRIVATE_HEADERS, json_error
 from server.protocol.deadline import Deadline
 from server.rest.errors import MethodNotAllowed
 from server.rest.inputs import read_input, receive_upload
-from server.rest.operation import Operation, UploadRequest
+from server.rest.operation import Operation, ResponseWithHeaders, UploadRequest
 from server.runtime import Runtime
 from server.transports.headers import Headers
 
@@ -86,7 +86,10 @@ def build_response(operation: Operation, output: Any, headers: Headers) -> Respo
     if isinstance(output, Response):
         output.headers.update(PRIVATE_HEADERS)
         return output
-    response = Response(msgspec.json.encode(output), operation.status, PRIVATE_HEADERS, "application/json")
+    body, extra_headers = (output.body, output.headers) if isinstance(output, ResponseWithHeaders) else (output, {})
+    response = Response(
+        msgspec.json.encode(body), operation.status, {**PRIVATE_HEADERS, **extra_headers}, "application/json"
+    )
     return with_etag(response, headers) if operation.method == "GET" else response
 
 

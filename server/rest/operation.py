@@ -40,6 +40,13 @@ class UploadRequest(Struct, frozen=True):
     file: IO[bytes]
 
 
+class ResponseWithHeaders(Struct, frozen=True):
+    """What a handler returns to send headers with its JSON."""
+
+    body: Any
+    headers: Mapping[str, str]
+
+
 class Operation(Struct, frozen=True, kw_only=True):
     """`input` has a field for every value of a request.
 

@@ -73,7 +73,7 @@ def rest_operations(runtime: Runtime, services: HttpServices) -> list[Operation]
         *item_operations(LibraryWriter(runtime.libraries, runtime.dispatcher.catalog.changes, runtime.settings)),
         *agentkit_operations(services.agentkit, runtime.settings),
         *import_operations(runtime),
-        *bus_operations(services.bus),
+        *bus_operations(runtime.bus, runtime.settings),
     ]
 
 

@@ -38,6 +38,7 @@ from sources.records import (
     Namespace,
     Note,
     Observation,
+    RegisteredAgent,
     SavedPrompt,
     Segment,
 )
@@ -140,6 +141,22 @@ class ExactSearch(Struct, frozen=True, kw_only=True):
     phrases_max: int = 32
     limit: int
     deadline_ms: int
+
+
+class MetadataFilter(Struct, frozen=True):
+    """A condition on metadata: the value at a JSON path such as `$._bus.status` is one of `values`. None stands for
+    metadata without that path."""
+
+    path: str
+    values: tuple[str | None, ...]
+
+
+class CreationPosition(Struct, frozen=True):
+    """A position in a list of conversations ordered by `created_at`, newest first. With an id, it is after the
+    conversation of this id; without, after all conversations of that time."""
+
+    created_at: str
+    id: str = ""
 
 
 class ObservationFilter(Struct, frozen=True, kw_only=True):
@@ -282,6 +299,18 @@ class Chats(Protocol):
         or a part of an id."""
         ...
 
+    async def list_created(
+        self,
+        limit: int,
+        *,
+        namespace: str,
+        after: CreationPosition | None = None,
+        metadata: MetadataFilter | None = None,
+    ) -> ListPage[Conversation]:
+        """Returns conversations of a namespace, newest `created_at` first, then by id. `total` counts all of them,
+        including those before the position `after`."""
+        ...
+
     async def ids(self, after: str, limit: int) -> Sequence[str]:
         """Returns the conversation ids that sort after `after`, which need not exist, in order."""
         ...
@@ -301,6 +330,12 @@ class Chats(Protocol):
         ...
 
     async def messages(self, conversation_id: str, limit: int, offset: int) -> ListPage[Message]: ...
+    async def messages_after(
+        self, conversation_id: str, number: int, limit: int, metadata: MetadataFilter | None = None
+    ) -> Sequence[Message]:
+        """Returns the messages with a greater number, in order."""
+        ...
+
     async def messages_around(self, conversation_id: str, position: int, before: int, after: int) -> Sequence[Message]:
         """Returns the message at a position with its neighbours, in order; only the neighbours if it was deleted."""
         ...
@@ -312,6 +347,12 @@ class Chats(Protocol):
         *,
         idempotency_key: str | None = None,
     ) -> Conversation: ...
+    async def get_or_create(self, draft: ConversationDraft, namespace_max: int) -> tuple[Conversation, bool]:
+        """Returns the first conversation with the title of the draft in its namespace, or creates it, and whether it
+        was created. Concurrent calls create one conversation. Raises `Conflict` if the namespace already has
+        `namespace_max` conversations."""
+        ...
+
     async def upsert_many(self, threads: Sequence[ThreadDraft]) -> Sequence[ThreadUpsertResult]:
         """Writes imported conversations. Messages are identified by uuid; new ones are appended in the given order."""
         ...
@@ -351,6 +392,20 @@ class Chats(Protocol):
     async def purge(self, item_id: str) -> None: ...
 
 
+class Agents(Protocol):
+    """The agents that are registered on the message bus. Times are in the stored form."""
+
+    async def register(
+        self, name: str, token_hash: bytes, *, time: str, idle_since: str, limit: int
+    ) -> RegisteredAgent:
+        """Adds an agent with a new id. If the name is in use, a number is appended. First removes agents that were last
+        used before `idle_since`, and the least recently used ones if there are `limit` agents or more."""
+        ...
+
+    async def find(self, agent_id: str) -> RegisteredAgent | None: ...
+    async def set_used(self, agent_id: str, time: str) -> None: ...
+
+
 class Bookmarks(Protocol):
     """Positions in external files and databases up to which they have been imported, by name."""
 
@@ -373,6 +428,8 @@ class Library(Protocol):
     def prompts(self) -> Prompts: ...
     @property
     def observations(self) -> Observations: ...
+    @property
+    def agents(self) -> Agents: ...
     @property
     def bookmarks(self) -> Bookmarks: ...
 

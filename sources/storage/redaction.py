@@ -5,13 +5,14 @@ for human-only messages itself. Each method of the protocol is written out, with
 protocol is a type error until it is added here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
 from sources.drafts import ConversationDraft, MessageDraft, ThreadDraft, ThreadUpsertResult
 from sources.records import Conversation, ExactHits, Hit, HitPage, ListPage, Message, MessageHits, Namespace
-from sources.storage.contract import Chats, ExactSearch, MessageSearch, Search
+from sources.storage.contract import Chats, CreationPosition, ExactSearch, MessageSearch, MetadataFilter, Search
 
 # AgentChatBus clients match on this text.
 HIDDEN = "[human-only content hidden]"
@@ -52,6 +53,12 @@ class RedactedChats:
         page = await self._chats.messages(conversation_id, limit, offset)
         return replace(page, rows=tuple(map(_redact, page.rows)))
 
+    async def messages_after(
+        self, conversation_id: str, number: int, limit: int, metadata: MetadataFilter | None = None
+    ) -> Sequence[Message]:
+        messages = await self._chats.messages_after(conversation_id, number, limit, metadata)
+        return [_redact(message) for message in messages]
+
     async def messages_around(self, conversation_id: str, position: int, before: int, after: int) -> Sequence[Message]:
         messages = await self._chats.messages_around(conversation_id, position, before, after)
         return [_redact(message) for message in messages]
@@ -87,6 +94,16 @@ class RedactedChats:
     ) -> ListPage[Conversation]:
         return await self._chats.list(limit, offset, namespace=namespace, search=search)
 
+    async def list_created(
+        self,
+        limit: int,
+        *,
+        namespace: str,
+        after: CreationPosition | None = None,
+        metadata: MetadataFilter | None = None,
+    ) -> ListPage[Conversation]:
+        return await self._chats.list_created(limit, namespace=namespace, after=after, metadata=metadata)
+
     async def ids(self, after: str, limit: int) -> Sequence[str]:
         return await self._chats.ids(after, limit)
 
@@ -114,6 +131,9 @@ class RedactedChats:
     ) -> Conversation:
         return await self._chats.create(draft, messages, idempotency_key=idempotency_key)
 
+    async def get_or_create(self, draft: ConversationDraft, namespace_max: int) -> tuple[Conversation, bool]:
+        return await self._chats.get_or_create(draft, namespace_max)
+
     async def upsert_many(self, threads: Sequence[ThreadDraft]) -> Sequence[ThreadUpsertResult]:
         return await self._chats.upsert_many(threads)
 
@@ -140,7 +160,21 @@ class RedactedChats:
 
 
 def _redact(message: Message) -> Message:
-    return replace(message, content=HIDDEN, attachments=(), citations=()) if message.is_human_only else message
+    if not message.is_human_only:
+        return message
+    return replace(
+        message,
+        content=HIDDEN,
+        attachments=(),
+        citations=(),
+        content_hash="",
+        metadata={"human_only": True} | _lines(message.metadata),
+    )
+
+
+def _lines(metadata: Mapping[str, Any]) -> dict[str, int]:
+    """Returns the line numbers of an imported session, by which transcripts are read."""
+    return {name: value for name in ("line_start", "line_end") if isinstance(value := metadata.get(name), int)}
 
 
 def _redact_hit(hit: Hit) -> Hit:

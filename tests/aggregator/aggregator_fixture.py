@@ -30,6 +30,7 @@ from sources.source import (
     hits_from_response,
 )
 from sources.storage.contract import (
+    Agents,
     Bookmarks,
     Characters,
     Chats,
@@ -224,6 +225,10 @@ class FakeLibrary:
 
     @property
     def observations(self) -> Observations:
+        return self._no_collection()
+
+    @property
+    def agents(self) -> Agents:
         return self._no_collection()
 
     @property

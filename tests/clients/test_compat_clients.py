@@ -1,6 +1,8 @@
 """Clients of Letta and AgentChatBus over sockets: the official MCP client in the profiles `letta` and `bus`, and the
 requests of AgentChatBus's integration tests."""
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +44,22 @@ async def call_only_tool(
     return names, result
 
 
+@asynccontextmanager
+async def bus_client(server: LiveServer, name: str, mode: str) -> AsyncIterator[Client]:
+    """Connects the official client to the profile `bus`."""
+    async with (
+        httpx2.AsyncClient(headers=await server.bearer(name), trust_env=False) as http,
+        Client(streamable_http_client(f"{server.mcp}/bus", http_client=http), mode=mode) as client,
+    ):
+        yield client
+
+
+async def call(client: Client, tool: str, **arguments: Any) -> Any:
+    result = await client.call_tool(tool, arguments)
+    assert not result.is_error, result.content
+    return result.structured_content
+
+
 @pytest.mark.parametrize("mode", MODES)
 async def test_letta_profile_has_one_tool_that_searches_the_callers_history(tmp_path: Path, mode: str) -> None:
     async with live(make_settings(tmp_path)) as server:
@@ -57,18 +75,47 @@ async def test_letta_profile_has_one_tool_that_searches_the_callers_history(tmp_
 
 
 @pytest.mark.parametrize("mode", MODES)
-async def test_bus_profile_has_one_tool_that_searches_the_callers_messages(tmp_path: Path, mode: str) -> None:
+async def test_agents_of_a_user_talk_with_the_tools_of_the_bus_profile(tmp_path: Path, mode: str) -> None:
     async with live(make_settings(tmp_path)) as server:
         for name in ("ada", "ben"):
-            thread = await create_conversation(server, name, f"{name} sails a galleon")
+            async with bus_client(server, name, mode) as client:
+                names = [tool.name for tool in (await client.list_tools()).tools]
+                connection = await call(client, "bus_connect", thread_name="Ships", ide="Cursor", model=mode)
+                thread = connection["thread"]["thread_id"]
+                posted = await call(
+                    client,
+                    "msg_post",
+                    thread_id=thread,
+                    author=connection["agent"]["agent_id"],
+                    content=f"{name} sails a galleon",
+                    expected_last_seq=connection["current_seq"],
+                    reply_token=connection["reply_token"],
+                )
+                listed = await call(client, "msg_list", thread_id=thread, return_format="json")
+                results = await call(client, "msg_search", query="galleon")
 
-            names, result = await call_only_tool(server, name, mode, "bus", query="galleon")
+            assert names == ["bus_connect", "msg_post", "msg_list", "msg_search"]
+            assert [message["content"] for message in listed["messages"]] == [f"{name} sails a galleon"]
+            assert [(row["thread_id"], row["message_id"]) for row in results["results"]] == [(thread, posted["msg_id"])]
 
-            assert names == ["msg_search"]
-            assert [row["thread_id"] for row in result.structured_content["results"]] == [thread]
+
+async def test_agents_are_still_registered_after_a_restart(tmp_path: Path) -> None:
+    async with live(make_settings(tmp_path)) as server, bus_client(server, "ada", MODES[0]) as client:
+        first = await call(client, "bus_connect", thread_name="Ships", ide="Cursor", model="gpt")
+
+    credentials = {"agent_id": first["agent"]["agent_id"], "token": first["agent"]["token"]}
+    async with live(make_settings(tmp_path)) as server:
+        async with bus_client(server, "ada", MODES[0]) as client:
+            resumed = await call(client, "bus_connect", thread_name="Ships", **credentials)
+        async with bus_client(server, "ben", MODES[0]) as client:
+            refused = await client.call_tool("bus_connect", {"thread_name": "Ships", **credentials})
+
+    assert resumed["agent"] == first["agent"]
+    assert resumed["thread"]["thread_id"] == first["thread"]["thread_id"]
+    assert refused.is_error
 
 
-async def test_full_profile_includes_both_tools(tmp_path: Path) -> None:
+async def test_full_profile_includes_the_tools_of_both_systems(tmp_path: Path) -> None:
     async with (
         live(make_settings(tmp_path)) as server,
         httpx2.AsyncClient(headers=await server.bearer("ada"), trust_env=False) as http,
@@ -76,7 +123,7 @@ async def test_full_profile_includes_both_tools(tmp_path: Path) -> None:
     ):
         names = {tool.name for tool in (await client.list_tools()).tools}
 
-    assert {"conversation_search", "msg_search"} <= names
+    assert {"conversation_search", "bus_connect", "msg_post", "msg_list", "msg_search"} <= names
 
 
 async def test_agentchatbus_client_posts_and_searches_without_a_credential(tmp_path: Path) -> None:

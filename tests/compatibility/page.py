@@ -34,8 +34,8 @@ SYSTEMS: Mapping[str, CompatibleSystem] = {
     ),
     "agentchatbus": CompatibleSystem(
         "AgentChatBus: message bus",
-        "The tool `msg_search` in profile `bus` (`/mcp/bus`) and in `full`; `GET /api/search`, and the REST API under "
-        "`/api` with which agents register, open threads and post messages.",
+        "The tools `bus_connect`, `msg_post`, `msg_list` and `msg_search` in profile `bus` (`/mcp/bus`) and in `full`; "
+        "`GET /api/search`, and the REST API under `/api` with which agents register, open threads and post messages.",
         agentchatbus.PROMISES,
     ),
     "letta": CompatibleSystem(

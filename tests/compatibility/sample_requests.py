@@ -154,7 +154,10 @@ ROUTES: Mapping[str, tuple[SampleRequest, ...]] = {
         SampleRequest("GET", f"/api/search?q={WORD}&thread_id={{chat}}"),
     ),
     "register_agent": (SampleRequest("POST", "/api/agents/register", {"ide": "api", "model": "m"}, has_content=False),),
-    "list_threads": (SampleRequest("GET", "/api/threads"),),
+    "list_threads": (
+        SampleRequest("GET", "/api/threads"),
+        SampleRequest("GET", "/api/threads?status=discuss&include_archived=true&limit=1&before=2999-01-01"),
+    ),
     "open_thread": (
         SampleRequest(
             "POST",
@@ -165,7 +168,13 @@ ROUTES: Mapping[str, tuple[SampleRequest, ...]] = {
         ),
     ),
     "sync_thread": (SampleRequest("POST", "/api/threads/{thread}/sync-context", {}, has_content=False),),
-    "read_thread": (SampleRequest("GET", "/api/threads/{thread}/messages"),),
+    "state_thread": (SampleRequest("POST", "/api/threads/{thread}/state", {"state": "review"}, has_content=False),),
+    "archive_thread": (SampleRequest("POST", "/api/threads/{thread}/archive", {}, has_content=False),),
+    "unarchive_thread": (SampleRequest("POST", "/api/threads/{thread}/unarchive", {}, has_content=False),),
+    "read_thread": (
+        SampleRequest("GET", "/api/threads/{thread}/messages"),
+        SampleRequest("GET", "/api/threads/{thread}/messages?priority=normal&include_system_prompt=true"),
+    ),
     "post_message": (
         SampleRequest(
             "POST",
@@ -193,6 +202,9 @@ TOOLS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     "prompts_search": ({"query": WORD},),
     "prompts_get": ({"prompt_id_or_name": "{prompt}"}, {"prompt_id_or_name": f"A {WORD} in prompts"}),
     "conversation_search": ({"query": WORD}, {"query": WORD, "format": "json"}),
+    "bus_connect": ({"thread_id": "{thread}"}, {"thread_name": f"The {WORD}"}),
+    "msg_post": ({"thread_id": "{thread}", "author": "Ana", "content": f"the {WORD} again"},),
+    "msg_list": ({"thread_id": "{thread}"}, {"thread_id": "{thread}", "return_format": "json"}),
     "msg_search": ({"query": WORD}, {"query": WORD, "thread_id": "{chat}"}),
     "memory_search": ({"query": WORD}, {"query": [WORD, "sail"], "response_format": "json"}),
     "memory_get_observations": ({"ids": ["{observation}"]},),
@@ -224,7 +236,9 @@ TOOLS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
     "server_info": ({},),
 }
 # Their results contain nothing of a library.
-TOOLS_WITHOUT_CONTENT = frozenset(("notes_delete", "items_delete", "session_configure", "session_reset", "server_info"))
+TOOLS_WITHOUT_CONTENT = frozenset(
+    ("msg_post", "notes_delete", "items_delete", "session_configure", "session_reset", "server_info")
+)
 
 
 def fill_placeholders(value: Any, values: Mapping[str, Any]) -> Any:

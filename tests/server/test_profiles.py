@@ -35,7 +35,7 @@ LISTED = {
     ],
     "memory": ["search", "get_observations", "read"],
     "letta": ["conversation_search"],
-    "bus": ["msg_search"],
+    "bus": ["bus_connect", "msg_post", "msg_list", "msg_search"],
 }
 
 

@@ -1,13 +1,18 @@
 """The REST operations of the bus, and the health check by which agents recognize one."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from auth.context import RequestContext
 from auth.principal import WRITE
-from server.compat.agentchatbus.errors import BUS_ERROR_FORMAT
+from config.settings import Settings
+from server.compat.agentchatbus.error_format import BUS_ERROR_FORMAT
 from server.compat.agentchatbus.schemas import (
+    ArchiveThreadRequest,
     BusMessage,
     BusSearchRequest,
     BusSearchResults,
@@ -20,18 +25,20 @@ from server.compat.agentchatbus.schemas import (
     Registration,
     SyncContext,
     SyncRequest,
+    ThreadChanged,
     ThreadList,
+    ThreadStateRequest,
 )
 from server.compat.agentchatbus.service import MessageBus
 from server.profiles import BUS_WRITE
 from server.rest.errors import Unprocessable
-from server.rest.operation import Operation
+from server.rest.operation import Operation, ResponseWithHeaders
 from server.version import VERSION
 
 SEARCHING_TOOLS = ("msg_search", "chats_search", "knowledge_search")
-READING_TOOLS = ("msg_search", "chats_get", "knowledge_get")
-# No MCP tool writes to the bus: of the keys restricted to a profile, only those of the profile `bus` may.
-WRITING_TOOLS = (BUS_WRITE,)
+READING_TOOLS = ("msg_list", "chats_get", "knowledge_get")
+JOINING_TOOLS = ("bus_connect", BUS_WRITE)
+POSTING_TOOLS = ("msg_post", BUS_WRITE)
 _AGENT_TOKEN = {"agent_token": "X-Agent-Token"}
 
 
@@ -40,8 +47,12 @@ async def health(_request: Request) -> Response:
     return JSONResponse({"status": "ok", "service": "AgentChatBus", "server": "florilegium", "version": VERSION})
 
 
-def bus_operations(bus: MessageBus) -> list[Operation]:
-    return [*_search_and_agent_operations(bus), *_thread_operations(bus), *_message_operations(bus)]
+def bus_operations(bus: MessageBus, settings: Settings) -> list[Operation]:
+    return [
+        *_search_and_agent_operations(bus),
+        *_thread_operations(bus),
+        *_message_operations(bus, settings.conversation_response_max_bytes),
+    ]
 
 
 def _search_and_agent_operations(bus: MessageBus) -> list[Operation]:
@@ -65,11 +76,11 @@ def _search_and_agent_operations(bus: MessageBus) -> list[Operation]:
             method="POST",
             path="/api/agents/register",
             summary="Register an agent",
-            description="Gives an agent a name and a token. After a restart of the server, register again.",
+            description="Gives an agent a name and a token. An agent that was idle for long has to register again.",
             input=RegisterRequest,
             response=Registration,
             handler=bus.register,
-            tools=WRITING_TOOLS,
+            tools=JOINING_TOOLS,
             scope=WRITE,
         ),
     ]
@@ -82,7 +93,10 @@ def _thread_operations(bus: MessageBus) -> list[Operation]:
             method="GET",
             path="/api/threads",
             summary="List threads",
-            description="The threads of the bus, most recently written first.",
+            description=(
+                "The threads of the bus, newest first. next_cursor is the value of before for the next page. Archived "
+                "threads are left out unless you ask for them."
+            ),
             input=ListThreadsRequest,
             response=ThreadList,
             handler=bus.list_threads,
@@ -93,11 +107,14 @@ def _thread_operations(bus: MessageBus) -> list[Operation]:
             method="POST",
             path="/api/threads",
             summary="Create a thread",
-            description="Creates a conversation that all agents of the user share.",
+            description=(
+                "Creates a conversation that all agents of the user share. If a thread has this topic already, it is "
+                "returned unchanged."
+            ),
             input=CreateThreadRequest,
             response=CreatedThread,
             handler=bus.create_thread,
-            tools=WRITING_TOOLS,
+            tools=JOINING_TOOLS,
             scope=WRITE,
             status=201,
             headers=_AGENT_TOKEN,
@@ -112,24 +129,68 @@ def _thread_operations(bus: MessageBus) -> list[Operation]:
             input=SyncRequest,
             response=SyncContext,
             handler=bus.sync,
-            tools=WRITING_TOOLS,
+            tools=JOINING_TOOLS,
             scope=WRITE,
             error_statuses=frozenset((404,)),
+        ),
+        *_status_operations(bus),
+    ]
+
+
+def _status_operations(bus: MessageBus) -> list[Operation]:
+    def operation(name: str, summary: str, description: str, **fields: Any) -> Operation:
+        return _operation(
+            id=f"{name}_thread",
+            method="POST",
+            path=f"/api/threads/{{thread_id}}/{name}",
+            summary=summary,
+            description=description,
+            response=ThreadChanged,
+            tools=POSTING_TOOLS,
+            scope=WRITE,
+            error_statuses=frozenset((404, 409)),
+            **fields,
+        )
+
+    return [
+        operation(
+            "state",
+            "Set the status of a thread",
+            "Sets the status, by which threads can be listed. It does not restrict what can be posted.",
+            input=ThreadStateRequest,
+            handler=bus.set_state,
+        ),
+        operation(
+            "archive",
+            "Archive a thread",
+            "Sets the status archived. The list of threads leaves archived threads out unless asked for them.",
+            input=ArchiveThreadRequest,
+            handler=bus.archive,
+        ),
+        operation(
+            "unarchive",
+            "Restore an archived thread",
+            "Sets the status discuss.",
+            input=ArchiveThreadRequest,
+            handler=bus.unarchive,
         ),
     ]
 
 
-def _message_operations(bus: MessageBus) -> list[Operation]:
+def _message_operations(bus: MessageBus, text_max_bytes: int) -> list[Operation]:
     return [
         _operation(
             id="read_thread",
             method="GET",
             path="/api/threads/{thread_id}/messages",
             summary="Read a thread",
-            description="Messages of a thread in order, after after_seq.",
+            description=(
+                "Messages of a thread in order, after after_seq. The header X-Has-More says whether there are more, "
+                "and Link (rel=next) where."
+            ),
             input=MessagesRequest,
             response=tuple[BusMessage, ...],
-            handler=bus.read_messages,
+            handler=_thread_reader(bus, text_max_bytes),
             tools=READING_TOOLS,
             error_statuses=frozenset((404,)),
         ),
@@ -144,14 +205,31 @@ def _message_operations(bus: MessageBus) -> list[Operation]:
             ),
             input=PostRequest,
             response=BusMessage,
-            handler=bus.post,
-            tools=WRITING_TOOLS,
+            handler=bus.posting.post,
+            tools=POSTING_TOOLS,
             scope=WRITE,
             status=201,
             headers=_AGENT_TOKEN,
             error_statuses=frozenset((404, 409)),
         ),
     ]
+
+
+def _thread_reader(
+    bus: MessageBus, text_max_bytes: int
+) -> Callable[[RequestContext, MessagesRequest], Awaitable[ResponseWithHeaders]]:
+    """The response is an array, as AgentChatBus's clients expect. Headers say whether there are more messages."""
+
+    async def read_thread(context: RequestContext, request: MessagesRequest) -> ResponseWithHeaders:
+        async with bus.library(context) as library:
+            messages, has_more = await bus.read_messages(library.chats, request, text_max_bytes)
+        if not has_more:
+            return ResponseWithHeaders(messages, {"X-Has-More": "false"})
+        priority = {"priority": request.priority} if request.priority else {}
+        query = urlencode({"after_seq": messages[-1].seq, "limit": request.limit, **priority})
+        return ResponseWithHeaders(messages, {"X-Has-More": "true", "Link": f'<?{query}>; rel="next"'})
+
+    return read_thread
 
 
 def _operation(**fields: Any) -> Operation:

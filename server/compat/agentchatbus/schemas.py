@@ -1,4 +1,4 @@
-"""Inputs and results of the tool `msg_search` and of the bus's REST operations."""
+"""Inputs and results of the bus's REST operations. Those of its tools are in `tool_schemas`."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
@@ -7,8 +7,11 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 HUMAN = "human"
 SEARCH_LIMIT = 50
-_PAGE = 100
+_MESSAGES_LIMIT = 200
 
+Priority = Literal["normal", "urgent", "system"]
+ThreadStatus = Literal["discuss", "implement", "review", "done", "closed", "archived"]
+Role = Annotated[Literal["user", "assistant", "system"], Meta(description="The author's role.")]
 ThreadId = Annotated[str, Meta(description="Id of a thread.")]
 AgentToken = Annotated[str | None, Meta(description="The token from the agent's registration.")]
 Names = tuple[str, ...]
@@ -18,15 +21,7 @@ JsonObjects = tuple[Mapping[str, Any], ...]
 # Search
 
 
-class MsgSearch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Arguments of the tool `msg_search`."""
-
-    query: Annotated[str, Meta(description='FTS5 expression: words, "phrases", prefix*, AND OR NOT, NEAR().')]
-    thread_id: Annotated[str | None, Meta(description="Only messages of this thread.")] = None
-    limit: Annotated[int, Meta(description="Messages, 1 to 200.")] = SEARCH_LIMIT
-
-
-class BusSearchRequest(Struct, frozen=True, kw_only=True):
+class BusSearchRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     q: Annotated[str | None, Meta(description="FTS5 expression; must not be empty.")] = None
     query: Annotated[str | None, Meta(description="Alias of q.")] = None
     thread_id: Annotated[str | None, Meta(description="Only messages of this thread.")] = None
@@ -51,16 +46,6 @@ class FullMessageMatch(MessageMatch, frozen=True, kw_only=True):
 
     content: str
     metadata: str | None
-
-
-class MsgSearchResults(Struct, frozen=True, kw_only=True):
-    """`total` counts the rows of this response."""
-
-    results: tuple[MessageMatch, ...]
-    total: int
-    query: str
-    read_as: Annotated[str, Meta(description="How the query was interpreted, if not literally.")] | UnsetType = UNSET
-    note: Annotated[str, Meta(description="Why results may be missing or in another order.")] | UnsetType = UNSET
 
 
 class BusSearchResults(Struct, frozen=True, kw_only=True):
@@ -100,7 +85,7 @@ class Registration(Struct, frozen=True, kw_only=True):
 class BusThread(Struct, frozen=True, kw_only=True):
     id: str
     topic: str
-    status: str
+    status: ThreadStatus
     system_prompt: str | None
     created_at: str
     updated_at: str
@@ -108,7 +93,7 @@ class BusThread(Struct, frozen=True, kw_only=True):
 
 
 class CreateThreadRequest(Struct, frozen=True, kw_only=True):
-    topic: Annotated[str, Meta(description="The topic, which becomes the conversation's title.")]
+    topic: Annotated[str, Meta(description="The topic. If a thread has it already, that thread is returned.")]
     creator_agent_id: Annotated[str, Meta(description="agent_id of the agent that creates the thread.")]
     metadata: Annotated[Mapping[str, Any] | None, Meta(description="Any other data, as an object.")] = None
     system_prompt: Annotated[str | None, Meta(description="Stored with the thread.")] = None
@@ -137,15 +122,37 @@ class CreatedThread(BusThread, frozen=True, kw_only=True):
     reply_window: ReplyWindow
 
 
-class ListThreadsRequest(Struct, frozen=True, kw_only=True):
-    limit: Annotated[int, Meta(description="Threads per page, clamped to the allowed range.")] = _PAGE
-    offset: Annotated[int, Meta(description="Threads to skip.", ge=0, le=2**53 - 1)] = 0
+class ListThreadsRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    status: Annotated[ThreadStatus | None, Meta(description="Only threads with this status.")] = None
+    include_archived: Annotated[bool, Meta(description="Include archived threads if status is not set.")] = False
+    limit: Annotated[int, Meta(description="Threads per page; 0 for as many as allowed.")] = 0
+    before: Annotated[
+        str | None, Meta(description="next_cursor of the previous page, or a time: only threads created before it.")
+    ] = None
 
 
 class ThreadList(Struct, frozen=True, kw_only=True):
+    """`total` counts the threads of all pages. `next_cursor` is the value of `before` for the next page."""
+
     threads: tuple[BusThread, ...]
     total: int
     has_more: bool
+    next_cursor: str | None
+
+
+class ThreadStateRequest(Struct, frozen=True, kw_only=True):
+    thread_id: ThreadId
+    state: Annotated[ThreadStatus, Meta(description="The new status.")]
+
+
+class ArchiveThreadRequest(Struct, frozen=True, kw_only=True):
+    thread_id: ThreadId
+
+
+class ThreadChanged(Struct, frozen=True, kw_only=True):
+    ok: bool = True
+    thread_id: str
+    status: ThreadStatus
 
 
 class SyncRequest(Struct, frozen=True, kw_only=True):
@@ -176,11 +183,11 @@ class PostRequest(Struct, frozen=True, kw_only=True):
     thread_id: ThreadId
     content: Annotated[str, Meta(description="The text of the message.")]
     author: Annotated[str, Meta(description="agent_id of a registered agent, or any name.")] = HUMAN
-    role: Annotated[Literal["user", "assistant", "system"], Meta(description="The author's role.")] = "user"
+    role: Role = "user"
     metadata: Annotated[Mapping[str, Any] | None, Meta(description="Any other data, as an object.")] = None
     mentions: Annotated[Names | None, Meta(description="Agents that the message addresses.")] = None
     images: Annotated[JsonObjects | None, Meta(description="Objects that describe images.")] = None
-    priority: Annotated[Literal["normal", "urgent", "system"], Meta(description="How urgent it is.")] = "normal"
+    priority: Annotated[Priority, Meta(description="How urgent it is.")] = "normal"
     reply_to_msg_id: Annotated[str | None, Meta(description="Id of the message that this one answers.")] = None
     expected_last_seq: Annotated[int | None, Meta(description="seq of the last message that the agent has read.")] = (
         None
@@ -191,7 +198,11 @@ class PostRequest(Struct, frozen=True, kw_only=True):
     agent_token: AgentToken = None
 
 
-class MessagesRequest(Struct, frozen=True, kw_only=True):
+class MessagesRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     thread_id: ThreadId
     after_seq: Annotated[int, Meta(description="Only messages after this seq.")] = 0
-    limit: Annotated[int, Meta(description="Messages to return, clamped to the allowed range.")] = _PAGE
+    limit: Annotated[int, Meta(description="Messages to return, clamped to the allowed range.")] = _MESSAGES_LIMIT
+    priority: Annotated[Priority | None, Meta(description="Only messages with this priority.")] = None
+    include_system_prompt: Annotated[
+        bool, Meta(description="Begin with the thread's system prompt, if after_seq is 0.")
+    ] = False

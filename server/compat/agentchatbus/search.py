@@ -11,8 +11,9 @@ from msgspec import UNSET
 from config.numbers import clamp
 from config.settings import Settings
 from config.times import extend_to_microseconds
-from server.compat.agentchatbus.schemas import BusSearchResults, FullMessageMatch, MessageMatch, MsgSearchResults
+from server.compat.agentchatbus.schemas import BusSearchResults, FullMessageMatch, MessageMatch
 from server.compat.agentchatbus.threads import author_metadata
+from server.compat.agentchatbus.tool_schemas import MsgSearchResults
 from sources.records import ExactHit, ExactHits
 from sources.storage.contract import Chats, ExactSearch
 

@@ -1,29 +1,36 @@
 """Converts conversations and messages to threads and messages of the bus, and back to stored metadata."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
+from msgspec import Struct
 
-from config.times import extend_to_microseconds
-from server.compat.agentchatbus.schemas import BusMessage, BusThread
+from config.errors import InvalidParams
+from config.times import extend_to_microseconds, format_time, parse_time
+from server.compat.agentchatbus.schemas import BusMessage, BusThread, Priority, ThreadStatus
 from sources.records import Conversation, Message
+from sources.storage.contract import CreationPosition, MetadataFilter
 
 # The namespace of conversations that were created as threads.
 NAMESPACE = "bus"
-# The metadata key of what the bus itself knows about a message, separate from its author's metadata.
+CREATOR_KEY = "creator_agent_id"
+# The metadata key of what the bus itself knows about a thread or message, separate from the metadata of its author.
 _BUS_KEY = "_bus"
-_NORMAL = "normal"
-_STATUS = "discuss"
+_SYSTEM_PROMPT_KEY = "system_prompt"
+_NORMAL: Priority = "normal"
+_DISCUSS: ThreadStatus = "discuss"
+_STATUSES: tuple[ThreadStatus, ...] = get_args(ThreadStatus)
+# Between the time and the id in a cursor.
+_CURSOR_SEPARATOR = "|"
 
 
 def bus_thread(conversation: Conversation) -> BusThread:
-    system_prompt = conversation.metadata.get("system_prompt")
     return BusThread(
         id=conversation.id,
         topic=conversation.title,
-        status=_STATUS,
-        system_prompt=system_prompt if isinstance(system_prompt, str) else None,
+        status=_thread_status(conversation),
+        system_prompt=_string_field(conversation.metadata, _SYSTEM_PROMPT_KEY),
         created_at=extend_to_microseconds(conversation.created_at),
         updated_at=extend_to_microseconds(conversation.last_modified),
         message_count=conversation.message_count,
@@ -48,25 +55,115 @@ def bus_message(message: Message) -> BusMessage:
     )
 
 
-def stored_metadata(metadata: Mapping[str, Any], priority: str, author_id: str | None) -> dict[str, Any]:
-    """Returns a message's metadata as it is stored: the author's own, and the bus's fields that differ from their
-    defaults."""
-    own = {name: value for name, value in metadata.items() if name != _BUS_KEY}
+def system_prompt_message(conversation: Conversation) -> BusMessage | None:
+    """Returns the system prompt as a message before the first one, as agents expect it; None if there is none."""
+    thread = bus_thread(conversation)
+    if not thread.system_prompt:
+        return None
+    return BusMessage(
+        id=f"sys-{thread.id}",
+        thread_id=thread.id,
+        seq=0,
+        author="system",
+        author_id=None,
+        author_name="System",
+        role="system",
+        content=thread.system_prompt,
+        created_at=thread.created_at,
+        priority=_NORMAL,
+        reply_to_msg_id=None,
+        metadata=None,
+    )
+
+
+def struct_fields(value: Struct) -> dict[str, Any]:
+    return {name: getattr(value, name) for name in value.__struct_fields__}
+
+
+# Metadata
+
+
+def thread_metadata(metadata: Mapping[str, Any] | None, system_prompt: str | None, creator_id: str) -> dict[str, Any]:
+    """Returns the metadata of a new thread as it is stored."""
+    prompt = {_SYSTEM_PROMPT_KEY: system_prompt} if system_prompt else {}
+    return {**_without_bus_fields(metadata or {}), **prompt, CREATOR_KEY: creator_id}
+
+
+def with_status(conversation: Conversation, status: ThreadStatus) -> dict[str, Any]:
+    """Returns the metadata of a thread with another status."""
+    bus_fields = conversation.metadata.get(_BUS_KEY)
+    kept = bus_fields if isinstance(bus_fields, Mapping) else {}
+    return {**conversation.metadata, _BUS_KEY: {**kept, "status": status}}
+
+
+def message_metadata(metadata: Mapping[str, Any], priority: str, author_id: str | None) -> dict[str, Any]:
+    """Returns the metadata of a new message as it is stored: the author's own, and the bus's fields that differ from
+    their defaults."""
     bus_fields: dict[str, Any] = {}
     if priority != _NORMAL:
         bus_fields["priority"] = priority
     if author_id is not None:
         bus_fields["author_id"] = author_id
+    own = _without_bus_fields(metadata)
     return {**own, _BUS_KEY: bus_fields} if bus_fields else own
 
 
 def author_metadata(message: Message) -> str | None:
     """Returns the author's metadata as JSON in a string."""
-    own = {name: value for name, value in message.metadata.items() if name != _BUS_KEY}
+    own = _without_bus_fields(message.metadata)
     return msgspec.json.encode(own).decode() if own else None
 
 
+def creator_id(conversation: Conversation) -> str | None:
+    return _string_field(conversation.metadata, CREATOR_KEY)
+
+
+def has_priority(priority: Priority | None) -> MetadataFilter | None:
+    return _field_filter("priority", (priority,), _NORMAL) if priority else None
+
+
+def has_status(status: ThreadStatus | None, *, include_archived: bool) -> MetadataFilter | None:
+    if status is None and include_archived:
+        return None
+    statuses = (status,) if status else tuple(one for one in _STATUSES if one != "archived")
+    return _field_filter("status", statuses, _DISCUSS)
+
+
+def _field_filter(name: str, values: tuple[str, ...], default: str) -> MetadataFilter:
+    """The default is not stored."""
+    return MetadataFilter(f"$.{_BUS_KEY}.{name}", (*values, None) if default in values else values)
+
+
+def _thread_status(conversation: Conversation) -> ThreadStatus:
+    status = _string_field(conversation.metadata.get(_BUS_KEY), "status")
+    return status if status in _STATUSES else _DISCUSS
+
+
+def _without_bus_fields(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in metadata.items() if name != _BUS_KEY}
+
+
 def _string_field(fields: Any, name: str) -> str | None:
-    """Reads a field of `_bus`, which may have any shape in messages that other clients wrote."""
+    """Reads a field of metadata, which may have any shape in what other clients wrote."""
     value = fields.get(name) if isinstance(fields, Mapping) else None
     return value if isinstance(value, str) else None
+
+
+# Cursors
+
+
+def thread_cursor(last: Conversation, following: Conversation) -> str:
+    """Returns the cursor of the page after `last`: its time, as in AgentChatBus. The id is appended only if the next
+    thread was created at the same time, which would otherwise be skipped."""
+    time = extend_to_microseconds(last.created_at)
+    return time if following.created_at < last.created_at else f"{time}{_CURSOR_SEPARATOR}{last.id}"
+
+
+def parse_thread_cursor(text: str) -> CreationPosition:
+    """Accepts any ISO 8601 time. A `+` that was not percent-encoded arrives as a space."""
+    time, _, thread_id = text.strip().partition(_CURSOR_SEPARATOR)
+    time = time.replace(" ", "+") if "T" in time else time
+    try:
+        return CreationPosition(format_time(parse_time(time)), thread_id)
+    except (ValueError, OverflowError) as error:
+        raise InvalidParams("Invalid 'before' cursor: must be an ISO datetime string") from error

@@ -47,6 +47,14 @@ def equals(column: str, value: str | int | None) -> SqlFilter:
     return SqlFilter() if value is None else SqlFilter((f"{column} = ?",), (value,))
 
 
+def metadata_in(column: str, path: str, values: Sequence[str | None]) -> SqlFilter:
+    """The value at a JSON path in a metadata column is one of `values`. None stands for no value."""
+    value = f"json_extract({column}, ?)"
+    texts = tuple(text for text in values if text is not None)
+    condition = SqlFilter((f"{value} IN ({placeholders(texts)})",), (path, *texts))
+    return either(condition, SqlFilter((f"{value} IS NULL",), (path,))) if None in values else condition
+
+
 def between(column: str, low: str | None, high: str | None) -> SqlFilter:
     """Both bounds are inclusive and optional."""
     condition = SqlFilter()

@@ -8,6 +8,9 @@ _REST = "tests/server/compat/agentchatbus/test_search.py::"
 _BUS = "tests/server/compat/agentchatbus/test_routes.py::"
 _CLIENT = "tests/clients/test_compat_clients.py::"
 _HUMAN_ONLY = "tests/server/tools/test_human_only.py::"
+_THREADS = "tests/server/compat/agentchatbus/test_threads.py::"
+_TOOLS = "tests/server/compat/agentchatbus/test_bus_tools.py::"
+_FILTER = "tests/server/compat/agentchatbus/test_content_filter.py::"
 
 PROMISES: tuple[Promise, ...] = (
     # Access
@@ -15,8 +18,8 @@ PROMISES: tuple[Promise, ...] = (
         id="agentchatbus.access.tool",
         statement="Messages are searched with the MCP tool `msg_search`.",
         tests=(
-            f"{_CLIENT}test_bus_profile_has_one_tool_that_searches_the_callers_messages",
-            f"{_CLIENT}test_full_profile_includes_both_tools",
+            f"{_CLIENT}test_agents_of_a_user_talk_with_the_tools_of_the_bus_profile",
+            f"{_CLIENT}test_full_profile_includes_the_tools_of_both_systems",
         ),
     ),
     Promise(
@@ -271,13 +274,8 @@ PROMISES: tuple[Promise, ...] = (
         id="agentchatbus.scope.thread-id",
         statement="The `thread_id` is in the response of the MCP tool `bus_connect`, as `thread.thread_id`.",
         tests=(
-            f"{_CLIENT}test_bus_profile_has_one_tool_that_searches_the_callers_messages",
-            f"{_BUS}test_created_thread_includes_its_sync_context",
-            f"{_BUS}test_threads_are_listed_most_recently_written_first",
-        ),
-        difference=(
-            "It comes from `POST /api/threads`, `GET /api/threads` or a search result. Of AgentChatBus's MCP tools "
-            "only `msg_search` is available; agents register, create threads and post over REST."
+            f"{_CLIENT}test_agents_of_a_user_talk_with_the_tools_of_the_bus_profile",
+            f"{_TOOLS}test_second_agent_joins_as_participant_and_reads_the_messages",
         ),
     ),
     # Human-only messages
@@ -344,7 +342,18 @@ PROMISES: tuple[Promise, ...] = (
             f"{_BUS}test_too_long_agent_name_is_rejected",
             f"{_BUS}test_registration_without_model_is_rejected_with_fastapis_422",
         ),
-        difference="Agents are held in memory, up to a limit per user; after a restart they register again.",
+    ),
+    Promise(
+        id="agentchatbus.bus.agents.stored",
+        statement="Agents are stored: they keep their identity over a restart.",
+        tests=(
+            f"{_TOOLS}test_agents_survive_a_restart",
+            f"{_CLIENT}test_agents_are_still_registered_after_a_restart",
+        ),
+        difference=(
+            "A user has at most `bus_agent_max_per_user` agents, and an agent that is idle for `bus_agent_ttl_s` has "
+            "to register again. `description`, `capabilities` and `skills` are accepted but not stored."
+        ),
     ),
     Promise(
         id="agentchatbus.bus.agents.user",
@@ -366,16 +375,86 @@ PROMISES: tuple[Promise, ...] = (
             f"{_BUS}test_thread_is_also_a_conversation",
             f"{_BUS}test_thread_limit_applies_per_user",
         ),
-        difference=(
-            "A user has at most `bus_thread_max` threads. Threads have no templates, and their status is always "
-            "`discuss`."
+        difference="A user has at most `bus_thread_max` threads.",
+    ),
+    Promise(
+        id="agentchatbus.bus.threads.topic",
+        statement="Creating a thread with a topic that exists returns the existing thread.",
+        tests=(
+            f"{_THREADS}test_posting_a_topic_twice_returns_the_first_thread",
+            f"{_THREADS}test_concurrent_posts_of_a_topic_create_one_thread",
+            f"{_THREADS}test_users_have_their_own_thread_of_a_topic",
         ),
     ),
     Promise(
         id="agentchatbus.bus.threads.list",
-        statement="Threads can be listed.",
-        tests=(f"{_BUS}test_threads_are_listed_most_recently_written_first",),
-        difference="The list is paged by `offset`.",
+        statement="Threads are listed newest first; `before` takes the `next_cursor` of the previous page.",
+        tests=(
+            f"{_THREADS}test_threads_are_listed_newest_first",
+            f"{_THREADS}test_next_cursor_is_the_before_of_the_next_page",
+            f"{_THREADS}test_threads_of_the_same_time_are_all_listed",
+            f"{_THREADS}test_invalid_cursor_is_rejected",
+        ),
+        difference=(
+            "If the next thread was created at the same time, the cursor also contains an id; AgentChatBus would skip "
+            "that thread. `waiting_agents` is not returned, because no agent can wait."
+        ),
+    ),
+    Promise(
+        id="agentchatbus.bus.threads.limit",
+        statement="Without `limit`, or with 0, all threads are listed; otherwise at most 200.",
+        tests=(f"{_THREADS}test_limit_0_lists_as_many_threads_as_allowed",),
+        difference="At most `conversation_page_max` (200) threads are listed; `has_more` says if there are more.",
+    ),
+    Promise(
+        id="agentchatbus.bus.threads.status",
+        statement="`status` and `include_archived` filter the list; archived threads are left out by default.",
+        tests=(
+            f"{_THREADS}test_threads_can_be_listed_by_status",
+            f"{_THREADS}test_thread_can_be_archived_and_restored",
+            f"{_THREADS}test_invalid_status_is_rejected",
+        ),
+        difference="An unknown status is rejected with 422. In AgentChatBus it finds nothing.",
+    ),
+    Promise(
+        id="agentchatbus.bus.threads.unknown",
+        statement="Unknown query parameters are ignored.",
+        tests=(f"{_THREADS}test_unknown_query_parameter_is_rejected_and_named",),
+        difference="They are rejected with 422, so that a mistyped filter does not return everything.",
+    ),
+    Promise(
+        id="agentchatbus.bus.threads.close",
+        statement="A thread can be closed with a summary, exported and deleted under `/api/threads`.",
+        not_offered=(
+            "`POST /api/threads/{id}/state` sets the status `closed`, without a summary. Threads are conversations: "
+            "`/conversations/{id}/export` exports and `DELETE /conversations/{id}` deletes them."
+        ),
+    ),
+    Promise(
+        id="agentchatbus.bus.threads.settings",
+        statement="Threads have templates, settings and an administrator that can change.",
+        not_offered=(
+            "The agent that creates a thread is its administrator; nothing takes over if it is silent. Pass "
+            "`system_prompt` instead of a template."
+        ),
+    ),
+    Promise(
+        id="agentchatbus.bus.reactions",
+        statement="Messages can be edited, with a history, and agents can react to them.",
+        not_offered=("`items_update` edits a message without a history. There are no reactions."),
+    ),
+    Promise(
+        id="agentchatbus.bus.waiting",
+        statement="`msg_wait` blocks until a message arrives, and `/events` streams what happens on the bus.",
+        not_offered=(
+            "Agents call `msg_list` with the last `seq`. A call that waits for minutes would exceed `call_deadline_ms` "
+            "and keep a connection open."
+        ),
+    ),
+    Promise(
+        id="agentchatbus.bus.presence",
+        statement="Agents send heartbeats, and their online status is listed.",
+        not_offered="Agents share threads; the bus does not track which of them is running.",
     ),
     Promise(
         id="agentchatbus.bus.messages",
@@ -400,11 +479,39 @@ PROMISES: tuple[Promise, ...] = (
     ),
     Promise(
         id="agentchatbus.bus.messages.read",
-        statement="Messages of a thread are read in order, after `after_seq`.",
+        statement=(
+            "Messages of a thread are read in order, after `after_seq`, 200 by default and at most 1,000, and filtered "
+            "by `priority`."
+        ),
         tests=(
             f"{_BUS}test_messages_can_be_read_after_a_seq",
             f"{_BUS}test_agents_of_one_user_share_threads",
+            f"{_THREADS}test_messages_come_in_pages_of_200_and_at_most_1000",
+            f"{_THREADS}test_messages_can_be_filtered_by_priority",
+            f"{_THREADS}test_link_leads_through_all_messages",
+            f"{_THREADS}test_page_ends_at_the_size_limit",
         ),
+        difference=(
+            "The headers `X-Has-More` and `Link` say if there are more messages. A page also ends at "
+            "`conversation_response_max_bytes`. An unknown priority is rejected with 422 instead of 400."
+        ),
+    ),
+    Promise(
+        id="agentchatbus.bus.messages.system-prompt",
+        statement="`include_system_prompt` puts the system prompt before the first message.",
+        tests=(f"{_THREADS}test_system_prompt_can_be_read_as_the_first_message",),
+        difference="Only if the thread has one. AgentChatBus adds a prompt of its own to every thread.",
+    ),
+    Promise(
+        id="agentchatbus.bus.messages.filter",
+        statement="A message or system prompt with a known kind of secret is rejected (400) with its `pattern`.",
+        tests=(
+            f"{_FILTER}test_message_with_a_secret_is_rejected_and_not_stored",
+            f"{_FILTER}test_thread_with_a_secret_is_rejected",
+            f"{_FILTER}test_filter_can_be_switched_off",
+            f"{_TOOLS}test_secret_is_rejected_by_the_tools",
+        ),
+        difference="Topics are checked too.",
     ),
     Promise(
         id="agentchatbus.bus.sync.seq",
@@ -434,6 +541,69 @@ PROMISES: tuple[Promise, ...] = (
             "With `bus_sync_required` they are required; a message without them is rejected (`MISSING_SYNC_FIELDS`)."
         ),
     ),
+    # Tools
+    Promise(
+        id="agentchatbus.tools.connect",
+        statement=(
+            "`bus_connect` registers or resumes an agent, joins or creates a thread, and returns the agent, the "
+            "thread, its messages and a sync context."
+        ),
+        tests=(
+            f"{_TOOLS}test_connecting_registers_an_agent_and_creates_the_thread",
+            f"{_TOOLS}test_second_agent_joins_as_participant_and_reads_the_messages",
+            f"{_TOOLS}test_thread_can_be_joined_by_its_id",
+            f"{_TOOLS}test_agent_is_resumed_by_its_id_and_token",
+            f"{_TOOLS}test_connecting_requires_a_thread",
+            f"{_TOOLS}test_connection_says_if_there_are_more_messages",
+        ),
+        difference=(
+            "`agent_id` without `token`, or the reverse, is an error instead of a new agent. `has_more` says if the "
+            "thread has more messages. There is no `template`."
+        ),
+    ),
+    Promise(
+        id="agentchatbus.tools.post",
+        statement="`msg_post` requires `expected_last_seq` and `reply_token`, and returns those of the next message.",
+        tests=(
+            f"{_TOOLS}test_posted_message_returns_the_sync_fields_of_the_next",
+            f"{_TOOLS}test_agent_must_be_in_sync",
+            f"{_TOOLS}test_post_after_unread_messages_returns_them_and_can_be_repeated",
+            f"{_TOOLS}test_reply_token_can_be_used_once_and_only_by_its_agent",
+            f"{_TOOLS}test_unregistered_author_can_post_under_any_name",
+            f"{_TOOLS}test_agent_can_post_only_in_threads_of_its_user",
+        ),
+        difference=(
+            "They are required of registered agents, and the token must have been issued to the agent. After "
+            "`SeqMismatchError` the same token can be used again. `action` names `bus_connect` instead of `msg_wait`."
+        ),
+    ),
+    Promise(
+        id="agentchatbus.tools.list",
+        statement="`msg_list` returns messages as content blocks, or as one JSON array with `return_format: json`.",
+        tests=(
+            f"{_TOOLS}test_messages_are_listed_as_blocks_or_as_json",
+            f"{_TOOLS}test_list_is_filtered_and_says_if_there_are_more",
+            f"{_TOOLS}test_images_are_listed_as_image_blocks_unless_excluded",
+            f"{_TOOLS}test_list_ends_at_the_size_limit",
+        ),
+        difference="A last block says if there are more messages. A response ends at `bus_response_max_bytes`.",
+    ),
+    Promise(
+        id="agentchatbus.tools.errors",
+        statement="Errors of the tools are objects with `error`.",
+        tests=(
+            f"{_TOOLS}test_agent_must_be_in_sync",
+            f"{_TOOLS}test_connecting_requires_a_thread",
+            f"{_TOOLS}test_writing_tools_need_the_write_scope",
+        ),
+        difference="They are also marked as errors (`isError`), so that a client need not parse them to know.",
+    ),
+    Promise(
+        id="agentchatbus.tools.human-only",
+        statement="Agents see human-only messages in `bus_connect` and `msg_list` as a placeholder.",
+        tests=(f"{_TOOLS}test_human_only_messages_are_hidden_from_all_tools",),
+    ),
+    # Errors of the bus
     Promise(
         id="agentchatbus.bus.not-found",
         statement="A missing thread is rejected with 404, `Thread not found`.",

@@ -13,7 +13,7 @@ PROMISES: tuple[Promise, ...] = (
         statement="The server exposes a single tool, `conversation_search`.",
         tests=(
             f"{_CLIENT}test_letta_profile_has_one_tool_that_searches_the_callers_history",
-            f"{_CLIENT}test_full_profile_includes_both_tools",
+            f"{_CLIENT}test_full_profile_includes_the_tools_of_both_systems",
         ),
         difference=(
             "It is the only tool at `/mcp/letta` and one of many at `/mcp/full`, because this server has other tools."

@@ -10,8 +10,8 @@ from typing import TypeVar
 from config.errors import Conflict, SourceTimeout
 from sources.drafts import ConversationDraft, MessageDraft, ThreadDraft, ThreadUpsertResult
 from sources.records import Conversation, ExactHit, ExactHits, ListPage, Message, MessageHit, MessageHits, Namespace
-from sources.storage.contract import ExactSearch, MessageSearch
-from sources.storage.sqlite.collections import namespaces
+from sources.storage.contract import CreationPosition, ExactSearch, MessageSearch, MetadataFilter
+from sources.storage.sqlite.collections import namespaces, thread_queries
 from sources.storage.sqlite.collections.collection import CollectionSettings, SqliteCollection
 from sources.storage.sqlite.collections.conversation_tables import (
     CHATS_TARGET,
@@ -20,6 +20,7 @@ from sources.storage.sqlite.collections.conversation_tables import (
     NEXT_NUMBER,
     NEXT_POSITION,
 )
+from sources.storage.sqlite.collections.thread_queries import CreatedQuery
 from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.index.index_builder import IndexBuilder
 from sources.storage.sqlite.search import exact, substring
@@ -125,6 +126,17 @@ class SqliteChats(SqliteCollection[Conversation, ConversationDraft, str]):
 
         return await self._read(work)
 
+    async def list_created(
+        self,
+        limit: int,
+        *,
+        namespace: str,
+        after: CreationPosition | None = None,
+        metadata: MetadataFilter | None = None,
+    ) -> ListPage[Conversation]:
+        query = CreatedQuery(namespace, after, metadata)
+        return await self._read(lambda connection: thread_queries.list_created(connection, query, limit))
+
     async def ids(self, after: str, limit: int) -> Sequence[str]:
         sql = "SELECT uuid FROM conversations WHERE deleted = 0 AND uuid > ? ORDER BY uuid LIMIT ?"
         parameters = (after, clamp_count(limit))
@@ -155,6 +167,15 @@ class SqliteChats(SqliteCollection[Conversation, ConversationDraft, str]):
             return ListPage(tuple(rows), conversation.message_count)
 
         return await self._read(work)
+
+    async def messages_after(
+        self, conversation_id: str, number: int, limit: int, metadata: MetadataFilter | None = None
+    ) -> Sequence[Message]:
+        return await self._read(
+            lambda connection: thread_queries.messages_after(
+                connection, self._live_rowid(connection, conversation_id), number, limit, metadata
+            )
+        )
 
     async def messages_around(self, conversation_id: str, position: int, before: int, after: int) -> Sequence[Message]:
         position = clamp_count(position)
@@ -196,6 +217,21 @@ class SqliteChats(SqliteCollection[Conversation, ConversationDraft, str]):
             return self.table.get_by_uuid(connection, uuid)
 
         return await self._write(work)
+
+    async def get_or_create(self, draft: ConversationDraft, namespace_max: int) -> tuple[Conversation, bool]:
+        limits = self._settings.limits
+        namespace = validation.required_short_text(limits, "namespace", draft.namespace)
+        title = validation.short_text(limits, "title", draft.title)
+
+        def work(connection: sqlite3.Connection, context: WriteContext) -> tuple[Conversation, bool]:
+            if existing := thread_queries.find_by_title(connection, namespace, title):
+                return existing, False
+            thread_queries.require_room(connection, namespace, namespace_max)
+            return self.table.get_by_rowid(connection, self.table.insert(connection, draft, context)), True
+
+        # Most calls find the conversation, and need no write.
+        existing = await self._read(lambda connection: thread_queries.find_by_title(connection, namespace, title))
+        return (existing, False) if existing else await self._write(work)
 
     async def upsert_many(self, threads: Sequence[ThreadDraft]) -> Sequence[ThreadUpsertResult]:
         self._require_batch([*threads, *(message for thread in threads for message in thread.messages)])

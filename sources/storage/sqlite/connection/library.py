@@ -4,6 +4,7 @@ from config.paths import DataRoot, UserId
 from sources.query import ParsedQuery
 from sources.storage.contract import Chats, Corpus
 from sources.storage.redaction import redact_for_agents
+from sources.storage.sqlite.collections.agents import SqliteAgents
 from sources.storage.sqlite.collections.bookmarks import SqliteBookmarks
 from sources.storage.sqlite.collections.characters import SqliteCharacters
 from sources.storage.sqlite.collections.chats import SqliteChats
@@ -79,6 +80,10 @@ class SqliteLibrary:
     @property
     def observations(self) -> SqliteObservations:
         return SqliteObservations(self._databases.chacha, self._settings, self._client_id)
+
+    @property
+    def agents(self) -> SqliteAgents:
+        return SqliteAgents(self._databases.chacha, self._settings.limits)
 
     @property
     def bookmarks(self) -> SqliteBookmarks:

@@ -231,12 +231,23 @@ _OBSERVATIONS = (
     ),
 )
 
+# The agents on the message bus. Of their tokens, only the hashes are stored.
+_AGENTS = (
+    """CREATE TABLE agents (
+        id TEXT PRIMARY KEY NOT NULL,
+        name TEXT NOT NULL UNIQUE,
+        token_hash BLOB NOT NULL,
+        used_at TEXT NOT NULL
+    ) STRICT, WITHOUT ROWID""",
+)
+
 CHACHA = DatabaseSchema(
     kind="chacha",
     migrations=(
         (*SHARED_TABLES, *_NOTES, *_CHATS, *_CHARACTERS),
         (*_NAMESPACES, *_OBSERVATIONS),
         arrived_column("notes", "conversations", "messages", "characters", "observations"),
+        _AGENTS,
     ),
     segmented=(
         SegmentedTable("notes", (("title_seg", "title"), ("content_seg", "content")), NOTES_INDEX),

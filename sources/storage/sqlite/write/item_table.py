@@ -198,8 +198,12 @@ class ItemTable(Generic[RecordT, DraftT]):
         records = self.select(
             connection, f"{condition} {order}", (*parameters, clamp_count(limit), clamp_count(offset))
         )
+        return ListPage(tuple(records), self.count(connection, condition, parameters))
+
+    def count(self, connection: sqlite3.Connection, condition: str, parameters: Sequence[SqlValue] = ()) -> int:
+        """Returns the number of live items that meet a condition."""
         [total] = connection.execute(f"SELECT count(*) {self._from_live} AND {condition}", parameters).fetchone()
-        return ListPage(tuple(records), total)
+        return int(total)
 
     def get_by_rowids(self, connection: sqlite3.Connection, rowids: Sequence[int]) -> list[RecordT]:
         """Returns the items in the order of the rowids."""

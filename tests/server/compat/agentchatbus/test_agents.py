@@ -1,144 +1,102 @@
-"""Agents and reply tokens of two users, with bounded stores and a manual clock."""
+"""Agents of two users, with limits and a manual clock."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 
-from config.errors import Unavailable
-from config.paths import UserId
 from config.settings import Settings
-from server.compat.agentchatbus.agents import AgentRegistry, ReplyTokens
+from server.compat.agentchatbus.agents import AgentRegistry
+from sources.storage.contract import Agents
+from tests.server.compat.agentchatbus.manual_clock import ManualClock
+from tests.sources.source_fixture import open_source_fixture
 
-ADA, BEN = UserId("ada"), UserId("ben")
-
-
-class ManualClock:
-    """Moves only when a test changes `now`."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
+DAY_S = 86_400
 
 
 @pytest.fixture
 def clock() -> ManualClock:
-    return ManualClock()
+    return ManualClock(1_800_000_000.0)
 
 
-# Agents
+@pytest.fixture
+async def libraries(tmp_path: Path) -> AsyncIterator[tuple[Agents, Agents]]:
+    """The stored agents of Ada and of Ben."""
+    async with (
+        open_source_fixture(tmp_path) as fixture,
+        fixture.libraries.library(fixture.ada.context) as ada,
+        fixture.libraries.library(fixture.ben.context) as ben,
+    ):
+        yield ada.agents, ben.agents
 
 
-def test_agent_token_verifies_only_its_agent_of_its_user(clock: ManualClock) -> None:
-    agents = AgentRegistry(Settings(), clock)
+async def test_agent_token_verifies_only_its_agent_of_its_user(
+    libraries: tuple[Agents, Agents], clock: ManualClock
+) -> None:
+    (ada, ben), registry = libraries, AgentRegistry(Settings(), clock)
 
-    agent, token = agents.register(ADA, "Cursor (gpt)")
-    other, other_token = agents.register(ADA, "Claude (opus)")
+    agent, token = await registry.register(ada, "Cursor (gpt)")
+    other, other_token = await registry.register(ada, "Claude (opus)")
 
-    assert agents.verify(ADA, agent.id, token) == agent
-    assert agents.verify(ADA, agent.id, other_token) is None
-    assert agents.verify(BEN, agent.id, token) is None
-    assert agents.find(BEN, agent.id) is None
+    assert await registry.verify(ada, agent.id, token) == agent
+    assert await registry.verify(ada, agent.id, other_token) is None
+    assert await registry.verify(ben, agent.id, token) is None
+    assert await registry.find(ben, agent.id) is None
     assert token not in repr(agent)
     assert other.id != agent.id
 
 
-def test_agent_names_are_unique_per_user(clock: ManualClock) -> None:
-    agents = AgentRegistry(Settings(), clock)
+async def test_agent_names_are_unique_per_user(libraries: tuple[Agents, Agents], clock: ManualClock) -> None:
+    (ada, ben), registry = libraries, AgentRegistry(Settings(), clock)
 
-    names = [agents.register(user, "Cursor (gpt)")[0].name for user in (ADA, ADA, ADA, BEN)]
+    names = [(await registry.register(agents, "Cursor (gpt)"))[0].name for agents in (ada, ada, ada, ben)]
 
     assert names == ["Cursor (gpt)", "Cursor (gpt) 2", "Cursor (gpt) 3", "Cursor (gpt)"]
 
 
-def test_least_recently_used_agent_is_dropped_at_the_user_limit(clock: ManualClock) -> None:
-    agents = AgentRegistry(Settings(bus_agent_max_per_user=2), clock)
-    (first, token), (second, _) = agents.register(ADA, "one"), agents.register(ADA, "two")
-    agents.verify(ADA, first.id, token)
+async def test_least_recently_used_agent_is_dropped_at_the_limit(
+    libraries: tuple[Agents, Agents], clock: ManualClock
+) -> None:
+    (ada, ben), registry = libraries, AgentRegistry(Settings(bus_agent_max_per_user=2), clock)
+    (first, token), (second, _) = await registry.register(ada, "one"), await registry.register(ada, "two")
+    clock.now += DAY_S
+    await registry.verify(ada, first.id, token)
 
-    agents.register(ADA, "three")
+    await registry.register(ada, "three")
+    for name in ("one", "two", "three"):
+        await registry.register(ben, name)
 
-    assert agents.find(ADA, second.id) is None
-    assert agents.find(ADA, first.id) == first
-
-
-def test_one_user_cannot_evict_agents_of_another(clock: ManualClock) -> None:
-    agents = AgentRegistry(Settings(bus_agent_max=3, bus_agent_max_per_user=2), clock)
-    hers, _ = agents.register(ADA, "one")
-    for name in ("two", "three", "four"):
-        agents.register(BEN, name)
-
-    with pytest.raises(Unavailable, match="the limit of 3 agents is reached"):
-        agents.register(ADA, "five")
-
-    assert agents.find(ADA, hers.id) == hers
+    assert await registry.find(ada, second.id) is None
+    remaining = await registry.find(ada, first.id)
+    assert remaining is not None
+    assert remaining.name == "one"
 
 
-def test_unused_agent_expires_and_frees_its_place(clock: ManualClock) -> None:
-    agents = AgentRegistry(Settings(bus_agent_max=2, bus_agent_ttl_s=60), clock)
-    busy, token = agents.register(BEN, "busy")
-    idle, _ = agents.register(ADA, "idle")
-    clock.now += 59
-    agents.verify(BEN, busy.id, token)
-    clock.now += 1
+async def test_idle_agent_expires_and_frees_its_name(libraries: tuple[Agents, Agents], clock: ManualClock) -> None:
+    (ada, _), registry = libraries, AgentRegistry(Settings(bus_agent_ttl_s=10 * DAY_S), clock)
+    busy, token = await registry.register(ada, "busy")
+    idle, idle_token = await registry.register(ada, "idle")
+    clock.now += 9 * DAY_S
+    await registry.verify(ada, busy.id, token)
+    clock.now += 2 * DAY_S
 
-    assert agents.find(ADA, idle.id) is None
-    assert agents.find(BEN, busy.id) == busy
-    assert agents.register(ADA, "new")[0].name == "new"
-
-
-def test_limit_of_one_agent_keeps_the_latest(clock: ManualClock) -> None:
-    agents = AgentRegistry(Settings(bus_agent_max_per_user=1, bus_agent_max=1), clock)
-    first, _ = agents.register(ADA, "one")
-    second, _ = agents.register(ADA, "two")
-
-    assert (agents.find(ADA, first.id), agents.find(ADA, second.id)) == (None, second)
+    assert await registry.find(ada, idle.id) is None
+    assert await registry.verify(ada, idle.id, idle_token) is None
+    assert await registry.verify(ada, busy.id, token) is not None
+    assert (await registry.register(ada, "idle"))[0].name == "idle"
 
 
-# Reply tokens
+async def test_limit_of_one_agent_keeps_the_latest(libraries: tuple[Agents, Agents], clock: ManualClock) -> None:
+    (ada, _), registry = libraries, AgentRegistry(Settings(bus_agent_max_per_user=1), clock)
+    first, _ = await registry.register(ada, "one")
+    second, _ = await registry.register(ada, "two")
+
+    assert (await registry.find(ada, first.id), await registry.find(ada, second.id)) == (None, second)
 
 
-def test_reply_token_can_be_consumed_once(clock: ManualClock) -> None:
-    tokens = ReplyTokens(Settings(), clock)
-    token, _ = tokens.issue(ADA, "thread")
+@pytest.mark.parametrize("agent_id", ["", "nobody", "\x00", "\ud800"])
+async def test_unknown_agent_is_not_found(libraries: tuple[Agents, Agents], clock: ManualClock, agent_id: str) -> None:
+    (ada, _), registry = libraries, AgentRegistry(Settings(), clock)
 
-    assert tokens.consume(ADA, "thread", token) is None
-    clock.now += 5
-    assert tokens.consume(ADA, "thread", token) == ("TOKEN_REPLAY", 1_000.0)
-
-
-def test_reply_token_is_invalid_for_another_user_or_thread(clock: ManualClock) -> None:
-    tokens = ReplyTokens(Settings(), clock)
-    token, _ = tokens.issue(ADA, "thread")
-
-    for user, thread, presented in ((BEN, "thread", token), (ADA, "another", token), (ADA, "thread", "made up")):
-        assert tokens.consume(user, thread, presented) == ("TOKEN_INVALID", None)
-    assert tokens.consume(ADA, "thread", token) is None
-
-
-def test_expired_reply_token_is_distinguished_from_an_unknown_one(clock: ManualClock) -> None:
-    tokens = ReplyTokens(Settings(bus_reply_token_ttl_s=60), clock)
-    token, expires_at = tokens.issue(ADA, "thread")
-    clock.now += 60
-
-    assert expires_at == 1_060.0
-    assert tokens.consume(ADA, "thread", token) == ("TOKEN_EXPIRED", 1_060.0)
-    clock.now += 60
-    assert tokens.consume(ADA, "thread", token) == ("TOKEN_INVALID", None)
-
-
-def test_restored_reply_token_can_be_consumed_again(clock: ManualClock) -> None:
-    tokens = ReplyTokens(Settings(), clock)
-    token, _ = tokens.issue(ADA, "thread")
-    tokens.consume(ADA, "thread", token)
-
-    tokens.restore(BEN, token)
-    assert tokens.consume(ADA, "thread", token) == ("TOKEN_REPLAY", 1_000.0)
-    tokens.restore(ADA, token)
-    assert tokens.consume(ADA, "thread", token) is None
-
-
-def test_oldest_reply_token_is_dropped_at_the_user_limit(clock: ManualClock) -> None:
-    tokens = ReplyTokens(Settings(bus_reply_token_max_per_user=2), clock)
-    issued = [tokens.issue(ADA, "thread")[0] for _ in range(3)]
-
-    assert [tokens.consume(ADA, "thread", token) for token in issued] == [("TOKEN_INVALID", None), None, None]
+    assert await registry.find(ada, agent_id) is None
+    assert await registry.verify(ada, agent_id, "\ud800") is None

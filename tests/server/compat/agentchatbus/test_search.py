@@ -7,6 +7,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from server.app import build_app
+from server.compat.agentchatbus.service import build_message_bus
 from server.metrics import Metrics
 from sources.drafts import MessageDraft
 from tests.server.compat.timed_out_libraries import TimedOutLibraries
@@ -144,7 +145,8 @@ async def test_human_only_messages_are_shown_to_people(api: RestClient, ada: Lib
 
 async def test_timed_out_search_returns_503(api: RestClient) -> None:
     runtime = api.server.runtime
-    app = build_app(msgspec.structs.replace(runtime, libraries=TimedOutLibraries()), Metrics())
+    bus = build_message_bus(TimedOutLibraries(), runtime.settings)
+    app = build_app(msgspec.structs.replace(runtime, bus=bus), Metrics())
 
     async def search_app(scope: Scope, receive: Receive, send: Send) -> None:
         await app({**scope, "query_string": b"q=fox"}, receive, send)

@@ -6,6 +6,7 @@ import jsonschema_rs
 import msgspec
 import pytest
 
+from server.compat.agentchatbus.service import build_message_bus
 from server.compat.agentchatbus.tools import add_agentchatbus_tools
 from sources.drafts import MessageDraft
 from tests.server.clients import text_of
@@ -229,7 +230,9 @@ async def test_too_long_query_is_truncated_and_reported(ada: LibraryUser) -> Non
 
 
 async def test_timed_out_search_returns_nothing_and_explains(api: RestClient, ada: LibraryUser) -> None:
-    add_agentchatbus_tools(api.server.runtime.dispatcher.catalog, TimedOutLibraries(), api.server.runtime.settings)
+    runtime = api.server.runtime
+    bus = build_message_bus(TimedOutLibraries(), runtime.settings)
+    add_agentchatbus_tools(runtime.dispatcher.catalog, bus, runtime.settings)
 
     response = await ada.call("msg_search", query="fox")
 

@@ -1,0 +1,126 @@
+"""`bus_connect`: registers or resumes an agent, joins or creates a thread, and reads it, in one call."""
+
+from msgspec import UNSET
+
+from auth.context import RequestContext
+from server.compat.agentchatbus.errors import DetailedBusError, InvalidAgentToken
+from server.compat.agentchatbus.posting import get_thread
+from server.compat.agentchatbus.schemas import BusMessage, CreateThreadRequest, MessagesRequest, RegisterRequest
+from server.compat.agentchatbus.service import MessageBus
+from server.compat.agentchatbus.threads import bus_thread, creator_id, struct_fields
+from server.compat.agentchatbus.tool_schemas import (
+    MESSAGES_LIMIT,
+    BusConnect,
+    BusConnection,
+    ConnectedAgent,
+    ConnectedThread,
+    ThreadAdministrator,
+    ThreadMessage,
+)
+from sources.records import Conversation, RegisteredAgent
+from sources.storage.contract import Agents, Chats
+
+# AgentChatBus's agents look for the words in capitals.
+_ADMINISTRATOR = "You are the ADMINISTRATOR of this thread: you coordinate it and assign its tasks."
+_PARTICIPANT = "You are a PARTICIPANT in this thread."
+
+
+async def connect(
+    bus: MessageBus, context: RequestContext, arguments: BusConnect, text_max_bytes: int
+) -> BusConnection:
+    if not arguments.thread_id and not (arguments.thread_name or "").strip():
+        raise DetailedBusError("thread_name is required")
+    async with bus.library(context) as library:
+        # A missing thread is reported before an agent is registered.
+        existing = await get_thread(library.chats, arguments.thread_id) if arguments.thread_id else None
+        agent, token = await _register_or_resume(bus, library.agents, arguments)
+        conversation, is_created = (
+            (existing, False) if existing else await _join_or_create(bus, library.chats, arguments, agent)
+        )
+        administrator = await _administrator(bus, library.agents, conversation)
+        request = MessagesRequest(
+            thread_id=conversation.id,
+            after_seq=arguments.after_seq,
+            limit=MESSAGES_LIMIT,
+            include_system_prompt=True,
+        )
+        messages, has_more = await bus.read_messages(library.chats, request, text_max_bytes)
+        current_seq = await library.chats.last_message_number(conversation.id)
+    sync_context = bus.reply_tokens.sync_context(context.user_id, conversation.id, current_seq, agent.id)
+    return BusConnection(
+        agent=_connected_agent(agent, token, administrator),
+        thread=_connected_thread(conversation, administrator, is_created=is_created),
+        messages=tuple(map(_thread_message, messages)),
+        has_more=has_more,
+        **struct_fields(sync_context),
+    )
+
+
+async def _register_or_resume(bus: MessageBus, agents: Agents, arguments: BusConnect) -> tuple[RegisteredAgent, str]:
+    """An agent is resumed by its id and token. With only one of them the caller would become another agent unnoticed,
+    so that is an error."""
+    if arguments.agent_id is None and arguments.token is None:
+        request = RegisterRequest(ide=arguments.ide, model=arguments.model, display_name=arguments.display_name)
+        return await bus.register_agent(agents, request)
+    agent = await bus.registry.verify(agents, arguments.agent_id or "", arguments.token or "")
+    if agent is None:
+        raise InvalidAgentToken("Failed to resume agent: agent_id and token do not belong to a registered agent")
+    return agent, arguments.token or ""
+
+
+async def _join_or_create(
+    bus: MessageBus, chats: Chats, arguments: BusConnect, agent: RegisteredAgent
+) -> tuple[Conversation, bool]:
+    request = CreateThreadRequest(
+        topic=arguments.thread_name or "", creator_agent_id=agent.id, system_prompt=arguments.system_prompt
+    )
+    return await bus.open_thread(chats, request, agent)
+
+
+async def _administrator(bus: MessageBus, agents: Agents, conversation: Conversation) -> RegisteredAgent | None:
+    """Returns the agent that created a thread, if it is still registered."""
+    agent_id = creator_id(conversation)
+    return await bus.registry.find(agents, agent_id) if agent_id else None
+
+
+def _connected_agent(agent: RegisteredAgent, token: str, administrator: RegisteredAgent | None) -> ConnectedAgent:
+    is_administrator = administrator is not None and administrator.id == agent.id
+    return ConnectedAgent(
+        agent_id=agent.id,
+        name=agent.name,
+        token=token,
+        is_administrator=is_administrator,
+        role_assignment=_ADMINISTRATOR if is_administrator else _participant_role(administrator),
+    )
+
+
+def _participant_role(administrator: RegisteredAgent | None) -> str:
+    if administrator is None:
+        return _PARTICIPANT
+    return f"{_PARTICIPANT} Its administrator, {administrator.name} (@{administrator.id}), assigns the tasks."
+
+
+def _connected_thread(
+    conversation: Conversation, administrator: RegisteredAgent | None, *, is_created: bool
+) -> ConnectedThread:
+    thread = bus_thread(conversation)
+    return ConnectedThread(
+        thread_id=thread.id,
+        topic=thread.topic,
+        status=thread.status,
+        created=is_created,
+        system_prompt=(thread.system_prompt or UNSET) if is_created else UNSET,
+        administrator=(
+            ThreadAdministrator(agent_id=administrator.id, name=administrator.name) if administrator else UNSET
+        ),
+    )
+
+
+def _thread_message(message: BusMessage) -> ThreadMessage:
+    return ThreadMessage(
+        seq=message.seq,
+        author=message.author_name,
+        role=message.role,
+        content=message.content,
+        created_at=message.created_at,
+    )

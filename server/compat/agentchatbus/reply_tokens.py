@@ -1,0 +1,143 @@
+"""Reply tokens, each of which permits one message in one thread. They are held in the memory of this process."""
+
+import hashlib
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from config.errors import Unavailable
+from config.paths import UserId
+from config.settings import Settings
+from config.times import format_time_microseconds
+from server.compat.agentchatbus.schemas import ReplyWindow, SyncContext
+
+TOKEN_BYTES = 24
+
+ReplyTokenError = Literal["TOKEN_INVALID", "TOKEN_EXPIRED", "TOKEN_REPLAY"]
+
+
+class ReplyToken(Struct, frozen=True, kw_only=True):
+    """`agent_id` is the agent that the token was issued to, if it is known."""
+
+    thread_id: str
+    agent_id: str | None
+    expires_at: float
+    consumed_at: float | None = None
+
+
+class ReplyTokens:
+    """Uses wall-clock time, because clients are told when a token expires."""
+
+    def __init__(self, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+        self._ttl_s = settings.bus_reply_token_ttl_s
+        self._clock = clock
+        # Stored for twice their lifetime, to tell an expired or consumed token from an unknown one.
+        self._tokens = _TokenStore(
+            settings.bus_reply_token_max_per_user, settings.bus_reply_token_max, 2 * self._ttl_s, clock
+        )
+
+    def issue(self, user_id: UserId, thread_id: str, agent_id: str | None = None) -> tuple[str, float]:
+        """Returns a token and the time at which it expires."""
+        token, expires_at = secrets.token_urlsafe(TOKEN_BYTES), self._clock() + self._ttl_s
+        self._tokens.put(
+            user_id, _key(token), ReplyToken(thread_id=thread_id, agent_id=agent_id, expires_at=expires_at)
+        )
+        return token, expires_at
+
+    def sync_context(
+        self, user_id: UserId, thread_id: str, current_seq: int, agent_id: str | None = None
+    ) -> SyncContext:
+        """Returns what the next message must contain, with a new token that is issued to the agent, if it is known."""
+        token, expires_at = self.issue(user_id, thread_id, agent_id)
+        window = ReplyWindow(expires_at=format_expiry(expires_at))
+        return SyncContext(current_seq=current_seq, reply_token=token, reply_window=window)
+
+    def is_issued_to(self, user_id: UserId, token: str, agent_id: str) -> bool:
+        stored = self._tokens.get(user_id, _key(token))
+        return stored is not None and stored.agent_id == agent_id
+
+    def consume(self, user_id: UserId, thread_id: str, token: str) -> tuple[ReplyTokenError, float | None] | None:
+        """Consumes a token. Returns None, or why it cannot be used and since when."""
+        stored = self._tokens.get(user_id, _key(token))
+        if stored is None or stored.thread_id != thread_id:
+            return "TOKEN_INVALID", None
+        if stored.consumed_at is not None:
+            return "TOKEN_REPLAY", stored.consumed_at
+        if self._clock() >= stored.expires_at:
+            return "TOKEN_EXPIRED", stored.expires_at
+        self._tokens.put(user_id, _key(token), replace(stored, consumed_at=self._clock()))
+        return None
+
+    def restore(self, user_id: UserId, token: str) -> None:
+        """Makes a consumed token usable again, after its message was not written."""
+        stored = self._tokens.get(user_id, _key(token))
+        if stored is not None:
+            self._tokens.put(user_id, _key(token), replace(stored, consumed_at=None))
+
+
+class _StoredToken(Struct, frozen=True):
+    token: ReplyToken
+    used_at: float
+
+
+class _TokenStore:
+    """Tokens per user, dropped after `ttl_s` without use.
+
+    A user at the per-user limit loses that user's least recently used token. At the limit for all users together a new
+    token is rejected, so that no user can evict another's.
+    """
+
+    def __init__(self, max_per_user: int, max_total: int, ttl_s: float, clock: Callable[[], float]) -> None:
+        self._max_per_user = max_per_user
+        self._max_total = max_total
+        self._ttl_s = ttl_s
+        self._clock = clock
+        # Both are ordered by last use, oldest first.
+        self._tokens: OrderedDict[tuple[UserId, str], _StoredToken] = OrderedDict()
+        self._keys_by_user: dict[UserId, OrderedDict[str, None]] = {}
+
+    def get(self, user_id: UserId, key: str) -> ReplyToken | None:
+        self._remove_expired()
+        stored = self._tokens.get((user_id, key))
+        return stored.token if stored is not None else None
+
+    def put(self, user_id: UserId, key: str, token: ReplyToken) -> None:
+        self._remove_expired()
+        keys = self._keys_by_user.get(user_id, OrderedDict())
+        if key not in keys and len(keys) >= self._max_per_user:
+            self._remove(user_id, next(iter(keys)))
+        if key not in keys and len(self._tokens) >= self._max_total:
+            raise Unavailable(f"the limit of {self._max_total} reply tokens is reached", self._ttl_s)
+        self._keys_by_user.setdefault(user_id, OrderedDict())[key] = None
+        self._keys_by_user[user_id].move_to_end(key)
+        self._tokens[user_id, key] = _StoredToken(token, self._clock())
+        self._tokens.move_to_end((user_id, key))
+
+    def _remove_expired(self) -> None:
+        expired_since = self._clock() - self._ttl_s
+        while self._tokens and next(iter(self._tokens.values())).used_at <= expired_since:
+            self._remove(*next(iter(self._tokens)))
+
+    def _remove(self, user_id: UserId, key: str) -> None:
+        del self._tokens[user_id, key]
+        del self._keys_by_user[user_id][key]
+        if not self._keys_by_user[user_id]:
+            del self._keys_by_user[user_id]
+
+
+def format_expiry(seconds: float) -> str:
+    return format_time_microseconds(datetime.fromtimestamp(seconds, UTC))
+
+
+def token_hash(token: str) -> bytes:
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+
+
+def _key(token: str) -> str:
+    return token_hash(token).hex()

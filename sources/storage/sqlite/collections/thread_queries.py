@@ -1,0 +1,61 @@
+"""Queries for the threads of the message bus: by creation, by title, and messages by number."""
+
+import sqlite3
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from config.errors import Conflict
+from sources.records import Conversation, ListPage, Message
+from sources.storage.contract import CreationPosition, MetadataFilter
+from sources.storage.sqlite.collections.conversation_tables import CONVERSATIONS, MESSAGES
+from sources.storage.sqlite.sql import SqlFilter, equals, metadata_in
+from sources.storage.sqlite.write.validation import clamp_count, is_storable
+
+
+class CreatedQuery(Struct, frozen=True):
+    namespace: str
+    after: CreationPosition | None
+    metadata: MetadataFilter | None
+
+
+def list_created(connection: sqlite3.Connection, query: CreatedQuery, limit: int) -> ListPage[Conversation]:
+    if not is_storable(query.namespace):
+        return ListPage((), 0)
+    matching = equals("namespace", query.namespace) & _has_metadata("conversations.metadata", query.metadata)
+    rest = matching & _is_after(query.after)
+    order = "ORDER BY created_at DESC, uuid DESC LIMIT ?"
+    rows = CONVERSATIONS.select(connection, f"TRUE{rest.sql} {order}", (*rest.parameters, clamp_count(limit)))
+    return ListPage(tuple(rows), CONVERSATIONS.count(connection, f"TRUE{matching.sql}", matching.parameters))
+
+
+def find_by_title(connection: sqlite3.Connection, namespace: str, title: str) -> Conversation | None:
+    """Returns the first conversation with this title."""
+    condition = "namespace = ? AND title = ? ORDER BY created_at, conversations.id LIMIT 1"
+    return next(iter(CONVERSATIONS.select(connection, condition, (namespace, title))), None)
+
+
+def require_room(connection: sqlite3.Connection, namespace: str, namespace_max: int) -> None:
+    if CONVERSATIONS.count(connection, "namespace = ?", (namespace,)) >= namespace_max:
+        raise Conflict(f"the limit of {namespace_max} conversations in {namespace!r} is reached")
+
+
+def messages_after(
+    connection: sqlite3.Connection, conversation: int, number: int, limit: int, metadata: MetadataFilter | None
+) -> Sequence[Message]:
+    """Numbers increase with the position, and the index by position contains them."""
+    condition = _has_metadata("messages.metadata", metadata)
+    sql = f"conversation_id = ? AND messages.id > ?{condition.sql} ORDER BY position LIMIT ?"
+    return MESSAGES.select(
+        connection, sql, (conversation, clamp_count(number), *condition.parameters, clamp_count(limit))
+    )
+
+
+def _has_metadata(column: str, metadata: MetadataFilter | None) -> SqlFilter:
+    return metadata_in(column, metadata.path, metadata.values) if metadata else SqlFilter()
+
+
+def _is_after(position: CreationPosition | None) -> SqlFilter:
+    if position is None or not is_storable(position.id):
+        return SqlFilter()
+    return SqlFilter(("(created_at, uuid) < (?, ?)",), (position.created_at, position.id))

@@ -1,15 +1,12 @@
 """Signing keys from an identity provider's JWK set.
 
 The set is fetched at most once per interval, however many tokens name unknown keys, and concurrent callers share one
-fetch. If fetching fails, the last set stays in use for a limited time. Redirects are not followed, and proxies are not
-used.
+fetch. If fetching fails, the last set stays in use for a limited time. Redirects are not followed.
 """
 
 import asyncio
 import hashlib
-import http.client
 import time
-import urllib.request
 from collections.abc import Callable, Sequence
 
 import msgspec
@@ -18,13 +15,13 @@ from loguru import logger
 
 from auth.signing_keys import JwksFetch, KeyIndex, SigningKey
 from config.errors import Unavailable
+from config.outgoing_http import OutgoingRequestError, open_response
 from config.settings import Settings
 
 # An unknown `kid` does not trigger another fetch for two intervals, so a client that keeps sending a withdrawn key does
 # not cause every fetch. A key published late is still found within a minute by default.
 _UNKNOWN_INTERVALS = 2
 _UNKNOWN_MAX = 1000
-_CHUNK_BYTES = 65_536
 
 
 class RemoteKeys:
@@ -103,42 +100,28 @@ class RemoteKeys:
 
 
 class UrlFetch:
-    """Fetches a URL with urllib on a thread, with a time limit and a size limit."""
+    """Fetches a URL, with a time limit and a size limit."""
 
     def __init__(self, timeout_s: float, max_bytes: int) -> None:
         self._timeout_s = timeout_s
         self._max_bytes = max_bytes
-        self._opener = urllib.request.OpenerDirector()
-        # Listed explicitly: the default opener also follows redirects, uses proxies, and opens file: and ftp: URLs.
-        for handler in (
-            urllib.request.HTTPHandler,
-            urllib.request.HTTPSHandler,
-            urllib.request.HTTPErrorProcessor,
-            urllib.request.HTTPDefaultErrorHandler,
-            urllib.request.UnknownHandler,
-        ):
-            self._opener.add_handler(handler())
 
     async def __call__(self, url: str) -> bytes:
         try:
-            # The socket timeout applies to each read; this one to the whole request.
+            # The limit of the request applies to each wait; this one to the whole request.
             async with asyncio.timeout(self._timeout_s):
-                return await asyncio.to_thread(self._get, url)
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            raise Unavailable(f"fetch failed: {type(error).__name__}: {error}") from error
+                return await self._get(url)
+        except TimeoutError as error:
+            raise Unavailable(f"fetch failed: {url} took longer than {self._timeout_s:g} s") from error
+        except OutgoingRequestError as error:
+            raise Unavailable(f"fetch failed: {url} {error}") from error
 
-    def _get(self, url: str) -> bytes:
-        deadline = time.monotonic() + self._timeout_s
-        request = urllib.request.Request(url, headers={"Accept": "application/json"})  # noqa: S310 - http(s) handlers only
-        with self._opener.open(request, timeout=self._timeout_s) as response:
-            body = bytearray()
-            while chunk := response.read1(_CHUNK_BYTES):
-                body += chunk
-                if len(body) > self._max_bytes:
-                    raise ValueError(f"response is larger than {self._max_bytes} bytes")
-                if time.monotonic() > deadline:
-                    raise TimeoutError("response took too long")
-            return bytes(body)
+    async def _get(self, url: str) -> bytes:
+        headers = {"Accept": "application/json"}
+        async with open_response("GET", url, headers=headers, timeout_s=self._timeout_s) as response:
+            if response.status != 200:
+                raise OutgoingRequestError(f"responded with status {response.status}")
+            return await response.read(self._max_bytes)
 
 
 def _parse_jwks(body: bytes) -> Sequence[SigningKey]:

@@ -286,6 +286,7 @@ class _StandardHandler(logging.Handler):
 
 def _route_standard_logging(level: int) -> None:
     """Keeps libraries at info or above, because websockets logs frames and aiosqlite logs statements with values at
-    debug level."""
+    debug level. httpx2 logs every request at info level."""
     handler = _StandardHandler(max(level, logging.INFO))
     logging.basicConfig(handlers=[handler], level=handler.level, force=True)
+    logging.getLogger("httpx2").setLevel(logging.WARNING)

@@ -155,4 +155,6 @@ def test_stdio_starts_without_the_web_stack() -> None:
     imports = "import sys, server.transports.stdio, server.lifespan"
     script = f"{imports}; print(*sorted({{m.partition('.')[0] for m in sys.modules}}))"
     loaded = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert not {"starlette", "uvicorn", "jwt", "prometheus_client", "cryptography", "lxml"} & set(loaded.split())
+    assert not {"starlette", "uvicorn", "jwt", "prometheus_client", "cryptography", "lxml", "httpx2"} & set(
+        loaded.split()
+    )

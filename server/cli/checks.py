@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Struct
@@ -24,8 +25,9 @@ from auth.principal import SCOPES
 from auth.tokens import JwtVerifier, mint_token
 from config.errors import FlorilegiumError, Unavailable
 from config.loading import LoadedSettings
+from config.outgoing_http import uses_proxy
 from config.paths import DataRoot
-from config.settings import Settings
+from config.settings import Settings, is_loopback
 from server.cli.health_client import fetch_health
 from server.cli.output import pluralize
 from server.cli.urls import local_url
@@ -62,6 +64,7 @@ async def check_all(loaded: LoadedSettings, now: float) -> list[Check]:
         evaluate_sqlite(sqlite3.sqlite_version_info, has_fts5()),
         check_port(settings),
         await check_auth(settings, now),
+        *check_proxies(settings),
         evaluate_clock(now, _modified_at(root.control_path)),
         evaluate_open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
     ]
@@ -212,6 +215,22 @@ async def _check_jwks(settings: Settings) -> Check:
     if not keys:
         return Check("authentication", "fail", f"{settings.jwt_jwks_url} contains no usable signing key")
     return Check("authentication", "ok", f"{settings.jwt_jwks_url} contains {pluralize(len(keys), 'usable keys')}")
+
+
+def check_proxies(settings: Settings) -> list[Check]:
+    """Reports the addresses that are requested through a proxy of the environment; none if there are none."""
+    checks = []
+    for name in ("jwt_jwks_url", "chat_upstream_url"):
+        url = urlsplit(getattr(settings, name))
+        if not url.hostname or not uses_proxy(url.scheme, url.hostname):
+            continue
+        if is_loopback(url.hostname):
+            # What is safe without encryption on this machine is not safe through a proxy.
+            advice = f"but is requested through the proxy of the environment: add {url.hostname} to NO_PROXY"
+            checks.append(Check("proxy", "warn", f"{name} is an address of this machine, {advice}"))
+        else:
+            checks.append(Check("proxy", "ok", f"{name} is requested through the proxy of the environment"))
+    return checks
 
 
 def evaluate_clock(now: float, newest: float) -> Check:

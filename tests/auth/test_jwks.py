@@ -283,7 +283,7 @@ async def test_redirects_large_responses_and_errors_raise_unavailable(
 
 
 async def test_silent_provider_times_out(provider_url: str) -> None:
-    with pytest.raises(Unavailable, match="TimeoutError"):
+    with pytest.raises(Unavailable, match=r"took longer than 0\.1 s|sent nothing for 0\.1 s"):
         await UrlFetch(0.1, 50_000)(f"{provider_url}/silent")
 
 
@@ -296,7 +296,7 @@ async def test_unreachable_address_raises_unavailable(url: str) -> None:
 async def test_file_urls_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "keys").write_bytes(jwks(es256()))
 
-    with pytest.raises(Unavailable, match="unknown url type: file"):
+    with pytest.raises(Unavailable, match=r"cannot be reached .*UnsupportedProtocol"):
         await UrlFetch(5, 50_000)(f"file://{tmp_path}/keys")
 
 

@@ -203,3 +203,21 @@ async def test_a_running_server_of_this_version_is_ok(tmp_path: Path, program: P
     (check,) = [check for check in json.loads(output[0]) if check["name"] == "port"]
     assert check["outcome"] == "ok"
     assert "which is running" in check["message"]
+
+
+def test_addresses_behind_a_proxy_are_reported(program: Program) -> None:
+    provider = ("--jwt-jwks-url", "http://127.0.0.1:1/keys", "--jwt-issuer", "https://idp.test")
+    options = (*provider, "--chat-upstream-url", "https://api.test/v1")
+    proxies = {"HTTP_PROXY": "http://127.0.0.1:1", "HTTPS_PROXY": "http://127.0.0.1:1"}
+
+    def lines(**environment: str) -> list[tuple[str, str]]:
+        checks = program.run("doctor", "--json", *options, **environment).json
+        return [(check["outcome"], check["message"]) for check in checks if check["name"] == "proxy"]
+
+    through_proxy = ("ok", "chat_upstream_url is requested through the proxy of the environment")
+    local, remote = lines(**proxies)
+    assert local[0] == "warn"
+    assert local[1].endswith("add 127.0.0.1 to NO_PROXY")
+    assert remote == through_proxy
+    assert lines(**proxies, NO_PROXY="127.0.0.1") == [through_proxy]
+    assert lines() == []

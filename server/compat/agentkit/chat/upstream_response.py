@@ -1,10 +1,7 @@
 """The response of the chat upstream, and the errors raised instead of one."""
 
-from collections.abc import AsyncIterator, Mapping
-
-from msgspec import Struct
-
 from config.errors import FlorilegiumError
+from config.outgoing_http import IncomingResponse
 
 
 class UpstreamError(FlorilegiumError):
@@ -20,26 +17,8 @@ class UpstreamTimeout(UpstreamError):
     status = 504
     code = 504
 
-    def __init__(self, timeout_s: float) -> None:
-        super().__init__(f"the upstream sent nothing for {timeout_s:g} s")
 
-
-class UpstreamResponse(Struct, frozen=True):
-    """Status and headers, with lower-case header names, and the body, which can be read once."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: AsyncIterator[bytes]
-
+class UpstreamResponse(IncomingResponse, frozen=True):
     @property
     def is_stream(self) -> bool:
         return self.headers.get("content-type", "").startswith("text/event-stream")
-
-    async def read(self, max_bytes: int) -> bytes:
-        parts, size = [], 0
-        async for part in self.body:
-            size += len(part)
-            if size > max_bytes:
-                raise UpstreamError(f"the upstream's response is larger than {max_bytes} bytes")
-            parts.append(part)
-        return b"".join(parts)

@@ -1,0 +1,115 @@
+"""Outgoing HTTP requests: what this server fetches from an identity provider and from the chat upstream.
+
+They use the proxies that the environment names (`HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, `NO_PROXY`), verify
+certificates against the system's authorities, follow no redirects, and every wait is bounded. Each request has its own
+connection. httpx2 is imported on a thread with the first request, because that takes 0.2 s and most servers need none.
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import lru_cache
+
+from msgspec import Struct
+
+_PROXY_AUTHENTICATION_REQUIRED = 407
+
+
+class OutgoingRequestError(Exception):
+    """A request failed. `reason` is what the other side did; `detail` is for the operator only, because it can describe
+    the network behind this server."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(f"{reason} ({detail})" if detail else reason)
+        self.reason = reason
+        self.detail = detail
+
+
+class OutgoingRequestTimeout(OutgoingRequestError):
+    """The other side sent nothing for too long."""
+
+
+class IncomingResponse(Struct, frozen=True):
+    """Status and headers, with lower-case header names, and the body, which can be read once."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: AsyncIterator[bytes]
+
+    async def read(self, max_bytes: int) -> bytes:
+        parts, size = [], 0
+        async for part in self.body:
+            size += len(part)
+            if size > max_bytes:
+                raise OutgoingRequestError(f"sent a response larger than {max_bytes} bytes")
+            parts.append(part)
+        return b"".join(parts)
+
+
+@asynccontextmanager
+async def open_response(
+    method: str, url: str, *, headers: Mapping[str, str], body: bytes = b"", timeout_s: float
+) -> AsyncIterator[IncomingResponse]:
+    """Sends a request and yields its response; the connection is open as long as the block. Raises
+    `OutgoingRequestError`, also in the block if the body cannot be read to its end."""
+    tls_context = await asyncio.to_thread(_tls_context)
+    import httpx2  # noqa: PLC0415 - see above
+
+    own_headers = {
+        # Parts of a response are used as they arrive.
+        "Accept-Encoding": "identity",
+        "Connection": "close",
+    }
+    async with AsyncExitStack() as stack:
+        try:
+            client = await stack.enter_async_context(httpx2.AsyncClient(verify=tls_context, timeout=timeout_s))
+            request = client.stream(method, url, headers=own_headers | dict(headers), content=body or None)
+            response = await stack.enter_async_context(request)
+        except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
+            raise _request_error(error, timeout_s) from error
+        if response.status_code == _PROXY_AUTHENTICATION_REQUIRED:
+            raise OutgoingRequestError("cannot be reached", "the proxy requires authentication")
+        names = {name.lower(): value for name, value in response.headers.items()}
+        yield IncomingResponse(response.status_code, names, _body(response.aiter_raw(), timeout_s))
+
+
+def uses_proxy(scheme: str, host: str) -> bool:
+    """Returns whether the environment names a proxy for a host."""
+    from urllib.request import getproxies, proxy_bypass  # noqa: PLC0415 - loads ssl and http.client
+
+    proxies = getproxies()
+    return bool(proxies.get(scheme) or proxies.get("all")) and not proxy_bypass(host)
+
+
+async def _body(chunks: AsyncIterator[bytes], timeout_s: float) -> AsyncIterator[bytes]:
+    import httpx2  # noqa: PLC0415 - see above
+
+    try:
+        async for chunk in chunks:
+            yield chunk
+    except httpx2.HTTPError as error:
+        raise _request_error(error, timeout_s) from error
+
+
+def _request_error(error: Exception, timeout_s: float) -> OutgoingRequestError:
+    import httpx2  # noqa: PLC0415 - see above
+
+    detail = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    match error:
+        case httpx2.TimeoutException():
+            return OutgoingRequestTimeout(f"sent nothing for {timeout_s:g} s", detail)
+        case httpx2.RemoteProtocolError():
+            return OutgoingRequestError("sent an incomplete or invalid HTTP response", detail)
+        case httpx2.ReadError() | httpx2.WriteError() | httpx2.CloseError():
+            return OutgoingRequestError("closed the connection", detail)
+        case _:
+            return OutgoingRequestError("cannot be reached", detail)
+
+
+@lru_cache(maxsize=1)
+def _tls_context() -> ssl.SSLContext:
+    """Created once, because loading the authorities is slow."""
+    import httpx2  # noqa: PLC0415 - see above
+
+    return httpx2.create_ssl_context()

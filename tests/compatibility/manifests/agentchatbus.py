@@ -7,6 +7,7 @@ _TOOL = "tests/server/compat/agentchatbus/test_tools.py::"
 _REST = "tests/server/compat/agentchatbus/test_search.py::"
 _BUS = "tests/server/compat/agentchatbus/test_routes.py::"
 _CLIENT = "tests/clients/test_compat_clients.py::"
+_SSE = "tests/server/transports/test_sse.py::"
 _HUMAN_ONLY = "tests/server/tools/test_human_only.py::"
 _THREADS = "tests/server/compat/agentchatbus/test_threads.py::"
 _TOOLS = "tests/server/compat/agentchatbus/test_bus_tools.py::"
@@ -39,6 +40,19 @@ PROMISES: tuple[Promise, ...] = (
         ),
         difference=(
             "That holds for a single user at a loopback address; a server with several users requires a credential."
+        ),
+    ),
+    Promise(
+        id="agentchatbus.access.sse",
+        statement="MCP clients connect to `/mcp/sse` and post to `/mcp/messages`.",
+        tests=(
+            f"{_SSE}test_the_first_event_is_the_address_of_the_session",
+            f"{_SSE}test_responses_to_posted_messages_arrive_on_the_stream_of_their_user",
+            f"{_SSE}test_the_address_of_a_profile_serves_that_profile",
+        ),
+        difference=(
+            "They post to the address in the first event, as the protocol says, which is `/mcp/sse` too. Without a "
+            "profile in it, it serves the default tools; those of the bus are at `/mcp/bus/sse`."
         ),
     ),
     Promise(

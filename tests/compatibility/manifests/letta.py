@@ -4,6 +4,7 @@ from tests.compatibility.manifest import Promise
 
 _LETTA = "tests/compatibility/test_letta.py::"
 _TOOL = "tests/server/compat/letta/test_tools.py::"
+_SSE = "tests/server/transports/test_sse.py::"
 _CLIENT = "tests/clients/test_compat_clients.py::"
 
 PROMISES: tuple[Promise, ...] = (
@@ -25,6 +26,19 @@ PROMISES: tuple[Promise, ...] = (
         tests=(
             f"{_CLIENT}test_letta_profile_has_one_tool_that_searches_the_callers_history",
             f"{_LETTA}test_canonical_export_is_imported_and_searched_over_stdio",
+        ),
+    ),
+    Promise(
+        id="letta.tool.transports",
+        statement="The server is run over stdio, or with `--sse` at `/sse` and `/messages/`.",
+        tests=(
+            f"{_LETTA}test_canonical_export_is_imported_and_searched_over_stdio",
+            f"{_SSE}test_the_address_of_a_profile_serves_that_profile",
+            f"{_CLIENT}test_letta_profile_has_one_tool_that_searches_the_callers_history",
+        ),
+        difference=(
+            "`florilegium stdio --profile letta` runs it over stdio. A server has it at `/mcp/letta`, and for clients "
+            "of the older transport at `/mcp/letta/sse`."
         ),
     ),
     Promise(

@@ -143,7 +143,7 @@ async def _credential(server: LiveServer, state: str, name: str) -> str | None: 
             await registry.revoke_key(key_id)
             return secret
         case "key expired":
-            expires_at = time.time() + 0.02
+            expires_at = time.time() + 0.3
             secret = (await _key(server, name, expires_at))[1]
             while time.time() < expires_at:
                 await asyncio.sleep(0.005)

@@ -38,7 +38,8 @@ from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ImportProgress, ProgressCallback
 from sources.storage.sqlite import SqliteLibraries
 from sources.storage.sqlite.index.text_index import TextIndex, apply_queue
-from sources.storage.sqlite.schema.chacha import CHACHA, CHATS_INDEX, NOTES_INDEX
+from sources.storage.sqlite.schema.chacha import CHACHA, NOTES_INDEX
+from sources.storage.sqlite.schema.messages import CHATS_INDEX
 from sources.storage.sqlite.schema.migrations import migrate
 
 NOTE_WORDS = 120

@@ -54,6 +54,8 @@ class Conversation(Record, frozen=True, kw_only=True):
 # Follows the speaker of a message that is not on the canonical branch, wherever a conversation is read as text: a
 # regenerated reply, a message before an edit, a subtask of a session.
 ALTERNATE_BRANCH_LABEL = " (alternate branch)"
+# Follows the speaker of a human-only message in exports for people, which anyone might pass on to an agent.
+HUMAN_ONLY_LABEL = " (human-only)"
 
 
 class Message(Record, frozen=True, kw_only=True):
@@ -85,6 +87,11 @@ class Message(Record, frozen=True, kw_only=True):
     def branch_label(self) -> str:
         """The label of a message on an alternate branch; empty on the canonical one."""
         return "" if self.is_canonical else ALTERNATE_BRANCH_LABEL
+
+    @property
+    def labels(self) -> str:
+        """The labels of a message in an export for people."""
+        return self.branch_label + (HUMAN_ONLY_LABEL if self.is_human_only else "")
 
 
 class RegisteredAgent(Struct, frozen=True, kw_only=True):
@@ -267,7 +274,6 @@ class Hit(Struct, frozen=True, kw_only=True):
     message_index: int | None = None
     sender: str | None = None
     role: str | None = None
-    is_human_only: bool = False
     field: str | None = None
     more_in_item: int = 0
     bm25: float | None = None

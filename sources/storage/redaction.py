@@ -1,8 +1,9 @@
-"""Chats as an agent may read them: human-only messages are found and counted, but their content is hidden.
+"""Conversations as an agent may read them: human-only messages are listed, but their content is hidden.
 
-The wrapper sits between the engine and everything that produces responses, so no tool, resource or route has to check
-for human-only messages itself. Each method of the protocol is written out, without `__getattr__`: a new method of the
-protocol is a type error until it is added here.
+The storage engine leaves human-only messages out of every search of an agent. This wrapper hides their content where a
+conversation is read. It sits between the engine and everything that produces responses, so no tool, resource or route
+has to check for human-only messages itself. Each method of the protocol is written out, without `__getattr__`: a new
+method of the protocol is a type error until it is added here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from sources.drafts import ConversationDraft, MessageDraft, ThreadDraft, ThreadUpsertResult
-from sources.records import Conversation, ExactHits, Hit, HitPage, ListPage, Message, MessageHits, Namespace
+from sources.records import Conversation, ExactHits, HitPage, ListPage, Message, MessageHits, Namespace
 from sources.storage.contract import Chats, CreationPosition, ExactSearch, MessageSearch, MetadataFilter, Search
 
 # AgentChatBus clients match on this text.
@@ -29,22 +30,6 @@ class RedactedChats:
         self._chats = chats
 
     # Methods that return messages
-
-    async def search(self, search: Search) -> HitPage:
-        page = await self._chats.search(search)
-        return replace(page, hits=tuple(map(_redact_hit, page.hits)))
-
-    async def find_messages(self, search: MessageSearch) -> MessageHits:
-        page = await self._chats.find_messages(search)
-        return replace(page, hits=tuple(replace(hit, message=_redact(hit.message)) for hit in page.hits))
-
-    async def match_messages(self, search: ExactSearch) -> ExactHits:
-        page = await self._chats.match_messages(search)
-        hits = [
-            replace(hit, message=_redact(hit.message), snippet=HIDDEN) if hit.message.is_human_only else hit
-            for hit in page.hits
-        ]
-        return replace(page, hits=tuple(hits))
 
     async def get_message(self, message_id: str) -> Message:
         return _redact(await self._chats.get_message(message_id))
@@ -80,6 +65,17 @@ class RedactedChats:
         self, message_id: str, draft: MessageDraft, expected_version: int | None = None
     ) -> Message:
         return _redact(await self._chats.update_message(message_id, draft, expected_version))
+
+    # Searches, which return no human-only message
+
+    async def search(self, search: Search) -> HitPage:
+        return await self._chats.search(search)
+
+    async def find_messages(self, search: MessageSearch) -> MessageHits:
+        return await self._chats.find_messages(search)
+
+    async def match_messages(self, search: ExactSearch) -> ExactHits:
+        return await self._chats.match_messages(search)
 
     # Methods that return no message
 
@@ -175,7 +171,3 @@ def _redact(message: Message) -> Message:
 def _lines(metadata: Mapping[str, Any]) -> dict[str, int]:
     """Returns the line numbers of an imported session, by which transcripts are read."""
     return {name: value for name in ("line_start", "line_end") if isinstance(value := metadata.get(name), int)}
-
-
-def _redact_hit(hit: Hit) -> Hit:
-    return replace(hit, text=HIDDEN) if hit.is_human_only else hit

@@ -208,8 +208,7 @@ def _incomplete_note(query: MemoryQuery) -> str:
 def _matches_itself(hit: Hit, highlighter: Highlighter) -> bool:
     """Whether the text or the sender of the message matches. The index also finds messages by the words of their
     date."""
-    # A redacted message has no text to match.
-    return hit.is_human_only or highlighter.matches(f"{hit.sender}: {hit.text}")
+    return highlighter.matches(f"{hit.sender}: {hit.text}")
 
 
 def _average_score(hits: Sequence[Hit]) -> float:

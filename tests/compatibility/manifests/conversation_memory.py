@@ -439,7 +439,7 @@ PROMISES: tuple[Promise, ...] = (
         tests=(
             f"{_TOOLS}test_search_results_do_not_depend_on_other_users",
             f"{_TOOLS}test_foreign_id_or_path_looks_nonexistent",
-            f"{_TOOLS}test_human_only_messages_are_redacted",
+            f"{_TOOLS}test_human_only_messages_are_not_found_and_redacted_where_read",
         ),
         difference=(
             "Any number of users do. No user can find, count, read or reference another's data; it looks nonexistent."

@@ -317,11 +317,11 @@ PROMISES: tuple[Promise, ...] = (
         statement="The configured history is searched.",
         tests=(
             f"{_TOOL}test_history_is_searched_by_its_owner_only",
-            f"{_TOOL}test_human_only_messages_are_redacted",
+            f"{_TOOL}test_human_only_messages_are_not_found",
         ),
         difference=(
             "The caller's own history is searched; no user finds another's messages. Messages that are hidden from "
-            "agents are found, but their content is redacted."
+            "agents are not found."
         ),
     ),
 )

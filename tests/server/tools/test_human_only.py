@@ -1,4 +1,4 @@
-"""Human-only messages are redacted in every tool and resource, and shown to people over REST."""
+"""Human-only messages are redacted in every tool and resource, found by no search, and shown to people over REST."""
 
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -19,7 +19,7 @@ def _tool(name: str, **arguments: Any) -> dict[str, Any]:
     return {"method": "tools/call", "name": name, "arguments": arguments}
 
 
-AGENT_REQUESTS: dict[str, RequestFactory] = {
+SEARCHES: dict[str, RequestFactory] = {
     "chats_search": lambda _chat, _message: _tool("chats_search", query="mango"),
     "chats_search by title": lambda _chat, _message: _tool("chats_search", query="talk", by="title"),
     "knowledge_search": lambda _chat, _message: _tool("knowledge_search", query="mango"),
@@ -27,6 +27,8 @@ AGENT_REQUESTS: dict[str, RequestFactory] = {
     "msg_search": lambda _chat, _message: _tool("msg_search", query="mango"),
     "conversation_search": lambda _chat, _message: _tool("conversation_search", query="mango"),
     "memory_search": lambda _chat, _message: _tool("memory_search", query="mango"),
+}
+READS: dict[str, RequestFactory] = {
     "memory_read": lambda chat, _message: _tool("memory_read", path=f"chats://{chat}"),
     "chats_get": lambda chat, _message: _tool("chats_get", conversation_id=chat),
     "chats_get around a query": lambda chat, _message: _tool("chats_get", conversation_id=chat, query="mango"),
@@ -64,17 +66,31 @@ async def conversation(ada: LibraryUser) -> tuple[str, str]:
     return chat, message.id
 
 
-@pytest.mark.parametrize("name", AGENT_REQUESTS)
+@pytest.mark.parametrize("name", READS)
 async def test_human_only_message_is_redacted_for_agents(
     ada: LibraryUser, conversation: tuple[str, str], name: str
 ) -> None:
-    response = msgspec.json.encode(await ada.request(**AGENT_REQUESTS[name](*conversation)))
+    response = msgspec.json.encode(await ada.request(**READS[name](*conversation)))
 
     assert HIDDEN.encode() in response
     assert b"password" not in response
 
 
+@pytest.mark.parametrize("name", SEARCHES)
+async def test_no_search_finds_a_human_only_message_for_agents(
+    ada: LibraryUser, conversation: tuple[str, str], name: str
+) -> None:
+    response = msgspec.json.encode(await ada.request(**SEARCHES[name](*conversation)))
+
+    assert HIDDEN.encode() not in response
+    assert conversation[1].encode() not in response
+    assert b"password" not in response
+
+
 async def test_human_only_message_is_shown_to_people_over_rest(api: RestClient, conversation: tuple[str, str]) -> None:
     chat, _ = conversation
-    for path in (f"/api/v1/items/chats/{chat}", f"/conversations/{chat}", f"/items/chats/{chat}"):
+    paths = (f"/api/v1/items/chats/{chat}", f"/conversations/{chat}", f"/items/chats/{chat}")
+    searches = ("/conversations/search/messages?query=mang", "/api/search?q=mango")
+    for path in (*paths, *searches):
         assert b"the password is mango" in (await api.get(path)).body, path
+    assert b"the password is " in (await api.search({"query": "mango"})).body

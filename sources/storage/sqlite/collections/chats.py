@@ -3,31 +3,21 @@
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 import sqlite3
-import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from config.errors import Conflict, SourceTimeout
+from msgspec.structs import replace
+
+from config.errors import Conflict
 from sources.drafts import ConversationDraft, MessageDraft, ThreadDraft, ThreadUpsertResult
-from sources.records import Conversation, ExactHit, ExactHits, ListPage, Message, MessageHit, MessageHits, Namespace
-from sources.storage.contract import CreationPosition, ExactSearch, MessageSearch, MetadataFilter
+from sources.records import Conversation, ListPage, Message, Namespace
+from sources.storage.contract import CreationPosition, MetadataFilter
 from sources.storage.sqlite.collections import namespaces, thread_queries
-from sources.storage.sqlite.collections.collection import CollectionSettings, SqliteCollection
-from sources.storage.sqlite.collections.conversation_tables import (
-    CHATS_TARGET,
-    CONVERSATIONS,
-    MESSAGES,
-    NEXT_NUMBER,
-    NEXT_POSITION,
-)
+from sources.storage.sqlite.collections.chat_search import SearchableChats
+from sources.storage.sqlite.collections.conversation_tables import MESSAGES, NEXT_NUMBER, NEXT_POSITION
 from sources.storage.sqlite.collections.thread_queries import CreatedQuery
-from sources.storage.sqlite.connection.database import Database
-from sources.storage.sqlite.index.index_builder import IndexBuilder
-from sources.storage.sqlite.search import exact, substring
-from sources.storage.sqlite.search.exact import EXACT_INDEX, ExactMatches
-from sources.storage.sqlite.search.exact_snippets import ExactHighlighter
-from sources.storage.sqlite.search.full_scan import FullScan
-from sources.storage.sqlite.search.substring import SUBSTRING_INDEX, SubstringMatches
+from sources.storage.sqlite.search.exact import EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX
+from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
 from sources.storage.sqlite.sql import SqlFilter, contains_ascii, contains_ignoring_case, either, equals
 from sources.storage.sqlite.write import validation
 from sources.storage.sqlite.write.item_table import WriteContext
@@ -39,67 +29,10 @@ T = TypeVar("T")
 # Several times what removing one message from all indexes takes on a machine of 2026.
 _REMOVAL_MS_PER_MESSAGE = 1
 _ID_MAX_CHARS = 128
-# The part of a deadline that is left to read the rows that a scan found.
-_READING_SHARE = 0.1
-# The title of a message's conversation, in a SELECT of MESSAGES.
-_TITLE = "c.title"
 
 
-class SqliteChats(SqliteCollection[Conversation, ConversationDraft, str]):
-    source = "chats"
-    target = CHATS_TARGET
-    table = CONVERSATIONS
-
-    def __init__(
-        self, database: Database, settings: CollectionSettings, client_id: str, index_builder: IndexBuilder
-    ) -> None:
-        super().__init__(database, settings, client_id)
-        self._index_builder = index_builder
-
-    async def find_messages(self, search: MessageSearch) -> MessageHits:
-        """If the newest messages are not enough, an index is built for later calls, and this call scans all messages
-        until its deadline."""
-        due = time.monotonic() + search.deadline_ms / 1000
-
-        def work(connection: sqlite3.Connection) -> MessageHits:
-            matches = substring.find(connection, search, self._settings.scanned_rows_max)
-            return _message_hits(connection, matches)
-
-        hits = await self._read(work, search.deadline_ms)
-        if hits.is_complete:
-            return hits
-        self._index_builder.start(SUBSTRING_INDEX)
-        return await self._scan_messages(search, hits, due)
-
-    async def _scan_messages(self, search: MessageSearch, newest: MessageHits, due: float) -> MessageHits:
-        """Scans in short jobs, so that other reads of the library can run between them. Returns what was found until
-        shortly before `due`, or `newest` if not even that could be read."""
-        scan = FullScan(search, self._settings.scanned_rows_max, newest)
-        end = due - search.deadline_ms / 1000 * _READING_SHARE
-        try:
-            while not scan.is_complete and time.monotonic() < end:
-                await self._read(scan.step, _remaining_ms(due))
-            return await self._read(lambda connection: _message_hits(connection, scan.matches()), _remaining_ms(due))
-        except SourceTimeout:
-            return newest
-
-    async def match_messages(self, search: ExactSearch) -> ExactHits:
-        """The first call builds the index. In a large library it can return the newest messages before all of them are
-        indexed."""
-
-        def work(connection: sqlite3.Connection) -> ExactHits | None:
-            progress = EXACT_INDEX.progress(connection)
-            if progress is None:
-                return None
-            matches = exact.find(connection, search, self._settings.ranked_rows_max)
-            return _exact_hits(connection, matches, is_complete=progress.is_complete)
-
-        hits = await self._read(work, search.deadline_ms)
-        if hits is None or not hits.is_complete:
-            self._index_builder.start(EXACT_INDEX, self._settings.scanned_rows_max)
-            if await self._index_builder.wait_until_usable(EXACT_INDEX, search.deadline_ms / 1000):
-                hits = await self._read(work, search.deadline_ms)
-        return hits or ExactHits(hits=(), is_complete=False)
+class SqliteChats(SearchableChats):
+    """Implements `Chats` of the storage contract, except that it does not redact."""
 
     async def get_by_session(self, session_id: str) -> Conversation:
         condition = "session_id = ?1 AND session_id <> ''"
@@ -171,11 +104,11 @@ class SqliteChats(SqliteCollection[Conversation, ConversationDraft, str]):
     async def messages_after(
         self, conversation_id: str, number: int, limit: int, metadata: MetadataFilter | None = None
     ) -> Sequence[Message]:
-        return await self._read(
-            lambda connection: thread_queries.messages_after(
-                connection, self._live_rowid(connection, conversation_id), number, limit, metadata
-            )
-        )
+        def work(connection: sqlite3.Connection) -> Sequence[Message]:
+            rowid = self._live_rowid(connection, conversation_id)
+            return thread_queries.messages_after(connection, rowid, number, limit, metadata, is_agent=self._is_agent)
+
+        return await self._read(work)
 
     async def messages_around(self, conversation_id: str, position: int, before: int, after: int) -> Sequence[Message]:
         position = clamp_count(position)
@@ -294,9 +227,13 @@ class SqliteChats(SqliteCollection[Conversation, ConversationDraft, str]):
             result = work(connection, context)
             SUBSTRING_INDEX.apply_changes(connection)
             EXACT_INDEX.apply_changes(connection)
+            HUMAN_ONLY_EXACT_INDEX.apply_changes(connection)
             return result
 
         return await super()._write(work_and_update_indexes, extra_ms)
+
+    def _write_context(self) -> WriteContext:
+        return replace(super()._write_context(), is_agent=self._is_agent)
 
     async def _removal_ms(self, item_id: str) -> int:
         """A conversation is removed from all indexes in one transaction, so a long one needs more time."""
@@ -359,26 +296,6 @@ def _require_last_number(connection: sqlite3.Connection, conversation: int, expe
             f"the conversation has changed: expected {expected} as its last message number, found {last}",
             {"last_number": last, "expected_last_number": expected},
         )
-
-
-def _remaining_ms(due: float) -> int:
-    return max(1, int((due - time.monotonic()) * 1000))
-
-
-def _message_hits(connection: sqlite3.Connection, matches: SubstringMatches) -> MessageHits:
-    rows = MESSAGES.get_by_rowids_with(connection, matches.rowids, _TITLE)
-    hits = tuple(MessageHit(message=message, title=title) for message, title in rows)
-    return MessageHits(hits, matches.is_complete)
-
-
-def _exact_hits(connection: sqlite3.Connection, matches: ExactMatches, *, is_complete: bool) -> ExactHits:
-    rows = MESSAGES.get_by_rowids_with(connection, [match.rowid for match in matches.matches], _TITLE)
-    highlighter = ExactHighlighter(matches.phrases)
-    hits = tuple(
-        ExactHit(message=message, title=title, snippet=highlighter.snippet(message.content), rank=match.rank)
-        for match, (message, title) in zip(matches.matches, rows, strict=True)
-    )
-    return ExactHits(hits=hits, read_as=matches.read_as, is_ranked=matches.is_ranked, is_complete=is_complete)
 
 
 def _title_or_id_contains(folded: str) -> SqlFilter:

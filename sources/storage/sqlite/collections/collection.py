@@ -97,10 +97,13 @@ class SqliteCollection(Generic[RecordT, DraftT, IdT]):
         return await self._database.read(self.source, work, deadline_ms)
 
     async def _write(self, work: Callable[[sqlite3.Connection, WriteContext], T], extra_ms: int = 0) -> T:
-        context = WriteContext(self._client_id, format_timestamp(self._settings.clock()), self._settings.limits)
+        context = self._write_context()
         return await self._database.write(
             self.source, self.table.index, lambda connection: work(connection, context), extra_ms
         )
+
+    def _write_context(self) -> WriteContext:
+        return WriteContext(self._client_id, format_timestamp(self._settings.clock()), self._settings.limits)
 
     async def _removal_ms(self, _item_id: IdT) -> int:
         """The time that removing an item from the indexes may take beyond the deadline of other writes."""

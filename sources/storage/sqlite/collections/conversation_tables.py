@@ -9,13 +9,13 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from config.errors import Conflict
+from config.errors import Conflict, InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.records import Conversation, Hit, Message, is_human_only
 from sources.search.scoring import MESSAGE_AND_CONTEXT
 from sources.search.term_counting import TermCounter
 from sources.storage.contract import DEFAULT_NAMESPACE, Search
-from sources.storage.sqlite.schema.chacha import CHATS_INDEX, MESSAGE_CONTEXT, MESSAGE_OWN
+from sources.storage.sqlite.schema.messages import CHATS_INDEX, HUMAN_ONLY_INDEX, MESSAGE_CONTEXT, MESSAGE_OWN
 from sources.storage.sqlite.search.candidates import HitCandidate
 from sources.storage.sqlite.search.target import SearchTarget, has_tags
 from sources.storage.sqlite.sql import (
@@ -44,6 +44,7 @@ from sources.storage.sqlite.write.item_table import (
 from sources.storage.sqlite.write.validation import FieldLimits, is_storable
 from sources.text.folding import fold
 from sources.text.literals import literal_form
+from sources.text.titles import title_from_text
 
 DEFAULT_ROLE = "user"
 # Other systems store messages without a role.
@@ -126,7 +127,34 @@ CONVERSATIONS = ConversationTable(
     ),
 )
 
-MESSAGES: ItemTable[Message, MessageDraft] = ItemTable(
+
+class MessageTable(ItemTable[Message, MessageDraft]):
+    """Stores in a column whether a message is human-only. Agents cannot change such a message: they could remove the
+    mark and then read it."""
+
+    def update(
+        self,
+        connection: sqlite3.Connection,
+        key: ItemKey,
+        draft: MessageDraft,
+        expected_version: int | None,
+        context: WriteContext,
+        **columns: SqlValue,
+    ) -> int:
+        if context.is_agent and is_human_only(decode_object(self.stored_values(connection, key)["metadata"])):
+            raise InvalidParams(f"message {key!r} is human-only: agents cannot change it")
+        rowid = super().update(connection, key, draft, expected_version, context, **columns)
+        _remove_title_from_human_only_message(connection, rowid, context)
+        return rowid
+
+    def _add_derived_values(self, values: dict[str, Any]) -> None:
+        super()._add_derived_values(values)
+        metadata = values["metadata"]
+        # Most messages have no metadata, and need no decoding.
+        values["human_only"] = int(metadata != "{}" and is_human_only(decode_object(metadata)))
+
+
+MESSAGES = MessageTable(
     table="messages",
     kind="message",
     record=Message,
@@ -164,7 +192,6 @@ class ChatCandidate(HitCandidate, gc=False):
     position: int | None
     sender: str | None
     role: str | None
-    metadata: str
     own: str
     context: str
     rowid: int
@@ -188,8 +215,6 @@ class ChatCandidate(HitCandidate, gc=False):
         return len(self.own) + len(self.context)
 
     def hit(self, search: Search, counter: TermCounter) -> Hit:
-        # Most messages have no metadata, and need no decoding.
-        is_hidden = self.metadata != "{}" and is_human_only(decode_object(self.metadata))
         return self.make_hit(
             self.content,
             self.item_chars,
@@ -198,38 +223,43 @@ class ChatCandidate(HitCandidate, gc=False):
             message_index=self.position,
             sender=self.sender,
             role=self.role,
-            is_human_only=is_hidden,
         )
 
 
 _SELECT_MESSAGES = f"""
     SELECT c.uuid, c.title, c.tags, m.created_at, m.last_modified, m.version, m.content_hash,
-        m.content, length(m.content), m.uuid, m.position, m.sender, m.role, m.metadata,
+        m.content, length(m.content), m.uuid, m.position, m.sender, m.role,
         {MESSAGE_OWN}, {MESSAGE_CONTEXT}, m.id
     FROM json_each(?) wanted CROSS JOIN messages m ON m.id = wanted.value
         CROSS JOIN conversations c ON c.id = m.conversation_id
 """
-# The text of a title's hit is the first message of its conversation.
+# The text of a title's hit is the first message of its conversation that agents may read.
 _SELECT_TITLES = """
     SELECT c.uuid, c.title, c.tags, c.created_at, c.last_modified, c.version, c.content_hash,
         coalesce(first.content, ''),
-        coalesce((SELECT sum(length(m.content)) FROM messages m WHERE m.conversation_id = c.id AND m.deleted = 0), 0),
-        NULL, NULL, NULL, NULL, coalesce(first.metadata, '{}'), coalesce(c.title_seg, c.title), '', -c.id
+        coalesce((SELECT sum(length(m.content)) FROM messages m
+            WHERE m.conversation_id = c.id AND m.deleted = 0 AND m.human_only = 0), 0),
+        NULL, NULL, NULL, NULL, coalesce(c.title_seg, c.title), '', -c.id
     FROM json_each(?) wanted CROSS JOIN conversations c ON c.id = -wanted.value
         LEFT JOIN messages first ON first.id = (SELECT m.id FROM messages m
-            WHERE m.conversation_id = c.id AND m.deleted = 0 ORDER BY m.position LIMIT 1)
+            WHERE m.conversation_id = c.id AND m.deleted = 0 AND m.human_only = 0 ORDER BY m.position LIMIT 1)
 """
+# Compared with a condition on the column, this need not read the rows, which can be long.
+_HUMAN_ONLY_IDS = "SELECT id FROM messages INDEXED BY messages_human_only WHERE human_only = 1 AND deleted = 0"
 
 
 class _ChatsTarget(SearchTarget, frozen=True, kw_only=True):
     """An index rowid is the rowid of a message, or the negative rowid of a conversation for its title. In conditions,
     `r` is the message, NULL for titles, and `c` is the conversation."""
 
+    is_human_only: bool = False
+
     @property
     def join(self) -> str:
+        rowid = f"{self.index.table}.rowid"
         return (
-            "LEFT JOIN messages r ON r.id = chats_index.rowid "
-            "CROSS JOIN conversations c ON c.id = coalesce(r.conversation_id, -chats_index.rowid)"
+            f"LEFT JOIN messages r ON r.id = {rowid} "
+            f"CROSS JOIN conversations c ON c.id = coalesce(r.conversation_id, -{rowid})"
         )
 
     @property
@@ -257,11 +287,12 @@ class _ChatsTarget(SearchTarget, frozen=True, kw_only=True):
         if search.by == "title":
             return (
                 "SELECT -c.id AS number, c.last_modified AS age FROM conversations c LEFT JOIN messages r ON FALSE "
-                "WHERE c.deleted = 0"
+                f"WHERE c.deleted = 0 AND {not self.is_human_only}"
             )
         return (
             "SELECT r.id AS number, r.last_modified AS age FROM messages r "
-            "JOIN conversations c ON c.id = r.conversation_id WHERE r.deleted = 0 AND c.deleted = 0"
+            "JOIN conversations c ON c.id = r.conversation_id WHERE r.deleted = 0 AND c.deleted = 0 "
+            f"AND r.id {'IN' if self.is_human_only else 'NOT IN'} ({_HUMAN_ONLY_IDS})"
         )
 
     def candidates(self, connection: sqlite3.Connection, rowids: Sequence[int]) -> list[HitCandidate]:
@@ -300,6 +331,26 @@ CHATS_TARGET = _ChatsTarget(
     # A single word may occur in the preceding messages (the context), but a phrase must be in the message itself.
     phrase_columns=("title", "own"),
 )
+# What only people search.
+HUMAN_ONLY_TARGET: SearchTarget = replace(CHATS_TARGET, index=HUMAN_ONLY_INDEX, is_human_only=True)
+
+
+def has_human_only_messages(connection: sqlite3.Connection) -> bool:
+    return connection.execute(f"{_HUMAN_ONLY_IDS} LIMIT 1").fetchone() is not None
+
+
+def _remove_title_from_human_only_message(connection: sqlite3.Connection, rowid: int, context: WriteContext) -> None:
+    """A title may have been made from a message before it became human-only."""
+    sql = (
+        "SELECT c.uuid, c.title, m.content FROM messages m JOIN conversations c ON c.id = m.conversation_id "
+        "WHERE m.id = ? AND m.human_only = 1"
+    )
+    row = connection.execute(sql, (rowid,)).fetchone()
+    if row is None:
+        return
+    uuid, title, content = row
+    if title and title in (content, title_from_text(content)):
+        CONVERSATIONS.update(connection, uuid, ConversationDraft(title=""), None, context)
 
 
 def _require_unused_session(connection: sqlite3.Connection, draft: ConversationDraft, own_uuid: str | None) -> None:

@@ -41,10 +41,18 @@ def require_room(connection: sqlite3.Connection, namespace: str, namespace_max: 
 
 
 def messages_after(
-    connection: sqlite3.Connection, conversation: int, number: int, limit: int, metadata: MetadataFilter | None
+    connection: sqlite3.Connection,
+    conversation: int,
+    number: int,
+    limit: int,
+    metadata: MetadataFilter | None,
+    *,
+    is_agent: bool,
 ) -> Sequence[Message]:
-    """Numbers increase with the position, and the index by position contains them."""
-    condition = _has_metadata("messages.metadata", metadata)
+    """Numbers increase with the position, and the index by position contains them. For an agent, a human-only message
+    has no metadata."""
+    column = "CASE messages.human_only WHEN 1 THEN '{}' ELSE messages.metadata END" if is_agent else "messages.metadata"
+    condition = _has_metadata(column, metadata)
     sql = f"conversation_id = ? AND messages.id > ?{condition.sql} ORDER BY position LIMIT ?"
     return MESSAGES.select(
         connection, sql, (conversation, clamp_count(number), *condition.parameters, clamp_count(limit))

@@ -16,8 +16,9 @@ from sources.storage.sqlite.collections.prompts import SqlitePrompts
 from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions
 from sources.storage.sqlite.index.index_builder import IndexBuilder
-from sources.storage.sqlite.schema.chacha import CHACHA, CHATS_INDEX
+from sources.storage.sqlite.schema.chacha import CHACHA
 from sources.storage.sqlite.schema.media import MEDIA
+from sources.storage.sqlite.schema.messages import CHATS_INDEX
 from sources.storage.sqlite.schema.prompts import PROMPTS
 
 
@@ -66,7 +67,13 @@ class SqliteLibrary:
 
     @property
     def chats(self) -> Chats:
-        chats = SqliteChats(self._databases.chacha, self._settings, self._client_id, self._databases.index_builder)
+        chats = SqliteChats(
+            self._databases.chacha,
+            self._settings,
+            self._client_id,
+            self._databases.index_builder,
+            is_agent=self._is_agent,
+        )
         return redact_for_agents(chats) if self._is_agent else chats
 
     @property

@@ -31,6 +31,9 @@ class IndexProgress(Struct, frozen=True):
 class MessageIndex(Struct, frozen=True):
     """An entry has the rowid of its message; with `has_titles`, titles of conversations have their negative rowid.
 
+    An index contains either the human-only messages or all others (`is_human_only`), so that what an agent finds cannot
+    depend on a text that is hidden from it.
+
     `options` are those of the FTS5 table. `text_expression` is the SQL expression that is indexed for a text `{}`. An
     index of another `version` is dropped and built again. `extra_ddl` are further statements that create it.
     """
@@ -41,6 +44,7 @@ class MessageIndex(Struct, frozen=True):
     version: str
     text_expression: str = "{}"
     has_titles: bool = False
+    is_human_only: bool = False
     extra_ddl: tuple[str, ...] = ()
     # The size of one transaction: a few tens of milliseconds, so that other writes are not delayed.
     batch_rows: int = 1_000
@@ -114,7 +118,12 @@ class MessageIndex(Struct, frozen=True):
     # Adding rows, in ascending order: FTS5 flushes its buffer whenever a rowid is lower than the one before.
 
     def _fill_messages(self, connection: sqlite3.Connection, last: int) -> int:
-        sizes = connection.execute("SELECT id, length(content) FROM messages WHERE id <= ? ORDER BY id DESC", (last,))
+        # The index of human-only messages reads only these: most libraries have few or none.
+        rows = "messages INDEXED BY messages_human_only" if self.is_human_only else "messages"
+        condition = "human_only = 1 AND deleted = 0 AND id <= ?" if self.is_human_only else "id <= ?"
+        sizes = connection.execute(
+            f"SELECT id, length(content) FROM {rows} WHERE {condition} ORDER BY id DESC", (last,)
+        )
         first = self._first_of_batch(sizes)
         connection.execute(
             f"INSERT INTO {self.table} (rowid, {self.column}) SELECT id, {self._indexed_text(self.column)} "
@@ -157,7 +166,8 @@ class MessageIndex(Struct, frozen=True):
         table, column = self.table, self.column
         yield f"""CREATE VIEW {table}_source AS
             SELECT m.id, m.content AS {column}, m.conversation_id
-            FROM messages m JOIN conversations c ON c.id = m.conversation_id WHERE m.deleted = 0 AND c.deleted = 0"""
+            FROM messages m JOIN conversations c ON c.id = m.conversation_id
+            WHERE m.deleted = 0 AND c.deleted = 0 AND m.human_only = {int(self.is_human_only)}"""
         if self.has_titles:
             yield f"""CREATE VIEW {table}_titles AS
                 SELECT -id AS id, title AS {column}, id AS conversation_id
@@ -181,7 +191,7 @@ class MessageIndex(Struct, frozen=True):
             yield self._trigger("renaming", f"BEFORE UPDATE OF title ON conversations BEGIN {renamed}")
         yield self._trigger("added", f"AFTER INSERT ON messages BEGIN {enqueue} (id) VALUES (new.id)")
         changed = f"{enqueue_indexed} id = old.id; {enqueue} (id) VALUES (old.id)"
-        yield self._trigger("changing", f"BEFORE UPDATE OF content, deleted ON messages BEGIN {changed}")
+        yield self._trigger("changing", f"BEFORE UPDATE OF content, deleted, human_only ON messages BEGIN {changed}")
         yield self._trigger("removing", f"BEFORE DELETE ON messages BEGIN {enqueue_indexed} id = old.id")
         yield self._trigger("hiding", f"BEFORE UPDATE OF deleted ON conversations BEGIN {enqueue_conversation}")
         yield self._trigger("ending", f"BEFORE DELETE ON conversations BEGIN {enqueue_conversation}")

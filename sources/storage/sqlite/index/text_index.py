@@ -35,6 +35,8 @@ class TextIndex(Struct, frozen=True):
     # The views of which `<table>_source` is a union, each with the condition that finds a queued row in it: SQLite can
     # look up single rows in a part, but not in the union.
     parts: tuple[tuple[str, str], ...] = ()
+    # Indexes of other rows of the same tables. They are updated together with this one.
+    companions: tuple["TextIndex", ...] = ()
 
     def ddl(self) -> tuple[str, str]:
         columns, source = ", ".join(self.columns), f"content='{self.table}_source', content_rowid='id'"
@@ -101,6 +103,7 @@ def _apply_statements(index: TextIndex) -> tuple[str, ...]:
         f"INSERT INTO {table} ({table}, rowid, {columns}) {old_rows}",
         *(f"INSERT INTO {table} (rowid, {columns}) {new_rows.format(*part)}" for part in parts),
         f"DELETE FROM {table}_queue",
+        *(statement for companion in index.companions for statement in _apply_statements(companion)),
     )
 
 

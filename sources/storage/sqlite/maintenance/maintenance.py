@@ -21,7 +21,7 @@ from sources.storage.sqlite.schema.chacha import CHACHA
 from sources.storage.sqlite.schema.media import MEDIA
 from sources.storage.sqlite.schema.migrations import DatabaseSchema, schema_version
 from sources.storage.sqlite.schema.prompts import PROMPTS
-from sources.storage.sqlite.search.exact import EXACT_INDEX
+from sources.storage.sqlite.search.exact import EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
 
 SCHEMAS: dict[DatabaseKind, DatabaseSchema] = {schema.kind: schema for schema in (CHACHA, MEDIA, PROMPTS)}
@@ -70,7 +70,9 @@ def reindex(data_root: DataRoot, user_id: UserId, kind: DatabaseKind, options: S
 
 
 def _rebuild(schema: DatabaseSchema, connection: JobConnection) -> int:
-    indexes = tuple(dict.fromkeys(table.index for table in schema.segmented))
+    indexes = tuple(
+        dict.fromkeys(index for table in schema.segmented for index in (table.index, *table.index.companions))
+    )
     for index in indexes:
         # Queued changes would remove text that a damaged index may not contain.
         connection.execute(f"DELETE FROM {index.table}_queue")
@@ -81,7 +83,7 @@ def _rebuild(schema: DatabaseSchema, connection: JobConnection) -> int:
             last = resegment_batch(table, last, connection)
     save_segment_version(connection)
     if schema is CHACHA:
-        for message_index in (SUBSTRING_INDEX, EXACT_INDEX):
+        for message_index in (SUBSTRING_INDEX, EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX):
             message_index.rebuild(connection)
     counts = (connection.execute(f"SELECT count(*) FROM {index.table}_docsize").fetchone()[0] for index in indexes)
     return sum(counts)

@@ -3,16 +3,11 @@
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 from sources.storage.sqlite.index.text_index import SegmentedTable, TextIndex
+from sources.storage.sqlite.schema.messages import CHATS_INDEX, MESSAGE_OWN, SEPARATE_HUMAN_ONLY_MESSAGES
 from sources.storage.sqlite.schema.migrations import DatabaseSchema
 from sources.storage.sqlite.schema.shared import ITEM_COLUMNS, SHARED_TABLES, arrived_column, item_indexes
 
 NOTES_INDEX = TextIndex("notes_index", ("title", "content"))
-# Messages have their rowid, titles of conversations have their negative rowid: both are ranked together.
-CHATS_INDEX = TextIndex(
-    "chats_index",
-    ("title", "own", "context"),
-    parts=(("message_source", "now.id = queued.id"), ("title_source", "now.conversation_id = -queued.id")),
-)
 CHARACTERS_INDEX = TextIndex("characters_index", ("name", "body"))
 CHARACTER_FIELDS = (
     "description",
@@ -46,17 +41,8 @@ _NOTES = (
     *NOTES_INDEX.triggers("notes", "title, content, title_seg, content_seg, deleted"),
 )
 
-# A message `m` is indexed with its sender, its content and its date, for queries such as "what did Ana say in May".
-MESSAGE_OWN = """
-    coalesce(m.text_seg, m.sender || ': ' || m.content) || ' '
-    || CAST(substr(m.created_at, 9, 2) AS INTEGER) || ' ' || CASE substr(m.created_at, 6, 2)
-        WHEN '01' THEN 'January' WHEN '02' THEN 'February' WHEN '03' THEN 'March' WHEN '04' THEN 'April'
-        WHEN '05' THEN 'May' WHEN '06' THEN 'June' WHEN '07' THEN 'July' WHEN '08' THEN 'August'
-        WHEN '09' THEN 'September' WHEN '10' THEN 'October' WHEN '11' THEN 'November' ELSE 'December' END
-    || ' ' || substr(m.created_at, 1, 4)
-"""
-# And, with a lower weight, with the two messages before it.
-MESSAGE_CONTEXT = """
+# As it was before human-only messages were left out. The same is true of the triggers below.
+_MESSAGE_CONTEXT = """
     coalesce((SELECT group_concat(text, ' ') FROM (
         SELECT coalesce(p.text_seg, p.sender || ': ' || p.content) AS text FROM messages p
         WHERE p.conversation_id = m.conversation_id AND p.position < m.position AND p.deleted = 0
@@ -105,7 +91,7 @@ _CHATS = (
     # `deleted` is included so that messages can be counted without reading their rows.
     "CREATE UNIQUE INDEX messages_in_order ON messages (conversation_id, position, deleted)",
     f"""CREATE VIEW message_source AS
-        SELECT m.id, '' AS title, {MESSAGE_OWN} AS own, {MESSAGE_CONTEXT} AS context, m.conversation_id
+        SELECT m.id, '' AS title, {MESSAGE_OWN} AS own, {_MESSAGE_CONTEXT} AS context, m.conversation_id
         FROM messages m JOIN conversations c ON c.id = m.conversation_id
         WHERE m.deleted = 0 AND c.deleted = 0""",
     """CREATE VIEW title_source AS
@@ -248,6 +234,7 @@ CHACHA = DatabaseSchema(
         (*_NAMESPACES, *_OBSERVATIONS),
         arrived_column("notes", "conversations", "messages", "characters", "observations"),
         _AGENTS,
+        SEPARATE_HUMAN_ONLY_MESSAGES,
     ),
     segmented=(
         SegmentedTable("notes", (("title_seg", "title"), ("content_seg", "content")), NOTES_INDEX),

@@ -3,10 +3,12 @@
 import sqlite3
 from collections.abc import Sequence
 
+import msgspec
 from msgspec import Struct
 
 from config.errors import StorageError
 from config.paths import DatabaseKind
+from sources.records import is_human_only
 from sources.storage.sqlite.index.text_index import SegmentedTable, TextIndex, save_segment_version
 
 Migration = Sequence[str]
@@ -48,9 +50,14 @@ def migrate(schema: DatabaseSchema, connection: sqlite3.Connection) -> None:
     version = schema_version(connection)
     if is_current(schema, version):
         return
+    connection.create_function("is_human_only", 1, _is_human_only, deterministic=True)
     for number, statements in enumerate(schema.migrations[version:], start=version + 1):
         for statement in statements:
             connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {number}")
     if version == 0:
         save_segment_version(connection)
+
+
+def _is_human_only(metadata: str) -> bool:
+    return is_human_only(msgspec.json.decode(metadata, type=dict))

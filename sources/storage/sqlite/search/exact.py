@@ -1,13 +1,15 @@
 """Searches messages by their exact words, with FTS5's own query language and bm25.
 
-No input raises an error: an expression that FTS5 cannot parse is searched as words.
+No input raises an error: an expression that FTS5 cannot parse is searched as words. Human-only messages have an index
+of their own, which only people search.
 """
 
 import sqlite3
 import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import islice
+from itertools import islice, zip_longest
+from operator import attrgetter
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -29,14 +31,21 @@ EXACT_INDEX = MessageIndex(
     table="exact_index",
     column="content",
     options="content='exact_index_source', content_rowid='id', tokenize='unicode61'",
+    version="2",
+)
+HUMAN_ONLY_EXACT_INDEX = MessageIndex(
+    table="human_only_exact_index",
+    column="content",
+    options="content='human_only_exact_index_source', content_rowid='id', tokenize='unicode61'",
     version="1",
+    is_human_only=True,
 )
 
-_IN_ALL = "FROM exact_index WHERE exact_index MATCH :match"
+_IN_ALL = "FROM {index} WHERE {index} MATCH :match"
 # The messages of a conversation usually have neighbouring rowids, so the range excludes most others.
 _IN_CONVERSATION = """
-    FROM exact_index CROSS JOIN messages m ON m.id = exact_index.rowid
-    WHERE exact_index MATCH :match AND exact_index.rowid BETWEEN :first AND :last AND m.conversation_id = :conversation
+    FROM {index} CROSS JOIN messages m ON m.id = {index}.rowid
+    WHERE {index} MATCH :match AND {index}.rowid BETWEEN :first AND :last AND m.conversation_id = :conversation
 """
 _CONVERSATION_RANGE = """
     SELECT c.id, min(m.id), max(m.id) FROM conversations c JOIN messages m ON m.conversation_id = c.id
@@ -60,14 +69,29 @@ class ExactMatches(Struct, frozen=True):
     is_ranked: bool = True
 
 
-def find(connection: sqlite3.Connection, search: ExactSearch, ranked_rows_max: int) -> ExactMatches:
-    """The index must exist. An expression with too many phrases, or one of them too often, is searched as words."""
+def find(
+    connection: sqlite3.Connection,
+    search: ExactSearch,
+    ranked_rows_max: int,
+    indexes: Sequence[MessageIndex] = (EXACT_INDEX,),
+) -> ExactMatches:
+    """The indexes must exist. An expression with too many phrases, or one of them too often, is searched as words."""
+    matches, *others = [_find(connection, search, ranked_rows_max, index) for index in indexes]
+    for other in others:
+        matches = _merge(matches, other, clamp_count(search.limit))
+    return matches
+
+
+def _find(
+    connection: sqlite3.Connection, search: ExactSearch, ranked_rows_max: int, index: MessageIndex
+) -> ExactMatches:
     expression = search.expression
+    index_search = _IndexSearch(connection, search, ranked_rows_max, index.table)
     # FTS5 takes a leading `*` as a command, not as an expression.
     is_expression = expression.strip() and is_storable(expression) and not expression.lstrip().startswith("*")
     if is_expression and _is_affordable(read_phrases(expression), search.phrases_max):
         try:
-            return _find(connection, search, expression, ranked_rows_max)
+            return index_search.run(expression)
         except sqlite3.OperationalError as error:
             # Other codes are not about the expression but about the file or the deadline.
             if error.sqlite_errorcode != sqlite3.SQLITE_ERROR:
@@ -75,41 +99,60 @@ def find(connection: sqlite3.Connection, search: ExactSearch, ranked_rows_max: i
     words = _quoted_words(expression, search.phrases_max)
     if not words:
         return ExactMatches(read_as=_NO_WORD)
-    return replace(_find(connection, search, words, ranked_rows_max), read_as=words)
+    return replace(index_search.run(words), read_as=words)
 
 
-def _find(connection: sqlite3.Connection, search: ExactSearch, match: str, ranked_rows_max: int) -> ExactMatches:
-    source = _IN_ALL
-    parameters: dict[str, str | int] = {"match": match}
-    if search.conversation_id is not None:
-        conversation = _conversation_range(connection, search.conversation_id)
-        if conversation is None:
-            return ExactMatches()
-        source, parameters = _IN_CONVERSATION, parameters | conversation
-    is_common = source is _IN_ALL and _seems_common(connection, parameters, ranked_rows_max)
-    is_ranked = not is_common and _rowid_of_nth_match(connection, source, parameters, ranked_rows_max) is None
-    rank, order = ("exact_index.rank", "exact_index.rank") if is_ranked else ("0.0", "exact_index.rowid DESC")
-    sql = f"SELECT exact_index.rowid, {rank} {source} ORDER BY {order} LIMIT :limit"
-    rows = connection.execute(sql, parameters | {"limit": clamp_count(search.limit)})
-    return ExactMatches(tuple(ExactMatch(*row) for row in rows), read_phrases(match), is_ranked=is_ranked)
+def _merge(one: ExactMatches, other: ExactMatches, limit: int) -> ExactMatches:
+    """Ranks of two indexes cannot be compared, so ranked matches alternate."""
+    is_ranked = one.is_ranked and other.is_ranked
+    if is_ranked:
+        pairs = zip_longest(one.matches, other.matches)
+        matches = [match for pair in pairs for match in pair if match is not None]
+    else:
+        matches = sorted((*one.matches, *other.matches), key=attrgetter("rowid"), reverse=True)
+    return replace(one, matches=tuple(matches[:limit]), is_ranked=is_ranked)
 
 
-def _seems_common(connection: sqlite3.Connection, parameters: _Parameters, ranked_rows_max: int) -> bool:
-    """Whether, judging from the oldest messages, at least twice as many messages match as are ranked. Counting all
-    matches would take longer than finding the newest ones."""
-    if ranked_rows_max <= _SAMPLE_ROWS:
-        return False
-    sample_end = _rowid_of_nth_match(connection, _IN_ALL, parameters, _SAMPLE_ROWS)
-    [newest] = connection.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()
-    return sample_end is not None and bool(2 * ranked_rows_max * sample_end <= _SAMPLE_ROWS * newest)
+class _IndexSearch:
+    """One search in one index."""
 
+    def __init__(self, connection: sqlite3.Connection, search: ExactSearch, ranked_rows_max: int, index: str) -> None:
+        self._connection = connection
+        self._search = search
+        self._ranked_rows_max = ranked_rows_max
+        self._index = index
 
-def _rowid_of_nth_match(connection: sqlite3.Connection, source: str, parameters: _Parameters, index: int) -> int | None:
-    """Counts from 0 at the oldest match."""
-    # Skipping rows takes half the time of counting them.
-    sql = f"SELECT exact_index.rowid {source} ORDER BY exact_index.rowid LIMIT 1 OFFSET :index"
-    row = connection.execute(sql, {**parameters, "index": index}).fetchone()
-    return None if row is None else int(row[0])
+    def run(self, match: str) -> ExactMatches:
+        source = _IN_ALL
+        parameters: dict[str, str | int] = {"match": match}
+        if self._search.conversation_id is not None:
+            conversation = _conversation_range(self._connection, self._search.conversation_id)
+            if conversation is None:
+                return ExactMatches()
+            source, parameters = _IN_CONVERSATION, parameters | conversation
+        is_common = source is _IN_ALL and self._seems_common(parameters)
+        source = source.format(index=self._index)
+        is_ranked = not is_common and self._rowid_of_nth_match(source, parameters, self._ranked_rows_max) is None
+        rank, order = (f"{self._index}.rank",) * 2 if is_ranked else ("0.0", f"{self._index}.rowid DESC")
+        sql = f"SELECT {self._index}.rowid, {rank} {source} ORDER BY {order} LIMIT :limit"
+        rows = self._connection.execute(sql, parameters | {"limit": clamp_count(self._search.limit)})
+        return ExactMatches(tuple(ExactMatch(*row) for row in rows), read_phrases(match), is_ranked=is_ranked)
+
+    def _seems_common(self, parameters: _Parameters) -> bool:
+        """Whether, judging from the oldest messages, at least twice as many messages match as are ranked. Counting all
+        matches would take longer than finding the newest ones."""
+        if self._ranked_rows_max <= _SAMPLE_ROWS:
+            return False
+        sample_end = self._rowid_of_nth_match(_IN_ALL.format(index=self._index), parameters, _SAMPLE_ROWS)
+        [newest] = self._connection.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()
+        return sample_end is not None and bool(2 * self._ranked_rows_max * sample_end <= _SAMPLE_ROWS * newest)
+
+    def _rowid_of_nth_match(self, source: str, parameters: _Parameters, number: int) -> int | None:
+        """Counts from 0 at the oldest match."""
+        # Skipping rows takes half the time of counting them.
+        sql = f"SELECT {self._index}.rowid {source} ORDER BY {self._index}.rowid LIMIT 1 OFFSET :number"
+        row = self._connection.execute(sql, {**parameters, "number": number}).fetchone()
+        return None if row is None else int(row[0])
 
 
 def _conversation_range(connection: sqlite3.Connection, conversation_id: str) -> dict[str, str | int] | None:

@@ -14,13 +14,16 @@ from sources.storage.sqlite.write.validation import clamp_count
 
 
 class FullScan:
-    """A scan in steps of `rows_per_step` rowids, from the highest one down. `newest` are matches already known."""
+    """A scan in steps of `rows_per_step` rowids, from the highest one down. `newest` are matches already known. For
+    an agent, human-only messages are left out."""
 
-    def __init__(self, search: MessageSearch, rows_per_step: int, newest: MessageHits) -> None:
+    def __init__(self, search: MessageSearch, rows_per_step: int, newest: MessageHits, *, is_agent: bool) -> None:
         self.is_complete = False
         self._rows_per_step = rows_per_step
         self._limit = clamp_count(search.limit)
         self._filter = message_filter(search) & equals("c.uuid", search.conversation_id) & _contains_text(search)
+        if is_agent:
+            self._filter &= SqlFilter(("m.human_only = 0",))
         # Time and rowid of the newest matches, newest first.
         self._matches = [(hit.message.created_at, hit.message.number) for hit in newest.hits]
         self._last: int | None = None

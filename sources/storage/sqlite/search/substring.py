@@ -4,6 +4,8 @@ In a small library the messages are scanned. In a large one the trigrams of the 
 messages that contain all of them are checked. A text that occurs in every other message is found faster by scanning
 from the newest. The strategy affects only the time, never the result. Before the index is built, only the newest
 messages of a large library are scanned here; `FullScan` continues with the others.
+
+Human-only messages are not in the index. For people they are scanned, apart from the others.
 """
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
@@ -39,7 +41,7 @@ SUBSTRING_INDEX = MessageIndex(
     table="substring_index",
     column="text",
     options="content='', columnsize=0, detail=none, tokenize=\"trigram case_sensitive 1\"",
-    version=f"1 {unicodedata.unidata_version}",
+    version=f"2 {unicodedata.unidata_version}",
     text_expression="casefold({}) || '  '",
     has_titles=True,
     extra_ddl=("CREATE VIRTUAL TABLE substring_index_terms USING fts5vocab (substring_index, row)",),
@@ -59,11 +61,19 @@ class SubstringMatches(Struct, frozen=True):
     is_complete: bool = True
 
 
-def find(connection: sqlite3.Connection, search: MessageSearch, scanned_rows_max: int) -> SubstringMatches:
-    """Scans at most `scanned_rows_max` messages."""
+def find(
+    connection: sqlite3.Connection, search: MessageSearch, scanned_rows_max: int, *, is_agent: bool = True
+) -> SubstringMatches:
+    """Scans at most `scanned_rows_max` messages of each kind."""
     if not is_storable(search.text or "") or not is_storable(search.conversation_id or ""):
         return SubstringMatches(())
-    return _SubstringSearch(connection, search, scanned_rows_max).run()
+    public = _SubstringSearch(connection, search, scanned_rows_max)
+    matches = public.run()
+    if is_agent:
+        return matches
+    human_only = _SubstringSearch(connection, search, scanned_rows_max, is_human_only=True).run()
+    rowids = public.newest({*matches.rowids, *human_only.rowids}) if human_only.rowids else matches.rowids
+    return SubstringMatches(rowids, matches.is_complete and human_only.is_complete)
 
 
 def message_filter(search: MessageSearch) -> SqlFilter:
@@ -75,14 +85,24 @@ def message_filter(search: MessageSearch) -> SqlFilter:
 
 
 class _SubstringSearch:
-    def __init__(self, connection: sqlite3.Connection, search: MessageSearch, scanned_rows_max: int) -> None:
+    """Searches either the human-only messages, which are not in the index, or all others."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        search: MessageSearch,
+        scanned_rows_max: int,
+        *,
+        is_human_only: bool = False,
+    ) -> None:
         self._connection = connection
         self._search = search
         self._scanned_rows_max = scanned_rows_max
+        self._is_human_only = is_human_only
         self._few_rows = max(1, scanned_rows_max // _SCAN_FRACTION)
         self._limit = clamp_count(search.limit)
         self._text = (search.text or "").casefold()
-        self._filter = message_filter(search)
+        self._filter = SqlFilter((f"m.human_only = {int(is_human_only)}",)) & message_filter(search)
 
     def run(self) -> SubstringMatches:
         if self._search.conversation_id is not None:
@@ -94,7 +114,7 @@ class _SubstringSearch:
             self._filter &= SqlFilter(("m.conversation_id = ?",), (conversation,))
         if not self._text:
             return self._scan(self._limit)
-        progress = SUBSTRING_INDEX.progress(self._connection)
+        progress = None if self._is_human_only else SUBSTRING_INDEX.progress(self._connection)
         if progress is None or not progress.is_complete:
             return self._scan(self._scanned_rows_max)
         return self._look_up() if len(self._text) >= _TRIGRAM_CHARS else self._look_up_short_text()
@@ -111,7 +131,7 @@ class _SubstringSearch:
             conversations = self._title_matches([-rowid for rowid in rowids if rowid < 0])
             if self._has_few_messages(conversations):
                 messages = self._content_matches([rowid for rowid in rowids if rowid > 0])
-                return SubstringMatches(self._newest({*messages, *self._find_in_conversations(conversations)}))
+                return SubstringMatches(self.newest({*messages, *self._find_in_conversations(conversations)}))
         scanned = self._scan(self._few_rows)
         return scanned if scanned.is_complete else SubstringMatches(self._check_matches(match))
 
@@ -149,8 +169,9 @@ class _SubstringSearch:
 
     def _scan(self, rows_max: int) -> SubstringMatches:
         """Checks the newest messages one by one."""
+        index = "messages_human_only" if self._is_human_only else "messages_by_time"
         rows = self._connection.execute(
-            "SELECT m.id, m.content, c.title FROM messages m INDEXED BY messages_by_time "
+            f"SELECT m.id, m.content, c.title FROM messages m INDEXED BY {index} "
             "CROSS JOIN conversations c ON c.id = m.conversation_id "
             f"WHERE {IS_LIVE}{self._filter.sql} {NEWEST_FIRST}",
             self._filter.parameters,
@@ -175,7 +196,7 @@ class _SubstringSearch:
             (json_array(rowids), *self._filter.parameters, self._text, self._limit),
         )
 
-    def _newest(self, rowids: set[int]) -> tuple[int, ...]:
+    def newest(self, rowids: set[int]) -> tuple[int, ...]:
         return self._select_rowids(
             f"SELECT m.id FROM json_each(?) wanted CROSS JOIN messages m ON m.id = wanted.value {NEWEST_FIRST} LIMIT ?",
             (json_array(sorted(rowids)), self._limit),

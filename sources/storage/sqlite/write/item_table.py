@@ -46,6 +46,7 @@ class WriteContext(Struct, frozen=True):
     client_id: str
     time: str
     limits: FieldLimits
+    is_agent: bool = False
 
 
 class TableColumn(Struct, frozen=True):

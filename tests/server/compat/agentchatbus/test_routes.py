@@ -480,7 +480,8 @@ async def profile_key(api: RestClient, who: str, profile: str, *scopes: str) -> 
 
 async def test_profile_key_reads_human_only_messages_redacted(api: RestClient, agent: BusAgent) -> None:
     thread = (await agent.create_thread())["id"]
-    await agent.post(thread, "the password is mango", metadata={"visibility": "human_only"})
+    images = [{"url": "https://example.com/password.png"}]
+    await agent.post(thread, "the password is mango", metadata={"visibility": "human_only"}, images=images)
     key = await profile_key(api, "ada", "bus", READ, WRITE)
 
     read = await api.get(f"/api/threads/{thread}/messages", None, **key)
@@ -488,8 +489,9 @@ async def test_profile_key_reads_human_only_messages_redacted(api: RestClient, a
     late = await post(api, f"/api/threads/{thread}/messages", {"content": "x", "expected_last_seq": 0}, None, **key)
 
     assert [one["content"] for one in read.json()] == ["[human-only content hidden]"]
-    assert [one["content"] for one in searched.json()["results"]] == ["[human-only content hidden]"]
-    assert [one["content"] for one in detail(late)["new_messages"]] == ["[human-only content hidden]"]
+    assert [one["metadata"] for one in read.json()] == ['{"human_only":true}']
+    assert (searched.json()["results"], searched.json()["total"]) == ([], 0)
+    assert (late.status, detail(late)["new_messages"]) == (409, [])
     assert b"password" not in read.body + searched.body + late.body
 
 

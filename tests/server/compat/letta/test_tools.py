@@ -210,10 +210,10 @@ async def test_scan_limit_is_reported_when_reached(tmp_path: Path) -> None:
     assert text == f"{EMPTY}\n\n---\n\n({INCOMPLETE})"
 
 
-async def test_human_only_messages_are_redacted(ada: LibraryUser) -> None:
+async def test_human_only_messages_are_not_found(ada: LibraryUser) -> None:
     await ada.add_chat("Talk", at("2025-02-10T14:30:00Z", "mango password", metadata={"audience": "human"}))
 
-    assert await search(ada, query="mango") == "[2025-02-10 14:30] user (conv: Talk)\n[human-only content hidden]"
+    assert await search(ada, query="mango") == await search(ada) == EMPTY
 
 
 async def test_json_format_returns_lettas_result_shape(ada: LibraryUser) -> None:

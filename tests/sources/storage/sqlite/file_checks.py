@@ -6,8 +6,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from sources.storage.sqlite.index.message_index import IndexProgress, MessageIndex
-from sources.storage.sqlite.search.exact import EXACT_INDEX
+from sources.storage.sqlite.search.exact import EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
+
+_MESSAGE_INDEXES = (SUBSTRING_INDEX, EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX)
 
 
 def check_files(root: Path) -> None:
@@ -20,7 +22,7 @@ def check_files(root: Path) -> None:
             for (index,) in connection.execute(
                 "SELECT name FROM sqlite_schema WHERE sql LIKE 'CREATE VIRTUAL TABLE % USING fts5 (%'"
             ).fetchall():
-                if index not in {SUBSTRING_INDEX.table, EXACT_INDEX.table}:
+                if index not in {one.table for one in _MESSAGE_INDEXES}:
                     connection.execute(f"INSERT INTO {index} ({index}, rank) VALUES ('integrity-check', 1)")
                 assert connection.execute(f"SELECT count(*) FROM {index}_queue").fetchone() == (0,)
             if file.name == "chacha.db":
@@ -29,11 +31,11 @@ def check_files(root: Path) -> None:
 
 def check_message_indexes(connection: sqlite3.Connection) -> None:
     """Checks that an on-demand index contains exactly the rows up to its progress."""
-    for index in (SUBSTRING_INDEX, EXACT_INDEX):
+    for index in _MESSAGE_INDEXES:
         progress = index.progress(connection)
         if progress is not None:
             # A complete index is also compared with its content table.
-            compares_rows = int(index is EXACT_INDEX and progress.is_complete)
+            compares_rows = int(index is not SUBSTRING_INDEX and progress.is_complete)
             connection.execute(
                 f"INSERT INTO {index.table} ({index.table}, rank) VALUES ('integrity-check', {compares_rows})"
             )
@@ -53,8 +55,8 @@ def _expected_tokens(
 ) -> set[tuple[int, str]]:
     rows = connection.execute(
         "SELECT m.id, m.content FROM messages m JOIN conversations c ON c.id = m.conversation_id "
-        "WHERE m.deleted = 0 AND c.deleted = 0 AND m.id > ?",
-        (progress.messages,),
+        "WHERE m.deleted = 0 AND c.deleted = 0 AND m.id > ? AND m.human_only = ?",
+        (progress.messages, int(index.is_human_only)),
     ).fetchall()
     if index.has_titles:
         sql = "SELECT -id, title FROM conversations WHERE deleted = 0 AND id > ?"

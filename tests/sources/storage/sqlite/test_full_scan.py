@@ -51,21 +51,23 @@ def test_full_scan_finds_what_a_scan_by_time_finds(
             connection.execute(ADD_MESSAGE, (number * 17, number % 3 + 1, content))
         connection.execute(CHANGES["delete conversation"], {"conversation": 2})
         connection.execute(CHANGES["delete"], {"message": 34})
+        connection.execute(CHANGES["mark"], {"message": 51})
         search = MessageSearch(
             text=text, in_titles=in_titles, conversation_id=conversation_id, limit=limit, deadline_ms=1_000
         )
-        scan = FullScan(search, rows_per_step, NO_HITS)
-        while not scan.is_complete:
-            scan.step(connection)
+        for is_agent in (True, False):
+            scan = FullScan(search, rows_per_step, NO_HITS, is_agent=is_agent)
+            while not scan.is_complete:
+                scan.step(connection)
 
-        assert scan.matches() == find(connection, search, 1_000)
+            assert scan.matches() == find(connection, search, 1_000, is_agent=is_agent)
 
 
 def test_incomplete_scan_returns_what_it_found(connection: sqlite3.Connection) -> None:
     connection.execute(ADD_CONVERSATION, (1, "talk"))
     for number in range(1, 7):
         connection.execute(ADD_MESSAGE, (number, 1, f"tea {number}"))
-    scan = FullScan(MessageSearch(text="TEA", limit=4, deadline_ms=1_000), 2, NO_HITS)
+    scan = FullScan(MessageSearch(text="TEA", limit=4, deadline_ms=1_000), 2, NO_HITS, is_agent=True)
 
     scan.step(connection)
 

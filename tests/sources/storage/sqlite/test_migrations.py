@@ -10,7 +10,9 @@ from config.errors import SourceTimeout, StorageError
 from config.paths import DataRoot
 from sources.drafts import ConversationDraft, MediaDraft, MessageDraft, NoteDraft, ObservationDraft
 from sources.storage.sqlite.connection.database import Database
+from sources.storage.sqlite.index.text_index import apply_queue
 from sources.storage.sqlite.schema.chacha import CHACHA
+from sources.storage.sqlite.schema.messages import CHATS_INDEX
 from sources.storage.sqlite.schema.migrations import migrate
 from sources.text.segmentation import SEGMENT_VERSION
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite
@@ -152,6 +154,49 @@ async def test_chacha_file_of_schema_1_is_migrated_to_the_newest(tmp_path: Path)
             assert await ada.observations.get(observation.id) == observation
             assert (await ben.chats.list(0, 0)).total == 0
         assert version(file) == len(CHACHA.migrations)
+
+
+async def test_human_only_messages_of_schema_3_are_separated_from_the_others(tmp_path: Path) -> None:
+    """Schema 3 has them in the index, also as the context of other messages, and has titles made from them."""
+    third = replace(CHACHA, migrations=CHACHA.migrations[:3])
+    secret, long_secret = "the password is mango", f"{'a pomelo ' * 10}!"
+    async with open_sqlite(tmp_path) as libraries:
+        file = DataRoot(tmp_path).prepare_user(libraries.context("ada").user_id).chacha
+        with open_file(file) as connection:
+            migrate(third, connection)
+            for number, title in enumerate((secret, f"{long_secret[:50]}...", "Plans"), start=1):
+                connection.execute(
+                    "INSERT INTO conversations (id, uuid, title, namespace, session_id, created_at, last_modified, "
+                    "client_id, content_hash) VALUES (?1, 'c' || ?1, ?2, 'default', '', ?3, ?3, '', '')",
+                    (number, title, "2026-01-01T00:00:00.000Z"),
+                )
+            for number, (conversation, text, metadata) in enumerate(
+                (
+                    (1, secret, '{"audience":"Human"}'),
+                    (1, "a ripe fruit", "{}"),
+                    (2, long_secret, '{"human_only":true}'),
+                    (3, secret, '{"visibility":"human_only"}'),
+                    (3, "a human fruit", '{"note":"human"}'),
+                )
+            ):
+                connection.execute(
+                    "INSERT INTO messages (uuid, conversation_id, position, role, sender, content, attachments, "
+                    "citations, is_canonical, metadata, created_at, last_modified, client_id, content_hash) "
+                    "VALUES ('m' || ?1, ?2, ?1, 'user', 'Ana', ?3, '[]', '[]', 1, ?4, ?5, ?5, '', '')",
+                    (number, conversation, text, metadata, "2026-01-01T00:00:00.000Z"),
+                )
+            apply_queue(connection, replace(CHATS_INDEX, companions=()))
+        agent = libraries.context("ada", is_agent=True)
+        async with libraries.library("ada") as ada, libraries.engine.library(agent) as library:
+            titles = {row.id: row.title for row in (await ada.chats.list(10, 0)).rows}
+            assert titles == {"c1": "", "c2": "", "c3": "Plans"}
+            assert {hit.message_id for hit in (await ada.chats.search(make_search("mango"))).hits} == {"m0", "m3"}
+            for query in ("mango", "password", "pomelo", "title:password"):
+                page = await library.chats.search(make_search(query))
+                assert (page.hits, page.total) == ((), 0)
+            found = (await library.chats.search(make_search("fruit"))).hits
+            assert {hit.message_id for hit in found} == {"m1", "m4"}
+    check_files(tmp_path)
 
 
 async def test_migration_continues_after_its_caller_timed_out(make_database: MakeDatabase, file: Path) -> None:

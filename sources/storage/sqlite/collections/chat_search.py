@@ -1,0 +1,152 @@
+"""The searches in conversations. For an agent, none of them reads the text of a human-only message."""
+
+import sqlite3
+import time
+
+from msgspec.structs import replace
+
+from config.errors import SourceTimeout
+from sources.drafts import ConversationDraft
+from sources.records import Conversation, ExactHit, ExactHits, HitPage, MessageHit, MessageHits
+from sources.storage.contract import ExactSearch, MessageSearch, Search
+from sources.storage.sqlite.collections.collection import CollectionSettings, SqliteCollection
+from sources.storage.sqlite.collections.conversation_tables import (
+    CHATS_TARGET,
+    CONVERSATIONS,
+    HUMAN_ONLY_TARGET,
+    MESSAGES,
+    has_human_only_messages,
+)
+from sources.storage.sqlite.connection.connection import JobConnection
+from sources.storage.sqlite.connection.database import Database
+from sources.storage.sqlite.index.index_builder import IndexBuilder
+from sources.storage.sqlite.index.message_index import MessageIndex
+from sources.storage.sqlite.search import exact, substring
+from sources.storage.sqlite.search.exact import EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX, ExactMatches
+from sources.storage.sqlite.search.exact_snippets import ExactHighlighter
+from sources.storage.sqlite.search.fts_search import FtsSearch
+from sources.storage.sqlite.search.full_scan import FullScan
+from sources.storage.sqlite.search.hit_merge import merge_pages
+from sources.storage.sqlite.search.substring import SUBSTRING_INDEX, SubstringMatches
+
+# The part of a deadline that is left to read the rows that a scan found.
+_READING_SHARE = 0.1
+# The title of a message's conversation, in a SELECT of MESSAGES.
+_TITLE = "c.title"
+
+
+class SearchableChats(SqliteCollection[Conversation, ConversationDraft, str]):
+    source = "chats"
+    target = CHATS_TARGET
+    table = CONVERSATIONS
+
+    def __init__(
+        self,
+        database: Database,
+        settings: CollectionSettings,
+        client_id: str,
+        index_builder: IndexBuilder,
+        *,
+        is_agent: bool,
+    ) -> None:
+        super().__init__(database, settings, client_id)
+        self._index_builder = index_builder
+        self._is_agent = is_agent
+
+    async def search(self, search: Search) -> HitPage:
+        return await (super().search(search) if self._is_agent else self._search_all(search))
+
+    async def _search_all(self, search: Search) -> HitPage:
+        statistics, ranked_rows_max = self._database.statistics, self._settings.ranked_rows_max
+
+        def work(connection: JobConnection) -> HitPage:
+            if not has_human_only_messages(connection):
+                return FtsSearch(connection, CHATS_TARGET, search, statistics, ranked_rows_max).run()
+            # Both are read from the beginning: how many of the skipped hits are of which kind is not known.
+            first = replace(search, limit=search.offset + search.limit, offset=0)
+            public = FtsSearch(connection, CHATS_TARGET, first, statistics, ranked_rows_max).run()
+            if search.corpus is None and search.query.terms:
+                first = replace(first, corpus=statistics.source_corpus(search.query, connection, CHATS_TARGET.index))
+            human_only = FtsSearch(connection, HUMAN_ONLY_TARGET, first, statistics, ranked_rows_max).run()
+            return merge_pages(search, public, human_only)
+
+        return await self._read(work, search.deadline_ms)
+
+    async def find_messages(self, search: MessageSearch) -> MessageHits:
+        """If the newest messages are not enough, an index is built for later calls, and this call scans all messages
+        until its deadline."""
+        due = time.monotonic() + search.deadline_ms / 1000
+
+        def work(connection: sqlite3.Connection) -> MessageHits:
+            matches = substring.find(connection, search, self._settings.scanned_rows_max, is_agent=self._is_agent)
+            return _message_hits(connection, matches)
+
+        hits = await self._read(work, search.deadline_ms)
+        if hits.is_complete:
+            return hits
+        self._index_builder.start(SUBSTRING_INDEX)
+        return await self._scan_messages(search, hits, due)
+
+    async def _scan_messages(self, search: MessageSearch, newest: MessageHits, due: float) -> MessageHits:
+        """Scans in short jobs, so that other reads of the library can run between them. Returns what was found until
+        shortly before `due`, or `newest` if not even that could be read."""
+        scan = FullScan(search, self._settings.scanned_rows_max, newest, is_agent=self._is_agent)
+        end = due - search.deadline_ms / 1000 * _READING_SHARE
+        try:
+            while not scan.is_complete and time.monotonic() < end:
+                await self._read(scan.step, _remaining_ms(due))
+            return await self._read(lambda connection: _message_hits(connection, scan.matches()), _remaining_ms(due))
+        except SourceTimeout:
+            return newest
+
+    async def match_messages(self, search: ExactSearch) -> ExactHits:
+        """The first call builds the index. In a large library it can return the newest messages before all of them are
+        indexed."""
+        hits = await self._read(lambda connection: self._match_messages(connection, search), search.deadline_ms)
+        if hits is not None and hits.is_complete:
+            return hits
+        for index in self._exact_indexes:
+            self._index_builder.start(index, self._settings.scanned_rows_max)
+        is_built = [
+            await self._index_builder.wait_until_usable(index, search.deadline_ms / 1000)
+            for index in self._exact_indexes
+        ]
+        if any(is_built):
+            hits = await self._read(lambda connection: self._match_messages(connection, search), search.deadline_ms)
+        return hits or ExactHits(hits=(), is_complete=False)
+
+    @property
+    def _exact_indexes(self) -> tuple[MessageIndex, ...]:
+        return (EXACT_INDEX,) if self._is_agent else (EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX)
+
+    def _match_messages(self, connection: sqlite3.Connection, search: ExactSearch) -> ExactHits | None:
+        """Returns None if an index does not exist yet."""
+        indexes = self._exact_indexes if has_human_only_messages(connection) else (EXACT_INDEX,)
+        is_complete = True
+        for index in indexes:
+            progress = index.progress(connection)
+            if progress is None:
+                return None
+            is_complete = is_complete and progress.is_complete
+        matches = exact.find(connection, search, self._settings.ranked_rows_max, indexes)
+        return _exact_hits(connection, matches, is_complete=is_complete)
+
+
+def _remaining_ms(due: float) -> int:
+    return max(1, int((due - time.monotonic()) * 1000))
+
+
+def _message_hits(connection: sqlite3.Connection, matches: SubstringMatches) -> MessageHits:
+    rows = MESSAGES.get_by_rowids_with(connection, matches.rowids, _TITLE)
+    hits = tuple(MessageHit(message=message, title=title) for message, title in rows)
+    return MessageHits(hits, matches.is_complete)
+
+
+def _exact_hits(connection: sqlite3.Connection, matches: ExactMatches, *, is_complete: bool) -> ExactHits:
+    rows = MESSAGES.get_by_rowids_with(connection, [match.rowid for match in matches.matches], _TITLE)
+    highlighter = ExactHighlighter(matches.phrases)
+    hits = tuple(
+        ExactHit(message=message, title=title, snippet=highlighter.snippet(message.content), rank=match.rank)
+        for match, (message, title) in zip(matches.matches, rows, strict=True)
+    )
+    return ExactHits(hits=hits, read_as=matches.read_as, is_ranked=matches.is_ranked, is_complete=is_complete)

@@ -62,7 +62,7 @@ def conversation_head(chat: Conversation) -> str:
 
 
 def message_section(message: Message) -> str:
-    return f"\n## {message.sender}, {message.created_at}{message.branch_label}\n\n{message.content}\n"
+    return f"\n## {message.sender}, {message.created_at}{message.labels}\n\n{message.content}\n"
 
 
 def front_matter(row: Record, title: str, **more_fields: str) -> str:

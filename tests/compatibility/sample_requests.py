@@ -133,6 +133,7 @@ ROUTES: Mapping[str, tuple[SampleRequest, ...]] = {
             {"X-Conversation-Id": "{chat}"},
         ),
     ),
+    "list_available_models": (SampleRequest("GET", "/models", has_content=False),),
     "list_models": (SampleRequest("GET", "/v1/models", has_content=False),),
     "list_namespaces": (SampleRequest("GET", "/namespaces"),),
     "create_namespace": (SampleRequest("POST", "/namespaces", b"name=harbour", FORM, has_content=False),),

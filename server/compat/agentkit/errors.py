@@ -1,6 +1,7 @@
 """Error responses of the conversations API: AgentKit's envelope, plus `detail` for clients that expect FastAPI's.
 
-Messages are our own sentences, except where clients may compare them ("Conversation not found").
+Messages are our own sentences, except where clients may compare them ("Conversation not found"; those of namespaces are
+in `namespaces`).
 """
 
 from collections.abc import Mapping
@@ -27,7 +28,7 @@ _CODES = {
     429: "RATE_LIMIT_EXCEEDED",
     500: "INTERNAL_ERROR",
 }
-_NOT_FOUND = {"conversation": "Conversation not found"}
+_NOT_FOUND = {"conversation": "Conversation not found", "namespace": "Namespace '{identity}' not found"}
 
 
 class AgentKitErrorDetails(Struct, frozen=True):
@@ -55,7 +56,9 @@ class AgentKitErrorBody(Struct, frozen=True, kw_only=True):
 
 
 def _error_body(error: FlorilegiumError, path: str) -> Mapping[str, Any]:
-    message = _NOT_FOUND.get(error.kind, error.message) if isinstance(error, NotFound) else error.message
+    message = error.message
+    if isinstance(error, NotFound) and error.kind in _NOT_FOUND:
+        message = _NOT_FOUND[error.kind].format(identity=error.identity)
     body = AgentKitErrorBody(
         error=AgentKitError(
             code=_CODES.get(error.status) or HTTPStatus(error.status).name,

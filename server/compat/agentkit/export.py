@@ -13,9 +13,9 @@ from msgspec import Struct
 from auth.context import RequestContext
 from config.errors import Conflict, NotFound
 from config.settings import Settings
-from server.compat.agentkit.responses import message_response, summary_response
 from server.compat.agentkit.transcripts import TranscriptFormat, transcript_heading, transcript_message
 from sources.importers.formats.conversation_archive.framing import end_line, head_line, message_lines
+from sources.importers.formats.conversation_archive.schema import archived_conversation, archived_message
 from sources.importers.formats.conversation_archive.writer import ArchiveWriter
 from sources.records import Conversation, Message
 from sources.storage.contract import Libraries
@@ -43,11 +43,12 @@ class ConversationExporter(Struct, frozen=True):
     line_max_bytes: int
 
     async def as_json(self, conversation: Conversation) -> AsyncIterator[bytes]:
-        """Yields the documented object, with each message on its own line."""
-        yield head_line(summary_response(conversation))
+        """Yields the documented object, with each message on its own line. It is the same as in an archive, so that a
+        conversation can be imported again with everything it had."""
+        yield head_line(archived_conversation(conversation))
         is_first = True
         async for page in self._pages(conversation):
-            yield b"".join(message_lines(map(message_response, page), is_first=is_first))
+            yield b"".join(message_lines(map(archived_message, page), is_first=is_first))
             is_first = False
         yield end_line()
 

@@ -26,12 +26,13 @@ from server.compat.agentkit.schemas import (
 from server.rest.errors import rename_fields
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.importers.formats.conversation_archive.drafts import require_allowed_id
-from sources.records import Message
+from sources.records import Conversation, Message
 from sources.storage.contract import Chats, Libraries
 from sources.text.titles import title_from_messages
 
 # Fields that have another name in storage than in this API.
 _FIELD_NAMES = {"created_at": "timestamp", "tool": "tool_used", "uuid": "id"}
+_FIRST_MESSAGES = 20
 
 
 class RecordingService:
@@ -70,18 +71,25 @@ async def _append(
 ) -> Sequence[Message]:
     conversation = await chats.get(conversation_id)
     drafts = [_message_draft(message) for message in messages]
+    needs_title = not conversation.title and await _has_only_human_only_messages(chats, conversation)
     with rename_fields(_FIELD_NAMES):
         stored = await chats.append(conversation_id, drafts, idempotency_key=idempotency_key)
-    if not conversation.title and not conversation.message_count:
+    if needs_title and (title := title_from_messages(drafts)):
         with suppress(Conflict):  # another request has set a title meanwhile
-            title = ConversationDraft(title=title_from_messages(drafts))
-            await chats.update(conversation_id, title, conversation.version)
+            await chats.update(conversation_id, ConversationDraft(title=title), conversation.version)
     return stored
+
+
+async def _has_only_human_only_messages(chats: Chats, conversation: Conversation) -> bool:
+    """Whether no message has been written yet from which a title can be made. Looks at the first messages only."""
+    messages = (await chats.messages(conversation.id, _FIRST_MESSAGES, 0)).rows
+    return all(message.is_human_only for message in messages)
 
 
 def _message_draft(message: RecordedMessage) -> MessageDraft:
     return MessageDraft(
         role=message.role,
+        sender=message.sender or UNSET,
         content=message.content,
         model=message.model,
         tool=message.tool_used,

@@ -12,7 +12,7 @@ from sources.records import Conversation, Message
 class ConversationMessage(Struct, frozen=True, kw_only=True):
     """A message. `tool_used` is the tool that produced an answer, if known. `is_canonical` is false on alternate
     branches, such as a regenerated answer and what followed it. `parent_id` is the message that this one answers, if
-    known."""
+    known. `metadata` can mark the message as human-only, so keep it when you copy a message."""
 
     id: str
     conversation_id: str
@@ -25,6 +25,8 @@ class ConversationMessage(Struct, frozen=True, kw_only=True):
     timestamp: str
     parent_id: str | None = None
     is_canonical: bool = True
+    sender: str = ""
+    metadata: Mapping[str, Any] = {}
 
 
 class ConversationSummary(Struct, frozen=True, kw_only=True):
@@ -63,6 +65,8 @@ def message_response(message: Message) -> ConversationMessage:
         timestamp=extend_to_microseconds(message.created_at),
         parent_id=message.parent_id,
         is_canonical=message.is_canonical,
+        sender=message.sender,
+        metadata=message.metadata,
     )
 
 

@@ -178,7 +178,10 @@ def _recording_operations(recording: RecordingService) -> list[Operation]:
             method="POST",
             path="/conversations/{conversation_id}/messages",
             summary="Add a message",
-            description=("Appends a message to a conversation. Its first message becomes the title if it has none."),
+            description=(
+                "Appends a message to a conversation. If it has no title, the first message that is not human-only "
+                "becomes its title."
+            ),
             input=AddMessageRequest,
             response=ConversationMessage,
             handler=recording.add_message,

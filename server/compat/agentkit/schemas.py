@@ -97,6 +97,7 @@ class ConversationExport(Struct, frozen=True, kw_only=True):
     updated_at: str | UnsetType = UNSET
     message_count: int | UnsetType = UNSET
     metadata: Mapping[str, Any] | UnsetType = UNSET
+    tags: tuple[str, ...] | UnsetType = UNSET
     messages: tuple[ConversationMessage, ...] | UnsetType = UNSET
 
 
@@ -107,6 +108,7 @@ class RecordedMessage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """A message to store."""
 
     role: Annotated[Role, Meta(description="The author's role.")]
+    sender: Annotated[str | None, Meta(description="The author's name; default: the role.")] = None
     content: Annotated[str, Meta(description="The text of the message.")]
     model: Annotated[str | None, Meta(description="The model that wrote it.")] = None
     tool_used: Annotated[str | None, Meta(description="The tool that it came from.")] = None
@@ -132,7 +134,9 @@ class CreateConversationRequest(Struct, frozen=True, kw_only=True, forbid_unknow
     session_id: Annotated[
         str | None, Meta(description="The client's session. No two conversations can have the same one.")
     ] = None
-    title: Annotated[str | None, Meta(description="Default: the beginning of the first message.")] = None
+    title: Annotated[
+        str | None, Meta(description="Default: the beginning of the first message that is not human-only.")
+    ] = None
     namespace: Annotated[str | None, Meta(description="Default: `default`.")] = None
     metadata: Annotated[Mapping[str, Any], Meta(description="Any other data, as an object.")] = {}
     messages: Annotated[tuple[RecordedMessage, ...], Meta(description="The messages so far.")] = ()
@@ -191,9 +195,12 @@ class NamespaceList(Struct, frozen=True, kw_only=True):
 
 
 class NamespaceChanged(Struct, frozen=True, kw_only=True):
-    """`moved` is the number of conversations that were moved to the default namespace."""
+    """`old_name` and `new_name` are set for a renamed namespace. `moved` is the number of conversations that were moved
+    to the default namespace."""
 
     status: str = "success"
     message: str
     namespace: str
+    old_name: str | UnsetType = UNSET
+    new_name: str | UnsetType = UNSET
     moved: int | UnsetType = UNSET

@@ -28,7 +28,7 @@ def transcript_heading(conversation: Conversation, transcript_format: Transcript
 def transcript_message(message: Message, transcript_format: TranscriptFormat) -> str:
     if transcript_format == "txt":
         model = f"  (Model: {message.model})\n" if message.model else ""
-        return f"\n{message.role.upper()}{message.branch_label}: {message.content}\n{model}"
+        return f"\n{message.role.upper()}{message.labels}: {message.content}\n{model}"
     speaker = "👤 User" if message.role == "user" else "🤖 Assistant"
     model = f"*Model: {message.model}*\n" if message.model else ""
-    return f"\n### {speaker}{message.branch_label}\n{model}\n{message.content}\n"
+    return f"\n### {speaker}{message.labels}\n{model}\n{message.content}\n"

@@ -282,6 +282,7 @@ PROMISES: tuple[Promise, ...] = (
         tests=(
             f"{_CONVERSATIONS}test_json_export_is_the_whole_conversation",
             f"{_CONVERSATIONS}test_export_of_many_pages_is_complete",
+            f"{_CONVERSATIONS}test_exported_json_is_imported_with_senders_metadata_and_tags",
         ),
     ),
     Promise(
@@ -336,6 +337,8 @@ PROMISES: tuple[Promise, ...] = (
         tests=(
             f"{_NAMESPACES}test_conversations_of_a_deleted_namespace_move_to_the_default",
             f"{_NAMESPACES}test_invalid_namespace_operations_are_rejected",
+            f"{_NAMESPACES}test_errors_have_agentkits_wording",
+            f"{_NAMESPACES}test_response_to_renaming_has_agentkits_keys",
         ),
         difference="Its conversations are moved to the default one.",
     ),

@@ -133,4 +133,13 @@ PROMISES: tuple[Promise, ...] = (
             "The limits are per user, as for every other tool; AgentKit allowed ten per minute for each address."
         ),
     ),
+    Promise(
+        id="agentkit.chat.models",
+        statement="`GET /models` returns `available_models` and `default_model`.",
+        tests=(
+            f"{_RELAY}test_models_have_agentkits_shape_at_its_path",
+            f"{_EXTRACTIVE}test_only_model_is_extractive",
+        ),
+        difference="The models are those of the operator's upstream API; without one, the only model is `extractive`.",
+    ),
 )

@@ -11,7 +11,7 @@ from config.errors import InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft, ThreadDraft
 from sources.query import parse
 from sources.records import Message
-from sources.storage.contract import Chats, ExactSearch, Library, MessageSearch, Search
+from sources.storage.contract import Chats, ExactSearch, Library, MessageSearch, MetadataFilter, Search
 from sources.storage.redaction import HIDDEN, RedactedChats
 from tests.sources.storage.library_fixture import LibraryFixture
 
@@ -26,7 +26,8 @@ HUMAN_ONLY = MessageDraft(
 )
 # Methods whose results contain no message. A new method of the protocol belongs here, in READS or in SEARCHES.
 RETURNS_NO_MESSAGE = {
-    *("get", "get_by_session", "list", "ids", "last_message_number", "create", "upsert_many", "update"),
+    *("get", "get_by_session", "list", "list_created", "ids", "last_message_number"),
+    *("create", "get_or_create", "upsert_many", "update"),
     *("delete", "delete_message", "purge"),
     *("namespaces", "create_namespace", "rename_namespace", "delete_namespace"),
 }
@@ -41,6 +42,7 @@ def _search(query: str, limit: int = 10, **options: Any) -> Search:
 READS: dict[str, Read] = {
     "get_message": lambda chats, _chat, message: chats.get_message(message.id),
     "messages": lambda chats, chat, _message: chats.messages(chat, 10, 0),
+    "messages_after": lambda chats, chat, _message: chats.messages_after(chat, 0, 10),
     "messages_around": lambda chats, chat, _message: chats.messages_around(chat, 0, 1, 1),
     "append": lambda chats, chat, _message: chats.append(chat, [HUMAN_ONLY]),
     "update_message": lambda chats, _chat, message: chats.update_message(
@@ -137,6 +139,20 @@ async def test_redacted_message_keeps_only_its_mark_and_lines(libraries: Library
 
     assert (message.metadata, message.content_hash) == ({"human_only": True, "line_start": 3}, "")
     assert message.is_human_only
+
+
+async def test_agent_cannot_select_a_human_only_message_by_its_metadata(
+    libraries: LibraryFixture, ada: Library
+) -> None:
+    draft = MessageDraft(content=SECRET, metadata={"audience": "human", "_bus": {"priority": "urgent"}})
+    chat = (await ada.chats.create(ConversationDraft(), [draft])).id
+    urgent, normal = (MetadataFilter("$._bus.priority", (value,)) for value in ("urgent", None))
+
+    async with libraries.engine.library(libraries.context("ada", is_agent=True)) as library:
+        by_agent = [len(await library.chats.messages_after(chat, 0, 10, one)) for one in (urgent, normal)]
+    by_person = [len(await ada.chats.messages_after(chat, 0, 10, one)) for one in (urgent, normal)]
+
+    assert (by_agent, by_person) == ([0, 1], [1, 0])
 
 
 async def test_agent_cannot_change_a_human_only_message(libraries: LibraryFixture, ada: Library, chat: str) -> None:

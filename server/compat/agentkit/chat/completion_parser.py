@@ -20,7 +20,8 @@ _USAGE_COUNTS_MAX = 20
 
 
 class Completion(Struct, frozen=True, kw_only=True):
-    """A model's answer. `is_complete` is false if the stream ended before the upstream marked its end."""
+    """A model's answer. `is_complete` is false if the stream ended before the upstream marked its end. An answer that
+    quotes a human-only message is human-only itself."""
 
     turn: ChatTurn
     model: str | None = None
@@ -28,10 +29,13 @@ class Completion(Struct, frozen=True, kw_only=True):
     usage: Mapping[str, Any] = {}
     choice_count: int = 1
     is_complete: bool = True
+    is_human_only: bool = False
 
     @property
     def metadata(self) -> dict[str, Any]:
         metadata = self.turn.metadata
+        if self.is_human_only:
+            metadata["human_only"] = True
         if self.finish_reason:
             metadata["finish_reason"] = self.finish_reason
         if self.usage:

@@ -9,6 +9,7 @@ import time
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 from loguru import logger
 from msgspec import Struct
 from starlette.responses import JSONResponse, Response
@@ -24,11 +25,17 @@ from server.compat.agentkit.chat.extractive import completion_body, completion_e
 from server.compat.agentkit.chat.limits import turn_limits
 from server.compat.agentkit.chat.passages import EXTRACTIVE, PassageFinder
 from server.compat.agentkit.chat.recorder import CompletedTurn, TurnRecorder, find_conversation
-from server.compat.agentkit.chat.relay import CompletionRelay, RelayLimits, relay_whole_response
-from server.compat.agentkit.chat.schemas import CompletionHeaders, ModelsRequest
+from server.compat.agentkit.chat.relay import (
+    CompletionRelay,
+    RelayLimits,
+    relay_whole_response,
+    require_relayable,
+)
+from server.compat.agentkit.chat.schemas import AvailableModels, CompletionHeaders, ModelsRequest
 from server.compat.agentkit.chat.service import SEARCH_TOOL
 from server.compat.agentkit.chat.turns import ChatTurn, TurnLimits, last_content, parse_turns
 from server.compat.agentkit.chat.upstream import Upstream
+from server.compat.agentkit.chat.upstream_response import UpstreamError
 from server.compat.agentkit.chat.wording import citations
 from server.protocol.messages import decode
 from server.rest.operation import UploadRequest
@@ -38,6 +45,17 @@ from sources.storage.contract import Libraries
 JSON = "application/json"
 EVENTS = "text/event-stream"
 _NAME_MAX_CHARS = 200
+
+
+class _UpstreamModel(Struct, frozen=True):
+    id: str
+
+
+class _UpstreamModels(Struct, frozen=True):
+    data: tuple[_UpstreamModel, ...]
+
+
+_decode_models = msgspec.json.Decoder(_UpstreamModels).decode
 
 
 class CompletionRequest(Struct, frozen=True, kw_only=True):
@@ -91,6 +109,21 @@ class CompletionService:
             return JSONResponse({"object": "list", "data": [model]})
         async with self._upstream.request("GET", "/models") as response:
             return await relay_whole_response(response, self._settings.chat_response_max_bytes)
+
+    async def available_models(self, _context: RequestContext, _request: ModelsRequest) -> AvailableModels:
+        """Returns the same models in AgentKit's shape."""
+        names = (EXTRACTIVE,) if self._upstream is None else await self._upstream_models(self._upstream)
+        default = self._settings.chat_upstream_model if self._upstream is not None else ""
+        return AvailableModels(available_models=names, default_model=default or next(iter(names), ""))
+
+    async def _upstream_models(self, upstream: Upstream) -> tuple[str, ...]:
+        async with upstream.request("GET", "/models") as response:
+            require_relayable(response)
+            body = await response.read(self._settings.chat_response_max_bytes)
+        try:
+            return tuple(model.id for model in _decode_models(body).data)
+        except msgspec.MsgspecError:
+            raise UpstreamError("the upstream's response contains no list of models") from None
 
     async def _relay(self, context: RequestContext, request: CompletionRequest, upstream: Upstream) -> Response:
         async def store(completion: Completion, cut_by: str | None) -> str | None:

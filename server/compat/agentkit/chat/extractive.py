@@ -22,6 +22,7 @@ def extractive_completion(passages: Sequence[ChatPassage], question: str) -> Com
         model=EXTRACTIVE,
         finish_reason="stop",
         usage=_usage(question, answer),
+        is_human_only=any(passage.is_human_only for passage in passages),
     )
 
 

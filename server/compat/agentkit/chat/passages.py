@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from aggregator.responses import KnowledgeItem
 from aggregator.retrieval import KnowledgeGet, Retriever
@@ -33,13 +34,15 @@ _HITS_PER_PASSAGE = 3
 
 
 class ChatPassage(Struct, frozen=True, kw_only=True):
-    """An excerpt of an item, with the URI to read it again."""
+    """An excerpt of an item, with the URI to read it again. `is_human_only` says that an agent would read another
+    text."""
 
     uri: str
     source: str
     title: str
     text: str
     score: float
+    is_human_only: bool = False
 
 
 class PassageResults(Struct, frozen=True):
@@ -93,11 +96,25 @@ class PassageFinder:
             if len(passages) == limit or remaining_tokens < _PASSAGE_MIN_TOKENS:
                 break
             with suppress(NotFound):  # deleted since the search
-                text = await self._text(context, hit, query, remaining_tokens)
-                remaining_tokens -= len(text) // _CHARS_PER_TOKEN + 1
-                title = hit.title or ""
-                passages.append(ChatPassage(uri=hit.uri, source=hit.source, title=title, text=text, score=hit.score))
+                passage = await self._passage(context, hit, query, remaining_tokens)
+                remaining_tokens -= len(passage.text) // _CHARS_PER_TOKEN + 1
+                passages.append(passage)
         return tuple(passages)
+
+    async def _passage(self, context: RequestContext, hit: KnowledgeItem, query: str, max_tokens: int) -> ChatPassage:
+        text = await self._text(context, hit, query, max_tokens)
+        is_human_only = False
+        if hit.conversation_id is not None and not context.is_agent:
+            # The passage may contain neighbours of the message that matched.
+            is_human_only = text != await self._text(replace(context, is_agent=True), hit, query, max_tokens)
+        return ChatPassage(
+            uri=hit.uri,
+            source=hit.source,
+            title=hit.title or "",
+            text=text,
+            score=hit.score,
+            is_human_only=is_human_only,
+        )
 
     async def _text(self, context: RequestContext, hit: KnowledgeItem, query: str, max_tokens: int) -> str:
         # A message says little without its neighbours.

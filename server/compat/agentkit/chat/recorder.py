@@ -16,6 +16,7 @@ from config.times import parse_time
 from server.compat.agentkit.chat.alignment import Overlap, StoredTurn, find_overlap
 from server.compat.agentkit.chat.completion_parser import Completion
 from server.compat.agentkit.chat.turns import ChatTurn, first_content, message_fingerprint
+from server.compat.agentkit.chat.wording import is_extractive_answer
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.records import Conversation, Message
 from sources.storage.contract import Chats
@@ -213,12 +214,17 @@ def _drafts(turns: Sequence[ChatTurn], created_at: str, parent_id: str | UnsetTy
             content=turn.content,
             tool=turn.name or None if turn.role == "tool" else None,
             attachments=turn.attachments,
-            metadata=turn.metadata | _VIA,
+            metadata=turn.metadata | _VIA | _mark(turn),
             parent_id=parent_id if index == 0 else UNSET,
             created_at=created_at,
         )
         for index, turn in enumerate(turns)
     ]
+
+
+def _mark(turn: ChatTurn) -> dict[str, Any]:
+    """An answer made of passages can quote human-only messages, and comes back from the client without its mark."""
+    return {"human_only": True} if turn.role == "assistant" and is_extractive_answer(turn.content) else {}
 
 
 def _digest(text: str) -> str:

@@ -130,7 +130,7 @@ class CompletionRelay:
 
     async def _relay(self, body: bytes, headers: Mapping[str, str]) -> None:
         async with self._upstream.request("POST", "/chat/completions", body, headers) as response:
-            _require_relayable(response)
+            require_relayable(response)
             self._head.set_result(response)
             if not _is_successful_stream(response):
                 self._whole_body = await response.read(self._limits.answer_max_bytes)
@@ -207,7 +207,7 @@ def _is_successful_stream(response: UpstreamResponse) -> bool:
     return response.status == 200 and response.is_stream
 
 
-def _require_relayable(response: UpstreamResponse) -> None:
+def require_relayable(response: UpstreamResponse) -> None:
     if response.status in _UPSTREAM_AUTH_STATUSES:
         raise UpstreamError("the upstream rejected this server's credential; the operator must check chat_upstream_key")
     if not 200 <= response.status < 300 and response.status < 400:
@@ -224,5 +224,5 @@ def _relayed_headers(response: UpstreamResponse) -> dict[str, str]:
 
 async def relay_whole_response(response: UpstreamResponse, max_bytes: int) -> Response:
     """Relays a response of which nothing is stored."""
-    _require_relayable(response)
+    require_relayable(response)
     return Response(await response.read(max_bytes), response.status, _relayed_headers(response))

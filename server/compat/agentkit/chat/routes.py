@@ -7,6 +7,7 @@ from server.compat.agentkit.chat.errors import COMPLETION_ERROR_FORMAT
 from server.compat.agentkit.chat.limits import turn_deadline_ms
 from server.compat.agentkit.chat.schemas import (
     COMPLETION_SCHEMA,
+    AvailableModels,
     ChatAnswer,
     ChatRequest,
     CompletionHeaders,
@@ -26,7 +27,12 @@ _UPSTREAM_FAILURES = frozenset((502, 504))
 
 
 def chat_operations(chat: ChatService, completions: CompletionService, settings: Settings) -> list[Operation]:
-    return [_chat(chat, settings), _complete(completions, settings), _models(completions)]
+    return [
+        _chat(chat, settings),
+        _available_models(completions),
+        _complete(completions, settings),
+        _models(completions),
+    ]
 
 
 def _chat(chat: ChatService, settings: Settings) -> Operation:
@@ -47,6 +53,22 @@ def _chat(chat: ChatService, settings: Settings) -> Operation:
         form=FormSpec(frozenset(("files",)), settings.chat_files_max + _FORM_FIELDS_MAX),
         schema=chat_schema(settings),
         deadline_ms=turn_deadline_ms(settings),
+        error_statuses=_UPSTREAM_FAILURES,
+    )
+
+
+def _available_models(completions: CompletionService) -> Operation:
+    return agentkit_operation(
+        id="list_available_models",
+        method="GET",
+        path="/models",
+        summary="List the models for chats",
+        description="The models that `chat` can use, and the default one. Without an upstream, only `extractive`.",
+        input=ModelsRequest,
+        response=AvailableModels,
+        handler=completions.available_models,
+        tools=CHAT_TOOLS,
+        scope=READ,
         error_statuses=_UPSTREAM_FAILURES,
     )
 

@@ -56,6 +56,13 @@ class CompletionHeaders(Struct, frozen=True, kw_only=True):
     ] = None
 
 
+class AvailableModels(Struct, frozen=True, kw_only=True):
+    """`default_model` is the operator's choice, or else the first model."""
+
+    available_models: tuple[str, ...]
+    default_model: str
+
+
 class ModelsRequest(Struct, frozen=True, kw_only=True):
     """Takes no input."""
 

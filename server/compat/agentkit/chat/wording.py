@@ -55,6 +55,10 @@ def extractive_answer(passages: Sequence[ChatPassage]) -> str:
     return f"{NO_MODEL}\n\n{passages_text(passages)}" if passages else NO_MODEL_NO_PASSAGE
 
 
+def is_extractive_answer(text: str) -> bool:
+    return text.startswith(NO_MODEL)
+
+
 def passages_text(passages: Sequence[ChatPassage]) -> str:
     return "\n\n".join(
         f"[{number}] {' '.join(passage.title.split())} ({passage.uri})\n{passage.text}"

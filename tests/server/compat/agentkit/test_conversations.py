@@ -1,6 +1,8 @@
 """The conversations API: AgentKit's formats, and isolation between users."""
 
+import io
 import re
+import zipfile
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -24,8 +26,8 @@ TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}\+00:00")
 SUMMARY = {"id", "session_id", "title", "namespace", "created_at", "updated_at", "message_count", "metadata"}
 MESSAGE = {
     *("id", "conversation_id", "role", "content", "model", "tool_used", "attachments", "citations", "timestamp"),
-    # Our additions: whether it is on the main branch, and which message it responses.
-    *("is_canonical", "parent_id"),
+    # Our additions: whether it is on the main branch, which message it answers, who wrote it, and other data.
+    *("is_canonical", "parent_id", "sender", "metadata"),
 }
 
 
@@ -309,7 +311,7 @@ async def test_json_export_is_the_whole_conversation(api: RestClient, query: str
     response = await export(api, conversation, query)
 
     assert response.header("content-type") == "application/json"
-    assert response.json() == (await api.get(f"/conversations/{conversation}")).json()
+    assert response.json() == (await api.get(f"/conversations/{conversation}")).json() | {"tags": []}
 
 
 async def test_text_export_has_the_documented_format(api: RestClient, ada: LibraryUser) -> None:
@@ -375,6 +377,40 @@ async def test_text_and_markdown_exports_mark_alternate_branches(
     conversation = await ada.add_chat("Asyncio", *REGENERATED)
 
     assert (await export(api, conversation, f"?format={export_format}")).json()["content"].endswith(expected)
+
+
+async def test_exported_json_is_imported_with_senders_metadata_and_tags(
+    api: RestClient, ada: LibraryUser, ben: LibraryUser
+) -> None:
+    secret = MessageDraft(sender="Ana", content="the password is mango", metadata={"audience": "human", "seen": [1]})
+    conversation = await ada.add_chat("Talk", secret, "understood", tags=("work",))
+    exported = (await export(api, conversation)).body
+
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("talk.json", exported)
+    headers = {"Content-Type": "application/zip"}
+    response = await api.request("POST", "/conversations/import", "ben", headers, archive.getvalue())
+
+    assert response.json()["created"] == 1
+    assert (await export(api, conversation, who="ben")).body == exported
+    hidden, shown = (await ben.call("chats_get", conversation_id=conversation))["content"].split("\n")[::2]
+    assert (hidden, shown) == ("Ana: [human-only content hidden]", "Guide: understood")
+    assert await ben.search("msg_search", "mango") == []
+
+
+@pytest.mark.parametrize("export_format", ["txt", "md"])
+async def test_text_and_markdown_exports_mark_human_only_messages(
+    api: RestClient, ada: LibraryUser, export_format: str
+) -> None:
+    secret = MessageDraft(role="user", content="the password is mango", metadata={"human_only": True})
+    conversation = await ada.add_chat("Talk", secret, "understood")
+
+    content = (await export(api, conversation, f"?format={export_format}")).json()["content"]
+
+    assert [line for line in content.splitlines() if "(human-only)" in line] == [
+        {"txt": "USER (human-only): the password is mango", "md": "### 👤 User (human-only)"}[export_format]
+    ]
 
 
 async def test_unsupported_export_format_is_rejected(api: RestClient) -> None:

@@ -95,8 +95,9 @@ async def test_conversations_of_a_deleted_namespace_move_to_the_default(api: Res
         (409, "CONFLICT", "PUT", "/namespaces/work/rename", {"new_name": "home"}),
         (400, "VALIDATION_ERROR", "POST", "/namespaces", {"name": "my project"}),
         (400, "VALIDATION_ERROR", "POST", "/namespaces", {"name": ""}),
+        (400, "VALIDATION_ERROR", "POST", "/namespaces", {"name": "  "}),
         (400, "VALIDATION_ERROR", "POST", "/namespaces", {"name": "x" * 65}),
-        (400, "VALIDATION_ERROR", "PUT", "/namespaces/work/rename", {"new_name": "a\n"}),
+        (400, "VALIDATION_ERROR", "PUT", "/namespaces/work/rename", {"new_name": "a\nb"}),
         (400, "VALIDATION_ERROR", "PUT", "/namespaces/default/rename", {"new_name": "other"}),
         (400, "VALIDATION_ERROR", "DELETE", "/namespaces/default", {}),
         (422, "VALIDATION_ERROR", "POST", "/namespaces", {}),
@@ -114,6 +115,41 @@ async def test_invalid_namespace_operations_are_rejected(
 
     assert (response.status, response.json()["error"]["code"]) == (status, code)
     assert await conversation_counts(api) == {"default": 0, "home": 0, "work": 0}
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "message"),
+    [
+        ("POST", "/namespaces", {"name": "work"}, "Namespace 'work' already exists"),
+        ("POST", "/namespaces", {"name": " default "}, "Namespace 'default' already exists"),
+        ("PUT", "/namespaces/work/rename", {"new_name": "home"}, "Namespace 'home' already exists"),
+        ("PUT", "/namespaces/none/rename", {"new_name": "other"}, "Namespace 'none' not found"),
+        ("PUT", "/namespaces/default/rename", {"new_name": "other"}, "Cannot rename the default namespace"),
+        ("DELETE", "/namespaces/default", {}, "Cannot delete the default namespace"),
+        ("DELETE", "/namespaces/none", {}, "Namespace 'none' not found"),
+    ],
+)
+async def test_errors_have_agentkits_wording(
+    api: RestClient, method: str, path: str, body: dict[str, str], message: str
+) -> None:
+    for name in ("work", "home"):
+        await create_namespace(api, name)
+
+    response = (await send(api, method, path, "ada", **body)).json()
+
+    assert (response["detail"], response["error"]["message"]) == (message, message)
+
+
+async def test_response_to_renaming_has_agentkits_keys(api: RestClient) -> None:
+    await create_namespace(api, "old")
+
+    assert (await rename(api, "old", " new ")).json() == {
+        "status": "success",
+        "message": "Namespace 'old' renamed to 'new' successfully",
+        "namespace": "new",
+        "old_name": "old",
+        "new_name": "new",
+    }
 
 
 async def test_namespaces_of_another_user_cannot_be_changed_and_do_not_conflict(api: RestClient) -> None:

@@ -37,6 +37,8 @@ async def test_added_message_stores_all_fields(api: RestClient) -> None:
         "tool_used": "web",
         "attachments": [{"name": "a.txt"}],
         "citations": [{"url": "https://example.com", "n": 1}],
+        "metadata": {"mood": "good"},
+        "sender": "Grace",
         "timestamp": "2025-10-09T21:37:47.783+02:00",
         "id": "msg-1",
     }
@@ -47,6 +49,15 @@ async def test_added_message_stores_all_fields(api: RestClient) -> None:
     stored = {**sent, **branch, "conversation_id": conversation, "timestamp": "2025-10-09T19:37:47.783000+00:00"}
     assert (response.status, response.json()) == (201, stored)
     assert await messages(api, conversation) == [stored]
+
+
+async def test_sender_is_stored_and_defaults_to_the_role(api: RestClient) -> None:
+    named = {"role": "user", "content": "Hello", "sender": "Grace", "metadata": {"mood": "good"}}
+    conversation = await create_conversation(api, named, HELLO[1])
+
+    stored = await messages(api, conversation)
+
+    assert [(one["sender"], one["metadata"]) for one in stored] == [("Grace", {"mood": "good"}), ("assistant", {})]
 
 
 async def test_many_messages_are_stored_in_order(api: RestClient) -> None:
@@ -87,6 +98,21 @@ async def test_title_defaults_to_the_beginning_of_the_first_user_message(
     titles = [(await api.get(f"/conversations/{one}")).json()["title"] for one in (at_creation, later)]
 
     assert titles == [title, title]
+
+
+async def test_human_only_message_does_not_become_the_title(api: RestClient, ada: LibraryUser) -> None:
+    secret = {"role": "user", "content": "the password is mango", "metadata": {"human_only": True}}
+    created = await create_conversation(api, secret)
+    appended = await create_conversation(api)
+    for conversation in (created, appended):
+        await post(api, f"/conversations/{conversation}/messages", {**secret, "metadata": {"audience": "human"}})
+        assert (await api.get(f"/conversations/{conversation}")).json()["title"] == ""
+
+        await post(api, f"/conversations/{conversation}/messages/bulk", {"messages": [secret, *HELLO]})
+        assert (await api.get(f"/conversations/{conversation}")).json()["title"] == "Hello"
+
+    assert [hit["thread_topic"] for hit in await ada.search("msg_search", "there")] == ["Hello", "Hello"]
+    assert (await api.get("/conversations", "ben")).json()["total"] == 0
 
 
 async def test_explicit_title_is_not_replaced(api: RestClient) -> None:

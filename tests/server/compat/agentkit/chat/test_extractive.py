@@ -1,12 +1,14 @@
 """Chat completions without an upstream: responses from the caller's own library."""
 
 from typing import Any
+from urllib.parse import urlencode
 
 import msgspec
 import pytest
 
 from auth.principal import READ, WRITE
 from server.compat.agentkit.chat.wording import NO_MODEL, NO_MODEL_NO_PASSAGE
+from sources.drafts import MessageDraft
 from tests.server.compat.agentkit.chat.conftest import ChatClient
 
 QUESTION = "What is said about sodium cells?"
@@ -67,6 +69,54 @@ async def test_earlier_question_and_its_answer_are_not_passages(chat_without_mod
     again = await chat_without_model.complete(ASK, metadata={"session_id": "second"})
 
     assert [citation["uri"] for citation in again.json()["citations"]] == [note_uri]
+
+
+SECRET = MessageDraft(content="Sodium cells have the password mango.", metadata={"human_only": True})
+
+
+@pytest.mark.parametrize("neighbours", [(), ("What is said about sodium cells?",)], ids=["matches", "is a neighbour"])
+async def test_answer_that_quotes_a_human_only_message_is_human_only(
+    chat_without_model: ChatClient, neighbours: tuple[str, ...]
+) -> None:
+    ada = await chat_without_model.api.library_user("ada")
+    await ada.add_chat("Talk", *(f"{text} Nothing." for text in neighbours), SECRET)
+    answers = [content(await chat_without_model.complete(ASK)), await send_chat(chat_without_model)]
+
+    assert all("password mango" in answer for answer in answers)
+    for query in ("mango", "passages from your own library"):
+        assert await ada.search("msg_search", f'"{query}"') == []
+        assert "mango" not in str(await ada.request("tools/call", name="conversation_search", arguments={}))
+    stored = [one for chat in await chat_without_model.conversations() for one in chat["messages"]]
+    marked = [one["content"] for one in stored if one["metadata"].get("human_only")]
+    assert {*answers} <= {*marked}
+
+
+async def test_answer_without_human_only_passages_is_found_by_agents(
+    chat_without_model: ChatClient, note_uri: str
+) -> None:
+    ada = await chat_without_model.api.library_user("ada")
+    await ada.add_chat("Talk", SECRET, "and now", "for something", "completely", "different: sodium cells")
+    await chat_without_model.complete([{"role": "user", "content": "cobalt"}])
+
+    assert len(await ada.search("msg_search", "cobalt AND passages")) == 1
+
+
+async def test_human_only_answer_that_a_client_sends_back_stays_human_only(chat_without_model: ChatClient) -> None:
+    ada = await chat_without_model.api.library_user("ada")
+    await ada.add_chat("Talk", SECRET)
+    answer = content(await chat_without_model.complete(ASK))
+
+    history = [*ASK, {"role": "assistant", "content": answer}, {"role": "user", "content": "Thanks"}]
+    await chat_without_model.complete(history, metadata={"session_id": "another"})
+
+    assert len(await chat_without_model.conversations()) == 3
+    assert await ada.search("msg_search", "mango") == []
+
+
+async def send_chat(chat: ChatClient) -> str:
+    body = urlencode({"message": QUESTION, "model": "any", "session_id": "form"}).encode()
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    return str((await chat.api.request("POST", "/chat", "ada", headers, body)).json()["answer"])
 
 
 async def test_answer_never_uses_another_users_library(chat_without_model: ChatClient, note_uri: str) -> None:
@@ -138,6 +188,8 @@ async def test_only_model_is_extractive(chat_without_model: ChatClient) -> None:
     [model] = (await chat_without_model.api.get("/v1/models")).json()["data"]
 
     assert model["id"] == "extractive"
+    models = (await chat_without_model.api.get("/models")).json()
+    assert models == {"available_models": ["extractive"], "default_model": "extractive"}
 
 
 async def test_profile_key_cannot_chat(chat_without_model: ChatClient) -> None:

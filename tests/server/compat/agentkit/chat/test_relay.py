@@ -1,5 +1,6 @@
 """Relayed completions: what is sent upstream, what is returned, and what is stored."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -7,6 +8,7 @@ import pytest
 
 from tests.server.compat.agentkit.chat.conftest import UPSTREAM_KEY, ChatClient, UpstreamProgram
 from tests.server.compat.agentkit.chat.upstream_program import ODD, WORDS
+from tests.server.rest.rest_client import open_rest_client
 
 ASK = [{"role": "user", "content": "Which cells are cheaper?"}]
 
@@ -65,6 +67,20 @@ async def test_models_are_those_of_the_upstream_api(chat: ChatClient) -> None:
     response = await chat.api.get("/v1/models")
 
     assert response.json() == {"object": "list", "data": [{"id": "plain-1", "object": "model", "vendor": 7}]}
+
+
+async def test_models_have_agentkits_shape_at_its_path(
+    chat: ChatClient, tmp_path: Path, upstream: UpstreamProgram
+) -> None:
+    response = await chat.api.get("/models")
+    async with open_rest_client(
+        tmp_path / "other", chat_upstream_url=upstream.api, chat_upstream_model="chosen"
+    ) as api:
+        chosen = await api.get("/models")
+
+    assert (response.status, response.json()) == (200, {"available_models": ["plain-1"], "default_model": "plain-1"})
+    assert chosen.json() == {"available_models": ["plain-1"], "default_model": "chosen"}
+    assert (await chat.api.get("/models", None)).status == 401
 
 
 @pytest.mark.parametrize("status", [400, 404, 429, 500, 503])

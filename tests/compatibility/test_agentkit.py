@@ -86,3 +86,11 @@ async def test_saved_chat_is_found_by_full_text_and_can_be_tagged(api: RestClien
     (hit, *_) = await ada.search("knowledge_search", "galleon tag:ships")
 
     assert hit["conversation_id"] == conversation_id
+
+
+async def test_search_returns_fifty_messages_by_default(api: RestClient, ada: LibraryUser) -> None:
+    await ada.add_chat("Talk", *(f"galleon {number}" for number in range(52)))
+
+    found = (await api.get("/conversations/search/messages?query=galleon")).json()
+
+    assert (len(found["messages"]), found["total"], found["has_more"]) == (50, 50, True)

@@ -7,8 +7,9 @@ import msgspec
 import pytest
 
 from sources.drafts import Bookkeeping
+from tests.live import live, make_settings
 from tests.server.cli.program import Program
-from tests.server.clients import JSON_AND_EVENTS, handshake, message
+from tests.server.clients import JSON_AND_EVENTS, WebSocketClient, handshake, message
 from tests.server.http_client import HttpResponse
 from tests.server.rest.rest_client import RestClient, open_rest_client
 from tests.sources.importers.tldw_files import CHACHA, database
@@ -247,6 +248,16 @@ async def test_one_source_has_at_most_six_of_the_first_ten_hits(ada: LibraryUser
     assert sorted(hit["source"] for hit in hits) == ["media"] * 4 + ["notes"] * 6
 
 
+@pytest.mark.parametrize("sources", [["notes"], ["media", "prompts"]])
+async def test_only_the_chosen_sources_are_searched(ada: LibraryUser, sources: list[str]) -> None:
+    for source in SOURCES:
+        await ada.add_item(source, "Voyage", f"A galleon in {source}.")
+
+    hits = await ada.search("knowledge_search", "galleon", sources=sources)
+
+    assert {hit["source"] for hit in hits} == set(sources)
+
+
 async def test_filters_of_characters_are_reserved(ada: LibraryUser) -> None:
     await ada.add_character("Merlin", "A galleon.")
 
@@ -299,3 +310,29 @@ async def test_session_remembers_a_limited_number_of_items(tmp_path: Path) -> No
         second = await ada.call("knowledge_search", query="galleon", session=first["session"])
 
     assert (len(first["results"]), len(second["results"]), second["suppressed"]) == (3, 1, 2)
+
+
+async def test_only_the_last_queries_bias_a_snippet(ada: LibraryUser) -> None:
+    await ada.add_note("Log", "Grain in the harbour.")
+    session = (await ada.call("knowledge_search", query="silver"))["session"]
+    for query in ("one", "two", "three"):
+        await ada.call("knowledge_search", query=query, session=session)
+
+    response = await ada.call("knowledge_search", query="harbour", session=session, explain=True)
+
+    assert response["explain"]["topic"] == ["three", "two", "one"]
+
+
+async def test_config_of_a_websocket_handshake_sets_the_defaults_of_its_session(tmp_path: Path) -> None:
+    initialize = handshake()
+    initialize["params"]["config"] = {"snippet_length": 40, "order_by": "recent"}
+    call = {"name": "session_configure", "arguments": {"max_tokens": 700}}
+    async with (
+        live(make_settings(tmp_path)) as server,
+        WebSocketClient.open(server.ws, await server.bearer("ada")) as socket,
+    ):
+        await socket.send(initialize)
+        await socket.response(initialize["id"])
+        state = (await socket.request("tools/call", call))["result"]["structuredContent"]
+
+    assert state["defaults"] == {"snippet_length": 40, "order_by": "recent", "max_tokens": 700}

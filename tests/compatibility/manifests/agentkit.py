@@ -273,7 +273,10 @@ PROMISES: tuple[Promise, ...] = (
     Promise(
         id="agentkit.search.limit",
         statement="`limit` is 50 by default.",
-        tests=(f"{_CONVERSATIONS}test_search_can_be_restricted_to_a_conversation_and_a_limit",),
+        tests=(
+            f"{_AGENTKIT}test_search_returns_fifty_messages_by_default",
+            f"{_CONVERSATIONS}test_search_can_be_restricted_to_a_conversation_and_a_limit",
+        ),
     ),
     # Export
     Promise(

@@ -100,7 +100,10 @@ PROMISES: tuple[Promise, ...] = (
     Promise(
         id="tldw.session.bounded",
         statement="The set of returned URIs and the query history are bounded.",
-        tests=(f"{_TLDW}test_session_remembers_a_limited_number_of_items",),
+        tests=(
+            f"{_TLDW}test_session_remembers_a_limited_number_of_items",
+            f"{_TLDW}test_only_the_last_queries_bias_a_snippet",
+        ),
     ),
     Promise(
         id="tldw.session.topic",
@@ -290,7 +293,7 @@ PROMISES: tuple[Promise, ...] = (
         id="tldw.config.handshake",
         statement="A WebSocket client can send it with `initialize`.",
         tests=(
-            f"{_OPTIONS}test_a_config_in_the_handshake_sets_the_sessions_defaults",
+            f"{_TLDW}test_config_of_a_websocket_handshake_sets_the_defaults_of_its_session",
             f"{_OPTIONS}test_a_config_in_a_websocket_address_applies_to_all_its_requests",
         ),
     ),
@@ -863,6 +866,7 @@ PROMISES: tuple[Promise, ...] = (
         statement="`sources` selects the sources; the default is all.",
         tests=(
             f"{_KNOWLEDGE}test_one_search_finds_a_hit_in_every_source",
+            f"{_TLDW}test_only_the_chosen_sources_are_searched",
             f"{_KNOWLEDGE}test_invalid_arguments_are_rejected_with_the_expected_values",
         ),
     ),

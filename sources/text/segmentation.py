@@ -41,7 +41,7 @@ _DEPENDENT = (
     "\u0e31\u0e33-\u0e3a\u0e47-\u0e4e\u0eb1\u0eb3-\u0ebc\u0ec8-\u0ecd\u102b-\u103e\u1056-\u1059\u105e-\u1060\u1062-\u1064"
     "\u1067-\u106d\u1071-\u1074\u1082-\u108d\ua9e5\uaa7b-\uaa7d\u17b4-\u17d3\u17dd"
 )
-_UNSPACED = (
+UNSPACED = (
     "\u3005-\u3007\u3021-\u3029\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u3105-\u312f\u31a0-\u31bf"
     "\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003134f\uac00-\ud7a3\u0e01-\u0e3a\u0e40-\u0e4e"
     "\u0e81-\u0ebd\u0ec0-\u0ecd\u0edc-\u0edf\u1780-\u17d3\u17d7\u17dc\u17dd\u1000-\u103f\u1050-\u108f\ua9e0-\ua9ef"
@@ -50,8 +50,8 @@ _UNSPACED = (
 # The blocks of 256 characters that contain letters of unspaced scripts; surrogates stand for those beyond U+FFFF.
 _UNSPACED_BLOCKS = (0x0E, 0x10, 0x17, *range(0x30, 0x32), *range(0x34, 0xA0), *range(0xA9, 0xDC), 0xF9, 0xFA)
 _OTHER_BLOCKS = bytes(block for block in range(256) if block not in _UNSPACED_BLOCKS)
-UNSPACED_RUN = re.compile(f"[{_UNSPACED}]+")
-_RUNS_AND_GAPS = re.compile(f"([{_UNSPACED}]+)")
+UNSPACED_RUN = re.compile(f"[{UNSPACED}]+")
+_RUNS_AND_GAPS = re.compile(f"([{UNSPACED}]+)")
 _CLUSTER = re.compile(f".[{_DEPENDENT}]*", re.DOTALL)
 _HAS_DEPENDENT = re.compile(f"[{_DEPENDENT}]")
 
@@ -135,10 +135,15 @@ def segment_parts(text: str) -> tuple[list[str], list[str]]:
     return parts, segments
 
 
-def _split_at_runs(text: str) -> list[str]:
-    # A regular expression that finds nothing takes ten times as long as looking at the blocks.
+def may_have_unspaced_letters(text: str) -> bool:
+    """Whether a text has characters of the blocks of unspaced scripts. A regular expression that finds none takes ten
+    times as long."""
     blocks = text.encode("utf-16-be", "surrogatepass")[::2]
-    return _RUNS_AND_GAPS.split(text) if blocks.translate(None, _OTHER_BLOCKS) else [text]
+    return bool(blocks.translate(None, _OTHER_BLOCKS))
+
+
+def _split_at_runs(text: str) -> list[str]:
+    return _RUNS_AND_GAPS.split(text) if may_have_unspaced_letters(text) else [text]
 
 
 def _split_runs(runs: list[str]) -> list[str]:

@@ -112,7 +112,14 @@ PROMISES: tuple[Promise, ...] = (
             "Terms are lower-cased and split at white space and punctuation, as by SQLite's `unicode61`, without "
             "stemming."
         ),
-        tests=(f"{_CHATBUS}test_query_is_a_full_text_expression",),
+        tests=(
+            f"{_CHATBUS}test_query_is_a_full_text_expression",
+            f"{_TOOL}test_word_inside_running_chinese_text_is_found",
+        ),
+        difference=(
+            "Each letter of a script written without spaces is a term, so that a Chinese word is found inside running "
+            "text. `unicode61` takes everything between two punctuation marks for one term."
+        ),
     ),
     Promise(
         id="agentchatbus.index.case",

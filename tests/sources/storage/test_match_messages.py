@@ -54,6 +54,65 @@ async def test_expression_is_evaluated(ada: Library, ben: Library, expression: s
 
 
 @pytest.mark.parametrize(
+    ("expression", "expected"),
+    [
+        ("会议", {"明天下午在会议室讨论部署计划。", "会议取消了"}),
+        ("会议室", {"明天下午在会议室讨论部署计划。"}),
+        ("部署 会议", {"明天下午在会议室讨论部署计划。"}),
+        ('"讨论部署"', {"明天下午在会议室讨论部署计划。"}),
+        ("议会", set()),
+        ("会议 NOT 部署", {"会议取消了"}),
+        ("取消*", {"会议取消了"}),
+        ("content:计划 OR 取消", {"明天下午在会议室讨论部署计划。", "会议取消了"}),
+        ("NEAR(会议 部署, 3)", {"明天下午在会议室讨论部署计划。"}),
+        ("NEAR(会议 计划, 3)", set()),
+        ("京都", {"東京都の天気 v2モデル"}),
+        ("モデル v2", {"東京都の天気 v2モデル"}),
+        ("회의", {"오늘의회의를시작합니다"}),
+        ("ประชุม", {"การประชุมวันนี้"}),
+    ],
+)
+async def test_word_of_a_script_without_spaces_is_found_in_running_text(
+    ada: Library, ben: Library, expression: str, expected: set[str]
+) -> None:
+    texts = (
+        "明天下午在会议室讨论部署计划。",
+        "会议取消了",
+        "東京都の天気 v2モデル",
+        "오늘의회의를시작합니다",
+        "การประชุมวันนี้",
+    )
+    await create_conversation(ada, *texts)
+
+    page = await match_messages(ada, expression)
+
+    assert {hit.message.content for hit in page.hits} == expected
+    assert page.read_as is None
+    assert await contents(ben, expression) == []
+
+
+async def test_edited_message_without_spaces_is_found_by_its_new_text_only(ada: Library) -> None:
+    conversation = await create_conversation(ada, "明天下午在会议室")
+    [message] = (await ada.chats.messages(conversation, 1, 0)).rows
+    assert len(await contents(ada, "会议")) == 1
+
+    await ada.chats.update_message(message.id, MessageDraft(content="午餐取消了"))
+
+    assert await contents(ada, "会议") == []
+    assert await contents(ada, "午餐") == ["午餐取消了"]
+
+
+@pytest.mark.parametrize("expression", ["的" * 400, '"' + "a " * 400 + '"', "(" + "的" * 400])
+async def test_phrase_that_repeats_a_word_is_searched_as_words(ada: Library, expression: str) -> None:
+    """FTS5 takes seconds for each of these, in a step that no deadline interrupts."""
+    await create_conversation(ada, "的" * 200_000 + "a " * 200_000)
+
+    page = await match_messages(ada, expression)
+
+    assert (len(page.hits), page.read_as) == (1, '"a"' if "a" in expression else '"的"')
+
+
+@pytest.mark.parametrize(
     ("expression", "read_as", "expected"),
     [
         ("fox-trot", '"fox-trot"', ["a fox-trot at 10:30"]),
@@ -212,6 +271,8 @@ async def test_snippet_of_a_long_message_of_matches_is_found_quickly(ada: Librar
         ("content : cafe", "content of a CAFÉ", "content of a <mark>CAFÉ</mark>"),
         ("cafe", "e\u0301 cafe\u0301.", "e\u0301 <mark>cafe\u0301</mark>."),
         ("tea NOT milk", "tea & co", "<mark>tea</mark> &amp; co"),
+        ("会议", "在会议室开会", "在<mark>会议</mark>室开会"),
+        ("会议 v2", "v2会议", "<mark>v2</mark><mark>会议</mark>"),
     ],
 )
 async def test_snippet_marks_what_the_expression_matches(

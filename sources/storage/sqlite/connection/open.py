@@ -23,6 +23,7 @@ from sources.storage.sqlite.connection.errors import (
 from sources.storage.sqlite.connection.file_copies import save_copy_before_migration
 from sources.storage.sqlite.index.text_index import segment_version
 from sources.storage.sqlite.schema.migrations import DatabaseSchema, is_current, migrate, schema_version
+from sources.text.letter_separation import separate_letters
 from sources.text.literals import contains_literal, literal_form
 
 _CACHED_STATEMENTS = 256
@@ -162,6 +163,7 @@ def _connect(path: Path, pragmas: Sequence[str], due: float, uri: str | None = N
     )
     try:
         connection.create_function("casefold", 1, _casefold, deterministic=True)
+        connection.create_function("separate_letters", 1, separate_letters, deterministic=True)
         connection.create_function("literal_form", 1, _literal_form, deterministic=True)
         connection.create_function("contains_literal", 2, _contains_literal, deterministic=True)
         for pragma in pragmas:

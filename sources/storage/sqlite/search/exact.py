@@ -7,7 +7,7 @@ of their own, which only people search.
 import sqlite3
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice, zip_longest
 from operator import attrgetter
 
@@ -18,26 +18,33 @@ from sources.storage.contract import ExactSearch
 from sources.storage.sqlite.index.message_index import MessageIndex
 from sources.storage.sqlite.search.exact_snippets import ExactPhrase, read_phrases
 from sources.storage.sqlite.write.validation import clamp_count, is_storable
+from sources.text.letter_separation import SEPARATOR, separate_letters
 
 # How often one phrase may occur. FTS5 counts the matches of each occurrence anew, in a step that cannot be interrupted:
 # sixteen times the same letter in a message of a megabyte took five seconds.
 _REPEATS_MAX = 2
+# How often one word may occur in all phrases together. A phrase of 300 times the same word took nine seconds.
+_WORD_REPEATS_MAX = 8
 _NO_WORD = "searched for nothing; the expression contains no words"
 # Matches from which it is estimated how common an expression is.
 _SAMPLE_ROWS = 2_000
 _OPERATORS = frozenset(("AND", "OR", "NOT", "NEAR"))
 
+_OPTIONS = "content='', tokenize='unicode61'"
+_TEXT_EXPRESSION = "separate_letters({})"
 EXACT_INDEX = MessageIndex(
     table="exact_index",
     column="content",
-    options="content='exact_index_source', content_rowid='id', tokenize='unicode61'",
-    version="2",
+    options=_OPTIONS,
+    version="3",
+    text_expression=_TEXT_EXPRESSION,
 )
 HUMAN_ONLY_EXACT_INDEX = MessageIndex(
     table="human_only_exact_index",
     column="content",
-    options="content='human_only_exact_index_source', content_rowid='id', tokenize='unicode61'",
-    version="1",
+    options=_OPTIONS,
+    version="2",
+    text_expression=_TEXT_EXPRESSION,
     is_human_only=True,
 )
 
@@ -75,7 +82,8 @@ def find(
     ranked_rows_max: int,
     indexes: Sequence[MessageIndex] = (EXACT_INDEX,),
 ) -> ExactMatches:
-    """The indexes must exist. An expression with too many phrases, or one of them too often, is searched as words."""
+    """The indexes must exist. An expression with too many phrases, or with a phrase or a word too often, is searched as
+    words."""
     matches, *others = [_find(connection, search, ranked_rows_max, index) for index in indexes]
     for other in others:
         matches = _merge(matches, other, clamp_count(search.limit))
@@ -85,7 +93,7 @@ def find(
 def _find(
     connection: sqlite3.Connection, search: ExactSearch, ranked_rows_max: int, index: MessageIndex
 ) -> ExactMatches:
-    expression = search.expression
+    expression = separate_letters(search.expression)
     index_search = _IndexSearch(connection, search, ranked_rows_max, index.table)
     # FTS5 takes a leading `*` as a command, not as an expression.
     is_expression = expression.strip() and is_storable(expression) and not expression.lstrip().startswith("*")
@@ -99,7 +107,7 @@ def _find(
     words = _quoted_words(expression, search.phrases_max)
     if not words:
         return ExactMatches(read_as=_NO_WORD)
-    return replace(index_search.run(words), read_as=words)
+    return replace(index_search.run(words), read_as=words.replace(SEPARATOR, ""))
 
 
 def _merge(one: ExactMatches, other: ExactMatches, limit: int) -> ExactMatches:
@@ -163,7 +171,15 @@ def _conversation_range(connection: sqlite3.Connection, conversation_id: str) ->
 
 
 def _is_affordable(phrases: Sequence[ExactPhrase], phrases_max: int) -> bool:
-    return len(phrases) <= phrases_max and max(Counter(phrases).values(), default=0) <= _REPEATS_MAX
+    return (
+        len(phrases) <= phrases_max
+        and _most_common_count(phrases) <= _REPEATS_MAX
+        and _most_common_count(token for phrase in phrases for token in phrase.tokens) <= _WORD_REPEATS_MAX
+    )
+
+
+def _most_common_count(values: Iterable[object]) -> int:
+    return max(Counter(values).values(), default=0)
 
 
 def _quoted_words(text: str, words_max: int) -> str:
@@ -172,8 +188,15 @@ def _quoted_words(text: str, words_max: int) -> str:
     if not is_storable(text):
         text = "".join(character if is_storable(character) else " " for character in text)
     words = [word for word in text.split() if word not in _OPERATORS and any(map(_is_token_character, word))]
-    quoted = dict.fromkeys(word.replace('"', " ").strip() for word in words)
-    return " AND ".join(f'"{word}"' for word in islice(quoted, words_max))
+    quoted = dict.fromkeys(part for word in words for part in _affordable_parts(word.replace('"', " ").strip()))
+    return " AND ".join(f'"{part}"' for part in islice(quoted, words_max))
+
+
+def _affordable_parts(word: str) -> Iterable[str]:
+    """A word can be a phrase, such as `fox-trot` or a word of several letters that are indexed as words. One that
+    repeats itself too often is split."""
+    tokens = [token for phrase in read_phrases(f'"{word}"') for token in phrase.tokens]
+    return (word,) if _most_common_count(tokens) <= _WORD_REPEATS_MAX else tokens
 
 
 def _is_token_character(character: str) -> bool:

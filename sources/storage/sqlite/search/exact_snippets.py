@@ -13,6 +13,8 @@ from itertools import chain
 
 from msgspec import Struct
 
+from sources.text.segmentation import UNSPACED
+
 _SNIPPET_TOKENS = 20
 # The part of a text that is searched for matches, and the text kept after the last word.
 _SCAN_MAX_CHARS = 8_192
@@ -23,8 +25,10 @@ _WORD = re.compile(r'"((?:[^"]|"")*+)"(?!")|([^\s"(){}:+*^,-]++)')
 _COLUMN = re.compile(r"\s*+:")
 _PREFIX = re.compile(r"\s*+\*")
 _NEAR_DISTANCE = re.compile(r",\s*+\d*+")
-# As in FTS5's tokenizer unicode61: letters and digits, and accents that belong to them.
-_TOKEN = re.compile("[^\\W_]++(?:[\u0300-\u036f]++[^\\W_]*+)*+")
+# As in FTS5's tokenizer unicode61: letters and digits, and accents that belong to them. A letter of a script without
+# spaces is indexed as a word.
+_LETTER = f"[^\\W_{UNSPACED}]"
+_TOKEN = re.compile(f"[{UNSPACED}]|{_LETTER}++(?:[\u0300-\u036f]++{_LETTER}*+)*+")
 # What FTS5 takes for the end of a sentence, between two words.
 _SENTENCE_END = re.compile(r"[.:]\s")
 _NEW_PHRASE_SCORE = 1_000

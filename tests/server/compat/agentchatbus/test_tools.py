@@ -215,6 +215,27 @@ async def test_messages_written_before_and_after_indexing_are_found(ada: Library
     assert len(await ada.search("msg_search", "fox")) == 2
 
 
+async def test_word_inside_running_chinese_text_is_found(ada: LibraryUser, ben: LibraryUser) -> None:
+    await ada.add_chat("Talk", "明天下午在会议室讨论部署计划。", "午餐取消了")
+    await ben.add_chat("Talk", "会议取消了")
+
+    response = await ada.call("msg_search", query="会议室 部署")
+
+    assert [row["snippet"] for row in response["results"]] == [
+        "明天下午在<mark>会议室</mark>讨论<mark>部署</mark>计划。"
+    ]
+    assert "read_as" not in response
+
+
+async def test_invalid_expression_of_chinese_words_is_searched_as_words(ada: LibraryUser) -> None:
+    await ada.add_chat("Talk", "讨论会议室-部署计划。")
+
+    response = await ada.call("msg_search", query="会议室-部署")
+
+    assert (response["total"], response["read_as"]) == (1, '"会议室-部署"')
+    assert "\u200b" not in str(response)
+
+
 async def test_too_long_query_is_truncated_and_reported(ada: LibraryUser) -> None:
     await ada.add_chat("Talk", "a fox")
 

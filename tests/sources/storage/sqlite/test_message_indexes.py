@@ -21,6 +21,7 @@ from sources.storage.sqlite.schema.messages import CHATS_INDEX, HUMAN_ONLY_INDEX
 from sources.storage.sqlite.schema.migrations import migrate
 from sources.storage.sqlite.search.exact import EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX, find
+from sources.text.letter_separation import separate_letters
 from tests.sources.storage.library_fixture import LibraryFixture, open_sqlite
 from tests.sources.storage.sqlite.file_checks import check_files, check_message_indexes, open_file
 
@@ -188,6 +189,7 @@ def connection() -> Iterator[sqlite3.Connection]:
 
 def prepare(connection: sqlite3.Connection) -> sqlite3.Connection:
     connection.create_function("casefold", 1, str.casefold, deterministic=True)
+    connection.create_function("separate_letters", 1, separate_letters, deterministic=True)
     connection.execute("PRAGMA trusted_schema = OFF")
     connection.execute("PRAGMA foreign_keys = ON")
     migrate(CHACHA, connection)
@@ -218,7 +220,7 @@ steps = st.lists(
         st.sampled_from(["conversation", "message", "message", "fill", "fill", "leave queued", *CHANGES]),
         st.integers(1, 12),
         st.integers(1, 4),
-        st.text("aAbß é", max_size=6),
+        st.text("aAbß é会议", max_size=6),
     ),
     max_size=30,
 )

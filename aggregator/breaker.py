@@ -4,7 +4,8 @@ Failures are counted per user, because one user's damaged file must not disable 
 """
 
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 
 from cachetools import LRUCache
 from msgspec import Struct
@@ -40,3 +41,8 @@ class Breaker:
         circuit.failures += 1
         if circuit.failures >= self._failures_max:
             circuit.open_until = self._clock() + self._pause_s
+
+    def open_circuits(self) -> Mapping[str, int]:
+        """Returns for how many users each failing source is skipped at the moment."""
+        now = self._clock()
+        return Counter(source for (_, source), circuit in self._circuits.items() if circuit.open_until > now)

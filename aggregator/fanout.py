@@ -14,22 +14,25 @@ from msgspec.structs import replace
 from aggregator.breaker import Breaker
 from aggregator.responses import SourceReport
 from auth.context import RequestContext
-from config.errors import FlorilegiumError, InvalidParams, SourceTimeout
+from config.errors import FlorilegiumError, InvalidParams, Overloaded, SearchFailed, SourceTimeout
 from sources.items import ResultItem
 from sources.query import Term
 from sources.source import RankedHit, Source, SourceHits
 from sources.storage.contract import Library
+from sources.storage.job_group import JobGroup, job_group
 
 # How long a cancelled source gets to release the library.
 _CANCEL_GRACE_S = 0.05
 
 
 class Fanout:
-    """The searches of one request, all of which must finish within `deadline_ms`.
+    """The searches of one request. Each source has `deadline_ms`, not counting the time its jobs wait for their turn:
+    waiting is no failure of the source.
 
     `arguments` holds the search arguments of each source; limit and offset are set for each page, which has `depth`
     hits. `filtered` names the sources for which the caller set filters: if one of them rejects its arguments, that is
-    the caller's error.
+    the caller's error. With `is_own_deadline` the caller chose a shorter deadline than the server's: a source that
+    exceeds it has not failed.
     """
 
     def __init__(
@@ -43,6 +46,7 @@ class Fanout:
         filtered: Collection[str],
         depth: int,
         deadline_ms: int,
+        is_own_deadline: bool = False,
     ) -> None:
         self._context = context
         self._library = library
@@ -50,12 +54,19 @@ class Fanout:
         self._breaker = breaker
         self._filtered = filtered
         self._deadline_ms = deadline_ms
+        self._is_own_deadline = is_own_deadline
         self._clock = asyncio.get_running_loop().time
         self._due = self._clock() + deadline_ms / 1000
+        self._groups = {name: JobGroup() for name in sources}
         self._queries: dict[str, Any] = {}
         self.sources = sources
         self.depth = depth
         self.reports: dict[str, SourceReport] = {}
+        # Whether any source returned a valid page.
+        self.has_answer = False
+        # For sources that say when to try them again.
+        self._retry_after_s: dict[str, float] = {}
+        self._rejections: dict[str, InvalidParams] = {}
 
     async def search(self, offsets: Mapping[str, int]) -> Mapping[str, SourceHits]:
         """The next page of each source from its offset on; `reports` says why one is missing."""
@@ -65,13 +76,12 @@ class Fanout:
             for name, offset in offsets.items()
             if not self._is_skipped(name)
         }
-        late = await self._wait(list(tasks.values()))
+        late = await self._wait(tasks)
         pages: dict[str, SourceHits] = {}
         for name, task in tasks.items():
             ms = took_ms.get(name, self._deadline_ms)
             if task in late:
-                message = f"did not respond within {self._deadline_ms} ms"
-                self._report_failure(name, SourceReport(status="timeout", ms=ms, error=message))
+                self._report_late(name, ms)
             elif task.cancelled():
                 self._report_exception(name, asyncio.CancelledError(), ms)
             elif (error := task.exception()) is not None:
@@ -105,6 +115,16 @@ class Fanout:
             items[hit.uri] = self.sources[hit.source].render_hit(hit, self._queries[hit.source], topic)
             pending.popleft()
 
+    def require_answer(self) -> None:
+        """Raises an error if sources were searched and none answered: an empty result would mean that nothing matches.
+        If all of them rejected the arguments, that is the caller's error."""
+        if self.has_answer or not self.reports:
+            return
+        if self._rejections.keys() == self.reports.keys():
+            raise next(iter(self._rejections.values()))
+        reasons = {name: report.error or report.status for name, report in self.reports.items()}
+        raise SearchFailed(reasons, min(self._retry_after_s.get(name, 1.0) for name in self.reports))
+
     def reject(self, name: str, problem: str) -> None:
         """Reports a source that returned an invalid result."""
         logger.error("source {} returned an invalid search result: {}", name, problem)
@@ -114,19 +134,23 @@ class Fanout:
         args = replace(self._arguments[name], limit=self.depth, offset=offset)
         started = self._clock()
         try:
-            return await self.sources[name].search(self._context, self._library, args)
+            with job_group(self._groups[name]):
+                return await self.sources[name].search(self._context, self._library, args)
         finally:
             took_ms[name] = round((self._clock() - started) * 1000)
 
-    async def _wait(self, tasks: Sequence[asyncio.Task[SourceHits]]) -> set[asyncio.Task[SourceHits]]:
-        """Waits until all tasks are done or the deadline passes; returns the late ones. They are cancelled, even if
+    async def _wait(self, tasks: Mapping[str, asyncio.Task[SourceHits]]) -> set[asyncio.Task[SourceHits]]:
+        """Waits until all tasks are done or over their deadline; returns the late ones. They are cancelled, even if
         this call is cancelled itself."""
         late: set[asyncio.Task[SourceHits]] = set()
         try:
-            if tasks:
-                await asyncio.wait(tasks, timeout=max(0.0, self._due - self._clock()))
+            left_s = 1.0 if tasks else 0.0
+            while left_s > 0:
+                left_s = self._time_left_s(tasks)
+                # At least one pass of the event loop, so that a busy one does not make every source late.
+                await asyncio.wait(tasks.values(), timeout=max(0.0, left_s))
         finally:
-            late.update(task for task in tasks if not task.done())
+            late.update(task for task in tasks.values() if not task.done())
             for task in late:
                 task.cancel()
                 task.add_done_callback(_retrieve_exception)
@@ -134,10 +158,16 @@ class Fanout:
             await asyncio.wait(late, timeout=_CANCEL_GRACE_S)
         return late
 
+    def _time_left_s(self, tasks: Mapping[str, asyncio.Task[SourceHits]]) -> float:
+        """Returns how long the last of the running tasks may take; 0 if none is running."""
+        waited_s = [self._groups[name].waited_s() for name, task in tasks.items() if not task.done()]
+        return self._due + max(waited_s) - self._clock() if waited_s else 0.0
+
     def _is_skipped(self, name: str) -> bool:
         wait_s = self._breaker.wait_s(self._context.user_id, name)
         if wait_s <= 0:
             return False
+        self._retry_after_s[name] = wait_s
         error = f"skipped after repeated failures; retry in {math.ceil(wait_s)} s"
         self._report(name, SourceReport(status="skipped", ms=0, error=error))
         return True
@@ -148,6 +178,7 @@ class Fanout:
             self.reject(name, problem)
             return False
         self._queries[name] = page.query
+        self.has_answer = True
         self._breaker.record_success(self._context.user_id, name)
         self._report(name, SourceReport(status="ok", ms=took_ms, read_as=page.read_as or UNSET))
         return True
@@ -158,7 +189,11 @@ class Fanout:
             case InvalidParams() if name in self._filtered:
                 raise InvalidParams(f"filters.{name}.{error.message}") from error
             case InvalidParams():
+                self._rejections[name] = error
                 self._report(name, SourceReport(status="error", ms=took_ms, error=error.message))
+            case Overloaded():
+                self._retry_after_s[name] = error.retry_after_s
+                self._report(name, SourceReport(status="skipped", ms=took_ms, error=error.message))
             case SourceTimeout():
                 self._report_failure(name, SourceReport(status="timeout", ms=took_ms, error=error.message))
             case FlorilegiumError():
@@ -166,6 +201,14 @@ class Fanout:
             case _:
                 logger.opt(exception=error).error("source {} failed in a search", name)
                 self._report_failure(name, SourceReport(status="error", ms=took_ms, error="failed unexpectedly"))
+
+    def _report_late(self, name: str, took_ms: int) -> None:
+        message = f"did not respond within {self._deadline_ms} ms"
+        report = SourceReport(status="timeout", ms=took_ms, error=message)
+        if self._is_own_deadline:
+            self._report(name, report)
+        else:
+            self._report_failure(name, report)
 
     def _report_failure(self, name: str, report: SourceReport) -> None:
         self._breaker.record_failure(self._context.user_id, name)

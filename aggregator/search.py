@@ -1,6 +1,7 @@
 """Searches all sources and returns one response. The request context alone decides whose library is searched."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, Literal
@@ -17,8 +18,9 @@ from aggregator.merge import DiversityLimits
 from aggregator.paging import PageSelection, fill_page, is_seen, select_page
 from aggregator.ranking import MergedRanking
 from aggregator.responses import Explanation, HitExplanation, KnowledgeItem, KnowledgeResponse, SourceReport
+from aggregator.search_queue import SearchQueue
 from auth.context import RequestContext
-from config.errors import SessionNotFound, StorageError, Unavailable
+from config.errors import Overloaded, SearchFailed, SessionNotFound, StorageError, Unavailable
 from config.numbers import clamp
 from config.settings import Settings
 from sessions.state import SessionHandle, SessionState, SessionStates, handle_for
@@ -26,10 +28,12 @@ from sources.items import ResultItem
 from sources.query import ParsedQuery, Term
 from sources.search.arguments import LIMIT_MAX, OFFSET_MAX, matches_nothing, read_query
 from sources.source import RankedHit, Source
-from sources.storage.contract import Libraries, Library
+from sources.storage.contract import Libraries, Library, QueueState
 
 _encode = msgspec.json.Encoder().encode
 _decode_item = msgspec.json.Decoder(KnowledgeItem).decode
+# `error`: the caller's mistake, such as an unknown session, a cancelled call, or an unexpected exception.
+SearchOutcome = Literal["complete", "partial", "refused", "failed", "error"]
 DEFAULT_LIMIT = 20
 # The topic comes from this many earlier queries and has at most this many terms; each is searched in every hit shown.
 TOPIC_QUERIES_MAX = 3
@@ -96,7 +100,7 @@ def _topic(queries: Sequence[str], query: ParsedQuery, settings: Settings) -> tu
 
 
 class Aggregator:
-    """Searches all sources. Between calls it keeps only which sources are failing."""
+    """Searches all sources. Between calls it keeps only which sources are failing, and how many searches ended how."""
 
     def __init__(
         self,
@@ -111,25 +115,56 @@ class Aggregator:
         self._session_states = session_states
         self._settings = settings
         self._breaker = breaker or Breaker(settings)
+        self._queue = SearchQueue(settings)
+        self.outcomes: Counter[SearchOutcome] = Counter()
+
+    @property
+    def queue(self) -> QueueState:
+        """The searches that wait for their turn, and those that are running."""
+        return self._queue.state()
+
+    @property
+    def open_circuits(self) -> Mapping[str, int]:
+        """For how many users each failing source is skipped at the moment."""
+        return self._breaker.open_circuits()
 
     async def search(self, context: RequestContext, request: KnowledgeSearch) -> KnowledgeResponse:
+        """Searches, and counts how that ended. Raises Overloaded if the search would have to wait too long, and
+        SearchFailed if no source could be searched."""
+        try:
+            async with (
+                self._queue.turn(context.user_id, request.deadline_ms),
+                self._libraries.library(context) as library,
+            ):
+                response = await self._search_library(context, library, request)
+        except BaseException as error:
+            self.outcomes[_outcome_of(error)] += 1
+            raise
+        is_complete = all(report.status == "ok" for report in response.sources.values())
+        self.outcomes["complete" if is_complete else "partial"] += 1
+        return response
+
+    async def _search_library(
+        self, context: RequestContext, library: Library, request: KnowledgeSearch
+    ) -> KnowledgeResponse:
         plan = await self._plan(context, request)
         sources, read_as = self._choose_sources(request.sources, plan.query)
         arguments = build_arguments(
             sources, self._sources.keys(), request.query, request.snippet_length, request.filters
         )
-        async with self._libraries.library(plan.context) as library:
-            fanout = Fanout(
-                plan.context,
-                library,
-                sources,
-                arguments,
-                self._breaker,
-                filtered=[name for name in sources if set_filters(request.filters, name)],
-                depth=self._settings.fanout_depth,
-                deadline_ms=plan.deadline_ms,
-            )
-            response, selection = await self._search(plan, fanout, library, read_as)
+        fanout = Fanout(
+            plan.context,
+            library,
+            sources,
+            arguments,
+            self._breaker,
+            filtered=[name for name in sources if set_filters(request.filters, name)],
+            depth=self._settings.fanout_depth,
+            deadline_ms=plan.deadline_ms,
+            is_own_deadline=plan.deadline_ms < self._settings.fanout_deadline_ms,
+        )
+        response, selection = await self._search(plan, fanout, library, read_as)
+        fanout.require_answer()
         await self._record(plan, response, selection)
         return response
 
@@ -228,6 +263,16 @@ class Aggregator:
             rows_with_term=frequencies,
             hits_per_source=self._settings.fanout_depth,
         )
+
+
+def _outcome_of(error: BaseException) -> SearchOutcome:
+    match error:
+        case Overloaded():
+            return "refused"
+        case SearchFailed():
+            return "failed"
+        case _:
+            return "error"
 
 
 async def _render(selection: PageSelection, fanout: Fanout, plan: SearchPlan) -> dict[int, tuple[KnowledgeItem, int]]:

@@ -11,6 +11,8 @@
     |-- TooLarge                    413  over a size limit
     |-- RateLimited                 429  over a rate limit, with the time to wait
     |-- Unavailable                 503  at capacity, or shutting down
+    |   |-- Overloaded              503  refused because too many calls are waiting
+    |   `-- SearchFailed            503  no source could be searched
     |-- StorageError                500  the control database or a library cannot be used
     |   |-- DiskFull                507  nothing was written; existing data can still be read
     |   `-- SourceTimeout           503  a source did not respond within its deadline
@@ -147,6 +149,33 @@ class Unavailable(FlorilegiumError):
     def __init__(self, message: str, retry_after_s: float = 1.0) -> None:
         super().__init__(message, {"retry_after_s": retry_after_s})
         self.retry_after_s = retry_after_s
+
+
+class Overloaded(Unavailable):
+    """A call was not served because it would have waited too long. Nothing is wrong with its source.
+
+    `is_repeatable` is set if the same call by the same user would be refused again until `retry_after_s` has passed.
+    """
+
+    def __init__(self, message: str, retry_after_s: float = 1.0, *, is_repeatable: bool = False) -> None:
+        super().__init__(message, retry_after_s)
+        self.is_repeatable = is_repeatable
+
+    @classmethod
+    def until_served(cls, retry_after_s: float, *, is_repeatable: bool = True) -> "Overloaded":
+        """Returns the error for a queue that will be short enough in `retry_after_s`."""
+        seconds = retry_after_seconds(retry_after_s)
+        return cls(f"too many calls are waiting; try again in {seconds} s", seconds, is_repeatable=is_repeatable)
+
+
+class SearchFailed(Unavailable):
+    """No source could be searched. `reports` says why, by source."""
+
+    def __init__(self, reports: Mapping[str, str], retry_after_s: float) -> None:
+        reasons = "; ".join(f"{source}: {reason}" for source, reason in reports.items())
+        super().__init__(f"no source could be searched: {reasons}", retry_after_s)
+        self.reports = reports
+        self.data = {"retry_after_s": retry_after_s, "sources": dict(reports)}
 
 
 class StorageError(FlorilegiumError):

@@ -11,6 +11,7 @@ import re
 import shlex
 import shutil
 import stat
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -29,6 +30,8 @@ _CONTROL = "control.db"
 _USERS = "users"
 _DIRECTORY_MODE = 0o700
 _FILE_MODE = 0o600
+# A block, so that a full disk is noticed even if the file system has room for an empty file.
+_PROBE_BYTES = 4096
 
 # SQLite's POSIX locks belong to the process: closing any descriptor of a file drops all of them. Therefore an existing
 # file is never opened here, and a new file's path is not returned before its first descriptor is closed.
@@ -79,6 +82,16 @@ class DataRoot:
         # SQLite creates journals next to its databases, so writable files in a read-only directory are not enough.
         if not os.access(self.root, os.W_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
             raise StorageError(_advice(self.root, PermissionError()))
+
+    def check_writable(self) -> None:
+        """Writes a small file and removes it. Raises StorageError if that fails, for example on a full disk."""
+        self.prepare()
+        try:
+            with tempfile.TemporaryFile(dir=self.root) as file:
+                file.write(bytes(_PROBE_BYTES))
+                file.flush()
+        except OSError as error:
+            raise StorageError(f"the data directory cannot be written: {_cause(error)}") from error
 
     def prepare_user(self, user_id: UserId) -> DatabasePaths:
         """Creates the user's directory, readable by this account only, and returns the paths of its databases."""

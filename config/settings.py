@@ -102,8 +102,17 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         _number("jobs", "Library reads and writes that run at the same time. 0: the number of CPU cores.", 0, 1_000),
     ] = 0
     library_queue_max: Annotated[
-        int, _number("jobs", "Reads that may wait for one database file of one user, and as many writes.", 1, 10_000)
-    ] = 256
+        int, _number("jobs", "Reads that may wait for one database file of one user, and as many writes.", 1, 100_000)
+    ] = 2_000
+    library_wait_max_ms: Annotated[
+        int,
+        _number(
+            "ms",
+            "A call is refused at once if it is expected to wait longer than this for its turn.",
+            10,
+            _HOUR_S * 1000,
+        ),
+    ] = 5_000
     library_deadline_ms: Annotated[
         int, _number("ms", "Time limit for one library read or write. Searches have their own limit.", 10, 3_600_000)
     ] = 10_000
@@ -204,7 +213,14 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         _number("calls", "Concurrent calls on one WebSocket or stdio connection.", 1, 10_000),
     ] = 32
     shutdown_grace_s: Annotated[
-        float, _number("s", "Time for running calls to finish when the server stops.", 0, _HOUR_S)
+        float,
+        _number(
+            "s",
+            "Time in which the server stops. Running calls may finish; the last quarter, at most 2 s, is for closing "
+            "libraries. Then the process ends, at the earliest after 1 s.",
+            0,
+            _HOUR_S,
+        ),
     ] = 10
     list_page_size: Annotated[int, _number("items", "Tools, resources or prompts per page of a list.", 1, 10_000)] = 100
     list_ttl_ms: Annotated[
@@ -233,6 +249,15 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     search_deadline_ms: Annotated[int, _number("ms", "Time limit for searching one source.", 10, _HOUR_S * 1000)] = (
         2_000
     )
+    search_running_max: Annotated[
+        int,
+        _number(
+            "searches",
+            "Searches of all sources that run at the same time; others wait for their turn. 0: four per CPU core.",
+            0,
+            1_000,
+        ),
+    ] = 0
     search_scoring: Annotated[
         Literal["comparable", "minmax"],
         _text(

@@ -43,10 +43,10 @@ def build_app(runtime: Runtime, metrics: Metrics) -> ASGIApp:
         Route("/metrics", service.metrics),
         *rest_routes(runtime, build_http_services(runtime)),
     ]
-    metrics.watch(runtime.sessions, runtime.open_streams)
+    metrics.watch(runtime)
     errors = ErrorHandlers(runtime.settings)
     starlette = Starlette(routes=routes, exception_handlers=errors.by_type())
-    app: ASGIApp = McpRouter(HttpTransport(runtime), SseTransport(runtime), starlette)
+    app: ASGIApp = McpRouter(HttpTransport(runtime, metrics), SseTransport(runtime), starlette)
     if runtime.settings.allowed_origins:
         app = _with_cors(app, runtime.settings.allowed_origins)
     return RequestLogMiddleware(app, metrics, runtime.settings.log_requests)

@@ -29,6 +29,7 @@ from sources.importers.engine.limits import import_limits
 from sources.importers.engine.progress import ImportProgress
 from sources.importers.engine.summary import ImportSummary
 from sources.storage.contract import Libraries
+from sources.storage.job_group import background_jobs
 
 ImportState = Literal["running", "done", "cancelled", "failed"]
 
@@ -137,8 +138,7 @@ class ImportJobs:
                 yield last
 
     async def close(self) -> None:
-        for job in list(self._jobs.values()):
-            await _stop(job)
+        await asyncio.gather(*(_stop(job) for job in self._jobs.values()))
 
     # -- running a job -------------------------------------------------------------------------------------------------
 
@@ -164,8 +164,9 @@ class ImportJobs:
         results = await asyncio.to_thread(self._discover, path, format_name)
         if job.is_dry_run:
             return await run_import(None, results, self._settings, job.progress)
-        async with self._libraries.library(context) as library:
-            return await run_import(library, results, self._settings, job.progress)
+        with background_jobs():
+            async with self._libraries.library(context) as library:
+                return await run_import(library, results, self._settings, job.progress)
 
     def _discover(self, path: Path, format_name: str | None) -> Sequence[DiscoveryResult]:
         results = discover([path], import_limits(self._settings), self._load_importers(), format_name)

@@ -22,6 +22,7 @@ from config.errors import StorageError
 from config.paths import DataRoot
 from config.settings import Settings
 from server.admission import Admission
+from server.call_limits import CallLimits
 from server.compat.agentchatbus.service import MessageBus, build_message_bus
 from server.compat.agentchatbus.tools import add_agentchatbus_tools
 from server.compat.conversation_memory.tools import add_conversation_memory_tools
@@ -91,6 +92,7 @@ async def open_runtime(
         open_import_jobs(settings, data_root, libraries, all_importers) as imports,
     ):
         limits = RateLimits.from_settings(settings)
+        call_limits = CallLimits(libraries, limits)
         authenticator = authenticator or _authenticator(settings, registry, limits)
         open_streams = OpenStreams(authenticator, settings.stream_max_per_user, settings.access_recheck_s)
         knowledge, profiles, tickets = build_knowledge(settings, libraries), profiles_of(settings), Tickets(settings)
@@ -104,6 +106,7 @@ async def open_runtime(
             knowledge=knowledge,
             authenticator=authenticator,
             limits=limits,
+            call_limits=call_limits,
             tickets=tickets,
             admission=Admission(settings, data_root, authenticator, limits, tickets, profiles, open_streams),
             open_streams=open_streams,
@@ -112,7 +115,7 @@ async def open_runtime(
                 catalog or build_catalog(settings, libraries, knowledge, bus),
                 _dispatcher_options(settings),
                 RequestStateSigner(),
-                limits.tool,
+                call_limits,
                 open_streams,
                 observer,
                 profiles,

@@ -1,11 +1,10 @@
 """Prometheus metrics. Label values are known names (method, tool, outcome, status), never text from a request."""
 
-from collections.abc import Sized
-
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from server.transports.open_streams import OpenStreams
+from server.runtime import Runtime
+from server.runtime_metrics import RuntimeCollector
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -36,12 +35,9 @@ class Metrics:
         self._call_metrics: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
         self._response_counters: dict[int, Counter] = {}
 
-    def watch(self, sessions: Sized, open_streams: OpenStreams) -> None:
-        """Adds gauges, which are computed when the metrics are read."""
-        session_gauge = Gauge("florilegium_sessions", "Open legacy sessions.", registry=self._registry)
-        session_gauge.set_function(lambda: len(sessions))
-        stream_gauge = Gauge("florilegium_streams", "Open streams and WebSockets.", registry=self._registry)
-        stream_gauge.set_function(lambda: len(open_streams))
+    def watch(self, runtime: Runtime) -> None:
+        """Adds figures that are read from the services when the metrics are read."""
+        self._registry.register(RuntimeCollector(runtime))
 
     def record_call(self, method: str, tool: str, outcome: str, seconds: float) -> None:
         metrics = self._call_metrics.get((method, tool, outcome))

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from config.logging import RequestFields, RequestScope, log_request, new_request_id
 from server.metrics import Metrics
 from server.protocol.failures import log_failure
+from server.transports.repeated_refusals import IS_REPEATED
 
 _VALID_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}\Z")
 _HEADER = b"x-request-id"
@@ -53,7 +54,7 @@ class RequestLogMiddleware:
         finally:
             if scope["type"] == "http":
                 self._metrics.record_response(status)
-            if self._log_requests:
+            if self._log_requests and IS_REPEATED not in scope:
                 _log(scope, status, fields, time.perf_counter() - started_at)
 
 

@@ -13,6 +13,7 @@ from auth.tickets import Tickets
 from config.paths import DataRoot
 from config.settings import Settings
 from server.admission import Admission
+from server.call_limits import CallLimits
 from server.compat.agentchatbus.service import MessageBus
 from server.import_jobs import ImportJobs
 from server.protocol.dispatcher import Dispatcher
@@ -40,6 +41,7 @@ class Runtime(Struct, frozen=True, kw_only=True):
     knowledge: Knowledge
     authenticator: Authenticator
     limits: RateLimits
+    call_limits: CallLimits
     tickets: Tickets
     admission: Admission
     open_streams: OpenStreams

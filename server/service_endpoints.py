@@ -8,9 +8,9 @@ from starlette.responses import JSONResponse, Response
 
 from auth.challenge import resource_metadata
 from auth.principal import ADMIN
-from config.errors import StorageError, Unavailable
 from server.admission import IncomingRequest
 from server.metrics import CONTENT_TYPE, Metrics
+from server.readiness import Readiness
 from server.runtime import Runtime
 from server.version import VERSION
 
@@ -19,19 +19,15 @@ class ServiceEndpoints:
     def __init__(self, runtime: Runtime, metrics: Metrics) -> None:
         self._runtime = runtime
         self._metrics = metrics
+        self._readiness = Readiness(runtime.data_root, runtime.registry, runtime.settings.single_user_name)
 
     async def healthz(self, request: Request) -> Response:
         """Returns 200 while the process runs. Nothing else is checked, so a probe stays cheap."""
         return JSONResponse({"status": "ok", "version": VERSION})
 
     async def readyz(self, request: Request) -> Response:
-        """Returns 200 if the server is not stopping, its control database works and its data directory is writable."""
-        try:
-            if self._runtime.open_streams.is_stopping:
-                raise Unavailable("the server is stopping")
-            self._runtime.data_root.prepare()
-            await self._runtime.registry.user_by_name(self._runtime.settings.single_user_name)
-        except (Unavailable, StorageError):
+        """Returns 200 if the server is not stopping, and its control database and data directory can be used."""
+        if self._runtime.open_streams.is_stopping or not await self._readiness.is_ready():
             return JSONResponse({"status": "unavailable"}, status_code=503, headers={"Retry-After": "1"})
         return JSONResponse({"status": "ok"})
 

@@ -3,8 +3,10 @@
 import asyncio
 import importlib
 import socket
+import sys
 import time
 from collections.abc import Callable, Coroutine
+from types import FrameType
 from typing import Any
 
 import uvicorn
@@ -12,17 +14,40 @@ from starlette.types import ASGIApp
 
 from config.errors import ConfigurationError
 from config.settings import Settings
+from server.stop_limit import StopLimit
 from server.transports.bounded_http import bounded_http
 from server.transports.open_streams import OpenStreams
+
+# The end of the grace period, in which calls are cancelled and libraries closed: a share of it, up to this long.
+_CLOSING_SHARE = 0.25
+_CLOSING_MAX_S = 2.0
+# How long the event loop waits for a thread that ranks hits to give up the interpreter lock. It waits several times in
+# every call, and a tenth of Python's default costs no measurable CPU time.
+_SWITCH_INTERVAL_S = 0.0005
 
 
 class Server(uvicorn.Server):
     """Closes long-lived streams before uvicorn waits for them, because it would wait forever."""
 
-    def __init__(self, config: uvicorn.Config, open_streams: OpenStreams, announce: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        open_streams: OpenStreams,
+        announce: Callable[[str], None],
+        grace_s: float,
+        stop_limit: StopLimit | None,
+    ) -> None:
         super().__init__(config)
         self._open_streams = open_streams
         self._announce = announce
+        self._calls_grace_s = grace_s - min(_CLOSING_MAX_S, grace_s * _CLOSING_SHARE)
+        self._stop_limit = stop_limit
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        # Started here and not in `shutdown`, which a blocked event loop never reaches.
+        if self._stop_limit is not None:
+            self._stop_limit.start()
+        super().handle_exit(sig, frame)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -36,21 +61,27 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Lets WebSockets finish their running calls before uvicorn, which would close them at once, shuts down.
 
-        Both steps share the grace period.
+        Both steps share the grace period; the end of it is left for closing the libraries.
         """
-        grace_s, started_at = self.config.timeout_graceful_shutdown or 0, time.monotonic()
+        grace_s, started_at = self._calls_grace_s, time.monotonic()
         self._open_streams.stop()
         for server in self.servers:
             server.close()
         await self._open_streams.wait_until_empty(grace_s)
-        self.config.timeout_graceful_shutdown = max(0, round(grace_s - (time.monotonic() - started_at)))
+        left_s = max(0.0, grace_s - (time.monotonic() - started_at))
+        self.config.timeout_graceful_shutdown = left_s  # type: ignore[assignment]  # uvicorn passes it to wait_for
         await super().shutdown(sockets)
 
 
 async def serve(
-    app: ASGIApp, settings: Settings, open_streams: OpenStreams, announce: Callable[[str], None] = lambda url: None
+    app: ASGIApp,
+    settings: Settings,
+    open_streams: OpenStreams,
+    announce: Callable[[str], None] = lambda url: None,
+    stop_limit: StopLimit | None = None,
 ) -> None:
-    """Serves until a signal stops it. `announce` receives the URL once connections are accepted."""
+    """Serves until a signal stops it. `announce` receives the URL once connections are accepted. `stop_limit` is
+    started by the signal."""
     config = uvicorn.Config(
         app,
         host=settings.host,
@@ -69,10 +100,9 @@ async def serve(
         date_header=True,
         proxy_headers=bool(settings.trusted_proxies),
         forwarded_allow_ips=list(settings.trusted_proxies),
-        timeout_graceful_shutdown=round(settings.shutdown_grace_s),
     )
     _require_free_port(settings)
-    await Server(config, open_streams, announce).serve()
+    await Server(config, open_streams, announce, settings.shutdown_grace_s, stop_limit).serve()
 
 
 def _require_free_port(settings: Settings) -> None:
@@ -94,5 +124,6 @@ def run(main: Coroutine[Any, Any, None]) -> None:
         loop_factory = importlib.import_module("uvloop").new_event_loop
     except ImportError:
         loop_factory = None
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     with asyncio.Runner(loop_factory=loop_factory) as runner:
         runner.run(main)

@@ -18,6 +18,7 @@ from server.cli.options import SettingsCommand, SettingsOverrides, setting_optio
 from server.cli.urls import local_url
 from server.cli.welcome import welcome
 from server.runtime import Runtime
+from server.stop_limit import StopLimit
 
 
 @click.command(cls=SettingsCommand)
@@ -61,7 +62,8 @@ async def _serve(loaded: LoadedSettings, config_file: Path | None, *, is_demo: b
             await _fill(runtime)
         app = build_app(runtime, metrics)
         with _ignore_repeated_signals():
-            await serve_app(app, loaded.settings, runtime.open_streams, announce)
+            stop_limit = StopLimit(loaded.settings.shutdown_grace_s)
+            await serve_app(app, loaded.settings, runtime.open_streams, announce, stop_limit)
 
 
 async def _fill(runtime: Runtime) -> None:

@@ -14,6 +14,8 @@ from sessions.session import Session
 
 # The profile of callers that did not choose one.
 DEFAULT_PROFILE = "default"
+# In `_meta` of a result that is an error: after how many seconds the same call may succeed.
+RETRY_AFTER_KEY = "florilegium/retryAfterS"
 LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 _CAPABILITIES = {
     "sampling/createMessage": "sampling",
@@ -88,6 +90,10 @@ class Call(Struct, eq=False):
     input_responses: Mapping[str, Mapping[str, Any]] = {}
     state: Any = None
     deadline: Deadline | None = None
+    # How metrics count the call, if it did not end like most.
+    outcome: str = ""
+    # For how long the same call would be refused again.
+    refused_for_s: float = 0.0
 
     async def progress(self, done: float, total: float | None = None, message: str | None = None) -> None:
         """Reports progress if the client asked for it."""

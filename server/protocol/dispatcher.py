@@ -19,12 +19,14 @@ from config.errors import (
     MethodNotFound,
     MissingCapability,
     NotFound,
+    Overloaded,
     RateLimited,
+    SourceTimeout,
     Unauthenticated,
     Unavailable,
 )
 from config.logging import request_fields
-from server.protocol.call import LOG_LEVELS, Call, InputRequired
+from server.protocol.call import LOG_LEVELS, RETRY_AFTER_KEY, Call, InputRequired
 from server.protocol.catalog import Catalog, Tool, ToolResult
 from server.protocol.catalog_access import CatalogAccess
 from server.protocol.completion import CompletionMethod
@@ -116,7 +118,7 @@ class Dispatcher:
             if call.era is Era.MODERN:
                 self._read_round(call, request)
             result = await method(call, request.params)
-            outcome = "failed" if result.get("isError") else "ok"
+            outcome = call.outcome or ("failed" if result.get("isError") else "ok")
         except InputRequired as required:
             outcome, result = "input_required", self._input_required(call, request, required)
         except asyncio.CancelledError:
@@ -226,6 +228,9 @@ class Dispatcher:
         except _PROTOCOL_ERRORS:
             raise
         except FlorilegiumError as error:
+            call.outcome = _outcome(error)
+            if isinstance(error, Overloaded) and error.is_repeatable:
+                call.refused_for_s = error.retry_after_s
             return _error_result(error)
         return _tool_result(output)
 
@@ -278,9 +283,21 @@ def _tool_result(output: Any) -> Result:
     return {"content": [{"type": "text", "text": body.decode()}], "structuredContent": msgspec.Raw(body)}
 
 
+def _outcome(error: FlorilegiumError) -> str:
+    """Returns how metrics count an error: `refused` because of load, `unavailable` if the server could not do the work,
+    and `failed` if the call was wrong."""
+    match error:
+        case Overloaded() | RateLimited():
+            return "refused"
+        case Unavailable() | SourceTimeout():
+            return "unavailable"
+        case _:
+            return "failed"
+
+
 def _error_result(error: FlorilegiumError) -> Result:
     """Returns the message, so that the model can correct its call, and when to retry, if that may help."""
     result: Result = {"content": [{"type": "text", "text": error.message}], "isError": True}
     if isinstance(error, RateLimited | Unavailable):
-        result["_meta"] = {"florilegium/retryAfterS": error.retry_after_s}
+        result["_meta"] = {RETRY_AFTER_KEY: error.retry_after_s}
     return result

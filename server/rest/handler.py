@@ -71,8 +71,8 @@ def rest_context(runtime: Runtime, admitted: AdmittedRequest) -> RequestContext:
 
 
 async def run_operation(runtime: Runtime, operation: Operation, context: RequestContext, args: Any) -> Any:
-    """Runs the handler within the rate limit of its tool and its deadline."""
-    runtime.limits.tool.take((context.user_id, operation.tools[0]))
+    """Runs the handler within the limits of its user and tool, and its deadline."""
+    runtime.call_limits.take((context.user_id, operation.tools[0]))
     deadline_ms = operation.deadline_ms or runtime.settings.call_deadline_ms
     try:
         with Deadline(deadline_ms / 1000):

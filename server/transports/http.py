@@ -15,11 +15,13 @@ from config.errors import (
     InvalidRequest,
     ProtocolError,
     UnsupportedVersion,
+    retry_after_seconds,
 )
 from server.admission import AdmittedRequest, IncomingRequest
 from server.error_responses import raw_error_headers
-from server.protocol.call import NullPeer
+from server.protocol.call import RETRY_AFTER_KEY, Call, NullPeer
 from server.protocol.changes import LIST_KINDS, ChangeListener
+from server.protocol.dispatcher import CallObserver
 from server.protocol.in_flight import InFlightRequests, RunningCall
 from server.protocol.messages import (
     MalformedMessage,
@@ -55,6 +57,7 @@ from server.transports.http_messages import (
     wait_for_disconnect,
 )
 from server.transports.post_response import PostResponse
+from server.transports.repeated_refusals import RepeatedRefusals
 from server.transports.request_options import profile_in
 from sessions.session import Session
 
@@ -65,15 +68,21 @@ WATCH_AFTER_S = 0.05
 class HttpTransport:
     """The ASGI application at `/mcp` and below."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, observer: CallObserver | None = None) -> None:
         self._settings = runtime.settings
         self._admission = runtime.admission
         self._dispatcher = runtime.dispatcher
         self._sessions = runtime.sessions
         self._open_streams = runtime.open_streams
         self._in_flight = InFlightRequests(runtime.dispatcher.options.elicitation_timeout_s)
+        self._refusals = RepeatedRefusals(observer)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        unanswered = await self._refusals.answer(scope, receive, send)
+        if unanswered is not None:
+            await self._serve(scope, unanswered, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request. Unexpected exceptions are logged and become a 500 with the request id."""
         response = PostResponse(send, self._in_flight, self._settings.sse_keepalive_s)
         try:
@@ -145,7 +154,7 @@ class HttpTransport:
         finally:
             watch.stop()
         # No longer watched: a client that disconnects while it receives the result has nothing left to cancel.
-        await response.finish(200, result_message(message.id, result))
+        await response.finish(200, result_message(message.id, result), _retry_after(result))
 
     async def _serve_modern(
         self, request: AdmittedRequest, message: Request, response: PostResponse
@@ -157,7 +166,13 @@ class HttpTransport:
         mirrored = self._dispatcher.catalog.mirrored_parameters(tool) if tool is not None else ()
         check_headers(request.headers, message, meta.version, mirrored)
         call = modern_call(meta, message, self._admission.context(request), response, profile)
-        return await self._dispatcher.dispatch(call, message)
+        return await self._dispatch(request, call, message)
+
+    async def _dispatch(self, request: AdmittedRequest, call: Call, message: Request) -> Mapping[str, Any]:
+        result = await self._dispatcher.dispatch(call, message)
+        if call.refused_for_s:
+            self._refusals.remember(request.headers, message.params["name"], result, call.refused_for_s)
+        return result
 
     async def _legacy(self, request: AdmittedRequest, message: Message, response: PostResponse) -> None:
         if isinstance(message, Request) and message.method == "initialize":
@@ -197,7 +212,7 @@ class HttpTransport:
         running: RunningCall | None = None
         try:
             with self._in_flight.running(session.id, message.id) as running:
-                result = await self._dispatcher.dispatch(legacy_call(session, message, context, response), message)
+                result = await self._dispatch(request, legacy_call(session, message, context, response), message)
         except FlorilegiumError as error:
             await self._send_error(response, error, _legacy_status(error))
         except asyncio.CancelledError:
@@ -206,7 +221,7 @@ class HttpTransport:
             running.uncancel()
             await response.accept()
         else:
-            await response.finish(200, result_message(message.id, result))
+            await response.finish(200, result_message(message.id, result), _retry_after(result))
 
     async def _batch(self, request: AdmittedRequest, values: list[Any], response: PostResponse) -> None:
         """Serves a batch, which exists in one revision only. Its calls run one after the other and cannot stream."""
@@ -324,6 +339,13 @@ class _DisconnectWatch:
         await wait_for_disconnect(self._receive)
         self.has_disconnected = True
         self._task.cancel()
+
+
+def _retry_after(result: Mapping[str, Any]) -> list[tuple[bytes, bytes]]:
+    """Repeats in a header when a tool may be called again: load balancers and HTTP clients do not read results."""
+    if not result.get("isError") or (retry_after_s := result.get("_meta", {}).get(RETRY_AFTER_KEY)) is None:
+        return []
+    return [(b"retry-after", b"%d" % retry_after_seconds(retry_after_s))]
 
 
 def _is_modern(message: Message, version: str | None) -> bool:

@@ -12,6 +12,7 @@ from typing import Literal, Protocol, TypeVar
 from msgspec import Struct
 
 from auth.context import RequestContext
+from config.paths import UserId
 from sources.drafts import (
     CharacterDraft,
     ConversationDraft,
@@ -438,11 +439,41 @@ class Library(Protocol):
         ...
 
 
+class QueueState(Struct, frozen=True, kw_only=True):
+    """The queue of jobs of all users. Totals count from the start of the process; `job_interval_s` is the mean time
+    between the starts of two jobs while jobs are waiting."""
+
+    waiting: int
+    waiting_background: int
+    running: int
+    oldest_wait_s: float
+    jobs_total: int
+    wait_total_s: float
+    run_total_s: float
+    job_interval_s: float
+
+
+class LibrariesState(Struct, frozen=True, kw_only=True):
+    open: int
+    open_max: int
+    closing: int
+    queue: QueueState
+
+
 class Libraries(Protocol):
     """The libraries of all users. A bounded number of them is open at a time."""
 
     def library(self, context: RequestContext) -> AbstractAsyncContextManager[Library]:
         """Returns the caller's library, which is not closed before the block ends."""
+        ...
+
+    def require_capacity(self, user_id: UserId) -> None:
+        """Raises Overloaded if the user's jobs are expected to wait longer than the setting allows. Checked before a
+        call starts: once it has, refusing a part of it would waste the rest."""
+        ...
+
+    def state(self) -> LibrariesState:
+        """Returns figures for metrics."""
         ...
 
     async def close(self) -> None: ...

@@ -1,6 +1,7 @@
 """Fake sources, and an aggregator over them that two users search."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,7 +14,7 @@ from aggregator.responses import KnowledgeResponse
 from aggregator.search import Aggregator, KnowledgeSearch
 from auth.context import RequestContext, SessionId, build_context
 from config.errors import StorageError
-from config.paths import DataRoot
+from config.paths import DataRoot, UserId
 from config.settings import Settings
 from sessions.state import InProcessSessionStates, SessionStateLimits
 from sources.items import GetResponse, ResultItem, SearchResponse
@@ -35,12 +36,14 @@ from sources.storage.contract import (
     Characters,
     Chats,
     Corpus,
+    LibrariesState,
     Library,
     Media,
     Notes,
     Observations,
     Prompts,
 )
+from sources.storage.job_group import current_job_group
 from tests.server.protocol.dispatcher_fixture import make_principal
 
 
@@ -161,6 +164,27 @@ class HangingSource(FakeSource):
         raise AssertionError
 
 
+class QueueingSource(FakeSource):
+    """Has a job that waits until the test sets `turn`, and then answers or hangs."""
+
+    def __init__(self, name: str, items: Sequence[ResultItem] = (), *, hangs: bool = False) -> None:
+        super().__init__(name, items)
+        self.hangs = hangs
+        self.waiting = asyncio.Event()
+        self.turn = asyncio.Event()
+
+    async def search(self, context: RequestContext, library: Library, args: FakeSearch) -> SourceHits:
+        group = current_job_group()
+        assert group is not None
+        group.begin_wait(time.monotonic())
+        self.waiting.set()
+        await self.turn.wait()
+        group.end_wait(time.monotonic())
+        if self.hangs:
+            await asyncio.Event().wait()
+        return await super().search(context, library, args)
+
+
 class UncancellableSource(FakeSource):
     """Ignores cancellation until the test sets `end`."""
 
@@ -261,6 +285,12 @@ class FakeLibraries:
     @asynccontextmanager
     async def library(self, context: RequestContext) -> AsyncIterator[Library]:
         yield self._library
+
+    def require_capacity(self, user_id: UserId) -> None:
+        return
+
+    def state(self) -> LibrariesState:
+        raise NotImplementedError
 
     async def close(self) -> None:
         return

@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from config.errors import DiskFull, InvalidParams, SourceTimeout, StorageError, Unavailable
+from config.errors import (
+    DiskFull,
+    FlorilegiumError,
+    InvalidParams,
+    Overloaded,
+    SearchFailed,
+    SourceTimeout,
+    StorageError,
+    Unavailable,
+)
 from sources.items import SearchResponse
 from sources.source import SourceHits, hits_from_response
 from tests.aggregator.aggregator_fixture import (
@@ -17,6 +26,7 @@ from tests.aggregator.aggregator_fixture import (
     HangingLibrary,
     HangingSource,
     InvalidSource,
+    QueueingSource,
     UncancellableSource,
     UnrenderableSource,
     build_aggregator,
@@ -36,7 +46,8 @@ ERRORS = {
     "storage": (StorageError("the file is damaged"), "error", "the file is damaged"),
     "disk full": (DiskFull(), "error", DiskFull().message),
     "engine deadline": (SourceTimeout("notes", 20), "timeout", SourceTimeout("notes", 20).message),
-    "overload": (Unavailable("too many reads"), "error", "too many reads"),
+    "limit": (Unavailable("too many reads"), "error", "too many reads"),
+    "overload": (Overloaded("too many calls"), "skipped", "too many calls"),
     "invalid query": (InvalidParams("query: too odd"), "error", "query: too odd"),
     "bug": (ZeroDivisionError("secret: /home/ada/x.db"), "error", "failed unexpectedly"),
     "cancelled itself": (asyncio.CancelledError(), "error", "failed unexpectedly"),
@@ -171,11 +182,52 @@ async def test_source_that_fails_on_its_second_page_keeps_the_hits_of_its_first(
     assert (response.sources["media"].status, response.total_estimated) == ("error", None)
 
 
-async def test_if_all_sources_fail_the_response_is_empty_and_reports_the_errors() -> None:
-    response = await build_aggregator(*(FailingSource(name, StorageError("gone")) for name in NAMES)).search()
+async def test_if_all_sources_fail_the_search_fails_and_says_why() -> None:
+    fixture = build_aggregator(*(FailingSource(name, StorageError(f"{name} is gone")) for name in NAMES))
 
-    assert (response.results, response.has_more, response.total_estimated) == ((), False, None)
-    assert {report.error for report in response.sources.values()} == {"gone"}
+    with pytest.raises(SearchFailed, match="no source could be searched: notes: notes is gone; media:") as raised:
+        await fixture.search()
+
+    assert raised.value.reports == {name: f"{name} is gone" for name in NAMES}
+    assert (raised.value.status, raised.value.retry_after_s) == (503, 1.0)
+    assert fixture.aggregator.outcomes == {"failed": 1}
+
+
+async def test_if_all_sources_are_skipped_the_search_fails_until_one_may_be_tried() -> None:
+    fixture = build_aggregator(
+        *(FailingSource(name, StorageError("gone")) for name in NAMES), breaker_failures=1, breaker_pause_s=30
+    )
+    with pytest.raises(SearchFailed):
+        await fixture.search()
+
+    fixture.clock.now = 10
+    with pytest.raises(SearchFailed, match="skipped after repeated failures; retry in 20 s") as raised:
+        await fixture.search()
+
+    assert raised.value.retry_after_s == 20
+
+
+async def test_if_the_named_source_fails_the_search_fails() -> None:
+    fixture = build_aggregator(*working("notes"), FailingSource("media", StorageError("gone")))
+
+    with pytest.raises(SearchFailed, match="media: gone"):
+        await fixture.search(sources=("media",))
+
+
+async def test_if_all_sources_reject_the_query_that_is_the_callers_error() -> None:
+    fixture = build_aggregator(*(FailingSource(name, InvalidParams("query: too odd")) for name in NAMES))
+
+    with pytest.raises(InvalidParams, match="query: too odd"):
+        await fixture.search()
+
+
+async def test_no_hits_in_working_sources_is_no_failure() -> None:
+    fixture = build_aggregator(FakeSource("notes"), FailingSource("media", StorageError("gone")))
+
+    response = await fixture.search()
+
+    assert response.results == ()
+    assert fixture.aggregator.outcomes == {"partial": 1}
 
 
 async def test_explanation_omits_word_counts_if_they_cannot_be_read() -> None:
@@ -214,18 +266,19 @@ async def test_source_is_skipped_for_a_while_after_repeated_failures() -> None:
 
 async def test_one_more_failure_after_the_pause_starts_the_next_pause() -> None:
     media = FailingSource("media", StorageError("gone"))
-    fixture = build_aggregator(media, breaker_failures=2, breaker_pause_s=30)
+    fixture = build_aggregator(*working("notes"), media, breaker_failures=2, breaker_pause_s=30)
     for _ in range(2):
         await fixture.search()
 
     fixture.clock.now = 30
     assert (await fixture.search()).sources["media"].status == "error"
     assert (await fixture.search()).sources["media"].status == "skipped"
+    assert fixture.aggregator.open_circuits == {"media": 1}
 
 
 async def test_success_resets_the_failure_count() -> None:
     media = FailingSource("media", StorageError("gone"))
-    fixture = build_aggregator(media, breaker_failures=2, breaker_pause_s=30)
+    fixture = build_aggregator(*working("notes"), media, breaker_failures=2, breaker_pause_s=30)
     await fixture.search()
     media.error = None
     assert (await fixture.search()).sources["media"].status == "ok"
@@ -238,7 +291,7 @@ async def test_success_resets_the_failure_count() -> None:
 
 async def test_failures_of_one_user_do_not_skip_the_source_for_another() -> None:
     media = FailingSource("media", StorageError("gone"), [result_item("media", 1)])
-    fixture = build_aggregator(media, breaker_failures=1, breaker_pause_s=30)
+    fixture = build_aggregator(FakeSource("notes"), media, breaker_failures=1, breaker_pause_s=30)
     await fixture.search(user="ada")
     media.error = None
 
@@ -246,7 +299,47 @@ async def test_failures_of_one_user_do_not_skip_the_source_for_another() -> None
     assert uris(await fixture.search(user="ben")) == ["media://1"]
 
 
-async def test_rejected_query_does_not_count_as_a_failure() -> None:
-    fixture = build_aggregator(FailingSource("media", InvalidParams("query: too odd")), breaker_failures=1)
+@pytest.mark.parametrize("error", [InvalidParams("query: too odd"), Overloaded("too many calls")])
+async def test_rejected_query_and_overload_do_not_count_as_failures(error: FlorilegiumError) -> None:
+    media = FailingSource("media", error)
+    fixture = build_aggregator(*working("notes"), media, breaker_failures=1)
 
-    assert [(await fixture.search()).sources["media"].status for _ in range(3)] == ["error"] * 3
+    for _ in range(3):
+        await fixture.search()
+
+    assert len(media.requests) == 3
+    assert fixture.aggregator.open_circuits == {}
+
+
+async def test_time_in_the_job_queue_does_not_count_against_the_deadline_of_a_source() -> None:
+    media = QueueingSource("media", [result_item("media", 1)])
+    fixture = build_aggregator(*working("notes"), media, breaker_failures=1)
+    search = asyncio.create_task(fixture.search(deadline_ms=20))
+    await asyncio.wait_for(media.waiting.wait(), WAIT_S)
+    await asyncio.sleep(0.1)
+
+    media.turn.set()
+
+    assert (await asyncio.wait_for(search, WAIT_S)).sources["media"].status == "ok"
+    assert fixture.aggregator.open_circuits == {}
+
+
+async def test_source_that_hangs_after_it_waited_is_late() -> None:
+    media = QueueingSource("media", hangs=True)
+    fixture = build_aggregator(*working("notes"), media, breaker_failures=1, fanout_deadline_ms=20)
+    search = asyncio.create_task(fixture.search())
+    await asyncio.wait_for(media.waiting.wait(), WAIT_S)
+
+    media.turn.set()
+
+    assert (await asyncio.wait_for(search, WAIT_S)).sources["media"].status == "timeout"
+    assert fixture.aggregator.open_circuits == {"media": 1}
+
+
+async def test_source_that_exceeds_the_callers_own_short_deadline_has_not_failed() -> None:
+    fixture = build_aggregator(*working("notes"), HangingSource("media"), breaker_failures=1)
+
+    for _ in range(2):
+        assert (await fixture.search(deadline_ms=20)).sources["media"].status == "timeout"
+
+    assert fixture.aggregator.open_circuits == {}

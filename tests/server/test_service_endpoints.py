@@ -1,6 +1,8 @@
 """Health, metrics, metadata and rate limits; and that the log contains no content or credentials."""
 
 import io
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -71,6 +73,40 @@ async def test_a_server_without_data_directory_is_not_ready_and_reveals_no_path(
         response = await call_app(app, "GET", "/readyz")
 
     assert (response.status, response.json()) == (503, {"status": "unavailable"})
+
+
+UNWRITABLE = """
+import asyncio, resource, signal, sys
+from pathlib import Path
+from server.app import build_app
+from server.lifespan import open_runtime
+from server.metrics import Metrics
+from tests.live import make_settings
+from tests.server.in_process import call_app
+
+async def main():
+    metrics = Metrics()
+    async with open_runtime(make_settings(Path(sys.argv[1]))) as runtime:
+        app = build_app(runtime, metrics)
+        # Every write to a file fails from now on, as on a full disk.
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+        response = await call_app(app, "GET", "/readyz")
+        print(response.status, response.body.decode())
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        while (await call_app(app, "GET", "/readyz")).status != 200:
+            await asyncio.sleep(0.05)
+        print("ready again")
+
+asyncio.run(main())
+"""
+
+
+def test_a_server_that_cannot_write_its_data_directory_is_not_ready(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", UNWRITABLE, str(tmp_path)]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+    assert process.stdout == '503 {"status":"unavailable"}\nready again\n', process.stderr
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])

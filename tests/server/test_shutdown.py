@@ -10,13 +10,27 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
+from server.cli.local_library import local_context
+from server.lifespan import open_runtime
+from server.protocol.versions import MODERN_VERSIONS
 from tests.live import LiveServer, live, make_settings
-from tests.server.clients import JSON_AND_EVENTS, LegacyClient, ModernClient, WebSocketClient, handshake, message
+from tests.server.clients import (
+    JSON_AND_EVENTS,
+    LegacyClient,
+    ModernClient,
+    WebSocketClient,
+    handshake,
+    message,
+    modern_params,
+)
 from tests.server.http_client import WAIT_MAX_S, RawConnection, fetch
 from tests.server.sample_catalog import SampleCatalog
+from tests.server.stubborn_program import TOOLS
 
 WAIT = {"name": "wait", "arguments": {"gate": "g"}}
+WRITE = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
 
 
 @asynccontextmanager
@@ -164,3 +178,39 @@ async def test_a_call_that_exceeds_the_grace_period_is_cancelled(
             await connection.closed()
     assert "timeout graceful shutdown exceeded" in failures[0]
     failures.clear()
+
+
+@pytest.mark.parametrize("tool", list(TOOLS))
+async def test_a_signal_ends_the_process_whatever_a_tool_does_and_loses_no_write(tmp_path: Path, tool: str) -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "tests.server.stubborn_program",
+        str(tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    url, token = (await asyncio.wait_for(process.stdout.readline(), WAIT_MAX_S)).decode().split()
+    headers = {**JSON_AND_EVENTS, "Authorization": f"Bearer {token}"}
+    note = {**WRITE, "params": modern_params({"name": "notes_create", "arguments": {"title": "Tea"}})}
+    stuck = {**WRITE, "params": modern_params({"name": tool, "arguments": {}})}
+    names = {"MCP-Protocol-Version": MODERN_VERSIONS[0], "Mcp-Method": "tools/call"}
+    created = await fetch(
+        url, "POST", "/mcp", {**headers, **names, "Mcp-Name": "notes_create"}, msgspec.json.encode(note)
+    )
+    assert "isError" not in created.json()["result"]
+    async with RawConnection.open(url) as connection:
+        await connection.request("POST", "/mcp", {**headers, **names, "Mcp-Name": tool}, msgspec.json.encode(stuck))
+        assert await asyncio.wait_for(process.stdout.readline(), WAIT_MAX_S) == b"called\n"
+
+        process.send_signal(signal.SIGTERM)
+
+        _, stderr = await asyncio.wait_for(process.communicate(), WAIT_MAX_S)
+    assert process.returncode == 0
+    assert b"the server did not stop within 1 s; ending the process" in stderr
+    async with open_runtime(make_settings(tmp_path)) as runtime:
+        ada = await runtime.registry.user_by_name("ada")
+        assert ada is not None
+        async with runtime.libraries.library(local_context(ada, runtime.data_root)) as library:
+            assert (await library.notes.list(10, 0)).total == 1

@@ -5,7 +5,8 @@ from contextlib import asynccontextmanager
 
 from auth.context import RequestContext
 from config.errors import SourceTimeout
-from sources.storage.contract import Library
+from config.paths import UserId
+from sources.storage.contract import LibrariesState, Library
 
 
 class TimedOutLibraries:
@@ -13,6 +14,12 @@ class TimedOutLibraries:
     async def library(self, context: RequestContext) -> AsyncIterator[Library]:
         raise SourceTimeout("chats", 2000)
         yield  # makes this a generator
+
+    def require_capacity(self, user_id: UserId) -> None:
+        return
+
+    def state(self) -> LibrariesState:
+        raise NotImplementedError
 
     async def close(self) -> None:
         return

@@ -84,10 +84,11 @@ def query_text(values: Mapping[str, Any]) -> str:
     return urlencode({name: v if isinstance(v, str) else msgspec.json.encode(v).decode() for name, v in values.items()})
 
 
-def check(target: FuzzTarget, path: str, method: str, response: HttpResponse) -> None:
-    """Asserts that the document describes the response."""
+def check(target: FuzzTarget, path: str, method: str, response: HttpResponse, *, may_be_late: bool = False) -> None:
+    """Asserts that the document describes the response. `may_be_late` is set if the request has a deadline so short
+    that no source may answer in time."""
     documented = target.document["paths"][path][method]["responses"]
-    assert response.status < 500, response.body
+    assert response.status < 500 or (may_be_late and response.status == 503), response.body
     assert str(response.status) in documented, response.body
     schema = documented[str(response.status)]["content"]["application/json"]["schema"]
     resolved = {**schema, "components": target.document["components"]}
@@ -105,9 +106,9 @@ async def test_search_responses_match_the_document(target: FuzzTarget, mistakes:
 
     response = await target.api.search(body)
 
-    check(target, "/api/v1/search", "post", response)
+    check(target, "/api/v1/search", "post", response, may_be_late="deadline_ms" in body)
     if not mistakes:
-        assert response.status == 200 or "session" in body or "filters" in body, response.body
+        assert response.status == 200 or {"session", "filters", "deadline_ms"} & body.keys(), response.body
 
 
 @settings(max_examples=150, deadline=None)

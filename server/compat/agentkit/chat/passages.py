@@ -14,7 +14,7 @@ from aggregator.responses import KnowledgeItem
 from aggregator.retrieval import KnowledgeGet, Retriever
 from aggregator.search import Aggregator, KnowledgeSearch
 from auth.context import RequestContext
-from config.errors import NotFound
+from config.errors import NotFound, SearchFailed
 from config.settings import Settings
 from sources.items import Mode, RetrievalOptions
 from sources.storage.contract import Libraries
@@ -63,9 +63,11 @@ class PassageFinder:
         """`conversation_id` is the conversation in which the question is asked."""
         limit = self._settings.chat_passages_max
         query = question[: self._settings.query_max_chars]
-        response = await self._aggregator.search(
-            context, KnowledgeSearch(query=query, limit=limit * _HITS_PER_PASSAGE, dedupe="off")
-        )
+        request = KnowledgeSearch(query=query, limit=limit * _HITS_PER_PASSAGE, dedupe="off")
+        try:
+            response = await self._aggregator.search(context, request)
+        except SearchFailed as error:
+            return PassageResults((), tuple(error.reports))
         hits = [hit for hit in response.results if not _is_of_conversation(hit, conversation_id, question)]
         echoes = await self._echoes(context, hits, question)
         best = _best_of_each_item([hit for hit in hits if hit.uri not in echoes])

@@ -12,8 +12,12 @@ from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Generic, Self, TypeVar
 
 import aiosqlite
+from aiosqlite.core import set_exception
 
-from config.errors import Unavailable
+from config.errors import Overloaded, Unavailable
+from config.paths import UserId
+from sources.storage.job_group import current_job_group
+from sources.storage.job_queue import JobLane, JobQueue, QueuedJob
 from sources.storage.sqlite.connection.errors import Interrupted, is_busy
 from sources.storage.sqlite.index.text_index import TextIndex
 
@@ -29,14 +33,18 @@ _STEPS_PER_CHECK = 10_000
 
 
 class Job(Generic[T]):
-    """A piece of work and its deadline (`due`, in the time of `time.monotonic`)."""
+    """A piece of work and the time it may take, which starts to run when the work does."""
 
-    __slots__ = ("due", "is_stopped", "work")
+    __slots__ = ("due", "is_stopped", "limit_s", "work")
 
-    def __init__(self, work: Work[T], due: float) -> None:
+    def __init__(self, work: Work[T], limit_s: float) -> None:
         self.work = work
-        self.due = due
+        self.limit_s = limit_s
+        self.due = float("inf")
         self.is_stopped = False
+
+    def start(self) -> None:
+        self.due = time.monotonic() + self.limit_s
 
     @property
     def is_over(self) -> bool:
@@ -72,6 +80,7 @@ class JobConnection(sqlite3.Connection):
 
     def run(self, job: Job[T], begin: str) -> T:
         """Runs the job on this connection's thread. Retries while another process holds a lock."""
+        job.start()
         while True:
             try:
                 return self._run_once(job, begin)
@@ -121,46 +130,50 @@ class JobConnection(sqlite3.Connection):
 
 
 class QueuedConnection(aiosqlite.Connection):
-    """Gives the event loop access to one connection: one job at a time, with a bounded number waiting."""
+    """Gives the event loop access to one connection of a user: one job at a time, in the order of the job queue."""
 
-    def __init__(self, connect: Callable[[], JobConnection], slots: asyncio.Semaphore, queue_max: int) -> None:
+    def __init__(self, connect: Callable[[], JobConnection], jobs: JobQueue, user_id: UserId, queue_max: int) -> None:
         super().__init__(connect, iter_chunk_size=1)
         # A process that exits without closing must not wait for its connections. To SQLite that is like a crash.
         self._thread.daemon = True
-        self._turn = asyncio.Lock()
-        self._slots = slots
+        self._jobs = jobs
+        self._user_id = user_id
         self._queue_max = queue_max
-        self._queued = 0
+        self._lane = JobLane()
+        self._pending: dict[QueuedJob, asyncio.Future[Any]] = {}
         self._stopped: asyncio.Future[Any] | None = None
 
-    @classmethod
-    async def open(cls, connect: Callable[[], JobConnection], slots: asyncio.Semaphore, queue_max: int) -> Self:
-        connection = cls(connect, slots, queue_max)
+    async def open(self) -> Self:
         try:
-            await connection
+            await self
         except BaseException:
             # The thread is ending and will report that to the event loop, which must still be running then.
-            if connection._stopped is not None:
-                await connection._stopped
+            if self._stopped is not None:
+                await self._stopped
             raise
-        return connection
+        return self
 
-    async def read(self, work: Work[T], due: float) -> T:
-        """Runs the work on one snapshot. Cancelling the caller stops the work."""
-        return await self._run(Job(work, due), "BEGIN", _ignore)
+    async def read(self, work: Work[T], limit_s: float) -> T:
+        """Runs the work on one snapshot. The caller times out even if SQLite is still stopping, and cancelling the
+        caller stops the work."""
+        job = Job(work, limit_s)
+        return await self._run(job, "BEGIN", gives_up=True)
 
-    async def write(self, work: Work[T], due: float, on_start: Callable[[], None]) -> T:
+    async def write(self, work: Work[T], limit_s: float) -> T:
         """Runs the work in one transaction, started as a writer so that it can never fail half-way because of a lock.
 
-        After `on_start` was called, the connection's own thread enforces the deadline: the caller must learn whether
-        the transaction was committed.
+        Once it runs, only the connection's own thread enforces the limit: the caller must learn whether the transaction
+        was committed.
         """
-        return await self._run(Job(work, due), "BEGIN IMMEDIATE", on_start)
+        job = Job(work, limit_s)
+        return await self._run(job, "BEGIN IMMEDIATE", gives_up=False)
 
     async def close(self) -> None:
         """Stops the running job and closes. Otherwise closing would wait for every job in the queue."""
         if isinstance(self._connection, JobConnection):
             self._connection.stop_all()
+        for queued in self._jobs.waiting_jobs(self._lane):
+            set_exception(self._pending[queued], Unavailable("the library is being closed"))
         await super().close()
 
     def stop(self) -> asyncio.Future[Any] | None:
@@ -182,24 +195,58 @@ class QueuedConnection(aiosqlite.Connection):
             raise Unavailable("the library is closed")
         return self._connection
 
-    async def _run(self, job: Job[T], begin: str, on_start: Callable[[], None]) -> T:
-        if self._queued >= self._queue_max:
-            raise Unavailable("too many calls are waiting for this library; try again in a moment")
+    async def _run(self, job: Job[T], begin: str, *, gives_up: bool) -> T:
+        if len(self._pending) >= self._queue_max:
+            raise Overloaded("too many calls are waiting for this library; try again in a moment")
         raw = self._raw
-        self._queued += 1
+        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def run_on_thread() -> T:
+            cpu_before_s = time.thread_time()
+            try:
+                return raw.run(job, begin)
+            finally:
+                # CPU time, because how long a job takes also depends on what else the machine does.
+                queued.cost_s = time.thread_time() - cpu_before_s
+                self._jobs.finish(queued)
+
+        def hand_over() -> None:
+            self._tx.put_nowait((result, run_on_thread))
+
+        queued = QueuedJob(self._user_id, self._lane, current_job_group(), hand_over)
+        self._pending[queued] = result
+        self._jobs.add(queued)
+        timer = _RunTimer(queued, result, job.limit_s) if gives_up else None
         try:
-            # The turn first: a slot held by a job that waits for its own connection would leave a core idle.
-            async with self._turn, self._slots:
-                on_start()
-                result: T = await self._execute(raw.run, job, begin)  # type: ignore[no-untyped-call]  # in aiosqlite
-                return result
+            return await result
         finally:
-            self._queued -= 1
-            raw.stop(job)
+            if timer is not None:
+                timer.stop()
+            del self._pending[queued]
+            if not self._jobs.leave(queued):
+                raw.stop(job)
 
 
-def _ignore() -> None:
-    """A read does nothing when it starts."""
+class _RunTimer:
+    """Raises TimeoutError from the future when the job has run for `limit_s`. The time it waits does not count."""
+
+    def __init__(self, queued: QueuedJob, result: asyncio.Future[Any], limit_s: float) -> None:
+        self._queued = queued
+        self._result = result
+        self._limit_s = limit_s
+        self._loop = asyncio.get_running_loop()
+        self._timer = self._loop.call_later(limit_s, self._check)
+
+    def stop(self) -> None:
+        self._timer.cancel()
+
+    def _check(self) -> None:
+        started_at = self._queued.started_at
+        left_s = self._limit_s if started_at is None else started_at + self._limit_s - time.monotonic()
+        if left_s > 0:
+            self._timer = self._loop.call_later(left_s, self._check)
+        else:
+            set_exception(self._result, TimeoutError())
 
 
 class LazyConnection:

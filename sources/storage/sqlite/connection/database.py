@@ -17,6 +17,7 @@ from loguru import logger
 from config.errors import StorageError, Unavailable
 from sources.query import ParsedQuery
 from sources.storage.contract import Corpus
+from sources.storage.job_group import background_jobs
 from sources.storage.sqlite.connection.connection import JobConnection, LazyConnection, QueuedConnection, Work
 from sources.storage.sqlite.connection.errors import translate
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions, connect_reader, connect_writer
@@ -47,14 +48,13 @@ class Database:
         self._resegmenting: asyncio.Task[None] | None = None
 
     async def read(self, source: str, work: Work[T], deadline_ms: int | None = None) -> T:
-        """Runs the work on one snapshot of the file. Without a deadline, that of the settings applies."""
+        """Runs the work on one snapshot of the file. Without a deadline, that of the settings applies. Time in the job
+        queue does not count."""
         deadline_ms = self._options.deadline_ms if deadline_ms is None else deadline_ms
-        due = time.monotonic() + deadline_ms / 1000
-        # The caller times out at the deadline, even if SQLite is still stopping.
+        limit_s = deadline_ms / 1000
         try:
-            async with asyncio.timeout(deadline_ms / 1000):
-                connection = self._reader.connection or await self._reader.open()
-                return await connection.read(work, due)
+            connection = self._reader.connection or await self._open_in_time(self._reader, limit_s)
+            return await connection.read(work, limit_s)
         except (sqlite3.Error, TimeoutError) as error:
             raise translate(error, source, deadline_ms) from error
 
@@ -62,12 +62,10 @@ class Database:
         """Runs the work in one transaction and updates the index in the same transaction. `extra_ms` extends the
         deadline of the settings for a write that is known to be large."""
         deadline_ms = self._options.deadline_ms + extra_ms
-        due = time.monotonic() + deadline_ms / 1000
+        limit_s = deadline_ms / 1000
         try:
-            async with asyncio.timeout(deadline_ms / 1000) as timeout:
-                connection = self._writer.connection or await self._writer.open()
-                work_and_index = partial(_work_and_apply_queue, work, index)
-                return await connection.write(work_and_index, due, lambda: timeout.reschedule(None))
+            connection = self._writer.connection or await self._open_in_time(self._writer, limit_s)
+            return await connection.write(partial(_work_and_apply_queue, work, index), limit_s)
         except (sqlite3.Error, TimeoutError) as error:
             raise translate(error, source, deadline_ms) from error
 
@@ -107,17 +105,23 @@ class Database:
     async def _open(self, connect: Callable[[SqliteOptions, float], JobConnection]) -> QueuedConnection:
         options = self._options
         due = time.monotonic() + options.deadline_ms / 1000
-        return await QueuedConnection.open(partial(connect, options, due), options.slots, options.queue_max)
+        connect_in_time = partial(connect, options, due)
+        return await QueuedConnection(connect_in_time, options.jobs, self._file.user_id, options.queue_max).open()
+
+    async def _open_in_time(self, connection: LazyConnection, limit_s: float) -> QueuedConnection:
+        async with asyncio.timeout(limit_s):
+            return await connection.open()
 
     async def _resegment(self) -> None:
         """Updates the index in batches after an upgrade that segments text differently, while the file is in use."""
         kind, tables = self._file.schema.kind, self._file.schema.segmented
         try:
-            for table in tables:
-                last: int | None = BEFORE_FIRST_ROWID
-                while last is not None:
-                    last = await self.write(kind, table.index, partial(resegment_batch, table, last))
-            await self.write(kind, tables[0].index, save_segment_version)
+            with background_jobs():
+                for table in tables:
+                    last: int | None = BEFORE_FIRST_ROWID
+                    while last is not None:
+                        last = await self.write(kind, table.index, partial(resegment_batch, table, last))
+                await self.write(kind, tables[0].index, save_segment_version)
         except (StorageError, Unavailable) as error:
             # The batches that were written stay. The rest follows when the file is opened next.
             logger.warning("Updating the index of a {} library failed: {}", kind, error.message)

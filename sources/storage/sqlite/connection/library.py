@@ -1,5 +1,7 @@
 """One user's library: three files, and the collections in them on behalf of one client."""
 
+import asyncio
+
 from config.paths import DataRoot, UserId
 from sources.query import ParsedQuery
 from sources.storage.contract import Chats, Corpus
@@ -40,10 +42,8 @@ class UserDatabases:
     async def close(self) -> None:
         """Closes the writers last, because the last connection to a file removes its write-ahead log."""
         await self.index_builder.close()
-        for database in self.all:
-            await database.close_reader()
-        for database in self.all:
-            await database.close_writer()
+        await asyncio.gather(*(database.close_reader() for database in self.all))
+        await asyncio.gather(*(database.close_writer() for database in self.all))
 
 
 class SqliteLibrary:

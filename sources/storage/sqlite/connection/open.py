@@ -1,7 +1,6 @@
 """Opens the connections of one file, on the thread that will use them: pragmas, migration, and what to do if the disk
 is read-only or another process holds a lock."""
 
-import asyncio
 import sqlite3
 import time
 from collections.abc import Sequence
@@ -13,6 +12,7 @@ from msgspec import Struct
 
 from config.errors import StorageError
 from config.paths import DataRoot, UserId
+from sources.storage.job_queue import JobQueue
 from sources.storage.sqlite.connection.connection import BUSY_PAUSE_S, BUSY_TIMEOUT_MS, Job, JobConnection
 from sources.storage.sqlite.connection.errors import (
     is_busy,
@@ -41,9 +41,9 @@ _COMMON_PRAGMAS = (
 
 
 class SqliteOptions(Struct, frozen=True):
-    """Options that all files share. `slots` limits how many jobs run at the same time."""
+    """Options that all files share. `jobs` decides which job runs next."""
 
-    slots: asyncio.Semaphore
+    jobs: JobQueue
     queue_max: int
     deadline_ms: int
     cache_kib: int
@@ -94,7 +94,7 @@ def connect_writer(file: DatabaseFile, options: SqliteOptions, due: float) -> Jo
             if version:
                 save_copy_before_migration(connection, path, version, options.copies_max)
             # The caller times out at the deadline. The migration of a large file continues for the next caller.
-            job = Job(lambda writer: migrate(file.schema, writer), max(due, time.monotonic() + _MIGRATION_MAX_S))
+            job = Job(lambda writer: migrate(file.schema, writer), max(due - time.monotonic(), _MIGRATION_MAX_S))
             connection.run(job, "BEGIN IMMEDIATE")
     except BaseException:
         connection.close()

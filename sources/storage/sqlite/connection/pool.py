@@ -4,16 +4,21 @@ least recently used one is closed first. A call is rejected before the process r
 import asyncio
 import os
 import resource
+import sqlite3
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 
+from loguru import logger
+
 from auth.context import RequestContext
-from config.errors import Unavailable
+from config.errors import Overloaded, Unavailable
 from config.numbers import clamp
 from config.paths import DataRoot, UserId
 from config.settings import Settings
+from sources.storage.contract import LibrariesState
+from sources.storage.job_queue import JobQueue
 from sources.storage.sqlite.collections.collection import CollectionSettings
 from sources.storage.sqlite.connection.library import SqliteLibrary, UserDatabases
 from sources.storage.sqlite.connection.open import SqliteOptions
@@ -27,6 +32,10 @@ _DESCRIPTORS_RESERVED = 200
 _DESCRIPTORS_WANTED = 65_536
 # An open library takes up to 3 MB. More of them are not faster: opening one takes a few milliseconds.
 _OPEN_USERS_MAX = 128
+# One library may be closing for this many that may be open.
+_OPEN_PER_CLOSING = 8
+# A search of all sources has this many jobs. Most calls have fewer, which makes little difference in a long queue.
+_JOBS_PER_CALL = 5
 
 
 class SqliteLibraries:
@@ -43,23 +52,36 @@ class SqliteLibraries:
             clock=clock,
         )
         self._open_max = settings.library_open_max or _affordable_users()
+        self._closing_max = self._open_max // _OPEN_PER_CLOSING
+        self._wait_max_s = settings.library_wait_max_ms / 1000
         # Least recently used first.
         self._open: OrderedDict[UserId, UserDatabases] = OrderedDict()
         self._closing: dict[UserId, asyncio.Task[None]] = {}
-        self._open_lock = asyncio.Lock()
         self._is_closed = False
 
     def library(self, context: RequestContext) -> "_LibraryLease":
         return _LibraryLease(self._acquire, context)
 
+    def require_capacity(self, user_id: UserId) -> None:
+        wait_s = self._options.jobs.expected_wait_s(user_id, _JOBS_PER_CALL)
+        if wait_s > self._wait_max_s:
+            raise Overloaded.until_served(wait_s - self._wait_max_s)
+
+    def state(self) -> LibrariesState:
+        return LibrariesState(
+            open=len(self._open),
+            open_max=self._open_max,
+            closing=len(self._closing),
+            queue=self._options.jobs.state(),
+        )
+
     async def close(self) -> None:
-        """Closes everything. Running calls are stopped and no new ones are started."""
+        """Closes everything, all libraries at the same time. Running calls are stopped and no new ones are started."""
         self._is_closed = True
-        async with self._open_lock:
-            while self._open:
-                await self._close_user(next(iter(self._open)))
-            for closing in list(self._closing.values()):
-                await closing
+        for user_id in list(self._open):
+            self._start_closing(user_id)
+        while self._closing:
+            await asyncio.wait(self._closing.values())
 
     async def _acquire(self, context: RequestContext) -> tuple[UserDatabases, SqliteLibrary]:
         databases = self._open.get(context.user_id) or await self._open_user(context)
@@ -68,31 +90,37 @@ class SqliteLibraries:
         return databases, SqliteLibrary(databases, self._settings, context.client_id, is_agent=context.is_agent)
 
     async def _open_user(self, context: RequestContext) -> UserDatabases:
+        """Opens a library. If others have to be closed first, calls that do not need them are not held up."""
         user_id = context.user_id
         assert context.db_paths == self._data_root.paths_of(user_id)
-        async with self._open_lock:
+        while True:
             if self._is_closed:
                 raise Unavailable("the server is stopping")
-            if user_id not in self._open:  # another call may have opened it while this one waited for the lock
-                await self._make_room(user_id)
+            if user_id in self._open:  # opened by another call while this one waited
+                return self._open[user_id]
+            if user_id in self._closing:
+                await asyncio.wait([self._closing[user_id]])
+            elif self._has_room():
                 self._open[user_id] = UserDatabases(self._data_root, user_id, self._options)
-            return self._open[user_id]
+            else:
+                await asyncio.wait(self._closing.values(), return_when=asyncio.FIRST_COMPLETED)
 
-    async def _make_room(self, user_id: UserId) -> None:
-        if user_id in self._closing:
-            await asyncio.shield(self._closing[user_id])
-        while len(self._open) + len(self._closing) >= self._open_max:
+    def _has_room(self) -> bool:
+        """Starts closing the least recently used library if too many are open. Some libraries may be closing in
+        addition to those that are open, so that opening one need not wait for the disk."""
+        if len(self._open) >= self._open_max:
             idle = next((user_id for user_id, databases in self._open.items() if not databases.lease_count), None)
-            if idle is None:
+            if idle is not None:
+                self._start_closing(idle)
+            elif not self._closing:
                 raise Unavailable(f"the libraries of {self._open_max} users are in use; try again in a moment")
-            await self._close_user(idle)
+        return len(self._open) + max(0, len(self._closing) - self._closing_max) < self._open_max
 
-    async def _close_user(self, user_id: UserId) -> None:
-        """Closes a library. Closing continues if the caller is cancelled."""
-        closing = asyncio.create_task(self._open.pop(user_id).close())
+    def _start_closing(self, user_id: UserId) -> None:
+        """Closing continues whatever happens to the caller."""
+        closing = asyncio.create_task(_close(self._open.pop(user_id)))
         self._closing[user_id] = closing
         closing.add_done_callback(lambda _: self._closing.pop(user_id))
-        await asyncio.shield(closing)
 
 
 class _LibraryLease:
@@ -118,9 +146,17 @@ class _LibraryLease:
         self._databases.lease_count -= 1
 
 
+async def _close(databases: UserDatabases) -> None:
+    """A file that cannot be closed, for example because the disk is full, has lost nothing: its log is still there."""
+    try:
+        await databases.close()
+    except sqlite3.Error as error:
+        logger.warning("Closing a library failed: {}", error)
+
+
 def sqlite_options(settings: Settings) -> SqliteOptions:
     return SqliteOptions(
-        slots=asyncio.Semaphore(settings.library_jobs_max or os.cpu_count() or 1),
+        jobs=JobQueue(settings.library_jobs_max or os.cpu_count() or 1),
         queue_max=settings.library_queue_max,
         deadline_ms=settings.library_deadline_ms,
         cache_kib=settings.library_cache_kib,
@@ -139,4 +175,5 @@ def _affordable_users() -> int:
         soft = wanted
     if soft == resource.RLIM_INFINITY:
         return _OPEN_USERS_MAX
-    return clamp((soft - _DESCRIPTORS_RESERVED) // _DESCRIPTORS_PER_USER, 1, _OPEN_USERS_MAX)
+    users = (soft - _DESCRIPTORS_RESERVED) // _DESCRIPTORS_PER_USER
+    return clamp(users * _OPEN_PER_CLOSING // (_OPEN_PER_CLOSING + 1), 1, _OPEN_USERS_MAX)

@@ -10,6 +10,7 @@ from contextlib import suppress
 from loguru import logger
 
 from config.errors import StorageError, Unavailable
+from sources.storage.job_group import background_jobs
 from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.index.message_index import IndexProgress, MessageIndex
 from sources.storage.sqlite.index.text_index import TextIndex
@@ -81,4 +82,5 @@ class IndexBuilder:
             del self._builds[index.table]
 
     async def _fill_batch(self, index: MessageIndex) -> IndexProgress:
-        return await self._database.write("chats", self._text_index, index.fill)
+        with background_jobs():
+            return await self._database.write("chats", self._text_index, index.fill)

@@ -65,7 +65,7 @@ def upgrade(data_root: DataRoot, user_id: UserId, kind: DatabaseKind, options: S
 def reindex(data_root: DataRoot, user_id: UserId, kind: DatabaseKind, options: SqliteOptions) -> int:
     """Rebuilds the indexes of one file in one transaction. Returns the number of index entries."""
     with _open_writer(data_root, user_id, kind, options) as connection:
-        job = Job(lambda writer: _rebuild(SCHEMAS[kind], writer), time.monotonic() + _DEADLINE_S)
+        job = Job(lambda writer: _rebuild(SCHEMAS[kind], writer), _DEADLINE_S)
         return connection.run(job, "BEGIN IMMEDIATE")
 
 

@@ -1,6 +1,5 @@
 """A database file with a small schema, for tests of files rather than libraries."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import pytest
 
 from config.paths import DataRoot, UserId
+from sources.storage.job_queue import JobQueue
 from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions
 from sources.storage.sqlite.index.text_index import SegmentedTable, TextIndex
@@ -42,7 +42,7 @@ class WordsFile(DatabaseFile, frozen=True):
 
 def make_options(**changes: Any) -> SqliteOptions:
     defaults: dict[str, Any] = {
-        "slots": asyncio.Semaphore(2),
+        "jobs": JobQueue(2),
         "queue_max": 64,
         "deadline_ms": 10_000,
         "cache_kib": 256,

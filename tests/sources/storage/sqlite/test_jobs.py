@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from config.errors import SourceTimeout, StorageError, Unavailable
+from sources.storage.job_queue import JobQueue
 from sources.storage.sqlite.connection.database import Database
 from tests.sources.storage.sqlite.conftest import INDEX, MakeDatabase
 from tests.sources.storage.sqlite.file_checks import open_file
@@ -143,8 +144,8 @@ async def test_calls_over_the_queue_limit_are_rejected(make_database: MakeDataba
 
 
 async def test_slots_limit_concurrent_jobs(make_database: MakeDatabase, tmp_path: Path) -> None:
-    slots = asyncio.Semaphore(1)
-    one, other = (make_database(path=tmp_path / name, slots=slots) for name in ("one.db", "other.db"))
+    jobs = JobQueue(1)
+    one, other = (make_database(path=tmp_path / name, jobs=jobs) for name in ("one.db", "other.db"))
     await add_word(one, "tea")
     await add_word(other, "milk")
     gate = GatedJob()
@@ -156,6 +157,64 @@ async def test_slots_limit_concurrent_jobs(make_database: MakeDatabase, tmp_path
     gate.released.set()
     await first
     assert await second == ["milk"]
+
+
+async def test_time_in_the_queue_does_not_count_against_the_deadline(
+    make_database: MakeDatabase, tmp_path: Path
+) -> None:
+    jobs = JobQueue(1)
+    one, other = (make_database(path=tmp_path / name, jobs=jobs) for name in ("one.db", "other.db"))
+    await add_word(one, "tea")
+    await add_word(other, "milk")
+    gate = GatedJob()
+    running = asyncio.create_task(one.read("words", gate))
+    await asyncio.to_thread(gate.started.wait, TIMEOUT_S)
+    waiting = asyncio.create_task(
+        other.read("words", lambda connection: connection.execute("SELECT 1").fetchall(), 200)
+    )
+    await asyncio.sleep(0.5)
+    gate.released.set()
+    await running
+
+    assert await waiting == [(1,)]
+
+
+async def test_job_waiting_for_a_slot_fails_when_its_file_is_closed(
+    make_database: MakeDatabase, tmp_path: Path
+) -> None:
+    jobs = JobQueue(1)
+    one, other = (make_database(path=tmp_path / name, jobs=jobs) for name in ("one.db", "other.db"))
+    await add_word(one, "tea")
+    await add_word(other, "milk")
+    gate = GatedJob()
+    running = asyncio.create_task(one.read("words", gate))
+    await asyncio.to_thread(gate.started.wait, TIMEOUT_S)
+    waiting = asyncio.create_task(add_word(other, "sugar"))
+    await asyncio.sleep(0)
+
+    async with asyncio.timeout(TIMEOUT_S):
+        await other.close()
+        with pytest.raises(Unavailable, match="being closed"):
+            await waiting
+        gate.released.set()
+        await running
+
+
+async def test_job_that_cannot_be_interrupted_does_not_hold_up_other_users(
+    make_database: MakeDatabase, tmp_path: Path
+) -> None:
+    jobs = JobQueue(1)
+    one, other = (make_database(path=tmp_path / name, jobs=jobs) for name in ("one.db", "other.db"))
+    await add_word(one, "tea")
+    await add_word(other, "milk")
+    gate = GatedJob()
+    stuck = asyncio.create_task(one.read("words", gate, 50))
+
+    async with asyncio.timeout(TIMEOUT_S):
+        with pytest.raises(SourceTimeout):
+            await stuck
+        assert await all_words(other) == ["milk"]
+    gate.released.set()
 
 
 async def test_lock_of_another_process_is_waited_for_until_the_deadline(

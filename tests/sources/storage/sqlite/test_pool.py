@@ -10,7 +10,9 @@ import pytest
 from config.errors import StorageError, Unavailable
 from config.paths import DataRoot
 from sources.drafts import NoteDraft
+from sources.storage.sqlite.connection.library import SqliteLibrary
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite
+from tests.sources.storage.sqlite.words import TIMEOUT_S, GatedJob
 
 OWNERS = [f"{a}{b}" for a in "abcdefgh" for b in "abcdefgh"]
 
@@ -88,6 +90,47 @@ async def test_number_of_open_libraries_never_exceeds_the_limit(tmp_path: Path) 
         for owner in OWNERS[:24]:
             async with libraries.library(owner) as library:
                 assert (await library.notes.list(0, 0)).total == 1
+
+
+async def run_uninterruptible_job(libraries: LibraryFixture, owner: str, job: GatedJob) -> asyncio.Task[None]:
+    """Starts a job that goes on after its library is no longer in use, so that the library cannot be closed."""
+    async with libraries.library(owner) as library:
+        await library.notes.create(NoteDraft(title="Tea"))
+        assert isinstance(library, SqliteLibrary)
+        task = asyncio.create_task(library._databases.chacha.read("notes", job))
+        await asyncio.to_thread(job.started.wait, TIMEOUT_S)
+    return task
+
+
+async def test_library_that_is_slow_to_close_does_not_hold_up_other_users(tmp_path: Path) -> None:
+    job = GatedJob()
+    async with open_sqlite(tmp_path, library_open_max=8) as libraries:
+        task = await run_uninterruptible_job(libraries, "ada", job)
+        async with asyncio.timeout(TIMEOUT_S):
+            for owner in OWNERS[:8]:
+                await write_and_search(libraries, owner)
+            state = libraries.engine.state()
+            assert (state.open, state.open_max, state.closing) == (8, 8, 1)
+            job.released.set()
+            await asyncio.gather(task, return_exceptions=True)
+            async with libraries.library("ada") as ada:
+                assert (await ada.notes.list(0, 0)).total == 1
+
+
+async def test_libraries_are_closed_at_the_same_time(tmp_path: Path) -> None:
+    jobs = [GatedJob() for _ in range(3)]
+    async with open_sqlite(tmp_path, library_jobs_max=8) as libraries:
+        tasks = [await run_uninterruptible_job(libraries, owner, job) for owner, job in zip(OWNERS, jobs, strict=False)]
+        await write_and_search(libraries, "zz")
+        closing = asyncio.create_task(libraries.engine.close())
+        async with asyncio.timeout(TIMEOUT_S):
+            while libraries.engine.state().closing != 3:
+                await asyncio.sleep(0.01)
+            assert not list(tmp_path.glob("users/zz/*/*-wal"))
+            for job in jobs:
+                job.released.set()
+            await asyncio.gather(closing, *tasks, return_exceptions=True)
+        assert not list(tmp_path.glob("users/*/*/*-wal"))
 
 
 async def test_cancelled_call_leaves_no_library_half_closed(tmp_path: Path) -> None:

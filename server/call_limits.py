@@ -1,0 +1,16 @@
+"""Whether a call may start: the queue of the user's jobs and the rate of the tool. MCP and REST calls share it."""
+
+from auth.rate_limits import RateLimits
+from config.paths import UserId
+from sources.storage.contract import Libraries
+
+
+class CallLimits:
+    def __init__(self, libraries: Libraries, limits: RateLimits) -> None:
+        self._libraries = libraries
+        self._limits = limits
+
+    def take(self, key: tuple[UserId, str]) -> None:
+        """Counts a call of a user and a tool. The queue is checked first: a refused call is not charged."""
+        self._libraries.require_capacity(key[0])
+        self._limits.tool.take(key)

@@ -1,0 +1,88 @@
+"""Metrics that are computed from the services when they are read: queues, libraries, breakers, disk space."""
+
+import shutil
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import get_args
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from aggregator.search import SearchOutcome
+from server.runtime import Runtime
+from sources.storage.contract import QueueState
+
+
+class RuntimeCollector(Collector):
+    """Reads the figures of one runtime. Label values are names of sources and outcomes, never of users."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def describe(self) -> Iterator[Metric]:
+        """Returns nothing, so that registering the collector does not read the figures."""
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        runtime, libraries = self._runtime, self._runtime.libraries.state()
+        yield _gauge("florilegium_sessions", "Open legacy sessions.", len(runtime.sessions))
+        yield _gauge("florilegium_streams", "Open streams and WebSockets.", len(runtime.open_streams))
+        yield _gauge("florilegium_libraries_open", "Open libraries.", libraries.open)
+        yield _gauge("florilegium_libraries_open_max", "Libraries that may be open.", libraries.open_max)
+        yield _gauge("florilegium_libraries_closing", "Libraries that are being closed.", libraries.closing)
+        yield from _job_metrics(libraries.queue)
+        yield from self._searches()
+        yield self._breakers()
+        yield from self._disk()
+
+    def _searches(self) -> Iterator[Metric]:
+        queue = self._runtime.knowledge.aggregator.queue
+        yield _gauge("florilegium_searches_waiting", "Searches of all sources that wait for their turn.", queue.waiting)
+        yield _gauge("florilegium_searches_running", "Searches of all sources that are running.", queue.running)
+        yield _gauge("florilegium_search_oldest_wait_seconds", "How long the oldest search waits.", queue.oldest_wait_s)
+        yield _counter("florilegium_search_wait_seconds", "Time that searches waited.", queue.wait_total_s)
+        family = CounterMetricFamily("florilegium_searches", "Searches of all sources by outcome.", labels=["outcome"])
+        for outcome in get_args(SearchOutcome):
+            family.add_metric([outcome], self._runtime.knowledge.aggregator.outcomes[outcome])
+        yield family
+
+    def _breakers(self) -> Metric:
+        family = GaugeMetricFamily(
+            "florilegium_breakers_open", "Users for whom a failing source is skipped.", labels=["source"]
+        )
+        open_circuits = self._runtime.knowledge.aggregator.open_circuits
+        for source in self._runtime.knowledge.sources:
+            family.add_metric([source.name], open_circuits.get(source.name, 0))
+        return family
+
+    def _disk(self) -> Iterator[Metric]:
+        with suppress(OSError):
+            usage = shutil.disk_usage(self._runtime.data_root.root)
+            yield _gauge("florilegium_disk_free_bytes", "Free space on the disk of the data directory.", usage.free)
+            yield _gauge("florilegium_disk_size_bytes", "Size of the disk of the data directory.", usage.total)
+
+
+def _job_metrics(queue: QueueState) -> Iterator[Metric]:
+    waiting = GaugeMetricFamily(
+        "florilegium_jobs_waiting", "Library reads and writes that wait for their turn.", labels=["priority"]
+    )
+    waiting.add_metric(["interactive"], queue.waiting)
+    waiting.add_metric(["background"], queue.waiting_background)
+    yield waiting
+    yield _gauge("florilegium_jobs_running", "Library reads and writes that are running.", queue.running)
+    yield _gauge("florilegium_job_oldest_wait_seconds", "How long the oldest waiting job waits.", queue.oldest_wait_s)
+    yield _gauge(
+        "florilegium_job_interval_seconds", "Mean time between two job starts under load.", queue.job_interval_s
+    )
+    yield _counter("florilegium_jobs", "Library reads and writes that were started.", queue.jobs_total)
+    yield _counter("florilegium_job_wait_seconds", "Time that jobs waited.", queue.wait_total_s)
+    yield _counter("florilegium_job_run_seconds", "Time that jobs ran.", queue.run_total_s)
+
+
+def _gauge(name: str, description: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, description, value)
+
+
+def _counter(name: str, description: str, value: float) -> Metric:
+    return CounterMetricFamily(name, description, value)

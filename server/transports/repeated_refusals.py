@@ -1,0 +1,118 @@
+"""Answers calls that are repeated before the time that `Retry-After` named, at a fraction of the cost of other calls.
+
+Under overload, clients that call again at once would otherwise take the time that the admitted calls need. A repeated
+call has the same credential and the same tool, and gets the same result.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from cachetools import LRUCache
+from msgspec import Struct
+from starlette.types import Message, Receive, Scope, Send
+
+from config.errors import retry_after_seconds
+from server.protocol.call import RETRY_AFTER_KEY
+from server.protocol.dispatcher import CallObserver
+from server.protocol.messages import RequestId, result_message
+from server.transports.headers import AUTHORIZATION, Headers
+from server.transports.http_messages import send_json
+
+# In the ASGI scope of a repeated call, which is not logged: the log line would cost more than the answer.
+IS_REPEATED = "florilegium.is_repeated"
+_ENTRIES_MAX = 10_000
+# After this time the queue is looked at again, because it may be empty by then.
+_VALID_MAX_S = 0.5
+_BODY_MAX_BYTES = 64 * 1024
+# Answering repeated calls takes a small part of the server's time at most: beyond this rate, answers wait.
+_ANSWERS_PER_S = 1_000.0
+_ANSWER_WAIT_MAX_S = 1.0
+
+
+class _ToolName(Struct, frozen=True):
+    name: str = ""
+
+
+class _ToolCall(Struct, frozen=True):
+    """The parts of a call that its answer depends on."""
+
+    method: str
+    id: RequestId
+    params: _ToolName
+
+
+class _Refusal(Struct, frozen=True):
+    until: float
+    results: Mapping[str, Mapping[str, Any]]
+
+
+_decode = msgspec.json.Decoder(_ToolCall).decode
+
+
+class RepeatedRefusals:
+    """The refusals that are still valid, by credential and tool."""
+
+    def __init__(self, observer: CallObserver | None, clock: Callable[[], float] = time.monotonic) -> None:
+        self._observer = observer
+        self._clock = clock
+        self._refusals: LRUCache[bytes, _Refusal] = LRUCache(_ENTRIES_MAX)
+        self._next_answer_at = 0.0
+
+    def remember(self, headers: Headers, tool: str, result: Mapping[str, Any], retry_after_s: float) -> None:
+        """Keeps the result of a refused call until it may be repeated."""
+        credential, now = (headers.get(AUTHORIZATION) or "").encode("latin-1"), self._clock()
+        before = self._refusals.get(credential)
+        results = before.results if before is not None and before.until > now else {}
+        self._refusals[credential] = _Refusal(now + min(retry_after_s, _VALID_MAX_S), {**results, tool: result})
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> Receive | None:
+        """Answers the call if it was refused before; otherwise returns how to receive its body."""
+        refusal = self._refusals.get(_credential(scope)) if self._refusals else None
+        if refusal is None or refusal.until <= self._clock() or scope["method"] != "POST":
+            return receive
+        first = await receive()
+        call = _read_call(first)
+        if call is None or (result := refusal.results.get(call.params.name)) is None:
+            return _replay(first, receive)
+        scope[IS_REPEATED], started_at = True, self._clock()
+        await self._wait_for_turn()
+        retry_after = b"%d" % retry_after_seconds(result["_meta"][RETRY_AFTER_KEY])
+        await send_json(send, 200, result_message(call.id, result), [(b"retry-after", retry_after)])
+        if self._observer is not None:
+            self._observer.record_call("tools/call", call.params.name, "refused", self._clock() - started_at)
+        return None
+
+    async def _wait_for_turn(self) -> None:
+        now = self._clock()
+        self._next_answer_at = max(self._next_answer_at, now) + 1 / _ANSWERS_PER_S
+        if (wait_s := self._next_answer_at - now - 1 / _ANSWERS_PER_S) > 0:
+            await asyncio.sleep(min(wait_s, _ANSWER_WAIT_MAX_S))
+
+
+def _credential(scope: Scope) -> bytes:
+    return next((value.strip(b" \t") for name, value in scope["headers"] if name == AUTHORIZATION), b"")
+
+
+def _read_call(message: Message) -> _ToolCall | None:
+    """Returns the tool call in a small body that arrived as a whole."""
+    body = message.get("body", b"")
+    if message.get("more_body") or len(body) > _BODY_MAX_BYTES:
+        return None
+    try:
+        call = _decode(body)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+    return call if call.method == "tools/call" else None
+
+
+def _replay(first: Message, receive: Receive) -> Receive:
+    """Returns a function that receives the message that was already received, and then the rest."""
+    pending = [first]
+
+    async def replay() -> Message:
+        return pending.pop() if pending else await receive()
+
+    return replay

@@ -1,0 +1,285 @@
+"""Decides which job runs next: a fair queue over a limited number of job slots, shared by all users.
+
+Every user has a share of the job time. Of the users with waiting jobs, the one who has used the least time is served
+next, as in start-time fair queueing. A user who was idle gets a small credit, so that an occasional call goes ahead of
+users who search all the time. Background jobs count for more than they take and never occupy the last free slot.
+
+The queue is used by the event loop, which adds jobs, and by the threads that run them, which start the next job
+themselves: otherwise a busy event loop would leave the slots empty.
+"""
+
+import itertools
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from config.paths import UserId
+from sources.storage.contract import QueueState
+from sources.storage.job_group import JobGroup
+
+# The time that a user who was idle may use ahead of others: about one search of all sources. With more, users who
+# return would hold up those who are active.
+_CREDIT_S = 0.02
+# The debt of a user after one long job. Without a limit, a single slow query would have to wait until every other user
+# has used as much.
+_DEBT_MAX_S = 0.05
+# A second of background work counts as this many seconds.
+_BACKGROUND_COST = 4.0
+# Results per slot that the event loop has not processed yet. More would only delay its other work.
+_RESULTS_PER_SLOT = 4
+# The weight of a new sample in the mean time between two starts.
+_SAMPLE_WEIGHT = 0.05
+_SHARES_MAX = 1_000
+
+
+class JobLane:
+    """The jobs of one connection, of which one runs at a time."""
+
+    __slots__ = ("is_busy", "waiting")
+
+    def __init__(self) -> None:
+        self.is_busy = False
+        self.waiting = 0
+
+
+class QueuedJob:
+    """A job from the moment it waits. `begin` starts it, for example by handing it to the thread of its connection.
+    `cost_s` is set at the end: what it counts against the user's share."""
+
+    __slots__ = (
+        "begin",
+        "cost_s",
+        "group",
+        "has_result",
+        "has_slot",
+        "lane",
+        "number",
+        "queued_at",
+        "started_at",
+        "user_id",
+    )
+
+    def __init__(self, user_id: UserId, lane: JobLane, group: JobGroup | None, begin: Callable[[], None]) -> None:
+        self.user_id = user_id
+        self.lane = lane
+        self.group = group
+        self.begin = begin
+        self.number = 0
+        self.queued_at = 0.0
+        self.started_at: float | None = None
+        self.has_slot = False
+        self.has_result = False
+        self.cost_s = 0.0
+
+    @property
+    def is_background(self) -> bool:
+        return self.group is not None and self.group.is_background
+
+
+class _Share:
+    """The waiting jobs of one user, interactive or background, and the job time the user has used."""
+
+    __slots__ = ("is_background", "lanes", "running", "used_s", "waiting")
+
+    def __init__(self, *, is_background: bool) -> None:
+        self.is_background = is_background
+        self.used_s = float("-inf")
+        self.lanes: dict[JobLane, deque[QueuedJob]] = {}
+        self.waiting = 0
+        self.running = 0
+
+    def add(self, job: QueuedJob) -> None:
+        self.lanes.setdefault(job.lane, deque()).append(job)
+        self.waiting += 1
+        job.lane.waiting += 1
+
+    def remove(self, job: QueuedJob) -> None:
+        jobs = self.lanes[job.lane]
+        jobs.remove(job)
+        if not jobs:
+            del self.lanes[job.lane]
+        self.waiting -= 1
+        job.lane.waiting -= 1
+
+    def next(self) -> QueuedJob | None:
+        """Returns the job that has waited longest, of those whose connection is free."""
+        heads = [jobs[0] for lane, jobs in self.lanes.items() if not lane.is_busy]
+        return min(heads, key=lambda job: job.number) if heads else None
+
+
+class JobQueue:
+    def __init__(self, slots: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.slots = slots
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._numbers = itertools.count()
+        self._shares: dict[tuple[UserId, bool], _Share] = {}
+        # Those of `_shares` with waiting jobs.
+        self._waiting: dict[tuple[UserId, bool], _Share] = {}
+        self._free = slots
+        self._background_running = 0
+        self._background_max = max(1, slots - 1)
+        self._results = 0
+        # The used time of the share that was served last, below which no share falls by being idle.
+        self._used_s = 0.0
+        self._last_start: float | None = None
+        self._job_interval_s = 0.0
+        self._jobs_total = 0
+        self._wait_total_s = 0.0
+        self._run_total_s = 0.0
+
+    def add(self, job: QueuedJob) -> None:
+        """Queues a job, and starts it if a slot and its connection are free."""
+        with self._lock:
+            share = self._share(job.user_id, is_background=job.is_background)
+            if not share.waiting and not share.running:
+                credit_s = 0.0 if share.is_background else _CREDIT_S
+                share.used_s = max(share.used_s, self._used_s - credit_s)
+            job.number, job.queued_at = next(self._numbers), self._clock()
+            share.add(job)
+            self._waiting[job.user_id, job.is_background] = share
+            if job.group is not None:
+                job.group.begin_wait(job.queued_at)
+            self._start_jobs()
+
+    def finish(self, job: QueuedJob) -> None:
+        """Called by the thread that ran the job: its connection is free, and its result is ready."""
+        with self._lock:
+            job.lane.is_busy = False
+            if job.has_slot:
+                job.has_result = True
+                self._results += 1
+            self._release(job)
+            self._start_jobs()
+
+    def leave(self, job: QueuedJob) -> bool:
+        """Called when nobody waits for the job any more, because its result was processed or the caller gave up.
+        Returns whether the job was still waiting; it is then never started."""
+        with self._lock:
+            was_waiting = job.started_at is None
+            if was_waiting:
+                self._remove(job)
+            elif job.has_result:
+                job.has_result = False
+                self._results -= 1
+            else:
+                # Abandoned while it runs. Its thread ends soon, and until then its connection stays busy.
+                self._release(job)
+            self._start_jobs()
+            return was_waiting
+
+    def waiting_jobs(self, lane: JobLane) -> Sequence[QueuedJob]:
+        with self._lock:
+            return [job for share in self._waiting.values() for job in share.lanes.get(lane, ())]
+
+    def expected_wait_s(self, user_id: UserId, jobs: int) -> float:
+        """Returns how long a call of this user would wait for its `jobs` to start. Other users' jobs count only as far
+        as they have their turn before the user's last job."""
+        with self._lock:
+            if not self._waiting:
+                return 0.0
+            own = self._waiting.get((user_id, False))
+            own_waiting = own.waiting if own is not None else 0
+            behind_others = max(0.0, own_waiting + jobs - self._jobs_on_credit(user_id))
+            ahead = sum(min(share.waiting, behind_others) for share in self._waiting.values() if share is not own)
+            return (ahead + own_waiting) * self._job_interval_s
+
+    def state(self) -> QueueState:
+        with self._lock:
+            now = self._clock()
+            queued = [jobs[0].queued_at for share in self._waiting.values() for jobs in share.lanes.values()]
+            background = sum(share.waiting for share in self._waiting.values() if share.is_background)
+            return QueueState(
+                waiting=sum(share.waiting for share in self._waiting.values()) - background,
+                waiting_background=background,
+                running=self.slots - self._free,
+                oldest_wait_s=now - min(queued) if queued else 0.0,
+                jobs_total=self._jobs_total,
+                wait_total_s=self._wait_total_s,
+                run_total_s=self._run_total_s,
+                job_interval_s=self._job_interval_s,
+            )
+
+    # -- called with the lock held -------------------------------------------------------------------------------------
+
+    def _jobs_on_credit(self, user_id: UserId) -> float:
+        """Returns how many jobs of the user go ahead of all others, because the user has used less time."""
+        share = self._shares.get((user_id, False))
+        credit_s = min(_CREDIT_S, self._used_s - share.used_s) if share is not None else _CREDIT_S
+        job_s = self._job_interval_s * self.slots
+        return max(0.0, credit_s / job_s) if job_s else float("inf")
+
+    def _share(self, user_id: UserId, *, is_background: bool) -> _Share:
+        share = self._shares.get((user_id, is_background))
+        if share is None:
+            if len(self._shares) >= _SHARES_MAX:
+                self._drop_idle_shares()
+            share = self._shares[user_id, is_background] = _Share(is_background=is_background)
+        return share
+
+    def _drop_idle_shares(self) -> None:
+        """Forgets users who are idle and have their whole credit, which is what an unknown user has."""
+        self._shares = {
+            key: share
+            for key, share in self._shares.items()
+            if share.waiting or share.running or share.used_s > self._used_s - _CREDIT_S
+        }
+
+    def _start_jobs(self) -> None:
+        while self._free and self._results < self.slots * _RESULTS_PER_SLOT:
+            job = self._next()
+            if job is None:
+                return
+            self._start(job)
+
+    def _next(self) -> QueuedJob | None:
+        best: QueuedJob | None = None
+        least_s = float("inf")
+        for share in self._waiting.values():
+            if share.used_s >= least_s or (share.is_background and self._background_running >= self._background_max):
+                continue
+            job = share.next()
+            if job is not None:
+                best, least_s = job, share.used_s
+        return best
+
+    def _start(self, job: QueuedJob) -> None:
+        now = self._clock()
+        if self._last_start is not None:
+            sample_s = now - self._last_start
+            weight = _SAMPLE_WEIGHT if self._job_interval_s else 1.0
+            self._job_interval_s += weight * (sample_s - self._job_interval_s)
+        self._remove(job)
+        # The time to the next start says how fast jobs are served only if one is waiting for it.
+        self._last_start = now if self._waiting else None
+        share = self._shares[job.user_id, job.is_background]
+        share.running += 1
+        self._used_s = max(self._used_s, share.used_s)
+        self._background_running += job.is_background
+        self._free -= 1
+        self._jobs_total += 1
+        self._wait_total_s += now - job.queued_at
+        job.started_at, job.has_slot, job.lane.is_busy = now, True, True
+        job.begin()
+
+    def _remove(self, job: QueuedJob) -> None:
+        key = job.user_id, job.is_background
+        share = self._waiting[key]
+        share.remove(job)
+        if not share.waiting:
+            del self._waiting[key]
+        if job.group is not None:
+            job.group.end_wait(self._clock())
+
+    def _release(self, job: QueuedJob) -> None:
+        if not job.has_slot or job.started_at is None:
+            return
+        job.has_slot = False
+        share = self._shares[job.user_id, job.is_background]
+        share.running -= 1
+        cost_s = job.cost_s * _BACKGROUND_COST if share.is_background else job.cost_s
+        share.used_s = min(share.used_s + cost_s, self._used_s + _DEBT_MAX_S)
+        self._background_running -= job.is_background
+        self._free += 1
+        self._run_total_s += self._clock() - job.started_at

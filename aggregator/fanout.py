@@ -20,6 +20,7 @@ from sources.query import Term
 from sources.source import RankedHit, Source, SourceHits
 from sources.storage.contract import Library
 from sources.storage.job_group import JobGroup, job_group
+from sources.text.text_work import run_text_work
 
 # How long a cancelled source gets to release the library.
 _CANCEL_GRACE_S = 0.05
@@ -110,9 +111,11 @@ class Fanout:
         self, pending: deque[RankedHit], topic: Sequence[Term], items: dict[str, ResultItem]
     ) -> None:
         """Moves hits to `items`; if one fails, it is the first of `pending`."""
+        chars = sum(hit.text_chars for hit in pending)
         while pending:
             hit = pending[0]
-            items[hit.uri] = self.sources[hit.source].render_hit(hit, self._queries[hit.source], topic)
+            source, query = self.sources[hit.source], self._queries[hit.source]
+            items[hit.uri] = await run_text_work(chars, source.render_hit, hit, query, topic)
             pending.popleft()
 
     def require_answer(self) -> None:

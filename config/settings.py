@@ -202,6 +202,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     head_timeout_s: Annotated[
         float, _number("s", "Time limit for receiving the request line and headers of a request.", 0.1, _HOUR_S)
     ] = 30
+    loop_block_warn_ms: Annotated[
+        int,
+        _number("ms", "A call that blocks the event loop for longer is logged, with its stack.", 10, _HOUR_S * 1000),
+    ] = 250
     call_deadline_ms: Annotated[
         int, _number("ms", "Time limit for one call, after which it is cancelled.", 10, _HOUR_S * 1000)
     ] = 30_000

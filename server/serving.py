@@ -14,6 +14,7 @@ from starlette.types import ASGIApp
 
 from config.errors import ConfigurationError
 from config.settings import Settings
+from server.loop_watchdog import watch_event_loop
 from server.stop_limit import StopLimit
 from server.transports.bounded_http import bounded_http
 from server.transports.open_streams import OpenStreams
@@ -102,7 +103,8 @@ async def serve(
         forwarded_allow_ips=list(settings.trusted_proxies),
     )
     _require_free_port(settings)
-    await Server(config, open_streams, announce, settings.shutdown_grace_s, stop_limit).serve()
+    with watch_event_loop(settings.loop_block_warn_ms):
+        await Server(config, open_streams, announce, settings.shutdown_grace_s, stop_limit).serve()
 
 
 def _require_free_port(settings: Settings) -> None:

@@ -19,6 +19,7 @@ from sources.search.arguments import SearchArguments, SourceQuery, build_query, 
 from sources.search.snippets import Highlighter, Snippet
 from sources.source import GetArguments, ItemEntry, SourceHits, entry_page, numeric_id
 from sources.storage.contract import Library
+from sources.text.text_work import run_text_work
 
 # The text fields of a card, in reading order.
 TEXT_FIELDS = (
@@ -106,9 +107,13 @@ class CharactersSource(LibrarySource):
         character = await library.characters.get(number)
         document = character_document(character)
         plan = plan_retrieval(args.retrieval, request_defaults(context.config), self._settings, "full")
-        cost_tokens = plan.scale.estimate_tokens(document.text)
-        meta = item_meta(self.name, character, character.id, character.name, cost_tokens)
-        return read_document(document, meta, plan, args, self._settings)
+
+        def read() -> GetResponse:
+            cost_tokens = plan.scale.estimate_tokens(document.text)
+            meta = item_meta(self.name, character, character.id, character.name, cost_tokens)
+            return read_document(document, meta, plan, args, self._settings)
+
+        return await run_text_work(len(document.text), read)
 
     async def list_items(
         self, context: RequestContext, library: Library, limit: int, offset: int

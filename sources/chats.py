@@ -36,6 +36,7 @@ from sources.search.arguments import (
 from sources.search.snippets import Highlighter, Snippet
 from sources.source import GetArguments, ItemEntry, SourceHits, SourceResource, entry_page
 from sources.storage.contract import Library, Search
+from sources.text.text_work import run_text_work
 from sources.text.token_estimates import json_text
 
 PAGE_SIZE = 50
@@ -181,14 +182,18 @@ class ChatsSource(LibrarySource):
         # `loc` does not repeat the message id: each id costs two dozen tokens.
         meta = replace(meta, loc=Loc(message_index=anchor.position), message_id=anchor.id, sender=anchor.sender or None)
         highlighter = Highlighter(read_query(query or "", self._settings).terms)
-        if plan.mode == "snippet":
-            offset = max(0, (loc.approx_offset if loc is not None else None) or 0)
-            return read_snippet(anchor.content, meta, plan, AnchorPosition(offset, by), highlighter)
-        passages = [_passage(message) for message in messages[: index + window + 1]]
-        focus = _focus(loc if by == "loc" else None, anchor, highlighter)
-        excerpt = take_around(passages, index, content_budget(meta, plan), window, focus)
-        more = excerpt.truncated or messages[-1].position >= excerpt.end.index
-        return build_response(meta, plan, by, excerpt, more=more)
+
+        def read() -> GetResponse:
+            if plan.mode == "snippet":
+                offset = max(0, (loc.approx_offset if loc is not None else None) or 0)
+                return read_snippet(anchor.content, meta, plan, AnchorPosition(offset, by), highlighter)
+            passages = [_passage(message) for message in messages[: index + window + 1]]
+            focus = _focus(loc if by == "loc" else None, anchor, highlighter)
+            excerpt = take_around(passages, index, content_budget(meta, plan), window, focus)
+            more = excerpt.truncated or messages[-1].position >= excerpt.end.index
+            return build_response(meta, plan, by, excerpt, more=more)
+
+        return await run_text_work(_text_chars(messages), read)
 
     async def _anchor(
         self, library: Library, conversation: Conversation, loc: Loc | None, query: str | None
@@ -234,14 +239,16 @@ async def _read_page(
 ) -> GetResponse:
     messages = await library.chats.messages(conversation.id, size + 1, (page - 1) * size)
     pages = PageInfo(page=page, page_size=size, total=messages.total, has_more=len(messages.rows) > size)
-    return _read_run(messages.rows, size, 0, meta, plan, "page", pages)
+    chars = _text_chars(messages.rows)
+    return await run_text_work(chars, _read_run, messages.rows, size, 0, meta, plan, "page", pages)
 
 
 async def _read_from(
     library: Library, conversation: Conversation, meta: ResultItem, plan: RetrievalPlan, position: Position, size: int
 ) -> GetResponse:
     messages = await library.chats.messages_around(conversation.id, position.index, 0, size)
-    return _read_run(messages, size, position.offset, meta, plan, "cursor", UNSET)
+    chars = _text_chars(messages)
+    return await run_text_work(chars, _read_run, messages, size, position.offset, meta, plan, "cursor", UNSET)
 
 
 def _read_run(
@@ -259,6 +266,10 @@ def _read_run(
     is_truncated = excerpt.truncated or excerpt.end.index <= run[-1].index
     more = is_truncated or len(messages) > size
     return build_response(meta, plan, by, replace(excerpt, truncated=is_truncated), more=more, pages=pages)
+
+
+def _text_chars(messages: Sequence[Message]) -> int:
+    return sum(len(message.content) for message in messages)
 
 
 def _passage(message: Message) -> ItemPassage:

@@ -18,6 +18,7 @@ from sources.search.arguments import SourceQuery
 from sources.search.snippets import Highlighter, Snippet
 from sources.source import GetArguments, ItemEntry, RankedHit, SourceHits, SourceResource, SourceTool, search_response
 from sources.storage.contract import Library, Search
+from sources.text.text_work import run_text_work
 
 
 class ToolText(Struct, frozen=True):
@@ -97,7 +98,8 @@ class LibrarySource(ABC):
 
     async def call_tool(self, context: RequestContext, library: Library, name: str, args: Any) -> Any:
         if name == f"{self.name}_search":
-            return search_response(self, await self.search(context, library, args))
+            page = await self.search(context, library, args)
+            return await run_text_work(page.text_chars, search_response, self, page)
         item_id = whole_item_id(self.name, self.id_argument, getattr(args, self.id_argument), args.uri)
         return await self.get(context, library, item_id, args)
 
@@ -133,6 +135,7 @@ class LibrarySource(ABC):
             content_key=(hit.text, hit.item_chars) if hit.text else None,
             bm25=hit.bm25,
             payload=hit,
+            text_chars=len(hit.text),
         )
 
     def render_hit(self, hit: RankedHit, query: SourceQuery, topic: Sequence[Term]) -> ResultItem:

@@ -46,6 +46,7 @@ from sources.source import (
     numeric_id,
 )
 from sources.storage.contract import Library, Search
+from sources.text.text_work import run_text_work
 from sources.text.token_estimates import TokenScale
 from sources.text.transcripts import TranscriptFormat, TranscriptPage, render_transcript
 
@@ -205,13 +206,15 @@ class MediaSource(LibrarySource):
         meta = replace(meta, loc=_loc(item.id, chunk.index, chunk.uuid, chunk.start_ms))
         if plan.mode == "snippet":
             in_chunk = replace(anchor, offset=anchor.offset - chunk.start)
-            return read_snippet(chunk.text, meta, plan, in_chunk, highlighter)
+            return await run_text_work(len(chunk.text), read_snippet, chunk.text, meta, plan, in_chunk, highlighter)
         if not plan.prefer_prechunked:
             return await _read_new_chunks(library, item, meta, plan, anchor)
         window = plan.window if plan.mode == "chunk_with_siblings" else 0
         first = max(0, chunk.index - window)
         run = await library.media.chunks(item.id, first, chunk.index - first + window + 1)
-        return read_passages([_passage(c) for c in run], chunk.index - first, item.length_chars, meta, plan, anchor)
+        passages, chars = [_passage(chunk) for chunk in run], sum(len(chunk.text) for chunk in run)
+        index = chunk.index - first
+        return await run_text_work(chars, read_passages, passages, index, item.length_chars, meta, plan, anchor)
 
     async def _anchor(
         self, library: Library, item: MediaItem, loc: Loc | None, query: str | None, highlighter: Highlighter
@@ -243,7 +246,8 @@ class MediaSource(LibrarySource):
         cursor_uri = f"{uri_of(self.name, item.id)}/transcript?{from_ms}-{to_ms}"
         start = read_cursor(args.cursor, cursor_uri, item.version) if args.cursor is not None else START
         segments = await library.media.segments(item.id, from_ms, to_ms)
-        page = self._transcript_page(args, segments, start)
+        chars = sum(len(segment.text) for segment in segments)
+        page = await run_text_work(chars, self._transcript_page, args, segments, start)
         cursor = write_cursor(cursor_uri, item.version, page.next) if page.next is not None else None
         return TranscriptResponse(content=page.content, next_cursor=cursor)
 
@@ -270,7 +274,8 @@ async def _read_from(
     library: Library, item: MediaItem, meta: ResultItem, plan: RetrievalPlan, offset: int, by: Anchor
 ) -> GetResponse:
     text = await library.media.content(item.id, offset, content_budget(meta, plan).max_chars + _LOOKAHEAD_CHARS)
-    return read_rest(ItemPassage(0, text, offset), item.length_chars, meta, plan, by)
+    rest = ItemPassage(0, text, offset)
+    return await run_text_work(len(text), read_rest, rest, item.length_chars, meta, plan, by)
 
 
 async def _read_new_chunks(
@@ -279,8 +284,14 @@ async def _read_new_chunks(
     """Splits the text around the anchor into chunks of the requested size."""
     reach = (plan.window + 2) * plan.chunk_chars
     base = max(0, anchor.offset - reach)
-    passages = chunk_passages(await library.media.content(item.id, base, 2 * reach), plan, base)
-    return read_passages(passages, passage_index_at(passages, anchor.offset), item.length_chars, meta, plan, anchor)
+    text = await library.media.content(item.id, base, 2 * reach)
+
+    def read() -> GetResponse:
+        passages = chunk_passages(text, plan, base)
+        index = passage_index_at(passages, anchor.offset)
+        return read_passages(passages, index, item.length_chars, meta, plan, anchor)
+
+    return await run_text_work(len(text), read)
 
 
 async def _chunk_at_loc(library: Library, item: MediaItem, loc: Loc) -> MediaChunk | None:

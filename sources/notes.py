@@ -17,6 +17,7 @@ from sources.search.arguments import SearchArguments, SourceQuery, build_query, 
 from sources.search.snippets import Highlighter, Snippet
 from sources.source import GetArguments, ItemEntry, SourceHits, entry_page
 from sources.storage.contract import Library
+from sources.text.text_work import run_text_work
 
 
 class NotesSearch(SearchArguments, frozen=True, kw_only=True):
@@ -58,8 +59,12 @@ class NotesSource(LibrarySource):
     ) -> GetResponse:
         note = await library.notes.get(str(item_id))
         plan = plan_retrieval(args.retrieval, request_defaults(context.config), self._settings)
-        meta = item_meta(self.name, note, note.id, note.title, plan.scale.estimate_tokens(note.content))
-        return read_document(Document(note.content), meta, plan, args, self._settings)
+
+        def read() -> GetResponse:
+            meta = item_meta(self.name, note, note.id, note.title, plan.scale.estimate_tokens(note.content))
+            return read_document(Document(note.content), meta, plan, args, self._settings)
+
+        return await run_text_work(len(note.content), read)
 
     async def list_items(
         self, context: RequestContext, library: Library, limit: int, offset: int

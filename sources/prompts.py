@@ -18,6 +18,7 @@ from sources.search.arguments import SearchArguments, SourceQuery, build_query, 
 from sources.search.snippets import Highlighter, Snippet
 from sources.source import GetArguments, ItemEntry, SourceHits, entry_page, numeric_id
 from sources.storage.contract import Library
+from sources.text.text_work import run_text_work
 
 PromptField = Literal["name", "details", "system_prompt", "user_prompt", "author", "keywords"]
 
@@ -61,8 +62,12 @@ class PromptsSource(LibrarySource):
         prompt = await find_prompt(library, item_id)
         document = prompt_document(prompt)
         plan = plan_retrieval(args.retrieval, request_defaults(context.config), self._settings, "full")
-        meta = item_meta(self.name, prompt, prompt.id, prompt.name, plan.scale.estimate_tokens(document.text))
-        return read_document(document, meta, plan, args, self._settings)
+
+        def read() -> GetResponse:
+            meta = item_meta(self.name, prompt, prompt.id, prompt.name, plan.scale.estimate_tokens(document.text))
+            return read_document(document, meta, plan, args, self._settings)
+
+        return await run_text_work(len(document.text), read)
 
     async def list_items(
         self, context: RequestContext, library: Library, limit: int, offset: int

@@ -111,8 +111,9 @@ class RankedHit(Struct, frozen=True, kw_only=True):
 
     `id` is the id of the item that the hit is part of, `rank` its position in its own source, from 0. Hits with equal
     `content_key` have the same content under different URIs. `payload` holds whatever the source needs to render the
-    hit. The fields below it are set by the aggregator: the position in the merged ranking, and the versions of the
-    items with the same content by their URIs.
+    hit, and `text_chars` is the length of the text in it: long ones are rendered outside the event loop. The fields
+    below are set by the aggregator: the position in the merged ranking, and the versions of the items with the same
+    content by their URIs.
     """
 
     source: str
@@ -125,6 +126,7 @@ class RankedHit(Struct, frozen=True, kw_only=True):
     content_key: Hashable = None
     bm25: float | None = None
     payload: Any = None
+    text_chars: int = 0
     position: int = 0
     duplicates: Mapping[str, int] = {}
     is_duplicate: bool = False
@@ -146,6 +148,10 @@ class SourceHits(Struct, frozen=True, kw_only=True):
     total_estimated: int | None
     read_as: str | None = None
     query: Any = None
+
+    @property
+    def text_chars(self) -> int:
+        return sum(hit.text_chars for hit in self.hits)
 
 
 class Source(Protocol):

@@ -9,6 +9,9 @@ import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
+from msgspec import Struct
+from msgspec.structs import astuple
+
 from auth.principal import READ
 from config.errors import InvalidParams, NotFound
 from server.protocol.call import Call
@@ -16,6 +19,7 @@ from server.protocol.catalog import Completer, McpPrompt, McpPromptArgument, Pro
 from sources.records import Character, ListPage, SavedPrompt
 from sources.storage.contract import Libraries, Library
 from sources.text.templates import fill_placeholders, join_paragraphs, prompt_arguments
+from sources.text.text_work import run_text_work
 
 _DESCRIPTION_MAX_CHARS = 300
 _SLUG_MAX_CHARS = 40
@@ -24,7 +28,7 @@ _NAME = re.compile(r"([a-z]+)_(\d{1,18})(?:_.*)?", re.ASCII | re.DOTALL)
 _MACRO = re.compile(r"\{\{\s*(char|user|original)\s*\}\}|<(char|bot|user)>", re.IGNORECASE)
 
 R_co = TypeVar("R_co", covariant=True)
-R = TypeVar("R")
+R = TypeVar("R", bound=Struct)
 
 
 class NumberedCollection(Protocol[R_co]):
@@ -54,7 +58,9 @@ class CollectionPrompts(Generic[R]):
     async def page(self, call: Call, offset: int, limit: int) -> tuple[Sequence[Mapping[str, Any]], bool]:
         async with self._libraries.library(call.context) as library:
             page = await self._collection(library).list(limit, offset)
-        return [self._to_prompt(row).as_listed() for row in page.rows], offset + len(page.rows) < page.total
+        chars = sum(map(_text_chars, page.rows))
+        listed = await run_text_work(chars, lambda: [self._to_prompt(row).as_listed() for row in page.rows])
+        return listed, offset + len(page.rows) < page.total
 
     async def find(self, call: Call, name: str) -> McpPrompt | None:
         match = _NAME.fullmatch(name)
@@ -62,9 +68,10 @@ class CollectionPrompts(Generic[R]):
             return None
         try:
             async with self._libraries.library(call.context) as library:
-                return self._to_prompt(await self._collection(library).get(int(match[2])))
+                row = await self._collection(library).get(int(match[2]))
         except NotFound:
             return None
+        return await run_text_work(_text_chars(row), self._to_prompt, row)
 
 
 def saved_prompts(libraries: Libraries, max_chars: int) -> CollectionPrompts[SavedPrompt]:
@@ -86,7 +93,10 @@ def saved_prompt(stored: SavedPrompt, max_chars: int) -> McpPrompt:
     async def render(call: Call, arguments: Mapping[str, str]) -> PromptResult:
         names = {parameter.name for parameter in parameters}
         values = {name: value for name, value in arguments.items() if name in names}
-        texts = [fill_placeholders(text, values, max_chars) for text in (stored.system_prompt, stored.user_prompt)]
+        parts = (stored.system_prompt, stored.user_prompt)
+        texts = await run_text_work(
+            _text_chars(stored), lambda: [fill_placeholders(text, values, max_chars) for text in parts]
+        )
         messages = [_message("user", text) for text in texts if text.strip()]
         return PromptResult(messages or [_message("user", stored.details or stored.name)])
 
@@ -108,10 +118,14 @@ def character_prompt(character: Character, max_chars: int) -> McpPrompt:
     async def render(call: Call, arguments: Mapping[str, str]) -> PromptResult:
         greeting = greetings[_greeting_index(arguments.get("greeting") or "0", len(greetings))]
         user = arguments.get("user") or "User"
-        messages = [_message("user", _fill_macros(_character_description(character), character, user, max_chars))]
-        if greeting.strip():
-            messages.append(_message("assistant", _fill_macros(greeting, character, user, max_chars)))
-        return PromptResult(messages)
+
+        def fill() -> PromptResult:
+            messages = [_message("user", _fill_macros(_character_description(character), character, user, max_chars))]
+            if greeting.strip():
+                messages.append(_message("assistant", _fill_macros(greeting, character, user, max_chars)))
+            return PromptResult(messages)
+
+        return await run_text_work(_text_chars(character), fill)
 
     which = f"Number of the greeting, 0 to {len(greetings) - 1}."
     return McpPrompt(
@@ -165,6 +179,11 @@ def _numbers_below(count: int) -> Completer:
         return [text for number in range(count) if (text := str(number)).startswith(value)]
 
     return complete
+
+
+def _text_chars(row: Struct) -> int:
+    """Returns the length of all texts of a prompt or character."""
+    return sum(len(value) for value in astuple(row) if isinstance(value, str))
 
 
 def _message(role: str, text: str) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from sources.search.arguments import LIMIT_MAX
 from sources.search.snippets import Highlighter
 from sources.storage.contract import Chats, Search
 from sources.text.excerpts import first_sentence, shorten
+from sources.text.text_work import run_text_work
 
 _SUMMARY_MAX_CHARS = 160
 _PROJECT_MAX_CHARS = 60
@@ -73,7 +74,7 @@ class ConversationSearcher:
             for hit in hits:
                 if len(rows) == self._query.limit:
                     return ExchangeResults(tuple(rows.values()), None, notes)
-                if not (self._query.is_literal or _matches_itself(hit, highlighter)):
+                if not (self._query.is_literal or await _matches_itself(hit, highlighter)):
                     continue
                 row = await self._row(hit, hit.score, highlighter, query.snippet_chars)
                 if row is not None:
@@ -150,16 +151,20 @@ class ConversationSearcher:
             return None
         exchange = last_exchange(messages)
         summary = shorten(summary_of(conversation), _SUMMARY_MAX_CHARS)
-        return ExchangeRow(
-            path=path_of(conversation),
-            project=shorten(project_of(conversation), _PROJECT_MAX_CHARS),
-            date=hit.created_at[:10],
-            score=round(score, 2),
-            summary=summary or first_sentence(exchange[0].content, _SUMMARY_MAX_CHARS),
-            snippet=highlighter.snippet(messages[-1].content, snippet_chars).text,
-            line_start=message_lines(exchange[0]).start,
-            line_end=message_lines(messages[-1]).end,
-        )
+
+        def build() -> ExchangeRow:
+            return ExchangeRow(
+                path=path_of(conversation),
+                project=shorten(project_of(conversation), _PROJECT_MAX_CHARS),
+                date=hit.created_at[:10],
+                score=round(score, 2),
+                summary=summary or first_sentence(exchange[0].content, _SUMMARY_MAX_CHARS),
+                snippet=highlighter.snippet(messages[-1].content, snippet_chars).text,
+                line_start=message_lines(exchange[0]).start,
+                line_end=message_lines(messages[-1]).end,
+            )
+
+        return await run_text_work(len(exchange[0].content) + len(messages[-1].content), build)
 
     async def _conversation(self, conversation_id: str) -> Conversation | None:
         if conversation_id not in self._conversations:
@@ -205,10 +210,10 @@ def _incomplete_note(query: MemoryQuery) -> str:
     return f"Not all matches were examined; {advice}."
 
 
-def _matches_itself(hit: Hit, highlighter: Highlighter) -> bool:
+async def _matches_itself(hit: Hit, highlighter: Highlighter) -> bool:
     """Whether the text or the sender of the message matches. The index also finds messages by the words of their
     date."""
-    return highlighter.matches(f"{hit.sender}: {hit.text}")
+    return await run_text_work(len(hit.text), highlighter.matches, f"{hit.sender}: {hit.text}")
 
 
 def _average_score(hits: Sequence[Hit]) -> float:

@@ -15,6 +15,7 @@ from sources.records import Observation
 from sources.search.snippets import Highlighter
 from sources.storage.contract import Chats, Library
 from sources.text.excerpts import first_sentence, shorten
+from sources.text.text_work import run_text_work
 
 # Rows are labels; layer 2 returns the whole texts.
 _TITLE_MAX_CHARS = 160
@@ -41,16 +42,20 @@ async def search_observations(
     by_id = {row.id: row for row in await library.observations.get_many([str(hit.id) for hit in results.hits])}
     paths = await _conversation_paths(library.chats, by_id.values())
     highlighter = Highlighter(source_query.terms)
-    rows = tuple(
-        _row(
-            observation,
-            hit.score,
-            path=paths.get(observation.conversation_id or "", ""),
-            snippet=highlighter.snippet(hit.text, source_query.snippet_chars).text,
+
+    def build() -> tuple[ObservationRow, ...]:
+        return tuple(
+            _row(
+                observation,
+                hit.score,
+                path=paths.get(observation.conversation_id or "", ""),
+                snippet=highlighter.snippet(hit.text, source_query.snippet_chars).text,
+            )
+            for hit in results.hits
+            if (observation := by_id.get(str(hit.id)))
         )
-        for hit in results.hits
-        if (observation := by_id.get(str(hit.id)))
-    )
+
+    rows = await run_text_work(sum(len(hit.text) for hit in results.hits), build)
     return ObservationResults(rows, results.total, notes)
 
 

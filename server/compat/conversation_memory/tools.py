@@ -29,6 +29,7 @@ from server.protocol.catalog import Catalog, Hints, Tool, ToolResult
 from sources.defaults import request_defaults
 from sources.reading.retrieval import plan_retrieval
 from sources.storage.contract import Libraries
+from sources.text.text_work import run_text_work
 
 # Repeating a call without a key records another observation.
 _APPENDS = Hints(read_only_hint=False, idempotent_hint=False)
@@ -56,7 +57,8 @@ class ConversationMemoryTools:
         ids = parse_ids(arguments.ids)
         async with self._libraries.library(call.context) as library:
             observations = await find_observations(library.observations, ids)
-        return _markdown(render_observations(observations, self._budget(call)))
+        chars = sum(len(row.narrative) + sum(map(len, row.facts)) for row in observations)
+        return _markdown(await run_text_work(chars, render_observations, observations, self._budget(call)))
 
     async def read(self, call: Call, arguments: ReadConversation) -> ToolResult:
         path, lines = parse_path(arguments.path), parse_lines(arguments.start_line, arguments.end_line)
@@ -64,7 +66,8 @@ class ConversationMemoryTools:
             transcript = await read_transcript(
                 library.chats, path, lines, self._budget(call), self._settings.message_page_max
             )
-        return _markdown(render_transcript(transcript))
+        chars = sum(len(message.text) for message in transcript.messages)
+        return _markdown(await run_text_work(chars, render_transcript, transcript))
 
     async def record(self, call: Call, arguments: RecordObservations) -> RecordedObservations:
         count, batch_max = len(arguments.observations), self._settings.observations_batch_max

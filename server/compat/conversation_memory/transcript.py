@@ -12,6 +12,7 @@ from sources.reading.exchanges import LineRange, NumberedMessage, has_stored_lin
 from sources.records import ALTERNATE_BRANCH_LABEL, Conversation, Message
 from sources.storage.contract import Chats
 from sources.text.excerpts import shorten
+from sources.text.text_work import run_text_work
 from sources.text.token_estimates import TokenScale
 from sources.text.word_boundaries import word_boundary_before
 
@@ -56,7 +57,7 @@ async def read_transcript(
     builder = _TranscriptBuilder(lines, TextBudget(budget.scale, budget.room - frame))
     position = await _first_position(chats, conversation.id, lines)
     while not builder.is_done and (messages := await chats.messages_around(conversation.id, position, 0, page_size)):
-        builder.add(messages)
+        await run_text_work(sum(len(message.content) for message in messages), builder.add, messages)
         position = messages[-1].position + 1
     if not builder.messages and lines.start > 1:
         last_line = max(builder.last_line, await _last_line(chats, conversation))

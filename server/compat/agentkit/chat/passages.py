@@ -29,6 +29,8 @@ _ENVELOPE_TOKENS = 400
 _PASSAGE_MIN_TOKENS = 40
 # Relative to the best hit's score. Hits below it match only the common words of a question.
 _SCORE_MIN_SHARE = 0.5
+# Blanks by which a message may be longer than the question that it repeats.
+_BLANKS_MAX_CHARS = 1_000
 # Search for more hits than passages are wanted, because some are echoes.
 _HITS_PER_PASSAGE = 3
 
@@ -156,4 +158,6 @@ def _is_of_conversation(hit: KnowledgeItem, conversation_id: str | None, questio
 
 
 def _is_same_text(content: str, question: str) -> bool:
-    return " ".join(content.split()).casefold() == " ".join(question.split()).casefold()
+    """Compares the words. Of a longer text, only as many words are read as the question has."""
+    words = question.casefold().split()
+    return content[: 2 * len(question) + _BLANKS_MAX_CHARS].casefold().split(None, len(words)) == words

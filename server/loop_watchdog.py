@@ -1,0 +1,96 @@
+"""Reports what blocks the event loop. While one call holds it, every other call of every user waits.
+
+A callback on the loop notes the time again and again. A thread notices when it is late and takes the stack of the
+loop's thread, which shows the call that is running.
+"""
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from loguru import logger
+
+_ROOT = Path(__file__).resolve().parents[1]
+# Beats per limit: a block is noticed at most a quarter of the limit late.
+_BEATS = 4
+_FRAMES_SHOWN = 6
+# A block this many times as long as the limit is reported before it ends, because it may never end.
+_ENDLESS = 20
+
+
+@contextmanager
+def watch_event_loop(limit_ms: int) -> Iterator[None]:
+    """Logs every block of the running loop that is longer than the limit, until the block of code ends."""
+    watchdog = _LoopWatchdog(asyncio.get_running_loop(), limit_ms / 1000)
+    watchdog.start()
+    try:
+        yield
+    finally:
+        watchdog.stop()
+
+
+class _LoopWatchdog:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, limit_s: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._loop = loop
+        self._limit_s = limit_s
+        self._clock = clock
+        self._loop_thread = threading.get_ident()
+        self._beat_at = clock()
+        self._beat_cpu_s = time.thread_time()
+        self._stack = ""
+        self._is_reported = False
+        self._stopping = threading.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._thread = threading.Thread(target=self._watch, name="loop watchdog", daemon=True)
+
+    def start(self) -> None:
+        self._beat()
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._thread.join()
+
+    def _beat(self) -> None:
+        now, cpu_s = self._clock(), time.thread_time()
+        if now - self._beat_at - self._limit_s / _BEATS > self._limit_s:
+            logger.warning(
+                "The event loop was blocked for {:.0f} ms ({:.0f} ms of CPU time): {}",
+                (now - self._beat_at) * 1000,
+                (cpu_s - self._beat_cpu_s) * 1000,
+                self._stack or "the call ended before its stack was taken",
+            )
+        self._beat_at, self._beat_cpu_s, self._stack, self._is_reported = now, cpu_s, "", False
+        self._timer = self._loop.call_later(self._limit_s / _BEATS, self._beat)
+
+    def _watch(self) -> None:
+        while not self._stopping.wait(self._limit_s / _BEATS):
+            late_s = self._clock() - self._beat_at
+            if late_s > self._limit_s and not self._stack:
+                frames = sys._current_frames()  # noqa: SLF001 - documented, in spite of its name
+                self._stack = describe_stack(frames.get(self._loop_thread))
+            if late_s > _ENDLESS * self._limit_s and not self._is_reported:
+                self._is_reported = True
+                logger.warning("The event loop has been blocked for {:.0f} ms: {}", late_s * 1000, self._stack)
+
+
+def describe_stack(frame: FrameType | None) -> str:
+    """Returns the innermost calls, those of our own code preferred, as `module:line function`, the innermost first."""
+    frames = []
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.f_back
+    own = [frame for frame in frames if Path(frame.f_code.co_filename).is_relative_to(_ROOT)]
+    return " < ".join(
+        f"{frame.f_globals.get('__name__', '?')}:{frame.f_lineno} {frame.f_code.co_qualname}"
+        for frame in (own or frames)[:_FRAMES_SHOWN]
+    )

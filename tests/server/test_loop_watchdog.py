@@ -1,0 +1,63 @@
+"""A call that blocks the event loop is logged with the code that was running."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+from loguru import logger
+
+from server.loop_watchdog import watch_event_loop
+
+LIMIT_MS = 50
+WAIT_MAX_S = 30
+
+
+class LoggedLines:
+    """Collects log lines and tells when one arrives."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.arrived = threading.Event()
+
+    def write(self, line: str) -> None:
+        self.lines.append(line)
+        self.arrived.set()
+
+
+@pytest.fixture
+def log() -> Iterator[LoggedLines]:
+    lines = LoggedLines()
+    sink = logger.add(lines, format="{message}", level="WARNING")
+    yield lines
+    logger.remove(sink)
+
+
+def block_until_logged(log: LoggedLines) -> None:
+    assert log.arrived.wait(WAIT_MAX_S)
+
+
+async def test_a_block_is_logged_while_it_lasts_and_when_it_ends(log: LoggedLines) -> None:
+    with watch_event_loop(LIMIT_MS):
+        block_until_logged(log)
+        while len(log.lines) < 2:
+            await asyncio.sleep(0.01)
+    during, afterwards = log.lines[:2]
+    assert during.startswith("The event loop has been blocked for ")
+    assert afterwards.startswith("The event loop was blocked for ")
+    for line in log.lines[:2]:
+        assert "tests.server.test_loop_watchdog:" in line
+        assert "block_until_logged < " in line
+
+
+async def test_a_loop_that_waits_is_not_reported(log: LoggedLines) -> None:
+    with watch_event_loop(60_000):
+        await asyncio.sleep(0.2)
+        await asyncio.to_thread(threading.Event().wait, 0.2)
+    assert log.lines == []
+
+
+async def test_nothing_is_watched_after_the_end(log: LoggedLines) -> None:
+    with watch_event_loop(LIMIT_MS):
+        pass
+    assert not any(thread.name == "loop watchdog" for thread in threading.enumerate())

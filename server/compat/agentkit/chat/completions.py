@@ -7,6 +7,7 @@ on.
 import asyncio
 import time
 from datetime import UTC, datetime
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -17,6 +18,7 @@ from starlette.responses import JSONResponse, Response
 from auth.context import RequestContext
 from auth.principal import READ
 from config.errors import FlorilegiumError, InvalidParams
+from config.paths import UserId
 from config.settings import Settings
 from config.text import replace_unstorable
 from config.times import format_time
@@ -131,7 +133,7 @@ class CompletionService:
 
         headers = {"Accept": EVENTS if request.is_stream else JSON}
         if request.idempotency_key:
-            headers["Idempotency-Key"] = request.idempotency_key
+            headers["Idempotency-Key"] = _upstream_idempotency_key(context.user_id, request.idempotency_key)
         relay = CompletionRelay(upstream, self._open_streams, self._limits, store)
         return await relay.respond(context.principal, request.body, headers)
 
@@ -190,8 +192,13 @@ def _conversation_name(headers: CompletionHeaders, metadata: Any) -> str | None:
     return next((replace_unstorable(name)[:_NAME_MAX_CHARS] for name in names if isinstance(name, str) and name), None)
 
 
+def _upstream_idempotency_key(user_id: UserId, key: str) -> str:
+    """All users share the operator's account at the upstream, which would answer one user with the response to another
+    who sent the same key."""
+    return f"florilegium-{sha256(f'{user_id} {key}'.encode()).hexdigest()}"
+
+
 def _idempotency_key(key: str | None) -> str | None:
-    """Checks the key, which is relayed as a header."""
     if key is None or (key.isascii() and key.isprintable() and len(key) <= _NAME_MAX_CHARS):
         return key or None
     raise InvalidParams(

@@ -26,8 +26,22 @@ from server.transports.open_streams import OpenStreams
 _BUFFER_MAX_CHUNKS = 64
 # A longer line is sent before its end arrives.
 _PARTIAL_LINE_MAX_BYTES = 64 * 1024
-_RELAYED_HEADERS = ("content-type", "retry-after")
-_RELAYED_PREFIXES = ("x-ratelimit-", "openai-")
+# Headers that clients use. Others may concern the operator's account, such as `openai-organization`, or are cookies.
+_RELAYED_HEADERS = frozenset(
+    (
+        "content-type",
+        "openai-processing-ms",
+        "retry-after",
+        "retry-after-ms",
+        "x-ratelimit-limit-requests",
+        "x-ratelimit-limit-tokens",
+        "x-ratelimit-remaining-requests",
+        "x-ratelimit-remaining-tokens",
+        "x-ratelimit-reset-requests",
+        "x-ratelimit-reset-tokens",
+        "x-should-retry",
+    )
+)
 # These concern this server's credential at the upstream; a client would take them for its own.
 _UPSTREAM_AUTH_STATUSES = frozenset((401, 403, 407))
 _BROKEN_OFF = "the upstream broke off its response"
@@ -215,11 +229,7 @@ def require_relayable(response: UpstreamResponse) -> None:
 
 
 def _relayed_headers(response: UpstreamResponse) -> dict[str, str]:
-    return {
-        name: value
-        for name, value in response.headers.items()
-        if name in _RELAYED_HEADERS or name.startswith(_RELAYED_PREFIXES)
-    }
+    return {name: value for name, value in response.headers.items() if name in _RELAYED_HEADERS}
 
 
 async def relay_whole_response(response: UpstreamResponse, max_bytes: int) -> Response:

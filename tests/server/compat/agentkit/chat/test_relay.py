@@ -18,7 +18,27 @@ async def test_response_bytes_are_relayed_unchanged(chat: ChatClient) -> None:
 
     assert (response.status, response.body) == (200, ODD)
     assert response.header("content-type") == "application/json; charset=utf-8"
-    assert response.header("x-ratelimit-left") == "9"
+    assert response.header("x-ratelimit-remaining-requests") == "9"
+
+
+async def test_headers_about_the_operators_account_are_not_relayed(chat: ChatClient) -> None:
+    response = await chat.complete(ASK, model="odd")
+
+    assert "the-operator" not in str(response.headers)
+
+
+async def test_idempotency_key_of_one_user_is_another_key_upstream_than_that_of_another(
+    chat: ChatClient, upstream: UpstreamProgram
+) -> None:
+    """The upstream sees one account. It must not take Ben's request for a retry of Ada's."""
+    for who in ("ada", "ben", "ada"):
+        await chat.complete(ASK, who, headers={"Idempotency-Key": "k-1"})
+    await chat.complete(ASK, "ada", headers={"Idempotency-Key": "k-2"})
+
+    adas, bens, again, other = [request["headers"]["idempotency-key"] for request in (await upstream.requests())[-4:]]
+    assert adas == again
+    assert len({adas, bens, other}) == 3
+    assert not any("k-" in key for key in (adas, bens, other))
 
 
 async def test_request_bytes_are_relayed_unchanged(chat: ChatClient, upstream: UpstreamProgram) -> None:

@@ -26,6 +26,12 @@ ODD = (
     b'[{"finish_reason":"stop","index":0,"message":{"content":"Sodium is cheaper.","role":"assistant"}}],'
     b' "usage":{"total_tokens":7} }\n'
 )
+ODD_HEADERS = {
+    "x-ratelimit-remaining-requests": "9",
+    "openai-organization": "the-operator",
+    "x-ratelimit-account": "the-operator",
+    "set-cookie": "session=the-operator",
+}
 
 
 class HangingResponse(StreamingResponse):
@@ -71,7 +77,7 @@ async def complete(request: Request) -> Response:
     REQUESTS.append({"headers": dict(request.headers.items()), "body": body.decode(), "json": payload})
     match payload.get("model"):
         case "odd":
-            return Response(ODD, media_type="application/json; charset=utf-8", headers={"x-ratelimit-left": "9"})
+            return Response(ODD, media_type="application/json; charset=utf-8", headers=ODD_HEADERS)
         case "hanging":
             return HangingResponse(hanging(), media_type="text/event-stream")
         case "crashing":

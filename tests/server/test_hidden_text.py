@@ -104,9 +104,11 @@ async def fill_library(api: RestClient, name: str) -> None:
         ],
     }
     assert (await post(api, "/conversations", untitled, name)).status == 201
+    question = {"id": "u2", "role": "user", "content": "any fruit ripe?", "timestamp": "2025-01-02T00:00:00Z"}
+    assert (await post(api, f"/conversations/{UNTITLED}/messages", question, name)).status == 201
     # A question of the user, whose answer quotes what only the user may read.
-    question = {"messages": [{"role": "user", "content": "password of the otters"}], "metadata": {"session_id": "s"}}
-    assert (await post(api, "/v1/chat/completions", question, name)).status == 200
+    chat = {"messages": [{"role": "user", "content": "password of the otters"}], "metadata": {"session_id": "s"}}
+    assert (await post(api, "/v1/chat/completions", chat, name)).status == 200
 
 
 def tool(name: str, **arguments: Any) -> tuple[str, dict[str, Any]]:

@@ -87,6 +87,14 @@ async def test_no_search_finds_a_human_only_message_for_agents(
     assert b"password" not in response
 
 
+async def test_agents_cannot_change_a_human_only_message(ada: LibraryUser, conversation: tuple[str, str]) -> None:
+    chat, message = conversation
+
+    error = await ada.call_error("items_update", uri=f"chats://{chat}/{message}", content="the password is guava")
+
+    assert error == f"message {message!r} is human-only: agents cannot change it"
+
+
 async def test_human_only_message_is_shown_to_people_over_rest(api: RestClient, conversation: tuple[str, str]) -> None:
     chat, _ = conversation
     paths = (f"/api/v1/items/chats/{chat}", f"/conversations/{chat}", f"/items/chats/{chat}")

@@ -209,6 +209,19 @@ async def test_export_has_every_field_and_no_deleted_items(tmp_path: Path) -> No
     assert sum(name.startswith("notes/") for name in files) == manifest["counts"]["notes"] == 2
 
 
+async def test_human_only_message_keeps_its_mark_in_an_export(tmp_path: Path) -> None:
+    secret = MessageDraft(sender="Ana", content="the password is mango", metadata={"audience": "human"})
+    async with open_sqlite(tmp_path / "data") as libraries:
+        async with libraries.library("ada") as ada:
+            await ada.chats.create(ConversationDraft(title="Talk"), [secret, MessageDraft(content="understood")])
+        files = await export(libraries, "ada", tmp_path / "out")
+
+    messages = [msgspec.json.decode(line) for line in files["chats.jsonl"].splitlines()][1:]
+    assert [one["metadata"] for one in messages] == [{"audience": "human"}, {}]
+    [page] = [data.decode() for name, data in files.items() if name.startswith("chats/")]
+    assert [line.endswith(" (human-only)") for line in page.splitlines() if line.startswith("## ")] == [True, False]
+
+
 async def test_long_conversation_with_deleted_messages_is_exported_completely(tmp_path: Path) -> None:
     drafts = [MessageDraft(content=f"said {n}", uuid=f"m{n}") for n in range(1_203)]
     async with open_sqlite(tmp_path / "data") as libraries:

@@ -206,6 +206,13 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int,
         _number("ms", "A call that blocks the event loop for longer is logged, with its stack.", 10, _HOUR_S * 1000),
     ] = 250
+    body_small_chunks_max: Annotated[
+        int, _number("chunks", "Chunks of less than 64 bytes in one request body.", 1, 10_000_000)
+    ] = 4_096
+    refused_body_timeout_s: Annotated[
+        float,
+        _number("s", "How long the rest of a request body is discarded after the request was refused.", 0.1, _HOUR_S),
+    ] = 5
     call_deadline_ms: Annotated[
         int, _number("ms", "Time limit for one call, after which it is cancelled.", 10, _HOUR_S * 1000)
     ] = 30_000
@@ -570,6 +577,18 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ws_ticket_ttl_s: Annotated[float, _number("s", "Lifetime of a WebSocket ticket.", 1, _HOUR_S)] = 30
     ws_ping_interval_s: Annotated[
         float, _number("s", "Interval between pings on a WebSocket connection.", 1, _HOUR_S)
+    ] = 20
+    ws_frames_per_s: Annotated[
+        float,
+        _number("frames/s", "WebSocket frames per user that are read. Further frames wait.", 1, 1_000_000),
+    ] = 1_000
+    ws_frames_burst: Annotated[
+        int, _number("frames", "WebSocket frames per user that are read at once after an idle period.", 1, 1_000_000)
+    ] = 1_000
+    ws_fragments_max: Annotated[int, _number("frames", "Fragments of one WebSocket message.", 1, 1_000_000)] = 1_024
+    ws_pings_per_s: Annotated[
+        int,
+        _number("frames/s", "Pings and pongs on one WebSocket. Faster clients are disconnected.", 1, 100_000),
     ] = 20
     sse_keepalive_s: Annotated[
         float,

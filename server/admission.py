@@ -20,6 +20,7 @@ from config.logging import current_request_id, request_fields
 from config.paths import DataRoot
 from config.settings import Settings
 from server.protocol.profiles import Profiles
+from server.transports.client_connections import ClientConnection, connection_of
 from server.transports.headers import AUTHORIZATION, Headers
 from server.transports.open_streams import OpenStreams
 from server.transports.origin import OriginGuard
@@ -32,11 +33,12 @@ class IncomingRequest(Struct, frozen=True):
     headers: Headers
     address: str
     query: bytes
+    connection: ClientConnection | None
 
     @classmethod
     def from_scope(cls, scope: Mapping[str, Any]) -> "IncomingRequest":
-        client = scope.get("client")
-        return cls(Headers(scope["headers"]), client[0] if client else "", scope["query_string"])
+        client, headers = scope.get("client"), Headers(scope["headers"])
+        return cls(headers, client[0] if client else "", scope["query_string"], connection_of(scope))
 
     @property
     def authorization(self) -> str | None:
@@ -101,7 +103,7 @@ class Admission:
 
     async def authenticate(self, request: IncomingRequest, authorization: str | None) -> Principal:
         principal = await self._authenticator.authenticate(authorization, address=request.address)
-        _log_caller(principal)
+        _identify(request, principal)
         return principal
 
     async def admit(self, request: IncomingRequest, profile: str | None = None) -> AdmittedRequest:
@@ -131,16 +133,17 @@ class Admission:
         return self._admitted(request, principal, None)
 
     async def admit_connection(self, request: IncomingRequest, profile: str | None) -> AdmittedRequest:
-        """Admits a WebSocket connection, whose origin was checked before. `readmit` then checks each of its requests.
+        """Admits a WebSocket connection. `readmit` then checks each of its requests.
 
         Clients that cannot set headers send a ticket in the query string, or the token as a Basic password.
         """
+        self.check_origin(request.headers)
         if profile is not None:
             self._profiles.get(profile)
         if tickets := query_values(request.query, "ticket"):
             principal = self._tickets.redeem(tickets[0], time.time())
-            _log_caller(principal)
             await self._authenticator.recheck(principal)
+            _identify(request, principal)
         else:
             principal = await self.authenticate(request, basic_to_bearer(request.authorization))
         _require_any_scope(principal)
@@ -188,6 +191,9 @@ def _require_any_scope(principal: Principal) -> None:
         raise Forbidden(READ)
 
 
-def _log_caller(principal: Principal) -> None:
+def _identify(request: IncomingRequest, principal: Principal) -> None:
+    """Adds the caller to the log line of the request, and assigns the connection to the user."""
     fields = request_fields()
     fields.user, fields.client = principal.user_name, principal.client_id
+    if request.connection is not None:
+        request.connection.assign(principal.user_id)

@@ -1,4 +1,4 @@
-"""How errors are sent to clients: as JSON, as HTTP headers, or as a WebSocket close frame.
+"""How errors are sent to clients: as JSON and as HTTP headers.
 
 HTML pages use the same headers; see `server.rest.error_page`.
 """
@@ -8,17 +8,13 @@ from typing import Any
 
 from msgspec import UNSET, Struct, UnsetType
 from starlette.responses import JSONResponse, Response
-from starlette.types import Message
 
 from auth.challenge import challenge
 from config.errors import (
     FlorilegiumError,
     Forbidden,
-    NotFound,
-    ProtocolError,
     RateLimited,
     SourceTimeout,
-    TooLarge,
     Unauthenticated,
     Unavailable,
     retry_after_seconds,
@@ -28,8 +24,6 @@ from server.rest.errors import MethodNotAllowed, Unprocessable
 
 # Responses belong to one caller, and so does the fact that something does not exist.
 PRIVATE_HEADERS = {"Cache-Control": "private, no-store", "X-Content-Type-Options": "nosniff"}
-# RFC 6455 section 5.5: a control frame holds 125 bytes, two of which are the close code.
-_CLOSE_REASON_MAX_BYTES = 123
 
 
 class ErrorDetail(Struct, frozen=True):
@@ -117,33 +111,3 @@ def json_error(
 ) -> Response:
     headers = {**PRIVATE_HEADERS, **error_headers(settings, error)}
     return JSONResponse(error_format.render(error, path), status_code=error.status, headers=headers)
-
-
-class BinaryFrame(FlorilegiumError):
-    """A WebSocket frame that is not text."""
-
-
-def websocket_close(error: FlorilegiumError) -> Message:
-    reason = error.message.encode()[:_CLOSE_REASON_MAX_BYTES].decode(errors="ignore")
-    return {"type": "websocket.close", "code": close_code(error), "reason": reason}
-
-
-def close_code(error: FlorilegiumError) -> int:
-    """Returns the close code of an error; `docs/protocol.md` lists them."""
-    match error:
-        case Unauthenticated():
-            return 4401
-        case Forbidden():
-            return 4403
-        case RateLimited():
-            return 1013  # try again later
-        case Unavailable():
-            return 1008  # policy violation
-        case BinaryFrame():
-            return 1003  # unsupported data
-        case NotFound():
-            return 4404
-        case ProtocolError() | TooLarge():
-            return 4400
-        case _:
-            return 1011  # internal error

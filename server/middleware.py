@@ -16,6 +16,8 @@ from server.transports.repeated_refusals import IS_REPEATED
 
 _VALID_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}\Z")
 _HEADER = b"x-request-id"
+# The second answers a WebSocket upgrade that is refused.
+_RESPONSE_STARTS = frozenset(("http.response.start", "websocket.http.response.start"))
 
 
 class RequestLogMiddleware:
@@ -41,7 +43,7 @@ class RequestLogMiddleware:
 
         async def send_with_id(message: Message) -> None:
             nonlocal status
-            if message["type"] == "http.response.start":
+            if message["type"] in _RESPONSE_STARTS:
                 status = message["status"]
                 message["headers"] = [*message["headers"], header]
             await send(message)
@@ -60,5 +62,5 @@ class RequestLogMiddleware:
 
 def _log(scope: Scope, status: int, fields: RequestFields, seconds: float) -> None:
     fields.outcome = fields.outcome or ("ok" if status < 400 else "error")
-    method, result = (scope["method"], status or "-") if scope["type"] == "http" else ("WS", "closed")
+    method, result = (scope["method"], status or "-") if scope["type"] == "http" else ("WS", status or "closed")
     log_request(f"{method} {scope['path']} {result}", fields, seconds * 1000)

@@ -17,7 +17,10 @@ from config.settings import Settings
 from server.loop_watchdog import watch_event_loop
 from server.stop_limit import StopLimit
 from server.transports.bounded_http import bounded_http
+from server.transports.bounded_websocket import bounded_websocket
+from server.transports.client_connections import ClientConnections
 from server.transports.open_streams import OpenStreams
+from server.transports.refusals import CloseAfterRefusal
 
 # The end of the grace period, in which calls are cancelled and libraries closed: a share of it, up to this long.
 _CLOSING_SHARE = 0.25
@@ -83,12 +86,13 @@ async def serve(
 ) -> None:
     """Serves until a signal stops it. `announce` receives the URL once connections are accepted. `stop_limit` is
     started by the signal."""
+    connections = ClientConnections(settings)
     config = uvicorn.Config(
-        app,
+        CloseAfterRefusal(app),
         host=settings.host,
         port=settings.port,
-        http=bounded_http(settings.head_max_bytes + settings.token_max_bytes, settings.head_timeout_s),
-        ws="websockets-sansio",
+        http=bounded_http(settings, connections),
+        ws=bounded_websocket(settings, connections),
         ws_max_size=settings.body_max_bytes,
         ws_ping_interval=settings.ws_ping_interval_s,
         ws_ping_timeout=settings.ws_ping_interval_s,

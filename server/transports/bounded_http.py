@@ -1,61 +1,165 @@
-"""uvicorn's HTTP protocol with limits on the size and the duration of a request's header section.
+"""uvicorn's HTTP protocol with limits on the size, the duration and the number of parts of a request.
 
-Headers are read before authentication. Without these limits anyone could hold memory and sockets indefinitely.
+Requests are parsed before authentication. Without these limits anyone could hold memory, sockets and the event loop.
 """
 
 import asyncio
 from typing import Any, ClassVar
 
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from config.settings import Settings
+from server.transports.client_connections import ClientConnection, ClientConnections
+from server.transports.sliced_input import SLICE_BYTES, SlicedInput
+
+# Smaller chunks cost more to parse than to send.
+_SMALL_CHUNK_BYTES = 64
+# The bytes around the method and the URL, around a name and a value, and at the end of the headers.
+_LINE_BYTES = len("  HTTP/1.1\r\n\r\n")
+_HEADER_BYTES = len(": \r\n")
+
+
+class _TooLarge(Exception):
+    """Stops the parser; the client gets its message with status 400."""
 
 
 class BoundedHttp(HttpToolsProtocol):
-    """The limits are class attributes, because uvicorn creates the instances."""
+    """Settings and connections are class attributes, because uvicorn creates the instances."""
 
-    head_max_bytes: ClassVar[int]
-    head_timeout_s: ClassVar[float]
+    settings: ClassVar[Settings]
+    client_connections: ClassVar[ClientConnections]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._head_bytes = 0
-        self._is_in_head = self._head_began = False
+        self._client_connection: ClientConnection = self.client_connections.open()
+        self._input = SlicedInput(self._feed, self._can_parse)
+        self._head_max_bytes = self.settings.head_max_bytes + self.settings.token_max_bytes
+        self._head_bytes = self._fed_bytes = self._small_chunks = 0
+        self._is_in_head = self._head_began = self._is_in_body = self._has_upgraded = False
+        self._problem = ""
+        self._input_flow: _InputFlow
         self._timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
         super().connection_made(transport)
-        self._start_timer()
+        self.flow = self._input_flow = _InputFlow(transport, self._parse_soon)
+        self._start_timer(self.settings.head_timeout_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
+        self._client_connection.close()
         super().connection_lost(exc)
 
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._is_in_head = self._head_began = True
-
-    def on_headers_complete(self) -> None:
-        self._is_in_head = False
-        self._stop_timer()
-        super().on_headers_complete()
+    def handle_websocket_upgrade(self) -> None:
+        self._has_upgraded = True
+        self._input.clear()
+        self._client_connection.close()
+        super().handle_websocket_upgrade()
 
     def data_received(self, data: bytes) -> None:
-        """Counts the bytes of a header section that spans several reads; nearly all fit into one and cost nothing.
+        """Parses a small read at once, and a large one in slices."""
+        if not self._input and len(data) <= SLICE_BYTES:
+            self._feed(data)
+            return
+        self._input.add(data)
+        self._parse()
 
-        The read in which a header section begins is not counted: it may start with other requests, and its size is
-        bounded anyway.
-        """
+    def send_400_response(self, msg: str) -> None:
+        super().send_400_response(self._problem or msg)
+
+    # -- slices ----------------------------------------------------------------------------------------------------
+
+    def _can_parse(self) -> bool:
+        """Whether the parser can take more: no request waits for the one before, and the body was taken."""
+        return not self.flow.read_paused and not self.transport.is_closing() and not self._has_upgraded
+
+    def _parse(self) -> None:
+        if self._input.parse():
+            self._parse_soon()
+        if self.transport.is_closing():
+            self._input.clear()
+        elif not self._has_upgraded:
+            self._input_flow.set_backlog(bool(self._input))
+
+    def _parse_soon(self) -> None:
+        self.loop.call_soon(self._parse)
+
+    def _feed(self, data: bytes) -> None:
         self._head_began = False
         super().data_received(data)
         if not self._is_in_head or self.transport.is_closing():
             return
-        self._head_bytes = 0 if self._head_began else self._head_bytes + len(data)
-        if self._head_bytes > self.head_max_bytes:
+        # A header section that is complete is measured exactly. This bounds one that never ends.
+        self._fed_bytes = 0 if self._head_began else self._fed_bytes + len(data)
+        if self._fed_bytes > self._head_max_bytes:
             self.send_400_response("The request headers are too large.")
         elif self._timer is None:
-            self._start_timer()
+            self._start_timer(self.settings.head_timeout_s)
 
-    def _start_timer(self) -> None:
-        self._timer = self.loop.call_later(self.head_timeout_s, self.transport.close)
+    # -- parser callbacks --------------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._is_in_head = self._head_began = True
+        self._head_bytes = _LINE_BYTES
+        self._small_chunks = 0
+
+    def on_url(self, url: bytes) -> None:
+        self._count_head(len(url))
+        super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._count_head(len(name) + len(value) + _HEADER_BYTES)
+        super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self._count_head(len(self.parser.get_method()))
+        self._is_in_head = False
+        self._is_in_body = True
+        self._stop_timer()
+        self._client_connection.has_whole_request = False
+        self._client_connection.add_to(self.scope)
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if len(body) < _SMALL_CHUNK_BYTES:
+            self._count_small_chunk()
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._is_in_body = False
+        self._stop_timer()
+        self._client_connection.has_whole_request = True
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._is_in_body and not self.transport.is_closing():
+            # The request was refused before its body arrived. Closing at once could destroy the response on its way
+            # (RFC 9112 section 9.6), so the rest is discarded for a while.
+            self._unset_keepalive_if_required()
+            self._start_timer(self.settings.refused_body_timeout_s)
+
+    def _count_head(self, size: int) -> None:
+        self._head_bytes += size
+        if self._head_bytes > self._head_max_bytes:
+            self._reject("The request headers are too large.")
+
+    def _count_small_chunk(self) -> None:
+        self._small_chunks += 1
+        if self._small_chunks > self.settings.body_small_chunks_max:
+            self._reject("The body has too many small chunks.")
+
+    def _reject(self, problem: str) -> None:
+        self._problem = problem
+        raise _TooLarge(problem)
+
+    # -- timer -----------------------------------------------------------------------------------------------------
+
+    def _start_timer(self, timeout_s: float) -> None:
+        self._stop_timer()
+        self._timer = self.loop.call_later(timeout_s, self.transport.close)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -63,6 +167,38 @@ class BoundedHttp(HttpToolsProtocol):
             self._timer = None
 
 
-def bounded_http(head_max_bytes: int, head_timeout_s: float) -> type[HttpToolsProtocol]:
-    """Returns the protocol class for uvicorn with these limits."""
-    return type("BoundedHttp", (BoundedHttp,), {"head_max_bytes": head_max_bytes, "head_timeout_s": head_timeout_s})
+class _InputFlow(FlowControl):
+    """Reads from the socket only if the application takes the input and none is left to parse."""
+
+    def __init__(self, transport: asyncio.Transport, parse_soon: Any) -> None:
+        super().__init__(transport)
+        self._parse_soon = parse_soon
+        self._has_backlog = False
+
+    def set_backlog(self, has_backlog: bool) -> None:
+        if has_backlog == self._has_backlog:
+            return
+        self._has_backlog = has_backlog
+        if self.read_paused:
+            return
+        if has_backlog:
+            self._transport.pause_reading()
+        else:
+            self._transport.resume_reading()
+
+    def pause_reading(self) -> None:
+        if not self._has_backlog:
+            super().pause_reading()
+        self.read_paused = True
+
+    def resume_reading(self) -> None:
+        if self.read_paused and self._has_backlog:
+            self.read_paused = False
+            self._parse_soon()
+        else:
+            super().resume_reading()
+
+
+def bounded_http(settings: Settings, connections: ClientConnections) -> type[HttpToolsProtocol]:
+    """Returns the protocol class for uvicorn."""
+    return type("BoundedHttp", (BoundedHttp,), {"settings": settings, "client_connections": connections})

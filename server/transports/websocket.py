@@ -1,6 +1,7 @@
 """MCP over WebSocket at `/mcp/ws`: subprotocol `mcp`, one JSON-RPC message per text frame, for both eras.
 
-`server.error_responses` and `docs/protocol.md` list the close codes.
+A connection is accepted only with a valid credential; otherwise the upgrade is answered with an HTTP error.
+`docs/protocol.md` lists the close codes.
 """
 
 import asyncio
@@ -9,12 +10,13 @@ from contextlib import suppress
 from typing import Any
 
 from loguru import logger
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from auth.context import RequestContext, SessionId
 from config.errors import FlorilegiumError, InvalidRequest
+from config.settings import Settings
 from server.admission import AdmittedRequest, IncomingRequest
-from server.error_responses import BinaryFrame, websocket_close
+from server.error_responses import json_error
 from server.protocol.connection import Connection
 from server.protocol.messages import encode
 from server.runtime import Runtime
@@ -24,6 +26,7 @@ from sessions.session import new_session_id
 SUBPROTOCOL = "mcp"
 _ACCESS_REVOKED = 4401
 _SERVICE_RESTART = 1012
+_UNSUPPORTED_DATA = 1003
 
 
 class WebSocketTransport:
@@ -35,19 +38,23 @@ class WebSocketTransport:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await receive()  # websocket.connect
-        try:
-            request = IncomingRequest.from_scope(scope)
-            self._admission.check_origin(request.headers)
-        except FlorilegiumError:
-            await send({"type": "websocket.close"})  # before the accept, so the upgrade is answered with 403
-            return
-        await send({"type": "websocket.accept", "subprotocol": _subprotocol(scope)})
-        try:
-            admitted = await self._admission.admit_connection(request, _profile(scope))
-            with self._runtime.open_streams.enter(admitted.principal):
-                await _ConnectionHandler(self._runtime, admitted, scope["path"], send).serve(receive)
-        except FlorilegiumError as error:
-            await send(websocket_close(error))
+        # The client may disconnect before it is answered.
+        with suppress(OSError):
+            try:
+                admitted = await self._admission.admit_connection(IncomingRequest.from_scope(scope), _profile(scope))
+                with self._runtime.open_streams.enter(admitted.principal):
+                    await send({"type": "websocket.accept", "subprotocol": _subprotocol(scope)})
+                    await _ConnectionHandler(self._runtime, admitted, scope["path"], send).serve(receive)
+            except FlorilegiumError as error:
+                await _refuse(self._runtime.settings, error, send)
+
+
+async def _refuse(settings: Settings, error: FlorilegiumError, send: Send) -> None:
+    """Answers the upgrade request with an HTTP error."""
+    response = json_error(settings, error)
+    start = {"type": "websocket.http.response.start", "status": response.status_code, "headers": response.raw_headers}
+    await send(start)
+    await send({"type": "websocket.http.response.body", "body": bytes(response.body)})
 
 
 class _ConnectionHandler:
@@ -77,8 +84,8 @@ class _ConnectionHandler:
             await asyncio.wait((reading, watching), return_when=asyncio.FIRST_COMPLETED)
             if not reading.done():
                 await self._close()
-            elif (error := reading.exception()) is not None:
-                raise error
+            elif (closing := reading.result()) is not None:
+                await self._send_raw(closing)
         finally:
             reading.cancel()
             watching.cancel()
@@ -105,15 +112,17 @@ class _ConnectionHandler:
         return self._runtime.admission.context(self._request, session_id, request_id=request_id)
 
 
-async def _read(connection: Connection, receive: Receive) -> None:
+async def _read(connection: Connection, receive: Receive) -> Message | None:
+    """Reads until the client disconnects, or returns the message that closes the connection."""
     while True:
         message = await receive()
         if message["type"] == "websocket.disconnect":
             logger.debug("websocket closed with {}", message.get("code"))
-            return
+            return None
         text = message.get("text")
         if text is None:
-            raise BinaryFrame("expected one JSON-RPC message per text frame, got a binary frame")
+            reason = "expected one JSON-RPC message per text frame, got a binary frame"
+            return {"type": "websocket.close", "code": _UNSUPPORTED_DATA, "reason": reason}
         await connection.receive(text)
 
 

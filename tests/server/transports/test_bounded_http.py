@@ -10,7 +10,9 @@ import uvicorn
 from starlette.types import Receive, Scope, Send
 from uvicorn.server import ServerState
 
+from config.settings import Settings
 from server.transports.bounded_http import bounded_http
+from server.transports.client_connections import ClientConnections
 from tests.live import LiveServer
 from tests.server.clients import LegacyClient, message
 from tests.server.http_client import RawConnection, fetch, request_bytes
@@ -26,7 +28,11 @@ async def _app(scope: Scope, receive: Receive, send: Send) -> None:
 @asynccontextmanager
 async def listening(head_max_bytes: int = 1000, head_timeout_s: float = 30.0) -> AsyncIterator[str]:
     """Runs a server with this protocol only."""
-    protocol = bounded_http(head_max_bytes, head_timeout_s)
+    token_bytes = 256
+    settings = Settings(
+        head_max_bytes=head_max_bytes - token_bytes, token_max_bytes=token_bytes, head_timeout_s=head_timeout_s
+    )
+    protocol = bounded_http(settings, ClientConnections(settings))
     config = uvicorn.Config(_app, http=protocol, ws="none", lifespan="off", log_config=None)
     config.load()
     state = ServerState()
@@ -60,6 +66,15 @@ async def test_headers_over_the_limit_are_rejected_with_400(filler: bytes) -> No
 
         assert (await connection.head())[0] == 400
         await connection.closed()
+
+
+@pytest.mark.parametrize(("size", "status"), [(1000, 200), (1001, 400)])
+async def test_header_bytes_are_counted_exactly(size: int, status: int) -> None:
+    head = b"GET / HTTP/1.1\r\nHost: x\r\nX: %s\r\n\r\n"
+    async with listening(head_max_bytes=1000) as url, RawConnection.open(url) as connection:
+        await connection.send(head % (b"x" * (size - len(head % b""))))
+
+        assert (await connection.head())[0] == status
 
 
 async def test_headers_in_many_pieces_below_the_limit_are_accepted() -> None:

@@ -446,6 +446,9 @@ class RawSocket:
             size = int.from_bytes(await self._connection.raw(2 if size == 126 else 8), "big")
         return first & 0x0F, await self._connection.raw(size)
 
+    async def closed(self) -> None:
+        await self._connection.closed()
+
     async def close_code(self) -> int:
         while True:
             opcode, data = await self.receive()

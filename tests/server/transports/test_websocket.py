@@ -160,11 +160,13 @@ async def test_a_rate_limited_request_does_not_close_the_connection(tmp_path: Pa
     assert other_user["result"]
 
 
-async def test_too_many_connections_of_one_user_are_closed_with_1008(tmp_path: Path, samples: SampleCatalog) -> None:
+async def test_too_many_connections_of_one_user_are_refused_with_503(tmp_path: Path, samples: SampleCatalog) -> None:
     async with _open_socket(tmp_path, samples, stream_max_per_user=1) as (server, first):
         await first.initialize()
-        async with WebSocketClient.open(server.ws, await server.bearer("ada")) as second:
-            assert await second.close_code() == 1008
+        with pytest.raises(InvalidStatus) as refused:
+            async with WebSocketClient.open(server.ws, await server.bearer("ada")):
+                pass
+        assert refused.value.response.status_code == 503
         async with WebSocketClient.open(server.ws, await server.bearer("ben")) as other:
             assert (await other.initialize())["result"]
 
@@ -214,7 +216,7 @@ async def test_two_authorization_headers_reject_the_upgrade(server: LiveServer) 
         ):
             pass
 
-    assert rejected.value.response.status_code == 403
+    assert rejected.value.response.status_code == 400
 
 
 async def test_a_rate_limited_tool_reports_when_to_retry(tmp_path: Path, samples: SampleCatalog) -> None:

@@ -1,0 +1,147 @@
+"""uvicorn's WebSocket protocol with limits on what a client can make the server parse and keep.
+
+Nothing that a client sends after the upgrade request is parsed before the application has accepted the connection,
+which it does only with a valid credential.
+"""
+
+import asyncio
+from typing import Any, ClassVar
+
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import CloseCode, Frame
+from websockets.http11 import Request
+
+from config.settings import Settings
+from server.transports.client_connections import ClientConnection, ClientConnections
+from server.transports.pace import Pace
+from server.transports.sliced_input import SlicedInput
+
+
+class BoundedWebSocket(WebSocketsSansIOProtocol):
+    """Frames faster than the user's rate wait. More fragments or control frames than allowed close the connection.
+
+    Settings and connections are class attributes, because uvicorn creates the instances.
+    """
+
+    settings: ClassVar[Settings]
+    client_connections: ClassVar[ClientConnections]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._client: ClientConnection = self.client_connections.open()
+        self._input = SlicedInput(super().data_received, self._can_parse)
+        self._control_frames = Pace(self.settings.ws_pings_per_s, self.settings.ws_pings_per_s)
+        self._wake_up: asyncio.TimerHandle | None = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._client.close()
+        if self._wake_up is not None:
+            self._wake_up.cancel()
+        super().connection_lost(exc)
+
+    def handle_connect(self, event: Request) -> None:
+        super().handle_connect(event)
+        if not self.close_sent:  # otherwise the upgrade request was malformed and there is no scope
+            self._client.add_to(self.scope)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._parse()
+
+    def data_received(self, data: bytes) -> None:
+        if not self.handshake_initiated:
+            super().data_received(data)  # the upgrade request, whose size was checked as HTTP
+            return
+        self._input.add(data)
+        self._parse()
+
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.accept":
+            self._parse()
+        elif message["type"] == "websocket.http.response.body":
+            self.handshake_complete = True  # uvicorn forgets this, and logs an error
+
+    async def receive(self) -> Any:
+        message = await self.queue.get()
+        if self.queue.empty():
+            self._parse()
+        return message
+
+    def _can_parse(self) -> bool:
+        """Whether the next slice may be parsed: all earlier messages were taken, and the client reads our answers."""
+        if not self.handshake_complete or not self.writable.is_set() or self.transport.is_closing():
+            return False
+        return (self.queue.empty() or self.close_sent) and not self._frames_wait_s()
+
+    def _frames_wait_s(self) -> float:
+        frames = self._client.frames
+        return frames.wait_s() if frames is not None else 0.0
+
+    def _parse(self) -> None:
+        has_more = self._input.parse()
+        if self._input and (has_more or self._frames_wait_s()):
+            self._parse_later(self._frames_wait_s())
+        self._update_reading()
+
+    def _parse_later(self, delay_s: float) -> None:
+        if self._wake_up is not None:
+            self._wake_up.cancel()
+        self._wake_up = self.loop.call_later(delay_s, self._parse)
+
+    def _update_reading(self) -> None:
+        is_busy = bool(self._input) or (not self.queue.empty() and not self.close_sent)
+        if is_busy == self.read_paused or self.transport.is_closing():
+            return
+        self.read_paused = is_busy
+        if is_busy:
+            self.transport.pause_reading()
+        else:
+            self.transport.resume_reading()
+
+    # -- frames ----------------------------------------------------------------------------------------------------
+
+    def handle_text(self, event: Frame) -> None:
+        self._count_frame()
+        super().handle_text(event)
+
+    def handle_bytes(self, event: Frame) -> None:
+        self._count_frame()
+        super().handle_bytes(event)
+
+    def handle_cont(self, event: Frame) -> None:
+        self._count_frame()
+        if len(self.frames) >= self.settings.ws_fragments_max:
+            self._fail(f"a message may have {self.settings.ws_fragments_max} fragments")
+            self.frames = [b""]
+        super().handle_cont(event)
+
+    def handle_ping(self) -> None:
+        self._count_control_frame()
+        super().handle_ping()
+
+    def handle_pong(self, event: Frame) -> None:
+        self._count_control_frame()
+        super().handle_pong(event)
+
+    def _count_frame(self) -> None:
+        if self._client.frames is not None:
+            self._client.frames.count()
+
+    def _count_control_frame(self) -> None:
+        self._control_frames.count()
+        if self._control_frames.wait_s():
+            self._fail(f"at most {self.settings.ws_pings_per_s} pings per second")
+
+    def _fail(self, reason: str) -> None:
+        """Closes the connection. Frames that were parsed with this one are ignored."""
+        if self.close_sent or self.transport.is_closing():
+            return
+        self._input.clear()
+        self.conn.fail(CloseCode.POLICY_VIOLATION, reason)
+        self.handle_parser_exception()
+
+
+def bounded_websocket(settings: Settings, connections: ClientConnections) -> type[WebSocketsSansIOProtocol]:
+    """Returns the protocol class for uvicorn."""
+    return type("BoundedWebSocket", (BoundedWebSocket,), {"settings": settings, "client_connections": connections})

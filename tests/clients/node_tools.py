@@ -6,6 +6,7 @@ file is created by `npm install --package-lock-only --ignore-scripts --omit-lock
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -24,8 +25,10 @@ from tests.clients.provisioning import (
 
 PROJECT = Path(__file__).parent / "node"
 _MODULES = PROJECT / "node_modules"
-# Without network npm would retry for ten minutes; it should fail sooner.
-_FAIL_FAST = ("--fetch-retries=1", "--fetch-timeout=60000")
+# Without network npm would retry for ten minutes; it should fail sooner. The reason of a failed request is only in the
+# messages of level `http`: npm itself may end with "Exit handler never called!" instead.
+_FAIL_FAST = ("--fetch-retries=1", "--fetch-timeout=60000", "--loglevel=http")
+_FAILED_REQUEST = re.compile(r"failed with (\w+)")
 
 
 @cache
@@ -53,12 +56,32 @@ def packages() -> Path:
     version = digest(PROJECT / "package.json", PROJECT / "package-lock.json")
     with exclusively(PROJECT):
         if not is_installed(_MODULES, version):
-            npm = str(wheel() / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")
-            # Packages must not run scripts during installation; none of these needs to.
-            command = [node(), npm, "ci", "--no-audit", "--no-fund", "--ignore-scripts", *_FAIL_FAST]
-            install(command, PROJECT, environment())
+            install_packages(PROJECT, environment())
             mark_installed(_MODULES, version)
     return _MODULES
+
+
+def install_packages(project: Path, env: Mapping[str, str]) -> None:
+    npm = str(wheel() / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")
+    # Packages must not run scripts during installation; none of these needs to. Node trusts only its own certificate
+    # authorities by default, which do not include that of a company's proxy.
+    options = ("--no-audit", "--no-fund", "--ignore-scripts", *_FAIL_FAST)
+    try:
+        install([node(), "--use-system-ca", npm, "ci", *options], project, env)
+    except ProvisioningFailed as error:
+        request = _FAILED_REQUEST.search(str(error))
+        if request is None:
+            raise
+        raise ProvisioningFailed(f"{_advice(request[1])}\n\n{error}") from error
+
+
+def _advice(code: str) -> str:
+    if "CERT" in code or "SIGNATURE" in code:
+        return (
+            f"npm does not trust the certificate of its registry ({code}). "
+            "Set NODE_EXTRA_CA_CERTS to the file with your network's certificate authority."
+        )
+    return f"npm cannot reach its registry ({code}). Check the network, HTTPS_PROXY and the registry in npm's settings."
 
 
 async def run_node(

@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import replace
 
-from sources.items import ResultItem, SearchResponse
+from sources.items import Loc, ResultItem, SearchResponse
 
 Status = Literal["ok", "timeout", "error", "skipped"]
+_SCORE_DIGITS = 3
 
 
 class SourceReport(Struct, frozen=True, kw_only=True):
@@ -17,6 +19,11 @@ class SourceReport(Struct, frozen=True, kw_only=True):
     ms: int
     error: str | UnsetType = UNSET
     read_as: str | UnsetType = UNSET
+
+    @property
+    def is_plain(self) -> bool:
+        """The source responded, and there is nothing to say about it."""
+        return self == SourceReport(status="ok", ms=self.ms)
 
 
 class HitExplanation(Struct, frozen=True, kw_only=True):
@@ -54,11 +61,55 @@ class KnowledgeItem(ResultItem, frozen=True, kw_only=True):
     explain: HitExplanation | UnsetType = UNSET
 
 
-class KnowledgeResponse(SearchResponse, frozen=True, kw_only=True):
+class KnowledgeResponse(SearchResponse, frozen=True, kw_only=True, omit_defaults=True):
     results: tuple[KnowledgeItem, ...]
+    score_type: Annotated[str, Meta(description="The score_type of all results.")] | UnsetType = UNSET
     session: Annotated[str, Meta(description="Pass as session to avoid repeated hits.")]
-    sources: Annotated[Mapping[str, SourceReport], Meta(description="Status of each source.")]
-    suppressed: Annotated[int, Meta(description="Hits omitted because this session has seen them.")] = 0
-    exhausted: Annotated[bool, Meta(description="All hits were seen before; the best are repeated.")] = False
+    sources: Annotated[Mapping[str, SourceReport], Meta(description="Sources with a problem; all with explain.")]
+    suppressed: Annotated[int, Meta(description="Hits omitted because this session has seen them.")]
+    exhausted: Annotated[bool, Meta(description="All hits were seen before; the best are repeated.")]
     cut: Annotated[bool, Meta(description="The page was shortened; continue at next_offset.")] = False
     explain: Explanation | UnsetType = UNSET
+
+
+def without_repetition(response: KnowledgeResponse) -> KnowledgeResponse:
+    """The response as clients get it: no result repeats what the response, its URI or another of its fields says, and
+    sources that responded are only listed with `explain`. A program that needs such a field uses a source's own search.
+    """
+    results = [item_without_repetition(item, response.score_type) for item in response.results]
+    sources = response.sources
+    if response.explain is UNSET:
+        sources = {name: report for name, report in sources.items() if not report.is_plain}
+    return replace(response, results=tuple(results), sources=sources)
+
+
+def item_without_repetition(item: KnowledgeItem, score_type: str | UnsetType) -> KnowledgeItem:
+    return replace(
+        item,
+        score=round(item.score, _SCORE_DIGITS),
+        score_type=UNSET if item.score_type == score_type else item.score_type,
+        created_at=UNSET if item.created_at == item.last_modified else item.created_at,
+        version=UNSET if item.version == 1 else item.version,
+        conversation_id=None if item.conversation_id == item.id else item.conversation_id,
+        message_id=None if _is_last_segment(item.message_id, item.uri) else item.message_id,
+        loc=_loc_without_repetition(item.loc, item),
+    )
+
+
+def _loc_without_repetition(loc: Loc | None, item: KnowledgeItem) -> Loc | None:
+    """One way to name the position. `conversation_id` stays, because clients of tldw rely on it."""
+    if loc is None:
+        return None
+    has_index = loc.message_index is not None
+    loc = replace(
+        loc,
+        media_id=None if loc.media_id == item.id else loc.media_id,
+        message_id=None if has_index and _is_last_segment(loc.message_id, item.uri) else loc.message_id,
+        chunk_uuid=loc.chunk_uuid if loc.chunk_index is None else None,
+        start_ms=loc.start_ms if loc.seconds is None else None,
+    )
+    return loc if loc != Loc() else None
+
+
+def _is_last_segment(identifier: str | None, uri: str) -> bool:
+    return identifier is not None and uri.endswith(f"/{identifier}")

@@ -45,8 +45,8 @@ class Retriever:
         address = self._address(request)
         context = await session_context(self._session_states, context, request.session)
         search_defaults(context)  # rejects an invalid config
-        if request.requested_loc is None and address.loc is not None:
-            request = replace(request, loc=dict(address.loc))
+        if address.loc is not None:
+            request = request.at_part(address.loc)
         async with self._libraries.library(context) as library:
             return await address.source.get(context, library, address.item_id, request)
 

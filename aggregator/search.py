@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import UNSET, Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
 from aggregator.breaker import Breaker
@@ -17,7 +17,15 @@ from aggregator.filters import build_arguments, choose_sources, set_filters
 from aggregator.merge import DiversityLimits
 from aggregator.paging import PageSelection, fill_page, is_seen, select_page
 from aggregator.ranking import MergedRanking
-from aggregator.responses import Explanation, HitExplanation, KnowledgeItem, KnowledgeResponse, SourceReport
+from aggregator.responses import (
+    Explanation,
+    HitExplanation,
+    KnowledgeItem,
+    KnowledgeResponse,
+    SourceReport,
+    item_without_repetition,
+    without_repetition,
+)
 from aggregator.search_queue import SearchQueue
 from auth.context import RequestContext
 from config.errors import Overloaded, SearchFailed, SessionNotFound, StorageError, Unavailable
@@ -177,7 +185,7 @@ class Aggregator:
         await ranking.skip_to(plan.offset)
         examined_max = settings.fanout_scan_max
         selection = await select_page(ranking, plan.seen, plan.dedupe, limit=plan.limit, examined_max=examined_max)
-        rendered = await _render(selection, fanout, plan)
+        rendered, score_type = await _render(selection, fanout, plan)
         # With its numbers at their widest, to know how much room is left for the results.
         envelope = KnowledgeResponse(
             results=(),
@@ -185,12 +193,16 @@ class Aggregator:
             next_offset=OFFSET_MAX,
             total_estimated=ranking.total,
             read_as=read_as or UNSET,
+            score_type=score_type,
             session=plan.state.handle,
             sources=_without_common_read_as(fanout.reports, plan.query),
             suppressed=examined_max,
+            exhausted=False,
+            cut=True,
             explain=await self._explain(plan, library) if plan.request.explain else UNSET,
         )
-        return fill_page(envelope, selection, rendered, plan.max_bytes - len(_encode(envelope))), selection
+        room_bytes = plan.max_bytes - len(_encode(without_repetition(envelope)))
+        return fill_page(envelope, selection, rendered, room_bytes), selection
 
     async def _plan(self, context: RequestContext, request: KnowledgeSearch) -> SearchPlan:
         state = await find_session_state(self._session_states, context, request.session)
@@ -275,36 +287,39 @@ def _outcome_of(error: BaseException) -> SearchOutcome:
             return "error"
 
 
-async def _render(selection: PageSelection, fanout: Fanout, plan: SearchPlan) -> dict[int, tuple[KnowledgeItem, int]]:
-    """The items of the candidates and their sizes in bytes, by position. What a source rendered is validated, because
-    it may be third-party code."""
+async def _render(
+    selection: PageSelection, fanout: Fanout, plan: SearchPlan
+) -> tuple[dict[int, tuple[KnowledgeItem, int]], str | UnsetType]:
+    """The items of the candidates and their sizes in bytes, by position, and the score type if they have the same. What
+    a source rendered is validated, because it may be third-party code."""
     items = await fanout.render(selection.candidates, plan.topic)
+    score_types = {getattr(item, "score_type", UNSET) for item in items.values()}
+    score_type = score_types.pop() if len(score_types) == 1 else UNSET
     rendered: dict[int, tuple[KnowledgeItem, int]] = {}
     for hit in selection.candidates:
         item = items.get(hit.uri)
         if item is None:
             continue
         try:
-            checked, size = _validate(item, hit, plan)
+            checked = _validate(item, hit, plan)
             if checked.source != hit.source:
                 raise ValueError(f"source: expected {hit.source!r}, got {checked.source!r}")
         except (TypeError, ValueError, AttributeError) as error:
             fanout.reject(hit.source, str(error))
         else:
+            size = len(_encode(item_without_repetition(checked, score_type))) + 1
             rendered[hit.position] = checked, size
-    return rendered
+    return rendered, score_type
 
 
-def _validate(item: ResultItem, hit: RankedHit, plan: SearchPlan) -> tuple[KnowledgeItem, int]:
+def _validate(item: ResultItem, hit: RankedHit, plan: SearchPlan) -> KnowledgeItem:
     """Decodes the item from its JSON, which checks the types: constructing a Struct does not. Highlights are dropped;
     programs that need them use a source's own search."""
-    encoded = _encode(replace(item, highlights=UNSET))
-    checked = _decode_item(encoded)
+    checked = _decode_item(_encode(replace(item, highlights=UNSET)))
     if hit.also_in or plan.request.explain:
         explain = _explain_hit(item, hit, plan) if plan.request.explain else UNSET
         checked = replace(checked, also_in=hit.also_in or UNSET, explain=explain)
-        encoded = _encode(checked)
-    return checked, len(encoded) + 1
+    return checked
 
 
 def _explain_hit(item: ResultItem, hit: RankedHit, plan: SearchPlan) -> HitExplanation:

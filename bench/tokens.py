@@ -3,10 +3,11 @@
 Two sessions of ten calls over the demo library are sent over HTTP to a server process, and the text that a model sees
 is counted by a real tokenizer. Then every item and transcript is read under several budgets, to check that no response
 exceeds its budget. The result is that of the session about one topic; the other one, and both together, are also
-printed.
+printed. `page_tokens` is the median size of a page of ten hits.
 """
 
 import argparse
+import statistics
 import tempfile
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,6 +33,8 @@ SCRIPTS = (HEADLINE, "several_topics")
 READ_TOKENS = 600
 # tldw's page size. Ours is the same by default, but limited in bytes.
 PAGE = 20
+# The number of hits on the pages that are measured.
+PAGE_HITS = 10
 BUDGETS = (300, 600, 1_200, 2_400)
 MODES = ("snippet", "chunk", "chunk_with_siblings", "full")
 FORMATS = ("text", "srt", "vtt", "json")
@@ -146,6 +149,7 @@ class Outcome(Struct, frozen=True):
     """`declared` are responses that report themselves that the budget is too small even for the item's description."""
 
     comparisons: Mapping[str, Comparison]
+    page_tokens: float
     checks: int
     violations: tuple[CapViolation, ...]
     declared: tuple[CapViolation, ...] = ()
@@ -154,7 +158,7 @@ class Outcome(Struct, frozen=True):
         headline = self.comparisons[HEADLINE]
         return (
             f"RESULT saved={headline.saved:.4f} recall_ratio={headline.recall_ratio:.4f} "
-            f"cap_violations={len(self.violations)}"
+            f"cap_violations={len(self.violations)} page_tokens={self.page_tokens:.0f}"
         )
 
 
@@ -279,6 +283,19 @@ def run_session(client: DemoClient, steps: Sequence[Step], variant: Variant, tar
     return Session(variant, tuple(tokens), targets & seen)
 
 
+# -- the pages ---------------------------------------------------------------------------------------------------------
+
+
+def measure_pages(client: DemoClient, queries: Sequence[str]) -> float:
+    """Returns the median tokens of a page of ten hits with default options."""
+    pages = [
+        client.call(ToolCall("knowledge_search", {"query": query, "limit": PAGE_HITS, "dedupe": "off"}))
+        for query in queries
+    ]
+    full_pages = [page for page in pages if len(page.content["results"]) == PAGE_HITS]
+    return statistics.median(count_tokens(page.text) for page in full_pages)
+
+
 # -- the caps ----------------------------------------------------------------------------------------------------------
 
 
@@ -338,6 +355,7 @@ def measure(
     with start_server() as client:
         comparisons = {name: compare(client, steps) for name, steps in scripts.items()}
         queries = [step.query for steps in scripts.values() for step in steps if step.read is None]
+        page_tokens = measure_pages(client, queries)
         checked = [
             *check_searches(client, queries),
             *check_reads(client, uris, budgets),
@@ -347,13 +365,14 @@ def measure(
     violations, declared = (
         tuple(one for one in over if one.is_declared == is_declared) for is_declared in (False, True)
     )
-    return Outcome(comparisons, len(checked), violations, declared)
+    return Outcome(comparisons, page_tokens, len(checked), violations, declared)
 
 
 def report(outcome: Outcome) -> Iterator[str]:
     for name, comparison in outcome.comparisons.items():
         yield from _table(name.replace("_", " "), comparison)
     yield from _table("both", pool(outcome.comparisons))
+    yield f"a page of {PAGE_HITS} hits has {outcome.page_tokens:.0f} tokens (median)"
     declared = f"{len(outcome.declared)} over and declared"
     yield f"{outcome.checks} responses checked against their caps: {len(outcome.violations)} over, {declared}"
     for violation in sorted(outcome.violations, key=lambda one: one.got / one.cap, reverse=True)[:5]:

@@ -1,5 +1,6 @@
 """The source `characters`: character cards, searchable by their text or by tags."""
 
+from collections.abc import Mapping
 from typing import Annotated
 
 from msgspec import Meta, Struct
@@ -20,6 +21,7 @@ from sources.search.snippets import Highlighter, Snippet
 from sources.source import GetArguments, ItemEntry, SourceHits, entry_page, numeric_id
 from sources.storage.contract import Library
 from sources.text.text_work import run_text_work
+from sources.text.token_estimates import TokenScale
 
 # The text fields of a card, in reading order.
 TEXT_FIELDS = (
@@ -35,6 +37,8 @@ TEXT_FIELDS = (
     "character_version",
     "nickname",
 )
+
+_DOCUMENT_FIELDS = (*TEXT_FIELDS, "alternate_greetings", "group_only_greetings", "tags")
 
 
 class CharactersSearch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -98,6 +102,9 @@ class CharactersSource(LibrarySource):
         snippet = highlighter.snippet(hit.text, query.snippet_chars)
         return snippet, Loc(field=hit.field, approx_offset=first_match_offset(snippet))
 
+    def cost_tokens(self, hit: Hit, scale: TokenScale) -> int:
+        return scale.estimate_tokens(_document(hit.title, hit.fields).text)
+
     async def get(
         self, context: RequestContext, library: Library, item_id: str | int, args: GetArguments
     ) -> GetResponse:
@@ -122,13 +129,15 @@ class CharactersSource(LibrarySource):
 
 
 def character_document(character: Character) -> Document:
-    texts = ((field, str(getattr(character, field))) for field in TEXT_FIELDS)
-    lists = (
-        ("alternate_greetings", "\n\n".join(character.alternate_greetings)),
-        ("group_only_greetings", "\n\n".join(character.group_only_greetings)),
-        ("tags", ", ".join(character.tags)),
-    )
-    return build_document("name", character.name, (*texts, *lists))
+    fields = {field: str(getattr(character, field)) for field in TEXT_FIELDS}
+    fields["alternate_greetings"] = "\n\n".join(character.alternate_greetings)
+    fields["group_only_greetings"] = "\n\n".join(character.group_only_greetings)
+    fields["tags"] = ", ".join(character.tags)
+    return _document(character.name, fields)
+
+
+def _document(name: str, fields: Mapping[str, str]) -> Document:
+    return build_document("name", name, ((field, fields[field]) for field in _DOCUMENT_FIELDS))
 
 
 def _tags(query: str | list[str]) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from sources.defaults import request_defaults
 from sources.item_ids import SourceGetArguments, item_id_from
 from sources.items import Anchor, GetResponse, Loc, Mode, PageInfo, ResultItem, uri_of
 from sources.library_source import LibrarySource, ToolText
-from sources.reading.cursors import Position, read_cursor
+from sources.reading.cursors import START, Position, read_cursor
 from sources.reading.documents import AnchorPosition, read_snippet
 from sources.reading.responses import build_response, content_budget, item_meta
 from sources.reading.retrieval import (
@@ -37,9 +37,11 @@ from sources.search.snippets import Highlighter, Snippet
 from sources.source import GetArguments, ItemEntry, SourceHits, SourceResource, entry_page
 from sources.storage.contract import Library, Search
 from sources.text.text_work import run_text_work
-from sources.text.token_estimates import json_text
+from sources.text.token_estimates import TokenScale, json_text
 
 PAGE_SIZE = 50
+# How many messages are read at a time to fill a budget.
+_BATCH_MESSAGES = 100
 _MESSAGE_URI = "chats://{id}/{message_id}"
 # Attachments and citations of a message that are larger than this are only counted.
 _EXTRA_MAX_CHARS = 2_000
@@ -96,7 +98,7 @@ class ChatsSource(LibrarySource):
         message = await library.chats.get_message(variables["message_id"])
         if message.conversation_id != variables["id"]:
             raise NotFound("message", variables["message_id"])
-        return _passage(message).text
+        return _message_text(message)
 
     async def search(self, context: RequestContext, library: Library, args: ChatsSearch) -> SourceHits:
         query = build_query(
@@ -121,13 +123,24 @@ class ChatsSource(LibrarySource):
         snippet = highlighter.snippet(text, query.snippet_chars)
         is_cut = is_message and len(hit.text) > query.snippet_chars
         offset = first_match_offset(snippet) if is_cut else None
-        return snippet, Loc(message_id=hit.message_id, message_index=hit.message_index, approx_offset=offset)
+        return snippet, Loc(
+            conversation_id=str(hit.id),
+            message_id=hit.message_id,
+            message_index=hit.message_index,
+            approx_offset=offset,
+        )
+
+    def cost_tokens(self, hit: Hit, scale: TokenScale) -> int | UnsetType:
+        """The cost of a message. That of a conversation is known only after all of its messages were read."""
+        if hit.message_id is None:
+            return UNSET
+        return scale.estimate_tokens(_text_with_sender(hit.sender, hit.role or "", hit.branch_label, hit.text))
 
     async def call_tool(self, context: RequestContext, library: Library, name: str, args: Any) -> Any:
         if isinstance(args, ChatsGet):
             item = item_id_from(self.name, self.id_argument, args.conversation_id, args.uri)
-            if item.part is not None and args.loc is None:
-                args = replace(args, loc={"message_id": item.part})
+            if item.part is not None:
+                args = args.at_part({"message_id": item.part})
             return await self._read(context, library, str(item.id), args, args.page, args.page_size)
         return await super().call_tool(context, library, name, args)
 
@@ -152,14 +165,23 @@ class ChatsSource(LibrarySource):
     ) -> GetResponse:
         conversation = await library.chats.get(conversation_id)
         loc = args.parsed_loc
+        if loc is not None and loc.conversation_id not in (None, conversation.id):
+            raise InvalidParams(f"loc.conversation_id: expected {conversation.id!r}, got {loc.conversation_id!r}")
         defaults = request_defaults(context.config)
-        plan = plan_retrieval(args.retrieval, defaults, self._settings, _default_mode(args, page))
+        plan = plan_retrieval(args.retrieval, defaults, self._settings, _default_mode(loc, args.query, page))
         size = clamp(PAGE_SIZE if page_size is None else page_size, 1, self._settings.message_page_max)
-        meta = item_meta(self.name, conversation, conversation.id, conversation.title, conversation_id=conversation.id)
+        meta = item_meta(self.name, conversation, conversation.id, conversation.title)
+        # A budget without a page is filled, however many messages that takes.
+        fills_budget = plan.has_budget and page is None and page_size is None
         if args.cursor is not None:
             position = read_cursor(args.cursor, meta.uri, conversation.version)
-            return await _read_from(library, conversation, meta, replace(plan, mode="full"), position, size)
+            plan = replace(plan, mode="full")
+            if fills_budget:
+                return await _read_budget(library, conversation, meta, plan, position, "cursor")
+            return await _read_from(library, conversation, meta, plan, position, size)
         if plan.mode == "full":
+            if fills_budget:
+                return await _read_budget(library, conversation, meta, plan, START, "beginning")
             return await _read_page(library, conversation, meta, plan, max(1, page or 1), size)
         return await self._read_around(library, conversation, meta, plan, loc, args.query)
 
@@ -180,14 +202,20 @@ class ChatsSource(LibrarySource):
         index = next((n for n, message in enumerate(messages) if message.position >= position), len(messages) - 1)
         anchor = messages[index]
         # `loc` does not repeat the message id: each id costs two dozen tokens.
-        meta = replace(meta, loc=Loc(message_index=anchor.position), message_id=anchor.id, sender=anchor.sender or None)
+        meta = replace(
+            meta,
+            loc=Loc(conversation_id=conversation.id, message_index=anchor.position),
+            message_id=anchor.id,
+            sender=anchor.sender or None,
+        )
         highlighter = Highlighter(read_query(query or "", self._settings).terms)
 
         def read() -> GetResponse:
             if plan.mode == "snippet":
                 offset = max(0, (loc.approx_offset if loc is not None else None) or 0)
                 return read_snippet(anchor.content, meta, plan, AnchorPosition(offset, by), highlighter)
-            passages = [_passage(message) for message in messages[: index + window + 1]]
+            nearby = messages[: index + window + 1]
+            passages = [_passage(message, has_attachment=plan.attachments) for message in nearby]
             focus = _focus(loc if by == "loc" else None, anchor, highlighter)
             excerpt = take_around(passages, index, content_budget(meta, plan), window, focus)
             more = excerpt.truncated or messages[-1].position >= excerpt.end.index
@@ -228,9 +256,9 @@ def _storable_id(character_id: int | None) -> int | None:
     return character_id if character_id is None or 0 <= character_id < 2**63 else 0
 
 
-def _default_mode(args: GetArguments, page: int | None) -> Mode:
+def _default_mode(loc: Loc | None, query: str | None, page: int | None) -> Mode:
     """A conversation is read page by page, unless the arguments name a place in it."""
-    names_place = args.requested_loc is not None or args.query is not None
+    names_place = (loc is not None and loc.has_position) or query is not None
     return "chunk_with_siblings" if names_place and page is None else "full"
 
 
@@ -251,6 +279,23 @@ async def _read_from(
     return await run_text_work(chars, _read_run, messages, size, position.offset, meta, plan, "cursor", UNSET)
 
 
+async def _read_budget(
+    library: Library, conversation: Conversation, meta: ResultItem, plan: RetrievalPlan, position: Position, by: Anchor
+) -> GetResponse:
+    """Reads as many messages as the budget holds."""
+    max_chars = content_budget(meta, plan).max_chars + position.offset
+    messages: list[Message] = []
+    chars, index = 0, position.index
+    while chars <= max_chars:
+        batch = await library.chats.messages_around(conversation.id, index, 0, _BATCH_MESSAGES)
+        messages += batch
+        chars += sum(len(_message_text(message)) for message in batch)
+        if len(batch) < _BATCH_MESSAGES:
+            break
+        index = batch[-1].position + 1
+    return await run_text_work(chars, _read_run, messages, len(messages), position.offset, meta, plan, by, UNSET)
+
+
 def _read_run(
     messages: Sequence[Message],
     size: int,
@@ -261,7 +306,7 @@ def _read_run(
     pages: PageInfo | UnsetType,
 ) -> GetResponse:
     """Reads at most `size` of the messages. If there are more, the conversation continues."""
-    run = [_passage(message) for message in messages[:size]] or [ItemPassage(0, "")]
+    run = [_passage(message, has_attachment=plan.attachments) for message in messages[:size]] or [ItemPassage(0, "")]
     excerpt = take_forward(run, content_budget(meta, plan, pages), skip)
     is_truncated = excerpt.truncated or excerpt.end.index <= run[-1].index
     more = is_truncated or len(messages) > size
@@ -272,16 +317,23 @@ def _text_chars(messages: Sequence[Message]) -> int:
     return sum(len(message.content) for message in messages)
 
 
-def _passage(message: Message) -> ItemPassage:
-    text = f"{message.sender or message.role}{message.branch_label}: {message.content}"
-    return ItemPassage(message.position, text, None, _attachment(message))
+def _message_text(message: Message) -> str:
+    return _text_with_sender(message.sender, message.role, message.branch_label, message.content)
+
+
+def _text_with_sender(sender: str | None, role: str, branch_label: str, content: str) -> str:
+    return f"{sender or role}{branch_label}: {content}"
+
+
+def _passage(message: Message, *, has_attachment: bool) -> ItemPassage:
+    return ItemPassage(message.position, _message_text(message), None, _attachment(message) if has_attachment else None)
 
 
 def _focus(loc: Loc | None, message: Message, highlighter: Highlighter) -> int:
     """The offset of the match in a message's passage, in case the passage has to be cut."""
     offset = loc.approx_offset if loc is not None and loc.approx_offset is not None else None
     within = locate_match(highlighter, message.content) if offset is None else max(0, offset)
-    return len(_passage(message).text) - len(message.content) + within if within else 0
+    return len(_message_text(message)) - len(message.content) + within if within else 0
 
 
 def _attachment(message: Message) -> dict[str, Any]:

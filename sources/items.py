@@ -1,7 +1,8 @@
 """Types on the wire that all sources share: result items, the responses of search and get, and the options of a get.
 
-Fields that tldw defines are always present, with null if a source has no value. Fields that we added are omitted when
-they have no value.
+The fields that tldw defines for every item are always present, with null if an item has no value. Those of single
+sources, and those that we added, are omitted when they have no value. `knowledge_search` also omits what another field
+of the same hit says.
 """
 
 from collections.abc import Mapping
@@ -31,20 +32,25 @@ class Loc(Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_
     field: str | None = None
     approx_offset: int | None = None
 
+    @property
+    def has_position(self) -> bool:
+        """False if it only names the item, as that of a conversation found by its title does."""
+        return self != Loc(media_id=self.media_id, conversation_id=self.conversation_id)
 
-class ResultItem(Struct, frozen=True, kw_only=True):
+
+class ResultItem(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """An item, or the passage of it that matched."""
 
     id: str | int
     source: str
     title: str | None
-    snippet: str | None
+    snippet: str | None = None
     uri: str
     score: float
-    score_type: str = "fts"
-    created_at: str | None
+    score_type: str | UnsetType = UNSET
+    created_at: str | UnsetType | None = UNSET
     last_modified: str | None
-    version: int | None
+    version: int | UnsetType | None = UNSET
     tags: tuple[str, ...] | None
     media_type: str | None = None
     url: str | None = None
@@ -80,7 +86,7 @@ class GetResponse(Struct, frozen=True, kw_only=True):
     attachments: tuple[Mapping[str, Any], ...] | None = None
     mode: str
     anchor: Annotated[Anchor, Meta(description="How the passage was chosen.")]
-    tokens: Annotated[int, Meta(description="Estimated size of this response.")]
+    tokens: Annotated[int, Meta(description="Estimated size of content.")]
     truncated: Annotated[bool, Meta(description="Content was cut to fit the budget.")] = False
     over_budget: Annotated[bool, Meta(description="meta alone exceeds the budget.")] | UnsetType = UNSET
     next_cursor: Annotated[str | None, Meta(description="Pass as cursor to continue.")] = None
@@ -98,6 +104,7 @@ class RetrievalOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     chunk_overlap_tokens: Annotated[int | None, Meta(description="Of these chunks.")] = None
     sibling_window: Annotated[int | None, Meta(description="Chunks on each side, 0..50.")] = None
     prefer_prechunked: Annotated[bool | None, Meta(description="Default true.")] = None
+    attachments: Annotated[bool | None, Meta(description="Describe each message or chunk; default false.")] = None
     loc: Annotated[dict[str, Any] | None, Meta(description="Alias of the argument loc.")] = None
 
 
@@ -109,6 +116,12 @@ def uri_of(source: str, *segments: str | int) -> str:
 def _quote(segment: str) -> str:
     """Skips quoting for ids of our own, which contain only characters that are safe in a URI."""
     return segment if segment.isascii() and segment.replace("-", "").isalnum() else quote(segment, safe="")
+
+
+def short_time(timestamp: str) -> str:
+    """A time without the fraction of its second, which no caller needs and every caller pays for."""
+    whole, dot, _ = timestamp.partition(".")
+    return f"{whole}Z" if dot and timestamp.endswith("Z") else timestamp
 
 
 def short_title(title: str) -> str | None:

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, ClassVar, Protocol
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from auth.context import RequestContext
 from config.errors import NotFound
 from config.settings import Settings
 from sources.item_ids import whole_item_id
-from sources.items import TAGS_MAX, GetResponse, Loc, ResultItem, SearchResponse, short_title, uri_of
+from sources.items import TAGS_MAX, GetResponse, Loc, ResultItem, SearchResponse, short_time, short_title, uri_of
 from sources.query import Term
 from sources.records import Hit, HitPage, ListPage
 from sources.search.arguments import SourceQuery
@@ -19,6 +19,7 @@ from sources.search.snippets import Highlighter, Snippet
 from sources.source import GetArguments, ItemEntry, RankedHit, SourceHits, SourceResource, SourceTool, search_response
 from sources.storage.contract import Library, Search
 from sources.text.text_work import run_text_work
+from sources.text.token_estimates import TokenScale
 
 
 class ToolText(Struct, frozen=True):
@@ -38,7 +39,7 @@ class LibrarySource(ABC):
     """Turns `search` and `get` of a subclass into the tools `<name>_search` and `<name>_get`.
 
     `id_argument` is the field of `get_input` that holds the item's id. A subclass implements `search` with `find_hits`,
-    `snippet_and_loc`, `get` and `list_items`.
+    `snippet_and_loc`, `cost_tokens`, `get` and `list_items`.
     """
 
     name: ClassVar[str]
@@ -93,6 +94,10 @@ class LibrarySource(ABC):
     def snippet_and_loc(self, hit: Hit, query: SourceQuery, highlighter: Highlighter) -> tuple[Snippet, Loc]:
         """The snippet to show for a hit, and the place in the item that it comes from."""
 
+    @abstractmethod
+    def cost_tokens(self, hit: Hit, scale: TokenScale) -> int | UnsetType:
+        """The `tokens` of a get that returns all of what the hit's URI names."""
+
     def hit_uri(self, hit: Hit) -> str:
         return uri_of(self.name, hit.id)
 
@@ -139,7 +144,6 @@ class LibrarySource(ABC):
         )
 
     def render_hit(self, hit: RankedHit, query: SourceQuery, topic: Sequence[Term]) -> ResultItem:
-        """Fields that this source does not have are null."""
         stored: Hit = hit.payload
         snippet, loc = self.snippet_and_loc(stored, query, _highlighter(query.terms, tuple(topic)))
         return ResultItem(
@@ -150,8 +154,8 @@ class LibrarySource(ABC):
             uri=hit.uri,
             score=stored.score,
             score_type=query.score_type,
-            created_at=stored.created_at,
-            last_modified=stored.last_modified,
+            created_at=short_time(stored.created_at),
+            last_modified=short_time(stored.last_modified),
             version=stored.version,
             tags=stored.tags[:TAGS_MAX],
             media_type=stored.media_type,
@@ -162,7 +166,7 @@ class LibrarySource(ABC):
             loc=loc,
             highlights=snippet.ranges or UNSET,
             more_in_item=stored.more_in_item or UNSET,
-            cost_tokens=query.scale.estimate_tokens(stored.text, stored.item_chars),
+            cost_tokens=self.cost_tokens(stored, query.scale),
         )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
 from auth.context import RequestContext
@@ -58,8 +58,6 @@ _SUGGESTED_TYPES = (
 )
 # A cut moves to a word boundary nearby, so a little more text than fits is fetched.
 _LOOKAHEAD_CHARS = 256
-# How much of a text is sampled to estimate the tokens of all of it.
-_SAMPLE_CHARS = 2000
 # The smallest page of a transcript, so that it contains at least part of a segment.
 _TRANSCRIPT_MIN_CHARS = 128
 _LONGEST_CURSOR = "x" * 64
@@ -170,14 +168,16 @@ class MediaSource(LibrarySource):
         snippet = highlighter.snippet(hit.text, query.snippet_chars)
         return snippet, _loc(int(hit.id), hit.chunk_index, hit.chunk_uuid, hit.start_ms)
 
+    def cost_tokens(self, hit: Hit, scale: TokenScale) -> int | UnsetType:
+        return _cost_tokens(scale, hit.text_weight, hit.item_chars)
+
     async def get(
         self, context: RequestContext, library: Library, item_id: str | int, args: GetArguments
     ) -> GetResponse:
         item = await find_media(library, item_id)
         loc = args.parsed_loc
         plan = plan_retrieval(args.retrieval, request_defaults(context.config), self._settings)
-        sample = await library.media.content(item.id, 0, _SAMPLE_CHARS)
-        cost_tokens = plan.scale.estimate_tokens(sample, item.length_chars)
+        cost_tokens = _cost_tokens(plan.scale, item.text_weight, item.length_chars)
         fields = {"media_type": item.media_type, "url": item.url or None}
         meta = item_meta(self.name, item, item.id, item.title, cost_tokens, **fields)
         if args.cursor is not None:
@@ -212,7 +212,8 @@ class MediaSource(LibrarySource):
         window = plan.window if plan.mode == "chunk_with_siblings" else 0
         first = max(0, chunk.index - window)
         run = await library.media.chunks(item.id, first, chunk.index - first + window + 1)
-        passages, chars = [_passage(chunk) for chunk in run], sum(len(chunk.text) for chunk in run)
+        passages = [_passage(chunk, has_attachment=plan.attachments) for chunk in run]
+        chars = sum(len(chunk.text) for chunk in run)
         index = chunk.index - first
         return await run_text_work(chars, read_passages, passages, index, item.length_chars, meta, plan, anchor)
 
@@ -326,15 +327,24 @@ async def _chunk_at_time(library: Library, item: MediaItem, milliseconds: int) -
     return await _get_chunk(library, item, low)
 
 
-def _passage(chunk: MediaChunk) -> ItemPassage:
+def _passage(chunk: MediaChunk, *, has_attachment: bool) -> ItemPassage:
     """Chunks of importers are not always part of the item's text; then the passage has no offset."""
+    is_part = chunk.end - chunk.start == len(chunk.text)
+    attachment = _attachment(chunk) if has_attachment else None
+    return ItemPassage(chunk.index, chunk.text, chunk.start if is_part else None, attachment)
+
+
+def _attachment(chunk: MediaChunk) -> dict[str, Any]:
     attachment: dict[str, Any] = {"chunk_index": chunk.index}
     if chunk.start_ms is not None:
         attachment |= {"start_ms": chunk.start_ms, "end_ms": chunk.end_ms}
     if chunk.speaker:
         attachment["speaker"] = chunk.speaker
-    is_part = chunk.end - chunk.start == len(chunk.text)
-    return ItemPassage(chunk.index, chunk.text, chunk.start if is_part else None, attachment)
+    return attachment
+
+
+def _cost_tokens(scale: TokenScale, text_weight: int | None, chars: int) -> int | UnsetType:
+    return UNSET if text_weight is None else scale.tokens_of(text_weight, chars)
 
 
 def _loc(media_id: int, index: int | None, uuid: str | None, start_ms: int | None) -> Loc:

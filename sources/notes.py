@@ -18,6 +18,7 @@ from sources.search.snippets import Highlighter, Snippet
 from sources.source import GetArguments, ItemEntry, SourceHits, entry_page
 from sources.storage.contract import Library
 from sources.text.text_work import run_text_work
+from sources.text.token_estimates import TokenScale
 
 
 class NotesSearch(SearchArguments, frozen=True, kw_only=True):
@@ -53,6 +54,9 @@ class NotesSource(LibrarySource):
     def snippet_and_loc(self, hit: Hit, query: SourceQuery, highlighter: Highlighter) -> tuple[Snippet, Loc]:
         snippet = highlighter.snippet(hit.text, query.snippet_chars)
         return snippet, Loc(approx_offset=first_match_offset(snippet))
+
+    def cost_tokens(self, hit: Hit, scale: TokenScale) -> int:
+        return scale.estimate_tokens(hit.text) if hit.item_chars else 0  # the text of an empty note is its title
 
     async def get(
         self, context: RequestContext, library: Library, item_id: str | int, args: GetArguments

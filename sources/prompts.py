@@ -19,6 +19,7 @@ from sources.search.snippets import Highlighter, Snippet
 from sources.source import GetArguments, ItemEntry, SourceHits, entry_page, numeric_id
 from sources.storage.contract import Library
 from sources.text.text_work import run_text_work
+from sources.text.token_estimates import TokenScale
 
 PromptField = Literal["name", "details", "system_prompt", "user_prompt", "author", "keywords"]
 
@@ -56,6 +57,9 @@ class PromptsSource(LibrarySource):
         snippet = highlighter.snippet(hit.text, query.snippet_chars)
         return snippet, Loc(field=hit.field, approx_offset=first_match_offset(snippet))
 
+    def cost_tokens(self, hit: Hit, scale: TokenScale) -> int:
+        return scale.estimate_tokens(build_document("name", hit.title, hit.fields.items()).text)
+
     async def get(
         self, context: RequestContext, library: Library, item_id: str | int, args: GetArguments
     ) -> GetResponse:
@@ -88,6 +92,7 @@ async def find_prompt(library: Library, id_or_name: str | int) -> SavedPrompt:
 
 
 def prompt_document(prompt: SavedPrompt) -> Document:
+    """The fields in the order in which the hits of a search have them."""
     fields = (
         ("details", prompt.details),
         ("system_prompt", prompt.system_prompt),

@@ -212,7 +212,8 @@ class SavedPrompt(Record, frozen=True, kw_only=True):
 
 
 class MediaItem(Record, frozen=True, kw_only=True):
-    """The text is not included, because it may be several megabytes long; `length_chars` is its length."""
+    """The text is not included, because it may be several megabytes long; `length_chars` is its length and
+    `text_weight` its weight (see `sources.text.token_estimates`), None if it is not computed yet."""
 
     id: int
     title: str
@@ -220,6 +221,7 @@ class MediaItem(Record, frozen=True, kw_only=True):
     url: str = ""
     author: str = ""
     length_chars: int = 0
+    text_weight: int | None = None
     chunk_count: int = 0
     has_transcript: bool = False
 
@@ -251,7 +253,8 @@ class Hit(Struct, frozen=True, kw_only=True):
     lower is better.
 
     Which of the optional fields are set depends on the source: chunk for media, conversation and message for chats,
-    field for characters and prompts.
+    `field`, the one that matched, and `fields`, the texts of all of them, for characters and prompts. `text_weight` is
+    the weight (see `sources.text.token_estimates`) of the whole text of media, None if it is not computed yet.
     """
 
     id: str | int
@@ -274,7 +277,10 @@ class Hit(Struct, frozen=True, kw_only=True):
     message_index: int | None = None
     sender: str | None = None
     role: str | None = None
+    branch_label: str = ""
     field: str | None = None
+    fields: Mapping[str, str] = {}
+    text_weight: int | None = None
     more_in_item: int = 0
     bm25: float | None = None
 

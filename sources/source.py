@@ -34,10 +34,11 @@ result that breaks these rules, a late answer or an exception costs the source i
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Annotated, Any, Protocol, TypeVar
+from typing import Annotated, Any, Protocol, Self, TypeVar
 
 import msgspec
 from msgspec import UNSET, Meta, Struct
+from msgspec.structs import replace
 
 from auth.context import RequestContext
 from config.errors import InvalidParams
@@ -87,6 +88,16 @@ class GetArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     loc: Annotated[dict[str, Any] | None, Meta(description="loc of a hit: read there.")] = None
     query: Annotated[str | None, Meta(description="Read where this matches.")] = None
     cursor: Annotated[str | None, Meta(description="next_cursor of a response.")] = None
+
+    def at_part(self, loc: Mapping[str, str]) -> Self:
+        """Returns these arguments for the part of an item that a URI names, such as a message. In mode `full` that is
+        the chunk at `loc`, not the whole item. An offset in the arguments counts from the beginning of the part."""
+        requested = self.requested_loc or {}
+        names_part = requested.keys() - {"approx_offset", "conversation_id"}
+        args = self if names_part else replace(self, loc={**loc, **requested})
+        if args.cursor is not None or args.retrieval is None or args.retrieval.mode != "full":
+            return args
+        return replace(args, retrieval=replace(args.retrieval, mode="chunk"))
 
     @property
     def requested_loc(self) -> dict[str, Any] | None:
@@ -223,7 +234,7 @@ def hits_from_response(response: SearchResponse, offset: int = 0) -> SourceHits:
             rank=offset + index,
             score=item.score,
             last_modified=item.last_modified,
-            version=item.version,
+            version=None if item.version is UNSET else item.version,
             content_key=(item.snippet, item.cost_tokens) if item.snippet else None,
             payload=item,
         )

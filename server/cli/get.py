@@ -77,6 +77,7 @@ def _request(
             "retrieval": {
                 "mode": mode or ("chunk_with_siblings" if has_position else "full"),
                 "max_tokens": max_tokens,
+                "attachments": True,  # the times in a recording
             },
         },
         KnowledgeGet,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import click
 
-from aggregator.responses import KnowledgeItem, KnowledgeResponse
+from aggregator.responses import KnowledgeItem, KnowledgeResponse, without_repetition
 from aggregator.search import KnowledgeSearch
 from config.settings import Settings
 from server.cli.local_library import demo_option, demo_settings, fill_demo, open_local, user_option
@@ -62,7 +62,7 @@ def search(
     )
     response = asyncio.run(_search(settings, user, request, is_demo=demo))
     if as_json:
-        print_json(response)
+        print_json(without_repetition(response))
     else:
         _show(response, request, settings)
     if not response.results:

@@ -7,7 +7,7 @@ from msgspec import Meta
 from msgspec.structs import fields
 
 from aggregator.filters import filter_names
-from aggregator.responses import KnowledgeResponse
+from aggregator.responses import KnowledgeResponse, without_repetition
 from aggregator.retrieval import KnowledgeGet
 from aggregator.search import KnowledgeSearch
 from auth.context import RequestContext
@@ -88,7 +88,7 @@ class KnowledgeOperations:
         self._knowledge = knowledge
 
     async def search(self, context: RequestContext, request: KnowledgeSearch) -> KnowledgeResponse:
-        return await self._knowledge.aggregator.search(context, request)
+        return without_repetition(await self._knowledge.aggregator.search(context, request))
 
     async def read_item(self, context: RequestContext, request: ItemRequest) -> GetResponse:
         return await self._knowledge.retriever.get(context, request.as_knowledge_get(item_address(request)))

@@ -8,7 +8,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 
 from aggregator.defaults import Dedupe
 from aggregator.filters import filter_names
-from aggregator.responses import KnowledgeResponse
+from aggregator.responses import KnowledgeResponse, without_repetition
 from aggregator.retrieval import KnowledgeGet
 from aggregator.search import KnowledgeSearch, find_session_state
 from config.errors import InvalidParams
@@ -76,7 +76,7 @@ class KnowledgeTools:
         self._links = Permalinks(settings.base_url)
 
     async def search(self, call: Call, arguments: ShapedSearch) -> KnowledgeResponse | Mapping[str, Any]:
-        response = await self._knowledge.aggregator.search(call.context, arguments)
+        response = without_repetition(await self._knowledge.aggregator.search(call.context, arguments))
         return compact_response(response, self._links) if arguments.shape == "compact" else response
 
     async def get(self, call: Call, arguments: ShapedGet) -> GetResponse | CompactItem:

@@ -1,16 +1,19 @@
 """Builds the response of a get. The budget covers the whole response, not only its content."""
 
+import math
 from typing import Any
 
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from config.errors import InvalidParams
-from sources.items import TAGS_MAX, Anchor, GetResponse, PageInfo, ResultItem, short_title, uri_of
+from sources.items import TAGS_MAX, Anchor, GetResponse, PageInfo, ResultItem, short_time, short_title, uri_of
 from sources.reading.cursors import Position, write_cursor
 from sources.reading.retrieval import ContentBudget, Excerpt, RetrievalPlan
 from sources.records import Record
 
+# The share of a budget that content fills if there is enough of it.
+CONTENT_SHARE = 0.8
 # The smallest share of a budget for the content. The metadata of an item takes about 150 tokens; a smaller budget would
 # otherwise return no content at all.
 CONTENT_SHARE_MIN = 0.2
@@ -21,16 +24,15 @@ _WIDEST_POSITION = Position(_WIDEST_NUMBER, _WIDEST_NUMBER)
 def item_meta(
     source: str, record: Record, item_id: str | int, title: str, cost_tokens: int | UnsetType = UNSET, **fields: Any
 ) -> ResultItem:
-    """The metadata of an item that was requested by id, so its score is 1."""
+    """The metadata of an item that was requested by id, so its score is 1 and of no type."""
     return ResultItem(
         id=item_id,
         source=source,
         title=short_title(title),
-        snippet=None,
         uri=uri_of(source, item_id),
         score=1.0,
-        created_at=record.created_at,
-        last_modified=record.last_modified,
+        created_at=short_time(record.created_at),
+        last_modified=short_time(record.last_modified),
         version=record.version,
         tags=record.tags[:TAGS_MAX],
         cost_tokens=cost_tokens,
@@ -41,7 +43,8 @@ def item_meta(
 def content_budget(meta: ResultItem, plan: RetrievalPlan, pages: PageInfo | UnsetType = UNSET) -> ContentBudget:
     """Returns the budget for content and attachments together."""
     left = plan.budget - _envelope_cost(meta, plan, pages)
-    return ContentBudget(max(left, int(plan.budget * CONTENT_SHARE_MIN)), plan.scale)
+    text_target = 0 if plan.attachments else math.ceil(plan.budget * CONTENT_SHARE)
+    return ContentBudget(max(left, int(plan.budget * CONTENT_SHARE_MIN)), plan.scale, text_target)
 
 
 def build_response(
@@ -69,9 +72,10 @@ def build_response(
         next_cursor=write_cursor(meta.uri, meta.version or 0, excerpt.end) if more else None,
         pages=pages,
     )
-    weight = plan.scale.weigh_json(replace(response, content="")) + plan.scale.weigh(excerpt.text)
-    is_over = True if weight > plan.budget else UNSET
-    return replace(response, tokens=plan.scale.tokens(weight), over_budget=is_over)
+    text_weight = plan.scale.weigh(excerpt.text)
+    is_over = plan.scale.weigh_json(replace(response, content="")) + text_weight > plan.budget
+    # Only the content, so that reading a whole item reports the `cost_tokens` of its hit.
+    return replace(response, tokens=plan.scale.tokens(text_weight), over_budget=is_over or UNSET)
 
 
 def _envelope_cost(meta: ResultItem, plan: RetrievalPlan, pages: PageInfo | UnsetType) -> int:

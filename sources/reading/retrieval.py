@@ -36,7 +36,8 @@ ResolvedMode = Literal["snippet", "chunk", "chunk_with_siblings", "full"]
 
 
 class RetrievalPlan(Struct, frozen=True, kw_only=True):
-    """The options of a get with every default filled in and every number in range."""
+    """The options of a get with every default filled in and every number in range. `has_budget` is whether the caller
+    chose `max_tokens`."""
 
     mode: ResolvedMode
     snippet_length: int
@@ -46,6 +47,8 @@ class RetrievalPlan(Struct, frozen=True, kw_only=True):
     overlap_chars: int
     window: int
     prefer_prechunked: bool
+    attachments: bool
+    has_budget: bool
 
     @property
     def budget(self) -> int:
@@ -55,11 +58,13 @@ class RetrievalPlan(Struct, frozen=True, kw_only=True):
 def plan_retrieval(
     options: RetrievalOptions | None, defaults: RequestDefaults, settings: Settings, default_mode: Mode = "snippet"
 ) -> RetrievalPlan:
-    """Options override request defaults, which override settings. `default_mode` applies only without any options;
-    options without a mode mean a snippet."""
-    options = options or RetrievalOptions(mode=default_mode)
+    """Options override request defaults, which override settings. `default_mode` applies without options, or with a
+    budget but no mode; other options without a mode mean a snippet, as in tldw."""
+    if options is None or (options.mode is None and options.max_tokens is not None):
+        options = replace(options or RetrievalOptions(), mode=default_mode)
     max_tokens = _first_set(options.max_tokens, defaults.max_tokens)
-    mode = _resolve_mode(options.mode or "snippet", has_budget=max_tokens is not None)
+    has_budget = max_tokens is not None
+    mode = _resolve_mode(options.mode or "snippet", has_budget=has_budget)
     if max_tokens is None:
         max_tokens = settings.retrieval_max_tokens if mode == "full" else settings.retrieval_default_tokens
     scale = TokenScale(chars_per_token(options.chars_per_token, defaults))
@@ -76,6 +81,8 @@ def plan_retrieval(
         overlap_chars=int(clamp(overlap, 0, size // 2) * per_token),
         window=clamp(window, 0, WINDOW_MAX),
         prefer_prechunked=options.prefer_prechunked is not False,
+        attachments=options.attachments is True,
+        has_budget=has_budget,
     )
 
 
@@ -138,10 +145,12 @@ class Excerpt(Struct, frozen=True, kw_only=True):
 
 
 class ContentBudget(Struct, frozen=True):
-    """The part of a budget that is left for text, in units of the scale."""
+    """The part of a budget that is left for content and attachments, in units of the scale. Content below
+    `text_target` is filled up with part of the next passage."""
 
     weight: int
     scale: TokenScale = TokenScale()
+    text_target: int = 0
 
     @property
     def max_chars(self) -> int:
@@ -200,7 +209,8 @@ def take_around(
 
 
 def take_forward(passages: Sequence[ItemPassage], budget: ContentBudget, skip: int = 0) -> Excerpt:
-    """As many passages as fit, without the first `skip` characters of the first one. Only the first is ever cut."""
+    """As many passages as fit, without the first `skip` characters of the first one. The next one is cut if the others
+    are less than the budget's `text_target`."""
     first = passages[0]
     if skip:
         offset = first.offset + skip if first.offset is not None else None
@@ -211,12 +221,33 @@ def take_forward(passages: Sequence[ItemPassage], budget: ContentBudget, skip: i
         shift = skip if first.offset is None else 0
         return replace(excerpt, end=Position(excerpt.end.index, excerpt.end.offset + shift))
     run, left = [first], budget.weight - budget.cost(first)
+    text_weight = budget.scale.weigh(first.text)
     for passage in passages[1:]:
-        left -= budget.cost(passage) + budget.join_cost(run[-1], passage)
-        if left < 0:
-            break
+        cost = budget.cost(passage) + budget.join_cost(run[-1], passage)
+        if cost > left:
+            return _fill_up(run, passage, budget, left) if text_weight < budget.text_target else join(run)
         run.append(passage)
+        left -= cost
+        text_weight += budget.scale.weigh(passage.text)
     return join(run)
+
+
+def _fill_up(run: Sequence[ItemPassage], passage: ItemPassage, budget: ContentBudget, left: int) -> Excerpt:
+    """Joins the run and the beginning of the passage after it."""
+    separator, overlap = _separator_and_overlap(run[-1], passage)
+    joined = join(run)
+    part = take_part(passage, replace(budget, weight=left - budget.scale.weigh(separator)))
+    text = part.text[overlap:]
+    if not text:
+        return joined
+    start = len(joined.text) + len(separator)
+    attachments = [{**one, "start": start, "end": start + len(text)} for one in part.attachments or ()]
+    return Excerpt(
+        text=joined.text + separator + text,
+        end=part.end,
+        attachments=(*(joined.attachments or ()), *attachments) or None,
+        truncated=True,
+    )
 
 
 def take_part(passage: ItemPassage, budget: ContentBudget, focus: int = 0) -> Excerpt:

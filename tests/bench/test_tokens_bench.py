@@ -25,7 +25,7 @@ from bench.tokens import (
 )
 
 ROOT = Path(__file__).parents[2]
-RESULT = re.compile(r"RESULT saved=(-?\d\.\d{4}) recall_ratio=(\d\.\d{4}) cap_violations=(\d+)")
+RESULT = re.compile(r"RESULT saved=(-?\d\.\d{4}) recall_ratio=(\d\.\d{4}) cap_violations=(\d+) page_tokens=(\d+)")
 
 CALLS = """
     [[several_topics]]
@@ -45,7 +45,7 @@ LOG, CHALK, PASSAGE = "notes/dome-log", "notes/dome-chalk", "notes/dome-log: cha
 
 
 def outcome(ours: Session, baseline: Session, *violations: CapViolation) -> Outcome:
-    return Outcome({HEADLINE: Comparison(frozenset([LOG, CHALK, PASSAGE]), (ours, baseline))}, 10, violations)
+    return Outcome({HEADLINE: Comparison(frozenset([LOG, CHALK, PASSAGE]), (ours, baseline))}, 1900, 10, violations)
 
 
 def test_quick_run_runs_every_session_and_prints_the_result() -> None:
@@ -63,6 +63,7 @@ def test_quick_run_runs_every_session_and_prints_the_result() -> None:
     assert float(result[1]) >= 0.5
     assert float(result[2]) >= 1.0
     assert result[3] == "0"
+    assert int(result[4]) <= 1_900
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
@@ -112,7 +113,7 @@ def test_savings_are_computed_per_target() -> None:
 
     line = outcome(ours, baseline, CapViolation("full of notes://x", 300, 301)).as_line()
 
-    assert line == "RESULT saved=0.5000 recall_ratio=0.5000 cap_violations=1"
+    assert line == "RESULT saved=0.5000 recall_ratio=0.5000 cap_violations=1 page_tokens=1900"
 
 
 def test_missed_targets_and_cap_violations_are_reported() -> None:

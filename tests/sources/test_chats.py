@@ -1,5 +1,6 @@
 """Chats: search by message or title, reading in pages or around a message."""
 
+import re
 from typing import Any
 
 import pytest
@@ -14,7 +15,8 @@ async def add_long_chat(user: LibraryUser, count: int = 120) -> str:
 
 
 def indexes(response: dict[str, Any]) -> list[int]:
-    return [attachment["message_index"] for attachment in response["attachments"] or ()]
+    """The messages of `add_long_chat` in a response."""
+    return [int(number) for number in re.findall(r"Turn (\d+) is", response["content"])]
 
 
 # -- search -----------------------------------------------------------------------------------------------------
@@ -27,7 +29,7 @@ async def test_hit_is_a_message_with_conversation_sender_and_loc(ada: LibraryUse
     (hit, *_) = await ada.search("chats_search", "topic41")
 
     assert (hit["id"], hit["conversation_id"], hit["sender"]) == (chat, chat, "Guide")
-    assert hit["loc"] == {"message_id": hit["message_id"], "message_index": 41}
+    assert hit["loc"] == {"conversation_id": chat, "message_id": hit["message_id"], "message_index": 41}
     assert hit["uri"] == f"chats://{chat}/{hit['message_id']}"
     assert hit["snippet"] == "Turn 41 is about topic41."
 
@@ -38,7 +40,24 @@ async def test_title_hit_shows_the_title_and_the_first_message(ada: LibraryUser)
     (hit,) = await ada.search("chats_search", "galleons", by="title")
 
     assert hit["snippet"] == "Galleons of Spain: Where did they sail?"
-    assert (hit["message_id"], hit["uri"]) == (None, f"chats://{chat}")
+    assert ("message_id" in hit, hit["uri"]) == (False, f"chats://{chat}")
+    assert hit["loc"] == {"conversation_id": chat}
+
+
+async def test_loc_of_a_title_hit_reads_the_conversation_from_its_beginning(ada: LibraryUser) -> None:
+    chat = await add_long_chat(ada)
+    (hit,) = await ada.search("chats_search", "journey", by="title")
+
+    assert await ada.read("chats", chat, loc=hit["loc"]) == await ada.read("chats", chat)
+
+
+async def test_loc_of_another_conversation_is_rejected(ada: LibraryUser) -> None:
+    first, second = await ada.add_chat("One", "A galleon."), await ada.add_chat("Two", "A sloop.")
+    (hit,) = await ada.search("chats_search", "galleon")
+
+    error = await ada.call_error("chats_get", conversation_id=second, loc={"message_index": 0, **hit["loc"]})
+
+    assert error == f"loc.conversation_id: expected '{second}', got '{first}'"
 
 
 @pytest.mark.parametrize(("by", "titles"), [("both", ["A", "galleon"]), ("title", ["galleon"]), ("message", ["A"])])
@@ -159,20 +178,70 @@ async def test_page_larger_than_its_budget_is_truncated_and_can_be_continued(ada
     chat = await add_long_chat(ada)
     response = await ada.read("chats", chat, retrieval={"mode": "full", "max_tokens": 700})
     assert response["truncated"] is True
-    seen = indexes(response)
+    content = response["content"]
 
     while response["next_cursor"]:
         response = await ada.read("chats", chat, cursor=response["next_cursor"], retrieval={"max_tokens": 700})
         assert response["tokens"] <= 700
-        seen += indexes(response)
+        content += response["content"]
 
-    assert seen == list(range(120))
+    assert indexes({"content": content}) == list(range(120))
+
+
+async def test_budget_without_a_page_is_filled_with_as_many_messages_as_fit(ada: LibraryUser, ben: LibraryUser) -> None:
+    chat = await ada.add_chat("Journey", *(f"Turn {n} is about the {n}th harbour of the journey." for n in range(900)))
+    await ben.add_chat("Journey", "Turn 1 is Ben's.")
+    options = {"mode": "full", "max_tokens": 5000}
+
+    first = await ada.read("chats", chat, retrieval=options)
+    second = await ada.read("chats", chat, retrieval=options, cursor=first["next_cursor"])
+    page = await ada.read("chats", chat, retrieval=options, page=2)
+
+    assert min(first["tokens"], second["tokens"]) >= 4000
+    read = indexes({"content": first["content"] + second["content"]})
+    assert read == list(range(len(read)))
+    assert len(read) > 400
+    assert (first["attachments"], "pages" in first) == (None, False)
+    assert indexes(page) == list(range(50, 100))
+    assert page["pages"]["page_size"] == 50
+
+
+async def test_budget_without_a_mode_is_filled_too(ada: LibraryUser) -> None:
+    chat = await ada.add_chat("Journey", *(f"Turn {n} is about the {n}th harbour of the journey." for n in range(600)))
+
+    response = await ada.read("chats", chat, retrieval={"max_tokens": 5000})
+
+    assert response["tokens"] >= 4000
+    assert indexes(response)[0] == 0
+
+
+async def test_long_message_is_cut_to_fill_a_budget_and_continued(ada: LibraryUser) -> None:
+    texts = [" ".join(f"word{n}x{m}" for m in range(150)) for n in range(12)]
+    chat = await ada.add_chat("Journey", *texts)
+    options = {"mode": "full", "max_tokens": 1500}
+    response = await ada.read("chats", chat, retrieval=options)
+    content = response["content"]
+
+    while response["next_cursor"]:
+        assert response["tokens"] >= 1200
+        response = await ada.read("chats", chat, retrieval=options, cursor=response["next_cursor"])
+        content += " " + response["content"]
+
+    assert [word for word in content.split() if word.startswith("word")] == " ".join(texts).split()
+
+
+async def test_conversation_found_by_its_title_has_no_cost(ada: LibraryUser) -> None:
+    await ada.add_chat("Galleons of Spain", "Where did they sail?")
+
+    (hit,) = await ada.search("chats_search", "galleons", by="title")
+
+    assert "cost_tokens" not in hit
 
 
 async def test_message_in_loc_is_read_with_its_neighbours(ada: LibraryUser) -> None:
     chat = await add_long_chat(ada)
     hits = await ada.search("chats_search", "topic41", by="message")
-    options = {"mode": "chunk_with_siblings", "sibling_window": 2, "max_tokens": 3000}
+    options = {"mode": "chunk_with_siblings", "sibling_window": 2, "max_tokens": 3000, "attachments": True}
 
     response = await ada.read("chats", chat, loc=hits[0]["loc"], retrieval=options)
 
@@ -254,7 +323,7 @@ async def test_attachments_contain_the_other_fields_of_a_message(ada: LibraryUse
     )
     chat = await ada.add_chat("Sources", message)
 
-    (attachment,) = (await ada.read("chats", chat))["attachments"]
+    (attachment,) = (await ada.read("chats", chat, retrieval={"mode": "full", "attachments": True}))["attachments"]
 
     assert (attachment["role"], attachment["model"], attachment["citations"]) == (
         "assistant",
@@ -266,7 +335,7 @@ async def test_attachments_contain_the_other_fields_of_a_message(ada: LibraryUse
 async def test_large_attachments_are_only_counted(ada: LibraryUser) -> None:
     chat = await ada.add_chat("Image", MessageDraft(content="See.", attachments=[{"data": "x" * 5000}]))
 
-    (attachment,) = (await ada.read("chats", chat))["attachments"]
+    (attachment,) = (await ada.read("chats", chat, retrieval={"mode": "full", "attachments": True}))["attachments"]
 
     assert attachment["attachments"] == "1 omitted: too large"
 

@@ -11,6 +11,7 @@ from tests.server.rest.rest_client import open_rest_client
 from tests.sources.multilingual import SCRIPTS
 from tests.sources.source_fixture import ID_ARGUMENT, SOURCES, LibraryUser
 
+# The fields that tldw defines for every item, and those of some sources.
 TLDW_FIELDS = [
     "id",
     "source",
@@ -23,13 +24,14 @@ TLDW_FIELDS = [
     "last_modified",
     "version",
     "tags",
-    "media_type",
-    "url",
-    "conversation_id",
-    "message_id",
-    "sender",
-    "loc",
 ]
+OPTIONAL_FIELDS = {
+    "notes": ["loc"],
+    "media": ["media_type", "loc"],
+    "chats": ["conversation_id", "message_id", "sender", "loc"],
+    "characters": ["loc"],
+    "prompts": ["loc"],
+}
 every_source = pytest.mark.parametrize("source", SOURCES)
 
 # Every message is unique.
@@ -46,14 +48,16 @@ def total_chars(response: dict[str, Any]) -> int:
 
 
 @every_source
-async def test_hit_has_every_field_of_tldw_and_null_where_it_has_no_value(ada: LibraryUser, source: str) -> None:
+async def test_hit_has_the_fields_of_tldw_without_null_fields_of_other_sources(ada: LibraryUser, source: str) -> None:
     item_id = await ada.add_item(source, "Voyage", "A galleon under full sail.")
 
     response = await ada.call(f"{source}_search", query="galleon")
 
     assert list(response)[:4] == ["results", "has_more", "next_offset", "total_estimated"]
     (hit,) = response["results"]
-    assert list(hit)[: len(TLDW_FIELDS)] == TLDW_FIELDS
+    added = ["highlights", "cost_tokens"]
+    assert list(hit) == [*TLDW_FIELDS, *OPTIONAL_FIELDS[source], *added]
+    assert None not in hit.values()
     assert (hit["id"], hit["source"], hit["title"], hit["score_type"]) == (item_id, source, "Voyage", "fts_coverage")
     assert hit["uri"].startswith(f"{source}://{item_id}")
     assert "galleon" in hit["snippet"]
@@ -266,7 +270,9 @@ async def test_get_returns_meta_content_and_attachments(ada: LibraryUser, source
     response = await ada.read(source, item_id)
 
     assert list(response)[:3] == ["meta", "content", "attachments"]
-    assert list(response["meta"])[: len(TLDW_FIELDS)] == TLDW_FIELDS
+    fields = [name for name in TLDW_FIELDS if name not in ("snippet", "score_type")]
+    assert list(response["meta"])[: len(fields)] == fields
+    assert None not in response["meta"].values()
     assert response["meta"]["id"] == item_id
     assert "A galleon under full sail." in response["content"]
 
@@ -303,8 +309,8 @@ async def test_no_response_exceeds_its_budget(ada: LibraryUser, source: str, mod
     response = await ada.read(source, item_id, query="topic60", retrieval={"mode": mode, "max_tokens": budget})
 
     assert count_tokens(json_text(response["content"])) <= budget
-    assert count_tokens(json_text(response)) <= response["tokens"]
-    assert response["tokens"] <= budget or (response["over_budget"] is True and budget < 250)
+    assert count_tokens(json_text(response["content"])) <= response["tokens"] + 2
+    assert count_tokens(json_text(response)) <= budget or (response["over_budget"] is True and budget < 250)
     assert response["truncated"] or "topic60" in response["content"] or mode == "full"
 
 
@@ -317,22 +323,56 @@ async def test_budget_is_kept_in_every_script(ada: LibraryUser, source: str, mod
 
         response = await ada.read(source, item_id, retrieval=options)
 
-        assert count_tokens(json_text(response)) <= response["tokens"] <= 700, script
+        assert count_tokens(json_text(response)) <= 700, script
+        assert count_tokens(response["content"]) <= response["tokens"] <= 700, script
         assert mode != "full" or count_tokens(json_text(response["content"])) >= 100, (
             f"{script}: the budget is not used"
         )
 
 
 @every_source
-async def test_cost_tokens_estimates_the_tokens_of_the_whole_item(ada: LibraryUser, source: str) -> None:
-    text = SCRIPTS["Greek"] * 20 + " galleon"
+@pytest.mark.parametrize("text", [SCRIPTS["Greek"] * 20 + " galleon", f"{LONG}\n\n日本語 galleon", "A galleon."])
+async def test_cost_tokens_of_a_hit_is_what_reading_all_of_it_reports(
+    ada: LibraryUser, ben: LibraryUser, source: str, text: str
+) -> None:
+    await ben.add_item(source, "Voyage", "A galleon of another length.")
     item_id = await ada.add_item(source, "Voyage", text)
 
     (hit,) = await ada.search(f"{source}_search", "galleon")
     whole = await ada.read(source, item_id, retrieval={"mode": "full"})
 
-    assert 1 <= hit["cost_tokens"] / count_tokens(text) < 2
-    assert source == "chats" or 1 <= whole["meta"]["cost_tokens"] / count_tokens(whole["content"]) < 2
+    assert hit["cost_tokens"] == whole["tokens"] == whole["meta"].get("cost_tokens", whole["tokens"])
+    assert 0.8 <= whole["tokens"] / count_tokens(whole["content"]) < 2
+
+
+@every_source
+async def test_chars_per_token_applies_to_the_cost_as_well(ada: LibraryUser, source: str) -> None:
+    configured = ada.with_config(chars_per_token=3)
+    item_id = await ada.add_item(source, "Voyage", f"{LONG} galleon")
+
+    (hit,) = await configured.search(f"{source}_search", "galleon")
+    whole = await configured.read(source, item_id, retrieval={"mode": "full"})
+
+    assert hit["cost_tokens"] == whole["tokens"] == math.ceil(len(whole["content"]) / 3)
+
+
+@every_source
+@pytest.mark.parametrize("budget", [1200, 2000, 5000])
+async def test_four_fifths_of_a_budget_are_content_if_the_item_is_longer(
+    ada: LibraryUser, source: str, budget: int
+) -> None:
+    text = " ".join(f"Sentence number {n} speaks of something." for n in range(2 * budget))
+    item_id = await ada.add_item(source, "An item with a title of usual length", text, tags=["harbour", "ships"])
+    options = {"mode": "full", "max_tokens": budget}
+
+    first = await ada.read(source, item_id, retrieval=options)
+    second = await ada.read(source, item_id, retrieval=options, cursor=first["next_cursor"])
+
+    for response in (first, second):
+        assert 0.8 * budget <= response["tokens"] <= budget
+        assert count_tokens(json_text(response)) <= budget
+    both = first["content"] + second["content"]
+    assert text.startswith(both[both.index("Sentence") :])
 
 
 @every_source
@@ -424,7 +464,8 @@ async def test_config_sets_the_budget(ada: LibraryUser, source: str) -> None:
 
     response = await configured.read(source, item_id, retrieval={"mode": "full"})
 
-    assert math.ceil(total_chars(response) / 2) <= response["tokens"] <= 600
+    assert response["tokens"] == math.ceil(len(response["content"]) / 2)
+    assert total_chars(response) <= 600 * 2
 
 
 @every_source

@@ -119,7 +119,7 @@ async def test_loc_selects_the_chunk(ada: LibraryUser, by: str) -> None:
         chunk = (await library.media.chunks(media, 3, 1))[0]
     loc = {"chunk_index": 3, "chunk_uuid": chunk.uuid, "approx_offset": (chunk.start + chunk.end) // 2}
 
-    response = await ada.read("media", media, loc={by: loc[by]}, retrieval={"mode": "chunk"})
+    response = await ada.read("media", media, loc={by: loc[by]}, retrieval={"mode": "chunk", "attachments": True})
 
     assert response["content"] == chunk.text
     assert response["attachments"] == [{"chunk_index": 3, "start": 0, "end": len(chunk.text)}]
@@ -130,7 +130,7 @@ async def test_loc_selects_the_chunk(ada: LibraryUser, by: str) -> None:
 async def test_time_in_loc_selects_the_chunk(ada: LibraryUser, loc: dict[str, float]) -> None:
     media = await ada.add_media("Talk", segments=TALK)
 
-    response = await ada.read("media", media, loc=loc, retrieval={"mode": "chunk"})
+    response = await ada.read("media", media, loc=loc, retrieval={"mode": "chunk", "attachments": True})
 
     (chunk,) = response["attachments"]
     assert chunk["start_ms"] <= 601_500
@@ -154,7 +154,7 @@ async def test_chunk_index_out_of_range_is_rejected_with_the_range(ada: LibraryU
 
 async def test_siblings_are_the_adjacent_stored_chunks(ada: LibraryUser) -> None:
     media = await ada.add_media("Talk", TEXT)
-    options = {"mode": "chunk_with_siblings", "sibling_window": 1, "max_tokens": 5000}
+    options = {"mode": "chunk_with_siblings", "sibling_window": 1, "max_tokens": 5000, "attachments": True}
 
     response = await ada.read("media", media, loc={"chunk_index": 3}, retrieval=options)
 
@@ -164,7 +164,7 @@ async def test_siblings_are_the_adjacent_stored_chunks(ada: LibraryUser) -> None
 
 async def test_larger_budgets_return_more_siblings(ada: LibraryUser) -> None:
     media = await ada.add_media("Talk", TEXT)
-    options = {"mode": "chunk_with_siblings", "sibling_window": 50}
+    options = {"mode": "chunk_with_siblings", "sibling_window": 50, "attachments": True}
 
     sizes = [
         len(

@@ -97,8 +97,9 @@ def test_json_output_is_the_response_of_the_tool(shared: Program) -> None:
 
     assert outcome.code == 0
     assert len(outcome.json["results"]) == 2
-    assert {"uri", "score", "loc", "cost_tokens"} <= outcome.json["results"][0].keys()
-    assert set(outcome.json["sources"]) == {"notes", "media", "chats", "characters", "prompts"}
+    assert {"uri", "score", "last_modified"} <= outcome.json["results"][0].keys()
+    assert outcome.json["score_type"] == "fts_coverage"
+    assert outcome.json["sources"] == {}
 
 
 def test_pages_contain_every_hit_exactly_once(shared: Program) -> None:

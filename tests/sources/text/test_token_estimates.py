@@ -26,17 +26,10 @@ def test_characters_per_token_set_by_the_caller_are_used_exactly(text: str, per_
     assert TokenScale(per_token).estimate_tokens(text) == math.ceil(len(text) / per_token)
 
 
-def test_length_is_estimated_from_a_sample_of_the_text() -> None:
-    text = SCRIPTS["Japanese"] * 200
-
-    assert SCALE.estimate_tokens(text[:3000], len(text)) == pytest.approx(SCALE.estimate_tokens(text), rel=0.05)
-    assert TokenScale(4.0).estimate_tokens(text[:300], len(text)) == math.ceil(len(text) / 4)
-
-
-def test_length_without_a_sample_is_estimated_as_prose() -> None:
-    prose = SCRIPTS["English"] * 50
-
-    assert SCALE.estimate_tokens("", len(prose)) == pytest.approx(SCALE.estimate_tokens(prose), rel=0.2)
+@pytest.mark.parametrize("scale", [SCALE, TokenScale(4.0)])
+def test_a_stored_weight_gives_the_same_tokens_as_the_text(scale: TokenScale) -> None:
+    for text in SCRIPTS.values():
+        assert scale.tokens_of(SCALE.weigh(text * 90), len(text * 90)) == scale.estimate_tokens(text * 90)
 
 
 @given(st.text(max_size=200), st.text(max_size=200))

@@ -68,13 +68,17 @@ class CharacterCandidate(FieldsCandidate, gc=False):
     creator: str
     nickname: str
     alternate_greetings: str
+    character_version: str
+    group_only_greetings: str
 
     def hit(self, search: Search, counter: TermCounter) -> Hit:
         fields: dict[str, str] = {name: getattr(self, name) for name in _CANDIDATE_FIELDS}
-        fields["alternate_greetings"] = "\n".join(decode_texts(self.alternate_greetings))
+        fields["alternate_greetings"] = "\n\n".join(decode_texts(self.alternate_greetings))
         fields["tags"] = ", ".join(decode_texts(self.tags))
         field, text = best_field(fields, counter) or ("name", self.title)
-        return self.make_hit(text, len(self.body), field=field)
+        fields["character_version"] = self.character_version
+        fields["group_only_greetings"] = "\n\n".join(decode_texts(self.group_only_greetings))
+        return self.make_hit(text, len(self.body), field=field, fields=fields)
 
 
 # All but the tags, which every candidate has.
@@ -89,7 +93,8 @@ CHARACTERS_TARGET = SearchTarget(
     candidate=CharacterCandidate,
     candidate_sql=f"""
         SELECT r.id, r.name, r.tags, r.created_at, r.last_modified, r.version, r.content_hash,
-            r.name_seg, coalesce(r.body_seg, {CHARACTER_BODY}), {", ".join(f"r.{name}" for name in _CANDIDATE_FIELDS)}
+            r.name_seg, coalesce(r.body_seg, {CHARACTER_BODY}), {", ".join(f"r.{name}" for name in _CANDIDATE_FIELDS)},
+            r.character_version, r.group_only_greetings
         FROM json_each(?) wanted CROSS JOIN characters r ON r.id = wanted.value
     """,
 )

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from config.errors import Conflict, InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft
-from sources.records import Conversation, Hit, Message, is_human_only
+from sources.records import ALTERNATE_BRANCH_LABEL, Conversation, Hit, Message, is_human_only
 from sources.search.scoring import MESSAGE_AND_CONTEXT
 from sources.search.term_counting import TermCounter
 from sources.storage.contract import DEFAULT_NAMESPACE, Search
@@ -195,6 +195,7 @@ class ChatCandidate(HitCandidate, gc=False):
     own: str
     context: str
     rowid: int
+    is_canonical: int
 
     @property
     def sort_key(self) -> str | int:
@@ -223,13 +224,14 @@ class ChatCandidate(HitCandidate, gc=False):
             message_index=self.position,
             sender=self.sender,
             role=self.role,
+            branch_label="" if self.is_canonical else ALTERNATE_BRANCH_LABEL,
         )
 
 
 _SELECT_MESSAGES = f"""
     SELECT c.uuid, c.title, c.tags, m.created_at, m.last_modified, m.version, m.content_hash,
         m.content, length(m.content), m.uuid, m.position, m.sender, m.role,
-        {MESSAGE_OWN}, {MESSAGE_CONTEXT}, m.id
+        {MESSAGE_OWN}, {MESSAGE_CONTEXT}, m.id, m.is_canonical
     FROM json_each(?) wanted CROSS JOIN messages m ON m.id = wanted.value
         CROSS JOIN conversations c ON c.id = m.conversation_id
 """
@@ -239,7 +241,7 @@ _SELECT_TITLES = """
         coalesce(first.content, ''),
         coalesce((SELECT sum(length(m.content)) FROM messages m
             WHERE m.conversation_id = c.id AND m.deleted = 0 AND m.human_only = 0), 0),
-        NULL, NULL, NULL, NULL, coalesce(c.title_seg, c.title), '', -c.id
+        NULL, NULL, NULL, NULL, coalesce(c.title_seg, c.title), '', -c.id, 1
     FROM json_each(?) wanted CROSS JOIN conversations c ON c.id = -wanted.value
         LEFT JOIN messages first ON first.id = (SELECT m.id FROM messages m
             WHERE m.conversation_id = c.id AND m.deleted = 0 AND m.human_only = 0 ORDER BY m.position LIMIT 1)

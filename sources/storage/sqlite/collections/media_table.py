@@ -27,6 +27,7 @@ from sources.storage.sqlite.write.item_table import (
 )
 from sources.storage.sqlite.write.media_chunks import MediaBody, body_of
 from sources.storage.sqlite.write.validation import FieldLimits, invalid_field
+from sources.text.token_estimates import TokenScale
 
 
 class MediaTable(ItemTable[MediaItem, MediaDraft]):
@@ -99,6 +100,7 @@ MEDIA_ITEMS = MediaTable(
     computed=(
         ComputedColumn("id", "id"),
         ComputedColumn("length_chars", "length_chars"),
+        ComputedColumn("text_weight", "text_weight"),
         ComputedColumn("chunk_count", "chunk_count"),
         ComputedColumn("has_transcript", "has_transcript", bool),
     ),
@@ -114,6 +116,7 @@ class MediaCandidate(TextCandidate, gc=False):
     chunk_index: int
     chunk_uuid: str
     start_ms: int | None
+    text_weight: int | None
 
     def hit(self, search: Search, counter: TermCounter) -> Hit:
         return self.make_hit(
@@ -125,6 +128,7 @@ class MediaCandidate(TextCandidate, gc=False):
             chunk_uuid=self.chunk_uuid,
             start_ms=self.start_ms,
             more_in_item=self.more_in_item,
+            text_weight=self.text_weight,
         )
 
 
@@ -143,7 +147,7 @@ MEDIA_TARGET = _MediaTarget(
     candidate_sql=f"""
         SELECT r.id, r.title, r.tags, r.created_at, r.last_modified, r.version, r.content_hash,
             r.title_seg, c.text, c.text_seg, r.length_chars, r.media_type, r.url, c.id & {CHUNKS_MAX - 1}, c.uuid,
-            c.start_ms
+            c.start_ms, r.text_weight
         FROM json_each(?) wanted CROSS JOIN chunks c ON c.id = wanted.value
             CROSS JOIN media r ON r.id = c.id >> {CHUNK_BITS}
     """,
@@ -155,6 +159,7 @@ def _body_columns(title: str, body: MediaBody) -> dict[str, SqlValue]:
     return {
         "content_hash": content_hash(title, body.content),
         "length_chars": len(body.content),
+        "text_weight": TokenScale().weigh(body.content),
         "chunk_count": len(body.chunks),
         "has_transcript": int(bool(body.segments)),
     }

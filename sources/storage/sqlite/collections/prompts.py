@@ -72,7 +72,7 @@ class PromptCandidate(FieldsCandidate, gc=False):
         searched = {field: text for field, text in fields.items() if field in search.fields} or fields
         field, text = best_field(searched, counter) or ("name", self.title)
         item_chars = sum(map(len, (self.author, self.details, self.system_prompt, self.user_prompt)))
-        return self.make_hit(text, item_chars, field=field)
+        return self.make_hit(text, item_chars, field=field, fields=fields)
 
 
 _CANDIDATE_FIELDS = ("author", "details", "system_prompt", "user_prompt")

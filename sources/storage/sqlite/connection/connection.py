@@ -61,7 +61,8 @@ class JobConnection(sqlite3.Connection):
         self._is_closing = False
         # Whether the file was opened as immutable. It must be opened again before it is written to.
         self.is_immutable = False
-        self.segment_version = 0
+        # Whether rows lack computed values after an upgrade.
+        self.has_outdated_rows = False
         # The schema names of the user's other files, and the full-text indexes in each.
         self.attached: dict[str, tuple[TextIndex, ...]] = {}
         # A second safeguard: it stops a job even while the event loop is too busy to do so.
@@ -185,9 +186,9 @@ class QueuedConnection(aiosqlite.Connection):
         return self._raw.is_immutable
 
     @property
-    def segment_version(self) -> int:
-        """The segmentation version of the file when it was opened."""
-        return self._raw.segment_version
+    def has_outdated_rows(self) -> bool:
+        """Whether rows lacked computed values when the file was opened."""
+        return self._raw.has_outdated_rows
 
     @property
     def _raw(self) -> JobConnection:

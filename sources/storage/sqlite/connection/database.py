@@ -28,7 +28,9 @@ from sources.storage.sqlite.index.text_index import (
     apply_queue,
     resegment_batch,
     save_segment_version,
+    segment_version,
 )
+from sources.storage.sqlite.index.text_weights import weigh_batch
 from sources.text.segmentation import SEGMENT_VERSION
 
 T = TypeVar("T")
@@ -45,7 +47,7 @@ class Database:
         self._siblings = siblings
         self._reader = LazyConnection(self._open_reader)
         self._writer = LazyConnection(self._open_writer)
-        self._resegmenting: asyncio.Task[None] | None = None
+        self._updating: asyncio.Task[None] | None = None
 
     async def read(self, source: str, work: Work[T], deadline_ms: int | None = None) -> T:
         """Runs the work on one snapshot of the file. Without a deadline, that of the settings applies. Time in the job
@@ -79,10 +81,10 @@ class Database:
         await self.close_writer()
 
     async def close_reader(self) -> None:
-        if self._resegmenting is not None:
-            self._resegmenting.cancel()
+        if self._updating is not None:
+            self._updating.cancel()
             with suppress(asyncio.CancelledError):
-                await self._resegmenting
+                await self._updating
         await self._reader.close()
 
     async def close_writer(self) -> None:
@@ -90,8 +92,8 @@ class Database:
 
     async def _open_reader(self) -> QueuedConnection:
         connection = await self._open(partial(connect_reader, self._file, self._siblings))
-        if connection.segment_version != SEGMENT_VERSION and self._resegmenting is None:
-            self._resegmenting = asyncio.create_task(self._resegment())
+        if connection.has_outdated_rows and self._updating is None:
+            self._updating = asyncio.create_task(self._update_rows())
         return connection
 
     async def _open_writer(self) -> QueuedConnection:
@@ -112,19 +114,31 @@ class Database:
         async with asyncio.timeout(limit_s):
             return await connection.open()
 
-    async def _resegment(self) -> None:
-        """Updates the index in batches after an upgrade that segments text differently, while the file is in use."""
-        kind, tables = self._file.schema.kind, self._file.schema.segmented
+    async def _update_rows(self) -> None:
+        """Computes in batches what rows lack after an upgrade, while the file is in use."""
         try:
             with background_jobs():
-                for table in tables:
-                    last: int | None = BEFORE_FIRST_ROWID
-                    while last is not None:
-                        last = await self.write(kind, table.index, partial(resegment_batch, table, last))
-                await self.write(kind, tables[0].index, save_segment_version)
+                await self._weigh_texts()
+                await self._resegment()
         except (StorageError, Unavailable) as error:
             # The batches that were written stay. The rest follows when the file is opened next.
-            logger.warning("Updating the index of a {} library failed: {}", kind, error.message)
+            logger.warning("Updating the rows of a {} library failed: {}", self._file.schema.kind, error.message)
+
+    async def _weigh_texts(self) -> None:
+        schema = self._file.schema
+        while schema.has_text_weights and await self.write(schema.kind, schema.segmented[0].index, weigh_batch):
+            pass
+
+    async def _resegment(self) -> None:
+        """Updates the index after an upgrade that segments text differently."""
+        kind, tables = self._file.schema.kind, self._file.schema.segmented
+        if await self.read(kind, segment_version) == SEGMENT_VERSION:
+            return
+        for table in tables:
+            last: int | None = BEFORE_FIRST_ROWID
+            while last is not None:
+                last = await self.write(kind, table.index, partial(resegment_batch, table, last))
+        await self.write(kind, tables[0].index, save_segment_version)
 
 
 def _work_and_apply_queue(work: Work[T], index: TextIndex, connection: JobConnection) -> T:

@@ -22,9 +22,11 @@ from sources.storage.sqlite.connection.errors import (
 )
 from sources.storage.sqlite.connection.file_copies import save_copy_before_migration
 from sources.storage.sqlite.index.text_index import segment_version
+from sources.storage.sqlite.index.text_weights import lacks_weights
 from sources.storage.sqlite.schema.migrations import DatabaseSchema, is_current, migrate, schema_version
 from sources.text.letter_separation import separate_letters
 from sources.text.literals import contains_literal, literal_form
+from sources.text.segmentation import SEGMENT_VERSION
 
 _CACHED_STATEMENTS = 256
 _LOG_MAX_BYTES = 8 * 1024 * 1024
@@ -111,13 +113,18 @@ def connect_reader(
             connection.close()
             connect_writer(file, options, due).close()
             connection = _connect(file.ensure_path(), options.reader_pragmas, due)
-        connection.segment_version = segment_version(connection)
+        connection.has_outdated_rows = _has_outdated_rows(file.schema, connection)
         for sibling in siblings:
             _attach(connection, sibling, due)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _has_outdated_rows(schema: DatabaseSchema, connection: sqlite3.Connection) -> bool:
+    is_outdated = segment_version(connection) != SEGMENT_VERSION
+    return is_outdated or (schema.has_text_weights and lacks_weights(connection))
 
 
 def _connect_or_open_immutable(path: Path, options: SqliteOptions, due: float) -> JobConnection:

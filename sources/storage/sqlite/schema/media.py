@@ -66,9 +66,17 @@ _INDEX = (
     f"CREATE TRIGGER media_removing BEFORE DELETE ON media BEGIN {_OLD_CHUNKS}; END",
 )
 
+# The weight of the item's text (see `sources.text.token_estimates`), from which searches compute what reading it costs.
+# Reading all texts of a large library takes too long for a migration; `index.text_weights` computes what is missing.
+_TEXT_WEIGHT = (
+    "ALTER TABLE media ADD COLUMN text_weight INTEGER",
+    "CREATE INDEX media_without_weight ON media (id) WHERE text_weight IS NULL",
+)
+
 MEDIA = DatabaseSchema(
     kind="media",
-    migrations=((*SHARED_TABLES, *_TABLES, *_INDEX), arrived_column("media")),
+    migrations=((*SHARED_TABLES, *_TABLES, *_INDEX), arrived_column("media"), _TEXT_WEIGHT),
+    has_text_weights=True,
     segmented=(
         SegmentedTable("media", (("title_seg", "title"),), MEDIA_INDEX),
         SegmentedTable("chunks", (("text_seg", "text"),), MEDIA_INDEX),

@@ -15,7 +15,8 @@ Migration = Sequence[str]
 
 
 class DatabaseSchema(Struct, frozen=True):
-    """The schema of one of a user's files: its migrations, and the tables whose text is segmented.
+    """The schema of one of a user's files: its migrations, the tables whose text is segmented, and whether it has the
+    column `media.text_weight`.
 
     Existing migrations must not change, because they have already run on users' files. Only append to them.
     """
@@ -23,6 +24,7 @@ class DatabaseSchema(Struct, frozen=True):
     kind: DatabaseKind
     migrations: tuple[Migration, ...]
     segmented: tuple[SegmentedTable, ...]
+    has_text_weights: bool = False
 
     @property
     def counted_indexes(self) -> tuple[TextIndex, ...]:

@@ -11,10 +11,13 @@ from config.paths import DataRoot
 from sources.drafts import ConversationDraft, MediaDraft, MessageDraft, NoteDraft, ObservationDraft
 from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.index.text_index import apply_queue
+from sources.storage.sqlite.index.text_weights import weigh_batch
 from sources.storage.sqlite.schema.chacha import CHACHA
+from sources.storage.sqlite.schema.media import MEDIA
 from sources.storage.sqlite.schema.messages import CHATS_INDEX
 from sources.storage.sqlite.schema.migrations import migrate
 from sources.text.segmentation import SEGMENT_VERSION
+from sources.text.token_estimates import TokenScale
 from tests.sources.storage.library_fixture import LibraryFixture, make_search, open_sqlite
 from tests.sources.storage.sqlite.conftest import WORDS, MakeDatabase
 from tests.sources.storage.sqlite.file_checks import check_files, open_file
@@ -93,7 +96,7 @@ async def test_text_segmented_by_an_older_version_is_segmented_again(tmp_path: P
     async with open_sqlite(tmp_path) as libraries, libraries.library("ada") as ada:
         await ada.notes.list(1, 0)
         await ada.media.list(1, 0)
-        await _wait_for_resegmenting(ada)
+        await _wait_for_update(ada, "chacha", "media")
         for collection, query in ((ada.notes, "東京"), (ada.chats, "京都"), (ada.chats, "C++"), (ada.media, "naïve")):
             assert (await collection.search(make_search(query))).hits
             assert (await collection.search(make_search("outdated"))).hits == ()
@@ -122,11 +125,11 @@ def _make_outdated(root: DataRoot, libraries: LibraryFixture) -> None:
                 connection.execute(statement)
 
 
-async def _wait_for_resegmenting(library: object) -> None:
+async def _wait_for_update(library: object, *kinds: str) -> None:
     databases = library._databases  # type: ignore[attr-defined]  # the background task is private
-    for database in (databases.chacha, databases.media):
-        assert database._resegmenting is not None
-        await database._resegmenting
+    for database in (getattr(databases, kind) for kind in kinds):
+        assert database._updating is not None
+        await database._updating
 
 
 async def test_chacha_file_of_schema_1_is_migrated_to_the_newest(tmp_path: Path) -> None:
@@ -197,6 +200,38 @@ async def test_human_only_messages_of_schema_3_are_separated_from_the_others(tmp
             found = (await library.chats.search(make_search("fruit"))).hits
             assert {hit.message_id for hit in found} == {"m1", "m4"}
     check_files(tmp_path)
+
+
+async def test_texts_of_a_media_file_of_schema_2_are_weighed_in_batches(tmp_path: Path) -> None:
+    texts = {f"Ship {n}": f"The galleon {n} left. " * (n + 1) for n in range(450)}
+    async with open_sqlite(tmp_path) as libraries, libraries.library("ada") as ada, libraries.library("ben") as ben:
+        await ada.media.create_many([MediaDraft(title=title, content=text) for title, text in texts.items()])
+        await ben.media.create(MediaDraft(title="Ben's", content="The galleon of Ben."))
+    file = DataRoot(tmp_path).paths_of(libraries.context("ada").user_id).media
+    _restore_schema_2(file)
+    with open_file(file) as connection:
+        migrate(MEDIA, connection)
+        assert weigh_batch(connection), "a part is weighed, as if the process had ended then"
+
+    async with open_sqlite(tmp_path) as libraries, libraries.library("ada") as ada:
+        await ada.media.list(1, 0)
+        await _wait_for_update(ada, "media")
+        items = (await ada.media.list(500, 0)).rows
+        assert {item.title: item.text_weight for item in items} == {
+            title: TokenScale().weigh(text) for title, text in texts.items()
+        }
+        (hit,) = (await ada.media.search(make_search('"galleon 7"'))).hits
+        assert hit.text_weight == TokenScale().weigh(texts["Ship 7"])
+
+
+def _restore_schema_2(file: Path) -> None:
+    with open_file(file) as connection:
+        for statement in (
+            "DROP INDEX media_without_weight",
+            "ALTER TABLE media DROP COLUMN text_weight",
+            "PRAGMA user_version = 2",
+        ):
+            connection.execute(statement)
 
 
 async def test_migration_continues_after_its_caller_timed_out(make_database: MakeDatabase, file: Path) -> None:

@@ -32,13 +32,11 @@ the shape that deep-research clients expect:
   "id": "notes://d0156a72-47e7-4c0d-bc6f-ca693097dc10",
   "title": "Upgrade plan",
   "text": "Drain the node first. If a pod fails, roll back with kubectl rollout undo.",
-  "url": "https://kb.example.com/items/notes/d0156a72-47e7-4c0d-bc6f-ca693097dc10",
+  "url": "https://kb.example.com/items/notes/d0156a72-47e7-4c0d-bc6f-ca693097dc10?at=38#passage",
   "metadata": {
     "source": "notes",
     "score": 0.5383,
-    "score_type": "fts_coverage",
-    "created_at": "2026-11-15T05:24:44.000Z",
-    "last_modified": "2026-11-15T05:24:44.000Z",
+    "last_modified": "2026-11-15T05:24:44Z",
     "version": 1,
     "tags": ["work"],
     "loc": {"approx_offset": 38},
@@ -47,9 +45,9 @@ the shape that deep-research clients expect:
 }
 ```
 
-`url` is a permalink under `public_url`. `metadata` holds the other fields of the canonical shape; its `source_url` is
-where a media item came from. A page of hits keeps the fields about the page as a whole (`session`, `sources`,
-`next_offset`, …).
+`url` is a permalink under `public_url`; the page opens at the passage, which is marked. `metadata`
+holds the other fields of the canonical shape; its `source_url` is where a media item came from. A page of hits keeps
+the fields about the page as a whole (`session`, `sources`, `next_offset`, …).
 
 `search` and `fetch` are the two tools that OpenAI's deep research requires. `search` returns
 `{"results": [{"id", "title", "url", "text"}]}`, with a `note` only if a source failed or the query was not interpreted

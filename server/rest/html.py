@@ -11,9 +11,10 @@ from urllib.parse import urlencode, urlsplit
 from msgspec import Struct
 from starlette.responses import Response
 
-from server.tools.compact import Permalinks, title_of
-from sources.items import GetResponse, ResultItem
+from server.tools.compact import PASSAGE, Permalinks, title_of
+from sources.items import GetResponse, Loc, ResultItem
 from sources.records import ALTERNATE_BRANCH_LABEL
+from sources.text.chunking import split_into_chunks
 
 STYLE_PATH = "/static/page.css"
 # Items contain text from anywhere. If escaping ever failed, the policy still stops scripts, loads and form posts.
@@ -28,16 +29,25 @@ PAGE_HEADERS = {
 _LINKABLE_SCHEMES = frozenset(("http", "https"))
 # Links within a page need no host.
 _PERMALINKS = Permalinks("")
+# The size of the marked passage of a message: one or two sentences.
+_PASSAGE_CHARS = 160
 
 Attachment = Mapping[str, Any]
 
 
+class TextRange(Struct, frozen=True):
+    start: int
+    end: int
+
+
 class PageSection(Struct, frozen=True):
-    """A part of an item's text with its own heading, and the fragment by which a link can point at it."""
+    """A part of an item's text with its own heading, and the fragment by which a link can point at it. `mark` is the
+    range of the passage that the page was opened for."""
 
     text: str
     heading: str = ""
     fragment: str = ""
+    mark: TextRange | None = None
 
 
 def html_page(title: str, body: str, status: int = 200) -> Response:
@@ -66,10 +76,12 @@ def front_page(version: str) -> Response:
     return html_page("Knowledge server", body)
 
 
-def item_page(item: GetResponse) -> Response:
+def item_page(item: GetResponse, passage: str = "", offset: int | None = None) -> Response:
+    """Returns the page of an item. The message or chunk that was read, or else the text of `passage`, is marked. Of a
+    message, only the sentences at `offset` are, if it is set."""
     meta = item.meta
     title = title_of(meta, item.content)
-    sections = "\n".join(map(_section_html, sections_of(item)))
+    sections = "\n".join(map(_section_html, sections_of(item, _find_passage(item, passage), offset)))
     body = (
         f"<main>\n<h1>{escape(title)}</h1>\n"
         f'<p class="meta">{_meta_line(meta)}</p>\n{sections}\n</main>\n<footer>{_links(item)}</footer>'
@@ -77,15 +89,40 @@ def item_page(item: GetResponse) -> Response:
     return html_page(title, body)
 
 
-def sections_of(item: GetResponse) -> list[PageSection]:
+def sections_of(item: GetResponse, mark: TextRange | None = None, offset: int | None = None) -> list[PageSection]:
     """Splits the text by message or timed passage if the item has attachments for them."""
     spans = [attachment for attachment in item.attachments or () if _fragment(attachment)]
     if not spans:
-        return [PageSection(item.content)]
-    return [
-        PageSection(_without_sender(item.content[span["start"] : span["end"]], span), _heading(span), _fragment(span))
-        for span in spans
-    ]
+        return [PageSection(item.content, mark=mark)]
+    return [_span_section(item.content, span, mark, offset) for span in spans]
+
+
+def _span_section(content: str, span: Attachment, mark: TextRange | None, offset: int | None) -> PageSection:
+    text = _without_sender(content[span["start"] : span["end"]], span)
+    is_marked = mark is not None and mark.start == span["start"]
+    return PageSection(text, _heading(span), _fragment(span), _sentences_at(text, offset) if is_marked else None)
+
+
+def _sentences_at(text: str, offset: int | None) -> TextRange:
+    """Returns the sentences around the offset, or all of the text if there is none."""
+    if offset is not None:
+        for chunk in split_into_chunks(text, _PASSAGE_CHARS, 0):
+            if chunk.start <= offset < chunk.end:
+                return TextRange(chunk.start, chunk.end)
+    return TextRange(0, len(text))
+
+
+def _find_passage(item: GetResponse, passage: str) -> TextRange | None:
+    """Returns the range of the passage in the content, or None if the page was not opened for a passage."""
+    if item.anchor not in ("loc", "query"):
+        return None
+    loc = item.meta.loc or Loc()
+    for span in item.attachments or ():
+        if (span.get("message_index"), span.get("chunk_index")) == (loc.message_index, loc.chunk_index):
+            return TextRange(span["start"], span["end"])
+    text = passage.strip()
+    start = item.content.find(text) if text else -1
+    return TextRange(start, start + len(text)) if start >= 0 else None
 
 
 def _fragment(attachment: Attachment) -> str:
@@ -117,11 +154,20 @@ def clock_time(milliseconds: int) -> str:
 
 
 def _section_html(section: PageSection) -> str:
-    text = f'<div class="text">{escape(section.text)}</div>'
+    text = f'<div class="text">{_marked_html(section.text, section.mark)}</div>'
     if not section.fragment:
         return text
     fragment, heading = escape(section.fragment), escape(section.heading)
     return f'<article id="{fragment}">\n<p class="who"><a href="#{fragment}">{heading}</a></p>\n{text}\n</article>'
+
+
+def _marked_html(text: str, mark: TextRange | None) -> str:
+    if mark is None:
+        return escape(text)
+    before, marked, after = (
+        escape(part) for part in (text[: mark.start], text[mark.start : mark.end], text[mark.end :])
+    )
+    return f'{before}<mark id="{PASSAGE}">{marked}</mark>{after}'
 
 
 def _meta_line(meta: ResultItem) -> str:

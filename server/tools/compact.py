@@ -5,6 +5,7 @@ The other fields of the canonical shape go into `metadata`; empty ones are omitt
 
 from collections.abc import Mapping
 from typing import Any, Literal
+from urllib.parse import urlencode
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -17,6 +18,8 @@ Shape = Literal["canonical", "compact"]
 _MOVED_OF_HIT = frozenset(("id", "title", "snippet", "uri", "url", "highlights"))
 _MOVED_OF_ITEM = _MOVED_OF_HIT | {"score", "score_type"}
 _TITLE_MAX_CHARS = 80
+# The id of the marked passage in the page of an item.
+PASSAGE = "passage"
 
 
 class CompactItem(Struct, frozen=True, kw_only=True):
@@ -28,23 +31,45 @@ class CompactItem(Struct, frozen=True, kw_only=True):
 
 
 class Permalinks(Struct, frozen=True):
-    """URLs of item pages: `notes://6f1c` is `/items/notes/6f1c`, and `?t=` opens a recording at a second."""
+    """URLs of item pages: `notes://6f1c` is `/items/notes/6f1c`. With a position they open at the passage, which is
+    marked: `/items/notes/6f1c?at=120#passage`."""
 
     base_url: str
 
     def of(self, uri: str, loc: Loc | None = None) -> str:
         source, _, path = uri.partition("://")
-        position = f"?t={loc.seconds:g}" if loc is not None and loc.seconds is not None else ""
-        return f"{self._root}{source}/{path}{position}"
+        is_part = "/" in path
+        parameters = {} if loc is None else _position(loc, is_part=is_part)
+        query = f"?{urlencode(parameters)}" if parameters else ""
+        fragment = f"#{PASSAGE}" if parameters or is_part else ""
+        return f"{self._root}{source}/{path}{query}{fragment}"
 
     def uri_of(self, text: str) -> str:
         """Returns the URI of the item behind a permalink. Returns any other text unchanged."""
-        source, separator, path = text.removeprefix(self._root).partition("?")[0].partition("/")
+        address = text.removeprefix(self._root).partition("#")[0].partition("?")[0]
+        source, separator, path = address.partition("/")
         return f"{source}://{path}" if text.startswith(self._root) and separator else text
 
     @property
     def _root(self) -> str:
         return f"{self.base_url}/items/"
+
+
+def _position(loc: Loc, *, is_part: bool) -> dict[str, Any]:
+    """Returns the query parameters of a permalink for a position. The URI of a part, such as a message, names it
+    already."""
+    message = {} if is_part else {"message": loc.message_id, "message_index": loc.message_index}
+    if loc.message_id is not None:
+        message.pop("message_index", None)
+    chunk_index = loc.chunk_index if loc.seconds is None else None
+    parameters = {
+        "t": f"{loc.seconds:g}" if loc.seconds is not None else None,
+        "chunk_index": chunk_index,
+        **message,
+        "field": loc.field,
+        "at": loc.approx_offset,
+    }
+    return {name: value for name, value in parameters.items() if value is not None}
 
 
 def compact_response(response: KnowledgeResponse, links: Permalinks) -> Mapping[str, Any]:

@@ -6,9 +6,10 @@ for an item that is too long for one response, the position of the hit follows a
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from urllib.parse import parse_qsl, urlencode
 
+import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
@@ -21,7 +22,7 @@ from server.protocol.call import Call
 from server.protocol.catalog import Tool
 from server.runtime import Knowledge
 from server.tools.compact import CompactItem, Permalinks, compact_hit, compact_item
-from sources.items import GetResponse, ResultItem, RetrievalOptions
+from sources.items import GetResponse, Loc, ResultItem, RetrievalOptions
 from sources.reading.retrieval import WINDOW_MAX
 
 # The share of the budget that is left for content; the metadata of the item takes the rest.
@@ -123,7 +124,7 @@ def _result(item: ResultItem, links: Permalinks, budget_tokens: int) -> Research
 
 def _id_of(item: ResultItem, budget_tokens: int) -> str:
     """Returns only the URI if the whole item fits the budget, so that one item has one id."""
-    is_short = item.cost_tokens is UNSET or item.cost_tokens <= budget_tokens * _CONTENT_SHARE
+    is_short = item.cost_tokens is not UNSET and item.cost_tokens <= budget_tokens * _CONTENT_SHARE
     if item.loc is None or is_short:
         return item.uri
     position = {name: value for name in _LOC_FIELDS if (value := getattr(item.loc, name)) is not None}
@@ -174,7 +175,13 @@ def _fetched_item(response: GetResponse, address: _ResearchAddress, identity: st
     metadata["extent"] = _extent(response, address)
     if response.next_cursor is not None:
         metadata["next_id"] = f"{response.meta.uri}#{urlencode({_CURSOR: response.next_cursor})}"
-    return replace(item, id=identity, url=links.of(address.uri, response.meta.loc), metadata=metadata)
+    return replace(item, id=identity, url=links.of(address.uri, _loc(response, address)), metadata=metadata)
+
+
+def _loc(response: GetResponse, address: _ResearchAddress) -> Loc | None:
+    """Returns the position to cite: that of the id, with what the response adds to it, such as the time."""
+    fields: dict[str, Any] = {**msgspec.to_builtins(response.meta.loc or Loc()), **(address.loc or {})}
+    return msgspec.convert(fields, Loc, strict=False) if fields else None
 
 
 def _extent(response: GetResponse, address: _ResearchAddress) -> Extent:

@@ -20,7 +20,7 @@ from tests.sources.source_fixture import SOURCES, LibraryUser
 HOSTILE = "<script>alert(1)</script>\"'&amp;<img src=x onerror=y>"
 ELEMENTS = {
     *("html", "head", "meta", "title", "link", "body", "main", "h1", "p", "time", "a", "div"),
-    *("article", "footer", "code"),
+    *("article", "footer", "code", "mark"),
 }
 
 
@@ -80,7 +80,8 @@ async def test_links_of_the_search_tool_open_only_for_their_user(
     await ada.add_note("Voyage", "a galleon under sail")
     await ada.add_chat("Talk", "first words", "the galleon sails", "last words")
     base = api.server.runtime.settings.base_url
-    links = [hit["url"].removeprefix(base) for hit in (await ada.call("search", query="galleon"))["results"]]
+    urls = [hit["url"] for hit in (await ada.call("search", query="galleon"))["results"]]
+    links = [url.removeprefix(base).partition("#")[0] for url in urls]
 
     statuses = {user: [(await api.get(link, user)).status for link in links] for user in ("ada", "ben")}
 
@@ -88,9 +89,88 @@ async def test_links_of_the_search_tool_open_only_for_their_user(
     assert statuses == {"ada": [200] * len(links), "ben": [404] * len(links)}
 
 
+@pytest.mark.parametrize("source", SOURCES)
+async def test_link_of_a_hit_opens_at_the_marked_passage(
+    api: RestClient, ada: LibraryUser, ben: LibraryUser, source: str
+) -> None:
+    before, after = ("".join(f"Sentence {n} {way} it. " for n in range(300)) for way in ("before", "after"))
+    if source == "chats":
+        await ada.add_chat("Voyage", *before.split(". "), "The galleon left.", *after.split(". "))
+    else:
+        await ada.add_item(source, "Voyage", f"{before}The galleon left. {after}")
+    await ben.add_item(source, "Voyage", "The galleon stayed.")
+    base = api.server.runtime.settings.base_url
+    (hit, *_) = (await ada.call("search", query="galleon left"))["results"]
+    address, fragment = hit["url"].removeprefix(base).split("#")
+
+    page = (await api.get(address)).body.decode()
+
+    (passage,) = re.findall(rf'<mark id="{fragment}">(.*?)</mark>', page, re.DOTALL)
+    assert "The galleon left." in passage
+    assert len(passage) < 2_000
+    assert page.index("before it") < page.index("<mark") < page.rindex("after it")
+    assert "before it" not in (await api.get(address, "ben")).body.decode()
+
+
+async def test_link_to_a_passage_that_no_longer_exists_opens_the_item(api: RestClient, ada: LibraryUser) -> None:
+    media = await ada.add_media("Voyage", "The galleon left.")
+
+    page = await api.get(f"/items/media/{media}?chunk_index=5")
+
+    assert (page.status, "The galleon left." in page.body.decode()) == (200, True)
+    assert "<mark" not in page.body.decode()
+
+
+async def test_link_into_a_long_message_marks_the_sentences_there(api: RestClient, ada: LibraryUser) -> None:
+    text = "".join(f"Sentence {n} comes before it. " for n in range(90))
+    await ada.add_chat("Voyage", "Tell me more.", f"{text}The galleon left. {text}")
+    (hit, *_) = (await ada.call("search", query="galleon left"))["results"]
+    address = hit["url"].removeprefix(api.server.runtime.settings.base_url).partition("#")[0]
+
+    page = (await api.get(address)).body.decode()
+
+    (passage,) = re.findall(r'<mark id="passage">(.*?)</mark>', page, re.DOTALL)
+    assert "The galleon left." in passage
+    assert len(passage) < 300
+
+
+async def test_link_of_a_recording_marks_what_was_said_at_that_time(api: RestClient, ada: LibraryUser) -> None:
+    segments = [Segment(text=f"Line {n} is said.", start_ms=n * 20_000, end_ms=(n + 1) * 20_000) for n in range(90)]
+    await ada.add_media("Lecture", segments=segments)
+    (hit, *_) = (await ada.call("search", query='"line 47"'))["results"]
+
+    page = (
+        await api.get(hit["url"].removeprefix(api.server.runtime.settings.base_url).partition("#")[0])
+    ).body.decode()
+
+    (passage,) = re.findall(r'<mark id="passage">(.*?)</mark>', page, re.DOTALL)
+    assert "Line 47 is said." in passage
+    assert "Line 45" not in passage
+
+
+async def test_passage_in_a_field_of_a_character_is_marked(api: RestClient, ada: LibraryUser) -> None:
+    character = await ada.add_character("Merlin", "A wizard. " * 40, scenario=f"{'Fog. ' * 50}A <galleon> left.")
+    (hit, *_) = (await ada.call("search", query="galleon"))["results"]
+    path = hit["url"].removeprefix(api.server.runtime.settings.base_url)
+    assert path.startswith(f"/items/characters/{character}?field=scenario&at=")
+
+    page = (await api.get(path.partition("#")[0])).body.decode()
+
+    assert re.search(r'<mark id="passage">[^<]*A &lt;galleon&gt; left.</mark>', page)
+
+
+async def test_page_of_a_whole_item_has_no_mark(api: RestClient, ada: LibraryUser) -> None:
+    note, chat = await ada.add_note("Voyage", "a galleon"), await ada.add_chat("Talk", "a galleon")
+
+    pages = [(await api.get(path)).body.decode() for path in (f"/items/notes/{note}", f"/items/chats/{chat}")]
+
+    assert not any("<mark" in page for page in pages)
+
+
 async def test_messages_of_a_conversation_can_be_linked_by_id(api: RestClient, ada: LibraryUser) -> None:
     chat = await ada.add_chat("Talk", "first words", "the galleon sails")
-    (first, second) = (await ada.read("chats", chat))["attachments"]
+    options = {"mode": "full", "attachments": True}
+    (first, second) = (await ada.read("chats", chat, retrieval=options))["attachments"]
 
     page = (await api.get(f"/items/chats/{chat}")).body.decode()
 
@@ -215,7 +295,6 @@ def test_no_text_of_an_item_becomes_markup(title: str, content: str, url: str, t
         id=1,
         source="chats",
         title=title,
-        snippet=None,
         uri="chats://1",
         score=1.0,
         created_at=tag,

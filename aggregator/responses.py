@@ -20,11 +20,6 @@ class SourceReport(Struct, frozen=True, kw_only=True):
     error: str | UnsetType = UNSET
     read_as: str | UnsetType = UNSET
 
-    @property
-    def is_plain(self) -> bool:
-        """The source responded, and there is nothing to say about it."""
-        return self == SourceReport(status="ok", ms=self.ms)
-
 
 class HitExplanation(Struct, frozen=True, kw_only=True):
     """Why a hit is at its position. `position` counts all hits and `rank_in_source` those of its source, both from 0.
@@ -65,7 +60,7 @@ class KnowledgeResponse(SearchResponse, frozen=True, kw_only=True, omit_defaults
     results: tuple[KnowledgeItem, ...]
     score_type: Annotated[str, Meta(description="The score_type of all results.")] | UnsetType = UNSET
     session: Annotated[str, Meta(description="Pass as session to avoid repeated hits.")]
-    sources: Annotated[Mapping[str, SourceReport], Meta(description="Sources with a problem; all with explain.")]
+    sources: Annotated[Mapping[str, SourceReport], Meta(description="Status of each source.")]
     suppressed: Annotated[int, Meta(description="Hits omitted because this session has seen them.")]
     exhausted: Annotated[bool, Meta(description="All hits were seen before; the best are repeated.")]
     cut: Annotated[bool, Meta(description="The page was shortened; continue at next_offset.")] = False
@@ -73,14 +68,10 @@ class KnowledgeResponse(SearchResponse, frozen=True, kw_only=True, omit_defaults
 
 
 def without_repetition(response: KnowledgeResponse) -> KnowledgeResponse:
-    """The response as clients get it: no result repeats what the response, its URI or another of its fields says, and
-    sources that responded are only listed with `explain`. A program that needs such a field uses a source's own search.
-    """
+    """The response as clients get it: no result repeats what the response, its URI or another of its fields says. A
+    program that needs such a field uses a source's own search."""
     results = [item_without_repetition(item, response.score_type) for item in response.results]
-    sources = response.sources
-    if response.explain is UNSET:
-        sources = {name: report for name, report in sources.items() if not report.is_plain}
-    return replace(response, results=tuple(results), sources=sources)
+    return replace(response, results=tuple(results))
 
 
 def item_without_repetition(item: KnowledgeItem, score_type: str | UnsetType) -> KnowledgeItem:

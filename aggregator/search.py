@@ -24,7 +24,6 @@ from aggregator.responses import (
     KnowledgeResponse,
     SourceReport,
     item_without_repetition,
-    without_repetition,
 )
 from aggregator.search_queue import SearchQueue
 from auth.context import RequestContext
@@ -201,8 +200,7 @@ class Aggregator:
             cut=True,
             explain=await self._explain(plan, library) if plan.request.explain else UNSET,
         )
-        room_bytes = plan.max_bytes - len(_encode(without_repetition(envelope)))
-        return fill_page(envelope, selection, rendered, room_bytes), selection
+        return fill_page(envelope, selection, rendered, plan.max_bytes - len(_encode(envelope))), selection
 
     async def _plan(self, context: RequestContext, request: KnowledgeSearch) -> SearchPlan:
         state = await find_session_state(self._session_states, context, request.session)

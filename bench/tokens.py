@@ -3,7 +3,8 @@
 Two sessions of ten calls over the demo library are sent over HTTP to a server process, and the text that a model sees
 is counted by a real tokenizer. Then every item and transcript is read under several budgets, to check that no response
 exceeds its budget. The result is that of the session about one topic; the other one, and both together, are also
-printed. `page_tokens` is the median size of a page of ten hits.
+printed. `page_tokens` is the median size of a page of ten hits, for the queries of both sessions and the titles of all
+notes, media and chats.
 """
 
 import argparse
@@ -355,7 +356,7 @@ def measure(
     with start_server() as client:
         comparisons = {name: compare(client, steps) for name, steps in scripts.items()}
         queries = [step.query for steps in scripts.values() for step in steps if step.read is None]
-        page_tokens = measure_pages(client, queries)
+        page_tokens = measure_pages(client, [*queries, *(title for _, title in names_by_title(read_demo()))])
         checked = [
             *check_searches(client, queries),
             *check_reads(client, uris, budgets),

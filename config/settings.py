@@ -348,7 +348,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         _number(
             "bytes", "Size of a page of hits if the caller sets neither a limit nor a snippet length.", 2_000, _MIB
         ),
-    ] = 5_000
+    ] = 5_200
     search_response_max_bytes: Annotated[
         int,
         _number(

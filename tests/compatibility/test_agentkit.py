@@ -76,7 +76,7 @@ def test_database_of_agentkit_is_imported_with_its_ids(program: Program, tmp_pat
 
     hits = program.run("search", "cumin", "--json").json["results"]
 
-    assert [(hit["source"], hit["conversation_id"]) for hit in hits] == [("chats", "k1")]
+    assert [(hit["source"], hit["loc"]["conversation_id"]) for hit in hits] == [("chats", "k1")]
 
 
 async def test_saved_chat_is_found_by_full_text_and_can_be_tagged(api: RestClient, ada: LibraryUser) -> None:
@@ -85,7 +85,7 @@ async def test_saved_chat_is_found_by_full_text_and_can_be_tagged(api: RestClien
 
     (hit, *_) = await ada.search("knowledge_search", "galleon tag:ships")
 
-    assert hit["conversation_id"] == conversation_id
+    assert hit["loc"]["conversation_id"] == conversation_id
 
 
 async def test_search_returns_fifty_messages_by_default(api: RestClient, ada: LibraryUser) -> None:

@@ -398,8 +398,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_EVERY_SOURCE}test_pages_contain_every_hit_once",
         ),
         difference=(
-            "`knowledge_search` also returns `sources` (which failed or timed out), `session`, `suppressed`, "
-            "`exhausted` and `cut`."
+            "`knowledge_search` also returns `sources` (which responded, failed or timed out), `session`, "
+            "`suppressed`, `exhausted` and `cut`."
         ),
     ),
     Promise(

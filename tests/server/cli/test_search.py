@@ -99,7 +99,7 @@ def test_json_output_is_the_response_of_the_tool(shared: Program) -> None:
     assert len(outcome.json["results"]) == 2
     assert {"uri", "score", "last_modified"} <= outcome.json["results"][0].keys()
     assert outcome.json["score_type"] == "fts_coverage"
-    assert outcome.json["sources"] == {}
+    assert set(outcome.json["sources"]) == {"notes", "media", "chats", "characters", "prompts"}
 
 
 def test_pages_contain_every_hit_exactly_once(shared: Program) -> None:

@@ -6,9 +6,9 @@ import sqlite3
 
 from sources.text.token_estimates import TokenScale
 
-# How much text is weighed in one transaction: some 50 milliseconds, so that other writes are not delayed.
+# How much text is weighed in one transaction: some ten milliseconds, so that other writes are not delayed.
 _BATCH_ROWS = 200
-_BATCH_CHARS = 4_000_000
+_BATCH_CHARS = 1_000_000
 
 
 def lacks_weights(connection: sqlite3.Connection) -> bool:

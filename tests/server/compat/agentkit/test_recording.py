@@ -228,7 +228,7 @@ async def test_recorded_conversation_is_found_by_the_tools(api: RestClient, ada:
 
     hits = await ada.search("chats_search", "galleon")
 
-    assert {hit["conversation_id"] for hit in hits} == {conversation}
+    assert {hit["loc"]["conversation_id"] for hit in hits} == {conversation}
     assert await ben.search("chats_search", "galleon") == []
 
 

@@ -88,12 +88,12 @@ class ControlDatabase:
     @asynccontextmanager
     async def open(cls, path: Path, migrations: Sequence[Migration], busy_timeout_s: float) -> AsyncIterator[Self]:
         """Opens the file, creating it if necessary, and migrates its schema."""
-        with _storage_errors():
+        with storage_errors():
             _ensure_private_file(path)
             connection = _Connection(partial(_connect, path, busy_timeout_s), iter_chunk_size=1)
             await connection.start()
         try:
-            with _storage_errors():
+            with storage_errors():
                 await connection.run(partial(_migrate, migrations))
                 probe = sqlite3.connect(path, timeout=0, isolation_level=None)
             with closing(probe):
@@ -102,12 +102,12 @@ class ControlDatabase:
             await connection.close()
 
     async def read(self, operation: Operation[T]) -> T:
-        with _storage_errors():
+        with storage_errors():
             return await self._connection.run(operation)
 
     async def write(self, operation: Operation[T]) -> T:
         """Runs the operation in one transaction, which takes the write lock first so that it cannot fail later."""
-        with _storage_errors():
+        with storage_errors():
             return await self._connection.run(partial(_in_transaction, operation))
 
     def revision(self) -> int:
@@ -189,7 +189,8 @@ def _schema_version(connection: sqlite3.Connection) -> int:
 
 
 @contextmanager
-def _storage_errors() -> Iterator[None]:
+def storage_errors() -> Iterator[None]:
+    """Converts errors of SQLite and of the operating system to `StorageError`."""
     try:
         yield
     except sqlite3.Error as error:

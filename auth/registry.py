@@ -11,6 +11,7 @@ import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -18,9 +19,10 @@ from msgspec import Struct
 
 from auth.api_keys import generate_key, hash_key
 from auth.control_database import ControlDatabase
+from auth.library_files import record_existing_files
 from auth.validation import require_printable, require_scopes, require_user_name
 from config.errors import Conflict, InvalidParams, NotFound
-from config.paths import UserId, new_user_id
+from config.paths import DataRoot, UserId, new_user_id
 
 Clock = Callable[[], float]
 
@@ -73,7 +75,10 @@ _MIGRATIONS = (
         "ALTER TABLE departed RENAME TO deleted_users",
         "ALTER TABLE deleted_users RENAME COLUMN departed_at TO deleted_at",
     ),
+    # The kinds of the user's database files, separated by spaces; NULL until the files of an older version are listed.
+    ("ALTER TABLE users ADD COLUMN files TEXT",),
 )
+CONTROL_SCHEMA = len(_MIGRATIONS)
 
 
 class UserRecord(Struct, frozen=True):
@@ -134,7 +139,10 @@ class Registry:
     async def open(
         cls, path: Path, *, clock: Clock = time.time, busy_timeout_s: float = _BUSY_TIMEOUT_S
     ) -> AsyncIterator[Self]:
+        data_root = DataRoot(path.parent)
+        data_root.require_control()
         async with ControlDatabase.open(path, _MIGRATIONS, busy_timeout_s) as database:
+            await database.read(partial(record_existing_files, data_root))
             yield cls(database, clock)
 
     def revision(self) -> int:
@@ -338,8 +346,8 @@ def _existing_user(db: sqlite3.Connection, user_id: UserId) -> UserRecord:
 def _insert_user(db: sqlite3.Connection, name: str, issuer: str, subject: str, now: float) -> UserRecord:
     user_id = new_user_id()
     db.execute(
-        "INSERT INTO users (id, name, issuer, subject, created_at, epoch, tokens_valid_after) "
-        "VALUES (?, ?, ?, ?, ?, 0, ?)",
+        "INSERT INTO users (id, name, issuer, subject, created_at, epoch, tokens_valid_after, files) "
+        "VALUES (?, ?, ?, ?, ?, 0, ?, '')",
         (user_id, name, issuer, subject, now, _deleted_at(db, issuer, subject)),
     )
     return _existing_user(db, user_id)

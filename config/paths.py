@@ -16,7 +16,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Literal, NewType
+from typing import Literal, NewType, get_args
 
 from msgspec import Struct
 
@@ -24,6 +24,7 @@ from config.errors import NotFound, StorageError
 
 UserId = NewType("UserId", str)
 DatabaseKind = Literal["media", "chacha", "prompts"]
+DATABASE_KINDS: tuple[DatabaseKind, ...] = get_args(DatabaseKind)
 
 _USER_ID = re.compile(r"u_[a-z2-7]{26}\Z")
 _CONTROL = "control.db"
@@ -92,6 +93,30 @@ class DataRoot:
                 file.flush()
         except OSError as error:
             raise StorageError(f"the data directory cannot be written: {_cause(error)}") from error
+
+    def require_control(self) -> None:
+        """Raises if users have directories but the control database is missing or empty.
+
+        A new control database would make all of these libraries unreachable.
+        """
+        if (self.control_path.exists() and self.control_path.stat().st_size) or not self._has_users():
+            return
+        raise StorageError(
+            f"{_CONTROL} is missing from the data directory {self.root}, which contains libraries: it was lost, or a "
+            f"restore did not finish; copy {_CONTROL} from a backup, or restore a backup into another directory"
+        )
+
+    def has_content(self, user_id: UserId, kind: DatabaseKind) -> bool:
+        """Whether a database file exists and is not empty."""
+        try:
+            path: Path = getattr(self.paths_of(user_id), kind)
+            return path.stat().st_size > 0
+        except FileNotFoundError:
+            return False
+
+    def _has_users(self) -> bool:
+        users = (self.root / _USERS).glob("*/u_*")
+        return any(_USER_ID.match(path.name) for path in users)
 
     def prepare_user(self, user_id: UserId) -> DatabasePaths:
         """Creates the user's directory, readable by this account only, and returns the paths of its databases."""

@@ -43,6 +43,7 @@ def require_data_root(settings: Settings) -> DataRoot:
     reported instead of becoming a new, empty library.
     """
     root = data_root(settings)
+    root.require_control()
     if not root.control_path.exists():
         raise StorageError(
             f"no data found in {root.root}; `florilegium import` or `florilegium user add` creates it, "

@@ -1,6 +1,7 @@
 """`florilegium backup`: copies all libraries and the control database into a folder, even while they are in use."""
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -22,7 +23,10 @@ def backup(overrides: SettingsOverrides, folder: Path, as_json: bool) -> None:
     """Back up all users and the control database to the folder DIR.
 
     DIR must be empty or not exist. The server can keep running and writing; the copies of one user's files are
-    consistent with each other. `florilegium restore DIR` restores a backup.
+    consistent with each other. Every copy is checked: a damaged or missing file is reported and left out.
+    `florilegium restore DIR` restores a backup.
+
+    Exit codes: 0 if everything was copied, 1 otherwise.
     """
     settings = overrides.load().settings
     users = run_with_registry(settings, _users)
@@ -31,6 +35,15 @@ def backup(overrides: SettingsOverrides, folder: Path, as_json: bool) -> None:
         print_json(to_builtins(copy))
     else:
         click.echo(f"{folder}: {contents(copy)}")
+    report_problems(copy.problems, "not in the backup")
+
+
+def report_problems(problems: Sequence[str], effect: str) -> None:
+    """Names files that a backup lacks on stderr and exits with 1 if there are any."""
+    for problem in problems:
+        click.echo(f"{effect}: {problem}", err=True)
+    if problems:
+        click.get_current_context().exit(1)
 
 
 async def _users(registry: Registry) -> list[tuple[UserId, str]]:

@@ -31,13 +31,12 @@ from config.settings import Settings, is_loopback
 from server.cli.health_client import fetch_health
 from server.cli.output import pluralize
 from server.cli.urls import local_url
+from server.directory_lock import WAL_RESET_FIXED
 from server.version import VERSION
 
 _MIB = 1024 * 1024
 _DISK_FAIL_BYTES = 64 * _MIB
 _DISK_WARN_BYTES = 1024 * _MIB
-# sqlite.org/wal.html, "the WAL-reset bug": fixed in 3.51.3.
-_WAL_RESET_FIXED = (3, 51, 3)
 _OPEN_FILES_WARN = 1024
 # No token can be verified correctly if the clock is earlier than the release of this program.
 _RELEASED_AT = 1_790_000_000.0
@@ -140,13 +139,13 @@ def evaluate_sqlite(version: tuple[int, ...], fts5: bool) -> Check:
         return Check(
             "SQLite", "fail", f"{text} lacks FTS5, which search requires; use a Python whose SQLite includes FTS5"
         )
-    if version < _WAL_RESET_FIXED:
-        fixed = ".".join(map(str, _WAL_RESET_FIXED))
+    if version < WAL_RESET_FIXED:
+        fixed = ".".join(map(str, WAL_RESET_FIXED))
         return Check(
             "SQLite",
             "warn",
             f"{text} with FTS5; versions before {fixed} can, rarely, corrupt a database that several processes write "
-            "(WAL-reset bug): run only one server process, or upgrade SQLite",
+            "(WAL-reset bug): a second writing process is refused",
         )
     return Check("SQLite", "ok", f"{text} with FTS5")
 

@@ -33,7 +33,10 @@ def demo(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None:
 
 
 async def _fill(settings: Settings, user: str | None) -> FillResult:
-    async with open_local(settings, user, creates=True) as local, local.libraries.library(local.context) as library:
+    async with (
+        open_local(settings, user, creates=True, writes=True) as local,
+        local.libraries.library(local.context) as library,
+    ):
         return await fill(library)
 
 

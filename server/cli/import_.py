@@ -84,7 +84,7 @@ async def _import(
         async with show_progress(progress):
             return await run_import(None, results, settings, progress)
     async with (
-        open_local(settings, user, creates=True) as local,
+        open_local(settings, user, creates=True, writes=True) as local,
         local.libraries.library(local.context) as library,
         show_progress(progress),
     ):

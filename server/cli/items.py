@@ -241,7 +241,7 @@ def _run(
     settings = overrides.load().settings
 
     async def run() -> T:
-        async with open_local(settings, user, creates=creates) as local, _library(local) as library:
+        async with open_local(settings, user, creates=creates, writes=True) as local, _library(local) as library:
             return await work(library, settings)
 
     return asyncio.run(run())

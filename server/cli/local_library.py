@@ -5,7 +5,7 @@ be named.
 """
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from typing import Any, TypeVar
 
 import click
@@ -20,6 +20,7 @@ from config.loading import LoadedSettings
 from config.paths import DataRoot
 from config.settings import Settings
 from server.cli.admin import create_data_root, find_user, require_data_root
+from server.directory_lock import locked_directory
 from sources.storage.contract import Libraries
 from sources.storage.sqlite import SqliteLibraries
 
@@ -54,19 +55,27 @@ def demo_settings(loaded: LoadedSettings) -> Settings:
 
 @asynccontextmanager
 async def open_local(
-    settings: Settings, user_name: str | None, *, creates: bool = False
+    settings: Settings, user_name: str | None, *, creates: bool = False, writes: bool = False
 ) -> AsyncIterator[LocalLibrary]:
-    """Opens the library of a user. Creates a missing data directory or user only with `creates`."""
-    root = create_data_root(settings) if creates else require_data_root(settings)
+    """Opens the library of a user. Creates a missing data directory or user only with `creates`. With `writes`, takes
+    the lock of the data directory."""
     if user_name is None and settings.is_auth_configured:
         raise click.UsageError("--user is required because authentication is configured")
-    async with Registry.open(root.control_path) as registry:
-        user = await local_user(registry, settings, user_name, creates=creates)
-    libraries = SqliteLibraries(root, settings)
-    try:
-        yield LocalLibrary(settings, libraries, local_context(user, root))
-    finally:
-        await libraries.close()
+    root = create_data_root(settings) if creates else require_data_root(settings)
+    with locked_directory(root.root, command_name(), "writer") if writes else nullcontext():
+        async with Registry.open(root.control_path) as registry:
+            user = await local_user(registry, settings, user_name, creates=creates)
+        libraries = SqliteLibraries(root, settings)
+        try:
+            yield LocalLibrary(settings, libraries, local_context(user, root))
+        finally:
+            await libraries.close()
+
+
+def command_name() -> str:
+    """Returns the running command, such as `import`."""
+    context = click.get_current_context(silent=True)
+    return (context.info_name if context else None) or "command"
 
 
 def local_context(user: UserRecord, root: DataRoot) -> RequestContext:

@@ -10,6 +10,7 @@ from config.settings import Settings
 from server.cli.admin import data_root, run_with_registry
 from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import print_json, print_table
+from server.directory_lock import locked_directory
 from sources.storage.sqlite.connection.pool import sqlite_options
 from sources.storage.sqlite.maintenance.maintenance import SchemaStatus, schema_statuses, upgrade
 
@@ -63,8 +64,11 @@ def migrate(overrides: SettingsOverrides, check: bool, as_json: bool) -> None:
 
 def _upgrade(settings: Settings) -> None:
     root, options = data_root(settings), sqlite_options(settings)
-    for file in _all(settings):
-        if not file.status.is_current and not file.status.is_unsupported:
+    outdated = [file for file in _all(settings) if not file.status.is_current and not file.status.is_unsupported]
+    if not outdated:
+        return
+    with locked_directory(root.root, "migrate", "writer"):
+        for file in outdated:
             upgrade(root, file.user.id, file.status.kind, options)
 
 

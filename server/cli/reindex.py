@@ -10,6 +10,7 @@ from server.cli.admin import data_root
 from server.cli.local_library import open_local, user_option
 from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import pluralize, print_json
+from server.directory_lock import locked_directory
 from sources.storage.sqlite.connection.pool import sqlite_options
 from sources.storage.sqlite.maintenance.maintenance import reindex as reindex_file
 from sources.storage.sqlite.maintenance.maintenance import schema_statuses
@@ -22,10 +23,12 @@ from sources.storage.sqlite.maintenance.maintenance import schema_statuses
 def reindex(overrides: SettingsOverrides, user: str | None, as_json: bool) -> None:
     """Rebuild the full-text indexes of a library from its rows.
 
-    Only needed after repairing the database files by hand. Writes to the library wait until it is done.
+    Needed if `florilegium check` reports a damaged index. Writes to the library wait until it is done.
     """
     settings = overrides.load().settings
-    entries = _reindex(settings, asyncio.run(_user_id(settings, user)))
+    user_id = asyncio.run(_user_id(settings, user))
+    with locked_directory(data_root(settings).root, "reindex", "writer"):
+        entries = _reindex(settings, user_id)
     if as_json:
         print_json(entries)
     else:

@@ -13,10 +13,12 @@ from msgspec.structs import replace
 
 from config.errors import ConfigurationError
 from config.loading import LoadedSettings
+from server.cli.admin import create_data_root
 from server.cli.local_library import demo_option, demo_settings, local_context, single_user
 from server.cli.options import SettingsCommand, SettingsOverrides, setting_options
 from server.cli.urls import local_url
 from server.cli.welcome import welcome
+from server.directory_lock import locked_directory
 from server.runtime import Runtime
 from server.stop_limit import StopLimit
 
@@ -54,16 +56,19 @@ async def _serve(loaded: LoadedSettings, config_file: Path | None, *, is_demo: b
     def announce(address: str) -> None:
         # With port 0 the system chooses the port; the address contains the chosen one.
         bound = replace(loaded.settings, port=urlsplit(address).port or loaded.settings.port)
+        if lock is not None:
+            lock.publish_url(local_url(bound))
         click.echo(welcome(loaded, local_url(bound), config_file, is_demo=is_demo))
 
     metrics = Metrics()
-    async with open_runtime(loaded.settings, observer=metrics) as runtime:
-        if is_demo:
-            await _fill(runtime)
-        app = build_app(runtime, metrics)
-        with _ignore_repeated_signals():
-            stop_limit = StopLimit(loaded.settings.shutdown_grace_s)
-            await serve_app(app, loaded.settings, runtime.open_streams, announce, stop_limit)
+    with locked_directory(create_data_root(loaded.settings).root, "serve", "server") as lock:
+        async with open_runtime(loaded.settings, observer=metrics) as runtime:
+            if is_demo:
+                await _fill(runtime)
+            app = build_app(runtime, metrics)
+            with _ignore_repeated_signals():
+                stop_limit = StopLimit(loaded.settings.shutdown_grace_s)
+                await serve_app(app, loaded.settings, runtime.open_streams, announce, stop_limit)
 
 
 async def _fill(runtime: Runtime) -> None:

@@ -11,8 +11,10 @@ from auth.authenticator import local_principal
 from config.errors import ConfigurationError
 from config.loading import CLIENT_TOKEN_VARIABLE
 from config.settings import Settings
+from server.cli.admin import create_data_root
 from server.cli.local_library import LocalLibrary, demo_option, demo_settings, fill_demo, local_context, local_user
 from server.cli.options import SettingsCommand, SettingsOverrides, setting_options
+from server.directory_lock import locked_directory
 from server.lifespan import open_runtime
 from server.profiles import PROFILE_NAMES
 from server.transports.stdio import serve_stdio
@@ -67,12 +69,13 @@ def stdio(
 async def _serve(settings: Settings, user_name: str | None, profile: str | None, *, is_demo: bool) -> None:
     # The operator runs this process for one user, so there are no other users to protect from too many calls.
     settings = replace(settings, rate_user_per_minute=0, rate_tool_per_minute=0)
-    async with open_runtime(settings) as runtime:
-        user = await local_user(runtime.registry, settings, user_name)
-        if is_demo:
-            await fill_demo(LocalLibrary(settings, runtime.libraries, local_context(user, runtime.data_root)))
-        principal = local_principal(user)
-        await serve_stdio(runtime, principal, profile=profile)
+    root = create_data_root(settings).root
+    with locked_directory(root, "stdio", "writer"):
+        async with open_runtime(settings) as runtime:
+            user = await local_user(runtime.registry, settings, user_name)
+            if is_demo:
+                await fill_demo(LocalLibrary(settings, runtime.libraries, local_context(user, runtime.data_root)))
+            await serve_stdio(runtime, local_principal(user), profile=profile)
 
 
 async def _forward(settings: Settings, url: str, token: str, insecure: bool) -> bool:

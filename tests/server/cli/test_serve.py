@@ -133,7 +133,7 @@ def test_healthcheck_tells_a_live_server_from_none(program: Program) -> None:
 def test_a_port_that_is_taken_is_told_in_a_sentence(program: Program) -> None:
     with program.serving("--port", "0") as up:
         port = up.mcp.removesuffix("/mcp").rpartition(":")[2]
-        outcome = program.run("serve", "--port", port)
+        outcome = program.run("serve", "--port", port, "--data-dir", str(program.home / "elsewhere"))
     assert (outcome.code, outcome.stdout) == (2, "")
     assert outcome.stderr.startswith(f"florilegium: cannot listen on 127.0.0.1 port {port}")
 

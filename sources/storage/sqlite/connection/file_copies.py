@@ -3,6 +3,7 @@
 import os
 import re
 import sqlite3
+import time
 from contextlib import closing, suppress
 from pathlib import Path
 from uuid import uuid4
@@ -22,6 +23,34 @@ def copy_database(connection: sqlite3.Connection, path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def set_aside(path: Path) -> Path | None:
+    """Renames a database that nobody uses, with its write-ahead log, so that another can take its place. Returns the
+    new path, or None if there is no such file."""
+    if not path.exists():
+        # A log without its database would be applied to the file that takes its place.
+        for suffix in ("-wal", "-shm"):
+            _rename_if_present(path.with_name(path.name + suffix), path.with_name(f"{path.name}.lost{suffix}"))
+        return None
+    aside = path.with_name(f"{path.name}.replaced-{time.time_ns() // 1_000_000}")
+    for suffix in ("", "-wal", "-shm"):
+        _rename_if_present(path.with_name(path.name + suffix), aside.with_name(aside.name + suffix))
+    return aside
+
+
+def sync_directory(directory: Path) -> None:
+    """Makes renames in the directory durable."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _rename_if_present(path: Path, target: Path) -> None:
+    with suppress(FileNotFoundError):
+        path.rename(target)
 
 
 def save_copy_before_migration(connection: sqlite3.Connection, path: Path, schema: int, copies_max: int) -> None:

@@ -10,6 +10,7 @@ from typing import Literal
 from loguru import logger
 from msgspec import Struct
 
+from auth.library_files import record_file, recorded_files
 from config.errors import StorageError
 from config.paths import DataRoot, UserId
 from sources.storage.job_queue import JobQueue
@@ -78,13 +79,37 @@ class DatabaseFile(Struct, frozen=True):
     user_id: UserId
 
     def ensure_path(self) -> Path:
-        """Creates the file if necessary and returns its path."""
+        """Creates the file if necessary and returns its path. A file that was lost is not created again, because
+        SQLite would then also delete its write-ahead log."""
+        if not self._has_content() and self._is_recorded() and not self._has_content():
+            raise self.missing()
         try:
             return self.data_root.ensure_database(self.user_id, self.schema.kind)
         except StorageError as error:
             if is_out_of_descriptors(error.__cause__):
                 raise too_many_open_files() from error
             raise
+
+    def require_new(self, connection: sqlite3.Connection) -> None:
+        """Raises if a file without a schema once had one, for example because its write-ahead log was deleted."""
+        if self._is_recorded() and schema_version(connection) == 0:
+            raise self.missing()
+
+    def record(self) -> None:
+        """Records that the user has this file from now on."""
+        record_file(self.data_root.control_path, self.user_id, self.schema.kind)
+
+    def missing(self) -> StorageError:
+        return StorageError(
+            f"{self.schema.kind}.db of this library is missing or empty; restore it from a backup with "
+            "`florilegium restore DIR --user NAME`"
+        )
+
+    def _has_content(self) -> bool:
+        return self.data_root.has_content(self.user_id, self.schema.kind)
+
+    def _is_recorded(self) -> bool:
+        return self.schema.kind in recorded_files(self.data_root.control_path, self.user_id)
 
 
 def connect_writer(file: DatabaseFile, options: SqliteOptions, due: float) -> JobConnection:
@@ -95,9 +120,13 @@ def connect_writer(file: DatabaseFile, options: SqliteOptions, due: float) -> Jo
         if not is_current(file.schema, version):
             if version:
                 save_copy_before_migration(connection, path, version, options.copies_max)
+            else:
+                file.require_new(connection)
             # The caller times out at the deadline. The migration of a large file continues for the next caller.
             job = Job(lambda writer: migrate(file.schema, writer), max(due - time.monotonic(), _MIGRATION_MAX_S))
             connection.run(job, "BEGIN IMMEDIATE")
+            if not version:
+                file.record()
     except BaseException:
         connection.close()
         raise

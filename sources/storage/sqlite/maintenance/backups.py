@@ -14,23 +14,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import get_args
 
 import msgspec
 from msgspec import Struct
 
-from config.errors import Conflict, NotFound, StorageError
-from config.paths import DatabaseKind, DataRoot, UserId
+from auth.library_files import record_file
+from auth.registry import CONTROL_SCHEMA
+from config.errors import Conflict, DiskFull, NotFound, StorageError
+from config.paths import DATABASE_KINDS, DatabaseKind, DataRoot, UserId
 from sources.storage.sqlite.connection.errors import translate
-from sources.storage.sqlite.connection.file_copies import copy_database
-from sources.storage.sqlite.maintenance.known_schema import find_foreign_object
+from sources.storage.sqlite.connection.file_copies import copy_database, set_aside, sync_directory
+from sources.storage.sqlite.maintenance.file_faults import connect_immutable, find_fault, missing_files
 from sources.storage.sqlite.maintenance.maintenance import SCHEMAS
 from sources.storage.sqlite.schema.migrations import schema_version
 
 MANIFEST = "backup.json"
 FORMAT = "florilegium-backup"
 FORMAT_VERSION = 1
-KINDS: tuple[DatabaseKind, ...] = get_args(DatabaseKind)
 # How long to wait for the locks of other processes.
 _BUSY_TIMEOUT_MS = 30_000
 _MANIFEST_MAX_BYTES = 1 << 28
@@ -47,8 +47,11 @@ class BackupFile(Struct, frozen=True):
 
 
 class BackupUser(Struct, frozen=True):
+    """The files of one user. `problems` names the damaged or missing files, which could not be copied."""
+
     name: str
     files: Mapping[DatabaseKind, BackupFile]
+    problems: tuple[str, ...] = ()
 
 
 class BackupManifest(Struct, frozen=True, kw_only=True):
@@ -60,20 +63,31 @@ class BackupManifest(Struct, frozen=True, kw_only=True):
     control: BackupFile
     users: Mapping[str, BackupUser]
 
+    @property
+    def problems(self) -> list[str]:
+        """What the backup lacks, such as "ada: chacha.db is missing"."""
+        return [f"{user.name}: {problem}" for user in self.users.values() for problem in user.problems]
+
 
 def back_up(data_root: DataRoot, users: Sequence[tuple[UserId, str]], folder: Path, made_at: str) -> BackupManifest:
-    """Copies the control database and the libraries of these users, given as ids and names, to an empty directory."""
+    """Copies the control database and the libraries of these users, given as ids and names, to an empty directory.
+
+    Every copy is checked. A damaged or missing file is left out and listed in `problems`, so that the fault of one
+    user's file does not prevent the backup of the others.
+    """
     with _translated_errors("the backup cannot be written"):
         _require_empty(folder, "the backup directory")
         target = DataRoot(folder)
         target.prepare()
         with closing(_connect(data_root.control_path)) as control:
             _begin_snapshot(control)
-            control_file = _copy(control, target.control_path)
+            copy_database(control, target.control_path)
+        if fault := find_fault(target.control_path, None):
+            raise StorageError(f"control.db {fault}; restore it from an older backup")
         manifest = BackupManifest(
             made_at=made_at,
-            control=control_file,
-            users={user_id: BackupUser(name, _copy_user(data_root, user_id, target)) for user_id, name in users},
+            control=_describe(target.control_path),
+            users={user_id: _copy_user(data_root, user_id, name, target) for user_id, name in users},
         )
         _write_manifest(folder, manifest)
     return manifest
@@ -85,13 +99,41 @@ def verify(folder: Path) -> BackupManifest:
     with _translated_errors("the backup cannot be read"):
         manifest = _read_manifest(folder)
         root = DataRoot(folder)
+        _require_supported("a control database", manifest.control.schema, CONTROL_SCHEMA)
         _verify_file(root.control_path, "control.db", manifest.control, None)
         for user_id, user in manifest.users.items():
-            paths = _paths(root, user_id)
-            for kind, file in user.files.items():
-                _require_supported(kind, file.schema)
-                _verify_file(paths[kind], f"{kind}.db of {user.name!r}", file, kind)
+            _verify_user(root, user_id, user)
     return manifest
+
+
+def verify_user(folder: Path, name: str) -> tuple[UserId, BackupUser]:
+    """Checks the files of one user in a backup. Returns the user's id in the backup, and the files."""
+    with _translated_errors("the backup cannot be read"):
+        manifest = _read_manifest(folder)
+        for user_id, user in manifest.users.items():
+            if user.name == name:
+                _verify_user(DataRoot(folder), user_id, user)
+                return UserId(user_id), user
+    raise NotFound("user in the backup", name)
+
+
+def restore_user(folder: Path, name: str, data_root: DataRoot, user_id: UserId) -> BackupUser:
+    """Replaces the files of one user, who must not have them open, by those of a backup.
+
+    The replaced files are kept next to them. Files that the backup does not have stay as they are.
+    """
+    source_id, user = verify_user(folder, name)
+    with _translated_errors("the backup cannot be restored"):
+        data_root.prepare_user(user_id)
+        source, target = _paths(DataRoot(folder), source_id), _paths(data_root, user_id)
+        for kind, file in user.files.items():
+            unfinished = target[kind].with_name(f"{kind}.db.unfinished")
+            _copy_verified(source[kind], unfinished, file)
+            set_aside(target[kind])
+            unfinished.replace(target[kind])
+            sync_directory(target[kind].parent)
+            record_file(data_root.control_path, user_id, kind)
+    return user
 
 
 def restore(folder: Path, data_root: DataRoot) -> BackupManifest:
@@ -103,7 +145,7 @@ def restore(folder: Path, data_root: DataRoot) -> BackupManifest:
         try:
             _restore_files(manifest, DataRoot(folder), data_root)
         except BaseException:
-            for path in (data_root.root / "users", data_root.control_path):
+            for path in (data_root.root / "users", data_root.control_path, _unfinished_control(data_root)):
                 with suppress(OSError):
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
             raise
@@ -111,30 +153,59 @@ def restore(folder: Path, data_root: DataRoot) -> BackupManifest:
 
 
 def _restore_files(manifest: BackupManifest, source: DataRoot, target: DataRoot) -> None:
-    """Copies the control database last: without it, a partly restored directory cannot be used."""
+    """Copies the control database last and gives it its name when it is complete: without it, a partly restored
+    directory is not served."""
     target.root.mkdir(0o700, parents=True, exist_ok=True)
     for user_id, user in manifest.users.items():
         paths = _paths(source, user_id)
         target.prepare_user(UserId(user_id))
         for kind in user.files:
             _copy_verified(paths[kind], target.ensure_database(UserId(user_id), kind), user.files[kind])
-    target.prepare()
-    _copy_verified(source.control_path, target.control_path, manifest.control)
+    unfinished = _unfinished_control(target)
+    _copy_verified(source.control_path, unfinished, manifest.control)
+    unfinished.replace(target.control_path)
+    sync_directory(target.root)
+
+
+def _unfinished_control(root: DataRoot) -> Path:
+    return root.control_path.with_name(root.control_path.name + ".unfinished")
 
 
 # -- copying -----------------------------------------------------------------------------------------------------------
 
 
-def _copy_user(data_root: DataRoot, user_id: UserId, target: DataRoot) -> dict[DatabaseKind, BackupFile]:
+def _copy_user(data_root: DataRoot, user_id: UserId, name: str, target: DataRoot) -> BackupUser:
     paths: dict[DatabaseKind, Path] = {kind: path for kind, path in _paths(data_root, user_id).items() if path.exists()}
+    problems = missing_files(data_root, user_id)
+    files: dict[DatabaseKind, BackupFile] = {}
     with ExitStack() as stack:
-        readers: dict[DatabaseKind, sqlite3.Connection] = {
-            kind: stack.enter_context(closing(_connect(path))) for kind, path in paths.items()
-        }
-        with _locked_for_writing(list(paths.values())):
+        readers: dict[DatabaseKind, sqlite3.Connection] = {}
+        for kind, path in paths.items():
+            with _collected_faults(kind, problems):
+                reader = stack.enter_context(closing(_connect(path)))
+                reader.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+                readers[kind] = reader
+        with _locked_for_writing([paths[kind] for kind in readers]):
             for reader in readers.values():
                 _begin_snapshot(reader)
-        return {kind: _copy(reader, target.ensure_database(user_id, kind)) for kind, reader in readers.items()}
+        for kind, reader in readers.items():
+            with _collected_faults(kind, problems):
+                files[kind] = _copy(reader, target.ensure_database(user_id, kind), kind)
+    return BackupUser(name, files, tuple(problems))
+
+
+@contextmanager
+def _collected_faults(kind: DatabaseKind, problems: list[str]) -> Iterator[None]:
+    """Adds a fault of the source to the problems. A full target disk still ends the backup."""
+    try:
+        yield
+    except _DamagedCopy as error:
+        problems.append(error.message)
+    except sqlite3.Error as error:
+        translated = translate(error, kind, _BUSY_TIMEOUT_MS)
+        if isinstance(translated, DiskFull):
+            raise
+        problems.append(f"{kind}.db: {translated.message}")
 
 
 @contextmanager
@@ -159,14 +230,26 @@ def _begin_snapshot(connection: sqlite3.Connection) -> None:
     connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
 
 
-def _copy(connection: sqlite3.Connection, path: Path) -> BackupFile:
-    copy_database(connection, path)
-    return _describe(path)
+class _DamagedCopy(StorageError):
+    """A copy that failed its check."""
+
+
+def _copy(connection: sqlite3.Connection, path: Path, kind: DatabaseKind) -> BackupFile:
+    """Keeps no copy that `restore` would reject."""
+    try:
+        copy_database(connection, path)
+        if fault := find_fault(path, kind):
+            raise _DamagedCopy(f"{kind}.db {fault}")
+        return _describe(path)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def _copy_verified(source: Path, target: Path, file: BackupFile) -> None:
     """Copies a file and checks the digest again: the disk may fail between verification and copy."""
-    with source.open("rb") as reader, target.open("wb") as writer:
+    descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, _FILE_MODE)
+    with source.open("rb") as reader, os.fdopen(descriptor, "wb") as writer:
         shutil.copyfileobj(reader, writer, 1 << 20)
         writer.flush()
         os.fsync(writer.fileno())
@@ -178,7 +261,7 @@ def _copy_verified(source: Path, target: Path, file: BackupFile) -> None:
 
 
 def _describe(path: Path) -> BackupFile:
-    with closing(_connect_immutable(path)) as connection:
+    with closing(connect_immutable(path)) as connection:
         return BackupFile(
             size_bytes=path.stat().st_size,
             sha256=_digest(path),
@@ -203,24 +286,24 @@ def _verify_file(path: Path, name: str, file: BackupFile, kind: DatabaseKind | N
         raise StorageError(f"the backup is incomplete: {name} is missing")
     if path.stat().st_size != file.size_bytes or _digest(path) != file.sha256:
         raise StorageError(f"the backup is damaged: {name} differs from what was written")
-    with closing(_connect_immutable(path)) as connection:
-        [result] = connection.execute("PRAGMA quick_check(1)").fetchone()
-        if result != "ok":
-            raise StorageError(f"the backup is damaged: {name} failed SQLite's integrity check")
+    if fault := find_fault(path, kind):
+        raise StorageError(f"the backup is damaged: {name} {fault}")
+    with closing(connect_immutable(path)) as connection:
         if schema_version(connection) != file.schema or _count_rows(connection) != file.rows:
             raise StorageError(f"the backup is damaged: {name} does not have the rows listed in the manifest")
-        if foreign := find_foreign_object(connection, kind, file.schema):
-            raise StorageError(
-                f"the backup was changed: {name} contains the {foreign}, which Florilegium did not create; remove it, "
-                "or use another backup"
-            )
 
 
-def _require_supported(kind: DatabaseKind, schema: int) -> None:
-    newest = len(SCHEMAS[kind].migrations)
+def _verify_user(root: DataRoot, user_id: str, user: BackupUser) -> None:
+    paths = _paths(root, user_id)
+    for kind, file in user.files.items():
+        _require_supported(f"{kind} libraries", file.schema, len(SCHEMAS[kind].migrations))
+        _verify_file(paths[kind], f"{kind}.db of {user.name!r}", file, kind)
+
+
+def _require_supported(name: str, schema: int, newest: int) -> None:
     if schema > newest:
         raise StorageError(
-            f"the backup contains {kind} libraries with schema {schema}, written by a newer version of Florilegium; "
+            f"the backup contains {name} with schema {schema}, written by a newer version of Florilegium; "
             f"this version supports schemas up to {newest}: upgrade Florilegium"
         )
 
@@ -231,19 +314,12 @@ def _require_supported(kind: DatabaseKind, schema: int) -> None:
 def _paths(root: DataRoot, user_id: str) -> dict[DatabaseKind, Path]:
     """Paths are derived from the user id and never read from a manifest, so none can point outside the directory."""
     paths = root.paths_of(UserId(user_id))
-    return {kind: getattr(paths, kind) for kind in KINDS}
+    return {kind: getattr(paths, kind) for kind in DATABASE_KINDS}
 
 
 def _connect(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
-    connection.execute("PRAGMA trusted_schema = OFF")
-    return connection
-
-
-def _connect_immutable(path: Path) -> sqlite3.Connection:
-    """Opens a file that is not written to, so that SQLite creates no log next to it."""
-    connection = sqlite3.connect(f"{path.absolute().as_uri()}?immutable=1", uri=True, isolation_level=None)
     connection.execute("PRAGMA trusted_schema = OFF")
     return connection
 

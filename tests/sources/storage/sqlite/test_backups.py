@@ -36,7 +36,7 @@ async def libraries(tmp_path: Path) -> AsyncIterator[LibraryFixture]:
 
 def _make_control(root: DataRoot) -> None:
     with closing(sqlite3.connect(root.control_path)) as control:
-        control.execute("CREATE TABLE users (id TEXT)")
+        control.execute("CREATE TABLE users (id TEXT, files TEXT)")
 
 
 def owners(libraries: LibraryFixture, *names: str) -> list[tuple[UserId, str]]:

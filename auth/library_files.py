@@ -13,12 +13,15 @@ from auth.control_database import storage_errors
 from config.paths import DATABASE_KINDS, DatabaseKind, DataRoot, UserId
 
 _BUSY_TIMEOUT_S = 1.0
+_HAS_COLUMN = "SELECT 1 FROM pragma_table_info('users') WHERE name = 'files'"
 
 
 def recorded_files(control_path: Path, user_id: UserId) -> frozenset[str]:
-    """Returns the kinds of files that the user must have."""
+    """Returns the kinds of files that the user must have. Versions before 0.1.0 recorded none."""
     with _open(control_path) as control:
-        row = control.execute("SELECT files FROM users WHERE id = ?", (user_id,)).fetchone() if control else None
+        if control is None or not control.execute(_HAS_COLUMN).fetchone():
+            return frozenset()
+        row = control.execute("SELECT files FROM users WHERE id = ?", (user_id,)).fetchone()
     return frozenset((row[0] or "").split()) if row else frozenset()
 
 

@@ -10,7 +10,7 @@ import secrets
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -18,7 +18,7 @@ from typing import Any, Self
 from msgspec import Struct
 
 from auth.api_keys import generate_key, hash_key
-from auth.control_database import ControlDatabase
+from auth.control_database import ControlDatabase, storage_errors
 from auth.library_files import record_existing_files
 from auth.validation import require_printable, require_scopes, require_user_name
 from config.errors import Conflict, InvalidParams, NotFound
@@ -79,6 +79,21 @@ _MIGRATIONS = (
     ("ALTER TABLE users ADD COLUMN files TEXT",),
 )
 CONTROL_SCHEMA = len(_MIGRATIONS)
+
+
+def read_users(control_path: Path) -> list[tuple[UserId, str]]:
+    """Returns the ids and names of all users of a control database of any version, without migrating it."""
+    with storage_errors(), closing(sqlite3.connect(f"{control_path.as_uri()}?mode=ro", uri=True)) as control:
+        return [
+            (UserId(user_id), name) for user_id, name in control.execute("SELECT id, name FROM users ORDER BY name")
+        ]
+
+
+def read_control_schema(control_path: Path) -> int:
+    """Returns the schema version of a control database without migrating it."""
+    with storage_errors(), closing(sqlite3.connect(f"{control_path.as_uri()}?mode=ro", uri=True)) as control:
+        version: int = control.execute("PRAGMA user_version").fetchone()[0]
+        return version
 
 
 class UserRecord(Struct, frozen=True):

@@ -24,6 +24,8 @@ COMMANDS = {
     "export": "server.cli.export:export",
     "backup": "server.cli.backup:backup",
     "restore": "server.cli.restore:restore",
+    "check": "server.cli.check:check",
+    "repair": "server.cli.repair:repair",
     "reindex": "server.cli.reindex:reindex",
     "migrate": "server.cli.migrate:migrate",
     "connect": "server.cli.connect:connect",

@@ -22,8 +22,9 @@ from msgspec import Struct
 
 from auth.key_sources import load_signing_keys
 from auth.principal import SCOPES
+from auth.registry import read_users
 from auth.tokens import JwtVerifier, mint_token
-from config.errors import FlorilegiumError, Unavailable
+from config.errors import FlorilegiumError, StorageError, Unavailable
 from config.loading import LoadedSettings
 from config.outgoing_http import uses_proxy
 from config.paths import DataRoot
@@ -33,11 +34,16 @@ from server.cli.output import pluralize
 from server.cli.urls import local_url
 from server.directory_lock import WAL_RESET_FIXED
 from server.version import VERSION
+from sources.storage.sqlite.maintenance.file_faults import missing_files
+from sources.storage.sqlite.maintenance.library_check import check_library
 
 _MIB = 1024 * 1024
 _DISK_FAIL_BYTES = 64 * _MIB
 _DISK_WARN_BYTES = 1024 * _MIB
 _OPEN_FILES_WARN = 1024
+_SAMPLE_USERS = 10
+_SAMPLE_FAULTS = ("damaged", "index damaged", "newer")
+_FAULTS_SHOWN = 3
 # No token can be verified correctly if the clock is earlier than the release of this program.
 _RELEASED_AT = 1_790_000_000.0
 _CLOCK_SKEW_S = 300.0
@@ -59,7 +65,8 @@ async def check_all(loaded: LoadedSettings, now: float) -> list[Check]:
         describe_config_file(loaded.config_file),
         check_data_directory(root.root),
         evaluate_disk(shutil.disk_usage(_nearest_existing(root.root)).free),
-        check_control_database(root.control_path),
+        check_control_database(root),
+        check_sample(root),
         evaluate_sqlite(sqlite3.sqlite_version_info, has_fts5()),
         check_port(settings),
         await check_auth(settings, now),
@@ -109,9 +116,13 @@ def evaluate_disk(free_bytes: int) -> Check:
     return Check("disk", "ok", free)
 
 
-def check_control_database(path: Path) -> Check:
+def check_control_database(root: DataRoot) -> Check:
     """Opens the database read-only and runs SQLite's quick check."""
-    name = "control database"
+    name, path = "control database", root.control_path
+    try:
+        root.require_control()
+    except StorageError as error:
+        return Check(name, "fail", error.message)
     if not path.exists():
         return Check(name, "ok", "does not exist yet; it is created on first start")
     try:
@@ -122,6 +133,28 @@ def check_control_database(path: Path) -> Check:
     if result != "ok":
         return Check(name, "fail", "damaged; restore it from a backup")
     return Check(name, "ok", "passes the integrity check")
+
+
+def check_sample(root: DataRoot) -> Check:
+    """Runs SQLite's quick check on the libraries that were written last, and looks for missing files in all."""
+    name = "libraries"
+    try:
+        users = read_users(root.control_path) if root.control_path.exists() else []
+        sample = sorted(users, key=lambda user: _modified_at(root.paths_of(user[0]).chacha), reverse=True)[
+            :_SAMPLE_USERS
+        ]
+        faults = [f"{user}: {fault}" for user_id, user in users for fault in missing_files(root, user_id)]
+        for user_id, user in sample:
+            checks = check_library(root, user_id, is_quick=True)
+            faults += [f"{user}: {file.kind}.db is {file.state}" for file in checks if file.state in _SAMPLE_FAULTS]
+    except (FlorilegiumError, sqlite3.Error) as error:
+        return Check(name, "fail", f"cannot be checked: {error}")
+    if faults:
+        return Check(name, "fail", f"{'; '.join(faults[:_FAULTS_SHOWN])}; run `florilegium check`")
+    scope = "all" if len(sample) == len(users) else f"a sample of {len(sample)}"
+    return Check(
+        name, "ok", f"{scope} of {pluralize(len(users), 'users')} checked; `florilegium check` checks everything"
+    )
 
 
 def has_fts5() -> bool:

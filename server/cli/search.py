@@ -72,7 +72,7 @@ def search(
 async def _search(
     settings: Settings, user: str | None, request: KnowledgeSearch, *, is_demo: bool
 ) -> KnowledgeResponse:
-    async with open_local(settings, user, creates=is_demo, writes=is_demo) as local:
+    async with open_local(settings, user, creates=is_demo) as local:
         if is_demo:
             await fill_demo(local)
         return await build_knowledge(settings, local.libraries).aggregator.search(local.context, request)

@@ -121,3 +121,115 @@ def test_a_restore_that_was_killed_is_not_served(program: Program) -> None:
 
     assert outcome.code == 1
     assert "a restore did not finish" in outcome.stderr
+
+
+# -- check and repair --------------------------------------------------------------------------------------------------
+
+
+def clear_index(path: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("INSERT INTO notes_index (notes_index) VALUES ('delete-all')")
+
+
+def states(program: Program, *arguments: str) -> dict[tuple[str, str], str]:
+    """Returns the state of every file that is not intact."""
+    checks = program.run("check", "--json", *arguments).json
+    return {(check["user"], check["file"]): check["state"] for check in checks if check["state"] != "ok"}
+
+
+def test_check_and_doctor_find_nothing_in_intact_libraries(program: Program) -> None:
+    add_demo_users(program)
+
+    assert program.expect("check") == "6 files of 2 users checked, 0 faults found."
+    assert program.expect("check", "--user", "ben") == "3 files of 1 user checked, 0 faults found."
+    assert "libraries         all of 2 users checked" in program.run("doctor").stdout
+
+
+@pytest.mark.parametrize(
+    ("fault", "state", "advice"),
+    [
+        (damage, "damaged", "florilegium restore DIR --user ada`, or `florilegium repair --user ada"),
+        (truncate, "missing", "florilegium restore DIR --user ada"),
+        (clear_index, "index damaged", "florilegium reindex --user ada"),
+    ],
+)
+def test_check_names_the_damaged_file_and_the_command_that_repairs_it(
+    program: Program, fault: Callable[[Path], None], state: str, advice: str
+) -> None:
+    homes = add_demo_users(program)
+    fault(homes["ada"] / "chacha.db")
+
+    outcome = program.run("check")
+
+    assert outcome.code == 1
+    assert states(program) == {("ada", "chacha"): state}
+    assert states(program, "--user", "ben") == {}
+    assert advice in outcome.stdout
+    if fault is clear_index:
+        program.expect("reindex", "--user", "ada")
+        assert states(program) == {}
+    else:
+        doctor = program.run("doctor")
+        assert doctor.code == 1
+        assert "ada: chacha.db is" in doctor.stdout
+
+
+def overwrite_page_with(path: Path, text: bytes) -> None:
+    """Overwrites the first page that contains a text."""
+    content = bytearray(path.read_bytes())
+    start = content.index(text) // 4096 * 4096
+    content[start : start + 4096] = b"\xff" * 4096
+    path.write_bytes(content)
+
+
+def add_notes(program: Program, user: str, count: int) -> None:
+    (program.home / "vault").mkdir()
+    for number in range(count):
+        text = f"# Note {number:03}\n\ncomet marker-{number:03} {'x' * 300}\n"
+        (program.home / "vault" / f"{number:03}.md").write_text(text)
+    program.expect("import", "vault", "--user", user)
+
+
+def test_repair_salvages_the_readable_rows(program: Program) -> None:
+    users = program.with_users("ada", "ben")
+    add_notes(program, "ada", 200)
+    path = DataRoot(program.data_dir).paths_of(users["ada"]).chacha
+    overwrite_page_with(path, b"marker-100 ")
+    assert states(program) == {("ada", "chacha"): "damaged"}
+
+    outcome = program.run("repair", "--user", "ada")
+
+    assert outcome.code == 1, "rows were lost"
+    assert "unreadable: notes (1 place)" in outcome.stdout
+    assert len(list(path.parent.glob("chacha.db.replaced-*"))) == 1
+    assert states(program) == {}
+    kept = program.run("list", "notes", "--user", "ada", "--limit", "200", "--json").json
+    assert 180 <= kept["total"] < 200
+    found = program.run("search", "marker-150", "--user", "ada", "--json").json["results"]
+    assert found[0]["title"] == "Note 150"
+
+
+def test_repair_of_a_truncated_file_keeps_what_is_left(program: Program) -> None:
+    users = program.with_users("ada")
+    add_notes(program, "ada", 200)
+    path = DataRoot(program.data_dir).paths_of(users["ada"]).chacha
+    path.write_bytes(path.read_bytes()[: -20 * 4096])
+
+    program.run("repair", "--user", "ada")
+
+    assert states(program) == {}
+    program.expect("add", "notes", "comet", "--title", "Later", "--user", "ada")
+
+
+def test_repair_starts_an_empty_file_only_on_request(program: Program) -> None:
+    homes = add_demo_users(program)
+    truncate(homes["ada"] / "chacha.db")
+
+    refused = program.run("repair", "--user", "ada")
+    program.run("repair", "--user", "ada", "--accept-loss")
+
+    assert refused.code == 1
+    assert "--accept-loss" in refused.stdout
+    program.expect("add", "notes", "comet", "--title", "Later", "--user", "ada")
+    assert titles(program, "ada") == ["Later"]
+    assert states(program) == {}

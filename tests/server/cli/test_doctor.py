@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from config.paths import DataRoot
 from server.cli.checks import (
     Check,
     check_auth,
@@ -62,6 +63,7 @@ def test_a_fresh_machine_is_fit_to_serve(program: Program) -> None:
         "data directory",
         "disk",
         "control database",
+        "libraries",
         "SQLite",
         "port",
         "authentication",
@@ -99,9 +101,9 @@ def test_data_directory_check_covers_private_shared_missing_and_file(tmp_path: P
 
 def test_a_damaged_control_database_is_found(tmp_path: Path) -> None:
     path = tmp_path / "control.db"
-    assert check_control_database(path).outcome == "ok"
+    assert check_control_database(DataRoot(tmp_path)).outcome == "ok"
     path.write_bytes(b"this is no database, but long enough to be one" * 100)
-    assert check_control_database(path).outcome == "fail"
+    assert check_control_database(DataRoot(tmp_path)).outcome == "fail"
 
 
 @pytest.mark.parametrize(

@@ -202,6 +202,7 @@ def _connect(path: Path, pragmas: Sequence[str], due: float, uri: str | None = N
         connection.create_function("separate_letters", 1, separate_letters, deterministic=True)
         connection.create_function("literal_form", 1, _literal_form, deterministic=True)
         connection.create_function("contains_literal", 2, _contains_literal, deterministic=True)
+        add_functions(connection)
         for pragma in pragmas:
             _execute_with_retry(connection, pragma, due)
         schema_version(connection)  # SQLite does not open the file before the first read
@@ -209,6 +210,13 @@ def _connect(path: Path, pragmas: Sequence[str], due: float, uri: str | None = N
         connection.close()
         raise
     return connection
+
+
+def add_functions(connection: sqlite3.Connection) -> None:
+    """Adds the SQL functions that queries and triggers use."""
+    connection.create_function("casefold", 1, _casefold, deterministic=True)
+    connection.create_function("literal_form", 1, _literal_form, deterministic=True)
+    connection.create_function("contains_literal", 2, _contains_literal, deterministic=True)
 
 
 def _casefold(text: str | None) -> str | None:

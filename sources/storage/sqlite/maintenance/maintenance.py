@@ -73,6 +73,8 @@ def _rebuild(schema: DatabaseSchema, connection: JobConnection) -> int:
     indexes = tuple(
         dict.fromkeys(index for table in schema.segmented for index in (table.index, *table.index.companions))
     )
+    connection.execute("REINDEX")
+    indexes = tuple(dict.fromkeys(table.index for table in schema.segmented))
     for index in indexes:
         # Queued changes would remove text that a damaged index may not contain.
         connection.execute(f"DELETE FROM {index.table}_queue")

@@ -1,0 +1,110 @@
+"""Checks the files of one user: that they exist, that they pass SQLite's integrity check, and that each full-text index
+contains exactly its rows. Works while a server is running, whose writes wait during the comparison of an index."""
+
+# ruff: noqa: S608 - table names come from our own schemas
+
+import re
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct
+
+from auth.library_files import recorded_files
+from config.paths import DATABASE_KINDS, DatabaseKind, DataRoot, UserId
+from sources.storage.sqlite.connection.errors import is_busy
+from sources.storage.sqlite.connection.open import add_functions
+from sources.storage.sqlite.maintenance.maintenance import SCHEMAS
+from sources.storage.sqlite.schema.migrations import schema_version
+from sources.storage.sqlite.search.exact import EXACT_INDEX
+from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
+
+FileState = Literal["ok", "missing", "damaged", "index damaged", "newer"]
+
+_BUSY_TIMEOUT_S = 30.0
+# Faults of an index, which can be rebuilt from its rows. Since 3.44, SQLite's own check includes full-text tables.
+_INDEX_FAULT = re.compile(r"missing from index|in index |non-unique entry|FTS5 table")
+_FULL_TEXT_TABLES = "SELECT name FROM sqlite_schema WHERE sql LIKE 'CREATE VIRTUAL TABLE % USING fts5 (%'"
+
+
+class FileCheck(Struct, frozen=True):
+    """The state of one file. `detail` is SQLite's first message about a fault."""
+
+    kind: DatabaseKind
+    state: FileState
+    detail: str = ""
+
+
+def check_library(data_root: DataRoot, user_id: UserId, *, is_quick: bool = False) -> list[FileCheck]:
+    """Returns the state of every file that the user has or should have. A quick check does not read the indexes."""
+    recorded = recorded_files(data_root.control_path, user_id)
+    checks = []
+    for kind in DATABASE_KINDS:
+        if data_root.has_content(user_id, kind):
+            path: Path = getattr(data_root.paths_of(user_id), kind)
+            checks.append(_check_file(path, kind, is_quick=is_quick))
+        elif kind in recorded:
+            checks.append(FileCheck(kind, "missing"))
+    return checks
+
+
+def _check_file(path: Path, kind: DatabaseKind, *, is_quick: bool) -> FileCheck:
+    try:
+        with closing(_connect(path)) as connection:
+            if schema_version(connection) > len(SCHEMAS[kind].migrations):
+                return FileCheck(kind, "newer", f"schema {schema_version(connection)}")
+            faults = _integrity_faults(connection, is_quick=is_quick)
+            if damage := [fault for fault in faults if not _INDEX_FAULT.search(fault)]:
+                return FileCheck(kind, "damaged", damage[0])
+            if not is_quick:
+                faults += _index_faults(connection)
+            return FileCheck(kind, "index damaged", faults[0]) if faults else FileCheck(kind, "ok")
+    except sqlite3.DatabaseError as error:
+        if is_busy(error):
+            raise
+        return FileCheck(kind, "damaged", str(error))
+
+
+def _integrity_faults(connection: sqlite3.Connection, *, is_quick: bool) -> list[str]:
+    pragma = "quick_check(10)" if is_quick else "integrity_check(10)"
+    messages = [str(message) for (message,) in connection.execute(f"PRAGMA {pragma}")]
+    return [] if messages == ["ok"] else messages
+
+
+def _index_faults(connection: sqlite3.Connection) -> list[str]:
+    """FTS5 checks an index with a statement that needs the write lock but writes nothing."""
+    tables = [name for (name,) in connection.execute(_FULL_TEXT_TABLES).fetchall()]
+    return [fault for table in tables for fault in _faults_of(connection, table)]
+
+
+def _faults_of(connection: sqlite3.Connection, table: str) -> Iterator[str]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        compares_rows = int(_compares_rows(connection, table))
+        connection.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('integrity-check', {compares_rows})")
+    except sqlite3.DatabaseError as error:
+        if is_busy(error):
+            raise
+        yield f"{table}: {error}"
+    finally:
+        connection.rollback()
+
+
+def _compares_rows(connection: sqlite3.Connection, table: str) -> bool:
+    """Whether the index has a content table to compare with, and is complete."""
+    if table == SUBSTRING_INDEX.table:
+        return False
+    if table == EXACT_INDEX.table:
+        progress = EXACT_INDEX.progress(connection)
+        return progress is not None and progress.is_complete
+    return True
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    uri = f"{path.as_uri()}?mode=rw"
+    connection = sqlite3.connect(uri, uri=True, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
+    connection.execute("PRAGMA trusted_schema = OFF")
+    add_functions(connection)
+    return connection

@@ -198,10 +198,6 @@ def _connect(path: Path, pragmas: Sequence[str], due: float, uri: str | None = N
         cached_statements=_CACHED_STATEMENTS,
     )
     try:
-        connection.create_function("casefold", 1, _casefold, deterministic=True)
-        connection.create_function("separate_letters", 1, separate_letters, deterministic=True)
-        connection.create_function("literal_form", 1, _literal_form, deterministic=True)
-        connection.create_function("contains_literal", 2, _contains_literal, deterministic=True)
         add_functions(connection)
         for pragma in pragmas:
             _execute_with_retry(connection, pragma, due)
@@ -215,6 +211,7 @@ def _connect(path: Path, pragmas: Sequence[str], due: float, uri: str | None = N
 def add_functions(connection: sqlite3.Connection) -> None:
     """Adds the SQL functions that queries and triggers use."""
     connection.create_function("casefold", 1, _casefold, deterministic=True)
+    connection.create_function("separate_letters", 1, separate_letters, deterministic=True)
     connection.create_function("literal_form", 1, _literal_form, deterministic=True)
     connection.create_function("contains_literal", 2, _contains_literal, deterministic=True)
 

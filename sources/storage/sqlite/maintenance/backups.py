@@ -25,6 +25,7 @@ from config.paths import DATABASE_KINDS, DatabaseKind, DataRoot, UserId
 from sources.storage.sqlite.connection.errors import translate
 from sources.storage.sqlite.connection.file_copies import copy_database, set_aside, sync_directory
 from sources.storage.sqlite.maintenance.file_faults import connect_immutable, find_fault, missing_files
+from sources.storage.sqlite.maintenance.known_schema import find_foreign_object
 from sources.storage.sqlite.maintenance.maintenance import SCHEMAS
 from sources.storage.sqlite.schema.migrations import schema_version
 
@@ -82,7 +83,7 @@ def back_up(data_root: DataRoot, users: Sequence[tuple[UserId, str]], folder: Pa
         with closing(_connect(data_root.control_path)) as control:
             _begin_snapshot(control)
             copy_database(control, target.control_path)
-        if fault := find_fault(target.control_path, None):
+        if fault := find_fault(target.control_path):
             raise StorageError(f"control.db {fault}; restore it from an older backup")
         manifest = BackupManifest(
             made_at=made_at,
@@ -238,7 +239,7 @@ def _copy(connection: sqlite3.Connection, path: Path, kind: DatabaseKind) -> Bac
     """Keeps no copy that `restore` would reject."""
     try:
         copy_database(connection, path)
-        if fault := find_fault(path, kind):
+        if fault := find_fault(path):
             raise _DamagedCopy(f"{kind}.db {fault}")
         return _describe(path)
     except BaseException:
@@ -286,11 +287,16 @@ def _verify_file(path: Path, name: str, file: BackupFile, kind: DatabaseKind | N
         raise StorageError(f"the backup is incomplete: {name} is missing")
     if path.stat().st_size != file.size_bytes or _digest(path) != file.sha256:
         raise StorageError(f"the backup is damaged: {name} differs from what was written")
-    if fault := find_fault(path, kind):
+    if fault := find_fault(path):
         raise StorageError(f"the backup is damaged: {name} {fault}")
     with closing(connect_immutable(path)) as connection:
         if schema_version(connection) != file.schema or _count_rows(connection) != file.rows:
             raise StorageError(f"the backup is damaged: {name} does not have the rows listed in the manifest")
+        if foreign := find_foreign_object(connection, kind, file.schema):
+            raise StorageError(
+                f"the backup was changed: {name} contains the {foreign}, which Florilegium did not create; remove it, "
+                "or use another backup"
+            )
 
 
 def _verify_user(root: DataRoot, user_id: str, user: BackupUser) -> None:

@@ -5,9 +5,7 @@ from contextlib import closing
 from pathlib import Path
 
 from auth.library_files import recorded_files
-from config.paths import DATABASE_KINDS, DatabaseKind, DataRoot, UserId
-from sources.storage.sqlite.maintenance.known_schema import find_foreign_object
-from sources.storage.sqlite.schema.migrations import schema_version
+from config.paths import DATABASE_KINDS, DataRoot, UserId
 
 
 def connect_immutable(path: Path) -> sqlite3.Connection:
@@ -17,18 +15,14 @@ def connect_immutable(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def find_fault(path: Path, kind: DatabaseKind | None) -> str | None:
-    """Returns what is wrong with a file, to follow its name in a sentence. `kind` is None for the control database."""
+def find_fault(path: Path) -> str | None:
+    """Returns what is wrong with a file, to follow its name in a sentence."""
     try:
         with closing(connect_immutable(path)) as connection:
             [result] = connection.execute("PRAGMA quick_check(1)").fetchone()
-            if result != "ok":
-                return "failed SQLite's integrity check"
-            if foreign := find_foreign_object(connection, kind, schema_version(connection)):
-                return f"contains the {foreign}, which Florilegium did not create; remove it, or use another backup"
     except sqlite3.DatabaseError:
-        return "failed SQLite's integrity check"
-    return None
+        result = "not a database"
+    return None if result == "ok" else "failed SQLite's integrity check"
 
 
 def missing_files(data_root: DataRoot, user_id: UserId) -> list[str]:

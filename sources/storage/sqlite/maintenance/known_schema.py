@@ -5,10 +5,9 @@ import sqlite3
 from contextlib import closing
 
 from config.paths import DatabaseKind
-from sources.storage.sqlite.maintenance.maintenance import SCHEMAS
+from sources.storage.sqlite.maintenance.maintenance import ON_DEMAND_INDEXES, SCHEMAS
 from sources.storage.sqlite.schema.chacha import CHACHA
-from sources.storage.sqlite.search.exact import EXACT_INDEX
-from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
+from sources.storage.sqlite.schema.migrations import migrate_to
 
 SchemaObject = tuple[str, str, str]
 
@@ -29,10 +28,8 @@ def _known_objects(kind: DatabaseKind, version: int) -> frozenset[SchemaObject]:
     """Creates an empty library of that version in memory, with the indexes that are built on demand."""
     schema = SCHEMAS[kind]
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        for statements in schema.migrations[:version]:
-            for statement in statements:
-                connection.execute(statement)
+        migrate_to(schema, connection, version)
         if schema is CHACHA and version:
-            for index in (EXACT_INDEX, SUBSTRING_INDEX):
+            for index in ON_DEMAND_INDEXES:
                 index.create(connection)
         return frozenset(connection.execute(_TRIGGERS_AND_VIEWS).fetchall())

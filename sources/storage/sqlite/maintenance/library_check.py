@@ -16,10 +16,8 @@ from auth.library_files import recorded_files
 from config.paths import DATABASE_KINDS, DatabaseKind, DataRoot, UserId
 from sources.storage.sqlite.connection.errors import is_busy
 from sources.storage.sqlite.connection.open import add_functions
-from sources.storage.sqlite.maintenance.maintenance import SCHEMAS
+from sources.storage.sqlite.maintenance.maintenance import ON_DEMAND_INDEXES, SCHEMAS
 from sources.storage.sqlite.schema.migrations import schema_version
-from sources.storage.sqlite.search.exact import EXACT_INDEX
-from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
 
 FileState = Literal["ok", "missing", "damaged", "index damaged", "newer"]
 
@@ -82,7 +80,8 @@ def _index_faults(connection: sqlite3.Connection) -> list[str]:
 def _faults_of(connection: sqlite3.Connection, table: str) -> Iterator[str]:
     connection.execute("BEGIN IMMEDIATE")
     try:
-        compares_rows = int(_compares_rows(connection, table))
+        # Indexes that are built on demand have no table to be compared with.
+        compares_rows = int(table not in {index.table for index in ON_DEMAND_INDEXES})
         connection.execute(f"INSERT INTO {table} ({table}, rank) VALUES ('integrity-check', {compares_rows})")
     except sqlite3.DatabaseError as error:
         if is_busy(error):
@@ -90,16 +89,6 @@ def _faults_of(connection: sqlite3.Connection, table: str) -> Iterator[str]:
         yield f"{table}: {error}"
     finally:
         connection.rollback()
-
-
-def _compares_rows(connection: sqlite3.Connection, table: str) -> bool:
-    """Whether the index has a content table to compare with, and is complete."""
-    if table == SUBSTRING_INDEX.table:
-        return False
-    if table == EXACT_INDEX.table:
-        progress = EXACT_INDEX.progress(connection)
-        return progress is not None and progress.is_complete
-    return True
 
 
 def _connect(path: Path) -> sqlite3.Connection:

@@ -25,6 +25,8 @@ from sources.storage.sqlite.search.exact import EXACT_INDEX, HUMAN_ONLY_EXACT_IN
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
 
 SCHEMAS: dict[DatabaseKind, DatabaseSchema] = {schema.kind: schema for schema in (CHACHA, MEDIA, PROMPTS)}
+# Indexes of messages that are created when they are first needed.
+ON_DEMAND_INDEXES = (SUBSTRING_INDEX, EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX)
 _DEADLINE_S = 24 * 3600.0
 
 
@@ -74,7 +76,6 @@ def _rebuild(schema: DatabaseSchema, connection: JobConnection) -> int:
         dict.fromkeys(index for table in schema.segmented for index in (table.index, *table.index.companions))
     )
     connection.execute("REINDEX")
-    indexes = tuple(dict.fromkeys(table.index for table in schema.segmented))
     for index in indexes:
         # Queued changes would remove text that a damaged index may not contain.
         connection.execute(f"DELETE FROM {index.table}_queue")
@@ -85,7 +86,7 @@ def _rebuild(schema: DatabaseSchema, connection: JobConnection) -> int:
             last = resegment_batch(table, last, connection)
     save_segment_version(connection)
     if schema is CHACHA:
-        for message_index in (SUBSTRING_INDEX, EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX):
+        for message_index in ON_DEMAND_INDEXES:
             message_index.rebuild(connection)
     counts = (connection.execute(f"SELECT count(*) FROM {index.table}_docsize").fetchone()[0] for index in indexes)
     return sum(counts)

@@ -17,10 +17,8 @@ from msgspec import Struct
 from config.errors import StorageError
 from config.paths import DatabaseKind, DataRoot, UserId
 from sources.storage.sqlite.connection.file_copies import set_aside, sync_directory
-from sources.storage.sqlite.maintenance.maintenance import SCHEMAS
-from sources.storage.sqlite.schema.migrations import schema_version
-from sources.storage.sqlite.search.exact import EXACT_INDEX
-from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
+from sources.storage.sqlite.maintenance.maintenance import ON_DEMAND_INDEXES, SCHEMAS
+from sources.storage.sqlite.schema.migrations import migrate_to, schema_version
 
 _ROWID_MAX = 2**63 - 1
 _FILE_MODE = 0o600
@@ -69,7 +67,7 @@ def _copy_rows(path: Path, target_path: Path, kind: DatabaseKind) -> tuple[dict[
             records = reader.read_both_ways() if is_without_rowid else reader.read_by_rowid()
             rows[table] = reader.copy_to(target, records)
             gaps[table] = reader.gaps
-        for index in (EXACT_INDEX, SUBSTRING_INDEX):  # these are created again when they are needed
+        for index in ON_DEMAND_INDEXES:  # these are created again when they are needed
             target.execute("DELETE FROM state WHERE name = ?", (index.table,))
         for trigger in triggers:
             target.execute(trigger)
@@ -79,10 +77,7 @@ def _copy_rows(path: Path, target_path: Path, kind: DatabaseKind) -> tuple[dict[
 
 def _create_schema(target: sqlite3.Connection, kind: DatabaseKind, version: int) -> list[str]:
     """Creates empty tables without triggers, which would queue every copied row. Returns the triggers."""
-    for statements in SCHEMAS[kind].migrations[:version]:
-        for statement in statements:
-            target.execute(statement)
-    target.execute(f"PRAGMA user_version = {version}")
+    migrate_to(SCHEMAS[kind], target, version)
     triggers = target.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
     for name, _ in triggers:
         target.execute(f"DROP TRIGGER {name}")

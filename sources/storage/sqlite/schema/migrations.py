@@ -52,13 +52,19 @@ def migrate(schema: DatabaseSchema, connection: sqlite3.Connection) -> None:
     version = schema_version(connection)
     if is_current(schema, version):
         return
+    migrate_to(schema, connection, len(schema.migrations))
+    if version == 0:
+        save_segment_version(connection)
+
+
+def migrate_to(schema: DatabaseSchema, connection: sqlite3.Connection, version: int) -> None:
+    """Runs the migrations up to a version."""
     connection.create_function("is_human_only", 1, _is_human_only, deterministic=True)
-    for number, statements in enumerate(schema.migrations[version:], start=version + 1):
+    first = schema_version(connection)
+    for number, statements in enumerate(schema.migrations[first:version], start=first + 1):
         for statement in statements:
             connection.execute(statement)
         connection.execute(f"PRAGMA user_version = {number}")
-    if version == 0:
-        save_segment_version(connection)
 
 
 def _is_human_only(metadata: str) -> bool:

@@ -75,6 +75,27 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         _text("Addresses or networks of reverse proxies whose X-Forwarded headers are trusted."),
     ] = ()
 
+    connections_max: Annotated[
+        int,
+        _number("connections", "Open connections. 0: a third of the limit on open files, at most 4096.", 0, 1_000_000),
+    ] = 0
+    connections_max_per_address: Annotated[
+        int,
+        _number(
+            "connections",
+            "Open connections of one address that is not a trusted proxy. 0: half of `connections_max`.",
+            0,
+            1_000_000,
+        ),
+    ] = 0
+    connections_max_per_user: Annotated[
+        int,
+        _number("connections", "Open connections of one user. 0: half of `connections_max`.", 0, 1_000_000),
+    ] = 0
+    idle_timeout_s: Annotated[
+        float, _number("s", "How long a connection may be idle between two requests.", 0.1, _HOUR_S)
+    ] = 5
+
     # Storage
     data_dir: Annotated[
         str,
@@ -206,6 +227,42 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int,
         _number("ms", "A call that blocks the event loop for longer is logged, with its stack.", 10, _HOUR_S * 1000),
     ] = 250
+    body_timeout_s: Annotated[
+        float, _number("s", "Time in which the next 64 KiB of a request body, or its end, must arrive.", 0.1, _HOUR_S)
+    ] = 30
+    write_timeout_s: Annotated[
+        float, _number("s", "Time in which a client must read the next 64 KiB of a response.", 0.1, _HOUR_S)
+    ] = 30
+    requests_max_bytes: Annotated[
+        int,
+        _number(
+            "bytes",
+            "Bytes of request bodies and WebSocket messages in flight, for all users together; at least one body.",
+            _KIB,
+            1024 * 1024 * _MIB,
+        ),
+    ] = 64 * _MIB
+    requests_max_bytes_per_user: Annotated[
+        int,
+        _number(
+            "bytes",
+            "Bytes of request bodies and WebSocket messages of one user in flight; at least one body.",
+            _KIB,
+            1024 * 1024 * _MIB,
+        ),
+    ] = 16 * _MIB
+    unread_max_bytes_per_user: Annotated[
+        int,
+        _number(
+            "bytes",
+            "Bytes of responses that the clients of one user have not read. Further connections are closed.",
+            64 * _KIB,
+            1024 * 1024 * _MIB,
+        ),
+    ] = 64 * _MIB
+    uri_max_chars: Annotated[
+        int, _number("characters", "Maximum length of a resource URI to subscribe to.", 64, 64 * _KIB)
+    ] = 2_000
     body_small_chunks_max: Annotated[
         int, _number("chunks", "Chunks of less than 64 bytes in one request body.", 1, 10_000_000)
     ] = 4_096

@@ -166,6 +166,7 @@ def _dispatcher_options(settings: Settings) -> DispatcherOptions:
         title="Florilegium",
         version=VERSION,
         page_size=settings.list_page_size,
+        uri_max_chars=settings.uri_max_chars,
         list_ttl_ms=settings.list_ttl_ms,
         deadline_ms=settings.call_deadline_ms,
         recheck_s=settings.access_recheck_s,

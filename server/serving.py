@@ -19,8 +19,8 @@ from server.stop_limit import StopLimit
 from server.transports.bounded_http import bounded_http
 from server.transports.bounded_websocket import bounded_websocket
 from server.transports.client_connections import ClientConnections
+from server.transports.connection_middleware import ConnectionMiddleware
 from server.transports.open_streams import OpenStreams
-from server.transports.refusals import CloseAfterRefusal
 
 # The end of the grace period, in which calls are cancelled and libraries closed: a share of it, up to this long.
 _CLOSING_SHARE = 0.25
@@ -88,7 +88,7 @@ async def serve(
     started by the signal."""
     connections = ClientConnections(settings)
     config = uvicorn.Config(
-        CloseAfterRefusal(app),
+        ConnectionMiddleware(app),
         host=settings.host,
         port=settings.port,
         http=bounded_http(settings, connections),
@@ -102,6 +102,7 @@ async def serve(
         # At lower levels uvicorn logs each WebSocket with its query string, which may contain a ticket.
         log_level="warning",
         server_header=False,
+        timeout_keep_alive=settings.idle_timeout_s,  # type: ignore[arg-type]  # passed to call_later
         date_header=True,
         proxy_headers=bool(settings.trusted_proxies),
         forwarded_allow_ips=list(settings.trusted_proxies),

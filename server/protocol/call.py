@@ -17,11 +17,13 @@ DEFAULT_PROFILE = "default"
 # In `_meta` of a result that is an error: after how many seconds the same call may succeed.
 RETRY_AFTER_KEY = "florilegium/retryAfterS"
 LOG_LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-_CAPABILITIES = {
+_REQUIRED_CAPABILITIES = {
     "sampling/createMessage": "sampling",
     "elicitation/create": "elicitation",
     "roots/list": "roots",
 }
+# The capabilities of clients that anything here depends on.
+CAPABILITIES = tuple(_REQUIRED_CAPABILITIES.values())
 
 
 class Peer(Protocol):
@@ -71,7 +73,7 @@ class InputRequired(Exception):
 
 
 def required_capability(method: str) -> str:
-    return _CAPABILITIES[method]
+    return _REQUIRED_CAPABILITIES[method]
 
 
 class Call(Struct, eq=False):

@@ -8,7 +8,7 @@ is our own transport.
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from auth.context import RequestContext, SessionId
 from auth.principal import Principal
@@ -29,6 +29,7 @@ from server.protocol.messages import (
     decode,
     error_message,
     notification_message,
+    read_id,
     read_message,
     result_message,
 )
@@ -47,11 +48,20 @@ Admit = Callable[[], Awaitable[None]]
 BuildContext = Callable[[str, SessionId | None], RequestContext]
 
 
+class MessageBudget(Protocol):
+    """Limits the bytes of messages that are being served. `hold_request` raises Unavailable."""
+
+    def hold_request(self, size: int) -> None: ...
+
+    def release_request(self, size: int) -> None: ...
+
+
 class Connection:
     """One connection of one principal. `send` writes one message and is never called concurrently.
 
     `profile` is the profile that the address names, if any. `session_id` is the session of modern requests; without it
-    they have none. `log_label` starts the log line of every request; without it, requests are not logged.
+    they have none. `log_label` starts the log line of every request; without it, requests are not logged. `budget`
+    counts the bytes of messages until they are served.
     """
 
     def __init__(
@@ -66,6 +76,7 @@ class Connection:
         profile: str | None = None,
         session_id: SessionId | None = None,
         log_label: str | None = None,
+        budget: MessageBudget | None = None,
     ) -> None:
         self._dispatcher = dispatcher
         self._sessions = sessions
@@ -77,6 +88,9 @@ class Connection:
         self._profile = profile
         self._session_id = session_id
         self._log_label = log_label
+        self._budget = budget
+        # The size of the message that is being received, until a task takes it over.
+        self._message_bytes = 0
         self._in_flight = InFlightRequests(dispatcher.options.elicitation_timeout_s)
         self._session: Session | None = None
         self._notifying: asyncio.Task[None] | None = None
@@ -86,11 +100,15 @@ class Connection:
     async def receive(self, text: str | bytes) -> None:
         """Processes one frame or line."""
         try:
-            value = decode(text)
+            self._hold(len(text))
+            await self.receive_value(decode(text))
         except ParseError as error:
             await self._send(error_message(None, error))
-        else:
-            await self.receive_value(value)
+        except Unavailable as error:
+            await self._send(error_message(read_id(text), error))
+        finally:
+            self._release(self._message_bytes)
+            self._message_bytes = 0
 
     async def receive_value(self, value: Any, request_id: str | None = None) -> None:
         """Processes one decoded message or batch. Requests run concurrently; everything else is handled at once.
@@ -161,8 +179,19 @@ class Connection:
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
+        size, self._message_bytes = self._message_bytes, 0
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: self._release(size))
+
+    def _hold(self, size: int) -> None:
+        if self._budget is not None:
+            self._budget.hold_request(size)
+            self._message_bytes = size
+
+    def _release(self, size: int) -> None:
+        if self._budget is not None and size:
+            self._budget.release_request(size)
 
     async def _serve(self, request: Request, request_id: str | None) -> None:
         """Sends exactly one response, or none if the client cancelled the request."""

@@ -106,6 +106,18 @@ def read_message(value: Any) -> Message:
     return Notification(method, params) if valid_id is None else Request(valid_id, method, params)
 
 
+class _Envelope(Struct):
+    id: int | str | None = None
+
+
+def read_id(body: bytes | str) -> RequestId | None:
+    """Returns the id of a message without decoding the rest of it; None if it has no valid one."""
+    try:
+        return msgspec.json.decode(body, type=_Envelope).id
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+
+
 def _is_id(value: Any) -> bool:
     return isinstance(value, str | int) and not isinstance(value, bool)
 

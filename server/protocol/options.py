@@ -14,6 +14,7 @@ class DispatcherOptions(Struct, frozen=True, kw_only=True):
     title: str
     version: str
     page_size: int
+    uri_max_chars: int = 2_000
     list_ttl_ms: int
     deadline_ms: int
     recheck_s: float

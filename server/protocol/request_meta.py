@@ -8,7 +8,7 @@ from msgspec import Struct
 from aggregator.defaults import read_config
 from auth.context import RequestContext
 from config.errors import InvalidParams, InvalidRequest, UnsupportedVersion
-from server.protocol.call import DEFAULT_PROFILE, LOG_LEVELS, Call, ClientInfo, Peer
+from server.protocol.call import CAPABILITIES, DEFAULT_PROFILE, LOG_LEVELS, Call, ClientInfo, Peer
 from server.protocol.messages import Request, RequestId
 from server.protocol.params import json_type, require_object, require_string, wrong_type
 from server.protocol.versions import MODERN_VERSIONS, Era
@@ -108,7 +108,9 @@ class InitializeParams(Struct, frozen=True):
 
 def read_initialize_params(params: Mapping[str, Any]) -> InitializeParams:
     version = require_string(params, "protocolVersion")
-    capabilities = require_object(params, "capabilities")
+    # Only names decide anything, and a session keeps them for a long time.
+    declared = require_object(params, "capabilities")
+    capabilities: dict[str, Any] = {name: {} for name in CAPABILITIES if declared.get(name) is not None}
     name, client_version = read_implementation(require_object(params, "clientInfo"))
     config = params.get("config")
     client = ClientInfo(name, client_version, capabilities)

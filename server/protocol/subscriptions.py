@@ -37,6 +37,7 @@ class SubscriptionMethods:
 
     async def subscribe(self, call: Call, params: Mapping[str, Any]) -> Result:
         uri = require_string(params, "uri")
+        self._check_length("uri", uri)
         if not self._access.permits_resources(call):
             raise resource_not_found(uri, call.era)
         if call.session is not None:
@@ -80,7 +81,13 @@ class SubscriptionMethods:
         uris = requested.get("resourceSubscriptions") or []
         if not isinstance(uris, list) or not all(isinstance(uri, str) for uri in uris):
             raise InvalidParams("resourceSubscriptions: expected a list of URIs")
+        for uri in uris:
+            self._check_length("resourceSubscriptions", uri)
         return uris[: self._options.page_size] if self._access.permits_resources(call) else []
+
+    def _check_length(self, name: str, uri: str) -> None:
+        if len(uri) > self._options.uri_max_chars:
+            raise InvalidParams(f"{name}: expected at most {self._options.uri_max_chars} characters, got {len(uri)}")
 
 
 def resource_not_found(uri: str, era: Era) -> FlorilegiumError:

@@ -17,6 +17,7 @@ from server.protocol.schema import read_arguments
 from server.rest.errors import UnsupportedMediaType
 from server.rest.forms import MULTIPART, URLENCODED, FormSpec, media_type_of, read_form
 from server.rest.operation import Operation, Upload
+from server.transports.client_connections import connection_of
 from server.transports.headers import Headers
 
 # The field at the beginning of an error message: `limit` in "limit: expected `int`, got `str`".
@@ -46,9 +47,13 @@ async def receive_upload(upload: Upload, request: Request, headers: Headers) -> 
     content_type = headers.get(b"content-type")
     if media_type_of(content_type or "") != upload.media_type:
         raise UnsupportedMediaType(content_type, upload.media_type)
+    connection = connection_of(request.scope)
     with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES) as file:
         async for part in _parts(request, headers.get(b"content-length"), upload.max_bytes):
             await _write(file, part)
+            # On disk it no longer counts as a body in flight.
+            if connection is not None:
+                connection.release_request()
         file.seek(0)
         yield file
 

@@ -4,6 +4,7 @@ Requests are parsed before authentication. Without these limits anyone could hol
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -12,12 +13,16 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from config.settings import Settings
 from server.transports.client_connections import ClientConnection, ClientConnections
 from server.transports.sliced_input import SLICE_BYTES, SlicedInput
+from server.transports.unread_output import PROGRESS_BYTES, UnreadOutput
 
 # Smaller chunks cost more to parse than to send.
 _SMALL_CHUNK_BYTES = 64
 # The bytes around the method and the URL, around a name and a value, and at the end of the headers.
 _LINE_BYTES = len("  HTTP/1.1\r\n\r\n")
 _HEADER_BYTES = len(": \r\n")
+_TOO_MANY_CONNECTIONS = (
+    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+)
 
 
 class _TooLarge(Exception):
@@ -32,10 +37,11 @@ class BoundedHttp(HttpToolsProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._client_connection: ClientConnection = self.client_connections.open()
+        self._client_connection: ClientConnection | None = None
+        self._unread: UnreadOutput | None = None
         self._input = SlicedInput(self._feed, self._can_parse)
         self._head_max_bytes = self.settings.head_max_bytes + self.settings.token_max_bytes
-        self._head_bytes = self._fed_bytes = self._small_chunks = 0
+        self._head_bytes = self._fed_bytes = self._body_bytes = self._small_chunks = 0
         self._is_in_head = self._head_began = self._is_in_body = self._has_upgraded = False
         self._problem = ""
         self._input_flow: _InputFlow
@@ -44,18 +50,42 @@ class BoundedHttp(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as in uvicorn
         super().connection_made(transport)
         self.flow = self._input_flow = _InputFlow(transport, self._parse_soon)
-        self._start_timer(self.settings.head_timeout_s)
+        client = self._client_connection = self.client_connections.open(self.client[0] if self.client else "")
+        if client is None:
+            transport.write(_TOO_MANY_CONNECTIONS)
+            transport.close()
+            return
+        self._unread = UnreadOutput(transport, client, self.settings)
+        self._start_timer(self.settings.head_timeout_s, self.transport.close)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
-        self._client_connection.close()
+        self._unregister()
         super().connection_lost(exc)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._unread is not None:
+            self._unread.start()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._unread is not None:
+            self._unread.stop()
 
     def handle_websocket_upgrade(self) -> None:
         self._has_upgraded = True
         self._input.clear()
-        self._client_connection.close()
+        self._unregister()  # the WebSocket protocol registers it again
         super().handle_websocket_upgrade()
+
+    def _unregister(self) -> None:
+        if self._unread is not None:
+            self._unread.stop()
+            self._unread = None
+        if self._client_connection is not None:
+            self._client_connection.close()
+            self._client_connection = None
 
     def data_received(self, data: bytes) -> None:
         """Parses a small read at once, and a large one in slices."""
@@ -88,14 +118,18 @@ class BoundedHttp(HttpToolsProtocol):
     def _feed(self, data: bytes) -> None:
         self._head_began = False
         super().data_received(data)
-        if not self._is_in_head or self.transport.is_closing():
+        if self.transport.is_closing():
+            return
+        if self._is_in_body and self._timer is None:
+            self._watch_body()
+        if not self._is_in_head:
             return
         # A header section that is complete is measured exactly. This bounds one that never ends.
         self._fed_bytes = 0 if self._head_began else self._fed_bytes + len(data)
         if self._fed_bytes > self._head_max_bytes:
             self.send_400_response("The request headers are too large.")
         elif self._timer is None:
-            self._start_timer(self.settings.head_timeout_s)
+            self._start_timer(self.settings.head_timeout_s, self.transport.close)
 
     # -- parser callbacks --------------------------------------------------------------------------------------------
 
@@ -118,19 +152,23 @@ class BoundedHttp(HttpToolsProtocol):
         self._is_in_head = False
         self._is_in_body = True
         self._stop_timer()
-        self._client_connection.has_whole_request = False
-        self._client_connection.add_to(self.scope)
+        self._body_bytes = 0
+        if self._client_connection is not None:
+            self._client_connection.has_whole_request = False
+            self._client_connection.add_to(self.scope)
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         if len(body) < _SMALL_CHUNK_BYTES:
             self._count_small_chunk()
+        self._body_bytes += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._is_in_body = False
         self._stop_timer()
-        self._client_connection.has_whole_request = True
+        if self._client_connection is not None:
+            self._client_connection.has_whole_request = True
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -139,7 +177,7 @@ class BoundedHttp(HttpToolsProtocol):
             # The request was refused before its body arrived. Closing at once could destroy the response on its way
             # (RFC 9112 section 9.6), so the rest is discarded for a while.
             self._unset_keepalive_if_required()
-            self._start_timer(self.settings.refused_body_timeout_s)
+            self._start_timer(self.settings.refused_body_timeout_s, self.transport.close)
 
     def _count_head(self, size: int) -> None:
         self._head_bytes += size
@@ -157,9 +195,20 @@ class BoundedHttp(HttpToolsProtocol):
 
     # -- timer -----------------------------------------------------------------------------------------------------
 
-    def _start_timer(self, timeout_s: float) -> None:
+    def _watch_body(self) -> None:
+        """Closes the connection unless enough of the body arrives within the timeout."""
+        self._start_timer(self.settings.body_timeout_s, self._check_body, self._body_bytes)
+
+    def _check_body(self, bytes_before: int) -> None:
+        is_waiting = self.flow.read_paused or bool(self._input)
+        if not is_waiting and self._body_bytes - bytes_before < PROGRESS_BYTES:
+            self.transport.close()
+        else:
+            self._watch_body()
+
+    def _start_timer(self, timeout_s: float, callback: Callable[..., None], *args: Any) -> None:
         self._stop_timer()
-        self._timer = self.loop.call_later(timeout_s, self.transport.close)
+        self._timer = self.loop.call_later(timeout_s, callback, *args)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -15,6 +15,7 @@ from config.settings import Settings
 from server.transports.client_connections import ClientConnection, ClientConnections
 from server.transports.pace import Pace
 from server.transports.sliced_input import SlicedInput
+from server.transports.unread_output import UnreadOutput
 
 
 class BoundedWebSocket(WebSocketsSansIOProtocol):
@@ -28,24 +29,44 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._client: ClientConnection = self.client_connections.open()
+        self._client: ClientConnection | None = None
+        self._unread: UnreadOutput | None = None
         self._input = SlicedInput(super().data_received, self._can_parse)
         self._control_frames = Pace(self.settings.ws_pings_per_s, self.settings.ws_pings_per_s)
         self._wake_up: asyncio.TimerHandle | None = None
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        # There is room: the connection was registered until its upgrade.
+        self._client = self.client_connections.open(self.client[0] if self.client else "")
+        assert self._client is not None
+        self._unread = UnreadOutput(self.transport, self._client, self.settings)
+
     def connection_lost(self, exc: Exception | None) -> None:
-        self._client.close()
+        if self._unread is not None and self._client is not None:
+            self._unread.stop()
+            self._client.close()
+            self._client = self._unread = None
         if self._wake_up is not None:
             self._wake_up.cancel()
         super().connection_lost(exc)
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)
-        if not self.close_sent:  # otherwise the upgrade request was malformed and there is no scope
+        if (
+            not self.close_sent and self._client is not None
+        ):  # otherwise the upgrade request was malformed and there is no scope
             self._client.add_to(self.scope)
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._unread is not None:
+            self._unread.start()
 
     def resume_writing(self) -> None:
         super().resume_writing()
+        if self._unread is not None:
+            self._unread.stop()
         self._parse()
 
     def data_received(self, data: bytes) -> None:
@@ -75,7 +96,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         return (self.queue.empty() or self.close_sent) and not self._frames_wait_s()
 
     def _frames_wait_s(self) -> float:
-        frames = self._client.frames
+        frames = self._client.frames if self._client is not None else None
         return frames.wait_s() if frames is not None else 0.0
 
     def _parse(self) -> None:
@@ -125,7 +146,7 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
         super().handle_pong(event)
 
     def _count_frame(self) -> None:
-        if self._client.frames is not None:
+        if self._client is not None and self._client.frames is not None:
             self._client.frames.count()
 
     def _count_control_frame(self) -> None:

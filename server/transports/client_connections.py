@@ -1,24 +1,34 @@
-"""The open connections of all clients, and what the connections of one user share.
+"""The open connections of all clients: how many there may be, and what the connections of one user hold in memory.
 
 The protocol classes in `bounded_http` and `bounded_websocket` register each connection and add it to the ASGI scope.
 Admission assigns it to a user, because only the credential tells who that is.
 """
 
+import resource
+from collections import Counter
 from collections.abc import Mapping
+from ipaddress import ip_address, ip_network
 from typing import Any
 
+from config.errors import Unavailable
 from config.paths import UserId
 from config.settings import Settings
 from server.transports.pace import Pace
 
 _EXTENSION = "florilegium.connection"
+_CONNECTIONS_MAX = 4096
+# The other descriptors are left to the libraries.
+_DESCRIPTOR_SHARE = 3
 
 
 class _UserShare:
-    """What the connections of one user have in common."""
+    """What the connections of one user hold together."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, user_id: UserId, settings: Settings) -> None:
+        self.user_id = user_id
         self.connections = 0
+        self.request_bytes = 0
+        self.unread_bytes = 0
         self.frames = Pace(settings.ws_frames_per_s, settings.ws_frames_burst)
 
 
@@ -27,34 +37,84 @@ class ClientConnections:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._max = settings.connections_max or min(_CONNECTIONS_MAX, _descriptors() // _DESCRIPTOR_SHARE)
+        half = max(1, self._max // 2)
+        self._address_max = settings.connections_max_per_address or half
+        self.user_max = settings.connections_max_per_user or half
+        self._proxies = [ip_network(network, strict=False) for network in settings.trusted_proxies]
+        # A body that is allowed must fit, whatever the other limits are.
+        self._request_max_bytes = max(settings.requests_max_bytes, settings.body_max_bytes)
+        self._user_request_max_bytes = max(settings.requests_max_bytes_per_user, settings.body_max_bytes)
+        self._total = self._request_bytes = 0
+        self._addresses: Counter[str] = Counter()
         self._users: dict[UserId, _UserShare] = {}
 
-    def open(self) -> "ClientConnection":
-        return ClientConnection(self)
+    def open(self, address: str) -> "ClientConnection | None":
+        """Registers a connection. Returns None if there are too many, of this address or altogether."""
+        if self._total >= self._max or (self._addresses[address] >= self._address_max and not self._is_proxy(address)):
+            return None
+        self._total += 1
+        self._addresses[address] += 1
+        return ClientConnection(self, address)
+
+    def close(self, address: str) -> None:
+        self._total -= 1
+        self._addresses[address] -= 1
+        if not self._addresses[address]:
+            del self._addresses[address]
 
     def enter(self, user_id: UserId) -> _UserShare:
         share = self._users.get(user_id)
         if share is None:
-            share = self._users[user_id] = _UserShare(self._settings)
+            share = self._users[user_id] = _UserShare(user_id, self._settings)
         share.connections += 1
         return share
 
-    def leave(self, user_id: UserId) -> None:
-        share = self._users[user_id]
+    def leave(self, share: _UserShare) -> None:
         share.connections -= 1
-        if not share.connections:
-            del self._users[user_id]
+        self._forget_if_unused(share)
+
+    def hold_request(self, share: _UserShare | None, size: int) -> None:
+        """Counts bytes of requests that are being served. Raises Unavailable if there are too many."""
+        if self._request_bytes + size > self._request_max_bytes:
+            raise Unavailable("too many bytes of requests are in flight")
+        if share is not None and share.request_bytes + size > self._user_request_max_bytes:
+            raise Unavailable(f"requests of this user have {self._user_request_max_bytes} bytes in flight")
+        self._request_bytes += size
+        if share is not None:
+            share.request_bytes += size
+
+    def release_request(self, share: _UserShare | None, size: int) -> None:
+        self._request_bytes -= size
+        if share is not None:
+            share.request_bytes -= size
+            self._forget_if_unused(share)
+
+    def _forget_if_unused(self, share: _UserShare) -> None:
+        # A request may run longer than its connection.
+        if not share.connections and not share.request_bytes:
+            self._users.pop(share.user_id, None)
+
+    def _is_proxy(self, address: str) -> bool:
+        """Whether the address is a reverse proxy, whose connections belong to many clients."""
+        try:
+            return any(ip_address(address) in network for network in self._proxies)
+        except ValueError:
+            return False
 
 
 class ClientConnection:
     """One TCP connection. A reverse proxy may send requests of several users over it, one after the other."""
 
-    def __init__(self, connections: ClientConnections) -> None:
+    def __init__(self, connections: ClientConnections, address: str) -> None:
         self._connections = connections
-        self._user_id: UserId | None = None
+        self._address = address
         self._share: _UserShare | None = None
+        self._request_share: _UserShare | None = None
+        self._request_bytes = self._unread_bytes = 0
         # Whether the request that is being answered has arrived completely.
         self.has_whole_request = False
+        self.is_over_limit = False
 
     @property
     def frames(self) -> Pace | None:
@@ -65,20 +125,55 @@ class ClientConnection:
         scope["extensions"] = {**scope.get("extensions", {}), _EXTENSION: self}
 
     def assign(self, user_id: UserId) -> None:
-        """Counts the connection for the user whose credential it sent last."""
-        if user_id == self._user_id:
+        """Counts the connection for the user whose credential it sent last. Raises Unavailable at the user's limit."""
+        if self._share is not None and user_id == self._share.user_id:
             return
-        self.close()
-        self._share = self._connections.enter(user_id)
-        self._user_id = user_id
+        self._leave_user()
+        share = self._share = self._connections.enter(user_id)
+        if share.connections > self._connections.user_max:
+            self._leave_user()
+            self.is_over_limit = True
+            raise Unavailable(f"this user has {self._connections.user_max} open connections, which is the limit")
 
     def close(self) -> None:
-        if self._user_id is not None:
-            self._connections.leave(self._user_id)
-            self._user_id = self._share = None
+        self._leave_user()
+        self._connections.close(self._address)
+
+    def hold_request(self, size: int) -> None:
+        """Counts bytes of a request until it is answered. Raises Unavailable if too many are in flight."""
+        if not self._request_bytes:
+            self._request_share = self._share
+        self._connections.hold_request(self._request_share, size)
+        self._request_bytes += size
+
+    def release_request(self, size: int | None = None) -> None:
+        """Releases bytes of requests; by default all."""
+        size = self._request_bytes if size is None else size
+        if size:
+            self._request_bytes -= size
+            self._connections.release_request(self._request_share, size)
+
+    def set_unread(self, size: int) -> int:
+        """Sets how many bytes of responses the client has not read, and returns how many they are for the user."""
+        if self._share is None:
+            return size
+        self._share.unread_bytes += size - self._unread_bytes
+        self._unread_bytes = size
+        return self._share.unread_bytes
+
+    def _leave_user(self) -> None:
+        self.set_unread(0)
+        if self._share is not None:
+            self._connections.leave(self._share)
+            self._share = None
 
 
 def connection_of(scope: Mapping[str, Any]) -> ClientConnection | None:
     """Returns the connection of a request; None if it did not come from a socket of ours."""
     connection: ClientConnection | None = scope.get("extensions", {}).get(_EXTENSION)
     return connection
+
+
+def _descriptors() -> int:
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return _CONNECTIONS_MAX * _DESCRIPTOR_SHARE if soft == resource.RLIM_INFINITY else soft

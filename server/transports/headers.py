@@ -24,6 +24,7 @@ _PARAM_PREFIX = b"mcp-param-"
 _SINGLE = frozenset((AUTHORIZATION, VERSION, METHOD, NAME, SESSION, CONFIG, b"host", b"origin", b"content-length"))
 _NAME_PARAMETERS = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 _BASE64 = re.compile(r"=\?base64\?(.*)\?=\Z", re.DOTALL)
+_CACHED_MAX_BYTES = 256
 _DECIMAL = re.compile(r"-?[0-9]+(?:\.0+)?\Z")
 
 
@@ -44,7 +45,8 @@ class Headers:
 
     def accepts(self, media_type: str) -> bool:
         """Returns whether a media type is acceptable. Without an Accept header all are (RFC 9110 section 12.5.1)."""
-        return _accepts(self._values.get(b"accept", b"*/*"), media_type)
+        accept = self._values.get(b"accept", b"*/*")
+        return (_cached_accepts if len(accept) <= _CACHED_MAX_BYTES else _accepts)(accept, media_type)
 
     def has_json_body(self) -> bool:
         return _is_json(self._values.get(b"content-type", b""))
@@ -56,13 +58,15 @@ class Headers:
         return self._values[name].strip(b" \t") + b", " + value.strip(b" \t")
 
 
-@lru_cache(maxsize=256)
 def _accepts(accept: bytes, media_type: str) -> bool:
     text = accept.decode("latin-1").lower()
     return media_type in text or "*/*" in text or f"{media_type.partition('/')[0]}/*" in text
 
 
-@lru_cache(maxsize=256)
+# Clients repeat their headers.
+_cached_accepts = lru_cache(maxsize=256)(_accepts)
+
+
 def _is_json(content_type: bytes) -> bool:
     return content_type.partition(b";")[0].strip().lower() == b"application/json"
 

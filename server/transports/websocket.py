@@ -20,6 +20,7 @@ from server.error_responses import json_error
 from server.protocol.connection import Connection
 from server.protocol.messages import encode
 from server.runtime import Runtime
+from server.transports.client_connections import connection_of
 from server.transports.request_options import query_value
 from sessions.session import new_session_id
 
@@ -44,7 +45,7 @@ class WebSocketTransport:
                 admitted = await self._admission.admit_connection(IncomingRequest.from_scope(scope), _profile(scope))
                 with self._runtime.open_streams.enter(admitted.principal):
                     await send({"type": "websocket.accept", "subprotocol": _subprotocol(scope)})
-                    await _ConnectionHandler(self._runtime, admitted, scope["path"], send).serve(receive)
+                    await _ConnectionHandler(self._runtime, admitted, scope, send).serve(receive)
             except FlorilegiumError as error:
                 await _refuse(self._runtime.settings, error, send)
 
@@ -60,7 +61,7 @@ async def _refuse(settings: Settings, error: FlorilegiumError, send: Send) -> No
 class _ConnectionHandler:
     """Serves one accepted connection until the client or the server closes it."""
 
-    def __init__(self, runtime: Runtime, request: AdmittedRequest, path: str, send: Send) -> None:
+    def __init__(self, runtime: Runtime, request: AdmittedRequest, scope: Scope, send: Send) -> None:
         self._runtime = runtime
         self._request = request
         self._send_raw = send
@@ -74,7 +75,8 @@ class _ConnectionHandler:
             runtime.settings.connection_in_flight_max,
             request.profile,
             new_session_id(),
-            f"WS {path}" if runtime.settings.log_requests else None,
+            f"WS {scope['path']}" if runtime.settings.log_requests else None,
+            connection_of(scope),
         )
 
     async def serve(self, receive: Receive) -> None:

@@ -117,7 +117,7 @@ class RawConnection:
     async def closed(self) -> bytes:
         """Waits for the server to close the connection, and returns what it still sends."""
         received = b""
-        with suppress(ConnectionResetError):
+        with suppress(ConnectionError):
             async with asyncio.timeout(WAIT_MAX_S):
                 while part := await self._reader.read(65_536):
                     received += part

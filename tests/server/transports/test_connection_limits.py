@@ -1,0 +1,201 @@
+"""What one client can hold: connections, unfinished bodies, unread responses and what a session keeps."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.live import NO_RATE_LIMITS, LiveServer, live, make_settings
+from tests.server.clients import JSON_AND_EVENTS, LegacyClient, ModernClient, WebSocketClient, handshake, message
+from tests.server.http_client import WAIT_MAX_S, RawConnection, fetch, request_bytes
+from tests.server.sample_catalog import Gate, SampleCatalog
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+async def _post_headers(server: LiveServer, name: str) -> dict[str, str]:
+    return {"Host": "127.0.0.1", **JSON_AND_EVENTS, **await server.bearer(name)}
+
+
+# -- connections ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("total", "per_address"), [(2, 10), (10, 2)])
+async def test_connections_over_the_limit_are_refused(
+    tmp_path: Path, samples: SampleCatalog, total: int, per_address: int
+) -> None:
+    settings = make_settings(tmp_path, connections_max=total, connections_max_per_address=per_address)
+    async with live(settings, catalog=samples.catalog) as server:
+        async with RawConnection.open(server.url) as first, RawConnection.open(server.url) as second:
+            for connection in (first, second):
+                await connection.request("GET", "/healthz")
+                assert (await connection.response()).status == 200
+            async with RawConnection.open(server.url) as third:
+                status, headers = await third.head()
+                await third.closed()
+        async with asyncio.timeout(WAIT_MAX_S):
+            while (await fetch(server.url, "GET", "/healthz")).status != 200:
+                await asyncio.sleep(0.01)
+
+    assert (status, dict(headers)["retry-after"]) == (503, "1")
+
+
+async def test_connections_of_one_user_are_limited_and_others_are_served(
+    tmp_path: Path, samples: SampleCatalog
+) -> None:
+    async with (
+        live(make_settings(tmp_path, connections_max_per_user=1), catalog=samples.catalog) as server,
+        WebSocketClient.open(server.ws, await server.bearer("ada")) as socket,
+    ):
+        await socket.initialize()
+        refused = await LegacyClient(server, await server.bearer("ada")).post(handshake())
+        served = await LegacyClient(server, await server.bearer("ben")).post(handshake())
+
+    assert (refused.status, refused.header("connection")) == (503, "close")
+    assert served.status == 200
+
+
+# -- time -------------------------------------------------------------------------------------------------------
+
+
+async def test_a_body_that_drips_in_loses_its_connection(tmp_path: Path, samples: SampleCatalog) -> None:
+    async with live(make_settings(tmp_path, body_timeout_s=0.2), catalog=samples.catalog) as server:
+        headers = {**await _post_headers(server, "ada"), "Content-Length": "100000"}
+        async with RawConnection.open(server.url) as connection:
+            await connection.send(request_bytes("POST", "/mcp", headers))
+            dripping = asyncio.create_task(_drip(connection))
+            await connection.closed()
+            dripping.cancel()
+
+
+async def _drip(connection: RawConnection) -> None:
+    while True:
+        await connection.send(b" ")
+        await asyncio.sleep(0.02)
+
+
+async def test_a_slow_body_that_makes_progress_is_accepted(tmp_path: Path, samples: SampleCatalog) -> None:
+    body = msgspec.json.encode(message("initialize", {"padding": "x" * 400_000}, 1))
+    async with live(make_settings(tmp_path, body_timeout_s=0.2), catalog=samples.catalog) as server:
+        headers = await _post_headers(server, "ada")
+        raw = request_bytes("POST", "/mcp", headers, body)
+        async with RawConnection.open(server.url) as connection:
+            for start in range(0, len(raw), 100_000):
+                await connection.send(raw[start : start + 100_000])
+                await asyncio.sleep(0.1)
+
+            assert "protocolVersion" in (await connection.response()).json()["error"]["message"]
+
+
+async def _ask_without_reading(server: LiveServer, user: str, count: int) -> int:
+    """Requests responses of 1 MB each, reads none of them for a while, and returns how many bytes arrived."""
+    client = await LegacyClient.open(server, user)
+    params = {"name": "echo", "arguments": {"text": "x" * 1000, "times": 1000}}
+    headers = {"Host": "127.0.0.1", **JSON_AND_EVENTS, **client.headers, "Accept": "application/json"}
+    requests = [
+        request_bytes("POST", "/mcp", headers, msgspec.json.encode(message("tools/call", params, number)))
+        for number in range(count)
+    ]
+    async with RawConnection.open(server.url) as connection:
+        sending = asyncio.create_task(connection.send(b"".join(requests)))
+        await asyncio.sleep(1)
+        received = await connection.closed()
+        await asyncio.gather(sending, return_exceptions=True)
+        return len(received)
+
+
+@pytest.mark.parametrize("limit", [{"write_timeout_s": 0.1}, {"unread_max_bytes_per_user": 500_000}], ids=str)
+async def test_a_client_that_does_not_read_loses_its_connection(
+    tmp_path: Path, samples: SampleCatalog, limit: dict[str, Any]
+) -> None:
+    async with live(make_settings(tmp_path, **NO_RATE_LIMITS, **limit), catalog=samples.catalog) as server:
+        assert await _ask_without_reading(server, "ada", 40) < 40_000_000
+        assert (await LegacyClient.open(server, "ben")).session_id
+
+
+# -- bytes ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("limit", "is_shared"), [("requests_max_bytes_per_user", False), ("requests_max_bytes", True)])
+async def test_bytes_of_bodies_in_flight_are_limited(
+    tmp_path: Path, samples: SampleCatalog, limit: str, is_shared: bool
+) -> None:
+    body = msgspec.json.encode(handshake()) + b" " * 9_000
+    settings = make_settings(tmp_path, body_max_bytes=10_000, **{limit: 15_000})
+    async with live(settings, catalog=samples.catalog) as server, RawConnection.open(server.url) as unfinished:
+        raw = request_bytes("POST", "/mcp", await _post_headers(server, "ada"), body)
+        await unfinished.send(raw[:-1])
+        await _until_counted(server, await server.bearer("ada"), body)
+        refused = await fetch(server.url, "POST", "/mcp", await _post_headers(server, "ada"), body)
+        other = await fetch(server.url, "POST", "/mcp", await _post_headers(server, "ben"), body)
+        await unfinished.send(raw[-1:])
+        finished = await unfinished.response()
+        again = await fetch(server.url, "POST", "/mcp", await _post_headers(server, "ada"), body)
+
+    assert (refused.status, refused.header("retry-after")) == (503, "1")
+    assert other.status == (503 if is_shared else 200)
+    assert (finished.status, again.status) == (200, 200)
+
+
+async def _until_counted(server: LiveServer, headers: dict[str, str], body: bytes) -> None:
+    """Waits until the server has read the unfinished body, so that another one is refused."""
+    async with asyncio.timeout(WAIT_MAX_S):
+        while (await fetch(server.url, "POST", "/mcp", {**JSON_AND_EVENTS, **headers}, body)).status != 503:
+            await asyncio.sleep(0.01)
+
+
+async def test_bytes_of_websocket_messages_in_flight_are_limited(tmp_path: Path, samples: SampleCatalog) -> None:
+    gate: Gate = samples.gates["g"]
+    padded = {"name": "wait", "arguments": {"gate": "g"}, "_meta": {"padding": "x" * 9_000}}
+    settings = make_settings(tmp_path, body_max_bytes=10_000, requests_max_bytes_per_user=15_000)
+    async with (
+        live(settings, catalog=samples.catalog) as server,
+        WebSocketClient.open(server.ws, await server.bearer("ada")) as ada,
+    ):
+        await ada.initialize()
+        await ada.send(message("tools/call", padded, "a"))
+        await asyncio.wait_for(gate.reached.wait(), WAIT_MAX_S)
+        await ada.send(message("tools/call", padded, "b"))
+        refused = await ada.response("b")
+        gate.opened.set()
+        served = await ada.response("a")
+        await ada.send(message("tools/call", padded, "c"))
+        again = await ada.response("c")
+
+    assert refused["error"]["code"] == 503
+    assert "result" in served
+    assert "result" in again
+
+
+async def test_a_session_keeps_the_names_of_capabilities_only(server: LiveServer) -> None:
+    capabilities = {"elicitation": {"form": {}}, "experimental": {"padding": ["x" * 1000] * 1000}}
+    ada = LegacyClient(server, await server.bearer("ada"))
+    response = await ada.post(handshake(capabilities=capabilities))
+
+    principal = await server.runtime.authenticator.authenticate((await server.bearer("ada"))["Authorization"])
+    session = server.runtime.sessions.find(response.header("mcp-session-id") or "", principal)
+
+    assert session.capabilities == {"elicitation": {}}
+
+
+async def test_a_subscription_to_a_long_uri_is_rejected(server: LiveServer) -> None:
+    uri = "test://" + "x" * server.runtime.settings.uri_max_chars
+    legacy = await (await LegacyClient.open(server, "ada")).request("resources/subscribe", {"uri": uri})
+    modern = await (await ModernClient.of(server, "ada")).request(
+        "subscriptions/listen", {"notifications": {"resourceSubscriptions": [uri]}}
+    )
+
+    assert legacy.json()["error"]["code"] == -32602
+    assert "expected at most 2000 characters" in modern.body.decode()
+
+
+async def test_long_origins_are_not_cached(server: LiveServer) -> None:
+    cache = server.runtime.admission._origins._problem
+    before = cache.cache_info().currsize
+    for number in range(20):
+        headers = {"Origin": f"https://{number}.example/" + "x" * 10_000}
+        assert (await fetch(server.url, "POST", "/mcp", headers, b"{}")).status == 403
+
+    assert cache.cache_info().currsize == before

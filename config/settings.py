@@ -67,7 +67,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         tuple[str, ...],
         _text(
             "Additional web origins whose pages may call this server, such as `https://app.example.com`. The server's "
-            "own origin is always accepted; so are loopback origins when listening on a loopback address."
+            "own origin is always accepted; so are loopback origins when listening on a loopback address with "
+            "authentication and without a public URL."
         ),
     ] = ()
     trusted_proxies: Annotated[
@@ -852,10 +853,16 @@ def is_loopback(host: str) -> bool:
     """Whether the host is reachable from this machine only. Names other than localhost may resolve to any address."""
     if host.lower() == "localhost":
         return True
+    return is_address(host) and ipaddress.ip_address(host).is_loopback
+
+
+def is_address(host: str) -> bool:
+    """Whether the host is an IP address and not a name."""
     try:
-        return ipaddress.ip_address(host).is_loopback
+        ipaddress.ip_address(host)
     except ValueError:
         return False
+    return True
 
 
 # The first setting of each group. A group extends to the first setting of the next.

@@ -99,7 +99,10 @@ class Admission:
         self._open_streams = open_streams
 
     def check_origin(self, headers: Headers) -> None:
-        self._origins.check(headers.get(b"host"), headers.get(b"origin"))
+        self._origins.check(headers)
+
+    def check_probe(self, headers: Headers) -> None:
+        self._origins.check_probe(headers)
 
     async def authenticate(self, request: IncomingRequest, authorization: str | None) -> Principal:
         principal = await self._authenticator.authenticate(authorization, address=request.address)

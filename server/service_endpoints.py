@@ -12,6 +12,7 @@ from server.admission import IncomingRequest
 from server.metrics import CONTENT_TYPE, Metrics
 from server.readiness import Readiness
 from server.runtime import Runtime
+from server.transports.headers import Headers
 from server.version import VERSION
 
 
@@ -23,16 +24,19 @@ class ServiceEndpoints:
 
     async def healthz(self, request: Request) -> Response:
         """Returns 200 while the process runs. Nothing else is checked, so a probe stays cheap."""
+        self._check_host(request)
         return JSONResponse({"status": "ok", "version": VERSION})
 
     async def readyz(self, request: Request) -> Response:
         """Returns 200 if the server is not stopping, and its control database and data directory can be used."""
+        self._check_host(request)
         if self._runtime.open_streams.is_stopping or not await self._readiness.is_ready():
             return JSONResponse({"status": "unavailable"}, status_code=503, headers={"Retry-After": "1"})
         return JSONResponse({"status": "ok"})
 
     async def metrics(self, request: Request) -> Response:
         """Requires the metrics token, or a credential with the scope `admin`."""
+        self._check_host(request)
         if not self._has_metrics_token(request):
             incoming = IncomingRequest.from_scope(request.scope)
             principal = await self._runtime.admission.authenticate(incoming, incoming.authorization)
@@ -49,6 +53,9 @@ class ServiceEndpoints:
         ticket, expires_in_s = self._runtime.tickets.issue(admitted.principal, time.time())
         body = {"ticket": ticket, "expires_in": expires_in_s}
         return JSONResponse(body, headers={"Cache-Control": "no-store"})
+
+    def _check_host(self, request: Request) -> None:
+        self._runtime.admission.check_probe(Headers(request.scope["headers"]))
 
     def _has_metrics_token(self, request: Request) -> bool:
         expected = self._runtime.settings.metrics_token

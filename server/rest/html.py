@@ -24,7 +24,6 @@ PAGE_HEADERS = {
         "default-src 'none'; style-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
     "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
 }
 _LINKABLE_SCHEMES = frozenset(("http", "https"))
 # Links within a page need no host.

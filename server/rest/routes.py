@@ -40,7 +40,7 @@ _INDEX = {
     "health": "/healthz",
 }
 # These responses depend only on the server's version, so clients revalidate them by ETag.
-_REVALIDATE = {"Cache-Control": "no-cache", "X-Content-Type-Options": "nosniff"}
+_REVALIDATE = {"Cache-Control": "no-cache"}
 
 
 def rest_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:

@@ -21,7 +21,8 @@ _SMALL_CHUNK_BYTES = 64
 _LINE_BYTES = len("  HTTP/1.1\r\n\r\n")
 _HEADER_BYTES = len(": \r\n")
 _TOO_MANY_CONNECTIONS = (
-    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n\r\n"
+    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n"
+    b"x-content-type-options: nosniff\r\ncross-origin-resource-policy: same-origin\r\n\r\n"
 )
 
 

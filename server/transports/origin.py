@@ -1,18 +1,22 @@
 """Rejects requests from untrusted browser pages and for unknown host names (DNS rebinding; MCP security warning).
 
-A request without an Origin header does not come from a browser page and passes. CORS does not cover WebSockets, so
-their upgrade is checked too.
+A request without an Origin header does not come from a script of a page and passes, unless the browser says that
+another site caused it. CORS does not cover WebSockets, so their upgrade is checked too.
 """
 
+import re
 from functools import lru_cache
 from urllib.parse import urlsplit
 
 from config.errors import OriginRejected
-from config.settings import Settings, is_loopback
+from config.settings import Settings, is_address, is_loopback
+from server.transports.headers import Headers
 
 CACHE_MAX = 1024
 # A host name has at most 253 characters.
 CACHED_MAX_CHARS = 300
+# A name, or an address in brackets, and a port (RFC 9110 section 7.2). `urlsplit` ignores what follows the brackets.
+_HOST = re.compile(r"(?:\[([0-9a-f:.]+)\]|([^\[\]:@/?#\\\s]+))(?::[0-9]{0,5})?\Z", re.IGNORECASE)
 
 
 class OriginGuard:
@@ -21,6 +25,9 @@ class OriginGuard:
     def __init__(self, settings: Settings) -> None:
         base_url = urlsplit(settings.base_url)
         self._is_loopback = is_loopback(settings.host)
+        # Other ports of this machine may belong to other programs, or to other users. They are trusted only where a
+        # credential is needed, and not on a server for others.
+        self._trusts_loopback = self._is_loopback and settings.is_auth_configured and not settings.public_url
         self._origins = {origin.lower() for origin in settings.allowed_origins} | {
             f"{base_url.scheme}://{base_url.netloc}".lower()
         }
@@ -30,17 +37,28 @@ class OriginGuard:
         # Clients repeat their headers, and parsing addresses is the most expensive check of a request.
         self._problem = lru_cache(maxsize=CACHE_MAX)(self._find_problem)
 
-    def check(self, host: str | None, origin: str | None) -> None:
+    def check(self, headers: Headers) -> None:
+        host, origin = headers.get(b"host"), headers.get(b"origin")
         # Longer headers are unusual, and must not fill the cache: anyone can send them.
         is_short = len(host or "") <= CACHED_MAX_CHARS and len(origin or "") <= CACHED_MAX_CHARS
-        problem = self._problem(host, origin) if is_short else self._find_problem(host, origin)
-        if problem:
+        if problem := (self._problem if is_short else self._find_problem)(host, origin):
             raise OriginRejected(problem)
+        if origin is None and headers.get(b"sec-fetch-site") == "cross-site" and not _is_navigation(headers):
+            raise OriginRejected("requests that other sites cause are not allowed")
+
+    def check_probe(self, headers: Headers) -> None:
+        """Checks the host of a request to an operator's endpoint.
+
+        A probe may use the address of the machine instead of a name. DNS rebinding needs a name.
+        """
+        host = headers.get(b"host") or ""
+        if self._checks_host and not self._is_known_host(host) and not is_address(_host_name(host)):
+            raise OriginRejected("this host name is not served here")
 
     def _find_problem(self, host: str | None, origin: str | None) -> str | None:
         if self._checks_host and not self._is_known_host(host or ""):
             return "this host name is not served here"
-        if origin is not None and not self._is_trusted_origin(origin.lower()):
+        if origin is not None and not self._is_trusted_origin(origin.lower(), (host or "").lower()):
             return "this origin is not allowed"
         return None
 
@@ -48,16 +66,22 @@ class OriginGuard:
         name = _host_name(host)
         return name in self._hosts or host.lower() in self._hosts or (self._is_loopback and is_loopback(name))
 
-    def _is_trusted_origin(self, origin: str) -> bool:
+    def _is_trusted_origin(self, origin: str, host: str) -> bool:
         if origin in self._origins:
             return True
-        scheme, _, host = origin.partition("://")
-        return self._is_loopback and scheme in ("http", "https") and is_loopback(_host_name(host))
+        scheme, _, origin_host = origin.partition("://")
+        if scheme not in ("http", "https") or not self._is_loopback or not is_loopback(_host_name(origin_host)):
+            return False
+        # A page of this server itself, under any loopback name.
+        return self._trusts_loopback or (scheme == "http" and origin_host == host)
+
+
+def _is_navigation(headers: Headers) -> bool:
+    """Whether the user follows a link: the page opens in a tab, where the other site cannot read it."""
+    return headers.get(b"sec-fetch-mode") == "navigate" and headers.get(b"sec-fetch-dest") == "document"
 
 
 def _host_name(host: str) -> str:
     """Returns the host without its port: `::1` for `[::1]:80`. Malformed text becomes "", which matches no host."""
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""
+    match = _HOST.match(host)
+    return (match[1] or match[2]).lower() if match else ""

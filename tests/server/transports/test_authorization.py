@@ -166,7 +166,7 @@ def _cell(response: HttpResponse, server: LiveServer) -> str:
     metadata = f'Bearer resource_metadata="{server.url}/.well-known/oauth-protected-resource/mcp", '
     assert challenge.startswith(metadata), challenge
     expected = {"date", "content-type", "content-length", "x-request-id", "www-authenticate"}
-    optional = {"cache-control", "x-content-type-options", "connection"}
+    optional = {"cache-control", "x-content-type-options", "cross-origin-resource-policy", "connection"}
     assert {name for name, _ in response.headers} - optional == expected
     assert set(response.json()) <= {"jsonrpc", "id", "error"}
     assert set(response.json()["error"]) <= {"code", "message", "data"}

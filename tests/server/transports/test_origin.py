@@ -6,10 +6,11 @@ import pytest
 from websockets.exceptions import InvalidStatus
 
 from config.errors import OriginRejected
+from server.transports.headers import Headers
 from server.transports.origin import OriginGuard
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import JSON_AND_EVENTS, LegacyClient, WebSocketClient, handshake
-from tests.server.http_client import fetch
+from tests.server.http_client import RawConnection, fetch
 from tests.server.sample_catalog import SampleCatalog
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -23,14 +24,18 @@ FOREIGN = (
     "http://localhost.evil.example",
     "file://localhost",
     "http://[::1",
+    "http://[::1].evil.test",
+    "http://[::1]evil.test",
+    "http://127.0.0.1@evil.test",
     "127.0.0.1",
     "http://user@evil.example",
 )
 
 
-def _is_allowed(guard: OriginGuard, host: str | None, origin: str | None) -> bool:
+def _is_allowed(guard: OriginGuard, host: str, origin: str | None) -> bool:
+    headers = [(b"host", host.encode()), *([(b"origin", origin.encode())] if origin is not None else [])]
     try:
-        guard.check(host, origin)
+        guard.check(Headers(headers))
     except OriginRejected:
         return False
     return True
@@ -54,7 +59,9 @@ async def test_a_loopback_origin_is_accepted_on_a_loopback_address(server: LiveS
     assert (await ada.post(handshake(), {"Origin": origin})).status == 200
 
 
-@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "[::1", "a b"])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", "", "[::1", "a b", "[::1].evil.test"]
+)
 async def test_an_unknown_host_is_rejected_on_a_loopback_address(server: LiveServer, host: str) -> None:
     ada = LegacyClient(server, await server.bearer("ada"))
 
@@ -126,3 +133,103 @@ async def test_allowed_hosts_are_accepted(tmp_path: Path) -> None:
     assert _is_allowed(guard, "kb.internal:8765", None)
     assert _is_allowed(guard, "localhost", None)
     assert not _is_allowed(guard, "kb.internal.evil.example", None)
+
+
+# -- browsers ---------------------------------------------------------------------------------------------------
+
+
+async def test_without_authentication_only_listed_loopback_origins_are_accepted(
+    tmp_path: Path, samples: SampleCatalog
+) -> None:
+    settings = make_settings(tmp_path, jwt_secret="", allowed_origins=("http://localhost:5173",))
+    async with live(settings, catalog=samples.catalog) as server:
+        port = settings.port
+        own = [f"http://{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]")]
+        statuses = {
+            origin: (await LegacyClient(server, {}).post(handshake(), {"Origin": origin, "Host": host})).status
+            for origin, host in (
+                *((origin, origin.removeprefix("http://")) for origin in own),
+                ("http://localhost:5173", f"localhost:{port}"),
+                ("http://localhost:3000", f"localhost:{port}"),
+                ("http://127.0.0.1", f"127.0.0.1:{port}"),
+                (f"https://localhost:{port}", f"localhost:{port}"),
+            )
+        }
+
+    assert statuses == {
+        **dict.fromkeys(own, 200),
+        "http://localhost:5173": 200,
+        "http://localhost:3000": 403,
+        "http://127.0.0.1": 403,
+        f"https://localhost:{port}": 403,
+    }
+
+
+async def test_with_a_public_url_other_loopback_origins_are_rejected(tmp_path: Path, samples: SampleCatalog) -> None:
+    settings = make_settings(tmp_path, public_url="https://kb.example.com")
+    async with live(settings, catalog=samples.catalog) as server:
+        ada = LegacyClient(server, await server.bearer("ada"))
+        statuses = [
+            (await ada.post(handshake(), {"Origin": origin})).status
+            for origin in ("https://kb.example.com", "http://localhost:3000", "http://kb.example.com")
+        ]
+
+    assert statuses == [200, 403, 403]
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/api/v1/search", "/"])
+async def test_a_request_that_another_site_causes_is_rejected(server: LiveServer, path: str) -> None:
+    """Such as the address of an image: the browser sends no Origin header with it."""
+    headers = {**await server.bearer("ada"), "Accept": "*/*", "Sec-Fetch-Site": "cross-site"}
+
+    image = await fetch(server.url, "GET", path, {**headers, "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"})
+    unknown = await fetch(server.url, "GET", path, headers)
+    link = await fetch(server.url, "GET", path, {**headers, "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"})
+
+    assert (image.status, unknown.status) == (403, 403)
+    assert link.status != 403
+
+
+async def test_a_listed_origin_of_another_site_is_accepted(tmp_path: Path, samples: SampleCatalog) -> None:
+    page = "https://app.example.com"
+    async with live(make_settings(tmp_path, allowed_origins=(page,)), catalog=samples.catalog) as server:
+        ada = LegacyClient(server, await server.bearer("ada"))
+
+        assert (await ada.post(handshake(), {"Origin": page, "Sec-Fetch-Site": "cross-site"})).status == 200
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
+async def test_the_endpoints_of_operators_check_the_host(server: LiveServer, path: str) -> None:
+    headers = await server.bearer("ada")
+    hosts = ("evil.example", "[::1].evil.test", "localhost", "10.1.2.3:8765")
+
+    statuses = [(await fetch(server.url, "GET", path, {**headers, "Host": host})).status for host in hosts]
+
+    assert statuses == [403, 403, 200, 200]
+
+
+@pytest.mark.parametrize(
+    ("path", "status"), [("/healthz", 200), ("/mcp", 401), ("/", 200), ("/nowhere", 404), ("/api/v1/search", 401)]
+)
+async def test_every_response_forbids_sniffing_and_embedding(server: LiveServer, path: str, status: int) -> None:
+    response = await fetch(server.url, "GET", path, {"Accept": "text/html, */*"})
+    names = [name for name, _ in response.headers]
+
+    assert response.status in (status, 401)
+    assert response.header("x-content-type-options") == "nosniff"
+    assert response.header("cross-origin-resource-policy") == "same-origin"
+    assert len(names) == len(set(names))
+
+
+async def test_malformed_requests_and_refused_upgrades_forbid_sniffing_and_embedding(server: LiveServer) -> None:
+    async with RawConnection.open(server.url) as connection:
+        await connection.send(b"nonsense\r\n\r\n")
+        malformed = dict((await connection.head())[1])
+    with pytest.raises(InvalidStatus) as refused:
+        async with WebSocketClient.open(server.ws):
+            pass
+
+    for headers in (malformed, dict(refused.value.response.headers.raw_items())):
+        lowered = {name.lower(): value for name, value in headers.items()}
+        assert lowered["x-content-type-options"] == "nosniff"
+        assert lowered["cross-origin-resource-policy"] == "same-origin"

@@ -141,6 +141,15 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     library_cache_kib: Annotated[
         int, _number("KiB", "Page cache of each open database file; readers and the writer have one each.", 64, _MIB)
     ] = 1_024
+    library_stop_ms: Annotated[
+        int,
+        _number(
+            "ms",
+            "Time in which a read past its deadline must stop. After that, its connection is replaced by another one.",
+            10,
+            _HOUR_S * 1000,
+        ),
+    ] = 1_000
     migration_copies_max: Annotated[
         int,
         _number("copies", "Copies of a library file to keep from before its schema was migrated.", 0, 100),
@@ -540,6 +549,13 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int, _number("MiB", "Memory limit of the process that parses one document.", 128, 65_536)
     ] = 512
     import_parser_deadline_s: Annotated[float, _number("s", "Time limit for parsing one document.", 1, _HOUR_S)] = 30
+    import_reader_memory_mib: Annotated[
+        int, _number("MiB", "Memory limit of the process that reads the files of an import.", 128, 65_536)
+    ] = 2_048
+    import_reader_deadline_s: Annotated[
+        float,
+        _number("s", "Time in which the process that reads the files of an import must make progress.", 1, _HOUR_S),
+    ] = 120
     import_batch_items: Annotated[
         int, _number("items", "Items and messages that an import writes per transaction.", 1, 100_000)
     ] = 2_000

@@ -9,10 +9,12 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Coroutine, Iterable
+from contextlib import suppress
 from typing import Any, Generic, Self, TypeVar
 
 import aiosqlite
 from aiosqlite.core import set_exception
+from loguru import logger
 
 from config.errors import Overloaded, Unavailable
 from config.paths import UserId
@@ -30,18 +32,23 @@ BUSY_TIMEOUT_MS = 50
 BUSY_PAUSE_S = 0.005
 # Virtual machine instructions between two checks of the deadline: a few milliseconds of ranking.
 _STEPS_PER_CHECK = 10_000
+# Connections of one file that may be busy with jobs that do not stop. Each of them occupies a thread.
+_STUCK_MAX = 2
+_STUCK_RETRY_S = 10.0
 
 
 class Job(Generic[T]):
     """A piece of work and the time it may take, which starts to run when the work does."""
 
-    __slots__ = ("due", "is_stopped", "limit_s", "work")
+    __slots__ = ("due", "is_finished", "is_stopped", "limit_s", "work")
 
     def __init__(self, work: Work[T], limit_s: float) -> None:
         self.work = work
         self.limit_s = limit_s
         self.due = float("inf")
         self.is_stopped = False
+        # Set by the thread that ran the job, whatever the outcome was.
+        self.is_finished = False
 
     def start(self) -> None:
         self.due = time.monotonic() + self.limit_s
@@ -130,10 +137,25 @@ class JobConnection(sqlite3.Connection):
         return self._job is not None and self._job.is_over
 
 
-class QueuedConnection(aiosqlite.Connection):
-    """Gives the event loop access to one connection of a user: one job at a time, in the order of the job queue."""
+class ConnectionStuck(Exception):
+    """The job before this one does not stop. The connection was given up, and the job can be run on another one."""
 
-    def __init__(self, connect: Callable[[], JobConnection], jobs: JobQueue, user_id: UserId, queue_max: int) -> None:
+
+class QueuedConnection(aiosqlite.Connection):
+    """Gives the event loop access to one connection of a user: one job at a time, in the order of the job queue.
+
+    SQLite cannot interrupt everything: an FTS5 function on a long text runs to its end. If a job is still running
+    `stop_s` after its caller gave up, the connection is left to it and `on_stuck` is called.
+    """
+
+    def __init__(
+        self,
+        connect: Callable[[], JobConnection],
+        jobs: JobQueue,
+        user_id: UserId,
+        queue_max: int,
+        stop_s: float = 1.0,
+    ) -> None:
         super().__init__(connect, iter_chunk_size=1)
         # A process that exits without closing must not wait for its connections. To SQLite that is like a crash.
         self._thread.daemon = True
@@ -143,6 +165,14 @@ class QueuedConnection(aiosqlite.Connection):
         self._lane = JobLane()
         self._pending: dict[QueuedJob, asyncio.Future[Any]] = {}
         self._stopped: asyncio.Future[Any] | None = None
+        self._stop_s = stop_s
+        self._abandoned: Job[Any] | None = None
+        self._has_ended = asyncio.Event()
+        self.on_stuck: Callable[[QueuedConnection], None] | None = None
+
+    @property
+    def is_busy_without_caller(self) -> bool:
+        return self._abandoned is not None and not self._abandoned.is_finished
 
     async def open(self) -> Self:
         try:
@@ -173,9 +203,39 @@ class QueuedConnection(aiosqlite.Connection):
         """Stops the running job and closes. Otherwise closing would wait for every job in the queue."""
         if isinstance(self._connection, JobConnection):
             self._connection.stop_all()
+        self._fail_waiting_jobs(Unavailable("the library is being closed"))
+        if await self._is_free_in_time():
+            await super().close()
+        else:
+            logger.warning("A library is closed while a job that cannot be interrupted is still running")
+            self.stop()
+
+    async def _is_free_in_time(self) -> bool:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._stop_s):
+                while self.is_busy_without_caller:
+                    await self._has_ended.wait()
+        return not self.is_busy_without_caller
+
+    def _fail_waiting_jobs(self, error: Exception) -> None:
         for queued in self._jobs.waiting_jobs(self._lane):
-            set_exception(self._pending[queued], Unavailable("the library is being closed"))
-        await super().close()
+            set_exception(self._pending[queued], error)
+
+    def _abandon(self, job: Job[Any]) -> None:
+        """Called when the caller of a running job gave up."""
+        self._abandoned = job
+        self._has_ended.clear()
+        asyncio.get_running_loop().call_later(self._stop_s, self._give_up_if_stuck, job)
+
+    def _give_up_if_stuck(self, job: Job[Any]) -> None:
+        if job.is_finished or not self._running:
+            return
+        logger.warning("A job that cannot be interrupted is still running; its connection is replaced")
+        if self.on_stuck is not None:
+            self.on_stuck(self)
+        self._fail_waiting_jobs(ConnectionStuck())
+        # Closes the connection when the job ends.
+        self.stop()
 
     def stop(self) -> asyncio.Future[Any] | None:
         self._stopped = super().stop()
@@ -200,13 +260,18 @@ class QueuedConnection(aiosqlite.Connection):
         if len(self._pending) >= self._queue_max:
             raise Overloaded("too many calls are waiting for this library; try again in a moment")
         raw = self._raw
-        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        result: asyncio.Future[T] = loop.create_future()
 
         def run_on_thread() -> T:
             cpu_before_s = time.thread_time()
             try:
                 return raw.run(job, begin)
             finally:
+                job.is_finished = True
+                if job.is_stopped:  # without a caller, or with one that has given up at this moment
+                    with suppress(RuntimeError):  # the event loop was closed
+                        loop.call_soon_threadsafe(self._has_ended.set)
                 # CPU time, because how long a job takes also depends on what else the machine does.
                 queued.cost_s = time.thread_time() - cpu_before_s
                 self._jobs.finish(queued)
@@ -226,6 +291,8 @@ class QueuedConnection(aiosqlite.Connection):
             del self._pending[queued]
             if not self._jobs.leave(queued):
                 raw.stop(job)
+                if not job.is_finished:
+                    self._abandon(job)
 
 
 class _RunTimer:
@@ -252,16 +319,20 @@ class _RunTimer:
 
 class LazyConnection:
     """A connection that is opened on first use. Concurrent callers share one attempt, which continues if they are
-    cancelled."""
+    cancelled. A connection that is stuck is replaced, as long as there are few of them."""
 
     def __init__(self, open_connection: Callable[[], Coroutine[Any, Any, QueuedConnection]]) -> None:
         self.connection: QueuedConnection | None = None
         self._open_connection = open_connection
         self._opening: asyncio.Task[QueuedConnection] | None = None
+        self._stuck: list[QueuedConnection] = []
 
     async def open(self) -> QueuedConnection:
         if self.connection is not None:
             return self.connection
+        self._stuck = [connection for connection in self._stuck if connection.is_busy_without_caller]
+        if len(self._stuck) >= _STUCK_MAX:
+            raise Unavailable("earlier calls to this library cannot be interrupted; try again later", _STUCK_RETRY_S)
         if self._opening is None:
             self._opening = asyncio.create_task(self._open())
             self._opening.add_done_callback(_retrieve_exception)
@@ -279,7 +350,13 @@ class LazyConnection:
             self.connection = await self._open_connection()
         finally:
             self._opening = None
+        self.connection.on_stuck = self._replace
         return self.connection
+
+    def _replace(self, stuck: QueuedConnection) -> None:
+        self._stuck.append(stuck)
+        if self.connection is stuck:
+            self.connection = None
 
 
 def _retrieve_exception(opening: asyncio.Task[QueuedConnection]) -> None:

@@ -18,7 +18,13 @@ from config.errors import StorageError, Unavailable
 from sources.query import ParsedQuery
 from sources.storage.contract import Corpus
 from sources.storage.job_group import background_jobs
-from sources.storage.sqlite.connection.connection import JobConnection, LazyConnection, QueuedConnection, Work
+from sources.storage.sqlite.connection.connection import (
+    ConnectionStuck,
+    JobConnection,
+    LazyConnection,
+    QueuedConnection,
+    Work,
+)
 from sources.storage.sqlite.connection.errors import translate
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions, connect_reader, connect_writer
 from sources.storage.sqlite.index.statistics import CorpusStatistics
@@ -55,8 +61,11 @@ class Database:
         deadline_ms = self._options.deadline_ms if deadline_ms is None else deadline_ms
         limit_s = deadline_ms / 1000
         try:
-            connection = self._reader.connection or await self._open_in_time(self._reader, limit_s)
-            return await connection.read(work, limit_s)
+            while True:
+                connection = self._reader.connection or await self._open_in_time(self._reader, limit_s)
+                # The call before this one may not stop; then this one runs on another connection.
+                with suppress(ConnectionStuck):
+                    return await connection.read(work, limit_s)
         except (sqlite3.Error, TimeoutError) as error:
             raise translate(error, source, deadline_ms) from error
 
@@ -108,7 +117,10 @@ class Database:
         options = self._options
         due = time.monotonic() + options.deadline_ms / 1000
         connect_in_time = partial(connect, options, due)
-        return await QueuedConnection(connect_in_time, options.jobs, self._file.user_id, options.queue_max).open()
+        connection = QueuedConnection(
+            connect_in_time, options.jobs, self._file.user_id, options.queue_max, options.stop_ms / 1000
+        )
+        return await connection.open()
 
     async def _open_in_time(self, connection: LazyConnection, limit_s: float) -> QueuedConnection:
         async with asyncio.timeout(limit_s):

@@ -51,6 +51,8 @@ class SqliteOptions(Struct, frozen=True):
     deadline_ms: int
     cache_kib: int
     durability: Literal["normal", "full"]
+    # How long a read past its deadline may take to stop before its connection is replaced.
+    stop_ms: int = 1_000
     # Copies of a file to keep from before its schema was migrated.
     copies_max: int = 0
 

@@ -159,6 +159,7 @@ def sqlite_options(settings: Settings) -> SqliteOptions:
         jobs=JobQueue(settings.library_jobs_max or os.cpu_count() or 1),
         queue_max=settings.library_queue_max,
         deadline_ms=settings.library_deadline_ms,
+        stop_ms=settings.library_stop_ms,
         cache_kib=settings.library_cache_kib,
         durability=settings.durability,
         copies_max=settings.migration_copies_max,

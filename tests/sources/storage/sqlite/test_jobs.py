@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+import threading
 import time
 from pathlib import Path
 
@@ -267,3 +268,66 @@ async def test_closing_a_file_removes_its_log(database: Database, file: Path) ->
     await all_words(database)
     await database.close()
     assert [path.name for path in file.parent.iterdir()] == [file.name]
+
+
+class StuckJob:
+    """A job that no interrupt stops, like an FTS5 function on a long text, until it is released."""
+
+    def __init__(self) -> None:
+        self.released = threading.Event()
+
+    def __call__(self, connection: sqlite3.Connection) -> None:
+        assert self.released.wait(TIMEOUT_S)
+
+
+async def close_and_wait(database: Database, *jobs: StuckJob) -> None:
+    """Lets the jobs end. Their threads report to the event loop, which must still be running then."""
+    for job in jobs:
+        job.released.set()
+    await database.close()
+    for thread in threading.enumerate():
+        if "_connection_worker_thread" in thread.name:
+            await asyncio.to_thread(thread.join, TIMEOUT_S)
+
+
+async def test_connection_with_a_job_that_does_not_stop_is_replaced(make_database: MakeDatabase) -> None:
+    database, stuck = make_database(stop_ms=20), StuckJob()
+    await add_word(database, "tea")
+    async with asyncio.timeout(TIMEOUT_S):
+        with pytest.raises(SourceTimeout):
+            await database.read("words", stuck, 30)
+        # Waits behind the job at first, and runs on the new connection.
+        assert await all_words(database) == ["tea"]
+        assert not stuck.released.is_set()
+    await close_and_wait(database, stuck)
+
+
+async def test_library_with_too_many_jobs_that_do_not_stop_is_unavailable(make_database: MakeDatabase) -> None:
+    database, jobs = make_database(stop_ms=20), [StuckJob(), StuckJob()]
+    await add_word(database, "tea")
+    async with asyncio.timeout(TIMEOUT_S):
+        for job in jobs:
+            with pytest.raises(SourceTimeout):
+                await database.read("words", job, 30)
+        with pytest.raises(Unavailable, match="earlier calls to this library cannot be interrupted"):
+            await all_words(database)
+        jobs[0].released.set()
+        while True:
+            try:
+                assert await all_words(database) == ["tea"]
+            except Unavailable:
+                await asyncio.sleep(0.01)
+            else:
+                break
+    await close_and_wait(database, *jobs)
+
+
+async def test_closing_does_not_wait_for_a_job_that_does_not_stop(make_database: MakeDatabase) -> None:
+    database, stuck = make_database(stop_ms=20), StuckJob()
+    await add_word(database, "tea")
+    with pytest.raises(SourceTimeout):
+        await database.read("words", stuck, 30)
+    async with asyncio.timeout(TIMEOUT_S):
+        await database.close()
+    assert not stuck.released.is_set()
+    await close_and_wait(database, stuck)

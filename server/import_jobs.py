@@ -27,7 +27,9 @@ from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import import_limits
 from sources.importers.engine.progress import ImportProgress
+from sources.importers.engine.reader_process import find_files, is_read_in_a_process
 from sources.importers.engine.summary import ImportSummary
+from sources.importers.registry import importer_by_name
 from sources.storage.contract import Libraries
 from sources.storage.job_group import background_jobs
 
@@ -161,15 +163,22 @@ class ImportJobs:
     async def _import(
         self, job: _RunningJob, context: RequestContext, path: Path, format_name: str | None
     ) -> ImportSummary:
-        results = await asyncio.to_thread(self._discover, path, format_name)
+        results = await self._discover(path, format_name)
         if job.is_dry_run:
             return await run_import(None, results, self._settings, job.progress)
         with background_jobs():
             async with self._libraries.library(context) as library:
                 return await run_import(library, results, self._settings, job.progress)
 
-    def _discover(self, path: Path, format_name: str | None) -> Sequence[DiscoveryResult]:
-        results = discover([path], import_limits(self._settings), self._load_importers(), format_name)
+    async def _discover(self, path: Path, format_name: str | None) -> Sequence[DiscoveryResult]:
+        """An upload is opened only in the process that also reads it."""
+        limits, importers = import_limits(self._settings), await asyncio.to_thread(self._load_importers)
+        if format_name is not None:
+            importer_by_name(format_name, importers)
+        if all(map(is_read_in_a_process, importers)):
+            results = await find_files([path], limits, format_name)
+        else:
+            results = await asyncio.to_thread(lambda: list(discover([path], limits, importers, format_name)))
         # The next upload of the same file will have another path.
         return [
             replace(result, has_stable_path=False) if isinstance(result, DiscoveredFile) else result

@@ -82,6 +82,9 @@ class BatchReader:
         batch.is_last = True
         return batch
 
+    def stop(self) -> None:
+        """A thread cannot be stopped: a batch in progress is read to its end."""
+
     def close(self) -> None:
         """Closes the importer's generator, and with it the file."""
         self._events.close()

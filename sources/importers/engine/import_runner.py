@@ -29,6 +29,12 @@ from sources.importers.engine.imported_items import (
 from sources.importers.engine.known_files import bookmark_key, content_digest, find_known_file, save_known_file
 from sources.importers.engine.limits import ImportLimits, import_limits
 from sources.importers.engine.progress import FileProgress, ImportProgress
+from sources.importers.engine.reader_process import (
+    ProcessBatchReader,
+    ReaderProcess,
+    is_read_in_a_process,
+    open_reader_process,
+)
 from sources.importers.engine.summary import ImportProblem, ImportSummary
 from sources.storage.contract import Library
 
@@ -46,16 +52,17 @@ async def run_import(
     """Imports the discovered files one after the other. Without a library it is a dry run: everything is read, nothing
     is written, and every readable item counts as new. A file that cannot be read does not stop the import; a library
     that cannot be written does."""
-    runner = ImportRunner(library, settings, progress, rereads_unchanged=rereads_unchanged)
     progress.bytes_total = sum(result.size_bytes for result in results if isinstance(result, DiscoveredFile))
-    for result in results:
-        match result:
-            case ImportProblem():
-                runner.add_failed_file(result)
-            case IgnoredFiles(reason, count):
-                runner.summary.skip(reason, count)
-            case DiscoveredFile():
-                await runner.import_file(result)
+    async with open_reader_process(import_limits(settings)) as process:
+        runner = ImportRunner(library, settings, progress, process, rereads_unchanged=rereads_unchanged)
+        for result in results:
+            match result:
+                case ImportProblem():
+                    runner.add_failed_file(result)
+                case IgnoredFiles(reason, count):
+                    runner.summary.skip(reason, count)
+                case DiscoveredFile():
+                    await runner.import_file(result)
     return runner.summary
 
 
@@ -64,9 +71,16 @@ class ImportRunner:
     completely before."""
 
     def __init__(
-        self, library: Library | None, settings: Settings, progress: ImportProgress, *, rereads_unchanged: bool
+        self,
+        library: Library | None,
+        settings: Settings,
+        progress: ImportProgress,
+        process: ReaderProcess,
+        *,
+        rereads_unchanged: bool,
     ) -> None:
         self.summary = ImportSummary()
+        self._process = process
         self._library = library
         self._limits = import_limits(settings)
         self._batch_limits = batch_limits(settings)
@@ -77,7 +91,7 @@ class ImportRunner:
     async def import_file(self, file: DiscoveredFile) -> None:
         self._progress.file = file.name
         file_progress = FileProgress(self._progress)
-        importing = _FileImport(self._library, file, self._progress, self._problems_left)
+        importing = _FileImport(self._library, file, self._progress, self._process, self._problems_left)
         bookmarks = None if self._library is None or self._rereads_unchanged else self._library.bookmarks
         digest = None if bookmarks is None else await content_digest(file, self._limits.file_max_bytes)
         if bookmarks is None or digest is None:
@@ -105,9 +119,15 @@ class _FileImport:
     """The import of one file."""
 
     def __init__(
-        self, library: Library | None, file: DiscoveredFile, progress: ImportProgress, problems_max: int
+        self,
+        library: Library | None,
+        file: DiscoveredFile,
+        progress: ImportProgress,
+        process: ReaderProcess,
+        problems_max: int,
     ) -> None:
         self.summary = ImportSummary(files=1)
+        self._process = process
         self._library = library
         self._file = file
         self._progress = progress
@@ -117,7 +137,7 @@ class _FileImport:
         """Reads the next batch while the previous one is written."""
         limits = replace(limits, has_stable_path=self._file.has_stable_path)
         position = await self._saved_position()
-        reader = BatchReader(self._file.importer.read(self._file.path, limits, file_progress, position), batches)
+        reader = self._open(limits, batches, file_progress, position)
         next_batch = asyncio.create_task(asyncio.to_thread(reader.next_batch))
         try:
             while not (batch := await asyncio.shield(next_batch)).is_last:
@@ -126,11 +146,20 @@ class _FileImport:
             await self._write(batch)
         finally:
             # A thread cannot be cancelled. The file may be closed only after the thread has finished its batch.
+            reader.stop()
             await asyncio.wait([next_batch])
             reader.close()
         if batch.failure:
             self.summary.failed_files += 1
             self._add_problem("", batch.failure)
+
+    def _open(
+        self, limits: ImportLimits, batches: BatchLimits, progress: FileProgress, position: ReadPosition | None
+    ) -> BatchReader | ProcessBatchReader:
+        importer, path = self._file.importer, self._file.path
+        if is_read_in_a_process(importer):
+            return ProcessBatchReader(self._process, importer, path, limits, batches, progress, position)
+        return BatchReader(importer.read(path, limits, progress, position), batches)
 
     def count_unchanged(self, kinds: Mapping[str, int]) -> None:
         """Counts items that were imported earlier and are not read again."""

@@ -30,11 +30,11 @@ def stable_uuid(importer: str, kind: str, key: str) -> str:
     return str(uuid5(_NAMESPACE, f"{importer}\0{kind}\0{key}"))
 
 
-class ImportedNote(Struct, frozen=True):
+class ImportedNote(Struct, frozen=True, tag=True):
     draft: NoteDraft
 
 
-class ImportedConversation(Struct, frozen=True):
+class ImportedConversation(Struct, frozen=True, tag=True):
     """A conversation with its messages in order. A long conversation may be yielded in several parts: every part after
     the first has `continues` set, and its messages follow those of the previous part."""
 
@@ -43,30 +43,30 @@ class ImportedConversation(Struct, frozen=True):
     continues: bool = False
 
 
-class ImportedMedia(Struct, frozen=True):
+class ImportedMedia(Struct, frozen=True, tag=True):
     draft: MediaDraft
 
 
-class ImportedCharacter(Struct, frozen=True):
+class ImportedCharacter(Struct, frozen=True, tag=True):
     draft: CharacterDraft
 
 
-class ImportedPrompt(Struct, frozen=True):
+class ImportedPrompt(Struct, frozen=True, tag=True):
     draft: PromptDraft
 
 
-class ImportedObservation(Struct, frozen=True):
+class ImportedObservation(Struct, frozen=True, tag=True):
     draft: ObservationDraft
 
 
-class SkippedItem(Struct, frozen=True):
+class SkippedItem(Struct, frozen=True, tag=True):
     """An item that is deliberately not imported. `reason` is a singular noun phrase without an article, such as
     "empty message" or "message of a deleted conversation"; equal reasons are counted together."""
 
     reason: str
 
 
-class FailedItem(Struct, frozen=True):
+class FailedItem(Struct, frozen=True, tag=True):
     """An item that could not be read; reading continues with the next one. `location` is a line, an archive entry or a
     row."""
 
@@ -91,7 +91,7 @@ class Checkpoint(Struct, frozen=True):
     position: ReadPosition
 
 
-class PreviouslyImported(Struct, frozen=True):
+class PreviouslyImported(Struct, frozen=True, tag=True):
     """Items before the position at which reading resumed, by kind. They are counted as unchanged and not read again."""
 
     counts: Mapping[str, int]

@@ -23,6 +23,9 @@ class ImportLimits(Struct, frozen=True, kw_only=True):
     parser_cpu_s: int = 10
     parser_memory_max_bytes: int = 512 << 20
     parser_deadline_s: float = 30.0
+    # Limits of the process that reads all files of an import. Silence for longer than the deadline ends it.
+    reader_memory_max_bytes: int = 2 << 30
+    reader_deadline_s: float = 120.0
     # Whether the path identifies the file across imports. It does not for uploads, which get a new path each time.
     has_stable_path: bool = True
 
@@ -39,4 +42,6 @@ def import_limits(settings: "Settings") -> ImportLimits:
         parser_cpu_s=settings.import_parser_cpu_s,
         parser_memory_max_bytes=settings.import_parser_memory_mib << 20,
         parser_deadline_s=settings.import_parser_deadline_s,
+        reader_memory_max_bytes=settings.import_reader_memory_mib << 20,
+        reader_deadline_s=settings.import_reader_deadline_s,
     )

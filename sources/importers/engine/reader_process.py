@@ -1,0 +1,247 @@
+"""Reads files in a child process, so that a hostile or damaged file cannot stop, slow down or crash the server.
+
+The process is started when the first file is read and reads all files of an import. If it ends or makes no progress,
+the file counts as unreadable and the next file gets a new process.
+"""
+
+import asyncio
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from signal import SIGKILL
+from typing import IO
+
+import msgspec
+from loguru import logger
+
+from config.errors import InvalidParams
+from sources.importers.engine.batches import Batch, BatchLimits
+from sources.importers.engine.discovery import DiscoveryResult
+from sources.importers.engine.imported_items import ReadPosition
+from sources.importers.engine.importer import Importer
+from sources.importers.engine.limits import ImportLimits
+from sources.importers.engine.progress import ProgressCallback
+from sources.importers.engine.reader_messages import (
+    HEADER_BYTES,
+    FindFiles,
+    FoundFiles,
+    NextBatch,
+    ReadBatch,
+    ReaderRequest,
+    ReaderResponse,
+    ReadFile,
+    ReadProgress,
+    decode_response,
+    discovery_result,
+    encode_request,
+    frame,
+)
+from sources.importers.parsers.sandbox import OUT_OF_MEMORY
+from sources.importers.registry import all_importers
+
+_ROOT = Path(__file__).resolve().parents[3]
+_MODULE = "sources.importers.reader"
+_READ_BYTES = 1 << 20
+_LOGGED_BYTES = 4_000
+
+
+def is_read_in_a_process(importer: Importer) -> bool:
+    """The process knows the registered formats only."""
+    return importer in all_importers()
+
+
+class ReaderProcess:
+    """The child process, and the requests to it. Calls block; they may come from different threads, one after the
+    other. `kill` may come from any thread at any time."""
+
+    def __init__(self, limits: ImportLimits) -> None:
+        self._limits = limits
+        self._process: subprocess.Popen[bytes] | None = None
+        self._errors: IO[bytes] | None = None
+        self._received = bytearray()
+        self._is_closed = False
+
+    def find_files(self, paths: Sequence[Path], format_name: str | None) -> list[DiscoveryResult]:
+        request = FindFiles([os.fsencode(path) for path in paths], self._limits, format_name)
+        response = self._request(request)
+        assert isinstance(response, FoundFiles)
+        return [discovery_result(found) for found in response.files]
+
+    def open_file(self, request: ReadFile) -> None:
+        self._write(request)
+
+    def next_batch(self, progress: ProgressCallback) -> Batch:
+        """Returns the next batch. If the process ends instead, that is the failure of the file."""
+        try:
+            response = self._request(NextBatch())
+            while isinstance(response, ReadProgress):
+                progress(response.bytes_read)
+                response = self._receive()
+        except InvalidParams as error:
+            return Batch(is_last=True, failure=error.message)
+        assert isinstance(response, ReadBatch)
+        return response.batch
+
+    def kill(self) -> None:
+        process = self._process
+        if process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, SIGKILL)
+
+    def close(self) -> None:
+        """Ends the process for good. Must not be called while another call is running."""
+        self._is_closed = True
+        self.kill()
+        self._end()
+
+    def _request(self, request: ReaderRequest) -> ReaderResponse:
+        self._write(request)
+        return self._receive()
+
+    def _write(self, request: ReaderRequest) -> None:
+        process = self._start() if self._process is None else self._process
+        assert process.stdin is not None
+        try:
+            process.stdin.write(frame(encode_request(request)))
+            process.stdin.flush()
+        except BrokenPipeError:
+            raise self._failure() from None
+
+    def _receive(self) -> ReaderResponse:
+        length = int.from_bytes(self._read(HEADER_BYTES), "big")
+        try:
+            response: ReaderResponse = decode_response(self._read(length))
+        except msgspec.MsgspecError as error:
+            self.kill()
+            raise self._failure() from error
+        return response
+
+    def _read(self, length: int) -> bytes:
+        """Every byte that arrives counts as progress."""
+        assert self._process is not None
+        assert self._process.stdout is not None
+        descriptor = self._process.stdout.fileno()
+        due = time.monotonic() + self._limits.reader_deadline_s
+        while len(self._received) < length:
+            if not select.select([descriptor], [], [], max(0.0, due - time.monotonic()))[0]:
+                self.kill()
+                self._end()
+                raise InvalidParams(f"reading made no progress for {self._limits.reader_deadline_s:g} s")
+            data = os.read(descriptor, _READ_BYTES)
+            if not data:
+                raise self._failure()
+            self._received += data
+            due = time.monotonic() + self._limits.reader_deadline_s
+        taken = bytes(self._received[:length])
+        del self._received[:length]
+        return taken
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        if self._is_closed:
+            raise InvalidParams("the import was stopped")
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed when the process has ended
+        self._received.clear()
+        command = [sys.executable, "-P", "-m", _MODULE, str(self._limits.reader_memory_max_bytes)]
+        self._process = subprocess.Popen(  # noqa: S603 - our own module, and arguments that no shell reads
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._errors,
+            # The environment is not passed on: it may contain secrets.
+            env={"PYTHONPATH": str(_ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+            # So that the parsers it starts are ended with it, and Ctrl-C reaches the import runner only.
+            start_new_session=True,
+        )
+        return self._process
+
+    def _failure(self) -> InvalidParams:
+        code = self._end()
+        if code == OUT_OF_MEMORY:
+            return InvalidParams(f"reading took more than {self._limits.reader_memory_max_bytes >> 20} MiB of memory")
+        return InvalidParams("the process that reads it ended unexpectedly; the file may be damaged")
+
+    def _end(self) -> int:
+        """Ends the process, logs what it reported, and returns its exit code."""
+        process, errors = self._process, self._errors
+        self._process = self._errors = None
+        if process is None or errors is None:
+            return 0
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+        try:
+            code = process.wait(1)
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, SIGKILL)
+            code = process.wait()
+        with errors:
+            errors.seek(max(0, errors.seek(0, os.SEEK_END) - _LOGGED_BYTES))
+            if text := errors.read().decode(errors="replace").strip():
+                logger.error("The process that reads imported files ended with code {}:\n{}", code, text)
+        return code
+
+
+class ProcessBatchReader:
+    """Reads one file in the process, batch by batch."""
+
+    def __init__(
+        self,
+        process: ReaderProcess,
+        importer: Importer,
+        path: Path,
+        limits: ImportLimits,
+        batch_limits: BatchLimits,
+        progress: ProgressCallback,
+        position: ReadPosition | None,
+    ) -> None:
+        self._process = process
+        self._progress = progress
+        self._request: ReadFile | None = ReadFile(importer.name, os.fsencode(path), limits, batch_limits, position)
+        self._is_finished = False
+
+    def next_batch(self) -> Batch:
+        if self._request is not None:
+            request, self._request = self._request, None
+            try:
+                self._process.open_file(request)
+            except InvalidParams as error:
+                return Batch(is_last=True, failure=error.message)
+        batch = self._process.next_batch(self._progress)
+        self._is_finished = batch.is_last
+        return batch
+
+    def stop(self) -> None:
+        """Ends the process if it is still reading, so that a batch in progress does not delay a cancelled import."""
+        if not self._is_finished:
+            self._process.kill()
+
+    def close(self) -> None:
+        """The process closes the file when it opens the next one or ends."""
+
+
+@asynccontextmanager
+async def open_reader_process(limits: ImportLimits) -> AsyncIterator[ReaderProcess]:
+    process = ReaderProcess(limits)
+    try:
+        yield process
+    finally:
+        await asyncio.to_thread(process.close)
+
+
+async def find_files(paths: Sequence[Path], limits: ImportLimits, format_name: str | None) -> list[DiscoveryResult]:
+    """Decides in a process of its own which importers read the files. Cancelling it ends the process."""
+    async with open_reader_process(limits) as process:
+        finding = asyncio.create_task(asyncio.to_thread(process.find_files, paths, format_name))
+        try:
+            return await asyncio.shield(finding)
+        finally:
+            process.kill()
+            await asyncio.wait([finding])

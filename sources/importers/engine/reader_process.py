@@ -244,4 +244,5 @@ async def find_files(paths: Sequence[Path], limits: ImportLimits, format_name: s
             return await asyncio.shield(finding)
         finally:
             process.kill()
-            await asyncio.wait([finding])
+            # Its result is an error if the process was killed, and nobody waits for it then.
+            await asyncio.gather(finding, return_exceptions=True)

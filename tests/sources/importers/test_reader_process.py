@@ -94,6 +94,7 @@ async def test_memory_of_the_process_is_limited(tmp_path: Path) -> None:
         failed = await wait_until_ended(jobs, libraries, await start(jobs, libraries, text))
         assert (failed.state, failed.problem) == ("failed", "reading took more than 256 MiB of memory")
 
+    async with open_jobs(tmp_path / "data") as (libraries, jobs):
         again = await wait_until_ended(jobs, libraries, await start(jobs, libraries, NOTE, "ben"), "ben")
         assert again.state == "done"
 

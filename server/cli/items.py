@@ -98,7 +98,8 @@ def add(
 ) -> None:
     """Add an item to a library on this machine.
 
-    KIND is note, media, chat, character or prompt. CONTENT is its text; - reads it from stdin.
+    KIND is notes, media, chats, characters or prompts. CONTENT is its text, for chats the first message; - reads it
+    from stdin.
     """
     arguments = read_arguments(
         {"source": kind, "title": title, "content": _read(content), "tags": tags, "fields": dict(fields)}, ItemsCreate

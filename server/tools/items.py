@@ -59,7 +59,12 @@ class ChatMessageInput(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class ItemsCreate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     source: Annotated[SourceName, Meta(description="What to create.")]
     title: Annotated[str, Meta(description="Title, or name of a character or prompt.")] = ""
-    content: Annotated[str, Meta(description="Text; of a character its description, of a prompt its user_prompt.")] = ""
+    content: Annotated[
+        str,
+        Meta(
+            description="Text; of a chat its first message, of a character its description, of a prompt its user_prompt."
+        ),
+    ] = ""
     tags: Tags = ()
     fields: Annotated[dict[str, Any] | None, Meta(description=_FIELDS_HELP)] = None
     idempotency_key: IdempotencyKey = None
@@ -147,7 +152,7 @@ class MediaFields(ItemFields, frozen=True, kw_only=True):
 class ConversationFields(ItemFields, frozen=True, kw_only=True):
     draft = ConversationDraft
     content_field = None
-    content_hint = "the text of a conversation is in its messages; use fields.messages or chats_append"
+    content_hint = "the text of a conversation is in its messages; change one of them, or use chats_append"
 
     namespace: Text = UNSET
     character_id: int | UnsetType = UNSET
@@ -222,9 +227,13 @@ async def create_item(library: Library, arguments: ItemsCreate, settings: Settin
 async def _create_conversation(library: Library, arguments: ItemsCreate, settings: Settings) -> WriteResult:
     fields = dict(arguments.fields or {})
     messages = _read_fields({"messages": fields.pop("messages", None)}, NewConversationFields).messages or ()
+    if arguments.content and messages:
+        raise InvalidParams("content: expected none with fields.messages, which has the text of the conversation")
+    if arguments.content:
+        messages = (ChatMessageInput(role="user", content=arguments.content),)
     if len(messages) > settings.batch_max_items:
         raise InvalidParams(f"fields.messages: expected at most {settings.batch_max_items} messages")
-    draft = _draft(ConversationFields, arguments.title, arguments.content or None, arguments.tags, fields)
+    draft = _draft(ConversationFields, arguments.title, None, arguments.tags, fields)
     assert isinstance(draft, ConversationDraft)
     conversation = await library.chats.create(
         draft, [message.draft() for message in messages], idempotency_key=arguments.idempotency_key

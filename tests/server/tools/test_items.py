@@ -93,13 +93,26 @@ async def test_other_fields_are_written_and_a_repeated_key_creates_nothing(ada: 
         ({"source": "notes", "title": "x", "fields": {"author": "x"}}, "fields.author: unknown argument"),
         ({"source": "media", "title": "x", "fields": {"autor": "x"}}, "did you mean 'author'?"),
         ({"source": "media", "title": "x", "fields": {"url": 3}}, "fields.url: expected"),
-        ({"source": "chats", "title": "x", "content": "y"}, "content: the text of a conversation is in its messages"),
+        (
+            {"source": "chats", "content": "y", "fields": {"messages": [{"content": "z"}]}},
+            "content: expected none with fields.messages",
+        ),
     ],
 )
 async def test_invalid_fields_are_rejected_with_the_expected_ones(
     ada: LibraryUser, arguments: dict[str, Any], sentence: str
 ) -> None:
     assert sentence in await ada.call_error("items_create", **arguments)
+
+
+async def test_content_of_a_new_conversation_is_its_first_message(ada: LibraryUser) -> None:
+    created = await ada.call("items_create", source="chats", title="Talk", content="a galleon")
+
+    (hit,) = await ada.search("chats_search", "galleon")
+    assert hit["uri"].startswith(created["uri"])
+    async with ada.libraries.library(ada.context) as library:
+        page = await library.chats.messages(created["id"], 10, 0)
+    assert [(message.role, message.content) for message in page.rows] == [("user", "a galleon")]
 
 
 # -- update ------------------------------------------------------------------------------------------------------------

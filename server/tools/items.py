@@ -61,9 +61,7 @@ class ItemsCreate(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     title: Annotated[str, Meta(description="Title, or name of a character or prompt.")] = ""
     content: Annotated[
         str,
-        Meta(
-            description="Text; of a chat its first message, of a character its description, of a prompt its user_prompt."
-        ),
+        Meta(description="Text: a chat's first message, a character's description, a prompt's user_prompt."),
     ] = ""
     tags: Tags = ()
     fields: Annotated[dict[str, Any] | None, Meta(description=_FIELDS_HELP)] = None

@@ -144,14 +144,12 @@ async def test_a_conversation_is_renamed_and_a_message_is_edited(ada: LibraryUse
     assert await messages_of(ada, chat) == ["a frigate", "a sloop"]
 
 
-async def test_an_agents_edit_of_a_human_only_message_keeps_its_mark(ada: LibraryUser) -> None:
+async def test_an_agent_cannot_change_a_human_only_message_or_its_mark(ada: LibraryUser) -> None:
     secret = MessageDraft(role="user", content="the code is 4711", metadata={"human_only": True})
     chat = await ada.add_chat("Talk", secret)
     [uri] = await message_uris(ada, chat)
 
-    await ada.call("items_update", uri=uri, content="the code is 4712")
-
-    assert "4712" not in str(await ada.read("chats", chat))
+    assert "is human-only" in await ada.call_error("items_update", uri=uri, content="the code is 4712")
     assert "metadata" in await ada.call_error("items_update", uri=uri, fields={"metadata": {}})
 
 

@@ -17,6 +17,7 @@ from typing import Any, Self, TypeVar
 import aiosqlite
 
 from config.errors import StorageError
+from config.file_copies import save_copy_before_migration
 
 T = TypeVar("T")
 Operation = Callable[[sqlite3.Connection], T]
@@ -44,6 +45,8 @@ _MESSAGES = {
     sqlite3.SQLITE_NOTADB: "the control database is not an SQLite file; restore it from a backup",
     sqlite3.SQLITE_CANTOPEN: "the control database cannot be opened; check the data directory's permissions",
 }
+# Copies to keep from before migrations. The file is small.
+_COPIES_MAX = 3
 _UNKNOWN = "the control database cannot be used"
 
 
@@ -94,7 +97,7 @@ class ControlDatabase:
             await connection.start()
         try:
             with storage_errors():
-                await connection.run(partial(_migrate, migrations))
+                await connection.run(partial(_migrate, path, migrations))
                 probe = sqlite3.connect(path, timeout=0, isolation_level=None)
             with closing(probe):
                 yield cls(connection, probe)
@@ -165,8 +168,11 @@ def _in_transaction(operation: Operation[T], connection: sqlite3.Connection) -> 
     return result
 
 
-def _migrate(migrations: Sequence[Migration], connection: sqlite3.Connection) -> None:
-    if _schema_version(connection) != len(migrations):
+def _migrate(path: Path, migrations: Sequence[Migration], connection: sqlite3.Connection) -> None:
+    version = _schema_version(connection)
+    if 0 < version < len(migrations):
+        save_copy_before_migration(connection, path, version, _COPIES_MAX)
+    if version != len(migrations):
         _in_transaction(partial(_apply, migrations), connection)
 
 

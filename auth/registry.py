@@ -22,6 +22,7 @@ from auth.control_database import ControlDatabase, storage_errors
 from auth.library_files import record_existing_files
 from auth.validation import require_printable, require_scopes, require_user_name
 from config.errors import Conflict, InvalidParams, NotFound
+from config.file_copies import copies_before_migration
 from config.paths import DataRoot, UserId, new_user_id
 
 Clock = Callable[[], float]
@@ -94,6 +95,23 @@ def read_control_schema(control_path: Path) -> int:
     with storage_errors(), closing(sqlite3.connect(f"{control_path.as_uri()}?mode=ro", uri=True)) as control:
         version: int = control.execute("PRAGMA user_version").fetchone()[0]
         return version
+
+
+def migrate_control_to(control: sqlite3.Connection, version: int) -> None:
+    """Creates the tables of a schema version in an empty database."""
+    for statements in _MIGRATIONS[:version]:
+        for statement in statements:
+            control.execute(statement)
+
+
+def delete_from_copies(control_path: Path, user_id: UserId) -> None:
+    """Deletes a purged user and its keys from the copies that are kept from before migrations."""
+    for copy in copies_before_migration(control_path):
+        with storage_errors(), closing(sqlite3.connect(copy)) as control:
+            control.execute("PRAGMA secure_delete = ON")
+            with control:
+                control.execute("DELETE FROM keys WHERE user_id = ?", (user_id,))
+                control.execute("DELETE FROM users WHERE id = ?", (user_id,))
 
 
 class UserRecord(Struct, frozen=True):

@@ -1,37 +1,42 @@
 """`florilegium migrate`: upgrades libraries to the schema of this version, or lists those that need it."""
 
-from typing import Any
+from typing import Any, cast
 
 import click
 from msgspec import Struct
 
-from auth.registry import UserRecord
+from auth.registry import CONTROL_SCHEMA, read_control_schema, read_users
+from config.paths import DatabaseKind, DataRoot, UserId
 from config.settings import Settings
 from server.cli.admin import data_root, run_with_registry
 from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import print_json, print_table
 from server.directory_lock import locked_directory
 from sources.storage.sqlite.connection.pool import sqlite_options
-from sources.storage.sqlite.maintenance.maintenance import SchemaStatus, schema_statuses, upgrade
+from sources.storage.sqlite.maintenance.maintenance import schema_statuses, upgrade
 
 
-class _UserFile(Struct, frozen=True):
-    user: UserRecord
-    status: SchemaStatus
+class _FileSchema(Struct, frozen=True):
+    """The schema of one file. `user_id` is None for the control database."""
+
+    user: str
+    user_id: UserId | None
+    file: str
+    version: int
+    newest: int
 
     @property
     def state(self) -> str:
-        if self.status.is_unsupported:
+        if self.version > self.newest:
             return "created by a newer version"
-        return "current" if self.status.is_current else "needs migration"
+        return "current" if self.version == self.newest else "needs migration"
 
     def as_data(self) -> dict[str, Any]:
-        status = self.status
         return {
-            "user": self.user.name,
-            "file": status.kind,
-            "schema": status.version,
-            "known": status.newest,
+            "user": self.user,
+            "file": self.file,
+            "schema": self.version,
+            "known": self.newest,
             "state": self.state,
         }
 
@@ -51,7 +56,7 @@ def migrate(overrides: SettingsOverrides, check: bool, as_json: bool) -> None:
     settings = overrides.load().settings
     if not check:
         _upgrade(settings)
-    outdated = [file for file in _all(settings) if not file.status.is_current]
+    outdated = [file for file in _all(data_root(settings)) if file.state != "current"]
     if as_json:
         print_json([file.as_data() for file in outdated])
     elif outdated:
@@ -64,17 +69,27 @@ def migrate(overrides: SettingsOverrides, check: bool, as_json: bool) -> None:
 
 def _upgrade(settings: Settings) -> None:
     root, options = data_root(settings), sqlite_options(settings)
-    outdated = [file for file in _all(settings) if not file.status.is_current and not file.status.is_unsupported]
+    outdated = [file for file in _all(root) if file.state == "needs migration"]
     if not outdated:
         return
     with locked_directory(root.root, "migrate", "writer"):
+        run_with_registry(settings, lambda registry: registry.list_users())  # opening migrates the control database
         for file in outdated:
-            upgrade(root, file.user.id, file.status.kind, options)
+            if file.user_id is not None:
+                upgrade(root, file.user_id, cast("DatabaseKind", file.file), options)
 
 
-def _all(settings: Settings) -> list[_UserFile]:
-    root = data_root(settings)
+def _all(root: DataRoot) -> list[_FileSchema]:
+    """Reads the schemas of all files without opening any of them for writing."""
+    root.require_control()
     if not root.control_path.exists():  # new files are created with the current schema
         return []
-    users = run_with_registry(settings, lambda registry: registry.list_users())
-    return [_UserFile(user, status) for user in users for status in schema_statuses(root, user.id)]
+    control = _FileSchema("-", None, "control", read_control_schema(root.control_path), CONTROL_SCHEMA)
+    return [
+        control,
+        *(
+            _FileSchema(name, user_id, status.kind, status.version, status.newest)
+            for user_id, name in read_users(root.control_path)
+            for status in schema_statuses(root, user_id)
+        ),
+    ]

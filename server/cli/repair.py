@@ -4,13 +4,13 @@ import click
 
 from auth.library_files import forget_file
 from auth.registry import UserRecord
+from config.file_copies import set_aside
 from config.paths import DataRoot
 from config.settings import Settings
 from server.cli.admin import data_root, find_user, run_with_registry
 from server.cli.options import SettingsCommand, SettingsOverrides, setting_options
 from server.cli.output import pluralize
 from server.directory_lock import locked_directory
-from sources.storage.sqlite.connection.file_copies import set_aside
 from sources.storage.sqlite.connection.pool import sqlite_options
 from sources.storage.sqlite.maintenance.library_check import FileCheck, check_library
 from sources.storage.sqlite.maintenance.maintenance import reindex

@@ -4,7 +4,7 @@ from typing import Any
 
 import click
 
-from auth.registry import Registry, UserRecord
+from auth.registry import Registry, UserRecord, delete_from_copies
 from server.cli.admin import data_root, find_user, load_for_change, run_with_registry
 from server.cli.options import SettingsOverrides, json_option, setting_options
 from server.cli.output import confirm, format_time, print_json, print_table
@@ -92,6 +92,7 @@ def delete(overrides: SettingsOverrides, name: str, purge: bool, yes: bool, as_j
             # deletion that failed halfway can be repeated.
             await registry.disable_user(record.id)
             data_root(settings).remove_user(record.id)
+            delete_from_copies(data_root(settings).control_path, record.id)
         await registry.delete_user(record.id)
 
     run_with_registry(settings, work)

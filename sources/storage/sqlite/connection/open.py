@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from auth.library_files import record_file, recorded_files
 from config.errors import StorageError
+from config.file_copies import save_copy_before_migration
 from config.paths import DataRoot, UserId
 from sources.storage.job_queue import JobQueue
 from sources.storage.sqlite.connection.connection import BUSY_PAUSE_S, BUSY_TIMEOUT_MS, Job, JobConnection
@@ -21,7 +22,6 @@ from sources.storage.sqlite.connection.errors import (
     is_unwritable,
     too_many_open_files,
 )
-from sources.storage.sqlite.connection.file_copies import save_copy_before_migration
 from sources.storage.sqlite.index.text_index import segment_version
 from sources.storage.sqlite.index.text_weights import lacks_weights
 from sources.storage.sqlite.schema.migrations import DatabaseSchema, is_current, migrate, schema_version

@@ -21,9 +21,9 @@ from msgspec import Struct
 from auth.library_files import record_file
 from auth.registry import CONTROL_SCHEMA
 from config.errors import Conflict, DiskFull, NotFound, StorageError
+from config.file_copies import copy_database, set_aside, sync_directory
 from config.paths import DATABASE_KINDS, DatabaseKind, DataRoot, UserId
 from sources.storage.sqlite.connection.errors import translate
-from sources.storage.sqlite.connection.file_copies import copy_database, set_aside, sync_directory
 from sources.storage.sqlite.maintenance.file_faults import connect_immutable, find_fault, missing_files
 from sources.storage.sqlite.maintenance.known_schema import find_foreign_object
 from sources.storage.sqlite.maintenance.maintenance import SCHEMAS

@@ -53,7 +53,9 @@ def schema_statuses(data_root: DataRoot, user_id: UserId) -> list[SchemaStatus]:
     for kind, schema in SCHEMAS.items():
         path: Path = getattr(data_root.paths_of(user_id), kind)
         if path.exists() and path.stat().st_size:
-            with _translated_errors(kind), closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+            # Without a log, a file that is opened as immutable is complete and nothing is created next to it.
+            mode = "mode=ro" if path.with_name(path.name + "-wal").exists() else "immutable=1"
+            with _translated_errors(kind), closing(sqlite3.connect(f"{path.as_uri()}?{mode}", uri=True)) as connection:
                 statuses.append(SchemaStatus(kind, schema_version(connection), len(schema.migrations)))
     return statuses
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from msgspec import Struct
 
 from config.errors import StorageError
+from config.file_copies import set_aside, sync_directory
 from config.paths import DatabaseKind, DataRoot, UserId
-from sources.storage.sqlite.connection.file_copies import set_aside, sync_directory
 from sources.storage.sqlite.maintenance.maintenance import ON_DEMAND_INDEXES, SCHEMAS
 from sources.storage.sqlite.schema.migrations import migrate_to, schema_version
 

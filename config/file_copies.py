@@ -62,17 +62,17 @@ def save_copy_before_migration(connection: sqlite3.Connection, path: Path, schem
     try:
         copy_database(connection, unfinished)
         unfinished.replace(path.with_name(f"{path.name}.schema-{schema}"))
-        for old in _copies(path)[copies_max:]:
+        for old in copies_before_migration(path)[copies_max:]:
             old.unlink(missing_ok=True)
     except OSError as error:
         reason = error.strerror or "disk error"
-        raise StorageError(f"the library was not upgraded because it could not be copied first: {reason}") from error
+        raise StorageError(f"the database was not upgraded because it could not be copied first: {reason}") from error
     finally:
         with suppress(OSError):
             unfinished.unlink(missing_ok=True)
 
 
-def _copies(path: Path) -> list[Path]:
+def copies_before_migration(path: Path) -> list[Path]:
     """Returns the copies of a file, newest schema first."""
     name = re.compile(re.escape(path.name) + r"\.schema-(\d{1,9})")
     copies = [(int(match[1]), other) for other in path.parent.iterdir() if (match := name.fullmatch(other.name))]

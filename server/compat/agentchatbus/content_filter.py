@@ -25,7 +25,7 @@ _FORMATS = (
 _SECRETS = tuple((name, literal, re.compile(pattern, re.ASCII)) for name, literal, pattern in _FORMATS)
 # 32 bytes in Base64 as the value of a setting, whose name contains "azure".
 _AZURE_VALUE = re.compile("=[A-Za-z0-9+/]{43}=")
-_AZURE_NAME = re.compile(r"azure\w{10,}\Z", re.ASCII | re.IGNORECASE)
+_AZURE_NAME = re.compile(r"azure\w{10,95}\Z", re.ASCII | re.IGNORECASE)
 _AZURE_NAME_MAX_CHARS = 100
 
 

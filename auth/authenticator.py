@@ -40,7 +40,7 @@ class _Grant(Struct):
     """A valid credential. `revision` is the registry's revision at the time of the last lookup."""
 
     principal: Principal
-    valid_until: float
+    cached_until: float
     revision: int
 
 
@@ -48,7 +48,7 @@ class _Failure(Struct, frozen=True):
     """A rejected credential, cached while neither the registry nor the signing keys change."""
 
     message: str
-    until: float
+    cached_until: float
     revision: int
 
 
@@ -62,12 +62,16 @@ class RegistryAuthenticator:
         failures: TokenBuckets,
         verifier: TokenVerifier | None = None,
         clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
         self._registry = registry
         self._failure_limit = failures
         self._verifier = verifier
+        # The wall clock decides whether a credential is valid, and the monotonic clock how long that is cached: a
+        # clock that is set back must not keep a wrong answer alive.
         self._clock = clock
+        self._monotonic = monotonic
         self._generation = 0
         # Separate caches, so that invalid credentials cannot evict verified ones.
         self._grants: LRUCache[bytes, _Grant] = LRUCache(settings.token_cache_max)
@@ -88,7 +92,7 @@ class RegistryAuthenticator:
         digest = hashlib.sha256(credential.encode()).digest()
         revision = self._registry.revision()
         grant = self._grants.get(digest)
-        if grant is None or grant.revision != revision or now >= grant.valid_until:
+        if grant is None or grant.revision != revision or not self._is_fresh(grant, now):
             grant = await self._admit(credential, digest, now, revision, address)
         if grant.principal.kind == "key":
             self._used_at[grant.principal.credential_id] = now
@@ -124,17 +128,17 @@ class RegistryAuthenticator:
             user = await self._registry.user_by_name(name) or await self._registry.ensure_user("", name)
             if user.is_disabled:
                 raise Unauthenticated("the local user is disabled")
-            self._local = _Grant(local_principal(user), valid_until=0.0, revision=revision)
+            self._local = _Grant(local_principal(user), cached_until=0.0, revision=revision)
         return self._local.principal
 
     async def _admit(self, credential: str, digest: bytes, now: float, revision: int, address: str) -> _Grant:
         """Verifies a credential that is not in the cache. Each failure counts towards the limit of the address."""
         try:
-            self._raise_cached_failure(digest, now, revision)
+            self._raise_cached_failure(digest, revision)
             grant = await self._verify(credential, digest, now, revision)
         except Unauthenticated as error:
             self._grants.pop(digest, None)
-            self._cache_failure(digest, error, now, revision)
+            self._cache_failure(digest, error, revision)
             self._failure_limit.take(address)
             raise
         self._grants[digest] = grant
@@ -143,14 +147,14 @@ class RegistryAuthenticator:
     async def _verify(self, credential: str, digest: bytes, now: float, revision: int) -> _Grant:
         """`revision` was read before the rows, so a change in between is noticed at the next call."""
         cached = self._grants.get(digest)
-        if cached is not None and now < cached.valid_until:
+        if cached is not None and self._is_fresh(cached, now):
             await self._require_access(cached.principal)
-            return _Grant(cached.principal, cached.valid_until, revision)
+            return _Grant(cached.principal, cached.cached_until, revision)
         principal = await self._principal_of(credential, digest, now)
-        valid_until = now + self._settings.token_cache_ttl_s
-        if principal.expires_at is not None:
-            valid_until = min(valid_until, principal.expires_at)
-        return _Grant(principal, valid_until, revision)
+        return _Grant(principal, self._monotonic() + self._settings.token_cache_ttl_s, revision)
+
+    def _is_fresh(self, grant: _Grant, now: float) -> bool:
+        return self._monotonic() < grant.cached_until and not grant.principal.is_expired(now)
 
     async def _principal_of(self, credential: str, digest: bytes, now: float) -> Principal:
         if has_key_prefix(credential):
@@ -201,17 +205,17 @@ class RegistryAuthenticator:
         if user is None or user.is_disabled or (user.id, user.epoch) != (principal.user_id, principal.epoch):
             raise Unauthenticated("access withdrawn", presented=True)
 
-    def _raise_cached_failure(self, digest: bytes, now: float, revision: int) -> None:
+    def _raise_cached_failure(self, digest: bytes, revision: int) -> None:
         failure = self._failures.get(digest)
-        if failure is not None and now < failure.until and failure.revision == revision:
+        if failure is not None and self._monotonic() < failure.cached_until and failure.revision == revision:
             raise Unauthenticated(failure.message, presented=True)
 
-    def _cache_failure(self, digest: bytes, error: Unauthenticated, now: float, revision: int) -> None:
+    def _cache_failure(self, digest: bytes, error: Unauthenticated, revision: int) -> None:
         """A repeated failure does not extend the first, so that a token that becomes valid is tried again."""
-        cached = self._failures.get(digest)
-        if cached is None or now >= cached.until or cached.revision != revision:
-            until = now + self._settings.token_failure_cache_ttl_s
-            self._failures[digest] = _Failure(error.message, until, revision)
+        cached, now = self._failures.get(digest), self._monotonic()
+        if cached is None or now >= cached.cached_until or cached.revision != revision:
+            cached_until = now + self._settings.token_failure_cache_ttl_s
+            self._failures[digest] = _Failure(error.message, cached_until, revision)
 
     def _clear_if_keys_changed(self, generation: int) -> None:
         """Drops all results when the signing keys change: both grants and failures may be wrong now."""

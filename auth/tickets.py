@@ -23,7 +23,10 @@ class _Ticket(Struct, frozen=True):
 
 
 class Tickets:
-    """The unused tickets. A user may hold as many tickets as open streams, since more could not be used."""
+    """The unused tickets. A user may hold as many tickets as open streams, since more could not be used.
+
+    `now` is a time of the monotonic clock, so that tickets expire also if the clock of the system is set.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._ttl_s = settings.ws_ticket_ttl_s

@@ -1,6 +1,15 @@
 """Times as text. The stored form is UTC with milliseconds, `2026-11-15T08:30:00.000Z`, and sorts as text."""
 
+import time
 from datetime import UTC, datetime
+
+# Wall-clock time at which the monotonic clock was 0, as it was when the process started.
+_MONOTONIC_EPOCH_S = time.time() - time.monotonic()
+
+
+def steady_time() -> float:
+    """Returns seconds since 1970 that never jump while the process runs, even if the clock of the system is set."""
+    return _MONOTONIC_EPOCH_S + time.monotonic()
 
 
 def as_utc(time: datetime) -> datetime:

@@ -144,7 +144,7 @@ class Admission:
         if profile is not None:
             self._profiles.get(profile)
         if tickets := query_values(request.query, "ticket"):
-            principal = self._tickets.redeem(tickets[0], time.time())
+            principal = self._tickets.redeem(tickets[0], time.monotonic())
             await self._authenticator.recheck(principal)
             _identify(request, principal)
         else:

@@ -50,7 +50,7 @@ class ServiceEndpoints:
     async def ticket(self, request: Request) -> Response:
         """Issues a single-use ticket for `/mcp/ws`, for clients that cannot set headers there."""
         admitted = await self._runtime.admission.admit(IncomingRequest.from_scope(request.scope))
-        ticket, expires_in_s = self._runtime.tickets.issue(admitted.principal, time.time())
+        ticket, expires_in_s = self._runtime.tickets.issue(admitted.principal, time.monotonic())
         body = {"ticket": ticket, "expires_in": expires_in_s}
         return JSONResponse(body, headers={"Cache-Control": "no-store"})
 

@@ -47,6 +47,7 @@ def make_authenticator(
         RateLimits.from_settings(settings, clock).failures,
         JwtVerifier(settings, keys) if keys else None,
         clock,
+        clock,
     )
 
 

@@ -460,7 +460,7 @@ def with_fake_verifier(
     settings = make_settings(jwt_secret=SECRET, **changes)
     verifier = FakeVerifier()
     return RegistryAuthenticator(
-        settings, registry, RateLimits.from_settings(settings, clock).failures, verifier, clock
+        settings, registry, RateLimits.from_settings(settings, clock).failures, verifier, clock, clock
     ), verifier
 
 

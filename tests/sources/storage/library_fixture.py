@@ -54,7 +54,7 @@ async def open_sqlite(root: Path, clock: Clock | None = None, **settings: Any) -
     data_root = DataRoot(root)
     data_root.prepare()
     clock = clock or Clock()
-    engine = SqliteLibraries(data_root, Settings(**settings), clock)
+    engine = SqliteLibraries(data_root, Settings(**settings), clock, clock)
     try:
         yield LibraryFixture(data_root, engine, clock)
     finally:

@@ -32,6 +32,7 @@ class CollectionSettings(Struct, frozen=True):
     ranked_rows_max: int
     scanned_rows_max: int
     clock: Callable[[], float]
+    steady_clock: Callable[[], float]
 
 
 class SqliteCollection(Generic[RecordT, DraftT, IdT]):
@@ -120,7 +121,7 @@ class SqliteCollection(Generic[RecordT, DraftT, IdT]):
         if key is None:
             return write()
         key = validation.required_short_text(self._settings.limits, "idempotency_key", key)
-        limits, now_s = self._settings.idempotency, self._settings.clock()
+        limits, now_s = self._settings.idempotency, self._settings.steady_clock()
         return run_once(connection, key, (self.source, request), write, limits=limits, now_s=now_s)
 
     def _require_batch(self, drafts: Sequence[object]) -> None:

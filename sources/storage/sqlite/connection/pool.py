@@ -17,6 +17,7 @@ from config.errors import Overloaded, Unavailable
 from config.numbers import clamp
 from config.paths import DataRoot, UserId
 from config.settings import Settings
+from config.times import steady_time
 from sources.storage.contract import LibrariesState
 from sources.storage.job_queue import JobQueue
 from sources.storage.sqlite.collections.collection import CollectionSettings
@@ -41,7 +42,13 @@ _JOBS_PER_CALL = 5
 class SqliteLibraries:
     """All libraries in one data directory."""
 
-    def __init__(self, data_root: DataRoot, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        data_root: DataRoot,
+        settings: Settings,
+        clock: Callable[[], float] = time.time,
+        steady_clock: Callable[[], float] = steady_time,
+    ) -> None:
         self._data_root = data_root
         self._options = sqlite_options(settings)
         self._settings = CollectionSettings(
@@ -50,6 +57,7 @@ class SqliteLibraries:
             ranked_rows_max=settings.search_ranked_rows_max,
             scanned_rows_max=settings.message_scan_max_rows,
             clock=clock,
+            steady_clock=steady_clock,
         )
         self._open_max = settings.library_open_max or _affordable_users()
         self._closing_max = self._open_max // _OPEN_PER_CLOSING

@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from config.errors import Conflict
-from config.times import format_timestamp
+from config.times import format_timestamp, parse_time
 from sources.storage.sqlite.write.item_table import decode_texts
 
 
@@ -28,20 +28,30 @@ def run_once(
     limits: IdempotencyLimits,
     now_s: float,
 ) -> Sequence[str]:
-    """Returns the uuids that `write` returns, or those it returned when it ran under this key before. Raises `Conflict`
-    if the key was used for a different request."""
+    """Returns the uuids that `write` returns, or those it returned when it ran under this key before.
+
+    Raises `Conflict` if the key was used for a different request. `now_s` must not jump while the process runs, or keys
+    would be lost early.
+    """
     digest = sha256(repr(request).encode()).hexdigest()
     _delete_old_keys(connection, limits, now_s)
     row = connection.execute("SELECT digest, made FROM idempotency WHERE key = ?", (key,)).fetchone()
     if row is None:
         uuids = write()
-        values = (key, digest, msgspec.json.encode(uuids).decode(), format_timestamp(now_s))
+        values = (key, digest, msgspec.json.encode(uuids).decode(), _next_time(connection, now_s))
         connection.execute("INSERT INTO idempotency VALUES (?, ?, ?, ?)", values)
         return uuids
     stored_digest, stored_uuids = row
     if stored_digest != digest:
         raise Conflict(f"idempotency key {key!r} was already used for a different request")
     return decode_texts(stored_uuids)
+
+
+def _next_time(connection: sqlite3.Connection, now_s: float) -> str:
+    """Returns a time after that of every stored key, so that the order of keys survives a clock that was set back."""
+    (newest,) = connection.execute("SELECT max(made_at) FROM idempotency").fetchone()
+    now = format_timestamp(now_s)
+    return now if newest is None or newest < now else format_timestamp(parse_time(newest).timestamp() + 0.001)
 
 
 def _delete_old_keys(connection: sqlite3.Connection, limits: IdempotencyLimits, now_s: float) -> None:

@@ -24,8 +24,6 @@ from server.rest.errors import MethodNotAllowed, Unprocessable
 
 # Responses belong to one caller, and so does the fact that something does not exist.
 PRIVATE_HEADERS = {"Cache-Control": "private, no-store"}
-# Sent with every response: browsers do not guess its type, and pages of other origins cannot embed it.
-SECURITY_HEADERS = {"X-Content-Type-Options": "nosniff", "Cross-Origin-Resource-Policy": "same-origin"}
 
 
 class ErrorDetail(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Request ids, one log line and one count for every HTTP request and WebSocket.
+"""Request ids, security headers, one log line and one count for every HTTP request and WebSocket.
 
 The log line contains method, path and status, and the fields of the request: who made it, the tool, the outcome and the
 duration. It contains no query string, header or body.
@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from config.logging import RequestFields, RequestScope, log_request, new_request_id
 from server.metrics import Metrics
 from server.protocol.failures import log_failure
+from server.transports.headers import SECURITY_HEADERS
 from server.transports.repeated_refusals import IS_REPEATED
 
 _VALID_ID = re.compile(rb"[A-Za-z0-9._-]{1,64}\Z")
@@ -45,7 +46,7 @@ class RequestLogMiddleware:
             nonlocal status
             if message["type"] in _RESPONSE_STARTS:
                 status = message["status"]
-                message["headers"] = [*message["headers"], header]
+                message["headers"] = [*message["headers"], header, *SECURITY_HEADERS]
             await send(message)
 
         try:

@@ -14,7 +14,6 @@ from starlette.types import ASGIApp
 
 from config.errors import ConfigurationError
 from config.settings import Settings
-from server.error_responses import SECURITY_HEADERS
 from server.loop_watchdog import watch_event_loop
 from server.stop_limit import StopLimit
 from server.transports.bounded_http import bounded_http
@@ -103,7 +102,6 @@ async def serve(
         # At lower levels uvicorn logs each WebSocket with its query string, which may contain a ticket.
         log_level="warning",
         server_header=False,
-        headers=list(SECURITY_HEADERS.items()),
         timeout_keep_alive=settings.idle_timeout_s,  # type: ignore[arg-type]  # passed to call_later
         date_header=True,
         proxy_headers=bool(settings.trusted_proxies),

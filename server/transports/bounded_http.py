@@ -12,6 +12,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from config.settings import Settings
 from server.transports.client_connections import ClientConnection, ClientConnections
+from server.transports.headers import SECURITY_HEADERS
 from server.transports.sliced_input import SLICE_BYTES, SlicedInput
 from server.transports.unread_output import PROGRESS_BYTES, UnreadOutput
 
@@ -20,10 +21,16 @@ _SMALL_CHUNK_BYTES = 64
 # The bytes around the method and the URL, around a name and a value, and at the end of the headers.
 _LINE_BYTES = len("  HTTP/1.1\r\n\r\n")
 _HEADER_BYTES = len(": \r\n")
-_TOO_MANY_CONNECTIONS = (
-    b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\ncontent-length: 0\r\nconnection: close\r\n"
-    b"x-content-type-options: nosniff\r\ncross-origin-resource-policy: same-origin\r\n\r\n"
-)
+
+
+def _closing_response(status: bytes, body: bytes, *headers: tuple[bytes, bytes]) -> bytes:
+    """Returns a response that no application sends."""
+    length = (b"content-length", b"%d" % len(body))
+    lines = [b"%s: %s\r\n" % pair for pair in (*headers, length, (b"connection", b"close"), *SECURITY_HEADERS)]
+    return b"HTTP/1.1 %s\r\n%s\r\n%s" % (status, b"".join(lines), body)
+
+
+_TOO_MANY_CONNECTIONS = _closing_response(b"503 Service Unavailable", b"", (b"retry-after", b"1"))
 
 
 class _TooLarge(Exception):
@@ -97,7 +104,9 @@ class BoundedHttp(HttpToolsProtocol):
         self._parse()
 
     def send_400_response(self, msg: str) -> None:
-        super().send_400_response(self._problem or msg)
+        content_type = (b"content-type", b"text/plain; charset=utf-8")
+        self.transport.write(_closing_response(b"400 Bad Request", (self._problem or msg).encode(), content_type))
+        self.transport.close()
 
     # -- slices ----------------------------------------------------------------------------------------------------
 

@@ -19,6 +19,8 @@ METHOD = b"mcp-method"
 NAME = b"mcp-name"
 SESSION = b"mcp-session-id"
 CONFIG = b"mcp-config"
+# Sent with every response: browsers do not guess its type, and pages of other origins cannot embed it.
+SECURITY_HEADERS = ((b"x-content-type-options", b"nosniff"), (b"cross-origin-resource-policy", b"same-origin"))
 _PARAM_PREFIX = b"mcp-param-"
 # If one of these came twice, a proxy could read the first value and the server the last.
 _SINGLE = frozenset((AUTHORIZATION, VERSION, METHOD, NAME, SESSION, CONFIG, b"host", b"origin", b"content-length"))

@@ -16,7 +16,7 @@ from auth.context import RequestContext, SessionId
 from config.errors import FlorilegiumError, InvalidRequest
 from config.settings import Settings
 from server.admission import AdmittedRequest, IncomingRequest
-from server.error_responses import SECURITY_HEADERS, json_error
+from server.error_responses import json_error
 from server.protocol.connection import Connection
 from server.protocol.messages import encode
 from server.runtime import Runtime
@@ -53,7 +53,6 @@ class WebSocketTransport:
 async def _refuse(settings: Settings, error: FlorilegiumError, send: Send) -> None:
     """Answers the upgrade request with an HTTP error."""
     response = json_error(settings, error)
-    response.headers.update(SECURITY_HEADERS)  # uvicorn adds them to all other responses
     start = {"type": "websocket.http.response.start", "status": response.status_code, "headers": response.raw_headers}
     await send(start)
     await send({"type": "websocket.http.response.body", "body": bytes(response.body)})

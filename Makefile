@@ -7,7 +7,7 @@ RUNTIME := $(VENV)/.runtime-installed
 DEVELOPMENT := $(VENV)/.development-installed
 ARGS ?=
 
-.PHONY: help serve test check format conformance bench-protocol bench-retrieval bench-quality bench-sources bench-tokens bench-search bench-import bench-messages docs lock audit clean
+.PHONY: help serve test check format conformance bench-protocol bench-retrieval bench-quality bench-sources bench-tokens bench-search bench-import bench-messages bench-overload bench-neighbour docs lock audit clean
 
 help:
 	@echo "make serve           serve the demo library on http://127.0.0.1:8765 (ARGS='--port 9000' passes options on)"
@@ -22,6 +22,8 @@ help:
 	@echo "make bench-search    measure a search over all sources: the server against plain SQL, and many clients"
 	@echo "make bench-import    measure imports of notes and chats against plain SQL, and their memory"
 	@echo "make bench-messages  measure searches in a million messages against plain SQL (seven minutes; builds them once)"
+	@echo "make bench-overload  measure answers per second with 4 to 512 callers, refusals and recovery (four minutes)"
+	@echo "make bench-neighbour measure a quiet user beside busy users and an import (five minutes)"
 	@echo "make bench-tokens    count the tokens of a research session over the demo library (see docs/quality.md)"
 	@echo "make docs            write the generated pages of docs/"
 	@echo "make lock            pin the newest allowed versions (needs uv)"
@@ -79,6 +81,12 @@ bench-import: $(DEVELOPMENT)
 
 bench-messages: $(DEVELOPMENT)
 	$(BIN)/python -m bench.messages $(ARGS)
+
+bench-overload: $(DEVELOPMENT)
+	$(BIN)/python -m bench.overload $(ARGS)
+
+bench-neighbour: $(DEVELOPMENT)
+	$(BIN)/python -m bench.neighbour $(ARGS)
 
 docs: $(DEVELOPMENT)
 	$(BIN)/florilegium config docs > docs/settings.md

@@ -1,7 +1,7 @@
 """Closed-loop callers of `knowledge_search`, in a separate process: each has one connection and one call in flight.
 
-It reads loads as JSON lines from standard input and prints what became of the calls. A refused caller waits `pause_s`
-before it calls again; with 0 it calls again at once, like a client that ignores `Retry-After`.
+It reads loads as JSON lines from standard input. For each it prints `started` once all connections are open, `stopped`
+when no more calls are sent, and, after the last response, what became of the calls.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from bench.request_templates import FIRST_ID
 from bench.search_clients import SearchRequest, render_request
 from server.serving import run
 
+STARTED, STOPPED = b"started\n", b"stopped\n"
 _CONTENT_LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _CONNECTIONS_AT_ONCE = 64
 
@@ -30,12 +31,14 @@ Outcome = Literal["complete", "partial", "empty", "refused"]
 
 
 class Load(Struct, frozen=True):
-    """`callers[i]` repeats the i-th list of searches for `seconds`."""
+    """The i-th caller repeats the searches `callers[i]` for `seconds`. It pauses after every response, and longer after
+    a refusal; with 0 it calls again at once, like a client that ignores `Retry-After`."""
 
     url: str
     seconds: float
     callers: tuple[tuple[SearchRequest, ...], ...]
     pause_s: float = 0.0
+    refused_pause_s: float = 0.0
 
 
 class CallResult(Struct, frozen=True, array_like=True):
@@ -155,12 +158,13 @@ async def run_load(callers: Sequence[Caller], load: Load) -> list[CallResult]:
             now = time.perf_counter()
             outcome = classify(status, body, FIRST_ID)
             results.append(CallResult(number, outcome, now - started_at, (now - sent_at) * 1000))
-            if outcome != "refused":
-                index += 1
-            elif load.pause_s:
-                await asyncio.sleep(load.pause_s)
+            index += outcome != "refused"
+            await asyncio.sleep(load.refused_pause_s if outcome == "refused" else load.pause_s)
 
-    await asyncio.gather(*(work(n, callers[n], searches) for n, searches in enumerate(load.callers)))
+    asyncio.get_running_loop().call_later(load.seconds, write_line, STOPPED)
+    # A load can end before its time if every caller has made its last call.
+    waiting = asyncio.sleep(load.seconds)
+    await asyncio.gather(waiting, *(work(n, callers[n], searches) for n, searches in enumerate(load.callers)))
     return results
 
 
@@ -168,6 +172,7 @@ async def main() -> None:
     for line in sys.stdin.buffer:
         load = msgspec.json.decode(line, type=Load)
         callers = await open_callers(load.url, len(load.callers))
+        write_line(STARTED)
         results: Any = await run_load(callers, load)
         for caller in callers:
             caller.close()

@@ -202,11 +202,11 @@ class BenchServer(Struct, frozen=True):
 
 
 @contextmanager
-def start_server(library: Path, users: int, cores: Cores) -> Iterator[BenchServer]:
+def start_server(library: Path, users: int, cores: Cores, deadline_factor: int = 10) -> Iterator[BenchServer]:
     """Runs a server for the duration of the block, on which each user has a copy of the library."""
     with tempfile.TemporaryDirectory(prefix="florilegium-bench-") as name:
         scratch = Path(name)
-        command = python("bench.servers.library", str(scratch / "data"), str(library), str(users))
+        command = python("bench.servers.library", str(scratch / "data"), str(library), str(users), str(deadline_factor))
         with child(command, cores.servers, scratch / "server.log") as server:
             announcement = msgspec.json.decode(server.receive(), type=LibraryAnnouncement)
             yield BenchServer(server.pid, announcement, cores, scratch)

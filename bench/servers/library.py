@@ -1,7 +1,7 @@
 """Florilegium as deployed, with users who each have a copy of one library and a token to search it.
 
-The copies are made before the server starts. Deadlines are ten times the default, so that on a busy machine a search
-takes longer instead of returning less.
+The copies are made before the server starts. By default, deadlines are ten times those of the settings, so that on a
+busy machine a search takes longer instead of returning less.
 """
 
 import shutil
@@ -10,6 +10,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from auth.principal import READ, WRITE
 from bench.library import OWNER
 from bench.local_runtime import user_id_for
 from bench.servers import Account, Announcement, announce
@@ -22,8 +23,6 @@ from server.lifespan import open_runtime
 from server.metrics import Metrics
 from server.runtime import Runtime
 from server.serving import run, serve
-
-_DEADLINE_FACTOR = 10
 
 
 class LibraryAnnouncement(Announcement, frozen=True):
@@ -38,7 +37,7 @@ def user_name(number: int) -> str:
 
 async def create_user(runtime: Runtime, name: str, template: DatabasePaths) -> tuple[Account, Path]:
     """Creates a user with a copy of the template's files."""
-    account = await create_account(runtime, name)
+    account = await create_account(runtime, name, (READ, WRITE))
     user = await runtime.registry.user_by_name(name)
     assert user is not None
     home = runtime.data_root.prepare_user(user.id).chacha.parent
@@ -47,17 +46,18 @@ async def create_user(runtime: Runtime, name: str, template: DatabasePaths) -> t
     return account, home
 
 
-def with_long_deadlines(settings: Settings) -> Settings:
+def with_long_deadlines(settings: Settings, factor: int) -> Settings:
     return replace(
         settings,
-        search_deadline_ms=settings.search_deadline_ms * _DEADLINE_FACTOR,
-        fanout_deadline_ms=settings.fanout_deadline_ms * _DEADLINE_FACTOR,
-        library_deadline_ms=settings.library_deadline_ms * _DEADLINE_FACTOR,
+        search_deadline_ms=settings.search_deadline_ms * factor,
+        fanout_deadline_ms=settings.fanout_deadline_ms * factor,
+        library_deadline_ms=settings.library_deadline_ms * factor,
+        library_wait_max_ms=settings.library_wait_max_ms * factor,
     )
 
 
-async def main(data_dir: str, template: str, user_count: int) -> None:
-    settings = with_long_deadlines(settings_for(data_dir))
+async def main(data_dir: str, template: str, user_count: int, deadline_factor: int) -> None:
+    settings = with_long_deadlines(settings_for(data_dir), deadline_factor)
     configure(settings.log_level, settings.log_format)
     metrics = Metrics()
     originals = DataRoot(Path(template)).paths_of(user_id_for(OWNER))
@@ -70,4 +70,4 @@ async def main(data_dir: str, template: str, user_count: int) -> None:
 
 
 if __name__ == "__main__":
-    run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+    run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))

@@ -55,11 +55,11 @@ def settings_for(data_dir: str) -> Settings:
     return settings
 
 
-async def create_account(runtime: Runtime, name: str) -> Account:
+async def create_account(runtime: Runtime, name: str, scopes: tuple[str, ...] = (READ,)) -> Account:
     user = await runtime.registry.add_user(name)
-    _, key = await runtime.registry.create_key(user.id, "bench", (READ,))
+    _, key = await runtime.registry.create_key(user.id, "bench", scopes)
     now = time.time()
-    token = mint_token(runtime.settings, name, (READ,), lifetime_s=TOKEN_LIFETIME_S, now=now, client_id="bench")
+    token = mint_token(runtime.settings, name, scopes, lifetime_s=TOKEN_LIFETIME_S, now=now, client_id="bench")
     return Account(token, key)
 
 

@@ -16,13 +16,14 @@ from config.settings import Settings
 from sources.storage.contract import QueueState
 from sources.storage.job_queue import JobLane, JobQueue, QueuedJob
 
-# Enough to keep the job slots busy while the event loop merges and renders the hits of other searches.
-_SEARCHES_PER_CORE = 4
+# One more than there are job slots: it keeps them busy while the event loop merges and renders the hits of another
+# search. With more, no search would be answered earlier, and a user who goes ahead would share the processor with more.
+_SEARCHES_BEYOND_CORES = 1
 
 
 class SearchQueue:
     def __init__(self, settings: Settings) -> None:
-        self._queue = JobQueue(settings.search_running_max or _SEARCHES_PER_CORE * (os.cpu_count() or 1))
+        self._queue = JobQueue(settings.search_running_max or (os.cpu_count() or 1) + _SEARCHES_BEYOND_CORES)
         self._wait_max_s = settings.library_wait_max_ms / 1000
 
     def state(self) -> QueueState:

@@ -11,7 +11,6 @@ import asyncio
 import os
 import sys
 import tempfile
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -89,7 +88,8 @@ class Level(Struct, frozen=True):
 
 
 class OverloadResult(Struct, frozen=True):
-    """The levels, and the results of the lone caller, from the moment the callers of the last patient level stopped."""
+    """The levels, and the results of the lone caller, from the moment the last call of the last patient level was
+    answered."""
 
     levels: tuple[Level, ...]
     lone: tuple[CallResult, ...]
@@ -142,14 +142,12 @@ class _LoadGenerator:
         cpu_s = self._start(callers, self._effort.seconds, 0.0 if is_impatient else _REFUSED_PAUSE_S)
         return self._finish(callers, cpu_s, is_impatient=is_impatient)
 
-    def run_level_and_lone_caller(self, callers: int) -> tuple[Level, tuple[CallResult, ...]]:
-        cpu_s = self._start(callers, self._effort.seconds, _REFUSED_PAUSE_S)
-        lone = Load(self._server.url, self._effort.lone_seconds, (self.searches(0),), refused_pause_s=0.1)
-        self._lone.send(msgspec.json.encode(lone))
-        self._lone.receive()
-        self._lone.receive()
-        results = msgspec.json.decode(self._lone.receive(), type=tuple[CallResult, ...])
-        return self._finish(callers, cpu_s, is_impatient=False), results
+    def run_lone_caller(self) -> tuple[CallResult, ...]:
+        """Searches for one user of the load, who calls again at once."""
+        self._lone.send(msgspec.json.encode(Load(self._server.url, self._effort.lone_seconds, (self.searches(0),))))
+        for _ in ("started", "stopped"):
+            self._lone.receive()
+        return msgspec.json.decode(self._lone.receive(), type=tuple[CallResult, ...])
 
     def _run(self, callers: int, seconds: float, pause_s: float) -> None:
         self._start(callers, seconds, pause_s)
@@ -184,11 +182,10 @@ def measure(effort: Effort, cores: Cores) -> OverloadResult:
         ):
             generator = _LoadGenerator(server, callers, lone, effort)
             generator.warm_up()
-            levels = [generator.run_level(count) for count in effort.levels[:-1]]
-            last, lone_results = generator.run_level_and_lone_caller(effort.levels[-1])
-            time.sleep(1.0)
+            levels = [generator.run_level(count) for count in effort.levels]
+            lone_results = generator.run_lone_caller()
             impatient = generator.run_level(effort.levels[-1], is_impatient=True)
-            return OverloadResult((*levels, last, impatient), lone_results)
+            return OverloadResult((*levels, impatient), lone_results)
 
 
 def report(result: OverloadResult) -> Iterator[str]:

@@ -331,7 +331,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int,
         _number(
             "searches",
-            "Searches of all sources that run at the same time; others wait for their turn. 0: four per CPU core.",
+            "Searches of all sources that run at the same time; others wait for their turn. 0: one more than the "
+            "number of CPU cores.",
             0,
             1_000,
         ),
@@ -558,10 +559,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = 120
     import_batch_items: Annotated[
         int, _number("items", "Items and messages that an import writes per transaction.", 1, 100_000)
-    ] = 2_000
+    ] = 200
     import_batch_chars: Annotated[
         int, _number("characters", "Text that an import writes per transaction.", _KIB, 1024 * _MIB)
-    ] = 2 * _MIB
+    ] = 128 * _KIB
     import_jobs_max: Annotated[
         int, _number("imports", "REST imports that run at the same time, for all users together.", 1, 1_000)
     ] = 2

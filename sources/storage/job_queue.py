@@ -2,7 +2,8 @@
 
 Every user has a share of the job time. Of the users with waiting jobs, the one who has used the least time is served
 next, as in start-time fair queueing. A user who was idle gets a small credit, so that an occasional call goes ahead of
-users who search all the time. Background jobs count for more than they take and never occupy the last free slot.
+users who search all the time, and does not even wait for a slot. Background jobs have a slot of their own, and pause
+often while other jobs are running.
 
 The queue is used by the event loop, which adds jobs, and by the threads that run them, which start the next job
 themselves: otherwise a busy event loop would leave the slots empty.
@@ -12,7 +13,7 @@ import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from config.paths import UserId
 from sources.storage.contract import QueueState
@@ -24,10 +25,11 @@ _CREDIT_S = 0.02
 # The debt of a user after one long job. Without a limit, a single slow query would have to wait until every other user
 # has used as much.
 _DEBT_MAX_S = 0.05
-# A second of background work counts as this many seconds.
-_BACKGROUND_COST = 4.0
 # Results per slot that the event loop has not processed yet. More would only delay its other work.
 _RESULTS_PER_SLOT = 4
+# A background job pauses after this time if other jobs are running, and for this many times as long as it worked.
+_BACKGROUND_WORK_S = 0.002
+_BACKGROUND_PAUSES = 6.0
 # The weight of a new sample in the mean time between two starts.
 _SAMPLE_WEIGHT = 0.05
 _SHARES_MAX = 1_000
@@ -80,10 +82,9 @@ class QueuedJob:
 class _Share:
     """The waiting jobs of one user, interactive or background, and the job time the user has used."""
 
-    __slots__ = ("is_background", "lanes", "running", "used_s", "waiting")
+    __slots__ = ("lanes", "running", "used_s", "waiting")
 
-    def __init__(self, *, is_background: bool) -> None:
-        self.is_background = is_background
+    def __init__(self) -> None:
         self.used_s = float("-inf")
         self.lanes: dict[JobLane, deque[QueuedJob]] = {}
         self.waiting = 0
@@ -114,12 +115,12 @@ class JobQueue:
         self._clock = clock
         self._lock = threading.Lock()
         self._numbers = itertools.count()
-        self._shares: dict[tuple[UserId, bool], _Share] = {}
+        # By whether they are in the background.
+        self._shares: dict[bool, dict[UserId, _Share]] = {False: {}, True: {}}
         # Those of `_shares` with waiting jobs.
-        self._waiting: dict[tuple[UserId, bool], _Share] = {}
+        self._waiting: dict[bool, dict[UserId, _Share]] = {False: {}, True: {}}
         self._free = slots
-        self._background_running = 0
-        self._background_max = max(1, slots - 1)
+        self._is_background_free = True
         self._results = 0
         # The used time of the share that was served last, below which no share falls by being idle.
         self._used_s = 0.0
@@ -129,16 +130,20 @@ class JobQueue:
         self._wait_total_s = 0.0
         self._run_total_s = 0.0
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether jobs that are not in the background are running."""
+        return self._free < self.slots
+
     def add(self, job: QueuedJob) -> None:
         """Queues a job, and starts it if a slot and its connection are free."""
         with self._lock:
             share = self._share(job.user_id, is_background=job.is_background)
             if not share.waiting and not share.running:
-                credit_s = 0.0 if share.is_background else _CREDIT_S
-                share.used_s = max(share.used_s, self._used_s - credit_s)
+                share.used_s = max(share.used_s, self._used_s - _CREDIT_S)
             job.number, job.queued_at = next(self._numbers), self._clock()
             share.add(job)
-            self._waiting[job.user_id, job.is_background] = share
+            self._waiting[job.is_background][job.user_id] = share
             if job.group is not None:
                 job.group.begin_wait(job.queued_at)
             self._start_jobs()
@@ -171,29 +176,29 @@ class JobQueue:
 
     def waiting_jobs(self, lane: JobLane) -> Sequence[QueuedJob]:
         with self._lock:
-            return [job for share in self._waiting.values() for job in share.lanes.get(lane, ())]
+            return [job for share in self._all_waiting() for job in share.lanes.get(lane, ())]
 
     def expected_wait_s(self, user_id: UserId, jobs: int) -> float:
         """Returns how long a call of this user would wait for its `jobs` to start. Other users' jobs count only as far
         as they have their turn before the user's last job."""
         with self._lock:
-            if not self._waiting:
+            waiting = self._waiting[False]
+            if not waiting:
                 return 0.0
-            own = self._waiting.get((user_id, False))
+            own = waiting.get(user_id)
             own_waiting = own.waiting if own is not None else 0
             behind_others = max(0.0, own_waiting + jobs - self._jobs_on_credit(user_id))
-            ahead = sum(min(share.waiting, behind_others) for share in self._waiting.values() if share is not own)
+            ahead = sum(min(share.waiting, behind_others) for share in waiting.values() if share is not own)
             return (ahead + own_waiting) * self._job_interval_s
 
     def state(self) -> QueueState:
         with self._lock:
             now = self._clock()
-            queued = [jobs[0].queued_at for share in self._waiting.values() for jobs in share.lanes.values()]
-            background = sum(share.waiting for share in self._waiting.values() if share.is_background)
+            queued = [jobs[0].queued_at for share in self._all_waiting() for jobs in share.lanes.values()]
             return QueueState(
-                waiting=sum(share.waiting for share in self._waiting.values()) - background,
-                waiting_background=background,
-                running=self.slots - self._free,
+                waiting=sum(share.waiting for share in self._waiting[False].values()),
+                waiting_background=sum(share.waiting for share in self._waiting[True].values()),
+                running=self.slots - self._free + (not self._is_background_free),
                 oldest_wait_s=now - min(queued) if queued else 0.0,
                 jobs_total=self._jobs_total,
                 wait_total_s=self._wait_total_s,
@@ -205,70 +210,97 @@ class JobQueue:
 
     def _jobs_on_credit(self, user_id: UserId) -> float:
         """Returns how many jobs of the user go ahead of all others, because the user has used less time."""
-        share = self._shares.get((user_id, False))
+        share = self._shares[False].get(user_id)
         credit_s = min(_CREDIT_S, self._used_s - share.used_s) if share is not None else _CREDIT_S
         job_s = self._job_interval_s * self.slots
         return max(0.0, credit_s / job_s) if job_s else float("inf")
 
+    def _all_waiting(self) -> Iterator[_Share]:
+        yield from self._waiting[False].values()
+        yield from self._waiting[True].values()
+
     def _share(self, user_id: UserId, *, is_background: bool) -> _Share:
-        share = self._shares.get((user_id, is_background))
+        shares = self._shares[is_background]
+        share = shares.get(user_id)
         if share is None:
-            if len(self._shares) >= _SHARES_MAX:
-                self._drop_idle_shares()
-            share = self._shares[user_id, is_background] = _Share(is_background=is_background)
+            if len(shares) >= _SHARES_MAX:
+                self._drop_idle_shares(is_background=is_background)
+            share = self._shares[is_background][user_id] = _Share()
         return share
 
-    def _drop_idle_shares(self) -> None:
+    def _drop_idle_shares(self, *, is_background: bool) -> None:
         """Forgets users who are idle and have their whole credit, which is what an unknown user has."""
-        self._shares = {
-            key: share
-            for key, share in self._shares.items()
+        self._shares[is_background] = {
+            user_id: share
+            for user_id, share in self._shares[is_background].items()
             if share.waiting or share.running or share.used_s > self._used_s - _CREDIT_S
         }
 
     def _start_jobs(self) -> None:
-        while self._free and self._results < self.slots * _RESULTS_PER_SLOT:
-            job = self._next()
-            if job is None:
-                return
+        while self._results < self.slots * _RESULTS_PER_SLOT and (job := self._next()) is not None:
             self._start(job)
 
     def _next(self) -> QueuedJob | None:
+        job = self._next_of(self._waiting[False]) if self._free > 0 else self._next_of_idle_user()
+        if job is None and self._is_background_free:
+            job = self._next_of(self._waiting[True])
+        return job
+
+    def _next_of(self, shares: Mapping[UserId, _Share]) -> QueuedJob | None:
+        """Returns the next job of the share that has used the least time."""
         best: QueuedJob | None = None
         least_s = float("inf")
-        for share in self._waiting.values():
-            if share.used_s >= least_s or (share.is_background and self._background_running >= self._background_max):
-                continue
-            job = share.next()
-            if job is not None:
+        for share in shares.values():
+            if share.used_s < least_s and (job := share.next()) is not None:
                 best, least_s = job, share.used_s
         return best
 
+    def _next_of_idle_user(self) -> QueuedJob | None:
+        """Returns a job that need not wait for a slot: the first job of a user who was idle. As many as there are slots
+        may run in addition."""
+        if self._free <= -self.slots:
+            return None
+        return next(
+            (
+                job
+                for share in self._waiting[False].values()
+                if not share.running and share.used_s <= self._used_s - _CREDIT_S / 2
+                if (job := share.next()) is not None
+            ),
+            None,
+        )
+
     def _start(self, job: QueuedJob) -> None:
         now = self._clock()
-        if self._last_start is not None:
-            sample_s = now - self._last_start
-            weight = _SAMPLE_WEIGHT if self._job_interval_s else 1.0
-            self._job_interval_s += weight * (sample_s - self._job_interval_s)
         self._remove(job)
-        # The time to the next start says how fast jobs are served only if one is waiting for it.
-        self._last_start = now if self._waiting else None
-        share = self._shares[job.user_id, job.is_background]
+        share = self._shares[job.is_background][job.user_id]
         share.running += 1
-        self._used_s = max(self._used_s, share.used_s)
-        self._background_running += job.is_background
-        self._free -= 1
+        if job.is_background:
+            self._is_background_free = False
+        else:
+            if self._free > 0:
+                self._measure_interval(now)
+            self._free -= 1
+            self._used_s = max(self._used_s, share.used_s)
         self._jobs_total += 1
         self._wait_total_s += now - job.queued_at
         job.started_at, job.has_slot, job.lane.is_busy = now, True, True
         job.begin()
 
+    def _measure_interval(self, now: float) -> None:
+        """Measures the time since the last start, which says how fast jobs are served only if one was waiting then."""
+        if self._last_start is not None:
+            sample_s = now - self._last_start
+            weight = _SAMPLE_WEIGHT if self._job_interval_s else 1.0
+            self._job_interval_s += weight * (sample_s - self._job_interval_s)
+        self._last_start = now if self._waiting[False] else None
+
     def _remove(self, job: QueuedJob) -> None:
-        key = job.user_id, job.is_background
-        share = self._waiting[key]
+        waiting = self._waiting[job.is_background]
+        share = waiting[job.user_id]
         share.remove(job)
         if not share.waiting:
-            del self._waiting[key]
+            del waiting[job.user_id]
         if job.group is not None:
             job.group.end_wait(self._clock())
 
@@ -276,10 +308,28 @@ class JobQueue:
         if not job.has_slot or job.started_at is None:
             return
         job.has_slot = False
-        share = self._shares[job.user_id, job.is_background]
+        share = self._shares[job.is_background][job.user_id]
         share.running -= 1
-        cost_s = job.cost_s * _BACKGROUND_COST if share.is_background else job.cost_s
-        share.used_s = min(share.used_s + cost_s, self._used_s + _DEBT_MAX_S)
-        self._background_running -= job.is_background
-        self._free += 1
+        share.used_s = min(share.used_s + job.cost_s, self._used_s + _DEBT_MAX_S)
+        if job.is_background:
+            self._is_background_free = True
+        else:
+            self._free += 1
         self._run_total_s += self._clock() - job.started_at
+
+
+class BackgroundPace:
+    """Slows one background job down while other jobs are running, so that they get most of the processor. Called by the
+    thread of the job, again and again."""
+
+    def __init__(self, queue: JobQueue) -> None:
+        self._queue = queue
+        self._resumed_at = time.monotonic()
+
+    def pause_if_due(self) -> None:
+        worked_s = time.monotonic() - self._resumed_at
+        if worked_s < _BACKGROUND_WORK_S:
+            return
+        if self._queue.is_busy:
+            time.sleep(worked_s * _BACKGROUND_PAUSES)
+        self._resumed_at = time.monotonic()

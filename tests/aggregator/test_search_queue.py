@@ -52,7 +52,7 @@ async def test_a_user_with_one_search_is_served_before_the_next_searches_of_anot
 async def test_a_search_that_is_cancelled_while_it_waits_gives_up_its_turn() -> None:
     source = GatedSource()
     fixture = build_aggregator(source, search_running_max=1)
-    running, waiting = (asyncio.create_task(fixture.search(user=user)) for user in ("ada", "ben"))
+    running, waiting = (asyncio.create_task(fixture.search(user=user)) for user in ("ada", "ada"))
     await asyncio.wait_for(source.reached.acquire(), WAIT_S)
 
     waiting.cancel()

@@ -85,6 +85,18 @@ def test_an_idle_user_goes_first_but_cannot_save_up_time() -> None:
     assert 8 <= sum(name.startswith("a") for name in queue.started[101:121]) <= 12
 
 
+def test_the_first_job_of_an_idle_user_does_not_wait_for_a_slot() -> None:
+    queue = QueueFixture()
+    queue.add(ADA, "a1", "a2")
+    queue.end("a1", 0.1)
+    queue.add(BEN, "b1", "b2")
+    queue.add(CYD, "c1")
+    assert queue.started == ["a1", "a2", "b1"]
+
+    queue.end("a2")
+    assert queue.started == ["a1", "a2", "b1", "c1"]
+
+
 def test_one_job_of_a_connection_runs_at_a_time_and_others_use_the_free_slot() -> None:
     queue, lane = QueueFixture(slots=2), JobLane()
     queue.add(ADA, "a1", "a2", lane=lane)
@@ -97,25 +109,33 @@ def test_one_job_of_a_connection_runs_at_a_time_and_others_use_the_free_slot() -
     assert queue.started == ["a1", "a3", "a4", "a2"]
 
 
-def test_background_jobs_leave_a_slot_free() -> None:
-    queue = QueueFixture(slots=2)
-    queue.add(ADA, "import 1", "import 2", group=background())
-    assert queue.started == ["import 1"]
-
-    queue.add(ADA, "a1")
-    queue.end("import 1")
-    assert queue.started == ["import 1", "a1", "import 2"]
-
-
-def test_background_jobs_have_a_smaller_share_but_are_not_starved() -> None:
+def test_background_jobs_run_one_at_a_time_and_take_no_slot_from_others() -> None:
     queue = QueueFixture()
-    queue.add(ADA, *(f"import {number}" for number in range(100)), group=background())
-    queue.add(BEN, *(f"b{number}" for number in range(200)))
-    for position in range(100):
-        queue.end(queue.started[position], 0.01)
+    queue.add(ADA, "import 1", "import 2", group=background())
+    queue.add(ADA, "a1", "a2")
+    assert queue.started == ["import 1", "a1"]
 
-    imports = sum(name.startswith("import") for name in queue.started)
-    assert 15 <= imports <= 25
+    queue.end("import 1")
+    queue.end("a1")
+    assert queue.started == ["import 1", "a1", "import 2", "a2"]
+
+
+def test_background_jobs_of_users_take_turns() -> None:
+    queue = QueueFixture()
+    queue.add(ADA, "import a1", "import a2", "import a3", group=background())
+    queue.add(BEN, "import b1", group=background())
+
+    assert queue.run_all() == ["import a1", "import b1", "import a2", "import a3"]
+
+
+def test_a_background_job_pauses_only_while_other_jobs_run() -> None:
+    queue = QueueFixture()
+    queue.add(ADA, "import 1", group=background())
+    assert not queue.queue.is_busy
+    queue.add(BEN, "b1")
+    assert queue.queue.is_busy
+    queue.end("b1")
+    assert not queue.queue.is_busy
 
 
 def test_a_job_that_is_withdrawn_never_starts() -> None:
@@ -172,7 +192,7 @@ def test_a_group_knows_how_long_its_jobs_waited() -> None:
 
 
 def measured_queue() -> QueueFixture:
-    """A queue in which jobs start every 0.1 s; Ada has 20 waiting jobs and Ben has 5."""
+    """A queue in which jobs start every 0.1 s; Ada has 18 waiting jobs and Ben, whose first job did not wait, has 4."""
     queue = QueueFixture()
     queue.add(ADA, *(f"a{number}" for number in range(30)))
     for position in range(10):
@@ -195,9 +215,9 @@ def test_own_jobs_and_those_of_others_up_to_the_same_number_are_ahead() -> None:
     state = queue.queue.state()
 
     assert state.job_interval_s == pytest.approx(0.1)
-    assert (state.waiting, state.running) == (23, 1)
-    assert queue.queue.expected_wait_s(ADA, 1) == pytest.approx((18 + 5) * 0.1)
-    assert queue.queue.expected_wait_s(BEN, 1) == pytest.approx((5 + 5.8) * 0.1)
+    assert (state.waiting, state.running) == (22, 2)
+    assert queue.queue.expected_wait_s(ADA, 1) == pytest.approx((18 + 4) * 0.1)
+    assert queue.queue.expected_wait_s(BEN, 1) == pytest.approx((4 + 4.8) * 0.1)
     assert queue.queue.expected_wait_s(CYD, 1) == pytest.approx(2 * 0.8 * 0.1)
 
 

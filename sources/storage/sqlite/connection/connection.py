@@ -19,7 +19,7 @@ from loguru import logger
 from config.errors import Overloaded, Unavailable
 from config.paths import UserId
 from sources.storage.job_group import current_job_group
-from sources.storage.job_queue import JobLane, JobQueue, QueuedJob
+from sources.storage.job_queue import BackgroundPace, JobLane, JobQueue, QueuedJob
 from sources.storage.sqlite.connection.errors import Interrupted, is_busy
 from sources.storage.sqlite.index.text_index import TextIndex
 
@@ -38,13 +38,14 @@ _STUCK_RETRY_S = 10.0
 
 
 class Job(Generic[T]):
-    """A piece of work and the time it may take, which starts to run when the work does."""
+    """A piece of work and the time it may take, which starts to run when the work does. `pace` slows it down."""
 
-    __slots__ = ("due", "is_finished", "is_stopped", "limit_s", "work")
+    __slots__ = ("due", "is_finished", "is_stopped", "limit_s", "pace", "work")
 
-    def __init__(self, work: Work[T], limit_s: float) -> None:
+    def __init__(self, work: Work[T], limit_s: float, pace: BackgroundPace | None = None) -> None:
         self.work = work
         self.limit_s = limit_s
+        self.pace = pace
         self.due = float("inf")
         self.is_stopped = False
         # Set by the thread that ran the job, whatever the outcome was.
@@ -134,7 +135,12 @@ class JobConnection(sqlite3.Connection):
         return result
 
     def _must_stop(self) -> bool:
-        return self._job is not None and self._job.is_over
+        job = self._job
+        if job is None:
+            return False
+        if job.pace is not None:
+            job.pace.pause_if_due()
+        return job.is_over
 
 
 class ConnectionStuck(Exception):
@@ -187,8 +193,7 @@ class QueuedConnection(aiosqlite.Connection):
     async def read(self, work: Work[T], limit_s: float) -> T:
         """Runs the work on one snapshot. The caller times out even if SQLite is still stopping, and cancelling the
         caller stops the work."""
-        job = Job(work, limit_s)
-        return await self._run(job, "BEGIN", gives_up=True)
+        return await self._run(self._job(work, limit_s), "BEGIN", gives_up=True)
 
     async def write(self, work: Work[T], limit_s: float) -> T:
         """Runs the work in one transaction, started as a writer so that it can never fail half-way because of a lock.
@@ -196,8 +201,7 @@ class QueuedConnection(aiosqlite.Connection):
         Once it runs, only the connection's own thread enforces the limit: the caller must learn whether the transaction
         was committed.
         """
-        job = Job(work, limit_s)
-        return await self._run(job, "BEGIN IMMEDIATE", gives_up=False)
+        return await self._run(self._job(work, limit_s), "BEGIN IMMEDIATE", gives_up=False)
 
     async def close(self) -> None:
         """Stops the running job and closes. Otherwise closing would wait for every job in the queue."""
@@ -255,6 +259,11 @@ class QueuedConnection(aiosqlite.Connection):
         if not isinstance(self._connection, JobConnection):
             raise Unavailable("the library is closed")
         return self._connection
+
+    def _job(self, work: Work[T], limit_s: float) -> Job[T]:
+        group = current_job_group()
+        is_background = group is not None and group.is_background
+        return Job(work, limit_s, BackgroundPace(self._jobs) if is_background else None)
 
     async def _run(self, job: Job[T], begin: str, *, gives_up: bool) -> T:
         if len(self._pending) >= self._queue_max:

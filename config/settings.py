@@ -252,7 +252,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             1024 * 1024 * _MIB,
         ),
     ] = 64 * _MIB
-    requests_max_bytes_per_user: Annotated[
+    user_requests_max_bytes: Annotated[
         int,
         _number(
             "bytes",
@@ -261,7 +261,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             1024 * 1024 * _MIB,
         ),
     ] = 16 * _MIB
-    unread_max_bytes_per_user: Annotated[
+    user_unread_max_bytes: Annotated[
         int,
         _number(
             "bytes",

@@ -11,10 +11,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
-from re import _constants as code  # not public, but there is no other parse tree
-from re import _parser as parser
 from types import ModuleType
 from typing import Any, NamedTuple
+
+# Not public, but there is no other parse tree. Type checkers do not know these modules.
+code: Any = import_module("re._constants")
+parser: Any = import_module("re._parser")
 
 AnyPattern = re.Pattern[str] | re.Pattern[bytes]
 

@@ -35,7 +35,7 @@ class Database(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(json.dumps({"results": results}).encode())
 
-    def log_message(self, *args: Any) -> None:
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
         """Prints nothing."""
 
 

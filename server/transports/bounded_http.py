@@ -158,6 +158,7 @@ class BoundedHttp(HttpToolsProtocol):
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
+        assert self.parser is not None
         self._count_head(len(self.parser.get_method()))
         self._is_in_head = False
         self._is_in_body = True

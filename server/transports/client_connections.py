@@ -44,7 +44,7 @@ class ClientConnections:
         self._proxies = [ip_network(network, strict=False) for network in settings.trusted_proxies]
         # A body that is allowed must fit, whatever the other limits are.
         self._request_max_bytes = max(settings.requests_max_bytes, settings.body_max_bytes)
-        self._user_request_max_bytes = max(settings.requests_max_bytes_per_user, settings.body_max_bytes)
+        self._user_request_max_bytes = max(settings.user_requests_max_bytes, settings.body_max_bytes)
         self._total = self._request_bytes = 0
         self._addresses: Counter[str] = Counter()
         self._users: dict[UserId, _UserShare] = {}

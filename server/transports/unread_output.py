@@ -19,7 +19,7 @@ class UnreadOutput:
         self._transport = transport
         self._client = client
         self._timeout_s = settings.write_timeout_s
-        self._max_bytes = settings.unread_max_bytes_per_user
+        self._max_bytes = settings.user_unread_max_bytes
         self._size = 0
         self._timer: asyncio.TimerHandle | None = None
 

@@ -28,7 +28,7 @@ class LoggedLines:
 @pytest.fixture
 def log() -> Iterator[LoggedLines]:
     lines = LoggedLines()
-    sink = logger.add(lines, format="{message}", level="WARNING")
+    sink = logger.add(lines.write, format="{message}", level="WARNING")
     yield lines
     logger.remove(sink)
 

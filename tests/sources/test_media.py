@@ -302,7 +302,7 @@ async def test_subtitle_format_without_timestamps_is_rejected(ada: LibraryUser) 
     assert message == "include_timestamps: expected true or null with srt, got false"
 
 
-@pytest.mark.parametrize("seconds", [-1, float("-inf")])
+@pytest.mark.parametrize("seconds", [-1, -1e308])
 async def test_negative_time_is_rejected(ada: LibraryUser, seconds: float) -> None:
     media = await ada.add_media("Talk", segments=TALK)
 

@@ -106,7 +106,7 @@ async def _ask_without_reading(server: LiveServer, user: str, count: int) -> int
         return len(received)
 
 
-@pytest.mark.parametrize("limit", [{"write_timeout_s": 0.1}, {"unread_max_bytes_per_user": 500_000}], ids=str)
+@pytest.mark.parametrize("limit", [{"write_timeout_s": 0.1}, {"user_unread_max_bytes": 500_000}], ids=str)
 async def test_a_client_that_does_not_read_loses_its_connection(
     tmp_path: Path, samples: SampleCatalog, limit: dict[str, Any]
 ) -> None:
@@ -118,7 +118,7 @@ async def test_a_client_that_does_not_read_loses_its_connection(
 # -- bytes ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("limit", "is_shared"), [("requests_max_bytes_per_user", False), ("requests_max_bytes", True)])
+@pytest.mark.parametrize(("limit", "is_shared"), [("user_requests_max_bytes", False), ("requests_max_bytes", True)])
 async def test_bytes_of_bodies_in_flight_are_limited(
     tmp_path: Path, samples: SampleCatalog, limit: str, is_shared: bool
 ) -> None:
@@ -149,7 +149,7 @@ async def _until_counted(server: LiveServer, headers: dict[str, str], body: byte
 async def test_bytes_of_websocket_messages_in_flight_are_limited(tmp_path: Path, samples: SampleCatalog) -> None:
     gate: Gate = samples.gates["g"]
     padded = {"name": "wait", "arguments": {"gate": "g"}, "_meta": {"padding": "x" * 9_000}}
-    settings = make_settings(tmp_path, body_max_bytes=10_000, requests_max_bytes_per_user=15_000)
+    settings = make_settings(tmp_path, body_max_bytes=10_000, user_requests_max_bytes=15_000)
     async with (
         live(settings, catalog=samples.catalog) as server,
         WebSocketClient.open(server.ws, await server.bearer("ada")) as ada,

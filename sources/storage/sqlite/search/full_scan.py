@@ -29,22 +29,26 @@ class FullScan:
         self._last: int | None = None
 
     def step(self, connection: sqlite3.Connection) -> None:
-        if self._last is None:
-            [self._last] = connection.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()
-        first = self._last - self._rows_per_step + 1
+        last = self._last if self._last is not None else _highest_rowid(connection)
+        first = last - self._rows_per_step + 1
         rows = connection.execute(
             "SELECT m.created_at, m.id FROM messages m NOT INDEXED "
             "CROSS JOIN conversations c ON c.id = m.conversation_id "
             f"WHERE m.id BETWEEN ? AND ? AND {IS_LIVE}{self._filter.sql} {NEWEST_FIRST} LIMIT ?",
-            (first, self._last, *self._filter.parameters, self._limit),
+            (first, last, *self._filter.parameters, self._limit),
         )
         self._matches = nlargest(self._limit, {*self._matches, *rows})
         self._last = first - 1
-        self.is_complete = self._last <= 0
+        self.is_complete = first <= 1
 
     def matches(self) -> SubstringMatches:
         """Returns what was found so far."""
         return SubstringMatches(tuple(rowid for _, rowid in self._matches), self.is_complete)
+
+
+def _highest_rowid(connection: sqlite3.Connection) -> int:
+    [rowid] = connection.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()
+    return int(rowid)
 
 
 def _contains_text(search: MessageSearch) -> SqlFilter:

@@ -8,6 +8,7 @@ import asyncio
 import os
 import sqlite3
 import stat
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, closing, contextmanager, suppress
 from functools import partial
@@ -16,7 +17,7 @@ from typing import Any, Self, TypeVar
 
 import aiosqlite
 
-from config.errors import StorageError
+from config.errors import ControlDatabaseLocked, StorageError
 from config.file_copies import save_copy_before_migration
 
 T = TypeVar("T")
@@ -36,8 +37,6 @@ _PRAGMAS = (
 )
 
 _MESSAGES = {
-    sqlite3.SQLITE_BUSY: "the control database is locked by another process; try again",
-    sqlite3.SQLITE_LOCKED: "the control database is locked by another process; try again",
     sqlite3.SQLITE_FULL: "the disk of the control database is full",
     sqlite3.SQLITE_READONLY: "the control database or its directory is read-only",
     sqlite3.SQLITE_IOERR: "the disk of the control database reported an I/O error",
@@ -82,8 +81,9 @@ class _Connection(aiosqlite.Connection):
 class ControlDatabase:
     """An open control database. Reads and writes run one after another on one thread."""
 
-    def __init__(self, connection: _Connection, probe: sqlite3.Connection) -> None:
+    def __init__(self, connection: _Connection, probe: sqlite3.Connection, busy_timeout_s: float) -> None:
         self._connection = connection
+        self._busy_timeout_s = busy_timeout_s
         self._execute_probe = probe.cursor().execute
         self._unknown_revision = 0
 
@@ -100,18 +100,30 @@ class ControlDatabase:
                 await connection.run(partial(_migrate, path, migrations))
                 probe = sqlite3.connect(path, timeout=0, isolation_level=None)
             with closing(probe):
-                yield cls(connection, probe)
+                yield cls(connection, probe, busy_timeout_s)
         finally:
             await connection.close()
 
     async def read(self, operation: Operation[T]) -> T:
         with storage_errors():
-            return await self._connection.run(operation)
+            return await self._connection.run(self._within_timeout(operation))
 
     async def write(self, operation: Operation[T]) -> T:
         """Runs the operation in one transaction, which takes the write lock first so that it cannot fail later."""
         with storage_errors():
-            return await self._connection.run(partial(_in_transaction, operation))
+            return await self._connection.run(self._within_timeout(partial(_in_transaction, operation)))
+
+    def _within_timeout(self, operation: Operation[T]) -> Operation[T]:
+        """Limits the wait for locks to what remains of the timeout, which starts now: operations queue for the thread,
+        so otherwise each would wait for all the waits before it."""
+        due = time.monotonic() + self._busy_timeout_s
+
+        def run(connection: sqlite3.Connection) -> T:
+            remaining_ms = max(0, round((due - time.monotonic()) * 1000))
+            connection.execute(f"PRAGMA busy_timeout = {remaining_ms}")
+            return operation(connection)
+
+        return run
 
     def revision(self) -> int:
         """Returns a number that changes when any process commits. Takes microseconds, on the caller's thread.
@@ -200,6 +212,8 @@ def storage_errors() -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
+        if _primary_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise ControlDatabaseLocked from error
         raise StorageError(_MESSAGES.get(_primary_code(error), _UNKNOWN)) from error
     except OSError as error:
         raise StorageError(

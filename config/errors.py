@@ -15,6 +15,7 @@
     |   `-- SearchFailed            503  no source could be searched
     |-- StorageError                500  the control database or a library cannot be used
     |   |-- DiskFull                507  nothing was written; existing data can still be read
+    |   |-- ControlDatabaseLocked   503  another process holds the lock of the control database
     |   `-- SourceTimeout           503  a source did not respond within its deadline
     `-- ProtocolError               400  a JSON-RPC message that cannot be processed
         |-- ParseError              -32700
@@ -190,6 +191,16 @@ class DiskFull(StorageError):
 
     def __init__(self) -> None:
         super().__init__("the disk is full; nothing was written")
+
+
+class ControlDatabaseLocked(StorageError):
+    """Another process holds the lock of the control database. The call may succeed later."""
+
+    status = 503
+    code = 503
+
+    def __init__(self) -> None:
+        super().__init__("the control database is locked by another process; try again", {"retry_after_s": 1.0})
 
 
 class SourceTimeout(StorageError):

@@ -35,7 +35,7 @@ from sources.storage.job_group import background_jobs
 
 ImportState = Literal["running", "done", "cancelled", "failed"]
 
-_FOLDER = "uploads"
+UPLOADS_FOLDER = "uploads"
 _RETRY_AFTER_S = 5.0
 _ABANDONED_AFTER_S = 86_400
 _UNSAFE_IN_NAMES = re.compile(r"[^A-Za-z0-9._ -]+")
@@ -94,7 +94,7 @@ class ImportJobs:
         load_importers: Callable[[], Sequence[Importer]],
     ) -> None:
         self._settings = settings
-        self._uploads = data_root.root / _FOLDER
+        self._uploads = data_root.root / UPLOADS_FOLDER
         self._libraries = libraries
         self._load_importers = load_importers
         self._jobs: dict[str, _RunningJob] = {}

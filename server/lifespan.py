@@ -48,6 +48,9 @@ from sources.registry import load_sources
 from sources.storage.contract import Libraries
 from sources.storage.sqlite import SqliteLibraries
 
+# A call is answered with 503 within a second if another process holds the lock of the control database.
+_CONTROL_BUSY_TIMEOUT_S = 0.5
+
 
 def build_knowledge(settings: Settings, libraries: Libraries) -> Knowledge:
     sources, session_states = load_sources(settings), _session_states(settings)
@@ -87,7 +90,7 @@ async def open_runtime(
     data_root = DataRoot(Path(settings.data_dir))
     data_root.prepare()
     async with (
-        Registry.open(data_root.control_path) as registry,
+        Registry.open(data_root.control_path, busy_timeout_s=_CONTROL_BUSY_TIMEOUT_S) as registry,
         _libraries(data_root, settings) as libraries,
         open_import_jobs(settings, data_root, libraries, all_importers) as imports,
     ):

@@ -49,6 +49,7 @@ def _require_single_user(loaded: LoadedSettings) -> None:
 
 async def _serve(loaded: LoadedSettings, config_file: Path | None, *, is_demo: bool) -> None:
     from server.app import build_app  # noqa: PLC0415 - as above
+    from server.leftovers import remove_leftovers  # noqa: PLC0415 - as above
     from server.lifespan import open_runtime  # noqa: PLC0415 - as above
     from server.metrics import Metrics  # noqa: PLC0415 - as above
     from server.serving import serve as serve_app  # noqa: PLC0415 - as above
@@ -62,6 +63,7 @@ async def _serve(loaded: LoadedSettings, config_file: Path | None, *, is_demo: b
 
     metrics = Metrics()
     with locked_directory(create_data_root(loaded.settings).root, "serve", "server") as lock:
+        remove_leftovers(Path(loaded.settings.data_dir))
         async with open_runtime(loaded.settings, observer=metrics) as runtime:
             if is_demo:
                 await _fill(runtime)

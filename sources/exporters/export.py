@@ -16,7 +16,15 @@ import msgspec
 
 from config.errors import Conflict, NotFound, StorageError
 from sources.exporters import lines, pages
-from sources.exporters.lines import FILES, FORMAT, FORMAT_VERSION, MANIFEST, ExportLine, ExportManifest
+from sources.exporters.lines import (
+    FILES,
+    FORMAT,
+    FORMAT_VERSION,
+    MANIFEST,
+    UNFINISHED_MANIFEST,
+    ExportLine,
+    ExportManifest,
+)
 from sources.records import Conversation, MediaItem, Record
 from sources.storage.contract import Library
 
@@ -34,6 +42,8 @@ async def export_library(library: Library, folder: Path) -> ExportManifest:
     """Raises Conflict if the folder is not empty: nothing is ever overwritten."""
     with _disk_errors():
         _create_folder(folder)
+        unfinished = folder / UNFINISHED_MANIFEST
+        _write_file(unfinished, [])
         export = _LibraryExport(library, folder)
         await export.export_characters()
         await export.export_chats()
@@ -47,7 +57,8 @@ async def export_library(library: Library, folder: Path) -> ExportManifest:
             counts=export.counts,
             sha256={name: _digest(path) for name in FILES if (path := folder / name).exists()},
         )
-        _write_file(folder / MANIFEST, [msgspec.json.format(msgspec.json.encode(manifest, order="deterministic"))])
+        unfinished.write_bytes(msgspec.json.format(msgspec.json.encode(manifest, order="deterministic")))
+        unfinished.rename(folder / MANIFEST)
     return manifest
 
 

@@ -38,6 +38,8 @@ from sources.records import (
 FORMAT = "florilegium-export"
 FORMAT_VERSION = 1
 MANIFEST = "florilegium.json"
+# The name of the manifest until everything is written. It marks an export that was interrupted.
+UNFINISHED_MANIFEST = "florilegium.json.unfinished"
 # In the order of import: characters before the conversations that refer to them.
 FILES = ("characters.jsonl", "chats.jsonl", "media.jsonl", "notes.jsonl", "observations.jsonl", "prompts.jsonl")
 

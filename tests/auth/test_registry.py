@@ -281,6 +281,7 @@ async def test_keys_from_schema_1_have_no_profile(control_path: Path, clock: Fak
         db.execute("ALTER TABLE deleted_users RENAME COLUMN deleted_at TO departed_at")
         db.execute("ALTER TABLE deleted_users RENAME TO departed")
         db.execute("ALTER TABLE keys DROP COLUMN profile")
+        db.execute("ALTER TABLE users DROP COLUMN files")
         db.execute("PRAGMA user_version = 1")
 
     async with Registry.open(control_path, clock=clock) as registry:

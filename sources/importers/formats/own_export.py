@@ -1,6 +1,7 @@
 """Florilegium's own export: the folder that `florilegium export` wrote, or a zip of it. The JSON lines are read; the
 Markdown pages are not. Invalid lines are reported. Ids and versions are kept, but items get new numbers."""
 
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from sources.exporters import lines
 from sources.exporters.lines import (
     FILES,
     MANIFEST,
+    UNFINISHED_MANIFEST,
     AnyLine,
     CharacterLine,
     ConversationLine,
@@ -53,12 +55,15 @@ class OwnExportImporter(Importer):
 
     def recognizes(self, probe: FileProbe) -> float:
         names = {base_name(name) for name in probe.names}
+        if UNFINISHED_MANIFEST in names:  # otherwise its Markdown pages would be taken for notes
+            return 1.0
         return 1.0 if MANIFEST in names and names & set(FILES) else 0.0
 
     def read(
         self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
     ) -> Iterator[ImportEvent]:
         """The limit on lines follows from that on items: an item of the maximum size is one line."""
+        _require_complete(path)
         line_max_bytes = max(limits.line_max_bytes, limits.item_max_chars * _LINE_BYTES_PER_CHAR)
         conversation = _ConversationBuilder()
         limits = replace(limits, line_max_bytes=line_max_bytes)
@@ -70,6 +75,16 @@ class OwnExportImporter(Importer):
             except InvalidParams as error:
                 yield FailedItem(location_in(file, f"line {element.number}"), error.message)
         yield from conversation.end()
+
+
+def _require_complete(path: Path) -> None:
+    if path.is_dir():
+        is_unfinished = (path / UNFINISHED_MANIFEST).exists()
+    else:
+        with zipfile.ZipFile(path) as archive:
+            is_unfinished = any(base_name(name) == UNFINISHED_MANIFEST for name in archive.namelist())
+    if is_unfinished:
+        raise InvalidParams("the export is incomplete because it was interrupted; export again")
 
 
 IMPORTER = OwnExportImporter()

@@ -41,6 +41,31 @@ def test_export_into_a_folder_that_is_not_empty_is_rejected(program: Program) ->
     assert files_in(program.home / "mine") == {"letter.txt": b"dear"}
 
 
+def test_an_interrupted_export_is_not_imported_as_notes(program: Program) -> None:
+    add_demo_users(program)
+    program.expect("export", "out", "--user", "ada")
+    (program.home / "out" / "florilegium.json").rename(program.home / "out" / "florilegium.json.unfinished")
+
+    outcome = program.run("import", "out", "--user", "ben")
+
+    assert outcome.code == 2
+    assert "the export is incomplete because it was interrupted" in outcome.stdout + outcome.stderr
+    assert program.run("list", "notes", "--user", "ben", "--json").json["total"] == 0
+
+
+def test_leftovers_of_a_killed_process_are_removed_at_start(program: Program) -> None:
+    add_demo_users(program)
+    home = next(program.data_dir.glob("users/*/*"))
+    leftovers = [home / "chacha.db.0123.unfinished", program.data_dir / "uploads" / "a" / "export.zip"]
+    leftovers[1].parent.mkdir(parents=True)
+    for path in leftovers:
+        path.write_bytes(b"x")
+
+    with program.serving("--port", "0"):
+        assert not any(path.exists() for path in leftovers)
+    assert (home / "chacha.db").exists()
+
+
 def test_a_backup_is_verified_and_restored_into_an_empty_data_directory(program: Program) -> None:
     add_demo_users(program)
     elsewhere = ("--data-dir", str(program.home / "elsewhere"))

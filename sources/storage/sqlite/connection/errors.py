@@ -19,8 +19,13 @@ _MESSAGES = {
     sqlite3.SQLITE_TOOBIG: "nothing was written: a text is larger than SQLite can store",
 }
 # A write to a full disk fails with FULL, or with one of the others if the operating system rejects it first (quota,
-# file size limit).
-_NO_SPACE = {sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_WRITE, sqlite3.SQLITE_IOERR_SHMSIZE}
+# file size limit). SHMSIZE and SHMOPEN are failures to create the shared memory of a write-ahead log.
+_NO_SPACE = {
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR_WRITE,
+    sqlite3.SQLITE_IOERR_SHMSIZE,
+    sqlite3.SQLITE_IOERR_SHMOPEN,
+}
 
 
 class Interrupted(sqlite3.OperationalError):
@@ -37,7 +42,12 @@ def is_busy(error: sqlite3.Error) -> bool:
 
 def is_unwritable(error: sqlite3.Error) -> bool:
     """Whether a file could not be opened because its write-ahead log cannot be created next to it."""
-    return _primary_code(error) in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY}
+    return _primary_code(error) in {sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY} or is_no_space(error)
+
+
+def is_no_space(error: sqlite3.Error) -> bool:
+    """Whether the disk is full. To open a file, SQLite needs space for the shared memory of its write-ahead log."""
+    return _code(error) in _NO_SPACE
 
 
 def is_damage(error: sqlite3.Error) -> bool:
@@ -72,7 +82,7 @@ def translate(error: sqlite3.Error | TimeoutError, source: str, deadline_ms: int
         return SourceTimeout(source, deadline_ms)
     if is_busy(error):
         return Unavailable(f"{source} is locked by another process; try again in a moment")
-    if _code(error) in _NO_SPACE or primary == sqlite3.SQLITE_FULL:
+    if is_no_space(error) or primary == sqlite3.SQLITE_FULL:
         return DiskFull()
     if is_out_of_descriptors(error):
         return too_many_open_files()

@@ -23,7 +23,7 @@ from auth.registry import CONTROL_SCHEMA
 from config.errors import Conflict, DiskFull, NotFound, StorageError
 from config.file_copies import copy_database, set_aside, sync_directory
 from config.paths import DATABASE_KINDS, DatabaseKind, DataRoot, UserId
-from sources.storage.sqlite.connection.errors import translate
+from sources.storage.sqlite.connection.errors import is_no_space, translate
 from sources.storage.sqlite.maintenance.file_faults import connect_immutable, find_fault, missing_files
 from sources.storage.sqlite.maintenance.known_schema import find_foreign_object
 from sources.storage.sqlite.maintenance.maintenance import SCHEMAS
@@ -181,18 +181,37 @@ def _copy_user(data_root: DataRoot, user_id: UserId, name: str, target: DataRoot
     files: dict[DatabaseKind, BackupFile] = {}
     with ExitStack() as stack:
         readers: dict[DatabaseKind, sqlite3.Connection] = {}
+        lockable: list[Path] = []
         for kind, path in paths.items():
             with _collected_faults(kind, problems):
-                reader = stack.enter_context(closing(_connect(path)))
-                reader.execute("SELECT count(*) FROM sqlite_schema").fetchone()
-                readers[kind] = reader
-        with _locked_for_writing([paths[kind] for kind in readers]):
+                reader, can_lock = _connect_reader(path)
+                readers[kind] = stack.enter_context(closing(reader))
+                if can_lock:
+                    lockable.append(path)
+        with _locked_for_writing(lockable):
             for reader in readers.values():
                 _begin_snapshot(reader)
         for kind, reader in readers.items():
             with _collected_faults(kind, problems):
                 files[kind] = _copy(reader, target.ensure_database(user_id, kind), kind)
     return BackupUser(name, files, tuple(problems))
+
+
+def _connect_reader(path: Path) -> tuple[sqlite3.Connection, bool]:
+    """Returns a connection, and whether the file can be locked. On a full disk, SQLite can only open a file without a
+    log as immutable; nothing can write to it then."""
+    connection = _connect(path)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        connection.rollback()
+    except sqlite3.Error as error:
+        connection.close()
+        log = path.with_name(path.name + "-wal")
+        if not is_no_space(error) or (log.exists() and log.stat().st_size):
+            raise
+        return connect_immutable(path), False
+    return connection, True
 
 
 @contextmanager

@@ -39,6 +39,23 @@ async def fill_the_disk(root: Path) -> None:
         await report(ada, written + 1)
 
 
+async def open_on_a_full_disk(root: Path) -> None:
+    """Libraries that are closed when the disk fills up can be read and backed up, but not written."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    async with open_sqlite(root) as libraries, libraries.library("ada") as ada:
+        await ada.notes.create(NoteDraft(title="Tea"))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+    async with open_sqlite(root) as libraries, libraries.library("ada") as ada:
+        await report(ada, 1)
+        try:
+            await ada.notes.create(NoteDraft(title="Tea of tomorrow"))
+        except FlorilegiumError as error:
+            print(type(error).__name__, error.status, error.message)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        await ada.notes.create(NoteDraft(title="Tea at last"))
+        await report(ada, 2)
+
+
 async def make_read_only(root: Path) -> None:
     async with open_sqlite(root) as libraries, libraries.library("ada") as ada:
         await ada.notes.create(NoteDraft(title="Tea"))
@@ -79,5 +96,7 @@ def take_ownership(file: Path) -> None:
     os.seteuid(NOBODY)
 
 
+FAILURES = {"full": fill_the_disk, "full_before_opening": open_on_a_full_disk, "read_only": make_read_only}
+
 if __name__ == "__main__":
-    asyncio.run({"full": fill_the_disk, "read_only": make_read_only}[sys.argv[1]](Path(sys.argv[2])))
+    asyncio.run(FAILURES[sys.argv[1]](Path(sys.argv[2])))

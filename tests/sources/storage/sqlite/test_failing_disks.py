@@ -27,6 +27,15 @@ def test_full_disk_raises_an_error_and_loses_nothing(tmp_path: Path) -> None:
     check_files(tmp_path / "data")
 
 
+def test_closed_library_is_readable_on_a_full_disk(tmp_path: Path) -> None:
+    assert run_failing_disk("full_before_opening", tmp_path / "data") == [
+        "found all",
+        "DiskFull 507 the disk is full; nothing was written",
+        "found all",
+    ]
+    check_files(tmp_path / "data")
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a directory that its own process cannot write")
 def test_read_only_directory_can_be_read_and_writes_raise_an_error(tmp_path: Path) -> None:
     for parent in (tmp_path, *tmp_path.parents):

@@ -109,6 +109,9 @@ class _Rest:
         headers = {**self._headers, "Content-Type": "application/octet-stream"}
         return self._send(f"{_IMPORT_PATH}?name={name}", "POST", headers, file)
 
+    def get_import(self, job_id: str) -> ImportState:
+        return self._send(f"{_IMPORT_PATH}/{job_id}", "GET", self._headers)
+
     def cancel_import(self, job_id: str) -> ImportState:
         return self._send(f"{_IMPORT_PATH}/{job_id}", "DELETE", self._headers)
 
@@ -174,11 +177,13 @@ class _Neighbourhood:
 
     @contextmanager
     def importing(self, stream: str) -> Iterator[None]:
-        """Imports for the duration of the block."""
+        """Imports for the duration of the block, which begins when the first items are written."""
         rest = _Rest(self._server.announcement.url, self._server.announcement.accounts[-1].token)
         job = rest.start_import(markdown_vault(self._effort.imported_notes, stream), f"{stream}.zip")
+        while not (before := rest.get_import(job.id)).items and before.state == "running":
+            time.sleep(0.1)
         yield
-        self.imported += rest.cancel_import(job.id).items
+        self.imported += rest.cancel_import(job.id).items - before.items
 
 
 def measure(effort: Effort, cores: Cores) -> NeighbourResult:

@@ -54,6 +54,8 @@ def copy_to_tenants(template: Path, root: Path, count: int) -> None:
     originals = DataRoot(template).paths_of(user_id_for(OWNER))
     data_root = DataRoot(root)
     data_root.prepare()
+    # A directory with libraries and without a control database is refused.
+    shutil.copyfile(DataRoot(template).control_path, data_root.control_path)
     for number in range(count):
         home = data_root.prepare_user(user_id_for(tenant(number))).chacha.parent
         for original in (originals.media, originals.chacha, originals.prompts):

@@ -36,7 +36,6 @@ from tests.server.rest.rest_client import RestClient, open_rest_client
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 CHECKS = [
-    not_a_server_error,
     status_code_conformance,
     content_type_conformance,
     response_headers_conformance,
@@ -139,6 +138,11 @@ def use_existing_values(case: AnyCase, values: Mapping[str, Any], data: st.DataO
                 parameters[name] = values[PLACEHOLDERS[name]]
 
 
+def is_temporary_refusal(response: Any) -> bool:
+    """Whether the server says when to try again: after another import, or if a deadline is too short for a search."""
+    return bool(response.status_code == 503 and response.headers.get("retry-after"))
+
+
 @settings(max_examples=15, deadline=None, suppress_health_check=SUPPRESSED_CHECKS)
 @given(data=st.data())
 @pytest.mark.parametrize("mode", GenerationMode, ids=lambda mode: str(mode.value))
@@ -151,7 +155,7 @@ async def test_any_generated_request_gets_a_documented_response(
 
     response = await asyncio.to_thread(case.call, base_url=BASE, session=fuzzed.session)
 
-    case.validate_response(response, checks=CHECKS)
+    case.validate_response(response, checks=CHECKS if is_temporary_refusal(response) else [not_a_server_error, *CHECKS])
 
 
 async def test_every_documented_operation_is_fuzzed(fuzzed: FuzzedApi) -> None:

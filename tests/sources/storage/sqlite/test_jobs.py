@@ -16,6 +16,15 @@ from tests.sources.storage.sqlite.file_checks import open_file
 from tests.sources.storage.sqlite.words import TIMEOUT_S, GatedJob, add_word, all_words, insert_word, run_endless_query
 
 
+async def databases_with_one_slot(make_database: MakeDatabase, folder: Path) -> tuple[Database, Database]:
+    """Returns two files whose jobs share a single slot. The first contains tea, the second milk."""
+    jobs = JobQueue(1)
+    one, other = (make_database(path=folder / name, jobs=jobs) for name in ("one.db", "other.db"))
+    await add_word(one, "tea")
+    await add_word(other, "milk")
+    return one, other
+
+
 def loop_of_small_queries(connection: sqlite3.Connection) -> None:
     while True:
         connection.execute("SELECT 1").fetchall()
@@ -145,10 +154,7 @@ async def test_calls_over_the_queue_limit_are_rejected(make_database: MakeDataba
 
 
 async def test_slots_limit_concurrent_jobs(make_database: MakeDatabase, tmp_path: Path) -> None:
-    jobs = JobQueue(1)
-    one, other = (make_database(path=tmp_path / name, jobs=jobs) for name in ("one.db", "other.db"))
-    await add_word(one, "tea")
-    await add_word(other, "milk")
+    one, other = await databases_with_one_slot(make_database, tmp_path)
     gate = GatedJob()
     first = asyncio.create_task(one.read("words", gate))
     await asyncio.to_thread(gate.started.wait, TIMEOUT_S)
@@ -163,10 +169,7 @@ async def test_slots_limit_concurrent_jobs(make_database: MakeDatabase, tmp_path
 async def test_time_in_the_queue_does_not_count_against_the_deadline(
     make_database: MakeDatabase, tmp_path: Path
 ) -> None:
-    jobs = JobQueue(1)
-    one, other = (make_database(path=tmp_path / name, jobs=jobs) for name in ("one.db", "other.db"))
-    await add_word(one, "tea")
-    await add_word(other, "milk")
+    one, other = await databases_with_one_slot(make_database, tmp_path)
     gate = GatedJob()
     running = asyncio.create_task(one.read("words", gate))
     await asyncio.to_thread(gate.started.wait, TIMEOUT_S)
@@ -183,10 +186,7 @@ async def test_time_in_the_queue_does_not_count_against_the_deadline(
 async def test_job_waiting_for_a_slot_fails_when_its_file_is_closed(
     make_database: MakeDatabase, tmp_path: Path
 ) -> None:
-    jobs = JobQueue(1)
-    one, other = (make_database(path=tmp_path / name, jobs=jobs) for name in ("one.db", "other.db"))
-    await add_word(one, "tea")
-    await add_word(other, "milk")
+    one, other = await databases_with_one_slot(make_database, tmp_path)
     gate = GatedJob()
     running = asyncio.create_task(one.read("words", gate))
     await asyncio.to_thread(gate.started.wait, TIMEOUT_S)
@@ -204,10 +204,7 @@ async def test_job_waiting_for_a_slot_fails_when_its_file_is_closed(
 async def test_job_that_cannot_be_interrupted_does_not_hold_up_other_users(
     make_database: MakeDatabase, tmp_path: Path
 ) -> None:
-    jobs = JobQueue(1)
-    one, other = (make_database(path=tmp_path / name, jobs=jobs) for name in ("one.db", "other.db"))
-    await add_word(one, "tea")
-    await add_word(other, "milk")
+    one, other = await databases_with_one_slot(make_database, tmp_path)
     gate = GatedJob()
     stuck = asyncio.create_task(one.read("words", gate, 50))
 

@@ -28,7 +28,7 @@ _CANCEL_GRACE_S = 0.05
 
 class Fanout:
     """The searches of one request. Each source has `deadline_ms`, not counting the time its jobs wait for their turn:
-    waiting is no failure of the source.
+    time in a queue does not make a source fail.
 
     `arguments` holds the search arguments of each source; limit and offset are set for each page, which has `depth`
     hits. `filtered` names the sources for which the caller set filters: if one of them rejects its arguments, that is

@@ -1,6 +1,6 @@
 """Which database files each user has, recorded in the control database.
 
-Without the record, a lost or truncated file could not be told from one that was never created: the user would see an
+Without the record, a lost or truncated file would look like one that was never created: the user would see an
 empty library, write into it, and the next backup would replace the good one.
 """
 

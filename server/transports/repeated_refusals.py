@@ -24,7 +24,7 @@ from server.transports.http_messages import send_json
 # In the ASGI scope of a repeated call, which is not logged: the log line would cost more than the answer.
 IS_REPEATED = "florilegium.is_repeated"
 _ENTRIES_MAX = 10_000
-# After this time the queue is looked at again, because it may be empty by then.
+# After this time a call is admitted as usual, because the queue may be empty.
 _VALID_MAX_S = 0.5
 _BODY_MAX_BYTES = 64 * 1024
 # Answering repeated calls takes a small part of the server's time at most: beyond this rate, answers wait.

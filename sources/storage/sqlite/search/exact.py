@@ -20,8 +20,8 @@ from sources.storage.sqlite.search.exact_snippets import ExactPhrase, read_phras
 from sources.storage.sqlite.write.validation import clamp_count, is_storable
 from sources.text.letter_separation import SEPARATOR, separate_letters
 
-# How often one phrase may occur. FTS5 counts the matches of each occurrence anew, in a step that cannot be interrupted:
-# sixteen times the same letter in a message of a megabyte took five seconds.
+# How often one phrase may occur. FTS5 counts the matches again for each occurrence, in a step that cannot be
+# interrupted: sixteen times the same letter in a message of a megabyte took five seconds.
 _REPEATS_MAX = 2
 # How often one word may occur in all phrases together. A phrase of 300 times the same word took nine seconds.
 _WORD_REPEATS_MAX = 8

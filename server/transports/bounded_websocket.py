@@ -53,9 +53,8 @@ class BoundedWebSocket(WebSocketsSansIOProtocol):
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)
-        if (
-            not self.close_sent and self._client is not None
-        ):  # otherwise the upgrade request was malformed and there is no scope
+        # A malformed upgrade request has been answered with an error and has no scope.
+        if not self.close_sent and self._client is not None:
             self._client.add_to(self.scope)
 
     def pause_writing(self) -> None:

@@ -9,7 +9,6 @@ import argparse
 import asyncio
 import io
 import itertools
-import os
 import sys
 import tempfile
 import time
@@ -24,7 +23,7 @@ from msgspec import Struct
 
 from bench.callers import CallResult, Load
 from bench.library import REFERENCE, SEED, Sizes, cached_library
-from bench.processes import Child, Cores, child, python
+from bench.processes import Child, Cores, child, describe_machine_load, python
 from bench.prose import Prose
 from bench.search import BenchServer, make_queries, mixed_queries, start_server
 from bench.search_clients import SearchRequest
@@ -225,8 +224,7 @@ def _measure(neighbourhood: _Neighbourhood, effort: Effort) -> NeighbourResult:
 
 
 def report(result: NeighbourResult) -> Iterator[str]:
-    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
-    yield f"load average of the machine (1, 5, 15 minutes): {load}"
+    yield describe_machine_load()
     yield f"{'a quiet user searches':<36} {'searches':>8} {'p50 ms':>7} {'p99 ms':>7} {'x alone':>8}"
     rows = (
         ("alone", result.alone_ms, 1.0),

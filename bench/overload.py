@@ -8,7 +8,6 @@ may be busy with other things, so levels are compared with each other within one
 
 import argparse
 import asyncio
-import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -19,7 +18,7 @@ from msgspec import Struct
 
 from bench.callers import CallResult, Load, Outcome
 from bench.library import REFERENCE, Sizes, cached_library
-from bench.processes import Child, Cores, child, cpu_seconds, python
+from bench.processes import Child, Cores, child, cpu_seconds, describe_machine_load, python
 from bench.search import BenchServer, mixed_queries, start_server
 from bench.search_clients import SearchRequest
 from bench.sources import percentile
@@ -189,8 +188,7 @@ def measure(effort: Effort, cores: Cores) -> OverloadResult:
 
 
 def report(result: OverloadResult) -> Iterator[str]:
-    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
-    yield f"load average of the machine (1, 5, 15 minutes): {load}"
+    yield describe_machine_load()
     yield (
         f"{'callers':<22} {'answers/s':>9} {'of peak':>8} {'p50 ms':>8} {'p99 ms':>8} {'incomplete':>10} "
         f"{'refused/s':>9} {'p50 ms':>7} {'p99 ms':>7} {'CPU':>5}"

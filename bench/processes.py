@@ -25,6 +25,12 @@ def cpu_seconds(pid: int) -> float:
     return time.clock_gettime((~pid << 3) | _CPUCLOCK_SCHED)
 
 
+def describe_machine_load() -> str:
+    """Returns a line for the reports of benchmarks that a busy machine distorts."""
+    load = ", ".join(f"{value:.1f}" for value in os.getloadavg())
+    return f"load average of the machine (1, 5, 15 minutes): {load}"
+
+
 def resident_bytes(pid: int) -> int:
     """Returns VmRSS of proc(5)."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():

@@ -19,7 +19,7 @@ from aggregator.merge import DiversityLimits, order_hits
 from auth.context import RequestContext
 from bench.local_runtime import open_local_runtime
 from bench.metrics import ndcg
-from bench.quality.collection import ANSWERS, KINDS, Collection, Query, read_collection
+from bench.quality.collection import ANSWERS, KINDS, SEPARATE_KINDS, Collection, Query, read_collection
 from bench.quality.minmax_scores import Scale, minmax_order, scale_as_written, scale_rounded
 from bench.quality.storage import ItemNames, store_collection
 from config.settings import Settings
@@ -158,7 +158,17 @@ def gain_range(results: Sequence[QueryResult]) -> tuple[float, float]:
 
 
 def answerable(results: Sequence[QueryResult]) -> list[QueryResult]:
-    return [one for one in results if one.query.kind != "none"]
+    """Returns the results that the figures are about, without the kinds that are reported apart."""
+    return [one for one in results if one.query.kind not in {"none", *SEPARATE_KINDS}]
+
+
+def of_kind(results: Sequence[QueryResult], kind: str) -> list[QueryResult]:
+    return [one for one in results if one.query.kind == kind]
+
+
+def unanswered_first_page(results: Sequence[QueryResult]) -> int:
+    """Returns the number of queries without an answer among the first ten items of our list."""
+    return sum(not reciprocal_rank(one.ours.items, one.query.grades) for one in results)
 
 
 def answering_sources(query: Query) -> set[str]:
@@ -190,7 +200,13 @@ def result_line(results: Sequence[QueryResult]) -> str:
     program = quality([(one.query, one.variants[SINGLE_HIT_IS_BEST]) for one in answerable(results)])
     return (
         f"RESULT ndcg_minmax={minmax.ndcg:.4f} ndcg_ours={ours.ndcg:.4f} ndcg_gain={ours.ndcg - minmax.ndcg:.4f} "
-        f"ndcg_gain_program={ours.ndcg - program.ndcg:.4f}"
+        f"ndcg_gain_program={ours.ndcg - program.ndcg:.4f} "
+        f"unanswered_first_page={unanswered_first_page(answerable(results))}"
+        + "".join(
+            f" {kind}_ours={qualities(separate)[1].ndcg:.4f}"
+            for kind in SEPARATE_KINDS
+            if (separate := of_kind(results, kind))
+        )
     )
 
 
@@ -203,9 +219,13 @@ def report(collection: Collection, results: Sequence[QueryResult]) -> list[str]:
         "",
         f"{'':<14} {'':>7} {'nDCG@10':>17} {'MRR@10':>17}",
         f"{'queries':<14} {'':>7} {'min-max':>8} {'ours':>8} {'min-max':>8} {'ours':>8}",
-        *(_row(kind, [one for one in results if one.query.kind == kind]) for kind in KINDS if kind != "none"),
+        *(_row(kind, of_kind(results, kind)) for kind in KINDS if kind != "none"),
         _row("all", answerable(results)),
-        *_unanswered([one for one in results if one.query.kind == "none"]),
+        *_without_answer(of_kind(results, "none")),
+        "apart:",
+        *(_row(kind, of_kind(results, kind)) for kind in SEPARATE_KINDS),
+        "",
+        *_first_page_lines(results),
         _range_line(answerable(results)),
         *_by_sources(answerable(results)),
         *_formula_variants(answerable(results)),
@@ -266,11 +286,19 @@ def _variant_row(title: str, pairs: Sequence[tuple[Query, MergedList]]) -> str:
     return f"  {title:<36} nDCG@10 {mean.ndcg:.4f}  MRR@10 {mean.mrr:.4f}"
 
 
-def _unanswered(results: Sequence[QueryResult]) -> list[str]:
+def _without_answer(results: Sequence[QueryResult]) -> list[str]:
     if not results:
         return []
     minmax, ours = median(one.minmax.best_score for one in results), median(one.ours.best_score for one in results)
     return [f"{'none':<14} {len(results):>7} best score, median: min-max {minmax:.2f}, ours {ours:.2f}"]
+
+
+def _first_page_lines(results: Sequence[QueryResult]) -> list[str]:
+    groups = {"all": answerable(results)} | {kind: of_kind(results, kind) for kind in SEPARATE_KINDS}
+    return [
+        f"{unanswered_first_page(group)} of {len(group)} queries ({title}) have no answer on the first page"
+        for title, group in groups.items()
+    ]
 
 
 def _list(title: str, lines: Sequence[str]) -> list[str]:

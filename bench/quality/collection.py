@@ -4,15 +4,22 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
 
-FOLDER = Path(__file__).parent
+from sources.text.segmentation import tokenize
+from sources.text.stemming import stem
+from sources.text.stopwords import STOPWORDS
 
-Kind = Literal["topic", "title", "rare", "one source", "two sources", "none"]
+FOLDER = Path(__file__).parent
+QUERY_FILES = ("queries.toml", "meaning.toml")
+
+Kind = Literal["topic", "title", "rare", "one source", "two sources", "none", "meaning"]
 KINDS: tuple[Kind, ...] = ("topic", "title", "rare", "one source", "two sources", "none")
+# Kinds that were added later. They are reported apart, so that the mean over the others stays comparable over time.
+SEPARATE_KINDS: tuple[Kind, ...] = ("meaning",)
 GRADE_MAX = 3
 # An item with at least this grade answers the query; below it, the item is only related.
 ANSWERS = 2
@@ -26,6 +33,19 @@ class _Item(Struct, frozen=True, forbid_unknown_fields=True):
     """`key` identifies an item within its source."""
 
     key: str
+
+    @property
+    def words(self) -> frozenset[str]:
+        """The content words of all fields that are stored."""
+        fields = msgspec.structs.asdict(self)
+        del fields["key"]
+        return content_words(" ".join(map(str, fields.values())))
+
+
+def content_words(text: str) -> frozenset[str]:
+    """Returns the stems of the words of a text without stop words and single letters, which are mostly remains of
+    contractions."""
+    return frozenset(stem(token) for token in tokenize(text) if token not in STOPWORDS and len(token) > 1)
 
 
 class Note(_Item, frozen=True, kw_only=True):
@@ -97,20 +117,20 @@ class Collection(Struct, frozen=True, kw_only=True):
     @property
     def names(self) -> Iterator[str]:
         """Yields every item as `source/key`."""
-        yield from _names("notes", self.notes)
-        yield from _names("media", self.media)
-        yield from _names("chats", self.chats)
-        yield from _names("characters", self.characters)
-        yield from _names("prompts", self.prompts)
+        return (name for name, _ in self.items)
 
-
-class _Keyed(Protocol):
     @property
-    def key(self) -> str: ...
+    def items(self) -> Iterator[tuple[str, _Item]]:
+        """Yields every item with its name, `source/key`."""
+        yield from _named("notes", self.notes)
+        yield from _named("media", self.media)
+        yield from _named("chats", self.chats)
+        yield from _named("characters", self.characters)
+        yield from _named("prompts", self.prompts)
 
 
-def _names(source: str, items: Sequence[_Keyed]) -> Iterator[str]:
-    return (f"{source}/{item.key}" for item in items)
+def _named(source: str, items: Sequence[_Item]) -> Iterator[tuple[str, _Item]]:
+    return ((f"{source}/{item.key}", item) for item in items)
 
 
 T = TypeVar("T")
@@ -123,7 +143,7 @@ def read_collection(folder: Path = FOLDER) -> Collection:
         chats=_read(folder / "chats.toml", "chat", Chat),
         characters=_read(folder / "characters.toml", "character", Character),
         prompts=_read(folder / "prompts.toml", "prompt", Prompt),
-        queries=_read(folder / "queries.toml", "query", Query),
+        queries=tuple(query for name in QUERY_FILES for query in _read(folder / name, "query", Query)),
     )
     _check(collection)
     return collection
@@ -146,17 +166,19 @@ def _check(collection: Collection) -> None:
     ):
         if count > 1:
             raise InvalidCollection(f"{name!r}: expected once, got {count} times")
-    known = set(collection.names)
+    items = dict(collection.items)
     for query in collection.queries:
-        _check_query(query, known)
+        _check_query(query, items)
+        if query.kind == "meaning":
+            _check_wording(query, items)
     for chat in collection.chats:
         if not all(sender and text for sender, text in chat.messages):
             raise InvalidCollection(f"chats/{chat.key}: expected lines of the form `sender: text`")
 
 
-def _check_query(query: Query, known: set[str]) -> None:
+def _check_query(query: Query, items: Mapping[str, _Item]) -> None:
     for name, grade in query.grades.items():
-        if name not in known:
+        if name not in items:
             raise InvalidCollection(f"query {query.text!r}: unknown item {name!r}")
         if not 0 <= grade <= GRADE_MAX:
             raise InvalidCollection(f"query {query.text!r}: grade of {name}: expected 0..{GRADE_MAX}, got {grade}")
@@ -164,3 +186,10 @@ def _check_query(query: Query, known: set[str]) -> None:
     if is_answered == (query.kind == "none"):
         expected = "no grades" if query.kind == "none" else f"an item with a grade of at least {ANSWERS}"
         raise InvalidCollection(f"query {query.text!r} of kind {query.kind!r}: expected {expected}")
+
+
+def _check_wording(query: Query, items: Mapping[str, _Item]) -> None:
+    """Only the meaning of the query may lead to its answers; items that are merely related may share words."""
+    for name, grade in query.grades.items():
+        if grade >= ANSWERS and (shared := content_words(query.text) & items[name].words):
+            raise InvalidCollection(f"query {query.text!r}: expected no word of {name}, got {sorted(shared)}")

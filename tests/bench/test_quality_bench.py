@@ -28,15 +28,18 @@ from bench.cross_source import (
     result_line,
     unjustified_pages,
 )
-from bench.quality.collection import ANSWERS, KINDS, InvalidCollection, Query, read_collection
+from bench.quality.collection import ANSWERS, KINDS, SEPARATE_KINDS, InvalidCollection, Query, read_collection
 from bench.quality.minmax_scores import scale_as_written, scale_rounded
 
 ROOT = Path(__file__).parents[2]
 NUMBER = r"-?[01]\.[0-9]{4}"
 # The minimum gain of the ranking: the lower bound of the 95 % interval.
 GAIN_MIN = 0.045
+# The maximum number of queries without an answer on the first page.
+UNANSWERED_MAX = 25
 RESULT = re.compile(
-    rf"RESULT ndcg_minmax=({NUMBER}) ndcg_ours=({NUMBER}) ndcg_gain=({NUMBER}) ndcg_gain_program=({NUMBER})"
+    rf"RESULT ndcg_minmax=({NUMBER}) ndcg_ours=({NUMBER}) ndcg_gain=({NUMBER}) ndcg_gain_program=({NUMBER}) "
+    rf"unanswered_first_page=([0-9]+) meaning_ours=({NUMBER})"
 )
 
 FILES = {
@@ -98,6 +101,12 @@ FILES = {
         kind = "none"
         text = "zebra"
     """,
+    "meaning.toml": """
+        [[query]]
+        kind = "meaning"
+        text = "fuel for illumination"
+        grades = { "notes/lamp" = 3, "characters/keeper" = 1 }
+    """,
 }
 
 
@@ -130,7 +139,7 @@ def test_collection_is_large_and_contains_every_kind_of_query() -> None:
     assert len(collection.characters) >= 35
     assert len(collection.prompts) >= 80
     assert len(collection.queries) >= 300
-    assert {query.kind for query in collection.queries} == set(KINDS)
+    assert {query.kind for query in collection.queries} == {*KINDS, *SEPARATE_KINDS}
 
 
 def test_every_item_answers_a_query() -> None:
@@ -160,6 +169,8 @@ def test_chat_line_is_split_at_its_first_colon(tmp_path: Path) -> None:
         ("queries", '"rare"', '"none"', "of kind 'none': expected no grades"),
         ("queries", '"none"', '"topic"', "of kind 'topic': expected an item with a grade of at least 2"),
         ("queries", '"rare"', '"curious"', "queries.toml: .*curious"),
+        ("meaning", "illumination", "ladders", r"'fuel for ladders': expected no word of notes/lamp, got \['ladder'\]"),
+        ("meaning", "fuel for illumination", "Paraffin", "'Paraffin': expected no word of notes/lamp"),
     ],
 )
 def test_invalid_collection_is_rejected(tmp_path: Path, file: str, old: str, new: str, message: str) -> None:
@@ -182,7 +193,7 @@ def test_missing_file_is_reported(tmp_path: Path) -> None:
 async def test_hits_of_all_sources_have_the_names_used_in_judgements(tmp_path: Path) -> None:
     collection = read_collection(write_collection(tmp_path))
 
-    [hits, empty] = await measure(collection, tmp_path / "data")
+    [hits, empty, _] = await measure(collection, tmp_path / "data")
 
     assert set(hits.ours.items) == set(hits.minmax.items) == {"chats/shed", "notes/lamp"}
     # The second message matches by its context; the conversation counts once, but the page shows both hits.
@@ -195,7 +206,7 @@ async def test_single_hit_scores_0_by_the_formula_as_written_and_1_by_our_settin
 ) -> None:
     collection = read_collection(write_collection(tmp_path, queries=('"paraffin"', '"lamp"')))
 
-    [lamp, _] = await measure(collection, tmp_path / "data")
+    [lamp, *_] = await measure(collection, tmp_path / "data")
 
     assert lamp.minmax.best_score == 0.0
     assert (lamp.variants[SINGLE_HIT_IS_BEST].best_score, lamp.variants[SETTING].best_score) == (1.0, 1.0)
@@ -209,10 +220,11 @@ def test_run_prints_consistent_figures_and_our_ranking_is_better() -> None:
 
     result = RESULT.fullmatch(completed.stdout.splitlines()[-1])
     assert result, completed.stderr
-    minmax, ours, gain, gain_program = map(float, result.groups())
+    minmax, ours, gain, gain_program, unanswered, _ = map(float, result.groups())
     assert gain == pytest.approx(ours - minmax, abs=2e-4)
     assert gain >= GAIN_MIN
     assert gain_program >= 0.1
+    assert unanswered <= UNANSWERED_MAX
     assert ": not justified" not in completed.stdout
 
 
@@ -259,9 +271,28 @@ def test_queries_without_an_answer_are_reported_separately() -> None:
     ]
 
     assert result_line(results) == (
-        "RESULT ndcg_minmax=0.0000 ndcg_ours=1.0000 ndcg_gain=1.0000 ndcg_gain_program=1.0000"
+        "RESULT ndcg_minmax=0.0000 ndcg_ours=1.0000 ndcg_gain=1.0000 ndcg_gain_program=1.0000 unanswered_first_page=0"
     )
     assert any(line.startswith("none") and "1 best score" in line for line in report(read_collection(), results))
+
+
+def test_separate_kinds_are_reported_apart_and_leave_the_other_figures_unchanged() -> None:
+    meaning = Query(kind="meaning", text="source of water", grades={"notes/a": 3})
+    results = [query_result(QUERY, [], ["notes/a", "media/b", "chats/c"]), query_result(meaning, [], [])]
+
+    lines = report(read_collection(), results)
+
+    assert result_line(results).endswith(" unanswered_first_page=0 meaning_ours=0.0000")
+    assert result_line(results).startswith(result_line(results[:1]))
+    assert any(line.split() == ["all", "1", "0.0000", "1.0000", "0.0000", "1.0000"] for line in lines)
+    assert any(line.split() == ["meaning", "1", "0.0000", "0.0000", "0.0000", "0.0000"] for line in lines)
+    assert "1 of 1 queries (meaning) have no answer on the first page" in lines
+
+
+def test_words_of_a_related_item_may_be_in_a_query_by_meaning(tmp_path: Path) -> None:
+    folder = write_collection(tmp_path, meaning=("illumination", "keeper"))
+
+    assert read_collection(folder).queries[-1].text == "fuel for keeper"
 
 
 def test_losses_are_listed_by_query() -> None:

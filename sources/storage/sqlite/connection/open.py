@@ -128,6 +128,9 @@ def connect_writer(file: DatabaseFile, options: SqliteOptions, due: float) -> Jo
             job = Job(lambda writer: migrate(file.schema, writer), max(due - time.monotonic(), _MIGRATION_MAX_S))
             connection.run(job, "BEGIN IMMEDIATE")
             if not version:
+                # The file is recorded durably. Without a flush, a power failure could leave it empty, and a recorded
+                # file that is empty counts as lost.
+                connection.execute("PRAGMA wal_checkpoint(FULL)").fetchall()
                 file.record()
     except BaseException:
         connection.close()

@@ -84,7 +84,12 @@ class HttpLibraryUser(LibraryUser, frozen=True):
 @asynccontextmanager
 async def open_rest_client(root: Path, **changes: Any) -> AsyncIterator[RestClient]:
     async with open_runtime(make_settings(root, **changes)) as runtime:
-        yield RestClient(LiveServer(runtime, "http://127.0.0.1"), _with_split_path(build_app(runtime, Metrics())))
+        yield rest_client_of(LiveServer(runtime, "http://127.0.0.1"))
+
+
+def rest_client_of(server: LiveServer) -> RestClient:
+    """Returns a client of an application on the server's runtime."""
+    return RestClient(server, _with_split_path(build_app(server.runtime, Metrics())))
 
 
 def _with_split_path(app: ASGIApp) -> ASGIApp:

@@ -1,0 +1,252 @@
+"""`make attack`: attacks a server of this machine for a few minutes and counts what got through.
+
+1. Cross-tenant calls: two users and a stranger call every tool, route and protocol method with the other user's ids,
+   URIs, cursors, sessions, permalinks and import jobs. Most calls go to the application in this process, because that
+   is several times faster; the others over a socket.
+2. Forged tokens, for every kind of issuer.
+3. Hostile and damaged files, imported over REST.
+4. Hostile queries, to every tool that searches.
+5. Slow and endless clients, over sockets.
+
+Nothing leaves the loopback interface, every part has a time limit, and so has the whole. The exit code is 1 if anything
+got through, if the server failed, or if there was not enough time for the calls.
+"""
+
+import argparse
+import asyncio
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from loguru import logger
+from msgspec import Struct
+
+from server.app import build_app
+from server.metrics import Metrics
+from tests.attack.app_client import Client, InProcessClient, SocketClient
+from tests.attack.cross_tenant import CrossTenantAttack, CrossTenantResult, count_visible
+from tests.attack.forged_tokens import TokenResult, attack_with_tokens
+from tests.attack.hostile_files import FileResult, attack_with_files
+from tests.attack.leak_detector import LeakDetector
+from tests.attack.query_attack import QueryResult, attack_with_queries
+from tests.attack.slow_clients import SHORT_TIMEOUTS, SlowClientResult, attack_with_slow_clients
+from tests.attack.surface import Surface, read_surface
+from tests.attack.tenants import USERS, Tenant, own_data, plant_tenant
+from tests.auth.attack_server import ISSUERS
+from tests.live import NO_RATE_LIMITS, LiveServer, live, make_settings
+from tests.server.rest.rest_client import RestClient, rest_client_of
+
+_WORKERS = 8
+_SHOWN_MAX = 20
+_TIME_LIMIT_S = 600.0
+
+
+class Effort(Struct, frozen=True):
+    """Numbers of calls and seconds of each part. `query_step` is 1 for all queries, and n for every n-th."""
+
+    calls: int
+    calls_s: float
+    socket_calls: int
+    control_calls: int
+    issuers: int
+    files: int
+    files_s: float
+    queries_s: float
+    query_step: int
+    slow_copies: int
+    slow_s: float
+
+
+FULL = Effort(
+    calls=200_000,
+    calls_s=330,
+    socket_calls=5_000,
+    control_calls=1_000,
+    issuers=len(ISSUERS),
+    files=250,
+    files_s=75,
+    queries_s=60,
+    query_step=1,
+    slow_copies=4,
+    slow_s=20,
+)
+QUICK = Effort(
+    calls=1_200,
+    calls_s=60,
+    socket_calls=60,
+    control_calls=60,
+    issuers=1,
+    files=6,
+    files_s=30,
+    queries_s=30,
+    query_step=40,
+    slow_copies=1,
+    slow_s=20,
+)
+
+
+class AttackedServer(Struct, frozen=True):
+    live: LiveServer
+    api: RestClient
+    client: Client
+    surface: Surface
+    tenants: tuple[Tenant, ...]
+    detector: LeakDetector
+
+
+class AttackResult(Struct, frozen=True):
+    """`effort` says how many calls were intended, and `changes` names users whose data others changed."""
+
+    effort: Effort
+    targets: int
+    visible: int
+    in_process: CrossTenantResult
+    over_sockets: CrossTenantResult
+    changes: list[str]
+    tokens: TokenResult
+    files: FileResult
+    queries: QueryResult
+    slow: SlowClientResult
+    seconds: float
+
+    @property
+    def calls(self) -> int:
+        return self.in_process.calls + self.over_sockets.calls
+
+    @property
+    def leaks(self) -> list[str]:
+        shown = (*self.in_process.leaks, *self.over_sockets.leaks, *self.files.leaks, *self.queries.leaks)
+        accepted = [f"forged token accepted: {name}" for name in self.tokens.accepted]
+        return [*shown, *self.changes, *accepted]
+
+    @property
+    def failures(self) -> list[str]:
+        """Returns everything else that should not have happened."""
+        found = [
+            *self.in_process.failures,
+            *self.over_sockets.failures,
+            *self.files.failures,
+            *self.queries.failures,
+            *(f"valid {algorithm} token refused" for algorithm in self.tokens.refused_valid),
+            *(f"not closed: {name}" for name in self.slow.open_clients),
+        ]
+        if self.slow.failed_user_calls:
+            found.append(f"{self.slow.failed_user_calls} calls of a user failed beside slow clients")
+        if not self.visible:
+            found.append("no call shows the canary to its owner, so the calls prove nothing")
+        for sent, intended in (
+            (self.in_process.calls, self.effort.calls),
+            (self.over_sockets.calls, self.effort.socket_calls),
+        ):
+            if sent < intended:
+                found.append(f"expected {intended} calls, had time for {sent}")
+        return found
+
+    def as_line(self) -> str:
+        return (
+            f"RESULT leaks={len(self.leaks)} calls={self.calls} tokens={self.tokens.tokens} files={self.files.files} "
+            f"queries={self.queries.queries}"
+        )
+
+
+@asynccontextmanager
+async def open_attacked_server(root: Path) -> AsyncIterator[AttackedServer]:
+    # The users import hundreds of files themselves, and their first import must not be forgotten meanwhile.
+    settings = make_settings(root, **NO_RATE_LIMITS, **SHORT_TIMEOUTS, import_history_max=1_000)
+    async with live(settings) as server:
+        api = rest_client_of(server)
+        tenants = tuple([await plant_tenant(api, name) for name in USERS])
+        client = InProcessClient(build_app(server.runtime, Metrics()))
+        detector = LeakDetector({tenant.name: tenant.canary for tenant in tenants})
+        yield AttackedServer(server, api, client, await read_surface(api, USERS[0]), tenants, detector)
+
+
+async def attack(effort: Effort, directory: Path) -> AttackResult:
+    started_at = time.monotonic()
+    async with open_attacked_server(directory / "data") as server:
+        tenants, detector, surface = server.tenants, server.detector, server.surface
+        visible = await count_visible(server.client, surface, tenants, detector, effort.control_calls)
+        before = [await own_data(server.api, tenant) for tenant in tenants]
+        in_process = await _cross_tenant(server, server.client, 1, effort.calls, effort.calls_s)
+        socket = SocketClient(server.live.url)
+        over_sockets = await _cross_tenant(server, socket, 2, effort.socket_calls, effort.calls_s / 4)
+        queries = await attack_with_queries(
+            server.client, surface, tenants[0], detector, effort.queries_s, effort.query_step
+        )
+        files = await attack_with_files(server.client, tenants[0], detector, directory, effort.files, effort.files_s)
+        slow = await attack_with_slow_clients(
+            server.live.url, tenants[0], tenants[1], effort.slow_copies, effort.slow_s
+        )
+        after = [await own_data(server.api, tenant) for tenant in tenants]
+    tokens = await attack_with_tokens(directory, effort.issuers)
+    pairs = zip(tenants, before, after, strict=True)
+    changes = [
+        f"data of {tenant.name} was changed: {was[:100]!r} is now {now[:100]!r}"
+        for tenant, old, new in pairs
+        for was, now in zip(old, new, strict=True)
+        if was != now
+    ]
+    return AttackResult(
+        effort=effort,
+        targets=len(surface.targets),
+        visible=visible,
+        in_process=in_process,
+        over_sockets=over_sockets,
+        changes=changes,
+        tokens=tokens,
+        files=files,
+        queries=queries,
+        slow=slow,
+        seconds=time.monotonic() - started_at,
+    )
+
+
+async def _cross_tenant(
+    server: AttackedServer, client: Client, seed: int, calls: int, deadline_s: float
+) -> CrossTenantResult:
+    return await CrossTenantAttack(client, server.surface, server.tenants, server.detector, seed).run(
+        calls, deadline_s, _WORKERS
+    )
+
+
+def report(result: AttackResult) -> Iterator[str]:
+    yield f"{result.targets} targets as the server lists them: tools, routes, protocol methods, permalinks, sessions"
+    yield f"control: {result.visible} of {result.effort.control_calls} such calls show the canary to its owner"
+    for place, part in (("in the process", result.in_process), ("over sockets", result.over_sockets)):
+        statuses = ", ".join(f"{status}: {count}" for status, count in sorted(part.by_status.items()))
+        least = min(part.by_target.values(), default=0)
+        yield (
+            f"cross-tenant calls {place}: {part.calls} in {part.seconds:.0f} s, at least {least} for each of "
+            f"{len(part.by_target)} targets; by status {statuses}"
+        )
+    yield f"forged tokens: {result.tokens.tokens}, each on MCP and REST; accepted {len(result.tokens.accepted)}"
+    yield f"hostile files: {result.files.files}, of which {result.files.imported} could be imported in part or whole"
+    yield f"hostile queries: {result.queries.queries}, to {result.queries.tools} tools"
+    yield (
+        f"slow and endless clients: {result.slow.clients}, not closed {len(result.slow.open_clients)}; meanwhile "
+        f"{result.slow.user_calls} calls of a user, the slowest {result.slow.slowest_user_call_s:.2f} s"
+    )
+    yield f"took {result.seconds:.0f} s"
+    for title, found in (("LEAK", result.leaks), ("FAILURE", result.failures)):
+        yield from (f"{title} {line}" for line in found[:_SHOWN_MAX])
+        if len(found) > _SHOWN_MAX:
+            yield f"{title} and {len(found) - _SHOWN_MAX} more"
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="tests.attack.run", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a sample of a few seconds")
+    effort = QUICK if parser.parse_args(arguments).quick else FULL
+    logger.remove()
+    with tempfile.TemporaryDirectory(prefix="florilegium-attack-") as name:
+        result = asyncio.run(asyncio.wait_for(attack(effort, Path(name)), _TIME_LIMIT_S))
+    for line in [*report(result), result.as_line()]:
+        print(line)
+    return int(bool(result.leaks or result.failures))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,19 @@
+"""A sample of `make attack` finds nothing and prints the counts."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_sample_of_the_attack_finds_nothing() -> None:
+    command = [sys.executable, "-m", "tests.attack.run", "--quick"]
+    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+
+    assert completed.returncode == 0, completed.stdout + completed.stderr
+    last = completed.stdout.splitlines()[-1]
+    counts = re.fullmatch(r"RESULT leaks=0 calls=(\d+) tokens=(\d+) files=(\d+) queries=(\d+)", last)
+    assert counts is not None
+    assert all(int(count) > 0 for count in counts.groups())

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -125,6 +126,11 @@ def query_result(query: Query, minmax: Sequence[str], ours: Sequence[str]) -> Qu
     return QueryResult(query, minmax_list, our_list, {SINGLE_HIT_IS_BEST: minmax_list})
 
 
+def best_sources(query: Query) -> set[str]:
+    best = max(query.grades.values())
+    return {name.split("/")[0] for name, grade in query.grades.items() if grade == best}
+
+
 # -- the collection ----------------------------------------------------------------------------------------------------
 
 
@@ -148,6 +154,16 @@ def test_every_item_answers_a_query() -> None:
     answers = {name for query in collection.queries for name, grade in query.grades.items() if grade >= ANSWERS}
 
     assert set(collection.names) == answers
+
+
+def test_best_answers_to_queries_by_meaning_are_in_all_sources() -> None:
+    queries = [query for query in read_collection().queries if query.kind == "meaning"]
+
+    best = Counter(source for query in queries for source in best_sources(query))
+
+    assert len(queries) >= 60
+    assert min(best[source] for source in ("notes", "media", "chats")) >= 15
+    assert min(best[source] for source in ("characters", "prompts")) >= 6
 
 
 def test_chat_line_is_split_at_its_first_colon(tmp_path: Path) -> None:

@@ -222,11 +222,9 @@ def report(collection: Collection, results: Sequence[QueryResult]) -> list[str]:
         *(_row(kind, of_kind(results, kind)) for kind in KINDS if kind != "none"),
         _row("all", answerable(results)),
         *_without_answer(of_kind(results, "none")),
-        "apart:",
-        *(_row(kind, of_kind(results, kind)) for kind in SEPARATE_KINDS),
-        "",
-        *_first_page_lines(results),
         _range_line(answerable(results)),
+        _first_page_line(answerable(results)),
+        *_separate_kinds(results),
         *_by_sources(answerable(results)),
         *_formula_variants(answerable(results)),
         *_losses(answerable(results)),
@@ -293,12 +291,18 @@ def _without_answer(results: Sequence[QueryResult]) -> list[str]:
     return [f"{'none':<14} {len(results):>7} best score, median: min-max {minmax:.2f}, ours {ours:.2f}"]
 
 
-def _first_page_lines(results: Sequence[QueryResult]) -> list[str]:
-    groups = {"all": answerable(results)} | {kind: of_kind(results, kind) for kind in SEPARATE_KINDS}
-    return [
-        f"{unanswered_first_page(group)} of {len(group)} queries ({title}) have no answer on the first page"
-        for title, group in groups.items()
+def _first_page_line(results: Sequence[QueryResult]) -> str:
+    return f"{unanswered_first_page(results)} of {len(results)} queries have no answer on our first page"
+
+
+def _separate_kinds(results: Sequence[QueryResult]) -> list[str]:
+    rows = [
+        line
+        for kind in SEPARATE_KINDS
+        if (separate := of_kind(results, kind))
+        for line in (_row(f"  {kind}", separate), f"  {_first_page_line(separate)}")
     ]
+    return ["", "reported apart:", *rows] if rows else []
 
 
 def _list(title: str, lines: Sequence[str]) -> list[str]:

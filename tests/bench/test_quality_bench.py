@@ -302,7 +302,7 @@ def test_separate_kinds_are_reported_apart_and_leave_the_other_figures_unchanged
     assert result_line(results).startswith(result_line(results[:1]))
     assert any(line.split() == ["all", "1", "0.0000", "1.0000", "0.0000", "1.0000"] for line in lines)
     assert any(line.split() == ["meaning", "1", "0.0000", "0.0000", "0.0000", "0.0000"] for line in lines)
-    assert "1 of 1 queries (meaning) have no answer on the first page" in lines
+    assert "  1 of 1 queries have no answer on our first page" in lines
 
 
 def test_words_of_a_related_item_may_be_in_a_query_by_meaning(tmp_path: Path) -> None:

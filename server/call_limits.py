@@ -10,7 +10,11 @@ class CallLimits:
         self._libraries = libraries
         self._limits = limits
 
+    def require_capacity(self, user_id: UserId) -> None:
+        """Raises Overloaded if a call of the user would wait too long."""
+        self._libraries.require_capacity(user_id)
+
     def take(self, key: tuple[UserId, str]) -> None:
         """Counts a call of a user and a tool. The queue is checked first: a refused call is not charged."""
-        self._libraries.require_capacity(key[0])
+        self.require_capacity(key[0])
         self._limits.tool.take(key)

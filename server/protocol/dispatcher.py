@@ -26,6 +26,7 @@ from config.errors import (
     Unavailable,
 )
 from config.logging import request_fields
+from config.paths import UserId
 from server.protocol.call import LOG_LEVELS, RETRY_AFTER_KEY, Call, InputRequired
 from server.protocol.catalog import Catalog, Tool, ToolResult
 from server.protocol.catalog_access import CatalogAccess
@@ -45,6 +46,8 @@ from sessions.session import Session
 SERVER_INFO_KEY = "io.modelcontextprotocol/serverInfo"
 # Errors that end a tool call as a protocol error, because a model cannot correct them.
 _PROTOCOL_ERRORS = (Forbidden, Unauthenticated, MissingCapability)
+# Methods that read the user's library. They are refused at once if they would wait too long, as tools are.
+_LIBRARY_METHODS = frozenset(("resources/list", "resources/read", "prompts/list", "prompts/get", "completion/complete"))
 
 Method = Callable[[Call, dict[str, Any]], Awaitable[Result]]
 
@@ -55,7 +58,11 @@ class CallObserver(Protocol):
     def record_call(self, method: str, tool: str, outcome: str, seconds: float) -> None: ...
 
 
-class ToolLimit(Protocol):
+class Limits(Protocol):
+    """Refuses calls by raising. A tool takes from its own limit, which includes the capacity."""
+
+    def require_capacity(self, user_id: UserId) -> None: ...
+
     def take(self, key: Any) -> None: ...
 
 
@@ -67,7 +74,7 @@ class Dispatcher:
         catalog: Catalog,
         options: DispatcherOptions,
         signer: RequestStateSigner,
-        tool_limit: ToolLimit,
+        limits: Limits,
         streams: StreamRegistry,
         observer: CallObserver | None = None,
         profiles: Profiles | None = None,
@@ -77,7 +84,7 @@ class Dispatcher:
         self.profiles = profiles or Profiles()
         self._access = CatalogAccess(catalog, self.profiles)
         self._signer = signer
-        self._tool_limit = tool_limit
+        self._limits = limits
         self._observer = observer
         self._server_meta = {SERVER_INFO_KEY: options.as_implementation()}
         self._methods = self._method_table(streams)
@@ -117,10 +124,15 @@ class Dispatcher:
                 raise MethodNotFound(request.method)
             if call.era is Era.MODERN:
                 self._read_round(call, request)
+            if request.method in _LIBRARY_METHODS:
+                self._limits.require_capacity(call.context.user_id)
             result = await method(call, request.params)
             outcome = call.outcome or ("failed" if result.get("isError") else "ok")
         except InputRequired as required:
             outcome, result = "input_required", self._input_required(call, request, required)
+        except Unavailable as error:
+            outcome = _outcome(error)
+            raise
         except asyncio.CancelledError:
             outcome = "cancelled"
             raise
@@ -222,7 +234,7 @@ class Dispatcher:
         if arguments is not None and not isinstance(arguments, dict):
             raise wrong_type("arguments", "an object", arguments)
         try:
-            self._tool_limit.take((call.context.user_id, tool.name))
+            self._limits.take((call.context.user_id, tool.name))
             args = read_arguments(arguments or {}, tool.input)
             output = await run_handler(call, tool.name, tool.handler(call, args), self.options.deadline_ms)
         except _PROTOCOL_ERRORS:

@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 
-from aggregator.search_queue import SearchQueue
 from config.paths import UserId
+from sources.storage.job_queue import JobLane, JobQueue, QueuedJob
+from sources.storage.sqlite.connection.pool import SqliteLibraries
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import LegacyClient, ModernClient, WebSocketClient, modern_params
 from tests.server.http_client import WAIT_MAX_S, HttpResponse, fetch
@@ -90,50 +91,53 @@ async def test_a_failed_search_has_its_own_outcome_in_the_metrics(tmp_path: Path
 # -- too many calls ----------------------------------------------------------------------------------------------------
 
 
-class HeldTurns:
-    """Searches of a user that wait or run until they are released."""
+class HeldJobs:
+    """Jobs of a user that wait or run until they are released."""
 
-    def __init__(self, queue: SearchQueue, user_id: UserId) -> None:
+    def __init__(self, queue: JobQueue, user_id: UserId) -> None:
         self._queue = queue
-        self._user_id = user_id
-        self._released = [asyncio.Event() for _ in range(4)]
-        self._started = [asyncio.Event() for _ in range(4)]
+        self._jobs = [QueuedJob(user_id, JobLane(), None, lambda: None) for _ in range(4)]
 
-    async def occupy(self) -> list[asyncio.Task[None]]:
-        """Leaves one search running and one waiting. More than 50 ms passed between the starts of the two before, so
-        that a long wait is expected."""
-        tasks = [asyncio.create_task(self._hold(number)) for number in range(4)]
-        async with asyncio.timeout(WAIT_MAX_S):
-            while self._queue.state().waiting < 3:
-                await asyncio.sleep(0)
-            self._released[0].set()
-            await self._started[1].wait()
-            await asyncio.sleep(0.05)
-            self._released[1].set()
-            await self._started[2].wait()
-        return tasks
+    async def occupy(self) -> None:
+        """Leaves one job running and one waiting. At least 50 ms pass between the starts of the two before, so that a
+        long wait is expected."""
+        for job in self._jobs:
+            self._queue.add(job)
+        self._end(self._jobs[0])
+        await asyncio.sleep(0.05)
+        self._end(self._jobs[1])
 
-    async def release(self, tasks: list[asyncio.Task[None]]) -> None:
-        for event in self._released:
-            event.set()
-        await asyncio.gather(*tasks)
+    def release(self) -> None:
+        for job in self._jobs[2:]:
+            self._end(job)
 
-    async def _hold(self, number: int) -> None:
-        async with self._queue.turn(self._user_id, None):
-            self._started[number].set()
-            await self._released[number].wait()
+    def _end(self, job: QueuedJob) -> None:
+        self._queue.finish(job)
+        self._queue.leave(job)
+
+
+@asynccontextmanager
+async def occupied(queue: JobQueue, user_id: UserId) -> AsyncIterator[HeldJobs]:
+    held = HeldJobs(queue, user_id)
+    await held.occupy()
+    try:
+        yield held
+    finally:
+        held.release()
 
 
 @asynccontextmanager
 async def overloaded_server(tmp_path: Path) -> AsyncIterator[LiveServer]:
     """Yields a server on which searches of Ada would wait longer than allowed."""
-    async with live(make_settings(tmp_path, search_running_max=1, library_wait_max_ms=10)) as server:
-        held = HeldTurns(server.runtime.knowledge.aggregator._queue, (await server.user("ada")).id)
-        tasks = await held.occupy()
-        try:
-            yield server
-        finally:
-            await held.release(tasks)
+    async with (
+        live(make_settings(tmp_path, search_running_max=1, library_wait_max_ms=10)) as server,
+        occupied(search_jobs(server), (await server.user("ada")).id),
+    ):
+        yield server
+
+
+def search_jobs(server: LiveServer) -> JobQueue:
+    return server.runtime.knowledge.aggregator._queue._queue
 
 
 def assert_refused(response: HttpResponse) -> None:
@@ -190,17 +194,54 @@ async def test_a_repeated_call_of_another_user_is_not_refused_from_memory(tmp_pa
 
 async def test_searches_are_answered_again_when_the_queue_is_empty(tmp_path: Path) -> None:
     async with live(make_settings(tmp_path, search_running_max=1, library_wait_max_ms=10)) as server:
-        held = HeldTurns(server.runtime.knowledge.aggregator._queue, (await server.user("ada")).id)
-        tasks = await held.occupy()
         ada = await ModernClient.of(server, "ada")
-        assert_refused(await ada.call("knowledge_search", SEARCH))
-        await held.release(tasks)
+        async with occupied(search_jobs(server), (await server.user("ada")).id):
+            assert_refused(await ada.call("knowledge_search", SEARCH))
         async with asyncio.timeout(WAIT_MAX_S):
             while result_of(response := await ada.call("knowledge_search", SEARCH)).get("isError"):
                 await asyncio.sleep(0.05)
 
     sources = result_of(response)["structuredContent"]["sources"]
     assert {report["status"] for report in sources.values()} == {"ok"}
+
+
+async def test_reading_that_would_wait_too_long_is_refused_over_every_transport(tmp_path: Path) -> None:
+    """Resources and prompts are read from the library as tools read it, so the same wait is refused."""
+    async with live(make_settings(tmp_path, library_jobs_max=1, library_wait_max_ms=10)) as server:
+        libraries = server.runtime.libraries
+        assert isinstance(libraries, SqliteLibraries)
+        ada, ben = await ModernClient.of(server, "ada"), await ModernClient.of(server, "ben")
+        legacy = await LegacyClient.open(server, "ada")
+        uris = [
+            result_of(await user.call("notes_create", {"title": "Tea"}))["structuredContent"]["uri"]
+            for user in (ada, ben)
+        ]
+        reads = {
+            "resources/read": {"uri": uris[0]},
+            "resources/list": {},
+            "prompts/get": {"name": "tea"},
+            "prompts/list": {},
+        }
+        async with (
+            WebSocketClient.open(server.ws, await server.bearer("ada")) as socket,
+            occupied(libraries._options.jobs, (await server.user("ada")).id),
+        ):
+            responses = [await ada.request(method, params) for method, params in reads.items()]
+            responses += [await legacy.request(method, params) for method, params in reads.items()]
+            over_websocket = await socket.request("resources/read", modern_params({"uri": uris[0]}))
+            tools = await ada.request("tools/list")
+        later = [await user.request("resources/read", {"uri": uri}) for user in (ada, ben) for uri in uris]
+        text = await metrics_of(server)
+
+    for response in responses:
+        error = response.json()["error"]
+        assert (response.status, error["code"]) == (503, 503)
+        assert error["message"].startswith("too many calls are waiting; try again in")
+        assert int(response.header("retry-after") or 0) >= 1
+    assert over_websocket["error"]["code"] == 503
+    assert result_of(tools)["tools"]
+    assert ["result" in response.json() for response in later] == [True, False, False, True]
+    assert 'florilegium_mcp_calls_total{method="resources/read",outcome="refused",tool=""} 3.0' in text
 
 
 async def test_metrics_describe_the_queues_the_libraries_and_the_disk(tmp_path: Path) -> None:

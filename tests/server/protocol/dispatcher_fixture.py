@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from auth.context import build_context
 from auth.principal import SCOPES, ClientId, Principal
 from config.errors import RateLimited
-from config.paths import DataRoot, new_user_id
+from config.paths import DataRoot, UserId, new_user_id
 from server.protocol.call import Call, NullPeer, Peer
 from server.protocol.catalog import Catalog
 from server.protocol.dispatcher import Dispatcher
@@ -58,6 +58,9 @@ class CountingLimit:
     def __init__(self, allowed: int = 1_000_000) -> None:
         self.allowed = allowed
         self.taken: list[Any] = []
+
+    def require_capacity(self, user_id: UserId) -> None:
+        pass
 
     def take(self, key: Any) -> None:
         if self.taken.count(key) >= self.allowed:

@@ -21,6 +21,7 @@ from loguru import logger
 from msgspec import Struct
 from msgspec.structs import asdict
 
+from config.log_repeats import RepeatedLines
 from config.times import format_time
 
 if TYPE_CHECKING:
@@ -273,13 +274,23 @@ def _encodable(value: Any) -> Any:
 
 
 class _StandardHandler(logging.Handler):
-    """Forwards records of standard `logging` (uvicorn, websockets, asyncio) to loguru."""
+    """Forwards records of standard `logging` (uvicorn, websockets, asyncio) to loguru. Repeated warnings without a
+    traceback are counted instead."""
+
+    def __init__(self, level: int) -> None:
+        super().__init__(level)
+        self._repeated = RepeatedLines()
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
             text = record.getMessage()
         except (TypeError, ValueError, KeyError):
             text = str(record.msg)  # mismatched arguments: logging itself would print them unmasked
+        if record.levelno >= logging.WARNING and not record.exc_info:
+            omitted = self._repeated.count_omitted((record.name, str(record.msg)))
+            if omitted is None:
+                return
+            text += f" ({omitted} more since the last such line)" if omitted else ""
         level = next(name for floor, name in _LEVELS if record.levelno >= floor)
         logger.opt(exception=record.exc_info).bind(logger=record.name).log(level, text)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import msgspec
 
 from tests.live import LiveServer, live, make_settings
 from tests.server.clients import LegacyClient, ModernClient, SseClient, WebSocketClient, message
-from tests.server.http_client import WAIT_MAX_S, fetch
+from tests.server.http_client import WAIT_MAX_S, RawConnection, fetch
 from tests.server.sample_catalog import SampleCatalog
 from tests.server.transports.test_stdio import open_pipes
 
@@ -137,3 +138,16 @@ async def test_nothing_is_logged_if_requests_are_not(tmp_path: Path, samples: Sa
             await socket.request("ping")
 
     assert lines(log, "POST") == lines(log, "WS") == []
+
+
+async def test_a_flood_of_invalid_requests_is_one_line_a_second(tmp_path: Path, log: io.StringIO) -> None:
+    async with live(make_settings(tmp_path)) as server:
+        started_at = time.monotonic()
+        for _ in range(100):
+            async with RawConnection.open(server.url) as connection:
+                await connection.send(b"no request\r\n\r\n")
+                assert (await connection.response()).status == 400
+        seconds = time.monotonic() - started_at
+
+    written = [line for line in log.getvalue().splitlines() if "Invalid HTTP request received." in line]
+    assert 1 <= len(written) <= 1 + seconds

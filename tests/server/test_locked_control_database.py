@@ -11,10 +11,11 @@ from tests.server.clients import ModernClient
 
 async def test_callers_get_503_while_another_process_holds_the_lock(tmp_path: Path) -> None:
     async with live(make_settings(tmp_path)) as server:
-        clients = [await ModernClient.of(server, name) for name in ("ada", "ben") for _ in range(4)]
+        clients = [await ModernClient.of(server, name) for name in ("ada", "ben") for _ in range(20)]
         with closing(sqlite3.connect(tmp_path / "control.db", isolation_level=None)) as other:
             other.execute("BEGIN EXCLUSIVE")
-            async with asyncio.timeout(5):  # eight waits of half a second, one after another, were eight times as long
+            # Each call waits for half a second. One after another they would wait for twenty.
+            async with asyncio.timeout(10):
                 refused = await asyncio.gather(*(client.call("server_info") for client in clients))
         served = await asyncio.gather(*(client.call("server_info") for client in clients))
 

@@ -557,6 +557,13 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float,
         _number("s", "Time in which the process that reads the files of an import must make progress.", 1, _HOUR_S),
     ] = 120
+    import_sandbox: Annotated[
+        Literal["auto", "required", "off"],
+        _text(
+            "Confinement of the processes that read imported files, by Landlock, seccomp, namespaces and another user "
+            "id. `auto` uses what the kernel offers, `required` refuses imports without Landlock and seccomp."
+        ),
+    ] = "auto"
     import_batch_items: Annotated[
         int, _number("items", "Items and messages that an import writes per transaction.", 1, 100_000)
     ] = 200

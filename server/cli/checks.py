@@ -34,6 +34,7 @@ from server.cli.output import pluralize
 from server.cli.urls import local_url
 from server.directory_lock import WAL_RESET_FIXED
 from server.version import VERSION
+from sources.importers.sandbox.report import SandboxMode, SandboxReport, probe_sandbox
 from sources.storage.sqlite.maintenance.file_faults import missing_files
 from sources.storage.sqlite.maintenance.library_check import check_library
 
@@ -71,6 +72,7 @@ async def check_all(loaded: LoadedSettings, now: float) -> list[Check]:
         check_port(settings),
         await check_auth(settings, now),
         *check_proxies(settings),
+        evaluate_sandbox(settings.import_sandbox, probe_sandbox()),
         evaluate_clock(now, _modified_at(root.control_path)),
         evaluate_open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
     ]
@@ -263,6 +265,17 @@ def check_proxies(settings: Settings) -> list[Check]:
         else:
             checks.append(Check("proxy", "ok", f"{name} is requested through the proxy of the environment"))
     return checks
+
+
+def evaluate_sandbox(mode: SandboxMode, report: SandboxReport) -> Check:
+    name = "import sandbox"
+    if mode == "off":
+        return Check(name, "warn", "switched off: a flaw in a parser could read every user's files")
+    if report.is_sufficient:
+        return Check(name, "ok", str(report))
+    if mode == "required":
+        return Check(name, "fail", f"{report}; imports are refused, because import_sandbox is required")
+    return Check(name, "warn", f"{report}; a flaw in a parser could read every user's files")
 
 
 def evaluate_clock(now: float, newest: float) -> Check:

@@ -14,12 +14,13 @@ from server.cli.meter import show_progress
 from server.cli.options import NamedValue, SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import pluralize, print_json
 from server.cli.terminal import dim, echo, strip_control_characters
-from sources.importers.engine.discovery import DiscoveryResult, discover
+from sources.importers.engine.discovery import DiscoveryResult
 from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.limits import import_limits
 from sources.importers.engine.progress import ImportProgress
+from sources.importers.engine.reader_process import find_files
 from sources.importers.engine.summary import OUTCOMES, ImportSummary, count_reason
-from sources.importers.registry import FORMATS, all_importers
+from sources.importers.registry import FORMATS
 
 # These columns are always shown: new, updated, unchanged.
 _MAIN_OUTCOMES = OUTCOMES[:3]
@@ -58,7 +59,7 @@ def import_(
     """
     settings, progress = overrides.load().settings, ImportProgress()
     try:
-        results = list(discover(paths, import_limits(settings), all_importers(), format_name))
+        results = asyncio.run(find_files(paths, import_limits(settings), format_name))
         summary = asyncio.run(_import(settings, results, user, progress, is_dry_run=dry_run, rereads_unchanged=again))
     except KeyboardInterrupt:
         echo(interruption_message(progress, is_dry_run=dry_run), err=True)

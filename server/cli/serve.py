@@ -1,5 +1,6 @@
 """`florilegium serve`: the HTTP and WebSocket server."""
 
+import asyncio
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ from msgspec.structs import replace
 
 from config.errors import ConfigurationError
 from config.loading import LoadedSettings
+from config.settings import Settings
 from server.cli.admin import create_data_root
 from server.cli.local_library import demo_option, demo_settings, local_context, single_user
 from server.cli.options import SettingsCommand, SettingsOverrides, setting_options
@@ -68,9 +70,20 @@ async def _serve(loaded: LoadedSettings, config_file: Path | None, *, is_demo: b
             if is_demo:
                 await _fill(runtime)
             app = build_app(runtime, metrics)
+            sandbox_log = asyncio.create_task(asyncio.to_thread(_log_sandbox, loaded.settings))
             with _ignore_repeated_signals():
                 stop_limit = StopLimit(loaded.settings.shutdown_grace_s)
                 await serve_app(app, loaded.settings, runtime.open_streams, announce, stop_limit)
+            await sandbox_log
+
+
+def _log_sandbox(settings: Settings) -> None:
+    """Runs beside the start of the server, because trying the sandbox takes a process and a tenth of a second."""
+    from server.cli.checks import evaluate_sandbox  # noqa: PLC0415 - as above
+    from sources.importers.sandbox.report import probe_sandbox  # noqa: PLC0415 - as above
+
+    check = evaluate_sandbox(settings.import_sandbox, probe_sandbox())
+    logger.log("INFO" if check.outcome == "ok" else "WARNING", "Import sandbox: {}", check.message)
 
 
 async def _fill(runtime: Runtime) -> None:

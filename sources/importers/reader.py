@@ -1,26 +1,31 @@
 """The process that reads imported files: `python -m sources.importers.reader MEMORY_BYTES`.
 
-It has no environment, a limit on its memory and two pipes. A file that makes it crash, run out of memory or loop ends
-this process and not the server.
+It has no environment, a limit on its memory and two pipes, and runs in a sandbox: it can open the files of the import,
+but no others. A file that makes it crash, run out of memory or loop ends this process and not the server.
 """
 
 import os
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO
 
+from config.errors import InvalidParams
 from sources.importers.engine.batches import Batch, BatchReader
 from sources.importers.engine.discovery import discover
 from sources.importers.engine.imported_items import FailedItem, ImportedItem
+from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.reader_messages import (
     HEADER_BYTES,
+    Confine,
+    DocumentResult,
     FindFiles,
     FoundFiles,
     NextBatch,
+    ParseDocument,
     ReadBatch,
     ReaderRequest,
     ReaderResponse,
@@ -31,8 +36,11 @@ from sources.importers.engine.reader_messages import (
     found_file,
     frame,
 )
-from sources.importers.parsers.sandbox import OUT_OF_MEMORY
+from sources.importers.formats.documents import DocumentsImporter
+from sources.importers.parsers.parsed_document import ParsedDocument, ParseFailure
+from sources.importers.parsers.parser_process import OUT_OF_MEMORY, DocumentKind
 from sources.importers.registry import all_importers, importer_by_name
+from sources.importers.sandbox.confinement import confine
 
 _PROGRESS_EVERY_S = 0.1
 
@@ -40,29 +48,52 @@ _PROGRESS_EVERY_S = 0.1
 class _Reader:
     """Answers requests, one after the other."""
 
-    def __init__(self, send: Callable[[ReaderResponse], None]) -> None:
+    def __init__(self, requests: Iterator[ReaderRequest], send: Callable[[ReaderResponse], None]) -> None:
+        self._requests = requests
         self._send = send
         self._batches: BatchReader | None = None
         self._progress_at = 0.0
 
-    def answer(self, request: ReaderRequest) -> None:
+    def run(self) -> None:
+        for request in self._requests:
+            self._answer(request)
+
+    def _answer(self, request: ReaderRequest) -> None:
         match request:
+            case Confine(paths, mode):
+                confine([Path(os.fsdecode(path)) for path in paths], mode)
             case FindFiles(paths, limits, format_name):
-                results = discover([Path(os.fsdecode(path)) for path in paths], limits, all_importers(), format_name)
-                self._send(FoundFiles([found_file(result) for result in results]))
+                self._find([Path(os.fsdecode(path)) for path in paths], limits, format_name)
             case ReadFile():
                 self._open(request)
             case NextBatch():
                 assert self._batches is not None
                 self._send_batch(self._batches.next_batch())
 
+    def _find(self, paths: Sequence[Path], limits: ImportLimits, format_name: str | None) -> None:
+        files = []
+        for result in discover(paths, limits, all_importers(), format_name):
+            files.append(found_file(result))
+            self._report_progress(0)
+        self._send(FoundFiles(files))
+
     def _open(self, request: ReadFile) -> None:
         if self._batches is not None:
             self._batches.close()
         importer = importer_by_name(request.importer, all_importers())
+        if isinstance(importer, DocumentsImporter):
+            importer = DocumentsImporter(self._parse)
         path = Path(os.fsdecode(request.path))
         events = importer.read(path, request.limits, self._report_progress, request.position)
         self._batches = BatchReader(events, request.batch_limits)
+
+    def _parse(self, path: Path, kind: DocumentKind, limits: ImportLimits) -> ParsedDocument:
+        self._send(ParseDocument(kind))
+        answer = next(self._requests)
+        assert isinstance(answer, DocumentResult)
+        if isinstance(answer.result, ParseFailure):
+            raise InvalidParams(answer.result.problem)
+        return answer.result
 
     def _send_batch(self, batch: Batch) -> None:
         try:
@@ -101,16 +132,13 @@ def _send(response: ReaderResponse) -> None:
 
 
 def _main(memory_max_bytes: int) -> None:
-    # Only the soft limits: the processes that parse single documents set their own.
     for kind, value in ((resource.RLIMIT_AS, memory_max_bytes), (resource.RLIMIT_CORE, 0)):
         with suppress(ValueError, OSError):
-            resource.setrlimit(kind, (value, resource.getrlimit(kind)[1]))
-    reader = _Reader(_send)
+            resource.setrlimit(kind, (value, value))
     try:
         # The server went away if nobody reads the answers.
         with suppress(BrokenPipeError):
-            for request in _requests(sys.stdin.buffer):
-                reader.answer(request)
+            _Reader(_requests(sys.stdin.buffer), _send).run()
     except MemoryError:
         os._exit(OUT_OF_MEMORY)
 

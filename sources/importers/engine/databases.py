@@ -22,6 +22,8 @@ _SAFETY_PRAGMAS = (
     "PRAGMA trusted_schema = OFF",
     "PRAGMA cell_size_check = ON",
     "PRAGMA query_only = ON",
+    # The process that reads the file may not create others.
+    "PRAGMA temp_store = MEMORY",
     f"PRAGMA cache_size = -{_CACHE_KIB}",
 )
 

@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from sources.importers.sandbox.report import SandboxMode
+
 if TYPE_CHECKING:
     # Not at run time: the parser subprocess loads this module for every document, and needs no settings.
     from config.settings import Settings
@@ -26,6 +28,8 @@ class ImportLimits(Struct, frozen=True, kw_only=True):
     # Limits of the process that reads all files of an import. Silence for longer than the deadline ends it.
     reader_memory_max_bytes: int = 2 << 30
     reader_deadline_s: float = 120.0
+    # Whether both processes give up access to everything but the imported files.
+    sandbox: SandboxMode = "auto"
     # Whether the path identifies the file across imports. It does not for uploads, which get a new path each time.
     has_stable_path: bool = True
 
@@ -44,4 +48,5 @@ def import_limits(settings: "Settings") -> ImportLimits:
         parser_deadline_s=settings.import_parser_deadline_s,
         reader_memory_max_bytes=settings.import_reader_memory_mib << 20,
         reader_deadline_s=settings.import_reader_deadline_s,
+        sandbox=settings.import_sandbox,
     )

@@ -17,11 +17,21 @@ from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult, 
 from sources.importers.engine.imported_items import ReadPosition
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.summary import ImportProblem
+from sources.importers.parsers.parsed_document import ParsedDocument, ParseFailure
+from sources.importers.parsers.parser_process import DocumentKind
 from sources.importers.registry import all_importers, importer_by_name
+from sources.importers.sandbox.report import SandboxMode
 
 HEADER_BYTES = 4
 # Paths are bytes, because a file name need not be valid UTF-8.
 FilePath = bytes
+
+
+class Confine(Struct, frozen=True, tag=True):
+    """The first request: gives up access to all files but these, if the mode says so."""
+
+    paths: Sequence[FilePath]
+    mode: SandboxMode
 
 
 class FindFiles(Struct, frozen=True, tag=True):
@@ -42,12 +52,19 @@ class NextBatch(Struct, frozen=True, tag=True):
     """Requests the next batch of the file."""
 
 
+class DocumentResult(Struct, frozen=True, tag=True):
+    """The answer to `ParseDocument`."""
+
+    result: ParsedDocument | ParseFailure
+
+
 class FoundFile(Struct, frozen=True):
     """A `DiscoveryResult`: the fields of one of its types are set."""
 
     kind: Literal["file", "problem", "ignored"]
-    name: str
-    text: str = ""
+    name: FilePath
+    # The name of the importer, or a sentence that may contain the name of the file.
+    text: FilePath
     path: FilePath = b""
     number: int = 0
 
@@ -60,12 +77,18 @@ class ReadProgress(Struct, frozen=True, tag=True):
     bytes_read: int
 
 
+class ParseDocument(Struct, frozen=True, tag=True):
+    """Asks for the current file to be parsed as a document, in another process: the reader may not start one."""
+
+    kind: DocumentKind
+
+
 class ReadBatch(Struct, frozen=True, tag=True):
     batch: Batch
 
 
-ReaderRequest = FindFiles | ReadFile | NextBatch
-ReaderResponse = FoundFiles | ReadProgress | ReadBatch
+ReaderRequest = Confine | FindFiles | ReadFile | NextBatch | DocumentResult
+ReaderResponse = FoundFiles | ReadProgress | ParseDocument | ReadBatch
 
 encode_request = msgspec.msgpack.Encoder().encode
 decode_request = msgspec.msgpack.Decoder(ReaderRequest).decode
@@ -80,20 +103,20 @@ def frame(message: bytes) -> bytes:
 def found_file(result: DiscoveryResult) -> FoundFile:
     match result:
         case DiscoveredFile():
-            path = os.fsencode(result.path)
-            return FoundFile("file", result.name, result.importer.name, path, result.size_bytes)
+            name, importer, path = map(os.fsencode, (result.name, result.importer.name, result.path))
+            return FoundFile("file", name, importer, path, result.size_bytes)
         case ImportProblem():
-            return FoundFile("problem", result.file, result.problem)
+            return FoundFile("problem", os.fsencode(result.file), os.fsencode(result.problem))
         case IgnoredFiles():
-            return FoundFile("ignored", "", result.reason, number=result.count)
+            return FoundFile("ignored", b"", os.fsencode(result.reason), number=result.count)
 
 
 def discovery_result(found: FoundFile) -> DiscoveryResult:
+    name, text, path = map(os.fsdecode, (found.name, found.text, found.path))
     match found.kind:
         case "file":
-            importer = importer_by_name(found.text, all_importers())
-            return DiscoveredFile(Path(os.fsdecode(found.path)), found.name, importer, found.number)
+            return DiscoveredFile(Path(path), name, importer_by_name(text, all_importers()), found.number)
         case "problem":
-            return ImportProblem(found.name, "", found.text)
+            return ImportProblem(name, "", text)
         case "ignored":
-            return IgnoredFiles(found.text, found.number)
+            return IgnoredFiles(text, found.number)

@@ -22,16 +22,19 @@ from loguru import logger
 
 from config.errors import InvalidParams
 from sources.importers.engine.batches import Batch, BatchLimits
-from sources.importers.engine.discovery import DiscoveryResult
+from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult
 from sources.importers.engine.imported_items import ReadPosition
 from sources.importers.engine.importer import Importer
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.reader_messages import (
     HEADER_BYTES,
+    Confine,
+    DocumentResult,
     FindFiles,
     FoundFiles,
     NextBatch,
+    ParseDocument,
     ReadBatch,
     ReaderRequest,
     ReaderResponse,
@@ -42,10 +45,11 @@ from sources.importers.engine.reader_messages import (
     encode_request,
     frame,
 )
-from sources.importers.parsers.sandbox import OUT_OF_MEMORY
+from sources.importers.parsers.parsed_document import ParsedDocument, ParseFailure
+from sources.importers.parsers.parser_process import OUT_OF_MEMORY, DocumentKind, parse_in_subprocess
 from sources.importers.registry import all_importers
+from sources.importers.sandbox.report import NO_SANDBOX, NO_SANDBOX_PROBLEM, child_environment
 
-_ROOT = Path(__file__).resolve().parents[3]
 _MODULE = "sources.importers.reader"
 _READ_BYTES = 1 << 20
 _LOGGED_BYTES = 4_000
@@ -56,37 +60,70 @@ def is_read_in_a_process(importer: Importer) -> bool:
     return importer in all_importers()
 
 
-class ReaderProcess:
-    """The child process, and the requests to it. Calls block; they may come from different threads, one after the
-    other. `kill` may come from any thread at any time."""
+def require_inside(results: Sequence[DiscoveryResult], paths: Sequence[Path]) -> None:
+    """Rejects files outside the paths, which only a process that was taken over names: they would be opened to the next
+    process."""
+    folders = [path.resolve() for path in paths]
+    for result in results:
+        if isinstance(result, DiscoveredFile) and not any(map(result.path.resolve().is_relative_to, folders)):
+            raise InvalidParams("the process that looks for files named one outside the import")
 
-    def __init__(self, limits: ImportLimits) -> None:
+
+class ReaderProcess:
+    """The child process, and the requests to it. The process can read the paths only, folders with everything in them.
+    Calls block; they may come from different threads, one after the other. `kill` may come from any thread at any
+    time."""
+
+    def __init__(self, limits: ImportLimits, paths: Sequence[Path]) -> None:
         self._limits = limits
+        self._paths = paths
         self._process: subprocess.Popen[bytes] | None = None
         self._errors: IO[bytes] | None = None
         self._received = bytearray()
+        self._file: ReadFile | None = None
         self._is_closed = False
 
-    def find_files(self, paths: Sequence[Path], format_name: str | None) -> list[DiscoveryResult]:
-        request = FindFiles([os.fsencode(path) for path in paths], self._limits, format_name)
-        response = self._request(request)
+    def find_files(self, format_name: str | None) -> list[DiscoveryResult]:
+        response = self._request(FindFiles(list(map(os.fsencode, self._paths)), self._limits, format_name))
+        while isinstance(response, ReadProgress):
+            response = self._receive()
         assert isinstance(response, FoundFiles)
-        return [discovery_result(found) for found in response.files]
+        results = [discovery_result(found) for found in response.files]
+        require_inside(results, self._paths)
+        return results
 
     def open_file(self, request: ReadFile) -> None:
+        self._file = request
         self._write(request)
 
     def next_batch(self, progress: ProgressCallback) -> Batch:
         """Returns the next batch. If the process ends instead, that is the failure of the file."""
         try:
             response = self._request(NextBatch())
-            while isinstance(response, ReadProgress):
-                progress(response.bytes_read)
+            while not isinstance(response, ReadBatch):
+                if isinstance(response, ParseDocument):
+                    self._write(DocumentResult(self._parse(response.kind)))
+                elif isinstance(response, ReadProgress):
+                    progress(response.bytes_read)
                 response = self._receive()
         except InvalidParams as error:
             return Batch(is_last=True, failure=error.message)
-        assert isinstance(response, ReadBatch)
         return response.batch
+
+    def _parse(self, kind: DocumentKind) -> ParsedDocument | ParseFailure:
+        """Parses the current file, once: a reader that was taken over could otherwise ask for it forever."""
+        file, self._file = self._file, None
+        process = self._process
+        if file is None or process is None:
+            self.kill()
+            return ParseFailure("the document was already parsed")
+        try:
+            return parse_in_subprocess(Path(os.fsdecode(file.path)), kind, file.limits, process.pid)
+        except InvalidParams as error:
+            return ParseFailure(error.message)
+        except OSError:
+            # The group of the reader no longer exists, because the import was stopped.
+            return ParseFailure("the import was stopped")
 
     def kill(self) -> None:
         process = self._process
@@ -153,17 +190,19 @@ class ReaderProcess:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
-            # The environment is not passed on: it may contain secrets.
-            env={"PYTHONPATH": str(_ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
-            # So that the parsers it starts are ended with it, and Ctrl-C reaches the import runner only.
-            start_new_session=True,
+            env=child_environment(),
+            # So that the parser of a document is ended with it, and Ctrl-C reaches the import runner only.
+            process_group=0,
         )
+        self._write(Confine(list(map(os.fsencode, self._paths)), self._limits.sandbox))
         return self._process
 
     def _failure(self) -> InvalidParams:
         code = self._end()
         if code == OUT_OF_MEMORY:
             return InvalidParams(f"reading took more than {self._limits.reader_memory_max_bytes >> 20} MiB of memory")
+        if code == NO_SANDBOX:
+            return InvalidParams(NO_SANDBOX_PROBLEM)
         return InvalidParams("the process that reads it ended unexpectedly; the file may be damaged")
 
     def _end(self) -> int:
@@ -228,8 +267,8 @@ class ProcessBatchReader:
 
 
 @asynccontextmanager
-async def open_reader_process(limits: ImportLimits) -> AsyncIterator[ReaderProcess]:
-    process = ReaderProcess(limits)
+async def open_reader_process(limits: ImportLimits, paths: Sequence[Path]) -> AsyncIterator[ReaderProcess]:
+    process = ReaderProcess(limits, paths)
     try:
         yield process
     finally:
@@ -238,8 +277,8 @@ async def open_reader_process(limits: ImportLimits) -> AsyncIterator[ReaderProce
 
 async def find_files(paths: Sequence[Path], limits: ImportLimits, format_name: str | None) -> list[DiscoveryResult]:
     """Decides in a process of its own which importers read the files. Cancelling it ends the process."""
-    async with open_reader_process(limits) as process:
-        finding = asyncio.create_task(asyncio.to_thread(process.find_files, paths, format_name))
+    async with open_reader_process(limits, paths) as process:
+        finding = asyncio.create_task(asyncio.to_thread(process.find_files, format_name))
         try:
             return await asyncio.shield(finding)
         finally:

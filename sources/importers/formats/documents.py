@@ -29,7 +29,7 @@ from sources.importers.engine.progress import ProgressCallback
 from sources.importers.engine.times import stored_date
 from sources.importers.engine.values import clean_tags, short_title
 from sources.importers.parsers.parsed_document import ParsedDocument
-from sources.importers.parsers.sandbox import DocumentKind, parse_in_subprocess
+from sources.importers.parsers.parser_process import DocumentKind, DocumentParser, parse_in_subprocess
 
 _TEXT_SUFFIXES = (".txt", ".text")
 _PAGE_SUFFIXES = (".html", ".htm", ".xhtml")
@@ -49,6 +49,9 @@ class DocumentsImporter(Importer):
     title = "Documents (txt, html, pdf, epub, docx, pptx)"
     suffixes = (*_TEXT_SUFFIXES, *_PAGE_SUFFIXES, ".pdf", ".epub", ".docx", ".pptx")
     output_version = 2
+
+    def __init__(self, parse: DocumentParser = parse_in_subprocess) -> None:
+        self._parse = parse
 
     def recognizes(self, probe: FileProbe) -> float:
         if probe.is_folder:
@@ -70,7 +73,7 @@ class DocumentsImporter(Importer):
         if kind is None:
             document = ParsedDocument(text=read_text(path, limits).strip())
         else:
-            document = parse_in_subprocess(path, kind, limits)
+            document = self._parse(path, kind, limits)
         if document.text:
             yield ImportedMedia(_media_draft(path, kind or "text", document, limits))
         else:

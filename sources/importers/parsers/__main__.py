@@ -1,7 +1,7 @@
 """The subprocess that parses one document: `python -m sources.importers.parsers KIND PATH LIMITS`.
 
-It applies its limits before it opens the document, writes one JSON result to stdout and exits. If it cannot, the exit
-code is the result.
+It applies its limits and enters the sandbox before it opens the document, writes one JSON result to stdout and exits.
+If it cannot, the exit code is the result.
 """
 
 import resource
@@ -15,7 +15,8 @@ import msgspec
 from config.errors import FlorilegiumError
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.parsers.parsed_document import ParsedDocument, ParseFailure
-from sources.importers.parsers.sandbox import OUT_OF_MEMORY
+from sources.importers.parsers.parser_process import OUT_OF_MEMORY
+from sources.importers.sandbox.confinement import confine
 
 # By module and function, so that only the parser in use is loaded.
 _PARSERS = {
@@ -56,6 +57,7 @@ def _set_limit(kind: int, soft: int, hard: int) -> None:
 def _main(kind: str, path: str, encoded_limits: str) -> None:
     limits = msgspec.json.decode(encoded_limits, type=ImportLimits)
     _apply_limits(limits)
+    confine([Path(path)], limits.sandbox)
     try:
         result = msgspec.json.encode(_parse(kind, Path(path), limits))
     except MemoryError:

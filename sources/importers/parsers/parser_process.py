@@ -5,6 +5,7 @@ Whatever happens there, including crashes and endless loops, results in a value 
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from signal import SIGKILL, SIGXCPU, Signals
 from typing import Literal
@@ -14,15 +15,19 @@ import msgspec
 from config.errors import InvalidParams
 from sources.importers.engine.limits import ImportLimits
 from sources.importers.parsers.parsed_document import ParsedDocument, ParseFailure
+from sources.importers.sandbox.report import NO_SANDBOX, NO_SANDBOX_PROBLEM, child_environment
 
 DocumentKind = Literal["html", "pdf", "epub", "docx", "pptx"]
+DocumentParser = Callable[[Path, DocumentKind, ImportLimits], ParsedDocument]
 # The exit code of the subprocess after a MemoryError.
 OUT_OF_MEMORY = 3
-_ROOT = Path(__file__).resolve().parents[3]
 _MODULE = "sources.importers.parsers"
 
 
-def parse_in_subprocess(path: Path, kind: DocumentKind, limits: ImportLimits) -> ParsedDocument:
+def parse_in_subprocess(
+    path: Path, kind: DocumentKind, limits: ImportLimits, process_group: int | None = None
+) -> ParsedDocument:
+    """Parses one document. With a process group, killing that group also ends the parser."""
     command = [sys.executable, "-P", "-m", _MODULE, kind, str(path.resolve()), msgspec.json.encode(limits).decode()]
     try:
         process = subprocess.run(  # noqa: S603 - our own module, and arguments that no shell reads
@@ -31,8 +36,8 @@ def parse_in_subprocess(path: Path, kind: DocumentKind, limits: ImportLimits) ->
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             timeout=limits.parser_deadline_s,
-            # The environment is not passed on: it may contain secrets.
-            env={"PYTHONPATH": str(_ROOT), "PYTHONDONTWRITEBYTECODE": "1"},
+            env=child_environment(),
+            process_group=process_group,
             check=False,
         )
     except subprocess.TimeoutExpired as error:
@@ -50,6 +55,8 @@ def _result(process: "subprocess.CompletedProcess[bytes]", limits: ImportLimits)
 
 
 def _exit_problem(code: int, limits: ImportLimits) -> str:
+    if code == NO_SANDBOX:
+        return NO_SANDBOX_PROBLEM
     memory = f"{limits.parser_memory_max_bytes >> 20} MiB of memory"
     if code in (-SIGXCPU, -SIGKILL):
         return f"parsing took more than {limits.parser_cpu_s} s of CPU time"

@@ -62,6 +62,7 @@ async def _serve(loaded: LoadedSettings, config_file: Path | None, *, is_demo: b
         if lock is not None:
             lock.publish_url(local_url(bound))
         click.echo(welcome(loaded, local_url(bound), config_file, is_demo=is_demo))
+        asyncio.get_running_loop().run_in_executor(None, _log_sandbox, loaded.settings)
 
     metrics = Metrics()
     with locked_directory(create_data_root(loaded.settings).root, "serve", "server") as lock:
@@ -70,15 +71,13 @@ async def _serve(loaded: LoadedSettings, config_file: Path | None, *, is_demo: b
             if is_demo:
                 await _fill(runtime)
             app = build_app(runtime, metrics)
-            sandbox_log = asyncio.create_task(asyncio.to_thread(_log_sandbox, loaded.settings))
             with _ignore_repeated_signals():
                 stop_limit = StopLimit(loaded.settings.shutdown_grace_s)
                 await serve_app(app, loaded.settings, runtime.open_streams, announce, stop_limit)
-            await sandbox_log
 
 
 def _log_sandbox(settings: Settings) -> None:
-    """Runs beside the start of the server, because trying the sandbox takes a process and a tenth of a second."""
+    """Runs on a thread once the server is ready, because trying the sandbox takes a process and a tenth of a second."""
     from server.cli.checks import evaluate_sandbox  # noqa: PLC0415 - as above
     from sources.importers.sandbox.report import probe_sandbox  # noqa: PLC0415 - as above
 

@@ -103,8 +103,8 @@ def frame(message: bytes) -> bytes:
 def found_file(result: DiscoveryResult) -> FoundFile:
     match result:
         case DiscoveredFile():
-            name, importer, path = map(os.fsencode, (result.name, result.importer.name, result.path))
-            return FoundFile("file", name, importer, path, result.size_bytes)
+            name, importer = os.fsencode(result.name), os.fsencode(result.importer.name)
+            return FoundFile("file", name, importer, os.fsencode(result.path), result.size_bytes)
         case ImportProblem():
             return FoundFile("problem", os.fsencode(result.file), os.fsencode(result.problem))
         case IgnoredFiles():

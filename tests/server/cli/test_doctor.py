@@ -19,8 +19,10 @@ from server.cli.checks import (
     evaluate_clock,
     evaluate_disk,
     evaluate_open_files,
+    evaluate_sandbox,
     evaluate_sqlite,
 )
+from sources.importers.sandbox.report import SandboxReport
 from tests.live import live, make_settings
 from tests.server.cli.program import Program
 
@@ -206,6 +208,18 @@ async def test_a_running_server_of_this_version_is_ok(tmp_path: Path, program: P
     (check,) = [check for check in json.loads(output[0]) if check["name"] == "port"]
     assert check["outcome"] == "ok"
     assert "which is running" in check["message"]
+
+
+def test_missing_sandbox_is_a_failure_only_if_it_is_required() -> None:
+    whole = SandboxReport({"Landlock": "Landlock 7", "seccomp": "seccomp"}, {"user id": "requires root"})
+    partial = SandboxReport({"seccomp": "seccomp"}, {"Landlock": "function not implemented"})
+
+    assert [evaluate_sandbox(mode, whole).outcome for mode in ("auto", "required", "off")] == ["ok", "ok", "warn"]
+    assert [evaluate_sandbox(mode, partial).outcome for mode in ("auto", "required", "off")] == ["warn", "fail", "warn"]
+    assert evaluate_sandbox("auto", whole).message == (
+        "Landlock 7, seccomp active; not available: user id (requires root)"
+    )
+    assert "Landlock (function not implemented)" in evaluate_sandbox("required", partial).message
 
 
 def test_addresses_behind_a_proxy_are_reported(program: Program) -> None:

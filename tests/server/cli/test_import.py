@@ -41,6 +41,14 @@ def test_second_import_changes_only_what_changed(program: Program) -> None:
     assert program.run("search", "three").code == 1
 
 
+def test_file_with_a_name_that_is_not_utf_8_is_imported(program: Program) -> None:
+    folder = program.home / "old disk"
+    folder.mkdir()
+    (folder / os.fsdecode(b"caf\xe9.md")).write_text("# Tea\nSteep.")
+    program.expect("import", str(folder))
+    assert "Tea" in program.expect("search", "steep")
+
+
 def test_import_for_one_user_is_invisible_to_others(program: Program) -> None:
     program.with_users("ada", "ben")
     program.expect("import", str(vault(program, Tea="# Tea\nSteep.")), "--user", "ada")

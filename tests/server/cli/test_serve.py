@@ -69,6 +69,20 @@ def test_single_user_mode_works_as_printed_and_stops_on_a_signal(program: Progra
     assert "Traceback" not in (program.home / "stderr.log").read_text()
 
 
+@pytest.mark.parametrize("options", [(), ("--import-sandbox", "off")], ids=" ".join)
+def test_active_layers_of_the_sandbox_are_logged_as_doctor_reports_them(
+    program: Program, options: tuple[str, ...]
+) -> None:
+    with program.serving("--port", "0", *options) as up:
+        # Stopping waits for the line, which is written once the server is ready.
+        up.process.send_signal(signal.SIGTERM)
+        assert up.process.wait(timeout=15) == 0
+    lines = [json.loads(line) for line in (program.home / "stderr.log").read_text().splitlines() if line[:1] == "{"]
+    logged = [line["message"] for line in lines if line["message"].startswith("Import sandbox: ")]
+    checks = {check["name"]: check["message"] for check in program.run("doctor", "--json", *options).json}
+    assert logged == [f"Import sandbox: {checks['import sandbox']}"]
+
+
 def test_with_authentication_the_printed_commands_lead_to_a_first_call(program: Program) -> None:
     data_dir = str(program.home / "my data")
     with program.serving("--port", "0", "--require-auth", "true", "--data-dir", data_dir) as up:

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import sys
+from functools import cache
 from typing import Any
 
 _SYSCALL_SUPPORTED = sys.platform == "linux"
@@ -30,6 +31,7 @@ def _require_linux() -> None:
         raise OSError(f"not available on {sys.platform}")
 
 
+@cache
 def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
 

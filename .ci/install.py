@@ -1,6 +1,7 @@
-"""Creates a virtual environment and installs a hashed lock and this project into it, printing one line per package.
+"""Creates a virtual environment and installs hashed locks and this project into it, printing one line per package.
 
-`python .ci/install.py VENV LOCK` needs only Python 3.11 and pip. It uses uv instead of pip where uv is installed.
+`python .ci/install.py VENV LOCK...` needs only Python 3.11 and pip. It uses uv instead of pip where uv is installed.
+A lock is complete, so dependencies are not resolved again.
 """
 
 import os
@@ -9,44 +10,47 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 _COLLECTING = re.compile(r"Collecting (?P<name>[\w.-]+)==(?P<version>\S+)")
 _INSTALLING = "Installing collected packages"
 
 
-def main(venv: str, lock: str) -> int:
+def main(venv: str, *locks: str) -> int:
     if sys.version_info < (3, 11):
         print("Florilegium needs Python 3.11 or newer. Try: make PYTHON=python3.11 …", file=sys.stderr)
         return 1
     started = time.monotonic()
-    _say(f"Installing {lock} into {venv} (only needed once)")
+    names = " and ".join(locks)
+    _say(f"Installing {names} into {venv} (only needed once)")
     uv = shutil.which("uv")
-    code = _install_with_uv(uv, venv, lock) if uv else _install_with_pip(venv, lock)
+    code = _install_with_uv(uv, venv, locks) if uv else _install_with_pip(venv, locks)
     if code:
-        print(f"Installing {lock} failed; see the messages above.", file=sys.stderr)
+        print(f"Installing {names} failed; see the messages above.", file=sys.stderr)
     else:
         _say(f"Installed in {time.monotonic() - started:.0f} s")
     return code
 
 
-def _install_with_uv(uv: str, venv: str, lock: str) -> int:
+def _install_with_uv(uv: str, venv: str, locks: Sequence[str]) -> int:
     python = _python(venv)
     steps = (
         [uv, "venv", "--quiet", "--allow-existing", "--python", sys.executable, venv],
-        [uv, "pip", "install", "--python", python, "--require-hashes", "-r", lock],
+        [uv, "pip", "install", "--python", python, "--no-deps", "--require-hashes", *_files(locks)],
         [uv, "pip", "install", "--quiet", "--python", python, "--no-deps", "--no-build-isolation", "-e", "."],
     )
     return next((code for code in (subprocess.call(step) for step in steps) if code), 0)
 
 
-def _install_with_pip(venv: str, lock: str) -> int:
+def _install_with_pip(venv: str, locks: Sequence[str]) -> int:
     # The new environment needs no pip of its own: this one installs into it. That saves seconds and works where
     # the distribution ships Python without ensurepip.
     if code := subprocess.call([sys.executable, "-m", "venv", "--without-pip", venv]):
         return code
     pip = [sys.executable, "-m", "pip", "--python", _python(venv), "install", "--disable-pip-version-check"]
-    if code := _show_progress([*pip, "--no-input", "--require-hashes", "-r", lock], _package_count(lock)):
+    command = [*pip, "--no-input", "--no-deps", "--require-hashes", *_files(locks)]
+    if code := _show_progress(command, sum(map(_package_count, locks))):
         return code
     # The build backend is part of the lock, so building the project downloads nothing.
     path = os.pathsep.join([str(Path(_python(venv)).parent.absolute()), os.environ["PATH"]])
@@ -76,6 +80,10 @@ def _package_count(lock: str) -> int:
     """The number of packages in the lock that apply to this platform, as far as its markers tell."""
     pins = re.findall(r"^[a-z0-9].*==.*$", Path(lock).read_text(), re.MULTILINE)
     return sum("sys_platform == 'win32'" not in pin or sys.platform == "win32" for pin in pins)
+
+
+def _files(locks: Sequence[str]) -> list[str]:
+    return [argument for lock in locks for argument in ("-r", lock)]
 
 
 def _python(venv: str) -> str:

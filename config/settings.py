@@ -21,6 +21,9 @@ _MIB = 1024 * 1024
 SYMMETRIC_ALGORITHMS = ("HS256",)
 ASYMMETRIC_ALGORITHMS = ("RS256", "ES256", "EdDSA")
 
+# The values of semantic_model that are not URLs.
+SEMANTIC_MODELS = ("off", "auto", "fast", "minilm")
+
 # RFC 7518 section 3.2: an HS256 key must have at least 256 bits.
 JWT_SECRET_MIN_BYTES = 32
 
@@ -450,6 +453,87 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     breaker_entries_max: Annotated[
         int, _number("sources", "Failing sources tracked at the same time, for all users together.", 1, 10_000_000)
     ] = 10_000
+
+    # Semantic search
+    semantic_model: Annotated[
+        str,
+        _text(
+            "How texts are compared by meaning: `off`, `fast`, `minilm`, `auto` (the best of the two that is "
+            "installed, otherwise off), or the URL of an OpenAI-compatible embeddings API, such as "
+            "`http://127.0.0.1:11434/v1`.",
+            min_length=1,
+        ),
+    ] = "off"
+    semantic_weight: Annotated[
+        float,
+        _number("share", "Weight of meaning in a score; words have the rest. 0: 0.2 for `fast`, otherwise 0.3.", 0, 1),
+    ] = 0
+    semantic_timeout_ms: Annotated[
+        int,
+        _number("ms", "Time limit for embedding a query. After it, a search finds words only and says so.", 10, 60_000),
+    ] = 1_000
+    semantic_query_cache_max: Annotated[
+        int, _number("queries", "Queries whose vectors are kept in memory.", 1, 1_000_000)
+    ] = 1_000
+    semantic_endpoint_key: Annotated[str, _secret("Bearer token for the embeddings API.")] = ""
+    semantic_endpoint_model: Annotated[
+        str, _text("Model name sent to the embeddings API, such as `nomic-embed-text`. Required with a URL.")
+    ] = ""
+    semantic_endpoint_dimension: Annotated[
+        int, _number("numbers", "Numbers per vector of the embeddings API. Required with a URL.", 0, 16_384)
+    ] = 0
+    semantic_endpoint_query_prefix: Annotated[
+        str,
+        _text("Text that the embeddings API's model expects before a query, such as `search_query: `.", max_length=500),
+    ] = ""
+    semantic_endpoint_passage_prefix: Annotated[
+        str,
+        _text(
+            "Text that the embeddings API's model expects before a passage, such as `search_document: `. Changing it "
+            "makes all vectors again.",
+            max_length=500,
+        ),
+    ] = ""
+    semantic_endpoint_batch_max: Annotated[
+        int, _number("texts", "Texts in one request to the embeddings API.", 1, 2_048)
+    ] = 32
+    semantic_endpoint_timeout_s: Annotated[
+        float,
+        _number("s", "Time limit for one background request to the embeddings API.", 0.1, _HOUR_S),
+    ] = 30
+    semantic_endpoint_attempts_max: Annotated[
+        int, _number("attempts", "Attempts to send one background request to the embeddings API.", 1, 20)
+    ] = 3
+    semantic_response_max_bytes: Annotated[
+        int,
+        _number("bytes", "Maximum size of a response of the embeddings API or the reranker.", _KIB, 1024 * _MIB),
+    ] = 64 * _MIB
+    embedding_cpu_percent: Annotated[
+        int,
+        _number("%", "CPU time of one core that a local model uses in the background, at the lowest priority.", 1, 100),
+    ] = 80
+    embedding_idle_s: Annotated[
+        float, _number("s", "Idle time after which the background process of a local model ends.", 1, _DAY_S)
+    ] = 60
+    embedding_deadline_s: Annotated[
+        float,
+        _number(
+            "s", "Time limit for one background batch of a local model, after which its process is replaced.", 1, _DAY_S
+        ),
+    ] = 600
+    reranker_url: Annotated[
+        str,
+        _text(
+            "Full URL of a reranker with the request format of Cohere, Jina and TEI, such as "
+            "`http://127.0.0.1:8080/rerank`. Empty: hits are not reranked."
+        ),
+    ] = ""
+    reranker_key: Annotated[str, _secret("Bearer token for the reranker.")] = ""
+    reranker_model: Annotated[str, _text("Model name sent to the reranker. Empty: none is sent.")] = ""
+    reranker_timeout_ms: Annotated[
+        int, _number("ms", "Time limit for reranking. After it, hits keep their order.", 10, 60_000)
+    ] = 1_000
+    reranker_hits_max: Annotated[int, _number("hits", "First hits of a search that are reranked.", 1, 1_000)] = 50
 
     # Conversations
     conversation_page_max: Annotated[
@@ -896,6 +980,7 @@ _GROUPS = {
     "log_level": "Logging",
     "body_max_bytes": "Requests",
     "search_deadline_ms": "Search",
+    "semantic_model": "Semantic search",
     "conversation_page_max": "Conversations",
     "import_max_bytes": "Import",
     "chat_upstream_url": "Chat",
@@ -946,6 +1031,7 @@ def check(settings: Settings) -> None:
         _url_problems,
         _proxy_problems,
         _client_problems,
+        _semantic_problems,
         _exposure_problems,
     )
     problems = [problem for rule in rules for problem in rule(settings)]
@@ -1012,10 +1098,38 @@ def _upstream_problems(settings: Settings) -> Iterator[str]:
             "chat_upstream_url: expected an http:// or https:// URL without user, query, fragment or trailing slash, "
             f"such as https://api.openai.com/v1, got {url.rpartition('@')[2]!r}"
         )
-    elif url and settings.chat_upstream_key and not _is_safe_to_fetch(url):
+    elif url:
+        yield from _unencrypted_key("chat_upstream_url", url, "chat_upstream_key", settings.chat_upstream_key)
+
+
+def _semantic_problems(settings: Settings) -> Iterator[str]:
+    model = settings.semantic_model
+    if model not in SEMANTIC_MODELS:
+        if not _is_plain_url(model):
+            names = ", ".join(SEMANTIC_MODELS)
+            yield (
+                f"semantic_model: expected {names}, or an http:// or https:// URL without user, query, fragment or "
+                f"trailing slash, such as http://127.0.0.1:11434/v1, got {model.rpartition('@')[2]!r}"
+            )
+        yield from _unencrypted_key("semantic_model", model, "semantic_endpoint_key", settings.semantic_endpoint_key)
+        for name in ("semantic_endpoint_model", "semantic_endpoint_dimension"):
+            if not getattr(settings, name):
+                yield f"{name}: required if semantic_model is a URL"
+    url = settings.reranker_url
+    if url and not _is_plain_url(url):
         yield (
-            "chat_upstream_url: expected an https:// URL or a loopback address with chat_upstream_key, because a key "
-            f"sent without encryption can be read in transit; got {url!r}"
+            "reranker_url: expected an http:// or https:// URL without user, query, fragment or trailing slash, such "
+            f"as http://127.0.0.1:8080/rerank, got {url.rpartition('@')[2]!r}"
+        )
+    if url:
+        yield from _unencrypted_key("reranker_url", url, "reranker_key", settings.reranker_key)
+
+
+def _unencrypted_key(url_name: str, url: str, key_name: str, key: str) -> Iterator[str]:
+    if key and _is_plain_url(url) and not _is_safe_to_fetch(url):
+        yield (
+            f"{url_name}: expected an https:// URL or a loopback address with {key_name}, because a key sent without "
+            f"encryption can be read in transit; got {url!r}"
         )
 
 

@@ -141,7 +141,13 @@ def test_environment_variable_is_the_name_in_upper_case() -> None:
 
 
 def test_credentials_are_secret() -> None:
-    assert [row.name for row in SETTINGS if row.is_secret] == ["chat_upstream_key", "jwt_secret", "metrics_token"]
+    assert [row.name for row in SETTINGS if row.is_secret] == [
+        "semantic_endpoint_key",
+        "reranker_key",
+        "chat_upstream_key",
+        "jwt_secret",
+        "metrics_token",
+    ]
 
 
 def test_repr_shows_changes_but_no_secrets() -> None:

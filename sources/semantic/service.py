@@ -1,0 +1,171 @@
+"""The service that searches and background jobs use to embed texts.
+
+Texts leave this machine only if `semantic_model` is a URL.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from cachetools import LRUCache
+from loguru import logger
+from msgspec.structs import replace
+
+from config.settings import SEMANTIC_MODELS, Settings
+from sources.semantic.endpoint import EmbeddingEndpoint, endpoint_info
+from sources.semantic.local_queries import LocalQueries
+from sources.semantic.model import ModelInfo, SemanticUnavailable
+from sources.semantic.named_models import NAMED_MODELS, best_model, find_files
+from sources.semantic.reranker import Reranker
+from sources.semantic.worker_process import WorkerProcess
+
+# The first calls of a new server come before it: importing onnxruntime would delay them.
+_WARM_UP_AFTER_S = 2.0
+
+
+class _QueryModel(Protocol):
+    async def embed_query(self, text: str, timeout_s: float) -> bytes: ...
+
+    async def close(self) -> None: ...
+
+
+class _PassageModel(Protocol):
+    async def embed_passages(self, texts: Sequence[str]) -> list[bytes]: ...
+
+    async def close(self) -> None: ...
+
+
+class SemanticService:
+    """`model` is known without loading it, and None if semantic search is off."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._data_dir = Path(settings.data_dir)
+        self._timeout_s = settings.semantic_timeout_ms / 1000
+        self.model = configured_model(settings)
+        self._query_models: dict[str, _QueryModel] = {}
+        self._passage_model: _PassageModel | None = None
+        self._endpoint = EmbeddingEndpoint(settings)
+        self._cache: LRUCache[tuple[str, str], bytes] = LRUCache(settings.semantic_query_cache_max)
+        self._running: dict[tuple[str, str], asyncio.Task[bytes]] = {}
+        self._warm_up_task: asyncio.Task[None] | None = None
+        self.reranker = Reranker(settings) if settings.reranker_url else None
+
+    @property
+    def is_enabled(self) -> bool:
+        return self.model is not None
+
+    def model_for(self, model_id: str) -> ModelInfo | None:
+        """Returns the model whose vectors have this id, if it can embed queries here. It need not be the current model:
+        vectors of the previous one are used until new ones are made."""
+        if self.model is not None and self.model.id == model_id:
+            return self.model
+        named = next((model for model in NAMED_MODELS.values() if model.info.id == model_id), None)
+        if named is None or named.missing_packages or find_files(named, self._data_dir) is None:
+            return None
+        return named.info
+
+    async def embed_query(self, text: str, model_id: str | None = None) -> bytes:
+        """Returns the vector of a query, of the current model unless another is named. Equal queries share one
+        computation. Raises SemanticUnavailable, at the latest when `semantic_timeout_ms` have passed."""
+        key = (self._model_id(model_id), text)
+        if (vector := self._cache.get(key)) is not None:
+            return vector
+        task = self._running.get(key) or self._start(key)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await asyncio.shield(task)
+        except TimeoutError:
+            raise SemanticUnavailable(self._timeout_reason(key[0])) from None
+
+    async def embed_passages(self, texts: Sequence[str]) -> list[bytes]:
+        """Returns the vectors of passages, in order, of the current model. For background work: it may take long."""
+        if not texts:
+            return []
+        if self._passage_model is None:
+            self._passage_model = self._build_passage_model()
+        return await self._passage_model.embed_passages(texts)
+
+    def warm_up(self) -> None:
+        """Loads a local model in the background a little later, so that the first search need not wait for it."""
+        if self.model is not None and self.model.name in NAMED_MODELS and self._warm_up_task is None:
+            self._warm_up_task = asyncio.create_task(self._load(self.model.id))
+
+    async def close(self) -> None:
+        tasks = [*self._running.values(), *([self._warm_up_task] if self._warm_up_task else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for model in self._query_models.values():
+            await model.close()
+        if self._passage_model is not None:
+            await self._passage_model.close()
+
+    def _model_id(self, model_id: str | None) -> str:
+        if self.model is None:
+            raise SemanticUnavailable("semantic search is off")
+        return model_id or self.model.id
+
+    def _start(self, key: tuple[str, str]) -> asyncio.Task[bytes]:
+        model_id, text = key
+        task = asyncio.create_task(self._query_model(model_id).embed_query(text, self._timeout_s))
+        self._running[key] = task
+        task.add_done_callback(lambda done: self._finish(key, done))
+        return task
+
+    def _finish(self, key: tuple[str, str], task: asyncio.Task[bytes]) -> None:
+        del self._running[key]
+        # Reading the exception marks it as handled, even if all callers have timed out.
+        if not task.cancelled() and task.exception() is None:
+            self._cache[key] = task.result()
+
+    def _query_model(self, model_id: str) -> _QueryModel:
+        if model_id not in self._query_models:
+            self._query_models[model_id] = self._build_query_model(model_id)
+        return self._query_models[model_id]
+
+    def _build_query_model(self, model_id: str) -> _QueryModel:
+        named = next((model for model in NAMED_MODELS.values() if model.info.id == model_id), None)
+        if named is not None:
+            return LocalQueries(named, self._data_dir)
+        if self.model is not None and self.model.id == model_id:
+            return self._endpoint
+        raise SemanticUnavailable(f"the model {model_id} is not available any more")
+
+    def _build_passage_model(self) -> _PassageModel:
+        if self.model is None:
+            raise SemanticUnavailable("semantic search is off")
+        named = NAMED_MODELS.get(self.model.name)
+        return self._endpoint if named is None else WorkerProcess(named, self._settings)
+
+    def _timeout_reason(self, model_id: str) -> str:
+        model = self._query_models.get(model_id)
+        if isinstance(model, LocalQueries) and not model.is_loaded:
+            return "the model is being loaded"
+        return f"embedding the query took longer than {self._timeout_s:g} s"
+
+    async def _load(self, model_id: str) -> None:
+        await asyncio.sleep(_WARM_UP_AFTER_S)
+        model = self._query_model(model_id)
+        assert isinstance(model, LocalQueries)
+        try:
+            await model.load()
+        except SemanticUnavailable as error:
+            logger.warning("semantic search is unavailable: {}", error.reason)
+
+
+def configured_model(settings: Settings) -> ModelInfo | None:
+    """Returns the model that the settings name, whether or not it is installed, or None if they name none."""
+    info = _configured_model(settings)
+    return replace(info, weight=settings.semantic_weight) if info and settings.semantic_weight else info
+
+
+def _configured_model(settings: Settings) -> ModelInfo | None:
+    if settings.semantic_model not in SEMANTIC_MODELS:
+        return endpoint_info(settings)
+    if settings.semantic_model == "auto":
+        best = best_model(Path(settings.data_dir))
+        return best.info if best else None
+    named = NAMED_MODELS.get(settings.semantic_model)
+    return named.info if named else None

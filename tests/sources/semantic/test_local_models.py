@@ -1,0 +1,223 @@
+"""The models `fast` and `minilm`, with the weights of installed packages."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from config.settings import Settings
+from sources.semantic.local_queries import LocalQueries
+from sources.semantic.model import SemanticUnavailable
+from sources.semantic.named_models import FAST, MINILM, NAMED_MODELS, find_files
+from sources.semantic.service import SemanticService
+from sources.semantic.worker_process import WorkerProcess
+from tests.sources.semantic.vectors import cosine
+
+QUERY = "how do I bake bread"
+RELATED = "A recipe for a sourdough loaf"
+UNRELATED = "The train to Lisbon leaves at noon"
+MODELS = tuple(NAMED_MODELS)
+WORKER_STARTS = 3
+
+
+@asynccontextmanager
+async def open_service(data_dir: Path, **changes: object) -> AsyncIterator[SemanticService]:
+    # Loading a model takes longer on a busy machine than a search would wait.
+    settings = Settings(data_dir=str(data_dir), **{"semantic_timeout_ms": 60_000, **changes})  # type: ignore[arg-type]
+    service = SemanticService(settings)
+    try:
+        yield service
+    finally:
+        await service.close()
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("model", MODELS)
+async def test_related_texts_have_near_vectors(tmp_path: Path, model: str) -> None:
+    async with open_service(tmp_path, semantic_model=model) as service:
+        assert service.model is not None
+        query = await service.embed_query(QUERY)
+        related, unrelated = await service.embed_passages([RELATED, UNRELATED])
+
+    assert len(query) == len(related) == service.model.dimension
+    assert cosine(query, query) == pytest.approx(1, abs=0.02)
+    assert cosine(query, related) > 0.3 > cosine(query, unrelated)
+
+
+@pytest.mark.parametrize("model", MODELS)
+async def test_a_vector_does_not_depend_on_the_texts_embedded_with_it(tmp_path: Path, model: str) -> None:
+    async with open_service(tmp_path, semantic_model=model) as service:
+        alone = await service.embed_query(RELATED)
+        together = await service.embed_passages([UNRELATED, RELATED, "word " * 500])
+
+    assert together[1] == alone
+
+
+@pytest.mark.parametrize("model", MODELS)
+async def test_any_text_has_a_vector(tmp_path: Path, model: str) -> None:
+    texts = ["", " \n", "\ud800 lone surrogate", "\0", "日本語の文章", "🍞" * 10, "x" * 1_000_000]
+    async with open_service(tmp_path, semantic_model=model) as service:
+        vectors = await service.embed_passages(texts)
+
+    assert service.model is not None
+    assert [len(vector) for vector in vectors] == [service.model.dimension] * len(texts)
+    assert vectors[0] == vectors[1] == bytes(service.model.dimension)
+
+
+async def test_equal_queries_share_one_computation(tmp_path: Path) -> None:
+    async with open_service(tmp_path, semantic_model="fast") as service:
+        vectors = await asyncio.gather(*(service.embed_query(QUERY) for _ in range(50)))
+
+        # Vectors that were computed apart are equal, but not the same object.
+        assert len({id(vector) for vector in vectors}) == 1
+        assert await service.embed_query(QUERY) is vectors[0]
+
+
+async def test_a_caller_that_leaves_does_not_cancel_the_computation_of_others(tmp_path: Path) -> None:
+    async with open_service(tmp_path, semantic_model="fast") as service:
+        leaving, staying = (asyncio.create_task(service.embed_query(QUERY)) for _ in range(2))
+        await asyncio.sleep(0)
+        leaving.cancel()
+
+        assert await staying
+
+
+async def test_a_killed_process_is_replaced(tmp_path: Path) -> None:
+    settings = Settings(data_dir=str(tmp_path))
+    worker = WorkerProcess(FAST, settings)
+    try:
+        expected = await worker.embed_passages([RELATED])
+        for _ in range(WORKER_STARTS):
+            assert worker.pid is not None
+            os.kill(worker.pid, signal.SIGKILL)
+            assert await worker.embed_passages([RELATED]) == expected
+    finally:
+        await worker.close()
+
+
+async def test_a_process_that_is_killed_while_it_embeds_is_replaced(tmp_path: Path) -> None:
+    texts = [f"{RELATED} {number}" for number in range(2_000)]
+    worker = WorkerProcess(FAST, Settings(data_dir=str(tmp_path)))
+    try:
+        await worker.embed_passages([RELATED])
+        first = worker.pid
+        assert first is not None
+        running = asyncio.create_task(worker.embed_passages(texts))
+        await asyncio.sleep(0.05)
+        os.kill(first, signal.SIGKILL)
+
+        assert len(await running) == len(texts)
+        assert worker.pid != first
+    finally:
+        await worker.close()
+
+
+async def test_a_cancelled_batch_does_not_answer_the_next(tmp_path: Path) -> None:
+    async with open_service(tmp_path, semantic_model="fast") as service:
+        cancelled = asyncio.create_task(service.embed_passages([UNRELATED] * 5_000))
+        await asyncio.sleep(0.2)
+        cancelled.cancel()
+        await asyncio.wait([cancelled])
+
+        assert await service.embed_passages([RELATED]) == [await service.embed_query(RELATED)]
+
+
+async def test_an_idle_process_ends(tmp_path: Path) -> None:
+    worker = WorkerProcess(FAST, Settings(data_dir=str(tmp_path), embedding_idle_s=1))
+    try:
+        await worker.embed_passages([RELATED])
+        pid = worker.pid
+        await eventually(lambda: worker.pid is None)
+        await eventually(lambda: not Path(f"/proc/{pid}").exists())
+
+        assert await worker.embed_passages([RELATED])
+    finally:
+        await worker.close()
+
+
+async def test_the_process_has_the_lowest_priority_and_no_environment(tmp_path: Path) -> None:
+    worker = WorkerProcess(FAST, Settings(data_dir=str(tmp_path)))
+    try:
+        await worker.embed_passages([RELATED])
+        assert worker.pid is not None
+        assert os.getpriority(os.PRIO_PROCESS, worker.pid) == 19
+        assert b"HOME=" not in Path(f"/proc/{worker.pid}/environ").read_bytes()
+    finally:
+        await worker.close()
+
+
+async def test_a_model_without_files_says_how_to_install_it(tmp_path: Path) -> None:
+    model = replace(MINILM, package="no_such_package")
+    with pytest.raises(SemanticUnavailable, match="run `florilegium model install minilm`"):
+        await LocalQueries(model, tmp_path).embed_query(QUERY, 60)
+    with pytest.raises(SemanticUnavailable, match="run `florilegium model install minilm`"):
+        await WorkerProcess(model, Settings(data_dir=str(tmp_path))).embed_passages([RELATED])
+
+
+async def test_a_model_without_its_packages_says_how_to_install_them(tmp_path: Path) -> None:
+    model = replace(MINILM, requires=("numpy", "no_such_package"))
+    with pytest.raises(SemanticUnavailable, match=r"needs no_such_package; run `pip install 'florilegium\[minilm\]'`"):
+        await LocalQueries(model, tmp_path).embed_query(QUERY, 60)
+
+
+@pytest.mark.parametrize("model", MODELS)
+async def test_damaged_files_are_reported(tmp_path: Path, model: str) -> None:
+    named = NAMED_MODELS[model]
+    folder = tmp_path / "models" / model
+    folder.mkdir(parents=True)
+    for file in named.files:
+        folder.joinpath(file.name).write_bytes(b"\x08\0\0\0\0\0\0\0damaged")
+    async with open_service(tmp_path, semantic_model=model) as service:
+        with pytest.raises(SemanticUnavailable, match=f"the model {model} cannot be loaded"):
+            await service.embed_query(QUERY)
+        with pytest.raises(SemanticUnavailable, match=f"the model {model} cannot be loaded"):
+            await service.embed_passages([RELATED])
+
+
+async def test_a_truncated_table_is_reported(tmp_path: Path) -> None:
+    paths = find_files(FAST, tmp_path)
+    assert paths is not None
+    folder = tmp_path / "models" / "fast"
+    folder.mkdir(parents=True)
+    folder.joinpath(FAST.tokenizer.name).write_bytes(paths.tokenizer.read_bytes())
+    folder.joinpath(FAST.weights.name).write_bytes(paths.weights.read_bytes()[:1_000_000])
+    async with open_service(tmp_path, semantic_model="fast") as service:
+        with pytest.raises(SemanticUnavailable, match="is truncated"):
+            await service.embed_query(QUERY)
+
+
+async def test_without_a_model_nothing_is_embedded(tmp_path: Path) -> None:
+    async with open_service(tmp_path) as service:
+        assert not service.is_enabled
+        with pytest.raises(SemanticUnavailable, match="semantic search is off"):
+            await service.embed_query(QUERY)
+        with pytest.raises(SemanticUnavailable, match="semantic search is off"):
+            await service.embed_passages([RELATED])
+
+
+async def test_auto_is_the_best_installed_model(tmp_path: Path) -> None:
+    async with open_service(tmp_path, semantic_model="auto") as service:
+        assert service.model == NAMED_MODELS["minilm"].info
+
+
+async def test_queries_can_be_embedded_with_the_previous_model(tmp_path: Path) -> None:
+    async with open_service(tmp_path, semantic_model="fast") as service:
+        previous = service.model_for("all-minilm-l6-v2-int8")
+        assert previous is not None
+        assert len(await service.embed_query(QUERY, previous.id)) == previous.dimension
+        assert service.model_for("endpoint:other:768") is None
+
+
+async def test_the_weight_is_a_setting(tmp_path: Path) -> None:
+    async with open_service(tmp_path, semantic_model="fast", semantic_weight=0.5) as service:
+        assert service.model is not None
+        assert service.model.weight == 0.5

@@ -98,7 +98,8 @@ class Fanout:
         items: dict[str, ResultItem] = {}
         while pending:
             # In a task of its own, so that anything a foreign source raises is a value here.
-            task = asyncio.create_task(self._render_pending(pending, topic, items))
+            chars = sum(hit.text_chars for hit in pending)
+            task = asyncio.create_task(run_text_work(chars, self._render_pending, pending, topic, items))
             await asyncio.wait([task])
             error = asyncio.CancelledError() if task.cancelled() else task.exception()
             if error is not None:
@@ -107,15 +108,12 @@ class Fanout:
                 pending = deque(hit for hit in pending if hit.source != failed)
         return items
 
-    async def _render_pending(
-        self, pending: deque[RankedHit], topic: Sequence[Term], items: dict[str, ResultItem]
-    ) -> None:
-        """Moves hits to `items`; if one fails, it is the first of `pending`."""
-        chars = sum(hit.text_chars for hit in pending)
+    def _render_pending(self, pending: deque[RankedHit], topic: Sequence[Term], items: dict[str, ResultItem]) -> None:
+        """Moves hits to `items`; if one fails, it is the first of `pending`. All in one call, because switching to a
+        thread takes as long as rendering a hit."""
         while pending:
             hit = pending[0]
-            source, query = self.sources[hit.source], self._queries[hit.source]
-            items[hit.uri] = await run_text_work(chars, source.render_hit, hit, query, topic)
+            items[hit.uri] = self.sources[hit.source].render_hit(hit, self._queries[hit.source], topic)
             pending.popleft()
 
     def require_answer(self) -> None:

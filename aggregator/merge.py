@@ -68,9 +68,12 @@ def limit_per_source(hits: Sequence[RankedHit], limit: int) -> list[RankedHit]:
         counts: dict[str, int] = {}
         block: list[RankedHit] = []
         rest: list[RankedHit] = []
-        for hit in remaining:
+        for index, hit in enumerate(remaining, 1):
             counts[hit.source] = count = counts.get(hit.source, 0) + 1
-            (block if len(block) < _BLOCK and count <= limit else rest).append(hit)
+            (block if count <= limit else rest).append(hit)
+            if len(block) == _BLOCK:
+                rest += remaining[index:]
+                break
         free = _BLOCK - len(block)  # more than 0 if only one source is left
         ordered += block + rest[:free]
         remaining = rest[free:]

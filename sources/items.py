@@ -110,6 +110,8 @@ class RetrievalOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 def uri_of(source: str, *segments: str | int) -> str:
     """The URI of an item, `notes://{id}`, or of a part of it, `chats://{id}/{message}`."""
+    if len(segments) == 1:
+        return f"{source}://{_quote(str(segments[0]))}"
     return f"{source}://" + "/".join([_quote(str(segment)) for segment in segments])
 
 

@@ -1,11 +1,14 @@
 """Counts the terms of a query in texts, for scoring."""
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 
 from sources.query import Term
 from sources.search.term_matching import JoinedForms, TermMatcher, pad
-from sources.text.folding import fold
 from sources.text.segmentation import segment
+
+# How often each term of a query matches.
+TermCounts = tuple[int, ...]
 
 
 class TermCounter:
@@ -19,29 +22,29 @@ class TermCounter:
         padded = pad(form)
         return [matcher.count(padded) for matcher in self._matchers]
 
-    def count_each(self, forms: Sequence[str]) -> list[tuple[int, ...]]:
+    def count_each(self, forms: JoinedForms) -> list[TermCounts]:
         """Returns how often each term matches in each of several texts, which are searched as one."""
-        joined = JoinedForms(forms)
-        return list(zip(*[matcher.count_each(joined) for matcher in self._matchers], strict=True))
+        return list(zip(*[matcher.count_each(forms) for matcher in self._matchers], strict=True))
 
 
-def best_field(fields: Mapping[str, str], counter: TermCounter) -> tuple[str, str] | None:
-    """Returns the name and text of the field that matches most terms; if none matches, of the first that is not
-    empty."""
-    filled = [(name, text) for name, text in fields.items() if text]
-    if len(filled) < 2:
-        return filled[0] if filled else None
+def best_fields(items: Sequence[Mapping[str, str]], counter: TermCounter) -> list[tuple[str, str] | None]:
+    """Returns the name and text of the field of each item that matches most terms; if none matches, of the first that
+    is not empty."""
+    filled = [[(name, text) for name, text in fields.items() if text] for fields in items]
+    counts = iter(counter.count_each(JoinedForms([text for fields in filled for _, text in fields])))
+    return [_best_field(fields, list(islice(counts, len(fields))), counter) for fields in filled]
+
+
+def _best_field(
+    fields: Sequence[tuple[str, str]], counts: Sequence[TermCounts], counter: TermCounter
+) -> tuple[str, str] | None:
+    if len(fields) < 2 or not counts:  # without terms there are no counts
+        return fields[0] if fields else None
     # Folding finds everything except other scripts and parts of identifiers, and is much cheaper than segmenting.
-    folded = {name: fold(text) for name, text in filled}
-    best = _best_match(folded, counter) or _best_match({name: segment(text) for name, text in filled}, counter)
-    return (best, fields[best]) if best is not None else filled[0]
-
-
-def _best_match(forms: Mapping[str, str], counter: TermCounter) -> str | None:
-    best, best_name = (0, 0), None
-    for name, form in forms.items():
-        counts = counter.count(form)
-        matches = (sum(map(bool, counts)), sum(counts))
-        if matches > best:
-            best, best_name = matches, name
-    return best_name
+    if not any(map(any, counts)):
+        counts = [tuple(counter.count(segment(text))) for _, text in fields]
+    best, best_field = (0, 0), fields[0]
+    for field, in_field in zip(fields, counts, strict=True):
+        if any(in_field) and (matches := (len(in_field) - in_field.count(0), sum(in_field))) > best:
+            best, best_field = matches, field
+    return best_field

@@ -11,10 +11,14 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 from sources.query import Phrase, Prefix, Word
+from sources.text.folding import fold_joined
 from sources.text.segmentation import UNSPACED_RUN, is_cluster_start, letter_clusters
 from sources.text.stemming import stem, stem_prefix
 
 Span = tuple[int, int]
+
+# What `fold_joined` puts between two texts.
+_SEPARATOR_CHARS = len(" \n ")
 
 
 def pad(form: str) -> str:
@@ -22,20 +26,21 @@ def pad(form: str) -> str:
 
 
 class JoinedForms:
-    """Index forms of several texts, padded and joined to be searched as one. No phrase matches across texts."""
+    """The index forms of several texts, folded, padded and joined to be searched as one. No phrase matches across
+    texts. A text that FTS5 would not split into the right tokens must be given as its index form."""
 
-    # A word that matches no term.
-    _SEPARATOR = " \n "
+    def __init__(self, texts: Sequence[str]) -> None:
+        joined, self._lengths = fold_joined(texts)
+        self.padded = pad(joined)
+        self._starts = list(accumulate([length + _SEPARATOR_CHARS for length in self._lengths[:-1]], initial=0))
 
-    def __init__(self, forms: Sequence[str]) -> None:
-        separator = len(self._SEPARATOR)
-        self.padded = pad(self._SEPARATOR.join(forms))
-        self._starts = list(accumulate([len(form) + separator for form in forms[:-1]], initial=0))
-        self._count = len(forms)
+    def form(self, index: int) -> str:
+        start = self._starts[index] + 1
+        return self.padded[start : start + self._lengths[index]]
 
     def count_per_form(self, offsets: Iterable[int]) -> list[int]:
         """Returns how many of the offsets into `padded` are in each form."""
-        counts, starts = [0] * self._count, self._starts
+        counts, starts = [0] * len(self._lengths), self._starts
         for offset in offsets:
             counts[bisect_right(starts, offset) - 1] += 1
         return counts

@@ -5,6 +5,7 @@ text and never raises.
 """
 
 import re
+from collections.abc import Sequence
 from typing import Literal
 from unicodedata import category, decimal, is_normalized, normalize
 
@@ -45,7 +46,9 @@ def _fold_letter(letter: str) -> str:
     kind = category(letter[0])
     if kind == "Nd":
         return str(decimal(letter))
-    return letter if kind[0] in "LN" or kind in {"Co", "Mn", "Mc"} else " "
+    # The Unicode tables of Python may be older than an ideograph, which FTS5 indexes nevertheless.
+    is_letter = kind[0] in "LN" or kind in {"Co", "Mn", "Mc"} or "\U00020000" <= letter <= "\U0003134f"
+    return letter if is_letter else " "
 
 
 class _FoldingTable(dict[int, str]):
@@ -86,6 +89,8 @@ _PUNCTUATION = (
 )
 _NOT_BYTEWISE = re.compile(f"[^{_SINGLE_LATIN1}{_PUNCTUATION}]")
 _ASCII = bytes(range(128))
+# Texts are joined with NUL, which no stored text contains. Folded, it is a line break: a word that no term matches.
+_JOINED_BYTE_TABLE = b"\n" + _BYTE_TABLE[1:]
 # When `fold_by_table` replaces distinct characters: measured on text of many languages.
 _LONG_TEXT_CHARS = 128
 _CHARS_PER_LETTER = 8
@@ -113,6 +118,19 @@ def fold_encoded(encoded: bytes) -> str:
 def fold(text: str) -> str:
     """Returns the text as lower-case unaccented letters, digits and spaces. Unspaced scripts are not split."""
     return fold_bytewise(text) if folds_bytewise(text) else fold_by_table(compose(text), FOLDING)
+
+
+def fold_joined(texts: Sequence[str]) -> tuple[str, list[int]]:
+    """Folds several texts and joins them with the word `\\n`. Also returns the length of each folded text.
+
+    Folding all of them at once is several times faster than one after the other.
+    """
+    joined = " \0 ".join(texts)
+    if folds_bytewise(joined):
+        folded = joined.encode("latin-1", "replace").translate(_JOINED_BYTE_TABLE).decode("latin-1")
+        return folded, list(map(len, texts))
+    forms = list(map(fold, texts))
+    return " \n ".join(forms), list(map(len, forms))
 
 
 def fold_by_table(text: str, table: "_FoldingTable") -> str:

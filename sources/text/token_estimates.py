@@ -81,12 +81,16 @@ def _table(weights: tuple[tuple[int, int, int], ...]) -> bytes:
 
 
 _LATIN1_TABLE = _table(_LATIN1_WEIGHTS)
+_LOWER_CASE = bytes(range(ord("a"), ord("z") + 1))
 _BLOCK_TABLE = _table(_BLOCK_WEIGHTS)
 _ENCODED_CHARS = bytes(b"x"[0] if (chr(n).isalnum() and n < 128) or n in b"+/" else b" "[0] for n in range(256))
 
 
+_encode = msgspec.json.Encoder().encode
+
+
 def json_text(value: Any) -> str:
-    return msgspec.json.encode(value).decode()
+    return _encode(value).decode()
 
 
 class TokenScale(Struct, frozen=True):
@@ -111,11 +115,11 @@ class TokenScale(Struct, frozen=True):
 
     def weigh(self, text: str) -> int:
         """Returns the weight of a text in a response. Responses are JSON, in which a line break is two characters."""
-        return _weight(json_text(text)[1:-1]) if self.chars_per_token is None else len(text)
+        return _weight(_encode(text)[1:-1]) if self.chars_per_token is None else len(text)
 
     def weigh_json(self, value: Any) -> int:
-        text = json_text(value)
-        return _weight(text) if self.chars_per_token is None else len(text)
+        encoded = _encode(value)
+        return _weight(encoded) if self.chars_per_token is None else len(encoded.decode())
 
     def max_chars(self, weight: int) -> int:
         """Returns the length that no text of this weight exceeds."""
@@ -143,12 +147,23 @@ class TokenScale(Struct, frozen=True):
         return self.count_fitting(text[max(0, end - self.max_chars(room)) : end][::-1], room)
 
 
-def _weight(text: str) -> int:
+def _weight(encoded: bytes) -> int:
+    """Returns the weight of a text in UTF-8."""
+    if encoded.isascii():
+        return _latin1_weight(encoded)
+    text = encoded.decode()
     latin = text.encode("latin-1", "ignore")
-    weight = _sum(latin.translate(_LATIN1_TABLE)) + _ENCODED_EXTRA * _encoded_chars(latin)
+    weight = _latin1_weight(latin)
     if len(latin) < len(text):
         weight += _sum(text.encode("utf-16-be")[::2].translate(_BLOCK_TABLE))
     return weight
+
+
+def _latin1_weight(latin: bytes) -> int:
+    # Most characters are lower-case letters, which are faster to count than to add up.
+    others = latin.translate(_LATIN1_TABLE, _LOWER_CASE)
+    lower_case = len(latin) - len(others)
+    return _MIN_CHAR_WEIGHT * lower_case + _sum(others) + _ENCODED_EXTRA * _encoded_chars(latin)
 
 
 def _sum(weights: bytes) -> int:

@@ -25,6 +25,8 @@ class SqlFilter(Struct, frozen=True):
         return bool(self.conditions)
 
     def __and__(self, other: "SqlFilter") -> "SqlFilter":
+        if not self.conditions or not other.conditions:
+            return self if self.conditions else other
         return SqlFilter(self.conditions + other.conditions, self.parameters + other.parameters)
 
     @property

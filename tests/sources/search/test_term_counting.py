@@ -8,7 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sources.query import Phrase, Prefix, Term, Word, parse
-from sources.search.term_counting import TermCounter, best_field
+from sources.search.term_counting import TermCounter, best_fields
+from sources.search.term_matching import JoinedForms
+from sources.storage.sqlite.index.text_index import index_form
 from sources.text.segmentation import TOKENIZER, segment
 
 WORDS = (
@@ -70,7 +72,26 @@ def test_phrase_is_counted_as_often_as_fts5_finds_it(
 def test_several_texts_are_counted_like_each_alone(texts: list[list[str]], query: str) -> None:
     counter = TermCounter(parse(query).terms)
     forms = [segment(" ".join(words)) for words in texts]
-    assert counter.count_each(forms) == [tuple(counter.count(form)) for form in forms]
+    assert counter.count_each(JoinedForms(forms)) == [tuple(counter.count(form)) for form in forms]
+
+
+@given(
+    texts=st.lists(st.text("abehopr runing\n-.,éßøÆ东京“”—Я\u0301", max_size=40), min_size=1, max_size=6),
+    query=st.sampled_from(["hope", '"ab ab"', "ho* run", "éa 东京", "я ß"]),
+)
+def test_stored_texts_are_counted_like_their_index_forms(texts: list[str], query: str) -> None:
+    counter = TermCounter(parse(query).terms)
+    stored = [text if (form := index_form(text)) is None else form for text in texts]
+
+    counts = counter.count_each(JoinedForms(stored))
+
+    assert counts == [tuple(counter.count(segment(text))) for text in texts]
+
+
+def test_no_phrase_matches_across_two_texts() -> None:
+    counter = TermCounter(parse('"hope run"').terms)
+    assert counter.count_each(JoinedForms(["I hope", "run", "hope run"])) == [(0,), (0,), (1,)]
+    assert counter.count_each(JoinedForms(["надежда hope", "run"])) == [(0,), (0,)]
 
 
 def test_prefix_is_counted_at_the_beginning_of_words() -> None:
@@ -86,6 +107,13 @@ def test_most_frequent_alternative_is_counted() -> None:
 def test_best_field_matches_most_terms() -> None:
     counter = TermCounter(parse("tea milk").terms)
     fields = {"empty": "", "first": "nothing", "often": "tea tea tea", "both": "milk and tea"}
-    assert best_field(fields, counter) == ("both", "milk and tea")
-    assert best_field({"empty": "", "first": "nothing", "second": "none"}, counter) == ("first", "nothing")
-    assert best_field({"empty": ""}, counter) is None
+    unmatched = {"empty": "", "first": "nothing", "second": "none"}
+    camel_case = {"first": "nothing", "second": "getTea"}
+
+    assert best_fields([fields, unmatched, {"empty": ""}, camel_case], counter) == [
+        ("both", "milk and tea"),
+        ("first", "nothing"),
+        None,
+        ("second", "getTea"),
+    ]
+    assert best_fields([fields], TermCounter(())) == [("first", "nothing")]

@@ -3,12 +3,10 @@
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 from sources.drafts import CharacterDraft
-from sources.records import Character, Hit
-from sources.search.term_counting import TermCounter, best_field
-from sources.storage.contract import Search
+from sources.records import Character
 from sources.storage.sqlite.collections.collection import SqliteItemCollection
 from sources.storage.sqlite.schema.chacha import CHARACTER_BODY, CHARACTER_FIELDS, CHARACTERS_INDEX
-from sources.storage.sqlite.search.candidates import FieldsCandidate
+from sources.storage.sqlite.search.candidates import NamedFieldsCandidate
 from sources.storage.sqlite.search.target import SearchTarget
 from sources.storage.sqlite.write import validation
 from sources.storage.sqlite.write.item_table import (
@@ -54,8 +52,10 @@ CHARACTERS: ItemTable[Character, CharacterDraft] = ItemTable(
 )
 
 
-class CharacterCandidate(FieldsCandidate, gc=False):
+class CharacterCandidate(NamedFieldsCandidate, gc=False):
     """The title is the name of the character."""
+
+    unsearched = frozenset({"character_version", "group_only_greetings"})
 
     description: str
     personality: str
@@ -71,14 +71,17 @@ class CharacterCandidate(FieldsCandidate, gc=False):
     character_version: str
     group_only_greetings: str
 
-    def hit(self, search: Search, counter: TermCounter) -> Hit:
+    def fields(self) -> dict[str, str]:
         fields: dict[str, str] = {name: getattr(self, name) for name in _CANDIDATE_FIELDS}
         fields["alternate_greetings"] = "\n\n".join(decode_texts(self.alternate_greetings))
         fields["tags"] = ", ".join(decode_texts(self.tags))
-        field, text = best_field(fields, counter) or ("name", self.title)
         fields["character_version"] = self.character_version
         fields["group_only_greetings"] = "\n\n".join(decode_texts(self.group_only_greetings))
-        return self.make_hit(text, len(self.body), field=field, fields=fields)
+        return fields
+
+    @property
+    def item_chars(self) -> int:
+        return len(self.body)
 
 
 # All but the tags, which every candidate has.

@@ -13,7 +13,6 @@ from config.errors import Conflict, InvalidParams
 from sources.drafts import ConversationDraft, MessageDraft
 from sources.records import ALTERNATE_BRANCH_LABEL, Conversation, Hit, Message, is_human_only
 from sources.search.scoring import MESSAGE_AND_CONTEXT
-from sources.search.term_counting import TermCounter
 from sources.storage.contract import DEFAULT_NAMESPACE, Search
 from sources.storage.sqlite.schema.messages import CHATS_INDEX, HUMAN_ONLY_INDEX, MESSAGE_CONTEXT, MESSAGE_OWN
 from sources.storage.sqlite.search.candidates import HitCandidate
@@ -42,7 +41,6 @@ from sources.storage.sqlite.write.item_table import (
     index_form_of,
 )
 from sources.storage.sqlite.write.validation import FieldLimits, is_storable
-from sources.text.folding import fold
 from sources.text.literals import literal_form
 from sources.text.titles import title_from_text
 
@@ -205,17 +203,19 @@ class ChatCandidate(HitCandidate, gc=False):
     def has_title(self) -> bool:
         return self.rowid < 0
 
-    def prominent_form(self) -> str:
-        return fold(self.own)
+    @property
+    def prominent_text(self) -> str:
+        return self.own
 
-    def other_form(self) -> str:
-        return fold(self.context)
+    @property
+    def other_text(self) -> str:
+        return self.context
 
     @property
     def chars(self) -> int:
         return len(self.own) + len(self.context)
 
-    def hit(self, search: Search, counter: TermCounter) -> Hit:
+    def hit(self) -> Hit:
         return self.make_hit(
             self.content,
             self.item_chars,

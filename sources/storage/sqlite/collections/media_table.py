@@ -8,7 +8,6 @@ from msgspec import UNSET
 
 from sources.drafts import MediaDraft
 from sources.records import Hit, MediaItem
-from sources.search.term_counting import TermCounter
 from sources.storage.contract import Search
 from sources.storage.sqlite.index.text_index import index_form
 from sources.storage.sqlite.schema.media import CHUNK_BITS, CHUNKS_MAX, MEDIA_INDEX
@@ -118,7 +117,7 @@ class MediaCandidate(TextCandidate, gc=False):
     start_ms: int | None
     text_weight: int | None
 
-    def hit(self, search: Search, counter: TermCounter) -> Hit:
+    def hit(self) -> Hit:
         return self.make_hit(
             self.text or self.title,
             self.length_chars,

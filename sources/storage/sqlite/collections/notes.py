@@ -5,8 +5,6 @@ from collections.abc import Sequence
 
 from sources.drafts import NoteDraft
 from sources.records import Hit, Note
-from sources.search.term_counting import TermCounter
-from sources.storage.contract import Search
 from sources.storage.sqlite.collections.collection import SqliteItemCollection
 from sources.storage.sqlite.schema.chacha import NOTES_INDEX
 from sources.storage.sqlite.search.candidates import TextCandidate
@@ -27,7 +25,7 @@ NOTES: ItemTable[Note, NoteDraft] = ItemTable(
 
 
 class NoteCandidate(TextCandidate, gc=False):
-    def hit(self, search: Search, counter: TermCounter) -> Hit:
+    def hit(self) -> Hit:
         return self.make_hit(self.text or self.title, len(self.text))
 
 

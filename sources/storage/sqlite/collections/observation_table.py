@@ -13,8 +13,7 @@ from msgspec.structs import replace
 
 from sources.drafts import ObservationDraft
 from sources.records import Hit, Observation, Origin
-from sources.search.term_counting import TermCounter
-from sources.storage.contract import ObservationFilter, Search
+from sources.storage.contract import ObservationFilter
 from sources.storage.sqlite.schema.chacha import OBSERVATION_FIELDS, OBSERVATIONS_INDEX
 from sources.storage.sqlite.search.candidates import FieldsCandidate
 from sources.storage.sqlite.search.target import SearchTarget, in_values
@@ -124,7 +123,7 @@ class ObservationCandidate(FieldsCandidate, gc=False):
     narrative: str
     facts: str
 
-    def hit(self, search: Search, counter: TermCounter) -> Hit:
+    def hit(self) -> Hit:
         text = "\n".join(part for part in (self.subtitle, self.narrative, *decode_texts(self.facts)) if part)
         return self.make_hit(text or self.title, len(text))
 

@@ -10,12 +10,10 @@ import msgspec
 
 from config.errors import NotFound
 from sources.drafts import PromptDraft
-from sources.records import Hit, SavedPrompt, SavedPromptArgument
-from sources.search.term_counting import TermCounter, best_field
-from sources.storage.contract import Search
+from sources.records import SavedPrompt, SavedPromptArgument
 from sources.storage.sqlite.collections.collection import SqliteItemCollection
 from sources.storage.sqlite.schema.prompts import PROMPTS_INDEX
-from sources.storage.sqlite.search.candidates import FieldsCandidate
+from sources.storage.sqlite.search.candidates import NamedFieldsCandidate
 from sources.storage.sqlite.search.target import SearchTarget
 from sources.storage.sqlite.write import validation
 from sources.storage.sqlite.write.item_table import (
@@ -53,7 +51,7 @@ PROMPTS: ItemTable[SavedPrompt, PromptDraft] = ItemTable(
 )
 
 
-class PromptCandidate(FieldsCandidate, gc=False):
+class PromptCandidate(NamedFieldsCandidate, gc=False):
     """The title is the name of the prompt."""
 
     author: str
@@ -61,18 +59,18 @@ class PromptCandidate(FieldsCandidate, gc=False):
     system_prompt: str
     user_prompt: str
 
-    def hit(self, search: Search, counter: TermCounter) -> Hit:
-        fields = {
+    def fields(self) -> dict[str, str]:
+        return {
             "details": self.details,
             "system_prompt": self.system_prompt,
             "user_prompt": self.user_prompt,
             "author": self.author,
             "keywords": ", ".join(decode_texts(self.tags)),
         }
-        searched = {field: text for field, text in fields.items() if field in search.fields} or fields
-        field, text = best_field(searched, counter) or ("name", self.title)
-        item_chars = sum(map(len, (self.author, self.details, self.system_prompt, self.user_prompt)))
-        return self.make_hit(text, item_chars, field=field, fields=fields)
+
+    @property
+    def item_chars(self) -> int:
+        return sum(map(len, (self.author, self.details, self.system_prompt, self.user_prompt)))
 
 
 _CANDIDATE_FIELDS = ("author", "details", "system_prompt", "user_prompt")

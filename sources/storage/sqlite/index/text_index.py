@@ -80,11 +80,6 @@ def index_form(text: str) -> str | None:
     return form
 
 
-def stored_index_form(text: str, form: str | None) -> str:
-    """Returns the tokens of a stored text, in lower case and separated by spaces, given the result of `index_form`."""
-    return fold_bytewise(text) if form is None else form
-
-
 def apply_queue(connection: sqlite3.Connection, index: TextIndex) -> None:
     """Removes the queued rows from the index with their old text and adds them with their new text."""
     for statement in _apply_statements(index):

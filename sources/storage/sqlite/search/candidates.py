@@ -1,15 +1,14 @@
 """Candidates: index entries that may become hits, with the columns that scoring and hits need."""
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 from msgspec import Struct
 
 from sources.records import Hit
-from sources.search.term_counting import TermCounter
+from sources.search.term_counting import TermCounter, best_fields
 from sources.storage.contract import Search
-from sources.storage.sqlite.index.text_index import stored_index_form
 from sources.storage.sqlite.write.item_table import decode_texts
-from sources.text.folding import fold
 
 
 class RankingResult(Struct, kw_only=True, gc=False):
@@ -43,12 +42,14 @@ class HitCandidate(RankingResult, gc=False):
         """Whether the prominent text is a title."""
         return True
 
-    def prominent_form(self) -> str:
-        """Returns the index form of the text with the higher weight, usually the title."""
+    @property
+    def prominent_text(self) -> str:
+        """The text with the higher weight, usually the title: its stored index form if it has one."""
         raise NotImplementedError
 
-    def other_form(self) -> str:
-        """Returns the index form of the rest of the text."""
+    @property
+    def other_text(self) -> str:
+        """The rest of the text: its stored index form if it has one."""
         raise NotImplementedError
 
     @property
@@ -56,7 +57,12 @@ class HitCandidate(RankingResult, gc=False):
         """The length of both texts, by which scores are normalized."""
         raise NotImplementedError
 
-    def hit(self, search: Search, counter: TermCounter) -> Hit:
+    @classmethod
+    def hits(cls, candidates: Sequence[Self], search: Search, counter: TermCounter) -> tuple[Hit, ...]:
+        """Returns the hits of candidates of this class."""
+        return tuple([candidate.hit() for candidate in candidates])
+
+    def hit(self) -> Hit:
         raise NotImplementedError
 
     def make_hit(self, text: str, item_chars: int, **details: Any) -> Hit:
@@ -84,11 +90,13 @@ class TextCandidate(HitCandidate, gc=False):
     text: str
     text_seg: str | None
 
-    def prominent_form(self) -> str:
-        return stored_index_form(self.title, self.title_seg)
+    @property
+    def prominent_text(self) -> str:
+        return self.title if self.title_seg is None else self.title_seg
 
-    def other_form(self) -> str:
-        return stored_index_form(self.text, self.text_seg)
+    @property
+    def other_text(self) -> str:
+        return self.text if self.text_seg is None else self.text_seg
 
     @property
     def chars(self) -> int:
@@ -101,12 +109,46 @@ class FieldsCandidate(HitCandidate, gc=False):
     title_seg: str | None
     body: str
 
-    def prominent_form(self) -> str:
-        return stored_index_form(self.title, self.title_seg)
+    @property
+    def prominent_text(self) -> str:
+        return self.title if self.title_seg is None else self.title_seg
 
-    def other_form(self) -> str:
-        return fold(self.body)
+    @property
+    def other_text(self) -> str:
+        return self.body
 
     @property
     def chars(self) -> int:
         return len(self.title) + len(self.body)
+
+
+class NamedFieldsCandidate(FieldsCandidate, gc=False):
+    """A candidate whose hit shows the field that matches best."""
+
+    # Fields that are part of the hit but not of the index.
+    unsearched: ClassVar[frozenset[str]] = frozenset()
+
+    @classmethod
+    def hits(cls, candidates: Sequence[Self], search: Search, counter: TermCounter) -> tuple[Hit, ...]:
+        fields = [candidate.fields() for candidate in candidates]
+        best = best_fields([cls._searched(one, search) for one in fields], counter)
+        hits = []
+        for candidate, all_fields, shown in zip(candidates, fields, best, strict=True):
+            field, text = shown or ("name", candidate.title)
+            hits.append(candidate.make_hit(text, candidate.item_chars, field=field, fields=all_fields))
+        return tuple(hits)
+
+    def fields(self) -> dict[str, str]:
+        """Returns the texts of all fields but the name."""
+        raise NotImplementedError
+
+    @property
+    def item_chars(self) -> int:
+        raise NotImplementedError
+
+    @classmethod
+    def _searched(cls, fields: Mapping[str, str], search: Search) -> Mapping[str, str]:
+        if not search.fields and not cls.unsearched:
+            return fields
+        requested = {name: text for name, text in fields.items() if name in search.fields}
+        return requested or {name: text for name, text in fields.items() if name not in cls.unsearched}

@@ -9,7 +9,7 @@ the page size and offset it is requested with.
 
 from abc import ABC, abstractmethod
 from collections import Counter as Tally
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from operator import attrgetter, or_
 
@@ -18,7 +18,8 @@ from msgspec.json import Decoder
 from sources.query import Term
 from sources.records import Hit, HitPage
 from sources.search.scoring import Scorer, TermStatistics, scale_to_range, term_weights, title_share
-from sources.search.term_counting import TermCounter
+from sources.search.term_counting import TermCounter, TermCounts
+from sources.search.term_matching import JoinedForms
 from sources.storage.contract import Search
 from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.index.statistics import CorpusStatistics
@@ -204,7 +205,7 @@ class FtsSearch:
         return sql, (match, items)
 
     def _hits(self, candidates: Sequence[HitCandidate]) -> tuple[Hit, ...]:
-        return tuple(candidate.hit(self._search, self._term_counter) for candidate in candidates)
+        return self._target.candidate.hits(candidates, self._search, self._term_counter)
 
     def _list(self) -> HitPage:
         """Returns what passes the filters, newest first."""
@@ -237,15 +238,10 @@ class _ComparableScoring(_BlockScoring):
         self._is_sorted = search.order == "relevance"
 
     def score(self, block: list[HitCandidate]) -> None:
-        prominent_forms = [candidate.prominent_form() for candidate in block]
-        other_forms = [candidate.other_form() for candidate in block]
-        counts = self._counter.count_each(prominent_forms + other_forms)
-        prominent_counts, other_counts = counts[: len(block)], counts[len(block) :]
-        for candidate, form, prominent, other in zip(
-            block, prominent_forms, prominent_counts, other_counts, strict=True
-        ):
+        forms, counts = _count_terms(block, self._counter)
+        for index, (candidate, prominent, other) in enumerate(counts):
             is_in_title = candidate.has_title and any(prominent)
-            share = title_share(_title_stems(form), self._query_stems) if is_in_title else 0.0
+            share = title_share(_title_stems(forms.form(index)), self._query_stems) if is_in_title else 0.0
             candidate.has_all_terms = candidate.has_all_terms or all(map(or_, prominent, other))
             candidate.score = round(self._scorer.score(prominent, other, candidate.chars, share), _SCORE_DIGITS)
         if self._is_sorted:
@@ -264,11 +260,21 @@ class _MinMaxScoring(_BlockScoring):
     def score(self, block: list[HitCandidate]) -> None:
         ranks = [self._worst if candidate.bm25 is None else candidate.bm25 for candidate in block]
         _, _, *scores = scale_to_range([self._best, self._worst, *ranks])
-        for candidate, score in zip(block, scores, strict=True):
-            prominent = self._counter.count(candidate.prominent_form())
-            other = self._counter.count(candidate.other_form())
+        _, counts = _count_terms(block, self._counter)
+        for (candidate, prominent, other), score in zip(counts, scores, strict=True):
             candidate.has_all_terms = all(map(or_, prominent, other))
             candidate.score = round(score, _SCORE_DIGITS)
+
+
+def _count_terms(
+    block: Sequence[HitCandidate], counter: TermCounter
+) -> tuple[JoinedForms, Iterable[tuple[HitCandidate, TermCounts, TermCounts]]]:
+    """Returns the index forms of the block's texts, the prominent ones first, and each candidate with its counts in
+    the prominent and in the other text."""
+    texts = [candidate.prominent_text for candidate in block] + [candidate.other_text for candidate in block]
+    forms = JoinedForms(texts)
+    counts = counter.count_each(forms)
+    return forms, zip(block, counts[: len(block)], counts[len(block) :], strict=True)
 
 
 @lru_cache(maxsize=4096)

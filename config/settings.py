@@ -521,6 +521,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "s", "Time limit for one background batch of a local model, after which its process is replaced.", 1, _DAY_S
         ),
     ] = 600
+    model_download_timeout_s: Annotated[
+        float,
+        _number("s", "How long `florilegium model install` waits for the next data of a download.", 1, _HOUR_S),
+    ] = 30
     reranker_url: Annotated[
         str,
         _text(

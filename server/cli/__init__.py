@@ -28,6 +28,7 @@ COMMANDS = {
     "repair": "server.cli.repair:repair",
     "reindex": "server.cli.reindex:reindex",
     "migrate": "server.cli.migrate:migrate",
+    "model": "server.cli.model:model",
     "connect": "server.cli.connect:connect",
     "user": "server.cli.users:user",
     "key": "server.cli.keys:key",

@@ -14,11 +14,9 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import Literal
 from urllib.parse import urlsplit
 
 import msgspec
-from msgspec import Struct
 
 from auth.key_sources import load_signing_keys
 from auth.principal import SCOPES
@@ -29,8 +27,10 @@ from config.loading import LoadedSettings
 from config.outgoing_http import uses_proxy
 from config.paths import DataRoot
 from config.settings import Settings, is_loopback
+from server.cli.check_result import Check
 from server.cli.health_client import fetch_health
 from server.cli.output import pluralize
+from server.cli.semantic_checks import check_semantic
 from server.cli.urls import local_url
 from server.directory_lock import WAL_RESET_FIXED
 from server.version import VERSION
@@ -51,14 +51,6 @@ _CLOCK_SKEW_S = 300.0
 _ROUND_TRIP_S = 60.0
 
 
-class Check(Struct, frozen=True):
-    """The result of one check."""
-
-    name: str
-    outcome: Literal["ok", "warn", "fail"]
-    message: str
-
-
 async def check_all(loaded: LoadedSettings, now: float) -> list[Check]:
     settings, root = loaded.settings, DataRoot(Path(loaded.settings.data_dir))
     return [
@@ -72,6 +64,7 @@ async def check_all(loaded: LoadedSettings, now: float) -> list[Check]:
         check_port(settings),
         await check_auth(settings, now),
         *check_proxies(settings),
+        *await check_semantic(settings),
         evaluate_sandbox(settings.import_sandbox, probe_sandbox()),
         evaluate_clock(now, _modified_at(root.control_path)),
         evaluate_open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0]),
@@ -254,7 +247,7 @@ async def _check_jwks(settings: Settings) -> Check:
 def check_proxies(settings: Settings) -> list[Check]:
     """Reports the addresses that are requested through a proxy of the environment; none if there are none."""
     checks = []
-    for name in ("jwt_jwks_url", "chat_upstream_url"):
+    for name in ("jwt_jwks_url", "chat_upstream_url", "semantic_model", "reranker_url"):
         url = urlsplit(getattr(settings, name))
         if not url.hostname or not uses_proxy(url.scheme, url.hostname):
             continue

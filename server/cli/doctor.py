@@ -6,7 +6,8 @@ import time
 import click
 
 from config.errors import ConfigurationError
-from server.cli.checks import Check, check_all
+from server.cli.check_result import Check
+from server.cli.checks import check_all
 from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import print_json
 

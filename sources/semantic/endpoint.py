@@ -7,6 +7,7 @@ import asyncio
 import base64
 import binascii
 import math
+import sys
 import time
 from array import array
 from collections.abc import Sequence
@@ -16,12 +17,12 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
-from config.outgoing_http import OutgoingRequestError, OutgoingRequestTimeout, open_response
+from config.outgoing_http import OutgoingRequestError, open_response
 from config.settings import Settings
 from sources.semantic.model import SCALE, ModelInfo, SemanticUnavailable, clean_text
 
 _WEIGHT = 0.3
-_BACKOFF_S = 0.5
+_BACKOFF_S = 0.25
 _BACKOFF_MAX_S = 30.0
 _FLOAT_BYTES = 4
 # Timeouts, overload and faults of the other side. Other errors are the same the next time.
@@ -119,8 +120,7 @@ class EmbeddingEndpoint:
             async with open_response("POST", url, headers=headers, body=body, timeout_s=timeout_s) as response:
                 answer = await response.read(settings.semantic_response_max_bytes)
         except OutgoingRequestError as error:
-            is_temporary = isinstance(error, OutgoingRequestTimeout) or "larger" not in error.reason
-            raise _EndpointFailure(f"the embeddings API {error.reason}", is_temporary=is_temporary) from error
+            raise _EndpointFailure(f"the embeddings API {error.reason}", is_temporary=True) from error
         if response.status != 200:
             is_temporary = response.status in _RETRIED_STATUSES
             raise _EndpointFailure(
@@ -170,7 +170,10 @@ def _numbers(embedding: list[float] | str) -> Sequence[float]:
         raise _EndpointFailure("the embeddings API sent a vector that is not base64", is_temporary=False) from error
     if len(content) % _FLOAT_BYTES:
         raise _EndpointFailure("the embeddings API sent a vector that is truncated", is_temporary=False)
-    return array("f", content)
+    numbers = array("f", content)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
 
 
 def _encode(numbers: Sequence[float], dimension: int) -> bytes:

@@ -15,14 +15,19 @@ _WORDLLAMA_URL = "https://huggingface.co/dleemiller/word-llama-l2-supercat/resol
 
 
 class ModelFile(Struct, frozen=True):
-    """`sha256` and `size` are those of the file at `url`. `package_path` is the file in a package that carries it; the
-    file of a package is trusted as the package's code is."""
+    """`sha256` and `size` are those of the file at `url`. `package_path` is the same file in a package that carries it,
+    and `package_sha256` its checksum if the package formats it differently."""
 
     name: str
     url: str
     sha256: str
     size: int
     package_path: str
+    package_sha256: tuple[str, ...] = ()
+
+    @property
+    def checksums(self) -> tuple[str, ...]:
+        return (self.sha256, *self.package_sha256)
 
 
 class NamedModel(Struct, frozen=True):
@@ -43,6 +48,10 @@ class NamedModel(Struct, frozen=True):
     @property
     def files(self) -> tuple[ModelFile, ModelFile]:
         return (self.weights, self.tokenizer)
+
+    @property
+    def size(self) -> int:
+        return sum(file.size for file in self.files)
 
     @property
     def missing_packages(self) -> list[str]:
@@ -81,6 +90,7 @@ FAST = NamedModel(
         "bf467c9e0f536bda271283c6ef85eb1a943e3196b621c8a912d64953b205df83",
         1_842_795,
         "tokenizers/l2_supercat_tokenizer_config.json",
+        ("93248f2a9ec36c7b35f700a033d5f36228aae48db61aee31007fa49062cdeb68",),
     ),
 )
 MINILM = NamedModel(
@@ -102,10 +112,15 @@ MINILM = NamedModel(
         "da0e79933b9ed51798a3ae27893d3c5fa4a201126cef75586296df9b4d2c62a0",
         711_661,
         "models/embeddings/minilm_onnx/tokenizer.json",
+        ("754fbace50a65eb13073189fde35f561d96d630920b6a65bbf8dbadf9a4896c3",),
     ),
 )
 # The best first.
 NAMED_MODELS: Mapping[str, NamedModel] = {model.name: model for model in (MINILM, FAST)}
+
+
+def installed_folder(model: NamedModel, data_dir: Path) -> Path:
+    return data_dir / MODELS_FOLDER / model.name
 
 
 def find_files(model: NamedModel, data_dir: Path) -> ModelPaths | None:
@@ -126,7 +141,7 @@ def best_model(data_dir: Path) -> NamedModel | None:
 def locate_model(model: NamedModel, data_dir: Path) -> ModelPaths:
     """Returns the files of a model, or raises SemanticUnavailable with what to do."""
     if missing := model.missing_packages:
-        advice = f"run `pip install 'florilegium[{model.extra}]'`"
+        advice = f"install Florilegium with the extra `{model.extra}`"
         raise SemanticUnavailable(f"the model {model.name} needs {', '.join(missing)}; {advice}")
     if (paths := find_files(model, data_dir)) is None:
         advice = f"run `florilegium model install {model.name}`"
@@ -163,7 +178,7 @@ def _load(model: NamedModel, paths: ModelPaths) -> EmbeddingModel:
 
 
 def _places(model: NamedModel, data_dir: Path) -> Iterator[ModelPaths]:
-    folder = data_dir / MODELS_FOLDER / model.name
+    folder = installed_folder(model, data_dir)
     yield ModelPaths(folder / model.weights.name, folder / model.tokenizer.name)
     # Finding a package does not import it.
     spec = find_spec(model.package)

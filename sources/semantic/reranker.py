@@ -3,6 +3,7 @@
 import asyncio
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 from msgspec import Struct, field
@@ -24,12 +25,15 @@ class _RerankerResponse(Struct, frozen=True):
     results: list[_TextScore] = field(default_factory=list)
 
 
+# The statuses with which servers refuse a request that lacks a field.
+_REFUSALS = (400, 422)
 _decode_results = msgspec.json.Decoder(_RerankerResponse | list[_TextScore]).decode
 
 
 class Reranker:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._is_tei = False
 
     @property
     def hits_max(self) -> int:
@@ -40,35 +44,50 @@ class Reranker:
         SemanticUnavailable, at the latest when `reranker_timeout_ms` have passed."""
         if not texts:
             return []
+        query, texts = clean_text(query), [clean_text(text) for text in texts]
         timeout_s = self._settings.reranker_timeout_ms / 1000
         try:
             async with asyncio.timeout(timeout_s):
-                answer = await self._request(query, texts, timeout_s)
+                answer = await self._rerank(query, texts, timeout_s)
         except TimeoutError:
             raise SemanticUnavailable(f"the reranker did not answer within {timeout_s:g} s") from None
         return _read_scores(answer, len(texts))
 
-    async def _request(self, query: str, texts: Sequence[str], timeout_s: float) -> bytes:
+    async def _rerank(self, query: str, texts: list[str], timeout_s: float) -> bytes:
+        """Sends the request of Cohere, and that of TEI to a server that refuses it. The format that worked is used from
+        then on."""
+        formats = (_tei_request(query, texts), self._cohere_request(query, texts))
+        for is_tei in (self._is_tei, not self._is_tei):
+            status, answer = await self._request(formats[0 if is_tei else 1], timeout_s)
+            if status == 200:
+                self._is_tei = is_tei
+                return answer
+            if status not in _REFUSALS:
+                break
+        raise SemanticUnavailable(f"the reranker answered with status {status}")
+
+    def _cohere_request(self, query: str, texts: list[str]) -> dict[str, Any]:
+        request = {"query": query, "documents": texts, "top_n": len(texts)}
+        return {"model": self._settings.reranker_model, **request} if self._settings.reranker_model else request
+
+    async def _request(self, body: dict[str, Any], timeout_s: float) -> tuple[int, bytes]:
         settings = self._settings
         headers = {"Content-Type": "application/json"}
         if settings.reranker_key:
             headers["Authorization"] = f"Bearer {settings.reranker_key}"
-        documents = [clean_text(text) for text in texts]
-        # Cohere and Jina read `documents`, TEI reads `texts`; each ignores the other name.
-        body = {"query": clean_text(query), "documents": documents, "texts": documents, "top_n": len(documents)}
-        if settings.reranker_model:
-            body["model"] = settings.reranker_model
         content = msgspec.json.encode(body)
         try:
             async with open_response(
                 "POST", settings.reranker_url, headers=headers, body=content, timeout_s=timeout_s
             ) as response:
-                answer = await response.read(settings.semantic_response_max_bytes)
+                return response.status, await response.read(settings.semantic_response_max_bytes)
         except OutgoingRequestError as error:
             raise SemanticUnavailable(f"the reranker {error.reason}") from error
-        if response.status != 200:
-            raise SemanticUnavailable(f"the reranker answered with status {response.status}")
-        return answer
+
+
+def _tei_request(query: str, texts: list[str]) -> dict[str, Any]:
+    # Without `truncate`, TEI refuses texts that are longer than the model reads.
+    return {"query": query, "texts": texts, "truncate": True}
 
 
 def _read_scores(answer: bytes, count: int) -> list[float]:

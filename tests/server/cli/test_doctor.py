@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from config.paths import DataRoot
+from server.cli.check_result import Check
 from server.cli.checks import (
-    Check,
     check_auth,
     check_control_database,
     check_data_directory,
@@ -25,6 +25,7 @@ from server.cli.checks import (
 from sources.importers.sandbox.report import SandboxReport
 from tests.live import live, make_settings
 from tests.server.cli.program import Program
+from tests.sources.semantic.api_server import serve_api
 
 NOW = 1_800_000_000.0
 
@@ -69,6 +70,7 @@ def test_a_fresh_machine_is_fit_to_serve(program: Program) -> None:
         "SQLite",
         "port",
         "authentication",
+        "semantic search",
         "import sandbox",
         "clock",
         "open files",
@@ -238,3 +240,38 @@ def test_addresses_behind_a_proxy_are_reported(program: Program) -> None:
     assert remote == through_proxy
     assert lines(**proxies, NO_PROXY="127.0.0.1") == [through_proxy]
     assert lines() == []
+
+
+def semantic_line(program: Program, *arguments: str, **environment: str) -> dict[str, str]:
+    checks = program.run("doctor", "--json", *arguments, **environment).json
+    return next(check for check in checks if check["name"] == "semantic search")
+
+
+def test_the_model_of_semantic_search_is_tried(program: Program) -> None:
+    assert semantic_line(program)["message"] == "off; set semantic_model = minilm to use the model that is installed"
+    fast = semantic_line(program, "--semantic-model", "fast")
+    assert (fast["outcome"], fast["message"]) == ("ok", "wordllama-256, 256 dimensions, weight 0.2")
+
+
+def test_an_embeddings_api_with_another_dimension_is_reported(program: Program) -> None:
+    body = b'{"data": [{"index": 0, "embedding": [1, 0, 0]}]}'
+    with serve_api(lambda request: (200, body)) as server:
+        options = ("--semantic-model", server.url, "--semantic-endpoint-model", "m", "--semantic-endpoint-dimension")
+        right = semantic_line(program, *options, "3")
+        wrong = semantic_line(program, *options, "768")
+
+    assert (right["outcome"], right["message"]) == (
+        "ok",
+        f"endpoint:m:3 at {server.url}, 3 dimensions, weight 0.3",
+    )
+    assert wrong["outcome"] == "warn"
+    assert "sent vectors of 3 numbers, expected 768" in wrong["message"]
+
+
+def test_a_reranker_that_fails_is_reported(program: Program) -> None:
+    with serve_api(lambda request: (500, b"")) as server:
+        checks = program.run("doctor", "--json", "--reranker-url", server.url).json
+
+    line = next(check for check in checks if check["name"] == "reranker")
+    assert line["outcome"] == "warn"
+    assert line["message"] == "the reranker answered with status 500; until then, hits keep their order"

@@ -165,7 +165,7 @@ async def test_a_model_without_files_says_how_to_install_it(tmp_path: Path) -> N
 
 async def test_a_model_without_its_packages_says_how_to_install_them(tmp_path: Path) -> None:
     model = replace(MINILM, requires=("numpy", "no_such_package"))
-    with pytest.raises(SemanticUnavailable, match=r"needs no_such_package; run `pip install 'florilegium\[minilm\]'`"):
+    with pytest.raises(SemanticUnavailable, match="needs no_such_package; install Florilegium with the extra `minilm`"):
         await LocalQueries(model, tmp_path).embed_query(QUERY, 60)
 
 

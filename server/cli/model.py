@@ -1,0 +1,154 @@
+"""`florilegium model`: the models of semantic search on this machine."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+from msgspec import Struct
+
+from config.errors import Conflict, InvalidParams
+from config.settings import Settings
+from server.cli.admin import create_data_root, data_root
+from server.cli.meter import format_size
+from server.cli.options import NamedValue, SettingsCommand, SettingsOverrides, json_option, setting_options
+from server.cli.output import print_json, print_table
+from sources.semantic.model_install import copy_from_folder, download, is_intact, remove
+from sources.semantic.named_models import NAMED_MODELS, NamedModel, find_files, installed_folder
+from sources.semantic.service import configured_model
+
+_name_argument = click.argument("name", type=NamedValue(tuple(NAMED_MODELS)))
+
+
+class ModelRow(Struct, frozen=True):
+    """One line of `model list`. `path` is empty and `origin` null if the model is not installed. `missing_packages` are
+    those that the model needs to run."""
+
+    name: str
+    id: str
+    dimension: int
+    size: int
+    license: str
+    origin: str | None
+    path: str
+    missing_packages: list[str]
+    is_active: bool
+
+
+@click.group()
+def model() -> None:
+    """List, install and remove the models of semantic search."""
+
+
+@model.command("list", cls=SettingsCommand)
+@json_option
+@setting_options("data_dir", "semantic_model")
+def list_models(overrides: SettingsOverrides, as_json: bool) -> None:
+    """List the models, where they are installed, and which one is active."""
+    settings = overrides.load().settings
+    rows = [_row(named, settings) for named in NAMED_MODELS.values()]
+    if as_json:
+        print_json(rows)
+        return
+    titles = ("NAME", "ACTIVE", "DIMENSION", "SIZE", "LICENSE", "INSTALLED")
+    print_table(titles, [_cells(row) for row in rows])
+    active = configured_model(settings)
+    if active is None:
+        click.echo("\nSemantic search is off. Turn it on with the setting semantic_model.")
+    elif active.name not in NAMED_MODELS:
+        click.echo(f"\nActive: {active.id} at {settings.semantic_model}")
+
+
+@model.command(cls=SettingsCommand)
+@_name_argument
+@click.option("--from", "folder", type=click.Path(path_type=Path), help="Copy the files from this folder, offline.")
+@click.option("--mirror", default="", metavar="URL", help="Fetch the files from below this URL instead.")
+@json_option
+@setting_options("data_dir", "model_download_timeout_s")
+def install(overrides: SettingsOverrides, name: str, folder: Path | None, mirror: str, as_json: bool) -> None:
+    """Install the model NAME into the data directory.
+
+    The files are fetched from Hugging Face, or copied with --from, and their checksums are verified. An interrupted
+    download continues where it stopped. Nothing is fetched if an installed package carries the model.
+    """
+    named = _find(name)
+    if folder and mirror:
+        raise click.UsageError("--from and --mirror cannot be combined")
+    settings = overrides.load().settings
+    root = create_data_root(settings).root
+    if folder:
+        message = f"{name} was copied to {copy_from_folder(named, root, folder)}"
+    else:
+        message = (
+            _existing(named, root, mirror) or f"{name} was installed in {_download(named, root, settings, mirror)}"
+        )
+    if as_json:
+        print_json(_row(named, settings))
+        return
+    click.echo(message)
+    if missing := named.missing_packages:
+        click.echo(f"It also needs {', '.join(missing)}: install Florilegium with the extra `{named.extra}`.")
+
+
+@model.command("remove", cls=SettingsCommand)
+@_name_argument
+@setting_options("data_dir")
+def remove_model(overrides: SettingsOverrides, name: str) -> None:
+    """Remove the model NAME from the data directory. Vectors that were made with it are kept."""
+    named = _find(name)
+    root = data_root(overrides.load().settings).root
+    if remove(named, root):
+        click.echo(f"{name} was removed from {installed_folder(named, root)}")
+        return
+    paths = find_files(named, root)
+    if paths is None:
+        raise Conflict(f"the model {name} is not installed")
+    raise Conflict(f"the model {name} is part of the package {paths.origin}; uninstall that package to remove it")
+
+
+def _find(name: str) -> NamedModel:
+    if name not in NAMED_MODELS:
+        raise InvalidParams(f"NAME: expected {' or '.join(NAMED_MODELS)}, got {name!r}")
+    return NAMED_MODELS[name]
+
+
+def _existing(named: NamedModel, root: Path, mirror: str) -> str:
+    """Describes where the model is if it need not be fetched. Damaged files in the data directory are replaced, and a
+    mirror that is named is used."""
+    if is_intact(named, root):
+        return f"{named.name} is already installed in {installed_folder(named, root)}"
+    paths = find_files(named, root)
+    if paths is None or not paths.origin or mirror:
+        return ""
+    return f"{named.name} is part of the package {paths.origin}, in {paths.weights.parent}; nothing was fetched"
+
+
+def _download(named: NamedModel, root: Path, settings: Settings, mirror: str) -> Path:
+    with click.progressbar(
+        length=named.size, label=f"{named.name} ({format_size(named.size)})", file=sys.stderr
+    ) as bar:
+        work = download(named, root, mirror=mirror, timeout_s=settings.model_download_timeout_s, progress=bar.update)
+        return asyncio.run(work)
+
+
+def _row(named: NamedModel, settings: Settings) -> ModelRow:
+    paths, active = find_files(named, data_root(settings).root), configured_model(settings)
+    return ModelRow(
+        name=named.name,
+        id=named.info.id,
+        dimension=named.info.dimension,
+        size=paths.size if paths else named.size,
+        license=named.license,
+        origin=(f"package {paths.origin}" if paths.origin else "data directory") if paths else None,
+        path=str(paths.weights.parent) if paths else "",
+        missing_packages=named.missing_packages,
+        is_active=active is not None and active.id == named.info.id,
+    )
+
+
+def _cells(row: ModelRow) -> tuple[Any, ...]:
+    where = f"{row.origin}: {row.path}" if row.origin else f"no; run `florilegium model install {row.name}`"
+    if row.missing_packages:
+        where += f" (needs {', '.join(row.missing_packages)})"
+    return (row.name, "yes" if row.is_active else "", str(row.dimension), format_size(row.size), row.license, where)

@@ -1,0 +1,58 @@
+"""The checks of `florilegium doctor` for semantic search. They use the model once, as a search would."""
+
+import asyncio
+from pathlib import Path
+
+from config.settings import Settings
+from server.cli.check_result import Check
+from sources.semantic.endpoint import EmbeddingEndpoint
+from sources.semantic.model import ModelInfo, SemanticUnavailable
+from sources.semantic.named_models import NAMED_MODELS, best_model, load_model
+from sources.semantic.reranker import Reranker
+from sources.semantic.service import configured_model
+
+_TEXT = "a short text"
+_EFFECT = "searches find words only"
+
+
+async def check_semantic(settings: Settings) -> list[Check]:
+    checks = [await _check_model(settings)]
+    if settings.reranker_url:
+        checks.append(await _check_reranker(settings))
+    return checks
+
+
+async def _check_model(settings: Settings) -> Check:
+    name, model = "semantic search", configured_model(settings)
+    if model is None:
+        return Check(name, "ok", _off(settings))
+    try:
+        await _embed(settings, model)
+    except SemanticUnavailable as error:
+        return Check(name, "warn", f"{error.reason}; until then, {_EFFECT}")
+    where = "" if model.name in NAMED_MODELS else f" at {settings.semantic_model}"
+    return Check(name, "ok", f"{model.id}{where}, {model.dimension} dimensions, weight {model.weight:g}")
+
+
+def _off(settings: Settings) -> str:
+    best = best_model(Path(settings.data_dir))
+    if best is None:
+        return "off"
+    return f"off; set semantic_model = {best.name} to use the model that is installed"
+
+
+async def _embed(settings: Settings, model: ModelInfo) -> None:
+    named = NAMED_MODELS.get(model.name)
+    if named is not None:
+        local = await asyncio.to_thread(load_model, named, Path(settings.data_dir))
+        await asyncio.to_thread(local.embed, [_TEXT])
+    else:
+        await EmbeddingEndpoint(settings).embed_query(_TEXT, settings.semantic_endpoint_timeout_s)
+
+
+async def _check_reranker(settings: Settings) -> Check:
+    try:
+        await Reranker(settings).scores(_TEXT, [_TEXT, "another"])
+    except SemanticUnavailable as error:
+        return Check("reranker", "warn", f"{error.reason}; until then, hits keep their order")
+    return Check("reranker", "ok", f"{settings.reranker_url} scores hits")

@@ -1,0 +1,111 @@
+"""Installs models into the data directory, from the internet or from a folder.
+
+A model appears under its name only when all of its files are complete and have the expected checksums. An interrupted
+download is kept and continued by the next one. A running server may keep using the files that are replaced.
+"""
+
+import asyncio
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from config.errors import InvalidParams, StorageError
+from sources.semantic.file_download import FileDownload, Progress, has_checksum, storage_errors
+from sources.semantic.named_models import MODELS_FOLDER, ModelFile, NamedModel, installed_folder
+
+_DIRECTORY_MODE = 0o700
+_FILE_MODE = 0o600
+
+
+def is_intact(model: NamedModel, data_dir: Path) -> bool:
+    """Whether the model is installed in the data directory and its files have the expected checksums."""
+    folder = installed_folder(model, data_dir)
+    return all(has_checksum(folder / file.name, file) for file in model.files)
+
+
+async def download(
+    model: NamedModel, data_dir: Path, *, mirror: str = "", timeout_s: float, progress: Progress
+) -> Path:
+    """Fetches the files of a model. With `mirror`, they are fetched from below that URL instead of their own."""
+    with _prepare(model, data_dir) as partial:
+        for file in model.files:
+            url = f"{mirror.rstrip('/')}/{file.name}" if mirror else file.url
+            await FileDownload(url, file, partial / file.name, timeout_s, progress).run()
+        return await asyncio.to_thread(_publish, model, partial, data_dir)
+
+
+def copy_from_folder(model: NamedModel, data_dir: Path, folder: Path) -> Path:
+    """Copies the files of a model from a folder, in which they may have the names of any of their origins."""
+    sources = {file: _find_in_folder(file, folder) for file in model.files}
+    with _prepare(model, data_dir) as partial, storage_errors():
+        for file, source in sources.items():
+            shutil.copyfile(source, partial / file.name)
+        return _publish(model, partial, data_dir)
+
+
+def remove(model: NamedModel, data_dir: Path) -> bool:
+    """Removes a model from the data directory, and what an interrupted download left. Returns whether it was there."""
+    folder = installed_folder(model, data_dir)
+    is_installed = folder.exists()
+    with storage_errors():
+        for path in (folder, _partial_folder(model, data_dir)):
+            shutil.rmtree(path, ignore_errors=not path.exists())
+    return is_installed
+
+
+def _partial_folder(model: NamedModel, data_dir: Path) -> Path:
+    return data_dir / MODELS_FOLDER / f"{model.name}.unfinished"
+
+
+@contextmanager
+def _prepare(model: NamedModel, data_dir: Path) -> Iterator[Path]:
+    """Yields the folder for unfinished files. Two commands cannot install the same model at the same time."""
+    partial = _partial_folder(model, data_dir)
+    with storage_errors():
+        partial.parent.mkdir(_DIRECTORY_MODE, exist_ok=True)
+        partial.mkdir(_DIRECTORY_MODE, exist_ok=True)
+        descriptor = os.open(partial, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StorageError(f"the model {model.name} is being installed by another process") from None
+        yield partial
+    finally:
+        os.close(descriptor)
+
+
+def _publish(model: NamedModel, partial: Path, data_dir: Path) -> Path:
+    """Gives the complete files their final place, in one step."""
+    folder, previous = installed_folder(model, data_dir), partial.with_suffix(".previous")
+    with storage_errors():
+        for file in model.files:
+            _make_durable(partial / file.name)
+        shutil.rmtree(previous, ignore_errors=True)
+        with suppress(FileNotFoundError):
+            folder.rename(previous)
+        partial.rename(folder)
+        shutil.rmtree(previous, ignore_errors=True)
+    return folder
+
+
+def _make_durable(path: Path) -> None:
+    path.chmod(_FILE_MODE)
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _find_in_folder(file: ModelFile, folder: Path) -> Path:
+    if not folder.is_dir():
+        raise InvalidParams(f"--from: expected a folder, got {str(folder)!r}")
+    names = {file.name, file.url.rpartition("/")[2], file.package_path.rpartition("/")[2]}
+    found = [path for path in sorted(folder.rglob("*")) if path.name in names and path.is_file()]
+    if not found:
+        raise InvalidParams(f"--from: {folder} contains no file {' or '.join(sorted(names))}")
+    intact = next((path for path in found if has_checksum(path, file)), None)
+    if intact is None:
+        raise InvalidParams(f"--from: the checksum of {found[0]} is wrong; expected SHA-256 {file.sha256}")
+    return intact

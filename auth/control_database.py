@@ -17,6 +17,7 @@ from typing import Any, Self, TypeVar
 
 import aiosqlite
 
+from auth.reserved_space import reserve_space, use_as_journal
 from config.errors import ControlDatabaseLocked, StorageError
 from config.file_copies import save_copy_before_migration
 
@@ -44,6 +45,8 @@ _MESSAGES = {
     sqlite3.SQLITE_NOTADB: "the control database is not an SQLite file; restore it from a backup",
     sqlite3.SQLITE_CANTOPEN: "the control database cannot be opened; check the data directory's permissions",
 }
+# How SQLite reports a full disk: when it writes, or when it creates the journal.
+_NO_SPACE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN)
 # Copies to keep from before migrations. The file is small.
 _COPIES_MAX = 3
 _UNKNOWN = "the control database cannot be used"
@@ -81,7 +84,8 @@ class _Connection(aiosqlite.Connection):
 class ControlDatabase:
     """An open control database. Reads and writes run one after another on one thread."""
 
-    def __init__(self, connection: _Connection, probe: sqlite3.Connection, busy_timeout_s: float) -> None:
+    def __init__(self, path: Path, connection: _Connection, probe: sqlite3.Connection, busy_timeout_s: float) -> None:
+        self._path = path
         self._connection = connection
         self._busy_timeout_s = busy_timeout_s
         self._execute_probe = probe.cursor().execute
@@ -98,9 +102,10 @@ class ControlDatabase:
         try:
             with storage_errors():
                 await connection.run(partial(_migrate, path, migrations))
+                await connection.run(partial(reserve_space, path))
                 probe = sqlite3.connect(path, timeout=0, isolation_level=None)
             with closing(probe):
-                yield cls(connection, probe, busy_timeout_s)
+                yield cls(path, connection, probe, busy_timeout_s)
         finally:
             await connection.close()
 
@@ -111,7 +116,32 @@ class ControlDatabase:
     async def write(self, operation: Operation[T]) -> T:
         """Runs the operation in one transaction, which takes the write lock first so that it cannot fail later."""
         with storage_errors():
-            return await self._connection.run(self._within_timeout(partial(_in_transaction, operation)))
+            return await self._connection.run(self._within_timeout(partial(self._write, operation)))
+
+    async def withdraw(self, operation: Operation[T]) -> T:
+        """Like `write`, for operations that withdraw access: on a full disk they use the reserved space."""
+        with storage_errors():
+            return await self._connection.run(self._within_timeout(partial(self._write_from_reserve, operation)))
+
+    def _write(self, operation: Operation[T], connection: sqlite3.Connection) -> T:
+        result = _in_transaction(operation, connection)
+        reserve_space(self._path, connection)
+        return result
+
+    def _write_from_reserve(self, operation: Operation[T], connection: sqlite3.Connection) -> T:
+        def with_reserve(connection: sqlite3.Connection) -> T:
+            use_as_journal(self._path)
+            return operation(connection)
+
+        # A file system that copies on write may need new blocks even for the reserved file. The failed transaction has
+        # deleted it, so that the last attempt has its space.
+        for attempt in (operation, with_reserve):
+            try:
+                return self._write(attempt, connection)
+            except sqlite3.Error as error:
+                if _primary_code(error) not in _NO_SPACE:
+                    raise
+        return self._write(operation, connection)
 
     def _within_timeout(self, operation: Operation[T]) -> Operation[T]:
         """Limits the wait for locks to what remains of the timeout, which starts now: operations queue for the thread,

@@ -109,6 +109,8 @@ def delete_from_copies(control_path: Path, user_id: UserId) -> None:
     for copy in copies_before_migration(control_path):
         with storage_errors(), closing(sqlite3.connect(copy)) as control:
             control.execute("PRAGMA secure_delete = ON")
+            # On a full disk there may be no space for a journal. Deleting overwrites pages that exist.
+            control.execute("PRAGMA journal_mode = MEMORY")
             with control:
                 control.execute("DELETE FROM keys WHERE user_id = ?", (user_id,))
                 control.execute("DELETE FROM users WHERE id = ?", (user_id,))
@@ -245,7 +247,7 @@ class Registry:
             db.execute("UPDATE keys SET revoked_at = ? WHERE user_id = ? AND revoked_at IS NULL", (now, user_id))
             return _existing_user(db, user_id)
 
-        return await self._database.write(operation)
+        return await self._database.withdraw(operation)
 
     async def enable_user(self, user_id: UserId) -> UserRecord:
         """Enables the user again, with new keys and with tokens issued from now on.
@@ -275,7 +277,7 @@ class Registry:
             db.execute("DELETE FROM users WHERE id = ?", (user_id,))
             return user
 
-        return await self._database.write(operation)
+        return await self._database.withdraw(operation)
 
     async def user_deleted_at(self, issuer: str, subject: str) -> float:
         """Returns when a user with that identity was last deleted, or 0.0 if never."""
@@ -331,7 +333,7 @@ class Registry:
             db.execute("UPDATE keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL", (self._clock(), key_id))
             return _existing_key(db, key_id)
 
-        return await self._database.write(operation)
+        return await self._database.withdraw(operation)
 
     async def touch_keys(self, used_at: Mapping[str, float]) -> None:
         """Updates the last-used times of many keys at once. A time never moves backwards."""
@@ -356,7 +358,7 @@ class Registry:
                 (identity, until),
             )
 
-        await self._database.write(operation)
+        await self._database.withdraw(operation)
 
     async def user_of_token(self, user_id: UserId, identity: str) -> UserRecord | None:
         """Returns the user of a verified token, or None if the user was deleted or the token revoked."""

@@ -1,0 +1,72 @@
+"""Withdraws access on a full disk: `unshare -rm python -m ... home` prints what happens.
+
+The data directory is a tmpfs of its own in the mount namespace of this process, so that it can really be full.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from auth.principal import READ, WRITE
+from tests.live import JWT_SECRET, live, make_settings
+from tests.server.cli.program import Program
+from tests.server.http_client import fetch
+
+DISK = "size=4m"
+
+
+def fill(directory: Path) -> None:
+    """Writes until not a single block is left."""
+    with (directory / "filler").open("ab", buffering=0) as file:
+        for block in (65_536, 4_096, 1):
+            try:
+                while True:
+                    file.write(bytes(block))
+            except OSError:
+                pass
+
+
+async def status(url: str, secret: str) -> int:
+    headers = {"Authorization": f"Bearer {secret}"}
+    return (await fetch(url, "GET", "/api/v1/import", headers)).status
+
+
+async def withdraw_access(program: Program) -> None:
+    def run(*arguments: str) -> str:
+        outcome = program.run(*arguments, FLORILEGIUM_JWT_SECRET=JWT_SECRET)
+        return f"{' '.join(arguments[:2])}: {outcome.code} {outcome.stderr.splitlines()[-1] if outcome.code else ''}"
+
+    async with live(make_settings(program.data_dir)) as server:
+        secrets, keys = {}, {}
+        for name in ("ada", "ben", "carl"):
+            user = await server.user(name)
+            key, secrets[name] = await server.runtime.registry.create_key(user.id, "key", [READ, WRITE])
+            keys[name] = key.id
+        print("before:", [await status(server.url, secret) for secret in secrets.values()])
+        fill(program.data_dir)
+        print(await asyncio.to_thread(run, "user", "add", "dora"))
+        for command in (
+            ("key", "revoke", keys["ada"]),
+            ("user", "disable", "ben"),
+            ("user", "delete", "carl", "--purge", "--yes"),
+        ):
+            await asyncio.to_thread(fill, program.data_dir)
+            print(await asyncio.to_thread(run, *command))
+        print("after:", [await status(server.url, secret) for secret in secrets.values()])
+        (program.data_dir / "filler").unlink()
+        print(await asyncio.to_thread(run, "user", "add", "dora"))
+        print("reserved again:", (program.data_dir / "control.db-reserved").stat().st_blocks > 0)
+
+
+def main() -> None:
+    program = Program(Path(sys.argv[1]))
+    program.data_dir.mkdir(parents=True, mode=0o700)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", DISK, "tmpfs", str(program.data_dir)], check=True)
+    os.chmod(program.data_dir, 0o700)
+    asyncio.run(withdraw_access(program))
+
+
+if __name__ == "__main__":
+    main()

@@ -30,7 +30,7 @@ def use_as_journal(control_path: Path) -> None:
     """Makes the reserved file the journal of the current transaction, which must hold the write lock and must not have
     written anything: then no journal is in use, neither here nor in another process."""
     with suppress(FileNotFoundError):
-        os.replace(_reserved_file(control_path), f"{control_path}-journal")
+        _reserved_file(control_path).replace(f"{control_path}-journal")
 
 
 def _reserved_file(control_path: Path) -> Path:

@@ -15,10 +15,11 @@ from loguru import logger
 from config.settings import Settings
 from sources.characters import CharactersSource
 from sources.chats import ChatsSource
+from sources.isolated_source import IsolatedSource
 from sources.media import MediaSource
 from sources.notes import NotesSource
 from sources.prompts import PromptsSource
-from sources.source import Source
+from sources.source import Source, SourceResource
 
 ENTRY_POINTS = "florilegium.sources"
 
@@ -63,10 +64,10 @@ def _load_entry_point(point: EntryPoint, settings: Settings) -> Source | None:
     try:
         source: Source = point.load()(settings)
         _validate(source)
-    except Exception as error:
+        return IsolatedSource(source, settings)
+    except (Exception, SystemExit) as error:
         logger.opt(exception=error).error("skipped the source of {}: {}", point.value, error)
         return None
-    return source
 
 
 def _validate(source: Source) -> None:
@@ -82,3 +83,5 @@ def _validate(source: Source) -> None:
         if len(tool.description) > _DESCRIPTION_MAX_CHARS:
             raise ValueError(f"description of {tool.name}: expected at most {_DESCRIPTION_MAX_CHARS} characters")
         msgspec.json.schema_components([tool.input, tool.output])
+    for resource in source.resources:
+        msgspec.convert(msgspec.to_builtins(resource), SourceResource)

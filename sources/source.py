@@ -30,7 +30,9 @@ What a source provides
 
 A source is constructed once and keeps no state of a user: each call receives the request context and the caller's
 library. Raise errors of `config.errors`; any other exception is logged and reported as an unexpected failure. A search
-result that breaks these rules, a late answer or an exception costs the source its own hits, never the whole search.
+result or a list that breaks these rules, a late answer or an exception costs the source its own hits and entries, never
+the whole search or list. The code of a third-party source runs on a thread of its own, with an event loop of its own
+(`sources.isolated_source`).
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence

@@ -164,6 +164,11 @@ class UserListing(Protocol):
     """Entries of a list that depend on the user. They follow the registered entries, page by page."""
 
     @property
+    def name(self) -> str:
+        """The source of the entries."""
+        ...
+
+    @property
     def scope(self) -> str: ...
 
     async def page(self, call: Call, offset: int, limit: int) -> tuple[Sequence[Mapping[str, Any]], bool]:

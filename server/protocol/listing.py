@@ -7,7 +7,10 @@ from server.protocol.call import Call
 from server.protocol.catalog import Tool, UserListing
 from server.protocol.catalog_access import CatalogAccess
 from server.protocol.options import DispatcherOptions, Result
-from server.protocol.paging import read_page
+from server.protocol.paging import ListingErrors, read_page
+
+# Why the entries of a source are missing from a list, by source.
+SKIPPED_SOURCES_KEY = "florilegium/skippedSources"
 
 _Entry = tuple[Any, dict[str, Any]]  # a registered tool, resource or prompt, and its listed form
 
@@ -66,8 +69,13 @@ class ListMethods:
     ) -> Result:
         permits = self._access.permits_resources(call)
         visible = [listing for listing in listings if permits and listing.scope in call.context.scopes]
-        page, cursor = await read_page(entries, visible, call, params.get("cursor"), self._options.page_size)
+        errors = ListingErrors(call)
+        page, cursor = await read_page(entries, visible, params.get("cursor"), self._options.page_size, errors)
+        if not page:
+            errors.require_answer()
         result: Result = {name: page}
+        if errors.messages:
+            result["_meta"] = {SKIPPED_SOURCES_KEY: errors.messages}
         if cursor is not None:
             result["nextCursor"] = cursor
         return self._options.cacheable(result, call.era)

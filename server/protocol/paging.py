@@ -9,7 +9,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from config.errors import InvalidParams
+from loguru import logger
+
+from config.errors import FlorilegiumError, InvalidParams, Overloaded
 from server.protocol.call import Call
 from server.protocol.catalog import UserListing
 
@@ -20,8 +22,35 @@ _INVALID_CURSOR = "cursor: expected the nextCursor of an earlier page"
 ListedEntries = Sequence[Mapping[str, Any]]
 
 
+class ListingErrors:
+    """Reads listings and records those that fail, so that a source that cannot be read costs only its own entries."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._errors: dict[str, Exception] = {}
+        self._has_answer = False
+        self.messages: dict[str, str] = {}
+
+    async def read(self, listing: UserListing, offset: int, limit: int) -> tuple[ListedEntries, bool]:
+        try:
+            entries = await listing.page(self._call, offset, limit)
+        except Overloaded:  # the source has not been asked
+            raise
+        except Exception as error:
+            self._errors[listing.name] = error
+            self.messages[listing.name] = _describe(listing.name, error)
+            return (), False
+        self._has_answer = True
+        return entries
+
+    def require_answer(self) -> None:
+        """Raises the first error if no listing could be read: an empty list would mean that there is nothing."""
+        if self._errors and not self._has_answer:
+            raise next(iter(self._errors.values()))
+
+
 async def read_page(
-    registered: ListedEntries, listings: Sequence[UserListing], call: Call, cursor: Any, size: int
+    registered: ListedEntries, listings: Sequence[UserListing], cursor: Any, size: int, errors: ListingErrors
 ) -> tuple[list[Mapping[str, Any]], str | None]:
     """Returns at most `size` entries from the cursor on, and the cursor of the next page, if there is one."""
     section, offset = _decode_cursor(cursor)
@@ -36,7 +65,7 @@ async def read_page(
     for number, listing in enumerate(listings[section - 1 :], start=section):
         room = size - len(page)
         # A full page still has to know whether entries follow, or its cursor could lead to an empty page.
-        entries, has_more = await listing.page(call, offset, max(room, 1))
+        entries, has_more = await errors.read(listing, offset, max(room, 1))
         if room == 0 and entries:
             return page, _encode_cursor(number, offset)
         page += entries
@@ -44,6 +73,14 @@ async def read_page(
             return page, _encode_cursor(number, offset + len(entries))
         offset = 0
     return page, None
+
+
+def _describe(name: str, error: Exception) -> str:
+    """Returns what a caller may know about an error."""
+    if isinstance(error, FlorilegiumError):
+        return error.message
+    logger.opt(exception=error).error("source {} failed in a list", name)
+    return "failed unexpectedly"
 
 
 def _encode_cursor(section: int, offset: int) -> str:

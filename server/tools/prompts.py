@@ -50,6 +50,7 @@ class CollectionPrompts(Generic[R]):
         collection: Callable[[Library], NumberedCollection[R]],
         to_prompt: Callable[[R], McpPrompt],
     ) -> None:
+        self.name = f"{kind}s"
         self._kind = kind
         self._libraries = libraries
         self._collection = collection

@@ -21,6 +21,7 @@ class SourceItems:
     scope = READ
 
     def __init__(self, source: Source, libraries: Libraries) -> None:
+        self.name = source.name
         self._source = source
         self._libraries = libraries
 
@@ -61,7 +62,9 @@ class SourceItems:
     async def page(self, call: Call, offset: int, limit: int) -> tuple[Sequence[Mapping[str, Any]], bool]:
         async with self._libraries.library(call.context) as library:
             page = await self._source.list_items(call.context, library, limit, offset)
-        return [self._listed(entry) for entry in page.rows], offset + len(page.rows) < page.total
+        # A source that returns no rows is at its end, whatever total it claims.
+        has_more = 0 < len(page.rows) < page.total - offset
+        return [self._listed(entry) for entry in page.rows], has_more
 
     def _listed(self, entry: ItemEntry) -> dict[str, Any]:
         listed: dict[str, Any] = {

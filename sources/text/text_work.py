@@ -8,11 +8,11 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 # A few milliseconds of chunking, the most expensive work on a text. Below that, a thread would cost more than it saves.
-_SHORT_CHARS = 10_000
+SHORT_CHARS = 10_000
 
 
 async def run_text_work(chars: int, function: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
     """Runs a function on texts of `chars` characters in total: at once if they are short, otherwise on a thread."""
-    if chars <= _SHORT_CHARS:
+    if chars <= SHORT_CHARS:
         return function(*args, **options)
     return await asyncio.to_thread(function, *args, **options)

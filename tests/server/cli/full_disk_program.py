@@ -4,7 +4,6 @@ The data directory is a tmpfs of its own in the mount namespace of this process,
 """
 
 import asyncio
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -64,7 +63,7 @@ def main() -> None:
     program = Program(Path(sys.argv[1]))
     program.data_dir.mkdir(parents=True, mode=0o700)
     subprocess.run(["mount", "-t", "tmpfs", "-o", DISK, "tmpfs", str(program.data_dir)], check=True)
-    os.chmod(program.data_dir, 0o700)
+    program.data_dir.chmod(0o700)
     asyncio.run(withdraw_access(program))
 
 

@@ -20,6 +20,7 @@ from sources.media import MediaSource
 from sources.notes import NotesSource
 from sources.prompts import PromptsSource
 from sources.source import Source, SourceResource
+from sources.source_thread import SourceExited
 
 ENTRY_POINTS = "florilegium.sources"
 
@@ -62,12 +63,19 @@ def load_sources(settings: Settings) -> tuple[Source, ...]:
 def _load_entry_point(point: EntryPoint, settings: Settings) -> Source | None:
     """Loads a source. Third-party code can raise anything while it loads."""
     try:
-        source: Source = point.load()(settings)
-        _validate(source)
-        return IsolatedSource(source, settings)
-    except (Exception, SystemExit) as error:
+        return _create(point, settings)
+    except Exception as error:
         logger.opt(exception=error).error("skipped the source of {}: {}", point.value, error)
         return None
+
+
+def _create(point: EntryPoint, settings: Settings) -> Source:
+    try:
+        source: Source = point.load()(settings)
+        _validate(source)
+    except SystemExit as error:
+        raise SourceExited("the source raised SystemExit") from error
+    return IsolatedSource(source, settings)
 
 
 def _validate(source: Source) -> None:

@@ -70,6 +70,8 @@ async def test_third_party_source_provides_tools_resources_and_completion(site: 
         (WEATHER.replace('name="weather_search"', 'name="notes_search"'), "broken:Weather"),
         (WEATHER.replace("Search the reports.", "Search. " * 200), "broken:Weather"),
         ("def broken(:", "broken:Source"),
+        ("raise SystemExit(3)", "broken:Source"),
+        (WEATHER.replace("self.resources = [", "self.resources = [1,"), "broken:Weather"),
     ],
 )
 def test_broken_source_is_logged_and_skipped(site: Path, errors: list[str], code: str, target: str) -> None:

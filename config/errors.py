@@ -10,6 +10,7 @@
     |-- Conflict                    409  already exists, or was changed by someone else
     |-- TooLarge                    413  over a size limit
     |-- RateLimited                 429  over a rate limit, with the time to wait
+    |-- QuotaExceeded               507  the user's quota is reached; nothing was written
     |-- Unavailable                 503  at capacity, or shutting down
     |   |-- Overloaded              503  refused because too many calls are waiting
     |   `-- SearchFailed            503  no source could be searched
@@ -139,6 +140,20 @@ class RateLimited(FlorilegiumError):
         )
         self.what = what
         self.retry_after_s = retry_after_s
+
+
+class QuotaExceeded(FlorilegiumError):
+    """The user has reached a quota: of bytes or items."""
+
+    status = 507
+    code = 507
+
+    def __init__(self, unit: str, used: int, quota: int) -> None:
+        super().__init__(
+            f"the quota of {quota:,} {unit} is reached ({used:,} are used); delete items, or ask the operator for a "
+            "larger quota",
+            {"unit": unit, "used": used, "quota": quota},
+        )
 
 
 class Unavailable(FlorilegiumError):

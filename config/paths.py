@@ -13,7 +13,7 @@ import shutil
 import stat
 import tempfile
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Literal, NewType, get_args
@@ -45,6 +45,22 @@ class DatabasePaths(Struct, frozen=True):
     media: Path
     chacha: Path
     prompts: Path
+
+
+def stored_bytes(paths: Iterable[Path]) -> int:
+    """Returns the size of database files and their write-ahead logs, without opening them."""
+    return sum(_size(path) + _size(f"{path}-wal") for path in paths)
+
+
+def stored_bytes_of_user(paths: DatabasePaths) -> int:
+    return stored_bytes((paths.media, paths.chacha, paths.prompts))
+
+
+def _size(path: Path | str) -> int:
+    try:
+        return os.stat(path).st_size  # noqa: PTH116 - a path object takes twice as long, and each write does this
+    except OSError:
+        return 0
 
 
 def new_user_id() -> UserId:

@@ -157,6 +157,25 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int,
         _number("copies", "Copies of a library file to keep from before its schema was migrated.", 0, 100),
     ] = 2
+    user_max_bytes: Annotated[
+        int,
+        _number(
+            "bytes",
+            "Quota of one user: the size of all files of the library. Writes that add something are refused with 507 "
+            "from then on. 0: no quota.",
+            0,
+            10**15,
+        ),
+    ] = 20 * 1024 * _MIB
+    user_max_items: Annotated[
+        int,
+        _number(
+            "items",
+            "Quota of one user: notes, media items, conversations, characters and prompts. 0: no quota.",
+            0,
+            10**12,
+        ),
+    ] = 0
     item_max_chars: Annotated[
         int,
         _number(
@@ -661,6 +680,16 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     import_jobs_max: Annotated[
         int, _number("imports", "REST imports that run at the same time, for all users together.", 1, 1_000)
     ] = 2
+    import_jobs_max_per_user: Annotated[
+        int, _number("imports", "REST imports of one user that run or wait at the same time.", 1, 1_000)
+    ] = 1
+    import_queue_max: Annotated[
+        int, _number("imports", "REST imports that may wait for others, for all users together.", 0, 10_000)
+    ] = 20
+    import_turn_s: Annotated[
+        float,
+        _number("s", "While others wait, an import runs for this long before it lets the next one go on.", 0, _DAY_S),
+    ] = 10.0
     import_history_max: Annotated[
         int, _number("imports", "Finished REST imports whose results can still be retrieved.", 1, 100_000)
     ] = 100

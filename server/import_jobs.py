@@ -22,6 +22,7 @@ from auth.context import RequestContext
 from config.errors import DiskFull, FlorilegiumError, NotFound, StorageError, Unavailable
 from config.paths import DataRoot, UserId
 from config.settings import Settings
+from server.import_slots import ImportSlots, ImportTurn
 from sources.importers.engine.discovery import DiscoveredFile, DiscoveryResult, discover
 from sources.importers.engine.import_runner import run_import
 from sources.importers.engine.importer import Importer
@@ -33,7 +34,7 @@ from sources.importers.registry import importer_by_name
 from sources.storage.contract import Libraries
 from sources.storage.job_group import background_jobs
 
-ImportState = Literal["running", "done", "cancelled", "failed"]
+ImportState = Literal["waiting", "running", "done", "cancelled", "failed"]
 
 UPLOADS_FOLDER = "uploads"
 _RETRY_AFTER_S = 5.0
@@ -43,8 +44,8 @@ _NAME_MAX_CHARS = 100
 
 
 class ImportJob(Struct, frozen=True, kw_only=True):
-    """The state of an import. `summary` is present once everything was read. `problem` says why a failed import failed;
-    an import that could not read anything counts as failed."""
+    """The state of an import. A waiting one goes on when another has had its turn. `summary` is present once everything
+    was read. `problem` says why a failed import failed; an import that could not read anything counts as failed."""
 
     id: str
     state: ImportState
@@ -59,16 +60,26 @@ class ImportJob(Struct, frozen=True, kw_only=True):
 class _RunningJob:
     """The mutable side of an `ImportJob`."""
 
-    def __init__(self, owner: UserId, name: str, *, is_dry_run: bool) -> None:
+    def __init__(self, owner: UserId, name: str, turn: ImportTurn, *, is_dry_run: bool) -> None:
+        self.turn = turn
         self.id = secrets.token_hex(8)
         self.owner = owner
         self.name = name
         self.is_dry_run = is_dry_run
-        self.progress = ImportProgress()
-        self.state: ImportState = "running"
+        self.progress = ImportProgress(before_batch=turn.pass_on)
+        # Set when the import has ended.
+        self.outcome: ImportState | None = None
         self.summary: ImportSummary | None = None
         self.problem = ""
         self.task: asyncio.Task[None] | None = None
+
+    @property
+    def state(self) -> ImportState:
+        return self.outcome or ("running" if self.turn.has_slot else "waiting")
+
+    @property
+    def has_ended(self) -> bool:
+        return self.outcome is not None
 
     def snapshot(self) -> ImportJob:
         return ImportJob(
@@ -98,13 +109,19 @@ class ImportJobs:
         self._libraries = libraries
         self._load_importers = load_importers
         self._jobs: dict[str, _RunningJob] = {}
+        self._slots = ImportSlots(settings.import_jobs_max, settings.import_turn_s)
 
     async def start(
         self, context: RequestContext, file: IO[bytes], name: str, format_name: str | None, *, is_dry_run: bool
     ) -> ImportJob:
         """Starts a job on a copy of the file; the caller may close the file afterwards."""
         self._require_capacity(context.user_id)
-        job = _RunningJob(context.user_id, safe_name(name), is_dry_run=is_dry_run)
+        if not is_dry_run:
+            async with self._libraries.library(context) as library:
+                await library.require_room()
+            self._require_capacity(context.user_id)  # another call may have started an import meanwhile
+        turn = self._slots.turn(context.user_id)
+        job = _RunningJob(context.user_id, safe_name(name), turn, is_dry_run=is_dry_run)
         self._jobs[job.id] = job
         self._drop_old_jobs()
         try:
@@ -113,6 +130,7 @@ class ImportJobs:
             del self._jobs[job.id]
             raise
         job.task = asyncio.create_task(self._run(job, context, folder, format_name))
+        await asyncio.sleep(0)  # it takes a slot at once if one is free
         return job.snapshot()
 
     def get(self, context: RequestContext, job_id: str) -> ImportJob:
@@ -133,7 +151,7 @@ class ImportJobs:
         job = self._owned_job(context, job_id)
         last = job.snapshot()
         yield last
-        while job.task is not None and last.state == "running":
+        while job.task is not None and last.state in ("waiting", "running"):
             await asyncio.wait([job.task], timeout=interval_s)
             if (current := job.snapshot()) != last:
                 last = current
@@ -146,18 +164,19 @@ class ImportJobs:
 
     async def _run(self, job: _RunningJob, context: RequestContext, folder: Path, format_name: str | None) -> None:
         try:
-            job.summary = await self._import(job, context, folder / job.name, format_name)
+            async with job.turn:
+                job.summary = await self._import(job, context, folder / job.name, format_name)
             if job.summary.is_failed:
-                job.state, job.problem = "failed", _first_problem(job.summary)
+                job.outcome, job.problem = "failed", _first_problem(job.summary)
             else:
-                job.state = "done"
+                job.outcome = "done"
         except FlorilegiumError as error:
-            job.state, job.problem = "failed", error.message
+            job.outcome, job.problem = "failed", error.message
         except asyncio.CancelledError:
-            job.state = "cancelled"
+            job.outcome = "cancelled"
         finally:
-            if job.state == "running":
-                job.state, job.problem = "failed", "internal error; see the server log"
+            if not job.has_ended:
+                job.outcome, job.problem = "failed", "internal error; see the server log"
             await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
 
     async def _import(
@@ -211,15 +230,15 @@ class ImportJobs:
                     shutil.rmtree(folder, ignore_errors=True)
 
     def _require_capacity(self, owner: UserId) -> None:
-        running = [job for job in self._jobs.values() if job.state == "running"]
+        active = [job.owner for job in self._jobs.values() if not job.has_ended]
         retry = f"try again in {_RETRY_AFTER_S:.0f} s"
-        if any(job.owner == owner for job in running):
+        if active.count(owner) >= self._settings.import_jobs_max_per_user:
             raise Unavailable(f"another import of this user is running; {retry}", _RETRY_AFTER_S)
-        if len(running) >= self._settings.import_jobs_max:
+        if len(active) >= self._settings.import_jobs_max + self._settings.import_queue_max:
             raise Unavailable(f"too many imports are running; {retry}", _RETRY_AFTER_S)
 
     def _drop_old_jobs(self) -> None:
-        ended = [job.id for job in self._jobs.values() if job.state != "running"]
+        ended = [job.id for job in self._jobs.values() if job.has_ended]
         for job_id in ended[: max(0, len(ended) - self._settings.import_history_max)]:
             del self._jobs[job_id]
 

@@ -1,10 +1,12 @@
-"""The tool `server_info`: facts that help a caller to plan its calls. It reads no user data."""
+"""The tool `server_info`: facts that help a caller to plan its calls. It opens no file of the user."""
 
 from collections.abc import Sequence
 from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from auth.context import RequestContext
+from config.paths import stored_bytes_of_user
 from config.settings import Settings
 from server.protocol.call import Call
 from server.protocol.catalog import Tool
@@ -40,6 +42,13 @@ class ServerLimits(Struct, frozen=True):
     messages: Annotated[int, Meta(description="Maximum page_size of a conversation.")]
 
 
+class ServerUsage(Struct, frozen=True):
+    bytes: Annotated[int, Meta(description="Size of the files of the user's library.")]
+    max_bytes: Annotated[int, Meta(description="Quota for it; writes beyond it fail. 0 means no quota.")]
+    max_items: Annotated[int, Meta(description="Quota of items; 0 means no quota.")]
+    max_imports: Annotated[int, Meta(description="Imports that may run or wait at the same time.")]
+
+
 class ServerInfo(Struct, frozen=True):
     name: str
     version: str
@@ -48,10 +57,12 @@ class ServerInfo(Struct, frozen=True):
     protocol_version: Annotated[str, Meta(description="The MCP revision of this call.")]
     sources: Annotated[list[str], Meta(description="The sources of the user's library.")]
     limits: ServerLimits
+    usage: ServerUsage
 
 
 class ServerInfoTool:
     def __init__(self, settings: Settings, sources: Sequence[Source]) -> None:
+        self._settings = settings
         self._sources = [source.name for source in sources]
         self._limits = ServerLimits(
             request_bytes=settings.body_max_bytes,
@@ -81,7 +92,7 @@ class ServerInfoTool:
             title="Server information",
             description=(
                 "Returns the server's version, your user name and scopes, the sources you can search, and the limits "
-                "that apply to your calls. Takes no arguments. Example: {}"
+                "that apply to your calls, and how much of your quota is used. Takes no arguments. Example: {}"
             ),
             input=ServerInfoInput,
             output=ServerInfo,
@@ -97,4 +108,13 @@ class ServerInfoTool:
             protocol_version=call.version,
             sources=self._sources,
             limits=self._limits,
+            usage=self._usage(call.context),
+        )
+
+    def _usage(self, context: RequestContext) -> ServerUsage:
+        return ServerUsage(
+            bytes=stored_bytes_of_user(context.db_paths),
+            max_bytes=self._settings.user_max_bytes,
+            max_items=self._settings.user_max_items,
+            max_imports=self._settings.import_jobs_max_per_user,
         )

@@ -25,7 +25,7 @@ from auth.tokens import JwtVerifier, mint_token
 from config.errors import FlorilegiumError, StorageError, Unavailable
 from config.loading import LoadedSettings
 from config.outgoing_http import uses_proxy
-from config.paths import DataRoot
+from config.paths import DataRoot, stored_bytes_of_user
 from config.settings import Settings, is_loopback
 from server.cli.check_result import Check
 from server.cli.health_client import fetch_health
@@ -45,6 +45,7 @@ _OPEN_FILES_WARN = 1024
 _SAMPLE_USERS = 10
 _SAMPLE_FAULTS = ("damaged", "index damaged", "newer")
 _FAULTS_SHOWN = 3
+_QUOTA_WARN_SHARE = 0.9
 # No token can be verified correctly if the clock is earlier than the release of this program.
 _RELEASED_AT = 1_790_000_000.0
 _CLOCK_SKEW_S = 300.0
@@ -60,6 +61,7 @@ async def check_all(loaded: LoadedSettings, now: float) -> list[Check]:
         evaluate_disk(shutil.disk_usage(_nearest_existing(root.root)).free),
         check_control_database(root),
         check_sample(root),
+        check_quotas(root, settings.user_max_bytes),
         evaluate_sqlite(sqlite3.sqlite_version_info, has_fts5()),
         check_port(settings),
         await check_auth(settings, now),
@@ -150,6 +152,23 @@ def check_sample(root: DataRoot) -> Check:
     return Check(
         name, "ok", f"{scope} of {pluralize(len(users), 'users')} checked; `florilegium check` checks everything"
     )
+
+
+def check_quotas(root: DataRoot, max_bytes: int) -> Check:
+    """Warns about users whose quota is nearly used up."""
+    name = "quotas"
+    if not max_bytes:
+        return Check(name, "ok", "no quota is set (user_max_bytes)")
+    try:
+        users = read_users(root.control_path) if root.control_path.exists() else []
+    except FlorilegiumError as error:
+        return Check(name, "fail", f"cannot be checked: {error.message}")
+    shares = [(stored_bytes_of_user(root.paths_of(user_id)) / max_bytes, user) for user_id, user in users]
+    near = [f"{user} uses {share:.0%}" for share, user in sorted(shares, reverse=True) if share >= _QUOTA_WARN_SHARE]
+    quota = f"{max_bytes // _MIB} MiB per user (user_max_bytes)"
+    if near:
+        return Check(name, "warn", f"{', '.join(near[:_FAULTS_SHOWN])} of {quota}")
+    return Check(name, "ok", quota)
 
 
 def has_fts5() -> bool:

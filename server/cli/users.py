@@ -5,6 +5,8 @@ from typing import Any
 import click
 
 from auth.registry import Registry, UserRecord, delete_from_copies
+from config.paths import stored_bytes_of_user
+from config.settings import Settings
 from server.cli.admin import data_root, find_user, load_for_change, run_with_registry
 from server.cli.options import SettingsOverrides, json_option, setting_options
 from server.cli.output import confirm, format_time, print_json, print_table
@@ -37,12 +39,19 @@ def add(overrides: SettingsOverrides, name: str, issuer: str, subject: str, as_j
 @setting_options("data_dir")
 def list_users(overrides: SettingsOverrides, as_json: bool) -> None:
     """List all users."""
-    records = run_with_registry(overrides.load().settings, lambda registry: registry.list_users())
+    settings = overrides.load().settings
+    records = run_with_registry(settings, lambda registry: registry.list_users())
+    sizes = [stored_bytes_of_user(data_root(settings).paths_of(record.id)) for record in records]
     if as_json:
-        print_json([_as_data(record) for record in records])
+        quota = settings.user_max_bytes or None
+        users = zip(records, sizes, strict=True)
+        print_json([{**_as_data(record), "bytes": size, "max_bytes": quota} for record, size in users])
         return
-    rows = [(r.name, r.id, _state(r), format_time(r.created_at) or "", r.subject, r.issuer or "-") for r in records]
-    print_table(("NAME", "ID", "STATE", "CREATED", "SUBJECT", "ISSUER"), rows)
+    rows = [
+        (r.name, r.id, _state(r), format_time(r.created_at) or "", _usage(size, settings), r.subject, r.issuer or "-")
+        for r, size in zip(records, sizes, strict=True)
+    ]
+    print_table(("NAME", "ID", "STATE", "CREATED", "USED", "SUBJECT", "ISSUER"), rows)
 
 
 @user.command()
@@ -112,6 +121,12 @@ def _print_change(record: UserRecord, sentence: str, as_json: bool) -> None:
 
 def _state(record: UserRecord) -> str:
     return "disabled" if record.is_disabled else "active"
+
+
+def _usage(size: int, settings: Settings) -> str:
+    """Returns the size of a library, and its share of the quota if there is one."""
+    share = f" ({size / settings.user_max_bytes:.0%})" if settings.user_max_bytes else ""
+    return f"{size / 1_000_000:,.1f} MB{share}"
 
 
 def _as_data(record: UserRecord) -> dict[str, Any]:

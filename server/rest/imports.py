@@ -69,7 +69,7 @@ class ImportEndpoints:
 
     async def _events(self, context: RequestContext, job_id: str) -> AsyncIterator[bytes]:
         async for job in self._jobs.watch(context, job_id, _EVENT_INTERVAL_S):
-            name = "progress" if job.state == "running" else "end"
+            name = "progress" if job.state in ("waiting", "running") else "end"
             yield f"event: {name}\ndata: {msgspec.json.encode(job).decode()}\n\n".encode()
 
 

@@ -26,6 +26,7 @@ from server.rest.openapi import openapi_document
 from server.rest.operation import Operation
 from server.rest.permalink import PERMALINK, PermalinkHandler
 from server.rest.reference_page import reference_page
+from server.rest.usage import usage_operation
 from server.runtime import Runtime
 from server.tools.writing import LibraryWriter
 from server.transports.headers import Headers
@@ -73,6 +74,7 @@ def rest_operations(runtime: Runtime, services: HttpServices) -> list[Operation]
         *item_operations(LibraryWriter(runtime.libraries, runtime.dispatcher.catalog.changes, runtime.settings)),
         *agentkit_operations(services.agentkit, runtime.settings),
         *import_operations(runtime),
+        usage_operation(runtime),
         *bus_operations(runtime.bus, runtime.settings),
     ]
 

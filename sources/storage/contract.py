@@ -414,6 +414,15 @@ class Bookmarks(Protocol):
     async def set(self, name: str, text: str) -> None: ...
 
 
+class LibraryUsage(Struct, frozen=True, kw_only=True):
+    """What a user stores, and the quotas for it; a quota of 0 means no limit."""
+
+    bytes: int
+    max_bytes: int
+    items: int
+    max_items: int
+
+
 class Library(Protocol):
     """One user's collections. Files are opened on first use."""
 
@@ -436,6 +445,12 @@ class Library(Protocol):
 
     async def corpus(self, query: ParsedQuery, deadline_ms: int) -> Corpus:
         """Returns how common the terms of a query are in all five sources together."""
+        ...
+
+    async def usage(self) -> LibraryUsage: ...
+
+    async def require_room(self) -> None:
+        """Raises QuotaExceeded if nothing can be added to the library."""
         ...
 
 

@@ -38,6 +38,7 @@ from sources.storage.contract import (
     Corpus,
     LibrariesState,
     Library,
+    LibraryUsage,
     Media,
     Notes,
     Observations,
@@ -258,6 +259,12 @@ class FakeLibrary:
     @property
     def bookmarks(self) -> Bookmarks:
         return self._no_collection()
+
+    async def usage(self) -> LibraryUsage:
+        return LibraryUsage(bytes=0, max_bytes=0, items=0, max_items=0)
+
+    async def require_room(self) -> None:
+        pass
 
     async def corpus(self, query: ParsedQuery, deadline_ms: int) -> Corpus:
         self.corpus_calls += 1

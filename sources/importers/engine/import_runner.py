@@ -175,6 +175,8 @@ class _FileImport:
         return None if bookmark is None else msgspec.json.decode(bookmark, type=ReadPosition)
 
     async def _write(self, batch: Batch) -> None:
+        if self._progress.before_batch is not None:
+            await self._progress.before_batch()
         for report in batch.reports:
             self._add_report(report)
         for kind, items in batch.items.items():

@@ -1,5 +1,6 @@
 """Progress of an import, updated while files are read and items are written."""
 
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from msgspec import Struct
@@ -12,10 +13,13 @@ class ProgressCallback(Protocol):
 
 
 class ImportProgress(Struct):
+    """`before_batch` is awaited before each batch is written, so that the import can wait for others there."""
+
     bytes_total: int = 0
     bytes_read: int = 0
     items: int = 0
     file: str = ""
+    before_batch: Callable[[], Awaitable[None]] | None = None
 
 
 class FileProgress:

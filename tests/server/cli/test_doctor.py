@@ -67,6 +67,7 @@ def test_a_fresh_machine_is_fit_to_serve(program: Program) -> None:
         "disk",
         "control database",
         "libraries",
+        "quotas",
         "SQLite",
         "port",
         "authentication",

@@ -22,7 +22,7 @@ def test_an_added_user_is_listed_with_its_identity(program: Program) -> None:
 def test_users_are_listed_as_a_table(program: Program) -> None:
     ada = program.with_users("ada")["ada"]
     titles, row = program.expect("user", "list").splitlines()
-    assert titles.split() == ["NAME", "ID", "STATE", "CREATED", "SUBJECT", "ISSUER"]
+    assert titles.split() == ["NAME", "ID", "STATE", "CREATED", "USED", "SUBJECT", "ISSUER"]
     assert row.split()[:3] == ["ada", ada, "active"]
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import itertools
 import threading
 import zipfile
 from collections.abc import AsyncIterator, Iterator
@@ -96,7 +97,8 @@ async def test_dry_run_writes_nothing(tmp_path: Path) -> None:
 
 async def test_job_is_visible_to_its_owner_only_and_jobs_are_limited(tmp_path: Path) -> None:
     importer = BlockingImporter()
-    async with open_sqlite(tmp_path / "data") as libraries, open_jobs(libraries, importer, import_jobs_max=1) as jobs:
+    limits = {"import_jobs_max": 1, "import_queue_max": 0}
+    async with open_sqlite(tmp_path / "data") as libraries, open_jobs(libraries, importer, **limits) as jobs:
         ada, ben = libraries.context("ada"), libraries.context("ben")
         started = await jobs.start(ada, io.BytesIO(b"x"), "a", None, is_dry_run=False)
         for user, problem in ((ada, "another import of this user is running"), (ben, "too many imports are running")):
@@ -109,6 +111,67 @@ async def test_job_is_visible_to_its_owner_only_and_jobs_are_limited(tmp_path: P
         assert (len(jobs.list(ada)), jobs.list(ben)) == (1, [])
         importer.released.set()
         assert (await wait_until_ended(jobs, libraries, started)).items == 7
+
+
+class EndlessImporter(Importer):
+    """Yields notes until `released` is set, except for a file that begins with a digit: that many."""
+
+    name = "endless"
+    title = "Endless importer"
+
+    def __init__(self) -> None:
+        self.released = threading.Event()
+
+    def recognizes(self, probe: FileProbe) -> float:
+        return 1.0
+
+    def read(
+        self, path: Path, limits: ImportLimits, progress: ProgressCallback, position: ReadPosition | None
+    ) -> Iterator[ImportEvent]:
+        first = path.read_bytes()[:1]
+        numbers = range(int(first)) if first.isdigit() else itertools.count()
+        for number in numbers:
+            if self.released.is_set() and not first.isdigit():
+                return
+            yield ImportedNote(NoteDraft(uuid=f"n{number % 10}"))
+
+
+async def test_users_with_long_imports_cannot_keep_others_from_importing(tmp_path: Path) -> None:
+    importer = EndlessImporter()
+    async with (
+        open_sqlite(tmp_path / "data") as libraries,
+        open_jobs(libraries, importer, import_jobs_max=2, import_turn_s=0) as jobs,
+    ):
+        ada, ben, carl = (libraries.context(name) for name in ("ada", "ben", "carl"))
+        long = [await jobs.start(user, io.BytesIO(b"x"), "a", None, is_dry_run=False) for user in (ada, ben)]
+        short = await jobs.start(carl, io.BytesIO(b"7"), "a", None, is_dry_run=False)
+        async with asyncio.timeout(30):
+            ended = [job async for job in jobs.watch(carl, short.id, interval_s=0.01)][-1]
+        states = [jobs.get(user, job.id).state for user, job in zip((ada, ben), long, strict=True)]
+        importer.released.set()
+        async with asyncio.timeout(30):
+            finished = [
+                [job async for job in jobs.watch(user, job.id, interval_s=0.01)][-1]
+                for user, job in zip((ada, ben), long, strict=True)
+            ]
+
+    assert ([job.state for job in long], short.state) == (["running", "running"], "waiting")
+    assert (ended.state, ended.items) == ("done", 7)
+    assert set(states) <= {"running", "waiting"}
+    assert [job.state for job in finished] == ["done", "done"]
+
+
+async def test_waiting_job_can_be_cancelled(tmp_path: Path) -> None:
+    importer = BlockingImporter()
+    async with open_sqlite(tmp_path / "data") as libraries, open_jobs(libraries, importer, import_jobs_max=1) as jobs:
+        ada, ben = libraries.context("ada"), libraries.context("ben")
+        started = await jobs.start(ada, io.BytesIO(b"x"), "a", None, is_dry_run=False)
+        waiting = await jobs.start(ben, io.BytesIO(b"x"), "a", None, is_dry_run=False)
+        cancelled = await jobs.cancel(ben, waiting.id)
+        importer.released.set()
+        done = await wait_until_ended(jobs, libraries, started)
+
+    assert (waiting.state, cancelled.state, cancelled.items, done.state) == ("waiting", "cancelled", 0, "done")
 
 
 async def test_cancelled_job_keeps_written_items_and_removes_the_upload(tmp_path: Path) -> None:

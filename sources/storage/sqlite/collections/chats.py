@@ -89,7 +89,7 @@ class SqliteChats(SearchableChats):
         )
 
     async def delete_namespace(self, name: str) -> int:
-        return await self._write(lambda connection, context: namespaces.delete_namespace(connection, name, context))
+        return await self._remove(lambda connection, context: namespaces.delete_namespace(connection, name, context))
 
     async def messages(self, conversation_id: str, limit: int, offset: int) -> ListPage[Message]:
         def work(connection: sqlite3.Connection) -> ListPage[Message]:
@@ -149,7 +149,7 @@ class SqliteChats(SearchableChats):
             [uuid] = self._run_once(connection, idempotency_key, (draft, [*messages]), write)
             return self.table.get_by_uuid(connection, uuid)
 
-        return await self._write(work)
+        return await self._write(work, 1)
 
     async def get_or_create(self, draft: ConversationDraft, namespace_max: int) -> tuple[Conversation, bool]:
         limits = self._settings.limits
@@ -164,7 +164,7 @@ class SqliteChats(SearchableChats):
 
         # Most calls find the conversation, and need no write.
         existing = await self._read(lambda connection: thread_queries.find_by_title(connection, namespace, title))
-        return (existing, False) if existing else await self._write(work)
+        return (existing, False) if existing else await self._write(work, 1)
 
     async def upsert_many(self, threads: Sequence[ThreadDraft]) -> Sequence[ThreadUpsertResult]:
         self._require_batch([*threads, *(message for thread in threads for message in thread.messages)])
@@ -173,7 +173,7 @@ class SqliteChats(SearchableChats):
             upserter = ThreadUpserter(connection, threads, context)
             return [upserter.upsert(thread) for thread in threads]
 
-        return await self._write(work)
+        return await self._write(work, len(threads), may_exist=True)
 
     async def append(
         self,
@@ -218,9 +218,9 @@ class SqliteChats(SearchableChats):
             rowid = MESSAGES.delete(connection, message_id, expected_version, context)
             _touch_conversation(connection, rowid, context.time)
 
-        await self._write(work)
+        await self._remove(work)
 
-    async def _write(self, work: Callable[[sqlite3.Connection, WriteContext], T], extra_ms: int = 0) -> T:
+    async def _remove(self, work: Callable[[sqlite3.Connection, WriteContext], T], extra_ms: int = 0) -> T:
         """Also updates the indexes that are built on demand, in the same transaction."""
 
         def work_and_update_indexes(connection: sqlite3.Connection, context: WriteContext) -> T:
@@ -230,7 +230,7 @@ class SqliteChats(SearchableChats):
             HUMAN_ONLY_EXACT_INDEX.apply_changes(connection)
             return result
 
-        return await super()._write(work_and_update_indexes, extra_ms)
+        return await super()._remove(work_and_update_indexes, extra_ms)
 
     def _write_context(self) -> WriteContext:
         return replace(super()._write_context(), is_agent=self._is_agent)

@@ -86,18 +86,26 @@ class SqliteCollection(Generic[RecordT, DraftT, IdT]):
 
             self._run_once(connection, idempotency_key, ("delete", item_id, expected_version), write)
 
-        await self._write(work, await self._removal_ms(item_id))
+        await self._remove(work, await self._removal_ms(item_id))
 
     async def purge(self, item_id: IdT) -> None:
         def work(connection: sqlite3.Connection, _context: WriteContext) -> None:
             self.table.purge(connection, item_id)
 
-        await self._write(work, await self._removal_ms(item_id))
+        await self._remove(work, await self._removal_ms(item_id))
 
     async def _read(self, work: Work[T], deadline_ms: int | None = None) -> T:
         return await self._database.read(self.source, work, deadline_ms)
 
-    async def _write(self, work: Callable[[sqlite3.Connection, WriteContext], T], extra_ms: int = 0) -> T:
+    async def _write(
+        self, work: Callable[[sqlite3.Connection, WriteContext], T], new_items: int = 0, *, may_exist: bool = False
+    ) -> T:
+        """Runs work that adds `new_items` items, or fewer if some of them may exist, within the user's quota."""
+        await self._database.quota.require_room(new_items, may_exist=may_exist)
+        return await self._remove(work)
+
+    async def _remove(self, work: Callable[[sqlite3.Connection, WriteContext], T], extra_ms: int = 0) -> T:
+        """Runs work that removes something, which a user whose quota is reached must be able to do."""
         context = self._write_context()
         return await self._database.write(
             self.source, self.table.index, lambda connection: work(connection, context), extra_ms
@@ -151,7 +159,7 @@ class SqliteItemCollection(SqliteCollection[RecordT, DraftT, IdT]):
             [uuid] = self._run_once(connection, idempotency_key, draft, write)
             return self.table.get_by_uuid(connection, uuid)
 
-        return await self._write(work)
+        return await self._write(work, 1)
 
     async def create_many(self, drafts: Sequence[DraftT], *, idempotency_key: str | None = None) -> Sequence[RecordT]:
         self._require_batch(drafts)
@@ -166,7 +174,7 @@ class SqliteItemCollection(SqliteCollection[RecordT, DraftT, IdT]):
             uuids = self._run_once(connection, idempotency_key, [*drafts], lambda: [row.uuid for row in write()])
             return [self.table.get_by_uuid(connection, uuid) for uuid in uuids]
 
-        return await self._write(work)
+        return await self._write(work, len(drafts))
 
     async def upsert_many(self, drafts: Sequence[DraftT]) -> Sequence[UpsertResult]:
         self._require_batch(drafts)
@@ -175,4 +183,4 @@ class SqliteItemCollection(SqliteCollection[RecordT, DraftT, IdT]):
             upserter = Upserter(connection, self.table, drafts, context)
             return [upserter.upsert(draft) for draft in drafts]
 
-        return await self._write(work)
+        return await self._write(work, len(drafts), may_exist=True)

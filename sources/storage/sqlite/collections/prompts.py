@@ -114,7 +114,7 @@ class SqlitePrompts(SqliteItemCollection[SavedPrompt, PromptDraft, int]):
             [uuid] = self._run_once(connection, idempotency_key, ("save", draft, expected_version), write)
             return self.table.get_by_uuid(connection, uuid)
 
-        return await self._write(work)
+        return await self._write(work, 1, may_exist=True)
 
     def _save(
         self,

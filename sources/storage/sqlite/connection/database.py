@@ -27,6 +27,7 @@ from sources.storage.sqlite.connection.connection import (
 )
 from sources.storage.sqlite.connection.errors import translate
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions, connect_reader, connect_writer
+from sources.storage.sqlite.connection.quota import UserQuota
 from sources.storage.sqlite.index.statistics import CorpusStatistics
 from sources.storage.sqlite.index.text_index import (
     BEFORE_FIRST_ROWID,
@@ -48,6 +49,9 @@ class Database:
 
     def __init__(self, file: DatabaseFile, options: SqliteOptions, siblings: Sequence[DatabaseFile] = ()) -> None:
         self.statistics = CorpusStatistics(file.schema.counted_indexes)
+        self.kind = file.schema.kind
+        self.path = file.path
+        self.quota = UserQuota((self,), options.quota)
         self._file = file
         self._options = options
         self._siblings = siblings

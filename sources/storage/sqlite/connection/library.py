@@ -4,7 +4,7 @@ import asyncio
 
 from config.paths import DataRoot, UserId
 from sources.query import ParsedQuery
-from sources.storage.contract import Chats, Corpus
+from sources.storage.contract import Chats, Corpus, LibraryUsage
 from sources.storage.redaction import redact_for_agents
 from sources.storage.sqlite.collections.agents import SqliteAgents
 from sources.storage.sqlite.collections.bookmarks import SqliteBookmarks
@@ -17,6 +17,7 @@ from sources.storage.sqlite.collections.observations import SqliteObservations
 from sources.storage.sqlite.collections.prompts import SqlitePrompts
 from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions
+from sources.storage.sqlite.connection.quota import UserQuota
 from sources.storage.sqlite.index.index_builder import IndexBuilder
 from sources.storage.sqlite.schema.chacha import CHACHA
 from sources.storage.sqlite.schema.media import MEDIA
@@ -33,6 +34,9 @@ class UserDatabases:
         self.chacha = Database(chacha, options, (media, prompts))
         self.media = Database(media, options, (chacha, prompts))
         self.prompts = Database(prompts, options, (chacha, media))
+        self.quota = UserQuota(self.all, options.quota)
+        for database in self.all:
+            database.quota = self.quota
         self.index_builder = IndexBuilder(self.chacha, CHATS_INDEX)
 
     @property
@@ -98,3 +102,9 @@ class SqliteLibrary:
 
     async def corpus(self, query: ParsedQuery, deadline_ms: int) -> Corpus:
         return await self._databases.chacha.corpus(query, deadline_ms)
+
+    async def usage(self) -> LibraryUsage:
+        return await self._databases.quota.usage()
+
+    async def require_room(self) -> None:
+        await self._databases.quota.require_room(1)

@@ -22,6 +22,7 @@ from sources.storage.sqlite.connection.errors import (
     is_unwritable,
     too_many_open_files,
 )
+from sources.storage.sqlite.connection.quota import QuotaLimits
 from sources.storage.sqlite.index.text_index import segment_version
 from sources.storage.sqlite.index.text_weights import lacks_weights
 from sources.storage.sqlite.schema.migrations import DatabaseSchema, is_current, migrate, schema_version
@@ -55,6 +56,7 @@ class SqliteOptions(Struct, frozen=True):
     stop_ms: int = 1_000
     # Copies of a file to keep from before its schema was migrated.
     copies_max: int = 0
+    quota: QuotaLimits = QuotaLimits()
 
     @property
     def reader_pragmas(self) -> tuple[str, ...]:
@@ -79,6 +81,11 @@ class DatabaseFile(Struct, frozen=True):
     schema: DatabaseSchema
     data_root: DataRoot
     user_id: UserId
+
+    @property
+    def path(self) -> Path:
+        path: Path = getattr(self.data_root.paths_of(self.user_id), self.schema.kind)
+        return path
 
     def ensure_path(self) -> Path:
         """Creates the file if necessary and returns its path. A file that was lost is not created again, because

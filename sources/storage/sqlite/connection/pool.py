@@ -23,6 +23,7 @@ from sources.storage.job_queue import JobQueue
 from sources.storage.sqlite.collections.collection import CollectionSettings
 from sources.storage.sqlite.connection.library import SqliteLibrary, UserDatabases
 from sources.storage.sqlite.connection.open import SqliteOptions
+from sources.storage.sqlite.connection.quota import QuotaLimits
 from sources.storage.sqlite.write.idempotency import IdempotencyLimits
 from sources.storage.sqlite.write.validation import field_limits
 
@@ -171,6 +172,7 @@ def sqlite_options(settings: Settings) -> SqliteOptions:
         cache_kib=settings.library_cache_kib,
         durability=settings.durability,
         copies_max=settings.migration_copies_max,
+        quota=QuotaLimits(settings.user_max_bytes, settings.user_max_items),
     )
 
 

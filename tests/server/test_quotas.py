@@ -1,0 +1,122 @@
+"""Quotas per user: bytes and items, over MCP, REST and imports, and the usage that users and operators see."""
+
+import asyncio
+import io
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from config.paths import stored_bytes_of_user
+from tests.live import LiveServer, live, make_settings
+from tests.server.cli.program import Program
+from tests.server.clients import ModernClient
+from tests.server.http_client import HttpResponse, fetch
+
+FILE = {"Content-Type": "application/octet-stream"}
+JSON = {"Content-Type": "application/json"}
+QUOTA = 6_000_000
+
+
+async def rest(server: LiveServer, user: str, method: str, path: str, body: bytes | None = None) -> HttpResponse:
+    headers = {**await server.bearer(user), **(FILE if path.startswith("/api/v1/import") else JSON)}
+    return await fetch(server.url, method, path, headers, body)
+
+
+async def create_note(client: ModernClient, title: str, content: str = "") -> Any:
+    return (await client.call("notes_create", {"title": title, "content": content})).json()["result"]
+
+
+def archive(files: int, chars: int) -> bytes:
+    """A small archive of notes that are large, because they compress well."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as packed:
+        for number in range(files):
+            packed.writestr(f"vault/note {number}.md", f"# Note {number}\n\n" + "kettle and tea " * (chars // 15))
+    return content.getvalue()
+
+
+async def import_archive(server: LiveServer, user: str, body: bytes) -> Any:
+    """Returns the job when it has ended."""
+    started = await rest(server, user, "POST", "/api/v1/import?name=vault.zip", body)
+    assert started.status == 202, started.body
+    async with asyncio.timeout(60):
+        while (job := await rest(server, user, "GET", f"/api/v1/import/{started.json()['id']}")).json()["state"] in (
+            "waiting",
+            "running",
+        ):
+            await asyncio.sleep(0.05)
+    return job.json()
+
+
+async def test_items_beyond_the_quota_are_refused_until_one_is_deleted(tmp_path: Path) -> None:
+    async with live(make_settings(tmp_path, user_max_items=3)) as server:
+        ada, ben = await ModernClient.of(server, "ada"), await ModernClient.of(server, "ben")
+        notes = [await create_note(ada, f"Note {number}") for number in range(3)]
+        refused = await create_note(ada, "One too many")
+        over_rest = await rest(server, "ada", "POST", "/api/v1/items/prompts", b'{"title": "p", "content": "x"}')
+        changed = (
+            await ada.call("notes_update", {"note_id": notes[0]["structuredContent"]["id"], "title": "New"})
+        ).json()
+        of_ben = await create_note(ben, "Ben has room")
+        await ada.call("notes_delete", {"note_id": notes[0]["structuredContent"]["id"]})
+        after_deletion = await create_note(ada, "Room again")
+
+    assert [note.get("isError", False) for note in notes] == [False] * 3
+    assert refused["isError"]
+    assert "the quota of 3 items is reached (3 are used)" in refused["content"][0]["text"]
+    assert over_rest.status == 507, over_rest.body
+    assert "isError" not in changed["result"]
+    assert "isError" not in of_ben
+    assert "isError" not in after_deletion
+
+
+async def test_an_archive_that_unpacks_to_more_than_the_quota_is_stopped(tmp_path: Path) -> None:
+    body = archive(200, 200_000)
+    assert len(body) < 500_000
+    async with live(make_settings(tmp_path, user_max_bytes=QUOTA)) as server:
+        ada = await ModernClient.of(server, "ada")
+        job = await import_archive(server, "ada", body)
+        again = await rest(server, "ada", "POST", "/api/v1/import?name=vault.zip", body)
+        written = await create_note(ada, "More")
+        found = (await ada.call("notes_search", {"query": "kettle", "limit": 1})).json()["result"]
+        of_ben = await import_archive(server, "ben", archive(2, 1000))
+        paths = server.runtime.data_root.paths_of((await server.user("ada")).id)
+        used = stored_bytes_of_user(paths)
+        usage = (await rest(server, "ada", "GET", "/api/v1/usage")).json()
+        info = (await ada.call("server_info")).json()["result"]["structuredContent"]["usage"]
+        usage_of_ben = (await rest(server, "ben", "GET", "/api/v1/usage")).json()
+
+    assert (job["state"], of_ben["state"]) == ("failed", "done")
+    assert "the quota of 6,000,000 bytes is reached" in job["problem"]
+    assert again.status == 507
+    assert written["isError"]
+    assert found["structuredContent"]["results"]
+    assert used < 4 * QUOTA  # the log of the last batches included
+    assert QUOTA <= usage["bytes"] < 2 * QUOTA
+    assert (usage["max_bytes"], usage["imports"], usage["max_imports"]) == (QUOTA, 0, 1)
+    assert 0 < usage["items"] < 200
+    assert (info["bytes"], info["max_bytes"]) == (used, QUOTA)
+    assert usage_of_ben["items"] == 2
+    assert usage_of_ben["bytes"] < QUOTA
+
+
+def test_the_operator_sees_how_much_each_user_stores(tmp_path: Path) -> None:
+    program = Program(tmp_path)
+    program.with_users("ada", "ben")
+    (tmp_path / "tea.md").write_text("# Tea\n\n" + "kettle " * 1000)
+    program.expect("import", "tea.md", "--user", "ada")
+
+    ada, ben = program.run("user", "list", "--json", FLORILEGIUM_USER_MAX_BYTES="1000000").json
+    table = program.expect("user", "list", FLORILEGIUM_USER_MAX_BYTES="1000000")
+
+    assert ada["bytes"] > 7000
+    assert (ben["bytes"], ben["max_bytes"]) == (0, 1_000_000)
+    assert f"MB ({ada['bytes'] / 1_000_000:.0%})" in table
+    quotas = [
+        row
+        for row in program.run("doctor", "--json", FLORILEGIUM_USER_MAX_BYTES="20000").json
+        if row["name"] == "quotas"
+    ]
+    assert [(row["outcome"], "ada" in row["message"], "ben" in row["message"]) for row in quotas] == [
+        ("warn", True, False)
+    ]

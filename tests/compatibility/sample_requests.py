@@ -146,6 +146,7 @@ ROUTES: Mapping[str, tuple[SampleRequest, ...]] = {
             "POST", "/api/v1/import?name=harbour.md", b"# Harbour\n\nA harbour at dawn.\n", FILE, has_content=False
         ),
     ),
+    "get_usage": (SampleRequest("GET", "/api/v1/usage", has_content=False),),
     "list_imports": (SampleRequest("GET", "/api/v1/import"),),
     "get_import": (SampleRequest("GET", "/api/v1/import/{job}"),),
     "follow_import": (SampleRequest("GET", "/api/v1/import/{job}/events"),),

@@ -91,8 +91,8 @@ class ServerInfoTool:
             name="server_info",
             title="Server information",
             description=(
-                "Returns the server's version, your user name and scopes, the sources you can search, and the limits "
-                "that apply to your calls, and how much of your quota is used. Takes no arguments. Example: {}"
+                "Returns the server's version, your user name and scopes, the sources you can search, the limits that "
+                "apply to your calls, and how much of your quota is used. Takes no arguments. Example: {}"
             ),
             input=ServerInfoInput,
             output=ServerInfo,

@@ -58,13 +58,13 @@ def sample_calls() -> list[Any]:
     ]
 
 
-# Also in the text of a tool result, where quotes are escaped.
+# Only in the answers of `get_usage` and `server_info`; also in the text of a tool result, where quotes are escaped.
 _OWN_BYTES = re.compile(rb'\\*"bytes\\*": ?\d+(?=, ?\\*"max_bytes)')
 
 
 def mask_random_values(response: bytes, values: Mapping[str, Any]) -> bytes:
     """Values of Ada's library are not masked, so that a leak is visible. The size of the caller's own files depends on
-    when SQLite wrote its log back."""
+    when SQLite wrote its log back; `tests/server/test_quotas.py` checks that it is not that of another user."""
     response = _OWN_BYTES.sub(b"*", response)
     of_ada = {value.encode() for value in values.values() if isinstance(value, str)}
     return _RANDOM.sub(lambda match: match[0] if match[0] in of_ada else b"*", response)

@@ -101,8 +101,8 @@ class SqliteCollection(Generic[RecordT, DraftT, IdT]):
         self, work: Callable[[sqlite3.Connection, WriteContext], T], new_items: int = 0, *, may_exist: bool = False
     ) -> T:
         """Runs work that adds `new_items` items, or fewer if some of them may exist, within the user's quota."""
-        await self._database.quota.require_room(new_items, may_exist=may_exist)
-        return await self._remove(work)
+        async with self._database.quota.room(new_items, may_exist=may_exist):
+            return await self._remove(work)
 
     async def _remove(self, work: Callable[[sqlite3.Connection, WriteContext], T], extra_ms: int = 0) -> T:
         """Runs work that removes something, which a user whose quota is reached must be able to do."""

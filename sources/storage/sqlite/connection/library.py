@@ -107,4 +107,5 @@ class SqliteLibrary:
         return await self._databases.quota.usage()
 
     async def require_room(self) -> None:
-        await self._databases.quota.require_room(1)
+        async with self._databases.quota.room(1):
+            pass

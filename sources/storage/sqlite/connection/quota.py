@@ -4,7 +4,9 @@ The size of the files is compared before each write that adds something, which t
 near the quota is measured exactly. A write can therefore exceed the quota by its own size.
 """
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
@@ -50,33 +52,52 @@ class UserQuota:
     def __init__(self, files: Sequence[UserFile], limits: QuotaLimits) -> None:
         self._files = files
         self._limits = limits
-        # How many items may be added before they are counted again.
+        # How many items may be added before they are counted again, and how many are being added.
         self._item_room = 0
+        self._new_items = 0
+        self._counting = asyncio.Lock()
 
-    async def require_room(self, new_items: int, *, may_exist: bool = False) -> None:
-        """Raises QuotaExceeded if the user has reached a quota, or would exceed that of items. If some of the items may
-        exist already, one more must fit."""
-        limits = self._limits
-        if limits.max_bytes and stored_bytes([file.path for file in self._files]) >= limits.max_bytes:
-            used = sum([await self._read(file, _used_bytes) for file in self._files])
-            if used >= limits.max_bytes:
-                raise QuotaExceeded("bytes", used, limits.max_bytes)
-        if limits.max_items and new_items:
-            if new_items > self._item_room:
-                used = await self._count_items()
-                if used + (1 if may_exist else new_items) > limits.max_items:
-                    raise QuotaExceeded("items", used, limits.max_items)
-                self._item_room = limits.max_items - used
-            self._item_room -= new_items
+    @asynccontextmanager
+    async def room(self, new_items: int, *, may_exist: bool = False) -> AsyncIterator[None]:
+        """Sets room for the items aside until they are written, so that simultaneous writes cannot share it. Raises
+        QuotaExceeded if there is none. If some of the items may exist already, one more must fit."""
+        await self._require_bytes()
+        if self._limits.max_items and new_items:
+            async with self._counting:
+                await self._take_item_room(new_items, 1 if may_exist else new_items)
+        self._new_items += new_items
+        try:
+            yield
+        finally:
+            self._new_items -= new_items
+
+    async def _require_bytes(self) -> None:
+        quota = self._limits.max_bytes
+        if quota and stored_bytes([file.path for file in self._files]) >= quota:
+            used = await self._used_bytes()
+            if used >= quota:
+                raise QuotaExceeded("bytes", used, quota)
+
+    async def _take_item_room(self, new_items: int, required: int) -> None:
+        if new_items > self._item_room:
+            # Counted before the items that others are writing, which may then be counted twice, but never missed.
+            being_added = self._new_items
+            used = await self._count_items()
+            self._item_room = self._limits.max_items - used - being_added
+            if required > self._item_room:
+                raise QuotaExceeded("items", used, self._limits.max_items)
+        self._item_room -= new_items
 
     async def usage(self) -> LibraryUsage:
-        used_bytes = sum([await self._read(file, _used_bytes) for file in self._files])
         return LibraryUsage(
-            bytes=used_bytes,
+            bytes=await self._used_bytes(),
             max_bytes=self._limits.max_bytes,
             items=await self._count_items(),
             max_items=self._limits.max_items,
         )
+
+    async def _used_bytes(self) -> int:
+        return sum([await self._read(file, _used_bytes) for file in self._files])
 
     async def _count_items(self) -> int:
         return sum([await self._read(file, partial(_count_items, file.kind)) for file in self._files])

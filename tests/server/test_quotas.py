@@ -84,10 +84,11 @@ async def test_an_archive_that_unpacks_to_more_than_the_quota_is_stopped(tmp_pat
     assert len(body) < 500_000
     async with live(make_settings(tmp_path, user_max_bytes=QUOTA)) as server:
         ada = await ModernClient.of(server, "ada")
+        await create_note(ada, "Galleon")
         job = await import_archive(server, "ada", body)
         again = await rest(server, "ada", "POST", "/api/v1/import?name=vault.zip", body)
         written = await create_note(ada, "More")
-        found = (await ada.call("notes_search", {"query": "kettle", "limit": 1})).json()["result"]
+        found = (await ada.call("notes_search", {"query": "galleon"})).json()["result"]
         of_ben = await import_archive(server, "ben", archive(2, 1000))
         paths = server.runtime.data_root.paths_of((await server.user("ada")).id)
         used = stored_bytes_of_user(paths)

@@ -691,7 +691,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         _number("s", "While others wait, an import runs for this long before it lets the next one go on.", 0, _DAY_S),
     ] = 10.0
     import_history_max: Annotated[
-        int, _number("imports", "Finished REST imports whose results can still be retrieved.", 1, 100_000)
+        int, _number("imports", "Finished REST imports of one user whose results can still be retrieved.", 1, 100_000)
     ] = 100
     import_deadline_s: Annotated[
         float, _number("s", "Time limit for an import. Running the same import again continues it.", 1, _DAY_S)

@@ -123,7 +123,7 @@ class ImportJobs:
         turn = self._slots.turn(context.user_id)
         job = _RunningJob(context.user_id, safe_name(name), turn, is_dry_run=is_dry_run)
         self._jobs[job.id] = job
-        self._drop_old_jobs()
+        self._drop_old_jobs(job.owner)
         try:
             folder = await asyncio.to_thread(self._store_upload, file, job.name)
         except BaseException:
@@ -237,8 +237,8 @@ class ImportJobs:
         if len(active) >= self._settings.import_jobs_max + self._settings.import_queue_max:
             raise Unavailable(f"too many imports are running; {retry}", _RETRY_AFTER_S)
 
-    def _drop_old_jobs(self) -> None:
-        ended = [job.id for job in self._jobs.values() if job.has_ended]
+    def _drop_old_jobs(self, owner: UserId) -> None:
+        ended = [job.id for job in self._jobs.values() if job.has_ended and job.owner == owner]
         for job_id in ended[: max(0, len(ended) - self._settings.import_history_max)]:
             del self._jobs[job_id]
 

@@ -241,6 +241,18 @@ async def test_old_jobs_are_dropped(tmp_path: Path) -> None:
             jobs.get(ada, started[0].id)
 
 
+async def test_imports_of_one_user_do_not_drop_those_of_another(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path / "data") as libraries, open_jobs(libraries, import_history_max=1) as jobs:
+        ada, ben = libraries.context("ada"), libraries.context("ben")
+        of_ada = await jobs.start(ada, upload(tmp_path, 1), "a", None, is_dry_run=True)
+        await wait_until_ended(jobs, libraries, of_ada)
+        for _ in range(3):
+            of_ben = await jobs.start(ben, upload(tmp_path, 1), "b", None, is_dry_run=True)
+            async for _state in jobs.watch(ben, of_ben.id, interval_s=0.01):
+                pass
+        assert [job.id for job in jobs.list(ada)] == [of_ada.id]
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [

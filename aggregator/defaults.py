@@ -12,7 +12,7 @@ from msgspec.structs import fields, replace
 from auth.context import RequestContext
 from config.errors import InvalidParams, SessionNotFound
 from sessions.state import SessionHandle, SessionStates, handle_for
-from sources.defaults import RequestDefaults
+from sources.defaults import RequestDefaults, read_time_zone
 
 Dedupe = Literal["hide", "demote", "off"]
 # A config ends up in URLs, browser histories and proxy logs, so keys with such names get an explicit error.
@@ -77,6 +77,9 @@ def _read_value(key: str, value: Any) -> Any:
             )
         raise InvalidParams(f"config: expected any of {_KEYS}, got {key[:60]!r}")
     try:
-        return msgspec.convert(value, _TYPES[key])
+        converted = msgspec.convert(value, _TYPES[key])
     except msgspec.ValidationError as error:
         raise InvalidParams(f"config.{key}: {error}") from error
+    if key == "time_zone" and converted is not None:
+        read_time_zone("config.time_zone", converted)
+    return converted

@@ -24,13 +24,14 @@ class SourceReport(Struct, frozen=True, kw_only=True):
 class HitExplanation(Struct, frozen=True, kw_only=True):
     """Why a hit is at its position. `position` counts all hits and `rank_in_source` those of its source, both from 0.
     `terms` are the words matched in the snippet. `bm25` is the engine's own rank, lower is better; it is not comparable
-    across sources."""
+    across sources. `time_boost` is the factor for what was created in a time that the query names."""
 
     position: int
     rank_in_source: int
     bm25: float | None
     terms: tuple[str, ...]
     seen_before: bool
+    time_boost: float | UnsetType = UNSET
 
 
 class Explanation(Struct, frozen=True, kw_only=True):

@@ -31,9 +31,12 @@ from config.errors import Overloaded, SearchFailed, SessionNotFound, StorageErro
 from config.numbers import clamp
 from config.settings import Settings
 from sessions.state import SessionHandle, SessionState, SessionStates, handle_for
+from sources.defaults import local_time
 from sources.items import ResultItem
 from sources.query import ParsedQuery, Term
 from sources.search.arguments import LIMIT_MAX, OFFSET_MAX, matches_nothing, read_query
+from sources.search.query_times import resolve_times
+from sources.search.time_boost import TimeBoost
 from sources.source import RankedHit, Source
 from sources.storage.contract import Libraries, Library, QueueState
 
@@ -211,7 +214,7 @@ class Aggregator:
         has_default_size = all(size is None for size in sizes) and not request.explain
         max_bytes = settings.search_response_max_bytes
         deadline_ms = settings.fanout_deadline_ms if request.deadline_ms is None else request.deadline_ms
-        query = read_query(request.query, settings)
+        query = resolve_times(read_query(request.query, settings), local_time(context, settings))
         if query.is_filter_only:  # without words, all hits are equally relevant
             order = "recent"
         return SearchPlan(
@@ -329,6 +332,7 @@ def _explain_hit(item: ResultItem, hit: RankedHit, plan: SearchPlan) -> HitExpla
         bm25=hit.bm25,
         terms=tuple(dict.fromkeys(text[start:end].casefold() for start, end in ranges)),
         seen_before=is_seen(hit, plan.state.seen),
+        time_boost=TimeBoost(plan.query.times).factor(item.created_at or "") if plan.query.times else UNSET,
     )
 
 

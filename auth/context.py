@@ -1,11 +1,12 @@
 """The request context: everything a call may know about its caller, built in one place from the principal alone."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, NewType
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from auth.principal import ClientId, Principal
 from config.paths import DatabasePaths, DataRoot, UserId
@@ -19,6 +20,7 @@ class RequestContext(Struct, frozen=True):
     """Passed to every tool. No argument, header or URL can change which user's data it leads to.
 
     Agents must not see human-only messages. Every caller is treated as an agent unless its transport knows otherwise.
+    `received_at` is what "today" refers to, so that it is the same day in every part of a call.
     """
 
     user_id: UserId
@@ -30,6 +32,7 @@ class RequestContext(Struct, frozen=True):
     request_id: str
     principal: Principal
     is_agent: bool = True
+    received_at: datetime = field(default_factory=lambda: datetime.now(UTC))
 
 
 def build_context(

@@ -12,6 +12,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import fields
 
 from config.errors import ConfigurationError
+from config.time_zones import load_time_zone
 
 _HOUR_S = 3600
 _DAY_S = 86_400
@@ -366,6 +367,14 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "hits of each query and source are scaled to 0..1."
         ),
     ] = "comparable"
+    time_zone: Annotated[
+        str,
+        _text(
+            "IANA time zone of the users, for example `Europe/Berlin`. It decides when a day begins in queries such as "
+            "`yesterday` and `after:2026-11-15`. A request can set its own.",
+            min_length=1,
+        ),
+    ] = "UTC"
     search_snippet_chars: Annotated[int, _number("characters", "Default length of snippets.", 1, 1_000)] = 300
     query_max_chars: Annotated[
         int,
@@ -1066,10 +1075,18 @@ def check(settings: Settings) -> None:
         _client_problems,
         _semantic_problems,
         _exposure_problems,
+        _time_zone_problems,
     )
     problems = [problem for rule in rules for problem in rule(settings)]
     if problems:
         raise ConfigurationError("\n".join(problems))
+
+
+def _time_zone_problems(settings: Settings) -> Iterator[str]:
+    try:
+        load_time_zone(settings.time_zone)
+    except ValueError as error:
+        yield f"time_zone: {error}"
 
 
 def _key_problems(settings: Settings) -> Iterator[str]:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
 from config.numbers import clamp
-from sources.defaults import request_defaults
+from sources.defaults import local_time, request_defaults
 from sources.item_ids import SourceGetArguments, UriArgument, whole_item_id
 from sources.items import Anchor, GetResponse, Loc, ResultItem, uri_of
 from sources.library_source import LibrarySource, ToolText
@@ -65,7 +65,9 @@ _LONGEST_CURSOR = "x" * 64
 
 class MediaSearch(SearchArguments, frozen=True, kw_only=True):
     media_types: Annotated[tuple[str, ...], Meta(description="For example video, audio, pdf; see media://types.")] = ()
-    date_from: Annotated[str | None, Meta(description="Created from this ISO 8601 date or time on.")] = None
+    date_from: Annotated[str | None, Meta(description="Created from this date or time on: 2026-11, yesterday, 7d.")] = (
+        None
+    )
     date_to: Annotated[str | None, Meta(description="Created up to this date (inclusive) or time.")] = None
     order_by: Annotated[Literal["relevance", "recent"] | None, Meta(description="Default relevance.")] = None
 
@@ -151,6 +153,7 @@ class MediaSource(LibrarySource):
         return msgspec.json.encode({"types": types, "suggested": _SUGGESTED_TYPES}).decode()
 
     async def search(self, context: RequestContext, library: Library, args: MediaSearch) -> SourceHits:
+        now = local_time(context, self._settings)
         query = build_query(
             self.name,
             args,
@@ -159,8 +162,8 @@ class MediaSource(LibrarySource):
             supported_filters=("type",),
             order=args.order_by,
             media_types=args.media_types,
-            date_from=parse_time_bound("date_from", args.date_from),
-            date_to=parse_time_bound("date_to", args.date_to, is_end=True),
+            date_from=parse_time_bound("date_from", args.date_from, now),
+            date_to=parse_time_bound("date_to", args.date_to, now, is_end=True),
         )
         return await self.find_hits(library.media, query)
 

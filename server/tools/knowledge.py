@@ -20,6 +20,7 @@ from server.runtime import Knowledge
 from server.tools.caps import with_caps
 from server.tools.compact import CompactItem, Permalinks, Shape, compact_item, compact_response
 from server.tools.research import ResearchTools
+from sources.defaults import read_time_zone
 from sources.items import GetResponse
 from sources.reading.retrieval import applied_defaults
 from sources.source import Source
@@ -48,6 +49,7 @@ class SessionConfigure(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     chars_per_token: Annotated[float | UnsetType, Meta(description="1..8; default: estimated from the text.")] = UNSET
     order_by: Annotated[Literal["relevance", "recent"] | UnsetType, Meta(description="Order of hits.")] = UNSET
     dedupe: Annotated[Dedupe | UnsetType, Meta(description="What to do with hits already seen.")] = UNSET
+    time_zone: Annotated[str | UnsetType, Meta(description="IANA name, such as Europe/Berlin.")] = UNSET
 
 
 class SessionReset(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -85,6 +87,8 @@ class KnowledgeTools:
 
     async def configure_session(self, call: Call, arguments: SessionConfigure) -> SessionResult:
         defaults = {name: value for name, value in msgspec.to_builtins(arguments).items() if name != "session"}
+        if "time_zone" in defaults:
+            read_time_zone("time_zone", defaults["time_zone"])
         states, owner = self._knowledge.session_states, call.context.principal.owner()
         state = await find_session_state(states, call.context, arguments.session)
         state = await states.set_defaults(state.handle, owner, defaults)

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Iterable, Iterator
-from datetime import date
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -10,29 +9,30 @@ from msgspec.structs import replace
 from sources.query.grammar import Negation, TitleLeaf, Tree
 from sources.query.lexer import FILTER_NAMES, BareWord, FilterLexeme, Lexeme, QuotedText, Symbol, UnmatchedQuote
 from sources.query.notes import QueryNotes
+from sources.times import TimeMention, TimeSpan, read_time
 
-_DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _UNKNOWN_FILTER = re.compile(r"([^\W\d_]{2,}):[^\s:/]")
 
 
 class Filters(Struct, frozen=True):
     """Restrictions other than words. An item must have every tag, and one of the sources, types and senders.
 
-    Dates are in UTC. `after` is inclusive and `before` is exclusive: after:2024-05-01 before:2024-05-02 is the first of
-    May.
+    `after` begins with the named time and `before` ends before it: after:2024-05-01 before:2024-05-02 is the first of
+    May. `during` is the time of a query that consists of nothing else.
     """
 
     sources: tuple[str, ...] = ()
     tags: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
     senders: tuple[str, ...] = ()
-    after: date | None = None
-    before: date | None = None
+    after: TimeMention | None = None
+    before: TimeMention | None = None
+    during: TimeSpan | None = None
 
     @property
     def restricts_items(self) -> bool:
         """Whether the filters select items. A source alone does not, because that would match a whole library."""
-        return bool(self.tags or self.types or self.senders or self.after or self.before)
+        return bool(self.tags or self.types or self.senders or self.after or self.before or self.during)
 
 
 class FilterExtractor:
@@ -81,9 +81,9 @@ class FilterExtractor:
                 self._add_values(f"{lexeme.name}s", values)
 
     def _apply_date(self, name: str, value: str) -> Iterator[Tree]:
-        parsed = _parse_date(value)
+        parsed = read_time(value)
         if parsed is None:
-            self._notes.add(f"treated {name}:{value} as words (expected a date such as 2024-05-31)")
+            self._notes.add(f"treated {name}:{value} as words (expected a date such as 2024-05-31, yesterday or 7d)")
             yield BareWord(f"{name}:{value}")
         else:
             self.filters = replace(self.filters, **{name: parsed})
@@ -92,14 +92,3 @@ class FilterExtractor:
         current: tuple[str, ...] = getattr(self.filters, field)
         new = [value.strip() for value in values if value.strip()]
         self.filters = replace(self.filters, **{field: tuple(dict.fromkeys([*current, *new]))})
-
-
-def _parse_date(value: str) -> date | None:
-    """Parses an ISO 8601 date, or the date of an ISO 8601 timestamp."""
-    match = _DATE.match(value)
-    if match is None or value[10:11] not in {"", "T"}:
-        return None
-    try:
-        return date.fromisoformat(match[0])
-    except ValueError:
-        return None

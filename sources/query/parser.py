@@ -7,6 +7,7 @@ explains everything that was not taken literally.
 from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from config.text import replace_unstorable
 from sources.query.expression import AllOf, AnyOf, Expression, Phrase, Title, Without, Word
@@ -14,10 +15,12 @@ from sources.query.filters import FilterExtractor, Filters
 from sources.query.grammar import Branch, Leaf, Negation, TitleLeaf, Tree, build_tree, has_operators
 from sources.query.lexer import BareWord, QuotedText, lexemes
 from sources.query.limits import QueryLimits
+from sources.query.mentions import mentioned_times
 from sources.query.notes import QueryNotes
 from sources.query.word_reader import WordReader
 from sources.query.words import is_foreign, is_plain_word, is_stop_word, is_weak_plain_word, with_other_endings
 from sources.text.stemming import stem
+from sources.times import TimeMention, TimeSpan
 
 
 class Term(Struct, frozen=True):
@@ -39,6 +42,11 @@ class ParsedQuery(Struct, frozen=True):
     read_as: str | None
     has_operators: bool
     is_truncated: bool
+    # The times in the text. Once it is known when the query was asked, `times` are their ranges, and `time_terms` the
+    # indexes of the terms that name them.
+    mentions: tuple[TimeMention, ...] = ()
+    times: tuple[TimeSpan, ...] = ()
+    time_terms: frozenset[int] = frozenset()
 
     @property
     def is_filter_only(self) -> bool:
@@ -51,8 +59,10 @@ _NO_FILTERS = Filters()
 
 
 def parse(text: str, limits: QueryLimits = _DEFAULT_LIMITS) -> ParsedQuery:
-    """Parses any text."""
-    return _parse_plain_words(text, limits) or _parse_any(text, limits)
+    """Parses any text. With AND and OR it is taken literally, and mentions no time."""
+    query = _parse_plain_words(text, limits) or _parse_any(text, limits)
+    mentions = () if query.has_operators else mentioned_times(text[: limits.max_chars])
+    return replace(query, mentions=mentions) if mentions else query
 
 
 def _parse_plain_words(text: str, limits: QueryLimits) -> ParsedQuery | None:

@@ -5,7 +5,7 @@ source is not searched and `read_as` gives the reason.
 """
 
 from collections.abc import Collection, Mapping
-from datetime import UTC, date, datetime, time, timedelta
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Annotated, Literal
 
@@ -16,13 +16,15 @@ from auth.context import RequestContext
 from config.errors import InvalidParams
 from config.numbers import clamp
 from config.settings import Settings
-from config.times import format_time, parse_time
-from sources.defaults import request_defaults
+from sources.defaults import local_time, request_defaults
 from sources.query import Filters, ParsedQuery, QueryLimits, Term, parse, with_filters
 from sources.reading.retrieval import chars_per_token, snippet_length
+from sources.search.query_times import last_of, resolve_times, start_of
 from sources.search.snippets import Highlighter, Snippet
 from sources.storage.contract import Order, Scoring, Search
 from sources.text.token_estimates import TokenScale
+from sources.times import TimeSpan, read_time, resolve
+from sources.times.expressions import RecentPeriod
 
 LIMIT_MAX = 100
 # Far beyond any real paging, and within the integer range of every engine.
@@ -89,7 +91,8 @@ def build_query(
 ) -> SourceQuery:
     """Combines a source's own arguments with the filters in the query text. `parsed` replaces the parsed `args.query`;
     of the filters "type" and "sender", a source names those that its items have in `supported_filters`."""
-    query = parsed or read_query(args.query, settings)
+    now = local_time(context, settings)
+    query = resolve_times(parsed or read_query(args.query, settings), now)
     defaults = request_defaults(context.config)
     search = Search(
         query=query,
@@ -110,7 +113,7 @@ def build_query(
         fields=fields,
     )
     conflict = _unsupported_filter(source, supported_filters, query.filters) or _contradiction(search)
-    search = _with_filters(search)
+    search = _with_filters(search, now)
     return SourceQuery(
         search=None if conflict else search,
         terms=query.terms,
@@ -122,17 +125,18 @@ def build_query(
     )
 
 
-def _with_filters(search: Search) -> Search:
+def _with_filters(search: Search, now: datetime) -> Search:
     """Adds the filters that are written in the query text."""
     filters = search.query.filters
     if filters == _NO_FILTERS:
         return search
+    first, last = _bounds(filters, now)
     return replace(
         search,
         tags=(*search.tags, *filters.tags),
         media_types=_intersection(search.media_types, filters.types),
-        date_from=max(filter(None, (search.date_from, _start_of_day(filters.after))), default=None),
-        date_to=min(filter(None, (search.date_to, _end_of_day_before(filters.before))), default=None),
+        date_from=max([*first, *filter(None, (search.date_from,))], default=None),
+        date_to=min([*last, *filter(None, (search.date_to,))], default=None),
         senders=_intersection(search.senders, filters.senders),
     )
 
@@ -189,32 +193,36 @@ def first_match_offset(snippet: Snippet) -> int:
     return snippet.start + (snippet.ranges[0][0] if snippet.ranges else 0)
 
 
-def parse_time_bound(argument: str, text: str | None, *, is_end: bool = False) -> str | None:
-    """Converts an ISO 8601 date or time to the stored form. A date means its first millisecond, or its last one if
-    `is_end`; a time without an offset is UTC."""
+def parse_time_bound(
+    argument: str, text: str | None, now: datetime | None = None, *, is_end: bool = False
+) -> str | None:
+    """Converts a date, a time or words such as "yesterday" and "7d" to the stored form.
+
+    A day, month or year means its first millisecond, or its last one if `is_end`. `now` is the current time in the time
+    zone of the user; without it, dates are in UTC.
+    """
     if text is None:
         return None
-    try:
-        if len(text) == len("2026-11-15"):
-            day = date.fromisoformat(text)
-            return _end_of_day_before(day + timedelta(days=1)) if is_end else _start_of_day(day)
-        parsed = parse_time(text)
-    except (ValueError, OverflowError) as error:
+    mention = read_time(text)
+    span = resolve(mention, now or datetime.now(UTC)) if mention is not None else None
+    if mention is None or span is None:
         raise InvalidParams(
-            f"{argument}: expected an ISO 8601 date such as 2026-11-15 or time such as 2026-11-15T08:30:00Z, "
-            f"got {text[:40]!r}"
-        ) from error
-    return format_time(parsed)
+            f"{argument}: expected a date such as 2026-11-15 or 2026-11, a time such as 2026-11-15T08:30:00Z, or words "
+            f"such as yesterday, last week or 7d, got {text[:40]!r}"
+        )
+    # A period that reaches until now, such as 7d, names the time when it began.
+    names_period = not isinstance(mention.expression, RecentPeriod) and span.precision != "instant"
+    return last_of(span) if is_end and names_period else start_of(span)
 
 
-def _start_of_day(day: date | None) -> str | None:
-    return format_time(datetime.combine(day, time.min, UTC)) if day is not None else None
-
-
-def _end_of_day_before(day: date | None) -> str | None:
-    """The last millisecond before a day."""
-    if day is None:
-        return None
-    midnight = datetime.combine(day, time.min, UTC)
-    # Python's calendar has no time before its first day, and no item is that old.
-    return format_time(midnight - timedelta(milliseconds=1) if day > date.min else midnight)
+def _bounds(filters: Filters, now: datetime) -> tuple[list[str], list[str]]:
+    """Returns the first and the last times that the filters of a query allow, in the stored form."""
+    first, last = [], []
+    if filters.after is not None and (span := resolve(filters.after, now)):
+        first.append(start_of(span))
+    if filters.before is not None and (span := resolve(filters.before, now)):
+        last.append(last_of(TimeSpan(None, span.start, "open")))
+    if filters.during is not None:
+        first.append(start_of(filters.during))
+        last.append(last_of(filters.during))
+    return [time for time in first if time], [time for time in last if time]

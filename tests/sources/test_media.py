@@ -61,11 +61,11 @@ async def test_date_bounds_are_inclusive_and_dates_mean_whole_days(
     assert sorted(hit["title"] for hit in response["results"]) == sorted(titles)
 
 
-@pytest.mark.parametrize("date", ["yesterday", "2026-13-01", "01.02.2026", "", "2026-02-30T10:00"])
+@pytest.mark.parametrize("date", ["someday", "2026-13-01", "31.02.2026", "", "2026-02-30T10:00"])
 async def test_invalid_date_is_rejected_with_the_format(ada: LibraryUser, date: str) -> None:
     message = await ada.call_error("media_search", query="x", date_to=date)
 
-    assert message.startswith("date_to: expected an ISO 8601 date such as 2026-11-15")
+    assert message.startswith("date_to: expected a date such as 2026-11-15")
     assert message.endswith(f", got {date!r}")
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct
 from sources.text.literals import literal_form
 
 SqlValue = str | int | float | None
-Statement = tuple[str, tuple[str | int, ...]]
+Statement = tuple[str, tuple[str | int | float, ...]]
 
 # SQLite limits the length of LIKE patterns.
 _LIKE_MAX_CHARS = 10_000

@@ -4,7 +4,7 @@ import re
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
-from datetime import date
+from datetime import UTC, datetime
 from pydoc_data.topics import topics
 
 import pytest
@@ -27,7 +27,11 @@ from sources.query import (
 )
 from sources.query.expression import render
 from sources.text.segmentation import TOKENIZER, segment
+from sources.times import TimeMention
+from sources.times.expressions import CalendarDate, Instant
 from tests.sources.multilingual import DOCUMENTS, SEARCH_CASES, SearchCase
+
+EXPECTED_DATE = "expected a date such as 2024-05-31, yesterday or 7d"
 
 ANY_QUERY = st.one_of(
     st.text(max_size=80),
@@ -381,8 +385,8 @@ def test_filters_are_extracted_from_the_query() -> None:
         tags=("work", "home", "long walks"),
         types=("video",),
         senders=("Ann",),
-        after=date(2024, 5, 1),
-        before=date(2024, 6, 1),
+        after=TimeMention(CalendarDate(2024, 5, 1), "2024-05-01"),
+        before=TimeMention(CalendarDate(2024, 6, 1), "2024-06-01"),
     )
     assert query.expression == only_word("cats")
     assert query.read_as is None
@@ -393,8 +397,19 @@ def test_and_next_to_a_filter_is_part_of_it() -> None:
         assert (render_query(text), parse(text).filters.tags, parse(text).read_as) == ("cats", ("work",), None)
 
 
-def test_timestamp_filter_is_reduced_to_its_date() -> None:
-    assert parse("cats after:2024-05-01T10:00:00Z").filters.after == date(2024, 5, 1)
+def test_timestamp_filter_names_an_instant() -> None:
+    after = parse("cats after:2024-05-01T10:00:00Z").filters.after
+    assert after is not None
+    assert after.expression == Instant(datetime(2024, 5, 1, 10, tzinfo=UTC))
+
+
+@pytest.mark.parametrize(
+    "value", ["7d", "2h", "yesterday", "2026-11", "2026", '"last week"', '"August 2023"', "gestern"]
+)
+def test_date_filter_accepts_words(value: str) -> None:
+    query = parse(f"cats after:{value}")
+    assert query.filters.after is not None
+    assert (query.filters.after.words, query.read_as) == (value.strip('"'), None)
 
 
 def test_query_of_filters_alone_has_no_expression() -> None:
@@ -407,9 +422,9 @@ def test_query_of_filters_alone_has_no_expression() -> None:
 @pytest.mark.parametrize(
     ("text", "note"),
     [
-        ("cats after:yesterday", "treated after:yesterday as words (expected a date such as 2024-05-31)"),
-        ("cats before:2024-13-01", "treated before:2024-13-01 as words (expected a date such as 2024-05-31)"),
-        ("cats before:2024-05-011", "treated before:2024-05-011 as words (expected a date such as 2024-05-31)"),
+        ("cats after:whenever", f"treated after:whenever as words ({EXPECTED_DATE})"),
+        ("cats before:2024-13-01", f"treated before:2024-13-01 as words ({EXPECTED_DATE})"),
+        ("cats before:2024-05-011", f"treated before:2024-05-011 as words ({EXPECTED_DATE})"),
         ("cats lang:en", "treated lang: as a word (it is not a filter)"),
         ("tag: cats", "treated tag: as a word (it has no value)"),
         ("cats -tag:work", "ignored -tag:work (only words and titles can be excluded)"),

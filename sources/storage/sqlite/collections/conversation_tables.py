@@ -268,10 +268,14 @@ class _ChatsTarget(SearchTarget, frozen=True, kw_only=True):
     def age(self) -> str:
         return "coalesce(r.last_modified, c.last_modified)"
 
+    @property
+    def created_at(self) -> str:
+        return "coalesce(r.created_at, c.created_at)"
+
     def filter(self, search: Search) -> SqlFilter:
         conditions = (
             has_tags(search.tags, "conversations", "c.id")
-            & between("coalesce(r.created_at, c.created_at)", search.date_from, search.date_to)
+            & between(self.created_at, search.date_from, search.date_to)
             & equals("c.character_id", search.character_id)
             & equals("c.uuid", search.within)
             & contains("r.content", search.contains)

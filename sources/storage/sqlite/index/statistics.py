@@ -21,11 +21,10 @@ from sources.storage.sqlite.search.match_expression import match_text
 # With this many rows, a source's own counts order the hits of all sources as well as the counts of the whole library
 # do. With twelve rows they do not.
 OWN_ROWS_MIN = 100
-# Of each file, and again wherever it is attached to another file. A count takes about 300 bytes.
-_CACHED_COUNTS_MAX = 1_000
+_CACHED_COUNTS_MAX = 10_000
 _OWN_SCHEMA = "main"
 
-Parameters = tuple[str | int, ...]
+Parameters = tuple[str | int | float, ...]
 
 
 class CorpusStatistics:
@@ -86,11 +85,6 @@ class _FileCounts:
     def __init__(self, schema: str, indexes: tuple[TextIndex, ...]) -> None:
         self._schema = schema
         self._indexes = indexes
-        # Written once: each count is kept under its statement, and the strings would take as much memory as the rest.
-        self._rows_sql = {index.table: f"SELECT count(*) FROM {schema}.{index.table}_docsize" for index in indexes}
-        self._matches_sql = {
-            index.table: f"SELECT count(*) FROM {schema}.{index.table} WHERE {index.table} MATCH ?" for index in indexes
-        }
         self._existing: tuple[TextIndex, ...] = ()
         self._data_version = 0
         self._counts: dict[tuple[str, Parameters], int] = {}
@@ -111,10 +105,11 @@ class _FileCounts:
         return count
 
     def count_rows(self, connection: JobConnection, index: TextIndex) -> int:
-        return self.count(connection, self._rows_sql[index.table], ())
+        return self.count(connection, f"SELECT count(*) FROM {self._schema}.{index.table}_docsize", ())
 
     def count_matches(self, connection: JobConnection, index: TextIndex, match: str) -> int:
-        return self.count(connection, self._matches_sql[index.table], (match,))
+        sql = f"SELECT count(*) FROM {self._schema}.{index.table} WHERE {index.table} MATCH ?"
+        return self.count(connection, sql, (match,))
 
     def corpus(self, connection: JobConnection, matches: Sequence[str]) -> Corpus:
         """Counts in all indexes of the file together."""

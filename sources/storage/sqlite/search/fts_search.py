@@ -20,6 +20,7 @@ from sources.records import Hit, HitPage
 from sources.search.scoring import Scorer, TermStatistics, scale_to_range, term_weights, title_share
 from sources.search.term_counting import TermCounter, TermCounts
 from sources.search.term_matching import JoinedForms
+from sources.search.time_boost import TimeBoost
 from sources.storage.contract import Search
 from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.index.statistics import CorpusStatistics
@@ -65,6 +66,7 @@ class FtsSearch:
         self._item_bits = 0 if search.within is not None else target.item_bits
         self._matches = MatchCounter(connection, target, search, statistics)
         self._term_counter = TermCounter(search.query.terms)
+        self._boost = TimeBoost(search.query.times if search.scoring == "comparable" else ())
 
     def run(self) -> HitPage:
         expression = self._search.query.expression
@@ -136,7 +138,7 @@ class FtsSearch:
     def _match_sql(self, tier: MatchTier) -> MatchSql:
         is_ranked = tier.order == "rank" or self._search.scoring == "minmax" or self._item_bits > 0
         is_ranked = is_ranked and tier.order != "newest"
-        return MatchSql(self._target, tier, self._filter, self._item_bits, is_ranked)
+        return MatchSql(self._target, tier, self._filter, self._item_bits, is_ranked, self._boost.periods)
 
     def _count_hits(self, tier: MatchTier) -> int:
         if not (self._filter or self._item_bits or tier.excluded):
@@ -153,7 +155,7 @@ class FtsSearch:
             return _MinMaxScoring(self._term_counter, best, worst)
         terms = self._search.query.terms
         scorer = Scorer(self._term_weights(terms), self._target.prominence)
-        return _ComparableScoring(self._term_counter, scorer, self._search)
+        return _ComparableScoring(self._term_counter, scorer, self._search, self._boost)
 
     def _term_weights(self, terms: Sequence[Term]) -> Sequence[float]:
         if len(terms) == 1:
@@ -228,9 +230,11 @@ class _BlockScoring(ABC):
 class _ComparableScoring(_BlockScoring):
     """Scores that are comparable across sources and pages."""
 
-    def __init__(self, counter: TermCounter, scorer: Scorer, search: Search) -> None:
+    def __init__(self, counter: TermCounter, scorer: Scorer, search: Search, boost: TimeBoost) -> None:
         self._counter = counter
         self._scorer = scorer
+        self._boost = boost
+        self._time_terms = search.query.time_terms
         self._query_stems = frozenset(
             stem(token) for term in search.query.terms for phrase in term.word.alternatives for token in phrase.tokens
         )
@@ -239,14 +243,22 @@ class _ComparableScoring(_BlockScoring):
 
     def score(self, block: list[HitCandidate]) -> None:
         forms, counts = _count_terms(block, self._counter)
-        for index, (candidate, prominent, other) in enumerate(counts):
+        for index, (candidate, prominent, counted) in enumerate(counts):
+            other = self._with_times(candidate, counted)
             is_in_title = candidate.has_title and any(prominent)
             share = title_share(_title_stems(forms.form(index)), self._query_stems) if is_in_title else 0.0
             candidate.has_all_terms = candidate.has_all_terms or all(map(or_, prominent, other))
-            candidate.score = round(self._scorer.score(prominent, other, candidate.chars, share), _SCORE_DIGITS)
+            score = self._scorer.score(prominent, other, candidate.chars, share)
+            candidate.score = round(self._boost.apply(score, candidate.created_at), _SCORE_DIGITS)
         if self._is_sorted:
             block.sort(key=attrgetter("sort_key"))
             block.sort(key=self._rank, reverse=True)
+
+    def _with_times(self, candidate: HitCandidate, counts: TermCounts) -> TermCounts:
+        """What was created in a time of the query contains the words for it: a note of August 2023 need not say so."""
+        if not self._time_terms or not self._boost.contains(candidate.created_at):
+            return counts
+        return tuple([max(count, term in self._time_terms) for term, count in enumerate(counts)])
 
 
 class _MinMaxScoring(_BlockScoring):

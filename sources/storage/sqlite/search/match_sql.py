@@ -4,6 +4,7 @@
 
 from msgspec import Struct
 
+from sources.search.time_boost import BoostedPeriod
 from sources.storage.sqlite.search.match_tiers import MatchTier
 from sources.storage.sqlite.search.target import SearchTarget
 from sources.storage.sqlite.sql import SqlFilter, Statement
@@ -24,9 +25,12 @@ class MatchSql(Struct, frozen=True):
     filter: SqlFilter
     item_bits: int
     is_ranked: bool
+    boost: tuple[BoostedPeriod, ...] = ()
 
     def select_entries(self, limit: int, offset: int) -> Statement:
         """Selects a page of `MatchedEntry` rows."""
+        if self._is_boosted:
+            return self._select_boosted(limit, offset)
         sql, parameters = self._entries()
         order = {
             "rank": f"{'is_first DESC, ' if self.tier.first else ''}rank, number DESC",
@@ -34,6 +38,22 @@ class MatchSql(Struct, frozen=True):
             "recent": f"{self.target.age} DESC, number >> {self.item_bits} DESC, rank",
         }
         return f"{sql} ORDER BY {order[self.tier.order]} LIMIT ? OFFSET ?", (*parameters, limit, offset)
+
+    def _select_boosted(self, limit: int, offset: int) -> Statement:
+        """Like the order "rank", but ranks are multiplied by the boost of the time in which a row was created. The
+        better of two ranks is the more negative one."""
+        sql, parameters = self._entries(self.target.created_at)
+        cases = " ".join("WHEN created >= ? AND created < ? THEN ?" for _ in self.boost)
+        is_first = "is_first DESC, " if self.tier.first else ""
+        boosted = [value for period in self.boost for value in (period.start, period.end, period.factor)]
+        # LIMIT as in `select_extremes`.
+        order = f"{is_first}rank * CASE {cases} ELSE 1 END, number DESC"
+        boosted_sql = f"SELECT number, rank, is_first FROM ({sql} LIMIT -1) ORDER BY {order} LIMIT ? OFFSET ?"
+        return boosted_sql, (*parameters, *boosted, limit, offset)
+
+    @property
+    def _is_boosted(self) -> bool:
+        return bool(self.boost) and self.is_ranked and self.tier.order == "rank"
 
     def select_extremes(self) -> Statement:
         """Selects the best and the worst rank of an item."""
@@ -59,18 +79,19 @@ class MatchSql(Struct, frozen=True):
     def _rowid(self) -> str:
         return f"{self.target.index.table}.rowid"
 
-    def _entries(self) -> Statement:
+    def _entries(self, created_at: str = "") -> Statement:
         sql, parameters = self._matching()
         rank = self.target.bm25 if self.is_ranked else "0.0"
         is_first = "0"
         if self.tier.first:
             is_first = f"{self._rowid} IN ({self._rowids_of_match()})"
             parameters = (self.tier.first, *parameters)
-        return f"SELECT {self._rowid} AS number, {rank} AS rank, {is_first} AS is_first {sql}", parameters
+        created = f", {created_at} AS created" if created_at else ""
+        return f"SELECT {self._rowid} AS number, {rank} AS rank, {is_first} AS is_first{created} {sql}", parameters
 
     def _matching(self) -> Statement:
         table = self.target.index.table
-        join = self.target.join if self.filter or self.tier.order == "recent" else ""
+        join = self.target.join if self.filter or self.tier.order == "recent" or self._is_boosted else ""
         sql = f"FROM {table} {join} WHERE {table} MATCH ?{self.filter.sql}"
         parameters = (self.tier.match, *self.filter.parameters)
         if not self.tier.excluded:

@@ -53,10 +53,15 @@ class SearchTarget(Struct, frozen=True, kw_only=True):
     def age(self) -> str:
         return "r.last_modified"
 
+    @property
+    def created_at(self) -> str:
+        """When the hit itself was created. For a message, that is not when its conversation was."""
+        return "r.created_at"
+
     def filter(self, search: Search) -> SqlFilter:
         return (
             has_tags(search.tags, self.table, "r.id")
-            & between("r.created_at", search.date_from, search.date_to)
+            & between(self.created_at, search.date_from, search.date_to)
             & equals(f"r.{self.id_column}", search.within)
             & contains(self.literal_text, search.contains)
         )

@@ -1,0 +1,98 @@
+"""Finds times in a text of any language, and reads a text that is a time as a whole, such as the value of a filter."""
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from unicodedata import normalize
+
+from msgspec.structs import replace
+
+from sources.times.east_asian import find_east_asian_times
+from sources.times.expressions import CalendarDate, Instant, RecentPeriod, TimeMention, Unit
+from sources.times.ranges import resolve
+from sources.times.scanner import FoundTime, scan, tokenize_times
+from sources.times.words import COMPANIONS, LANGUAGES, NAMING_WORDS
+
+# A query names one or two times; the rest of a longer list is not worth the work.
+MENTIONS_MAX = 4
+_UNITS: dict[str, Unit] = {"h": "hour", "d": "day", "w": "week", "m": "month", "y": "year", "min": "minute"}
+_SHORT_PERIOD = re.compile(r"(\d{1,4})(min|[hdwmy])", re.IGNORECASE)
+_COMPACT_DATE = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?")
+_TIME_OF_DAY = re.compile(r"[T ]\d\d")
+# Whether a date exists does not depend on when that is asked.
+_SOME_TIME = datetime(2000, 1, 1, tzinfo=UTC)
+_TEXT_MAX_CHARS = 100
+_ARTICLE_CHARS_MAX = 3
+
+
+def find_times(text: str) -> tuple[TimeMention, ...]:
+    """Returns the times that a text mentions, in order."""
+    tokens = tokenize_times(text)
+    words = {token.folded for token in tokens}
+    has_number = any(token.is_year or token.date is not None for token in tokens)
+    found = find_east_asian_times(text)
+    for language in LANGUAGES:
+        if has_number or not words.isdisjoint(NAMING_WORDS[language]):
+            has_companions = not words.isdisjoint(COMPANIONS.get(language, ()))
+            found += scan(text, tokens, language, has_companions=has_companions)
+    return _with_years([one.mention for one in _longest(found)[:MENTIONS_MAX]])
+
+
+def read_time(text: str) -> TimeMention | None:
+    """Reads a text that is nothing but a time: `7d`, `2026-11`, `yesterday`, `last week`, `2026-11-15T08:30:00Z`.
+    Returns None for any other text, and for a day that does not exist."""
+    text = text.strip()
+    mention = _read_whole(text) if len(text) <= _TEXT_MAX_CHARS else None
+    return mention if mention is not None and resolve(mention, _SOME_TIME) is not None else None
+
+
+def _read_whole(text: str) -> TimeMention | None:
+    if period := _SHORT_PERIOD.fullmatch(text):
+        return TimeMention(RecentPeriod(_UNITS[period[2].lower()], int(period[1])), text)
+    if day := _COMPACT_DATE.fullmatch(text):
+        year, month, number = (int(part) if part else None for part in day.groups())
+        return TimeMention(CalendarDate(year, month, number), text)
+    if time := _iso_time(text):
+        return TimeMention(time, text)
+    # "in" makes a month of "may".
+    return _whole_text(text, find_times(text)) or _whole_text(text, find_times(f"in {text}"))
+
+
+def _whole_text(text: str, mentions: Sequence[TimeMention]) -> TimeMention | None:
+    """Returns the time if it is the whole text, but for a short word before it: "on Monday", "la semaine dernière"."""
+    if len(mentions) != 1 or not normalize("NFKC", text).endswith(mentions[0].words):
+        return None
+    before = text[: -len(mentions[0].words)].strip(" '’").split()
+    return mentions[0] if len(before) <= 1 and all(len(word) <= _ARTICLE_CHARS_MAX for word in before) else None
+
+
+def _iso_time(text: str) -> Instant | CalendarDate | None:
+    """Reads every form that Python accepts, including 20261115 and 2026-W46-7."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return Instant(time) if _TIME_OF_DAY.search(text) else CalendarDate(time.year, time.month, time.day)
+
+
+def _longest(found: Sequence[FoundTime]) -> list[FoundTime]:
+    """Of times that overlap, keeps the one with most characters, the first one if several languages read the same."""
+    kept: list[FoundTime] = []
+    for one in sorted(found, key=lambda one: (one.start - one.end, one.start)):
+        if all(one.end <= other.start or other.end <= one.start for other in kept):
+            kept.append(one)
+    return sorted(kept, key=lambda one: one.start)
+
+
+def _with_years(mentions: Sequence[TimeMention]) -> tuple[TimeMention, ...]:
+    """A date without a year has that of the next date: from August 11 to August 15, 2023."""
+    result: list[TimeMention] = []
+    year: int | None = None
+    for mention in reversed(mentions):
+        date = mention.expression
+        if isinstance(date, CalendarDate):
+            year = date.year or year
+            result.append(replace(mention, expression=replace(date, year=year)))
+        else:
+            result.append(mention)
+    return tuple(reversed(result))

@@ -1,0 +1,344 @@
+"""Scans the words of a text for times in one language.
+
+The grammar is the same for all languages: "last week" and "la semaine dernière" differ only in their order. A time is
+made of words of one language, so that French "mes derniers messages" is not a Spanish month.
+"""
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+
+from msgspec import Struct
+
+from sources.text.folding import fold
+from sources.times.expressions import (
+    Bound,
+    CalendarDate,
+    CalendarUnit,
+    PeriodBefore,
+    RecentPeriod,
+    Season,
+    TimeExpression,
+    TimeMention,
+    Unit,
+    Weekday,
+)
+from sources.times.words import LEXICONS, PHRASE_WORDS_MAX, UNITS, Lexicon, TimeWord, WordKind
+
+_TOKEN = re.compile(r"(?P<iso>\d{4}-\d{1,2}(?:-\d{1,2})?(?![\w-]))|(?P<dotted>\d{1,2}\.\d{1,2}\.\d{4}(?!\w))|[^\W_]+")
+_DAY_NUMBER = re.compile(r"(\d{1,2})(?:st|nd|rd|th|er|o|a|e)?")
+_YEAR_NUMBER = re.compile(r"(?:19|20)\d\d")
+# What may stand between two words of one time.
+_GAPS = frozenset(("", ",", ".", "-", "'", "’", "–", "º"))
+_GAP_CHARS_MAX = 3
+_COUNT_DIGITS_MAX = 4
+_DAY_MAX = 31
+_BOUNDS: tuple[Bound, ...] = ("since", "after", "before")
+_NAMES: tuple[WordKind, ...] = ("unit", "weekday", "season", "month")
+_CONTEXT: tuple[WordKind, ...] = ("in", "of", "since", "after", "before", "last", "this")
+
+
+class TimeToken(Struct, frozen=True):
+    """A word or a number, and where it is in the text. `date` is that of a token such as 2023-08-05 or 05.08.2023."""
+
+    raw: str
+    folded: str
+    start: int
+    end: int
+    date: CalendarDate | None = None
+
+    @property
+    def is_year(self) -> bool:
+        return _YEAR_NUMBER.fullmatch(self.folded) is not None
+
+
+class FoundTime(Struct, frozen=True):
+    mention: TimeMention
+    start: int
+    end: int
+
+
+# A part of a time, and the index of the token after it.
+_Part = tuple[TimeExpression, int]
+_WordMatch = tuple[TimeWord, int]
+
+
+def tokenize_times(text: str) -> list[TimeToken]:
+    return [
+        TimeToken(match[0], fold(match[0]).strip(), match.start(), match.end(), _token_date(match))
+        for match in _TOKEN.finditer(text)
+    ]
+
+
+def _token_date(match: re.Match[str]) -> CalendarDate | None:
+    if match["iso"]:
+        year, month, *day = map(int, match["iso"].split("-"))
+        return CalendarDate(year, month, day[0] if day else None)
+    if match["dotted"]:
+        day_number, month, year = map(int, match["dotted"].split("."))
+        return CalendarDate(year, month, day_number)
+    return None
+
+
+def scan(text: str, tokens: Sequence[TimeToken], language: str, *, has_companions: bool) -> list[FoundTime]:
+    """Returns the times in a text. `has_companions` says that other words of it are of this language."""
+    return _LanguageScanner(text, tokens, language, has_companions=has_companions).scan()
+
+
+class _LanguageScanner:
+    """Every method that reads a part takes the index of a token and returns None if the part does not begin there."""
+
+    def __init__(self, text: str, tokens: Sequence[TimeToken], language: str, *, has_companions: bool) -> None:
+        self._text = text
+        self._tokens = tokens
+        self._has_companions = has_companions
+        self._joins = [_is_gap(text[one.end : other.start]) for one, other in pairwise(tokens)]
+        self._words = [self._meanings(LEXICONS[language], index) for index in range(len(tokens))]
+
+    def scan(self) -> list[FoundTime]:
+        found: list[FoundTime] = []
+        index = 0
+        while index < len(self._tokens):
+            name = self._word(index, "name")
+            mention = self._mention(index) if name is None else None
+            if mention is None:
+                index = name[1] if name else index + 1
+                continue
+            expression, bound, end = mention
+            span = self._tokens[index].start, self._tokens[end - 1].end
+            found.append(FoundTime(TimeMention(expression, self._text[slice(*span)], bound), *span))
+            index = end
+        return found
+
+    def _mention(self, index: int) -> tuple[TimeExpression, Bound, int] | None:
+        part = self._time(index, has_context=self._has_context(index))
+        if part is not None:
+            return part[0], "in", part[1]
+        for bound in _BOUNDS:
+            after = self._word(index, bound)
+            part = after and self._time(self._skip_links(after[1]), has_context=True, is_continued=True)
+            if part:
+                return part[0], bound, part[1]
+        return None
+
+    def _time(self, index: int, *, has_context: bool, is_continued: bool = False) -> _Part | None:
+        if is_continued and not self._continues(index):
+            return None
+        return (
+            self._period_before(index)
+            or self._ago(index)
+            or self._counted_back(index)
+            or self._day_word(index)
+            or self._date(index, has_context=has_context)
+            or self._weekday_or_season(index)
+        )
+
+    # -- relative times ------------------------------------------------------------------------------------------------
+
+    def _ago(self, index: int) -> _Part | None:
+        """Reads "three days ago", "vor drei Tagen" and "неделю назад"."""
+        before = self._word(index, "ago")
+        if before is not None:
+            counted = self._count_and_unit(before[1], needs_count=True) if not before[0].value else None
+            return counted and (_units_back(*counted[0]), counted[1])
+        counted = self._count_and_unit(index, needs_count=False)
+        after = counted and self._next_word(counted[1], "ago")
+        return (_units_back(*counted[0]), after[1]) if counted and after and after[0].value else None
+
+    def _counted_back(self, index: int) -> _Part | None:
+        """Reads "last week", "this month", "last 7 days", "7 derniers jours", "el año pasado", "last August"."""
+        first = self._word(index, "last") or self._word(index, "this")
+        if first is not None:
+            word, after = first
+            counted = self._count_and_unit(after, needs_count=True) if word.kind == "last" else None
+            return (RecentPeriod(*counted[0]), counted[1]) if counted else self._named_back(after, word)
+        count = self._count(index)
+        if count is not None and (last := self._next_word(count[1], "last")):
+            unit = self._next_word(last[1], "unit")
+            return (RecentPeriod(UNITS[unit[0].value], count[0]), unit[1]) if unit else None
+        return self._named_before_last(index)
+
+    def _named_back(self, index: int, word: TimeWord) -> _Part | None:
+        """Reads what follows "last" or "this". The last week of August is not last week."""
+        is_past = word.kind == "last"
+        for kind in _NAMES:
+            name = self._next_word(index, kind)
+            if name is not None:
+                is_part = name[0].kind == "unit" and self._month_or_year(self._skip_links(name[1])) is not None
+                return None if is_part and name[1] < len(self._tokens) else (_counted(name[0], is_past), name[1])
+        return None
+
+    def _named_before_last(self, index: int) -> _Part | None:
+        for kind in _NAMES:
+            name = self._word(index, kind)
+            last = name and self._next_word(name[1], "last")
+            if name and last:
+                return _counted(name[0], True), last[1]
+        return None
+
+    def _period_before(self, index: int) -> _Part | None:
+        """Reads "the week before 16 November 2023" and "two weeks before 2023-08-11"."""
+        last = self._word(index, "last")
+        counted = self._count_and_unit(last[1] if last else index, needs_count=False)
+        before = counted and self._next_word(counted[1], "before")
+        date = before and self._date(self._skip_links(before[1]), has_context=True)
+        if not counted or not date or not isinstance(date[0], CalendarDate):
+            return None
+        unit, count = counted[0]
+        return PeriodBefore(unit, count, date[0]), date[1]
+
+    def _day_word(self, index: int) -> _Part | None:
+        day = self._word(index, "day")
+        if day is None or (day[0].is_weak and not self._has_companions):
+            return None
+        return CalendarUnit("day", day[0].value), day[1]
+
+    def _weekday_or_season(self, index: int) -> _Part | None:
+        weekday = self._word(index, "weekday")
+        if weekday is not None:
+            return Weekday(weekday[0].value), weekday[1]
+        season = self._word(index, "season")
+        year = season and self._year(self._skip_links(season[1]))
+        return (Season(season[0].value, year[0]), year[1]) if season and year else None
+
+    # -- dates ---------------------------------------------------------------------------------------------------------
+
+    def _date(self, index: int, *, has_context: bool) -> _Part | None:
+        """Reads a date, a month or a year, in the order of any language."""
+        if index >= len(self._tokens):
+            return None
+        if (date := self._tokens[index].date) is not None:
+            return date, index + 1
+        day = _day_number(self._tokens[index])
+        if day is not None and (date_part := self._date_of_day(index, day)):
+            return date_part
+        month = self._word(index, "month")
+        if month is not None:
+            return self._date_of_month(index, month, has_context=has_context)
+        year = self._year(index)
+        return (CalendarDate(year[0]), year[1]) if year else None
+
+    def _date_of_day(self, index: int, day: int) -> _Part | None:
+        """Reads "5 August 2023" and "5 de agosto". A weak month needs a capital, an ordinal or a year: you may be one
+        of 5 may."""
+        month = self._next_word(self._skip_links(index + 1), "month")
+        if month is None:
+            return None
+        word, after = month
+        year = self._year(self._skip_links(after))
+        is_clear = year or not word.is_weak or self._is_capitalized(after - 1) or not self._tokens[index].raw.isdigit()
+        if not is_clear:
+            return None
+        return CalendarDate(year[0] if year else None, word.value, day), year[1] if year else after
+
+    def _date_of_month(self, index: int, month: _WordMatch, *, has_context: bool) -> _Part | None:
+        word, after = month
+        if day := self._day_after_month(after):
+            number, after_day = day
+            year = self._year(after_day)
+            if year or has_context or not word.is_weak or self._is_capitalized(index):
+                return CalendarDate(year[0] if year else None, word.value, number), year[1] if year else after_day
+        year = self._year(self._skip_links(after))
+        if year:
+            return CalendarDate(year[0], word.value), year[1]
+        return (CalendarDate(None, word.value), after) if has_context or not word.is_weak else None
+
+    def _day_after_month(self, after: int) -> tuple[int, int] | None:
+        """Reads the day of "August 5". What a number counts is not known, as in "August 5 people"."""
+        if not self._continues(after):
+            return None
+        day = _day_number(self._tokens[after])
+        return (day, after + 1) if day is not None else None
+
+    def _month_or_year(self, index: int) -> _Part | None:
+        month = self._next_word(index, "month")
+        if month is not None:
+            return CalendarDate(None, month[0].value), month[1]
+        year = self._year(index)
+        return (CalendarDate(year[0]), year[1]) if year else None
+
+    def _year(self, index: int) -> tuple[int, int] | None:
+        if index >= len(self._tokens) or not self._tokens[index].is_year:
+            return None
+        return int(self._tokens[index].folded), index + 1
+
+    # -- words ---------------------------------------------------------------------------------------------------------
+
+    def _meanings(self, lexicon: Lexicon, index: int) -> list[_WordMatch]:
+        """Returns the meanings of the words from a token on, longest first, each with the index after them."""
+        matches: list[_WordMatch] = []
+        phrase = ""
+        for end in range(index, min(index + PHRASE_WORDS_MAX, len(self._tokens))):
+            if end > index and not self._joins[end - 1]:
+                break
+            phrase = f"{phrase} {self._tokens[end].folded}" if phrase else self._tokens[end].folded
+            matches += [(word, end + 1) for word in lexicon.get(phrase, ())]
+        return matches[::-1]
+
+    def _word(self, index: int, kind: WordKind) -> _WordMatch | None:
+        if index >= len(self._tokens):
+            return None
+        return next((match for match in self._words[index] if match[0].kind == kind), None)
+
+    def _next_word(self, index: int, kind: WordKind) -> _WordMatch | None:
+        """Like `_word`, but the word must belong to the one before it."""
+        return self._word(index, kind) if self._continues(index) else None
+
+    def _continues(self, index: int) -> bool:
+        return 0 < index < len(self._tokens) and self._joins[index - 1]
+
+    def _skip_links(self, index: int) -> int:
+        """Skips a word such as "of" or "de" between the parts of a date."""
+        link = self._next_word(index, "of")
+        return link[1] if link else index
+
+    def _has_context(self, index: int) -> bool:
+        """Returns whether the word before makes a month of a weak word: "in May", but not "it may"."""
+        return self._continues(index) and any(word.kind in _CONTEXT for word, _ in self._words[index - 1])
+
+    def _is_capitalized(self, index: int) -> bool:
+        return self._tokens[index].raw[:1].isupper()
+
+    def _count(self, index: int) -> tuple[int, int] | None:
+        if index >= len(self._tokens):
+            return None
+        digits = self._tokens[index].folded
+        if digits.isdecimal() and digits.isascii() and len(digits) <= _COUNT_DIGITS_MAX:
+            return int(digits), index + 1
+        number = self._word(index, "number")
+        return (number[0].value, number[1]) if number else None
+
+    def _count_and_unit(self, index: int, *, needs_count: bool) -> tuple[tuple[Unit, int], int] | None:
+        """Reads "three days", and "week" as one week unless a count is needed."""
+        count = self._count(index)
+        if count is None and needs_count:
+            return None
+        unit = self._next_word(count[1], "unit") if count else self._word(index, "unit")
+        return ((UNITS[unit[0].value], count[0] if count else 1), unit[1]) if unit else None
+
+
+def _is_gap(text: str) -> bool:
+    return len(text) <= _GAP_CHARS_MAX and text.strip() in _GAPS
+
+
+def _day_number(token: TimeToken) -> int | None:
+    match = _DAY_NUMBER.fullmatch(token.folded)
+    return int(match[1]) if match and 1 <= int(match[1]) <= _DAY_MAX else None
+
+
+def _units_back(unit: Unit, count: int) -> TimeExpression:
+    """Hours and minutes have no calendar: three hours ago is the last three hours."""
+    return RecentPeriod(unit, count) if unit in {"minute", "hour"} else CalendarUnit(unit, count)
+
+
+def _counted(name: TimeWord, is_past: bool) -> TimeExpression:
+    match name.kind:
+        case "unit":
+            unit = UNITS[name.value]
+            return RecentPeriod(unit, 1) if unit in {"minute", "hour"} else CalendarUnit(unit, int(is_past))
+        case "weekday":
+            return Weekday(name.value, is_past)
+        case "season":
+            return Season(name.value)
+        case _:
+            return CalendarDate(None, name.value)

@@ -1,0 +1,271 @@
+"""Times in words, in eight languages, two time zones and across changes of the clock."""
+
+from datetime import UTC, datetime
+from itertools import chain
+from zoneinfo import ZoneInfo
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sources.times import TimeSpan, find_times, read_time, resolve
+
+# A Sunday evening; it is already Monday in Tokyo.
+SUNDAY = datetime(2026, 11, 15, 20, 30, tzinfo=UTC)
+BERLIN, NEW_YORK, TOKYO = ZoneInfo("Europe/Berlin"), ZoneInfo("America/New_York"), ZoneInfo("Asia/Tokyo")
+
+# The first day and the day after the last one, as seen on 15 November 2026.
+YESTERDAY = ("2026-11-14", "2026-11-15")
+DAY_BEFORE = ("2026-11-13", "2026-11-14")
+THREE_DAYS_AGO = ("2026-11-12", "2026-11-13")
+LAST_WEEK = ("2026-11-02", "2026-11-09")
+LAST_MONTH = ("2026-10-01", "2026-11-01")
+LAST_YEAR = ("2025-01-01", "2026-01-01")
+LAST_FRIDAY = ("2026-11-13", "2026-11-14")
+AUGUST = ("2023-08-01", "2023-09-01")
+FIFTH = ("2023-08-05", "2023-08-06")
+SUMMER = ("2022-06-01", "2022-09-01")
+SINCE_MAY = ("2026-05-01", None)
+BEFORE_2022 = (None, "2022-01-01")
+
+Days = tuple[str | None, str | None]
+
+PHRASES: dict[str, dict[str, Days]] = {
+    "en": {
+        "what did Ana say in August 2023": AUGUST,
+        "on August 5, 2023": FIFTH,
+        "the 5th of August 2023": FIFTH,
+        "5 August 2023": FIFTH,
+        "budget 2023-08": AUGUST,
+        "budget 2023-08-05": FIFTH,
+        "notes of last week": LAST_WEEK,
+        "who called yesterday": YESTERDAY,
+        "the day before yesterday": DAY_BEFORE,
+        "three days ago": THREE_DAYS_AGO,
+        "everything since May": SINCE_MAY,
+        "trips before 2022": BEFORE_2022,
+        "summer 2022 photos": SUMMER,
+        "last Friday": LAST_FRIDAY,
+        "last month": LAST_MONTH,
+        "last year": LAST_YEAR,
+        "in March": ("2026-03-01", "2026-04-01"),
+        "5 August": ("2026-08-05", "2026-08-06"),
+        "in December": ("2025-12-01", "2026-01-01"),
+        "on Monday": ("2026-11-09", "2026-11-10"),
+        "last weekend": ("2026-11-07", "2026-11-09"),
+        "the week before 16 November 2023": ("2023-11-09", "2023-11-16"),
+        "the last week of August 2023": AUGUST,
+    },
+    "de": {
+        "Treffen im August 2023": AUGUST,
+        "am 5. August 2023": FIFTH,
+        "am 05.08.2023": FIFTH,
+        "letzte Woche": LAST_WEEK,
+        "was war gestern": YESTERDAY,
+        "vorgestern": DAY_BEFORE,
+        "vor drei Tagen": THREE_DAYS_AGO,
+        "seit Mai": SINCE_MAY,
+        "vor 2022": BEFORE_2022,
+        "Sommer 2022": SUMMER,
+        "letzten Freitag": LAST_FRIDAY,
+        "im letzten Monat": LAST_MONTH,
+        "letztes Jahr": LAST_YEAR,
+        "im März": ("2026-03-01", "2026-04-01"),
+    },
+    "fr": {
+        "réunion en août 2023": AUGUST,
+        "le 5 août 2023": FIFTH,
+        "la semaine dernière": LAST_WEEK,
+        "qu'avons-nous dit hier": YESTERDAY,
+        "avant-hier": DAY_BEFORE,
+        "il y a trois jours": THREE_DAYS_AGO,
+        "depuis mai": SINCE_MAY,
+        "avant 2022": BEFORE_2022,
+        "l'été 2022": SUMMER,
+        "vendredi dernier": LAST_FRIDAY,
+        "le mois dernier": LAST_MONTH,
+        "l'année dernière": LAST_YEAR,
+        "en mars": ("2026-03-01", "2026-04-01"),
+    },
+    "es": {
+        "reunión en agosto de 2023": AUGUST,
+        "el 5 de agosto de 2023": FIFTH,
+        "la semana pasada": LAST_WEEK,
+        "qué dijo Ana ayer": YESTERDAY,
+        "anteayer": DAY_BEFORE,
+        "hace tres días": THREE_DAYS_AGO,
+        "desde mayo": SINCE_MAY,
+        "antes de 2022": BEFORE_2022,
+        "verano de 2022": SUMMER,
+        "el viernes pasado": LAST_FRIDAY,
+        "el mes pasado": LAST_MONTH,
+        "el año pasado": LAST_YEAR,
+    },
+    "pt": {
+        "reunião em agosto de 2023": AUGUST,
+        "5 de agosto de 2023": FIFTH,
+        "na semana passada": LAST_WEEK,
+        "o que a Ana disse ontem": YESTERDAY,
+        "anteontem": DAY_BEFORE,
+        "há três dias": THREE_DAYS_AGO,
+        "três dias atrás": THREE_DAYS_AGO,
+        "desde maio": SINCE_MAY,
+        "antes de 2022": BEFORE_2022,
+        "verão de 2022": SUMMER,
+        "sexta-feira passada": LAST_FRIDAY,
+        "no mês passado": LAST_MONTH,
+        "no ano passado": LAST_YEAR,
+    },
+    "ru": {
+        "встреча в августе 2023": AUGUST,
+        "5 августа 2023 года": FIFTH,
+        "на прошлой неделе": LAST_WEEK,
+        "кто звонил вчера": YESTERDAY,
+        "позавчера": DAY_BEFORE,
+        "три дня назад": THREE_DAYS_AGO,
+        "с мая": SINCE_MAY,
+        "до 2022": BEFORE_2022,
+        "летом 2022": SUMMER,
+        "в прошлую пятницу": LAST_FRIDAY,
+        "в прошлом месяце": LAST_MONTH,
+        "в прошлом году": LAST_YEAR,
+    },
+    "zh": {
+        "2023年8月的会议": AUGUST,
+        "2023年8月5日": FIFTH,
+        "上周的笔记": LAST_WEEK,
+        "昨天谁打电话": YESTERDAY,
+        "前天": DAY_BEFORE,
+        "三天前": THREE_DAYS_AGO,
+        "五月以来": SINCE_MAY,
+        "2022年之前": BEFORE_2022,
+        "2022年夏天": SUMMER,
+        "上周五": LAST_FRIDAY,
+        "上个月": LAST_MONTH,
+        "去年": LAST_YEAR,
+        "八月五号": ("2026-08-05", "2026-08-06"),
+    },
+    "ja": {
+        "2023年8月の会議": AUGUST,
+        "２０２３年８月５日": FIFTH,
+        "先週のメモ": LAST_WEEK,
+        "昨日の電話": YESTERDAY,
+        "一昨日": DAY_BEFORE,
+        "3日前": THREE_DAYS_AGO,
+        "5月から": SINCE_MAY,
+        "2022年より前": BEFORE_2022,
+        "2022年の夏": SUMMER,
+        "先週の金曜日": LAST_FRIDAY,
+        "先月": LAST_MONTH,
+        "去年": LAST_YEAR,
+    },
+}  # fmt: skip
+
+
+def days_of(span: TimeSpan | None, zone: ZoneInfo) -> Days:
+    assert span is not None
+    times = [time.astimezone(zone) if time is not None else None for time in (span.start, span.end)]
+    assert all(time is None or (time.hour, time.minute) == (0, 0) for time in times)
+    first, end = (time.date().isoformat() if time is not None else None for time in times)
+    return first, end
+
+
+@pytest.mark.parametrize("zone", [BERLIN, NEW_YORK], ids=str)
+@pytest.mark.parametrize(
+    ("text", "days"), [pytest.param(text, days, id=text) for text, days in chain(*map(dict.items, PHRASES.values()))]
+)
+def test_a_phrase_names_days_of_the_time_zone(text: str, days: Days, zone: ZoneInfo) -> None:
+    [mention] = find_times(text)
+    assert mention.words in text or not text.isascii()
+    assert days_of(resolve(mention, SUNDAY.astimezone(zone)), zone) == days
+
+
+def test_every_language_has_at_least_ten_phrases() -> None:
+    assert {language: len(phrases) >= 10 for language, phrases in PHRASES.items()} == dict.fromkeys(PHRASES, True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "you may march with us", "Theresa May", "the planet mars", "may I come in", "a march against rain",
+        "wie komme ich hier weg", "mes derniers messages", "Rio de Janeiro", "spring boot", "fall back to plan B",
+        "second draft", "room 101", "error 40404", "week", "days", "it may 5 times fail", "the sun and the moon",
+    ],
+)  # fmt: skip
+def test_ordinary_words_are_not_times(text: str) -> None:
+    assert find_times(text) == ()
+
+
+def test_a_month_without_a_year_takes_that_of_the_next_date() -> None:
+    first, last = find_times("between August 11 and August 15 2023")
+    assert [days_of(resolve(one, SUNDAY), ZoneInfo("UTC"))[0] for one in (first, last)] == ["2023-08-11", "2023-08-15"]
+
+
+def test_today_begins_at_midnight_of_the_reader() -> None:
+    [today] = find_times("today")
+    assert days_of(resolve(today, SUNDAY.astimezone(TOKYO)), TOKYO) == ("2026-11-16", "2026-11-17")
+    assert days_of(resolve(today, SUNDAY.astimezone(NEW_YORK)), NEW_YORK) == ("2026-11-15", "2026-11-16")
+
+
+@pytest.mark.parametrize(("day", "hours"), [("2026-03-29", 23), ("2026-10-25", 25), ("2026-06-01", 24)])
+def test_a_day_on_which_the_clock_changes_has_another_length(day: str, hours: int) -> None:
+    mention = read_time(day)
+    assert mention is not None
+    span = resolve(mention, SUNDAY.astimezone(BERLIN))
+    assert span is not None
+    assert span.start is not None
+    assert span.end is not None
+    assert (span.end - span.start).total_seconds() == hours * 3600
+
+
+def test_a_week_ago_is_the_same_time_of_day_although_the_clock_changed() -> None:
+    now = datetime(2026, 10, 28, 9, 0, tzinfo=BERLIN)
+    mention = read_time("7d")
+    assert mention is not None
+    span = resolve(mention, now)
+    assert span is not None
+    assert span.start == datetime(2026, 10, 21, 9, 0, tzinfo=BERLIN)
+
+
+@pytest.mark.parametrize(
+    ("text", "start"),
+    [
+        ("7d", "2026-11-08T20:30:00+00:00"), ("2h", "2026-11-15T18:30:00+00:00"), ("1m", "2026-10-15T20:30:00+00:00"),
+        ("1y", "2025-11-15T20:30:00+00:00"), ("2w", "2026-11-01T20:30:00+00:00"), ("2026", "2026-01-01T00:00:00+00:00"),
+        ("2026-11", "2026-11-01T00:00:00+00:00"), ("2026-W46-7", "2026-11-15T00:00:00+00:00"),
+        ("2026-11-15T08:30:00+02:00", "2026-11-15T06:30:00+00:00"), ("2026-11-15 08:30", "2026-11-15T08:30:00+00:00"),
+        ("may", "2026-05-01T00:00:00+00:00"), ("on Monday", "2026-11-09T00:00:00+00:00"),
+        ("last week", "2026-11-02T00:00:00+00:00"), ("昨天", "2026-11-14T00:00:00+00:00"),
+    ],
+)  # fmt: skip
+def test_a_value_is_a_time_as_a_whole(text: str, start: str) -> None:
+    mention = read_time(text)
+    assert mention is not None
+    span = resolve(mention, SUNDAY)
+    assert span is not None
+    assert span.start == datetime.fromisoformat(start)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "soon", "2026-13", "2026-02-30", "7", "7x", "cats last week", "yesterday and today"]
+)
+def test_other_values_are_not_times(text: str) -> None:
+    assert read_time(text) is None
+
+
+WORDS = sorted({word for phrases in PHRASES.values() for phrase in phrases for word in phrase.split()})
+TEXTS = st.one_of(
+    st.text(max_size=60),
+    st.lists(st.sampled_from([*WORDS, "31", "99", "0", "9999", "-", ","]), max_size=8).map(" ".join),
+    st.lists(st.sampled_from("0123456789年月日周上先前天末一二十"), max_size=10).map("".join),
+)
+MOMENTS = st.datetimes(timezones=st.sampled_from([UTC, BERLIN, TOKYO]))
+
+
+@given(TEXTS, MOMENTS)
+def test_no_text_raises_and_every_span_is_ordered(text: str, now: datetime) -> None:
+    for mention in (*find_times(text), *filter(None, [read_time(text)])):
+        span = resolve(mention, now)
+        if span is not None and span.start is not None and span.end is not None:
+            assert span.start <= span.end
+        assert span is None or (span.start, span.end) != (None, None)

@@ -17,6 +17,7 @@ from auth.context import RequestContext
 from config.errors import FlorilegiumError, InvalidParams, Overloaded, SearchFailed, SourceTimeout
 from sources.items import ResultItem
 from sources.query import Term
+from sources.records import SemanticStatus
 from sources.source import RankedHit, Source, SourceHits
 from sources.storage.contract import Library
 from sources.storage.job_group import JobGroup, job_group
@@ -63,6 +64,8 @@ class Fanout:
         self.sources = sources
         self.depth = depth
         self.reports: dict[str, SourceReport] = {}
+        # Whether each source compared meanings.
+        self.semantic: dict[str, SemanticStatus] = {}
         # Whether any source returned a valid page.
         self.has_answer = False
         # For sources that say when to try them again.
@@ -179,6 +182,8 @@ class Fanout:
             self.reject(name, problem)
             return False
         self._queries[name] = page.query
+        if page.semantic is not None:
+            self.semantic[name] = page.semantic
         self.has_answer = True
         self._breaker.record_success(self._context.user_id, name)
         self._report(name, SourceReport(status="ok", ms=took_ms, read_as=page.read_as or UNSET))
@@ -239,6 +244,8 @@ def _find_problem(name: str, page: object, depth: int) -> str | None:
         return f"hits: expected at most {depth}, got {len(fields.hits)}"
     if not isinstance(fields.next_offset, int | None) or not isinstance(fields.total_estimated, int | None):
         return f"next_offset {fields.next_offset!r}, total_estimated {fields.total_estimated!r}"
+    if not isinstance(fields.semantic, SemanticStatus | None):
+        return f"semantic: expected SemanticStatus or None, got {type(fields.semantic).__name__}"
     scheme = f"{name}://"
     for hit in fields.hits:
         if not isinstance(hit, RankedHit) or not _is_valid(name, scheme, hit):

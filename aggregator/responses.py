@@ -1,12 +1,13 @@
 """The response of a search of all sources: that of a single source, extended."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 from msgspec.structs import replace
 
 from sources.items import Loc, ResultItem, SearchResponse
+from sources.records import SemanticStatus
 
 Status = Literal["ok", "timeout", "error", "skipped"]
 _SCORE_DIGITS = 3
@@ -24,7 +25,8 @@ class SourceReport(Struct, frozen=True, kw_only=True):
 class HitExplanation(Struct, frozen=True, kw_only=True):
     """Why a hit is at its position. `position` counts all hits and `rank_in_source` those of its source, both from 0.
     `terms` are the words matched in the snippet. `bm25` is the engine's own rank, lower is better; it is not comparable
-    across sources. `time_boost` is the factor for what was created in a time that the query names."""
+    across sources. `time_boost` is the factor for what was created in a time that the query names. If
+    meanings were compared, the score is `(1 - w) * lexical + w * semantic` with the `semantic_weight` w."""
 
     position: int
     rank_in_source: int
@@ -32,6 +34,8 @@ class HitExplanation(Struct, frozen=True, kw_only=True):
     terms: tuple[str, ...]
     seen_before: bool
     time_boost: float | UnsetType = UNSET
+    lexical: float | UnsetType = UNSET
+    semantic: float | UnsetType = UNSET
 
 
 class Explanation(Struct, frozen=True, kw_only=True):
@@ -50,6 +54,19 @@ class Explanation(Struct, frozen=True, kw_only=True):
     rows: int | None
     rows_with_term: Mapping[str, int] | None
     hits_per_source: int
+    semantic_weight: float | None = None
+
+
+# The status that a search of several sources reports is the first of these that one of them has.
+_STATUSES = ("unavailable", "partial", "on", "not_applicable", "off")
+
+
+def combined_status(statuses: Collection[SemanticStatus]) -> SemanticStatus | UnsetType:
+    """The status of a search of several sources; its coverage is that of the source with the least."""
+    if not statuses:
+        return UNSET
+    status = min(statuses, key=lambda one: (_STATUSES.index(one.status), one.coverage or 0.0))
+    return replace(status, coverage=None) if status.status == "unavailable" else status
 
 
 class KnowledgeItem(ResultItem, frozen=True, kw_only=True):

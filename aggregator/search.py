@@ -23,6 +23,7 @@ from aggregator.responses import (
     KnowledgeItem,
     KnowledgeResponse,
     SourceReport,
+    combined_status,
     item_without_repetition,
 )
 from aggregator.search_queue import SearchQueue
@@ -37,6 +38,7 @@ from sources.query import ParsedQuery, Term
 from sources.search.arguments import LIMIT_MAX, OFFSET_MAX, matches_nothing, read_query
 from sources.search.query_times import resolve_times
 from sources.search.time_boost import TimeBoost
+from sources.semantic.service import configured_model
 from sources.source import RankedHit, Source
 from sources.storage.contract import Libraries, Library, QueueState
 
@@ -48,6 +50,7 @@ DEFAULT_LIMIT = 20
 # The topic comes from this many earlier queries and has at most this many terms; each is searched in every hit shown.
 TOPIC_QUERIES_MAX = 3
 TOPIC_TERMS_MAX = 6
+_PART_DIGITS = 4
 
 
 class KnowledgeSearch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -195,6 +198,7 @@ class Aggregator:
             next_offset=OFFSET_MAX,
             total_estimated=ranking.total,
             read_as=read_as or UNSET,
+            semantic=combined_status(fanout.semantic.values()),
             score_type=score_type,
             session=plan.state.handle,
             sources=_without_common_read_as(fanout.reports, plan.query),
@@ -265,6 +269,7 @@ class Aggregator:
                     corpus = await library.corpus(plan.query, plan.deadline_ms)
                 words = (" ".join(term.word.alternatives[0].tokens) for term in plan.query.terms)
                 rows, frequencies = corpus.rows, dict(zip(words, corpus.frequencies, strict=True))
+        model = configured_model(self._settings)
         by_relevance = "rounds of the best hits of each source, each round sorted by score"
         return Explanation(
             order_by=plan.order,
@@ -275,6 +280,7 @@ class Aggregator:
             rows=rows,
             rows_with_term=frequencies,
             hits_per_source=self._settings.fanout_depth,
+            semantic_weight=model.weight if model is not None else None,
         )
 
 
@@ -333,6 +339,8 @@ def _explain_hit(item: ResultItem, hit: RankedHit, plan: SearchPlan) -> HitExpla
         terms=tuple(dict.fromkeys(text[start:end].casefold() for start, end in ranges)),
         seen_before=is_seen(hit, plan.state.seen),
         time_boost=TimeBoost(plan.query.times).factor(item.created_at or "") if plan.query.times else UNSET,
+        lexical=UNSET if hit.lexical is None else round(hit.lexical, _PART_DIGITS),
+        semantic=UNSET if hit.cosine is None else round(max(0.0, hit.cosine), _PART_DIGITS),
     )
 
 

@@ -553,6 +553,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         float,
         _number("s", "How long `florilegium model install` waits for the next data of a download.", 1, _HOUR_S),
     ] = 30
+    semantic_memory_mib: Annotated[
+        int,
+        _number("MiB", "Memory for the embeddings of all users that are searched at the time.", 1, 1024 * 1024),
+    ] = 256
     reranker_url: Annotated[
         str,
         _text(

@@ -45,6 +45,7 @@ from sessions.state import InProcessSessionStates, SessionStateLimits
 from sessions.store import InProcessSessionStore
 from sources.importers.registry import all_importers
 from sources.registry import load_sources
+from sources.semantic.service import SemanticService
 from sources.storage.contract import Libraries
 from sources.storage.sqlite import SqliteLibraries
 
@@ -91,7 +92,8 @@ async def open_runtime(
     data_root.prepare()
     async with (
         Registry.open(data_root.control_path, busy_timeout_s=_CONTROL_BUSY_TIMEOUT_S) as registry,
-        _libraries(data_root, settings) as libraries,
+        _semantic(settings) as semantic,
+        _libraries(data_root, settings, semantic) as libraries,
         open_import_jobs(settings, data_root, libraries, all_importers) as imports,
     ):
         limits = RateLimits.from_settings(settings)
@@ -138,12 +140,24 @@ async def open_runtime(
 
 
 @asynccontextmanager
-async def _libraries(data_root: DataRoot, settings: Settings) -> AsyncIterator[SqliteLibraries]:
-    libraries = SqliteLibraries(data_root, settings)
+async def _libraries(
+    data_root: DataRoot, settings: Settings, semantic: SemanticService
+) -> AsyncIterator[SqliteLibraries]:
+    libraries = SqliteLibraries(data_root, settings, semantic=semantic)
     try:
         yield libraries
     finally:
         await libraries.close()
+
+
+@asynccontextmanager
+async def _semantic(settings: Settings) -> AsyncIterator[SemanticService]:
+    semantic = SemanticService(settings)
+    semantic.warm_up()
+    try:
+        yield semantic
+    finally:
+        await semantic.close()
 
 
 def _session_states(settings: Settings) -> InProcessSessionStates:

@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from aggregator.search import SearchOutcome
 from server.runtime import Runtime
-from sources.storage.contract import QueueState
+from sources.storage.contract import EmbeddingState, QueueState
 
 
 class RuntimeCollector(Collector):
@@ -32,6 +32,7 @@ class RuntimeCollector(Collector):
         yield _gauge("florilegium_libraries_open_max", "Libraries that may be open.", libraries.open_max)
         yield _gauge("florilegium_libraries_closing", "Libraries that are being closed.", libraries.closing)
         yield from _job_metrics(libraries.queue)
+        yield from _embedding_metrics(libraries.embedding)
         yield from self._searches()
         yield self._breakers()
         yield from self._disk()
@@ -78,6 +79,16 @@ def _job_metrics(queue: QueueState) -> Iterator[Metric]:
     yield _counter("florilegium_jobs", "Library reads and writes that were started.", queue.jobs_total)
     yield _counter("florilegium_job_wait_seconds", "Time that jobs waited.", queue.wait_total_s)
     yield _counter("florilegium_job_run_seconds", "Time that jobs ran.", queue.run_total_s)
+
+
+def _embedding_metrics(embedding: EmbeddingState) -> Iterator[Metric]:
+    if not embedding.is_enabled:
+        return
+    yield _gauge("florilegium_embedding_users_waiting", "Users with text to embed.", embedding.users_waiting)
+    yield _gauge("florilegium_embedding_rows_missing", "Their rows without embeddings.", embedding.rows_missing)
+    yield _gauge("florilegium_embedding_coverage", "Share of their rows with embeddings.", embedding.coverage)
+    yield _gauge("florilegium_embedding_failing", "1 if no text can be embedded now.", embedding.problem is not None)
+    yield _counter("florilegium_embedding_passages", "Passages that were embedded.", embedding.passages_total)
 
 
 def _gauge(name: str, description: str, value: float) -> Metric:

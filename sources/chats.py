@@ -120,7 +120,7 @@ class ChatsSource(LibrarySource):
         """For a hit by title, the snippet shows the title and the first message."""
         is_message = hit.message_id is not None
         text = hit.text if is_message else f"{hit.title}: {hit.text}" if hit.text else hit.title
-        snippet = highlighter.snippet(text, query.snippet_chars)
+        snippet = highlighter.snippet(text, query.snippet_chars, hit.passage if is_message else None)
         is_cut = is_message and len(hit.text) > query.snippet_chars
         offset = first_match_offset(snippet) if is_cut else None
         return snippet, Loc(

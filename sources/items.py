@@ -11,6 +11,8 @@ from urllib.parse import quote
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from sources.records import SemanticStatus
+
 Mode = Literal["snippet", "chunk", "chunk_with_siblings", "full", "auto"]
 Anchor = Literal["loc", "query", "cursor", "page", "beginning"]
 # A title on the wire is a short label; the full title is part of the item's text.
@@ -69,6 +71,7 @@ class SearchResponse(Struct, frozen=True, kw_only=True):
     next_offset: int | None
     total_estimated: int | None
     read_as: Annotated[str, Meta(description="How the query was read, if not literally.")] | UnsetType = UNSET
+    semantic: Annotated[SemanticStatus, Meta(description="Whether meanings were compared.")] | UnsetType = UNSET
 
 
 class PageInfo(Struct, frozen=True, kw_only=True):

@@ -125,6 +125,7 @@ class LibrarySource(ABC):
             total_estimated=page.total,
             read_as=query.read_as,
             query=query,
+            semantic=page.semantic,
         )
 
     def _ranked(self, hit: Hit, rank: int) -> RankedHit:
@@ -139,6 +140,8 @@ class LibrarySource(ABC):
             # Two items of equal length with the same matching passage are taken for copies.
             content_key=(hit.text, hit.item_chars) if hit.text else None,
             bm25=hit.bm25,
+            lexical=hit.lexical,
+            cosine=hit.cosine,
             payload=hit,
             text_chars=len(hit.text),
         )

@@ -168,7 +168,7 @@ class MediaSource(LibrarySource):
         return await self.find_hits(library.media, query)
 
     def snippet_and_loc(self, hit: Hit, query: SourceQuery, highlighter: Highlighter) -> tuple[Snippet, Loc]:
-        snippet = highlighter.snippet(hit.text, query.snippet_chars)
+        snippet = highlighter.snippet(hit.text, query.snippet_chars, hit.passage)
         return snippet, _loc(int(hit.id), hit.chunk_index, hit.chunk_uuid, hit.start_ms)
 
     def cost_tokens(self, hit: Hit, scale: TokenScale) -> int | UnsetType:

@@ -54,7 +54,7 @@ class PromptsSource(LibrarySource):
         return await self.find_hits(library.prompts, query)
 
     def snippet_and_loc(self, hit: Hit, query: SourceQuery, highlighter: Highlighter) -> tuple[Snippet, Loc]:
-        snippet = highlighter.snippet(hit.text, query.snippet_chars)
+        snippet = highlighter.snippet(hit.text, query.snippet_chars, hit.passage)
         return snippet, Loc(field=hit.field, approx_offset=first_match_offset(snippet))
 
     def cost_tokens(self, hit: Hit, scale: TokenScale) -> int:

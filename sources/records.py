@@ -248,9 +248,26 @@ class Segment(Struct, frozen=True, kw_only=True):
     speaker: str | None = None
 
 
+class SemanticStatus(Struct, frozen=True, omit_defaults=True):
+    """Whether a search compared meanings, and not only words.
+
+    `on`: with all items. `partial`: only with the share `coverage` of them, because the others have no embeddings yet.
+    `off`: no model is configured. `unavailable`: the model cannot be used at the moment. `not_applicable`: the query
+    asks for words, for example with operators or quotation marks.
+    """
+
+    status: Literal["on", "partial", "off", "unavailable", "not_applicable"]
+    coverage: float | None = None
+    reason: str | None = None
+
+
+SEMANTIC_OFF = SemanticStatus("off")
+
+
 class Hit(Struct, frozen=True, kw_only=True):
     """One match. `text` is the matching passage. `score` is comparable across sources; `bm25` is the engine's own rank,
-    lower is better.
+    lower is better. If meanings were compared, `lexical` and `cosine` are the two parts of the score, and `passage` is
+    the part of `text` whose meaning is nearest, for a hit that was found by its meaning alone.
 
     Which of the optional fields are set depends on the source: chunk for media, conversation and message for chats,
     `field`, the one that matched, and `fields`, the texts of all of them, for characters and prompts. `text_weight` is
@@ -283,6 +300,9 @@ class Hit(Struct, frozen=True, kw_only=True):
     text_weight: int | None = None
     more_in_item: int = 0
     bm25: float | None = None
+    lexical: float | None = None
+    cosine: float | None = None
+    passage: tuple[int, int] | None = None
 
 
 class HitPage(Struct, frozen=True):
@@ -291,6 +311,7 @@ class HitPage(Struct, frozen=True):
     hits: tuple[Hit, ...]
     has_more: bool
     total: int | None
+    semantic: SemanticStatus = SEMANTIC_OFF
 
 
 class ListPage(Struct, Generic[T], frozen=True):

@@ -46,7 +46,7 @@ from auth.context import RequestContext
 from config.errors import InvalidParams
 from sources.items import GetResponse, Loc, ResultItem, RetrievalOptions, SearchResponse, short_title, uri_of
 from sources.query import Term
-from sources.records import ListPage
+from sources.records import ListPage, SemanticStatus
 from sources.storage.contract import Library
 
 # Digits of the largest integer that a storage engine can hold.
@@ -122,7 +122,8 @@ class GetArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 class RankedHit(Struct, frozen=True, kw_only=True):
     """A hit with what is needed to rank it among the hits of other sources.
 
-    `id` is the id of the item that the hit is part of, `rank` its position in its own source, from 0. Hits with equal
+    `id` is the id of the item that the hit is part of, `rank` its position in its own source, from 0. `lexical` and
+    `cosine` are the parts of the score by words and by meaning, if meanings were compared. Hits with equal
     `content_key` have the same content under different URIs. `payload` holds whatever the source needs to render the
     hit, and `text_chars` is the length of the text in it: long ones are rendered outside the event loop. The fields
     below are set by the aggregator: the position in the merged ranking, and the versions of the items with the same
@@ -138,6 +139,8 @@ class RankedHit(Struct, frozen=True, kw_only=True):
     version: int | None
     content_key: Hashable = None
     bm25: float | None = None
+    lexical: float | None = None
+    cosine: float | None = None
     payload: Any = None
     text_chars: int = 0
     position: int = 0
@@ -153,6 +156,7 @@ class SourceHits(Struct, frozen=True, kw_only=True):
     """One page of a source's hits. `query` is passed to `Source.render_hit` with each of them.
 
     `next_offset` is the `offset` of the next page, or None if `has_more` is false. `total_estimated` may be None.
+    `semantic` says whether meanings were compared, if the source can do so.
     """
 
     hits: tuple[RankedHit, ...]
@@ -161,6 +165,7 @@ class SourceHits(Struct, frozen=True, kw_only=True):
     total_estimated: int | None
     read_as: str | None = None
     query: Any = None
+    semantic: SemanticStatus | None = None
 
     @property
     def text_chars(self) -> int:
@@ -222,6 +227,7 @@ def search_response(source: HitRenderer, page: SourceHits) -> SearchResponse:
         next_offset=page.next_offset,
         total_estimated=page.total_estimated,
         read_as=page.read_as or UNSET,
+        semantic=page.semantic or UNSET,
     )
 
 

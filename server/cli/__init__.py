@@ -21,6 +21,7 @@ COMMANDS = {
     "tag": "server.cli.items:tag",
     "demo": "server.cli.demo:demo",
     "import": "server.cli.import_:import_",
+    "embed": "server.cli.embed:embed",
     "export": "server.cli.export:export",
     "backup": "server.cli.backup:backup",
     "restore": "server.cli.restore:restore",

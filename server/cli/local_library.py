@@ -21,6 +21,7 @@ from config.paths import DataRoot
 from config.settings import Settings
 from server.cli.admin import create_data_root, find_user, require_data_root
 from server.directory_lock import locked_directory
+from sources.semantic.service import SemanticService
 from sources.storage.contract import Libraries
 from sources.storage.sqlite import SqliteLibraries
 
@@ -28,6 +29,7 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 _DEMO_SUFFIX = "-demo"
 _REQUEST = "command line"
+_EMBEDDING_TIMEOUT_MS = 60_000
 
 
 class LocalLibrary(Struct, frozen=True):
@@ -65,11 +67,14 @@ async def open_local(
     with locked_directory(root.root, command_name(), "writer") if writes else nullcontext():
         async with Registry.open(root.control_path) as registry:
             user = await local_user(registry, settings, user_name, creates=creates)
-        libraries = SqliteLibraries(root, settings)
+        # A command loads the model first, so a query may take longer than in a server.
+        semantic = SemanticService(replace(settings, semantic_timeout_ms=_EMBEDDING_TIMEOUT_MS))
+        libraries = SqliteLibraries(root, settings, semantic=semantic, embeds_in_background=False)
         try:
             yield LocalLibrary(settings, libraries, local_context(user, root))
         finally:
             await libraries.close()
+            await semantic.close()
 
 
 def command_name() -> str:

@@ -14,6 +14,7 @@ from server.cli.output import print_json
 from server.cli.terminal import MatchHighlighter, dim, echo, format_clock, source_style, strip_control_characters
 from server.lifespan import build_knowledge
 from server.tools.items import SOURCE_NAMES
+from sources.records import SemanticStatus
 from sources.search.arguments import read_query
 
 _LIMIT = 10
@@ -34,7 +35,7 @@ _LIMIT = 10
 @user_option
 @demo_option
 @json_option
-@setting_options("data_dir", "single_user_name")
+@setting_options("data_dir", "single_user_name", "semantic_model")
 def search(
     overrides: SettingsOverrides,
     query: tuple[str, ...],
@@ -121,8 +122,20 @@ def _notes(response: KnowledgeResponse) -> Iterator[str]:
         yield "No hits."
     if response.read_as:
         yield f"query interpretation: {strip_control_characters(response.read_as)}"
+    yield from _semantic_note(response)
     for name, report in response.sources.items():
         if report.status != "ok":
             yield f"{name}: {report.status}, {report.error or 'no reason given'}"
     if response.next_offset is not None:
         yield f"more hits: --offset {response.next_offset}"
+
+
+def _semantic_note(response: KnowledgeResponse) -> Iterator[str]:
+    """Yields a note if meanings should have been compared and were not, or not all."""
+    match response.semantic:
+        case SemanticStatus(status="partial", coverage=coverage):
+            yield f"meanings of {coverage:.0%} of the items compared; run `florilegium embed` for the others"
+        case SemanticStatus(status="unavailable", reason=reason):
+            yield f"only words compared: {strip_control_characters(reason or '')}"
+        case _:
+            return

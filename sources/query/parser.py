@@ -13,7 +13,7 @@ from config.text import replace_unstorable
 from sources.query.expression import AllOf, AnyOf, Expression, Phrase, Title, Without, Word
 from sources.query.filters import FilterExtractor, Filters
 from sources.query.grammar import Branch, Leaf, Negation, TitleLeaf, Tree, build_tree, has_operators
-from sources.query.lexer import BareWord, QuotedText, lexemes
+from sources.query.lexer import BareWord, QuotedText, Symbol, lexemes
 from sources.query.limits import QueryLimits
 from sources.query.mentions import mentioned_times
 from sources.query.notes import QueryNotes
@@ -34,6 +34,8 @@ class ParsedQuery(Struct, frozen=True):
     """The meaning of a query. Without an expression, only its filters can match, and `read_as` says so.
 
     With AND or OR in the query (`has_operators`), adjacent words are all required; otherwise any of them may match.
+    `prose` is what the query says without its filters. It is empty if the query asks for words and not for a meaning:
+    with operators, exclusions and titles, or if it has only quotations and prefixes.
     """
 
     expression: Expression | None
@@ -47,6 +49,7 @@ class ParsedQuery(Struct, frozen=True):
     mentions: tuple[TimeMention, ...] = ()
     times: tuple[TimeSpan, ...] = ()
     time_terms: frozenset[int] = frozenset()
+    prose: str = ""
 
     @property
     def is_filter_only(self) -> bool:
@@ -56,6 +59,7 @@ class ParsedQuery(Struct, frozen=True):
 _DEFAULT_LIMITS = QueryLimits()
 _TRAILING_PUNCTUATION = ".,;!?"
 _NO_FILTERS = Filters()
+_OPERATORS = (Symbol("AND"), Symbol("OR"), Symbol("NOT"))
 
 
 def parse(text: str, limits: QueryLimits = _DEFAULT_LIMITS) -> ParsedQuery:
@@ -87,6 +91,7 @@ def _parse_plain_words(text: str, limits: QueryLimits) -> ParsedQuery | None:
         read_as=None,
         has_operators=False,
         is_truncated=False,
+        prose=" ".join(text.split()),
     )
 
 
@@ -94,7 +99,7 @@ def _parse_any(text: str, limits: QueryLimits) -> ParsedQuery:
     notes = QueryNotes()
     extractor = FilterExtractor(notes)
     reader = WordReader(limits, notes)
-    items = extractor.extract(lexemes(_truncate(text, limits.max_chars, notes)))
+    items = list(extractor.extract(lexemes(_truncate(text, limits.max_chars, notes))))
     tree = build_tree(items, limits.max_nesting, notes)
     expression = _ExpressionBuilder(reader, notes, tree).build(tree) if tree is not None else None
     return ParsedQuery(
@@ -104,7 +109,17 @@ def _parse_any(text: str, limits: QueryLimits) -> ParsedQuery:
         read_as=notes.read_as(expression, has_filters=extractor.filters.restricts_items),
         has_operators=tree is not None and expression is not None and has_operators(tree),
         is_truncated=notes.is_truncated,
+        prose=_prose(items),
     )
+
+
+def _prose(items: Sequence[Tree | Symbol]) -> str:
+    if any(isinstance(item, TitleLeaf | Negation) or item in _OPERATORS for item in items):
+        return ""
+    words = [item for item in items if isinstance(item, BareWord | QuotedText)]
+    if all(isinstance(word, QuotedText) or word.text.endswith("*") for word in words):
+        return ""
+    return " ".join(word.text for word in words)
 
 
 def _truncate(text: str, limit: int, notes: QueryNotes) -> str:

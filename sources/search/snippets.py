@@ -57,13 +57,16 @@ class Highlighter:
         padded = pad(segment(text))
         return any(matcher.count(padded) for matcher in self._matchers[: self._count])
 
-    def snippet(self, text: str, length: int = 300) -> Snippet:
-        """Returns at most `length` characters (1..1000), ellipses included, around the densest matches."""
+    def snippet(self, text: str, length: int = 300, passage: tuple[int, int] | None = None) -> Snippet:
+        """Returns at most `length` characters (1..1000), ellipses included, around the densest matches. Without any
+        match, it starts at the passage, if one is given."""
         length = clamp(length, 1, LENGTH_MAX)
         region = self._region(text)
         matches = self._find_all(region.line)
-        if not matches and region.start:
-            region = _Region(text, 0, self._scan_max_chars)
+        if not matches:
+            start = min(passage[0], max(0, len(text) - length)) if passage else 0
+            if start != region.start:
+                region = _Region(text, grapheme_boundary_before(text, start), self._scan_max_chars)
         first, last = region.window(self._densest(matches, length * 3 // 4), length)
         if not region.is_plain(first, last):
             region.make_plain()

@@ -50,6 +50,7 @@ IdT_contra = TypeVar("IdT_contra", contravariant=True)
 
 Order = Literal["relevance", "recent"]
 Scoring = Literal["comparable", "minmax"]
+Ranking = Literal["fused", "words", "meaning"]
 # The namespace of conversations that were not assigned to one. It always exists.
 DEFAULT_NAMESPACE = "default"
 
@@ -72,6 +73,10 @@ class Search(Struct, frozen=True, kw_only=True):
     comparable score weights terms by how common they are in the whole library; pass `corpus` (see `Library.corpus`) if
     those frequencies are already known.
 
+    `ranking="fused"` combines words and meaning if a model is configured and the query is prose (`ParsedQuery.prose`).
+    "words" never compares meanings. "meaning" compares nothing else: it returns the nearest items, scored by their
+    cosine.
+
     An item must have all `tags`, one of `media_types`, one of `senders` (case-insensitive), and a `created_at` between
     `date_from` and `date_to`, inclusive and in the stored time form. For messages, `created_at` is the message's own.
 
@@ -85,6 +90,7 @@ class Search(Struct, frozen=True, kw_only=True):
     offset: int = 0
     order: Order = "relevance"
     scoring: Scoring = "comparable"
+    ranking: Ranking = "fused"
     deadline_ms: int
     within: str | int | None = None
     tags: tuple[str, ...] = ()
@@ -468,11 +474,24 @@ class QueueState(Struct, frozen=True, kw_only=True):
     job_interval_s: float
 
 
+class EmbeddingState(Struct, frozen=True, kw_only=True):
+    """The background work for semantic search. `rows_missing` and `coverage` are those of the users who wait for their
+    turn; `problem` says why nothing can be embedded now."""
+
+    is_enabled: bool = False
+    users_waiting: int = 0
+    rows_missing: int = 0
+    coverage: float = 1.0
+    passages_total: int = 0
+    problem: str | None = None
+
+
 class LibrariesState(Struct, frozen=True, kw_only=True):
     open: int
     open_max: int
     closing: int
     queue: QueueState
+    embedding: EmbeddingState
 
 
 class Libraries(Protocol):
@@ -489,6 +508,11 @@ class Libraries(Protocol):
 
     def state(self) -> LibrariesState:
         """Returns figures for metrics."""
+        ...
+
+    async def embed(self, user_id: UserId) -> None:
+        """Waits until all text of a user is embedded, if a model is configured. Does not fail if the model cannot be
+        used: see the `problem` of the state."""
         ...
 
     async def close(self) -> None: ...

@@ -299,6 +299,9 @@ class FakeLibraries:
     def state(self) -> LibrariesState:
         raise NotImplementedError
 
+    async def embed(self, user_id: UserId) -> None:
+        return
+
     async def close(self) -> None:
         return
 

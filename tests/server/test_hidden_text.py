@@ -36,6 +36,7 @@ QUERIES = (
     *("mango", "otters", "zeppelin", "4711", "password", "holding hands", "the password is mango", "nobody"),
     *("m*", "ma*", "man*", "ott*", "pass*"),
     *("mango ripe", "otters ripe", "ripe mango harbour", "ripe otters harbour", "harbour", "mango OR harbour"),
+    *("secret credentials", "sea mammals asleep", "tropical fruit", "animals near the port"),
     *("ripe -mango", "ripe -otters", "sender:Ana", "after:2024-01-01", "title:mango", "title:talk", "talk"),
 )
 SEARCH_TOOLS = (
@@ -55,12 +56,16 @@ _VOLATILE = re.compile(
 )
 
 
-@pytest.fixture
-async def api(tmp_path: Path) -> AsyncIterator[RestClient]:
-    unlimited = {"rate_user_per_minute": 0, "rate_tool_per_minute": 0}
-    async with open_rest_client(tmp_path, **unlimited) as client:
+@pytest.fixture(params=["off", "fast"])
+async def api(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[RestClient]:
+    """With a model, everything is embedded, also the human-only messages."""
+    settings = {"rate_user_per_minute": 0, "rate_tool_per_minute": 0, "semantic_model": request.param}
+    settings["semantic_timeout_ms"] = 60_000
+    async with open_rest_client(tmp_path, **settings) as client:
         for name in SECRETS:
             await fill_library(client, name)
+            user = await client.library_user(name)
+            await user.libraries.embed(user.context.user_id)
         yield client
 
 

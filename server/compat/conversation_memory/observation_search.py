@@ -49,7 +49,7 @@ async def search_observations(
                 observation,
                 hit.score,
                 path=paths.get(observation.conversation_id or "", ""),
-                snippet=highlighter.snippet(hit.text, source_query.snippet_chars).text,
+                snippet=highlighter.snippet(hit.text, source_query.snippet_chars, hit.passage).text,
             )
             for hit in results.hits
             if (observation := by_id.get(str(hit.id)))

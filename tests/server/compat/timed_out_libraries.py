@@ -21,5 +21,8 @@ class TimedOutLibraries:
     def state(self) -> LibrariesState:
         raise NotImplementedError
 
+    async def embed(self, user_id: UserId) -> None:
+        return
+
     async def close(self) -> None:
         return

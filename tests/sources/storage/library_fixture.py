@@ -13,6 +13,7 @@ from config.paths import DataRoot, UserId
 from config.settings import Settings
 from sources.query import parse
 from sources.records import HitPage
+from sources.semantic.service import SemanticService
 from sources.storage.contract import Libraries, Library, Search
 from sources.storage.sqlite import SqliteLibraries
 
@@ -45,6 +46,10 @@ class LibraryFixture(Struct, frozen=True):
     def library(self, owner: str, client: str = "test-client") -> AbstractAsyncContextManager[Library]:
         return self.engine.library(self.context(owner, client))
 
+    async def embed(self, owner: str) -> None:
+        """Waits until all text of a user is embedded."""
+        await self.engine.embed(self.context(owner).user_id)
+
 
 OpenLibraries = Callable[..., AbstractAsyncContextManager[LibraryFixture]]
 
@@ -54,11 +59,13 @@ async def open_sqlite(root: Path, clock: Clock | None = None, **settings: Any) -
     data_root = DataRoot(root)
     data_root.prepare()
     clock = clock or Clock()
-    engine = SqliteLibraries(data_root, Settings(**settings), clock, clock)
+    semantic = SemanticService(Settings(data_dir=str(root), **settings))
+    engine = SqliteLibraries(data_root, Settings(**settings), clock, clock, semantic)
     try:
         yield LibraryFixture(data_root, engine, clock)
     finally:
         await engine.close()
+        await semantic.close()
 
 
 # Add an engine here to run the tests of this folder, but not of its subfolders, on it.

@@ -8,6 +8,7 @@ from sources.storage.sqlite.collections.collection import SqliteItemCollection
 from sources.storage.sqlite.schema.chacha import CHARACTER_BODY, CHARACTER_FIELDS, CHARACTERS_INDEX
 from sources.storage.sqlite.search.candidates import NamedFieldsCandidate
 from sources.storage.sqlite.search.target import SearchTarget
+from sources.storage.sqlite.vectors.kinds import CHARACTER_VECTORS
 from sources.storage.sqlite.write import validation
 from sources.storage.sqlite.write.item_table import (
     ComputedColumn,
@@ -100,6 +101,8 @@ CHARACTERS_TARGET = SearchTarget(
             r.character_version, r.group_only_greetings
         FROM json_each(?) wanted CROSS JOIN characters r ON r.id = wanted.value
     """,
+    vectors=(CHARACTER_VECTORS,),
+    embedded_fields=CHARACTER_VECTORS.texts,
 )
 
 

@@ -24,7 +24,6 @@ from sources.storage.sqlite.index.message_index import MessageIndex
 from sources.storage.sqlite.search import exact, substring
 from sources.storage.sqlite.search.exact import EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX, ExactMatches
 from sources.storage.sqlite.search.exact_snippets import ExactHighlighter
-from sources.storage.sqlite.search.fts_search import FtsSearch
 from sources.storage.sqlite.search.full_scan import FullScan
 from sources.storage.sqlite.search.hit_merge import merge_pages
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX, SubstringMatches
@@ -57,17 +56,17 @@ class SearchableChats(SqliteCollection[Conversation, ConversationDraft, str]):
         return await (super().search(search) if self._is_agent else self._search_all(search))
 
     async def _search_all(self, search: Search) -> HitPage:
-        statistics, ranked_rows_max = self._database.statistics, self._settings.ranked_rows_max
+        statistics, meaning = self._database.statistics, await self._meaning(search)
 
         def work(connection: JobConnection) -> HitPage:
             if not has_human_only_messages(connection):
-                return FtsSearch(connection, CHATS_TARGET, search, statistics, ranked_rows_max).run()
+                return self._run_search(connection, CHATS_TARGET, search, meaning)
             # Both are read from the beginning: how many of the skipped hits are of which kind is not known.
             first = replace(search, limit=search.offset + search.limit, offset=0)
-            public = FtsSearch(connection, CHATS_TARGET, first, statistics, ranked_rows_max).run()
+            public = self._run_search(connection, CHATS_TARGET, first, meaning)
             if search.corpus is None and search.query.terms:
                 first = replace(first, corpus=statistics.source_corpus(search.query, connection, CHATS_TARGET.index))
-            human_only = FtsSearch(connection, HUMAN_ONLY_TARGET, first, statistics, ranked_rows_max).run()
+            human_only = self._run_search(connection, HUMAN_ONLY_TARGET, first, meaning)
             return merge_pages(search, public, human_only)
 
         return await self._read(work, search.deadline_ms)

@@ -5,15 +5,23 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar, Generic, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from config.times import format_timestamp
 from sources.drafts import UpsertResult
-from sources.records import HitPage, ListPage
+from sources.records import SEMANTIC_OFF, HitPage, ListPage, SemanticStatus
+from sources.semantic.model import ModelInfo, SemanticUnavailable
+from sources.semantic.service import SemanticService
 from sources.storage.contract import Search
-from sources.storage.sqlite.connection.connection import Work
+from sources.storage.sqlite.connection.connection import JobConnection, Work
 from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.search.fts_search import FtsSearch
+from sources.storage.sqlite.search.fused_search import FusedSearch
+from sources.storage.sqlite.search.meaning import NOT_APPLICABLE, QueryMeaning, has_meaning
 from sources.storage.sqlite.search.target import SearchTarget
+from sources.storage.sqlite.sql import SqlFilter
+from sources.storage.sqlite.vectors.vector_memory import VectorMemory
+from sources.storage.sqlite.vectors.vector_tables import vector_tables
 from sources.storage.sqlite.write import validation
 from sources.storage.sqlite.write.idempotency import IdempotencyLimits, run_once
 from sources.storage.sqlite.write.item_table import DraftT, ItemKey, ItemTable, RecordT, WriteContext
@@ -22,6 +30,8 @@ from sources.storage.sqlite.write.validation import FieldLimits, clamp_count, in
 
 IdT = TypeVar("IdT", bound=ItemKey)
 T = TypeVar("T")
+
+_NO_FILTER = SqlFilter()
 
 
 class CollectionSettings(Struct, frozen=True):
@@ -33,6 +43,8 @@ class CollectionSettings(Struct, frozen=True):
     scanned_rows_max: int
     clock: Callable[[], float]
     steady_clock: Callable[[], float]
+    semantic: SemanticService | None
+    vector_memory: VectorMemory
 
 
 class SqliteCollection(Generic[RecordT, DraftT, IdT]):
@@ -48,11 +60,53 @@ class SqliteCollection(Generic[RecordT, DraftT, IdT]):
         self._client_id = client_id
 
     async def search(self, search: Search) -> HitPage:
-        statistics, ranked_rows_max = self._database.statistics, self._settings.ranked_rows_max
+        meaning = await self._meaning(search)
         return await self._read(
-            lambda connection: FtsSearch(connection, self.target, search, statistics, ranked_rows_max).run(),
-            search.deadline_ms,
+            lambda connection: self._run_search(connection, self.target, search, meaning), search.deadline_ms
         )
+
+    def _run_search(
+        self,
+        connection: JobConnection,
+        target: SearchTarget,
+        search: Search,
+        meaning: QueryMeaning | SemanticStatus,
+        extra_filter: SqlFilter = _NO_FILTER,
+    ) -> HitPage:
+        """`meaning` is that of the query, or why there is none: then only words are compared."""
+        statistics, ranked_rows_max = self._database.statistics, self._settings.ranked_rows_max
+        if isinstance(meaning, QueryMeaning):
+            fused = FusedSearch(connection, target, search, statistics, ranked_rows_max, extra_filter, meaning=meaning)
+            return fused.run()
+        if search.ranking == "meaning":
+            return HitPage((), has_more=False, total=0, semantic=meaning)
+        page = FtsSearch(connection, target, search, statistics, ranked_rows_max, extra_filter).run()
+        return page if meaning == SEMANTIC_OFF else replace(page, semantic=meaning)
+
+    async def _meaning(self, search: Search) -> QueryMeaning | SemanticStatus:
+        semantic, database = self._settings.semantic, self._database
+        if semantic is None or semantic.model is None:
+            return SEMANTIC_OFF
+        if not has_meaning(search):
+            return NOT_APPLICABLE
+        try:
+            self._settings.vector_memory.require_usable()
+            model = await self._vector_model(semantic, semantic.model)
+            vector = await semantic.embed_query(search.query.prose, model.id)
+        except SemanticUnavailable as error:
+            return SemanticStatus("unavailable", reason=error.reason)
+        tables = vector_tables(database.kind)
+        return QueryMeaning(vector, model, self._settings.vector_memory, database, tables)
+
+    async def _vector_model(self, semantic: SemanticService, current: ModelInfo) -> ModelInfo:
+        """Returns the model whose vectors are searched: the previous one until the current one has all of them."""
+        database = self._database
+        if database.vector_model is None:
+            tables = vector_tables(database.kind)
+            previous = await self._read(lambda connection: tables.previous_model(connection, current.id))
+            known = semantic.model_for(previous) if previous is not None else None
+            database.vector_model = known.id if known is not None else current.id
+        return semantic.model_for(database.vector_model) or current
 
     async def get(self, item_id: IdT) -> RecordT:
         return await self._read(lambda connection: self.table.get(connection, item_id))

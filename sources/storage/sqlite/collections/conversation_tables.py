@@ -28,6 +28,7 @@ from sources.storage.sqlite.sql import (
     one_of_ignoring_case,
     placeholders,
 )
+from sources.storage.sqlite.vectors.kinds import HUMAN_ONLY_VECTORS, MESSAGE_VECTORS, TITLE_VECTORS
 from sources.storage.sqlite.write import validation
 from sources.storage.sqlite.write.item_table import (
     ComputedColumn,
@@ -256,13 +257,15 @@ class _ChatsTarget(SearchTarget, frozen=True, kw_only=True):
 
     is_human_only: bool = False
 
-    @property
-    def join(self) -> str:
-        rowid = f"{self.index.table}.rowid"
+    def join_on(self, rowid: str) -> str:
         return (
             f"LEFT JOIN messages r ON r.id = {rowid} "
             f"CROSS JOIN conversations c ON c.id = coalesce(r.conversation_id, -{rowid})"
         )
+
+    @property
+    def is_live(self) -> str:
+        return f"c.deleted = 0 AND (r.id IS NULL OR (r.deleted = 0 AND r.human_only = {int(self.is_human_only)}))"
 
     @property
     def age(self) -> str:
@@ -336,9 +339,12 @@ CHATS_TARGET = _ChatsTarget(
     prominence=MESSAGE_AND_CONTEXT,
     # A single word may occur in the preceding messages (the context), but a phrase must be in the message itself.
     phrase_columns=("title", "own"),
+    vectors=(MESSAGE_VECTORS, TITLE_VECTORS),
 )
 # What only people search.
-HUMAN_ONLY_TARGET: SearchTarget = replace(CHATS_TARGET, index=HUMAN_ONLY_INDEX, is_human_only=True)
+HUMAN_ONLY_TARGET: SearchTarget = replace(
+    CHATS_TARGET, index=HUMAN_ONLY_INDEX, is_human_only=True, vectors=(HUMAN_ONLY_VECTORS,)
+)
 
 
 def has_human_only_messages(connection: sqlite3.Connection) -> bool:

@@ -14,6 +14,7 @@ from sources.storage.sqlite.schema.media import CHUNK_BITS, CHUNKS_MAX, MEDIA_IN
 from sources.storage.sqlite.search.candidates import TextCandidate
 from sources.storage.sqlite.search.target import SearchTarget
 from sources.storage.sqlite.sql import SqlFilter, SqlValue, one_of_ignoring_case
+from sources.storage.sqlite.vectors.kinds import CHUNK_VECTORS
 from sources.storage.sqlite.write import validation
 from sources.storage.sqlite.write.item_table import (
     ComputedColumn,
@@ -151,6 +152,7 @@ MEDIA_TARGET = _MediaTarget(
             CROSS JOIN media r ON r.id = c.id >> {CHUNK_BITS}
     """,
     item_bits=CHUNK_BITS,
+    vectors=(CHUNK_VECTORS,),
 )
 
 

@@ -9,6 +9,7 @@ from sources.storage.sqlite.collections.collection import SqliteItemCollection
 from sources.storage.sqlite.schema.chacha import NOTES_INDEX
 from sources.storage.sqlite.search.candidates import TextCandidate
 from sources.storage.sqlite.search.target import SearchTarget
+from sources.storage.sqlite.vectors.kinds import NOTE_VECTORS
 from sources.storage.sqlite.write import validation
 from sources.storage.sqlite.write.item_table import ItemTable, TableColumn, WriteContext, index_form_of
 
@@ -41,6 +42,7 @@ NOTES_TARGET = SearchTarget(
             r.title_seg, r.content, r.content_seg
         FROM json_each(?) wanted CROSS JOIN notes r ON r.id = wanted.value
     """,
+    vectors=(NOTE_VECTORS,),
 )
 
 

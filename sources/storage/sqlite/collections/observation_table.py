@@ -18,6 +18,7 @@ from sources.storage.sqlite.schema.chacha import OBSERVATION_FIELDS, OBSERVATION
 from sources.storage.sqlite.search.candidates import FieldsCandidate
 from sources.storage.sqlite.search.target import SearchTarget, in_values
 from sources.storage.sqlite.sql import SqlFilter, SqlValue, between
+from sources.storage.sqlite.vectors.kinds import OBSERVATION_VECTORS
 from sources.storage.sqlite.write import validation
 from sources.storage.sqlite.write.item_table import (
     IndexFormColumn,
@@ -150,6 +151,7 @@ OBSERVATIONS_TARGET = SearchTarget(
         FROM json_each(?) wanted CROSS JOIN observations r ON r.id = wanted.value
     """,
     literal_text=_LITERAL_TEXT,
+    vectors=(OBSERVATION_VECTORS,),
 )
 
 

@@ -23,7 +23,6 @@ from sources.storage.sqlite.collections.observation_table import (
 )
 from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.schema.chacha import OBSERVATIONS_INDEX
-from sources.storage.sqlite.search.fts_search import FtsSearch
 from sources.storage.sqlite.search.match_expression import match_text
 from sources.storage.sqlite.sql import placeholders
 from sources.storage.sqlite.write.validation import is_storable
@@ -39,10 +38,11 @@ class SqliteObservations(SqliteItemCollection[Observation, ObservationDraft, str
         if search.query.expression is None or conditions is None:
             return HitPage((), has_more=False, total=0)
 
+        meaning = await self._meaning(search)
+
         def work(connection: JobConnection) -> HitPage:
             weighted = replace(search, corpus=self._corpus(connection, search.query, search.corpus))
-            statistics, ranked_rows_max = self._database.statistics, self._settings.ranked_rows_max
-            return FtsSearch(connection, self.target, weighted, statistics, ranked_rows_max, conditions).run()
+            return self._run_search(connection, self.target, weighted, meaning, conditions)
 
         return await self._read(work, search.deadline_ms)
 

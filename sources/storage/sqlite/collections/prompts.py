@@ -15,6 +15,7 @@ from sources.storage.sqlite.collections.collection import SqliteItemCollection
 from sources.storage.sqlite.schema.prompts import PROMPTS_INDEX
 from sources.storage.sqlite.search.candidates import NamedFieldsCandidate
 from sources.storage.sqlite.search.target import SearchTarget
+from sources.storage.sqlite.vectors.kinds import PROMPT_VECTORS
 from sources.storage.sqlite.write import validation
 from sources.storage.sqlite.write.item_table import (
     ComputedColumn,
@@ -88,6 +89,8 @@ PROMPTS_TARGET = SearchTarget(
             r.name_seg, {_BODY}, {", ".join(f"r.{name}" for name in _CANDIDATE_FIELDS)}
         FROM json_each(?) wanted CROSS JOIN prompts r ON r.id = wanted.value
     """,
+    vectors=(PROMPT_VECTORS,),
+    embedded_fields=PROMPT_VECTORS.texts,
 )
 
 _BY_NAME = "name = ?1 COLLATE NOCASE ORDER BY name = ?1 DESC, last_modified DESC, id DESC LIMIT 1"

@@ -58,6 +58,15 @@ class Database:
         self._reader = LazyConnection(self._open_reader)
         self._writer = LazyConnection(self._open_writer)
         self._updating: asyncio.Task[None] | None = None
+        # Counts calls, to learn whether there is new text to embed.
+        self.writes = 0
+        # The model whose vectors are searched, once it is known. Reset when that may have changed.
+        self.vector_model: str | None = None
+
+    @property
+    def has_content(self) -> bool:
+        """Whether the file exists and is not empty. Reading or writing creates it otherwise."""
+        return self._file.has_content
 
     async def read(self, source: str, work: Work[T], deadline_ms: int | None = None) -> T:
         """Runs the work on one snapshot of the file. Without a deadline, that of the settings applies. Time in the job
@@ -78,11 +87,16 @@ class Database:
         deadline of the settings for a write that is known to be large."""
         deadline_ms = self._options.deadline_ms + extra_ms
         limit_s = deadline_ms / 1000
+        self.writes += 1
         try:
             connection = self._writer.connection or await self._open_in_time(self._writer, limit_s)
             return await connection.write(partial(_work_and_apply_queue, work, index), limit_s)
         except (sqlite3.Error, TimeoutError) as error:
             raise translate(error, source, deadline_ms) from error
+
+    async def write_rows(self, source: str, work: Work[T]) -> T:
+        """Runs a write that does not change any text, so that no index needs to be named."""
+        return await self.write(source, self._file.schema.segmented[0].index, work)
 
     async def corpus(self, query: ParsedQuery, deadline_ms: int) -> Corpus:
         """Returns how common the terms of a query are in the whole library."""

@@ -29,6 +29,7 @@ class UserDatabases:
     """The open files of one user. `lease_count` is the number of calls that are using them."""
 
     def __init__(self, data_root: DataRoot, user_id: UserId, options: SqliteOptions) -> None:
+        self.user_id = user_id
         self.lease_count = 0
         chacha, media, prompts = (DatabaseFile(schema, data_root, user_id) for schema in (CHACHA, MEDIA, PROMPTS))
         self.chacha = Database(chacha, options, (media, prompts))
@@ -38,10 +39,17 @@ class UserDatabases:
         for database in self.all:
             database.quota = self.quota
         self.index_builder = IndexBuilder(self.chacha, CHATS_INDEX)
+        self._known_writes = 0
 
     @property
     def all(self) -> tuple[Database, Database, Database]:
         return self.chacha, self.media, self.prompts
+
+    def has_new_writes(self) -> bool:
+        """Whether there were writes since the last call."""
+        writes = sum(database.writes for database in self.all)
+        is_new, self._known_writes = writes != self._known_writes, writes
+        return is_new
 
     async def close(self) -> None:
         """Closes the writers last, because the last connection to a file removes its write-ahead log."""

@@ -90,7 +90,7 @@ class DatabaseFile(Struct, frozen=True):
     def ensure_path(self) -> Path:
         """Creates the file if necessary and returns its path. A file that was lost is not created again, because
         SQLite would then also delete its write-ahead log."""
-        if not self._has_content() and self._is_recorded() and not self._has_content():
+        if not self.has_content and self._is_recorded() and not self.has_content:
             raise self.missing()
         try:
             return self.data_root.ensure_database(self.user_id, self.schema.kind)
@@ -114,7 +114,8 @@ class DatabaseFile(Struct, frozen=True):
             "`florilegium restore DIR --user NAME`"
         )
 
-    def _has_content(self) -> bool:
+    @property
+    def has_content(self) -> bool:
         return self.data_root.has_content(self.user_id, self.schema.kind)
 
     def _is_recorded(self) -> bool:

@@ -7,7 +7,8 @@ import resource
 import sqlite3
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from types import TracebackType
 
 from loguru import logger
@@ -18,12 +19,15 @@ from config.numbers import clamp
 from config.paths import DataRoot, UserId
 from config.settings import Settings
 from config.times import steady_time
-from sources.storage.contract import LibrariesState
+from sources.semantic.service import SemanticService
+from sources.storage.contract import EmbeddingState, LibrariesState
 from sources.storage.job_queue import JobQueue
 from sources.storage.sqlite.collections.collection import CollectionSettings
 from sources.storage.sqlite.connection.library import SqliteLibrary, UserDatabases
 from sources.storage.sqlite.connection.open import SqliteOptions
 from sources.storage.sqlite.connection.quota import QuotaLimits
+from sources.storage.sqlite.vectors.embedding_scheduler import EmbeddingScheduler
+from sources.storage.sqlite.vectors.vector_memory import VectorMemory
 from sources.storage.sqlite.write.idempotency import IdempotencyLimits
 from sources.storage.sqlite.write.validation import field_limits
 
@@ -41,7 +45,8 @@ _JOBS_PER_CALL = 5
 
 
 class SqliteLibraries:
-    """All libraries in one data directory."""
+    """All libraries in one data directory. With a semantic service, their text is embedded while they are in use; a
+    command that runs only for a moment sets `embeds_in_background` to false."""
 
     def __init__(
         self,
@@ -49,6 +54,9 @@ class SqliteLibraries:
         settings: Settings,
         clock: Callable[[], float] = time.time,
         steady_clock: Callable[[], float] = steady_time,
+        semantic: SemanticService | None = None,
+        *,
+        embeds_in_background: bool = True,
     ) -> None:
         self._data_root = data_root
         self._options = sqlite_options(settings)
@@ -59,7 +67,11 @@ class SqliteLibraries:
             scanned_rows_max=settings.message_scan_max_rows,
             clock=clock,
             steady_clock=steady_clock,
+            semantic=semantic,
+            vector_memory=VectorMemory(settings.semantic_memory_mib * 1024 * 1024),
         )
+        self._embeds_in_background = embeds_in_background
+        self._embedding = EmbeddingScheduler(semantic, self._lease_in_background) if semantic is not None else None
         self._open_max = settings.library_open_max or _affordable_users()
         self._closing_max = self._open_max // _OPEN_PER_CLOSING
         self._wait_max_s = settings.library_wait_max_ms / 1000
@@ -69,7 +81,7 @@ class SqliteLibraries:
         self._is_closed = False
 
     def library(self, context: RequestContext) -> "_LibraryLease":
-        return _LibraryLease(self._acquire, context)
+        return _LibraryLease(self._acquire, self._release, context)
 
     def require_capacity(self, user_id: UserId) -> None:
         wait_s = self._options.jobs.expected_wait_s(user_id, _JOBS_PER_CALL)
@@ -82,26 +94,52 @@ class SqliteLibraries:
             open_max=self._open_max,
             closing=len(self._closing),
             queue=self._options.jobs.state(),
+            embedding=self._embedding.state() if self._embedding is not None else EmbeddingState(),
         )
+
+    async def embed(self, user_id: UserId) -> None:
+        """Also waits for the other users who have their turns meanwhile."""
+        if self._embedding is not None:
+            self._embedding.wake(user_id, has_new_text=True)
+            await self._embedding.wait_until_idle()
 
     async def close(self) -> None:
         """Closes everything, all libraries at the same time. Running calls are stopped and no new ones are started."""
         self._is_closed = True
+        if self._embedding is not None:
+            await self._embedding.close()
         for user_id in list(self._open):
             self._start_closing(user_id)
         while self._closing:
             await asyncio.wait(self._closing.values())
 
     async def _acquire(self, context: RequestContext) -> tuple[UserDatabases, SqliteLibrary]:
-        databases = self._open.get(context.user_id) or await self._open_user(context)
+        assert context.db_paths == self._data_root.paths_of(context.user_id)
+        databases = self._open.get(context.user_id) or await self._open_user(context.user_id)
         self._open.move_to_end(context.user_id)
         databases.lease_count += 1
         return databases, SqliteLibrary(databases, self._settings, context.client_id, is_agent=context.is_agent)
 
-    async def _open_user(self, context: RequestContext) -> UserDatabases:
+    def _release(self, databases: UserDatabases) -> None:
+        databases.lease_count -= 1
+        if self._embedding is not None and self._embeds_in_background:
+            self._embedding.wake(databases.user_id, has_new_text=databases.has_new_writes())
+
+    @asynccontextmanager
+    async def _lease_in_background(self, user_id: UserId) -> AsyncIterator[UserDatabases]:
+        """A library that is opened in the background is the first to be closed: nobody is using it."""
+        databases = self._open.get(user_id)
+        if databases is None:
+            databases = await self._open_user(user_id)
+            self._open.move_to_end(user_id, last=False)
+        databases.lease_count += 1
+        try:
+            yield databases
+        finally:
+            databases.lease_count -= 1
+
+    async def _open_user(self, user_id: UserId) -> UserDatabases:
         """Opens a library. If others have to be closed first, calls that do not need them are not held up."""
-        user_id = context.user_id
-        assert context.db_paths == self._data_root.paths_of(user_id)
         while True:
             if self._is_closed:
                 raise Unavailable("the server is stopping")
@@ -127,7 +165,10 @@ class SqliteLibraries:
 
     def _start_closing(self, user_id: UserId) -> None:
         """Closing continues whatever happens to the caller."""
-        closing = asyncio.create_task(_close(self._open.pop(user_id)))
+        databases = self._open.pop(user_id)
+        for database in databases.all:
+            self._settings.vector_memory.forget(database)
+        closing = asyncio.create_task(_close(databases))
         self._closing[user_id] = closing
         closing.add_done_callback(lambda _: self._closing.pop(user_id))
 
@@ -138,9 +179,11 @@ class _LibraryLease:
     def __init__(
         self,
         acquire: Callable[[RequestContext], Awaitable[tuple[UserDatabases, SqliteLibrary]]],
+        release: Callable[[UserDatabases], None],
         context: RequestContext,
     ) -> None:
         self._acquire = acquire
+        self._release = release
         self._context = context
         self._databases: UserDatabases | None = None
 
@@ -152,7 +195,7 @@ class _LibraryLease:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         assert self._databases is not None
-        self._databases.lease_count -= 1
+        self._release(self._databases)
 
 
 async def _close(databases: UserDatabases) -> None:

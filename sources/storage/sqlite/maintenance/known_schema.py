@@ -8,6 +8,7 @@ from config.paths import DatabaseKind
 from sources.storage.sqlite.maintenance.maintenance import ON_DEMAND_INDEXES, SCHEMAS
 from sources.storage.sqlite.schema.chacha import CHACHA
 from sources.storage.sqlite.schema.migrations import migrate_to
+from sources.storage.sqlite.vectors.vector_tables import vector_tables
 
 SchemaObject = tuple[str, str, str]
 
@@ -25,11 +26,13 @@ def find_foreign_object(connection: sqlite3.Connection, kind: DatabaseKind | Non
 
 
 def _known_objects(kind: DatabaseKind, version: int) -> frozenset[SchemaObject]:
-    """Creates an empty library of that version in memory, with the indexes that are built on demand."""
+    """Creates an empty library of that version in memory, with what is created on demand: indexes and vectors."""
     schema = SCHEMAS[kind]
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         migrate_to(schema, connection, version)
         if schema is CHACHA and version:
             for index in ON_DEMAND_INDEXES:
                 index.create(connection)
+        if version:
+            vector_tables(kind).create(connection, model="")
         return frozenset(connection.execute(_TRIGGERS_AND_VIEWS).fetchall())

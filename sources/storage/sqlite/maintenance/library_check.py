@@ -18,6 +18,7 @@ from sources.storage.sqlite.connection.errors import is_busy
 from sources.storage.sqlite.connection.open import add_functions
 from sources.storage.sqlite.maintenance.maintenance import ON_DEMAND_INDEXES, SCHEMAS
 from sources.storage.sqlite.schema.migrations import schema_version
+from sources.storage.sqlite.vectors.vector_tables import vector_tables
 
 FileState = Literal["ok", "missing", "damaged", "index damaged", "newer"]
 
@@ -57,7 +58,7 @@ def _check_file(path: Path, kind: DatabaseKind, *, is_quick: bool) -> FileCheck:
             if damage := [fault for fault in faults if not _INDEX_FAULT.search(fault)]:
                 return FileCheck(kind, "damaged", damage[0])
             if not is_quick:
-                faults += _index_faults(connection)
+                faults += [*_index_faults(connection), *vector_tables(kind).faults(connection)]
             return FileCheck(kind, "index damaged", faults[0]) if faults else FileCheck(kind, "ok")
     except sqlite3.DatabaseError as error:
         if is_busy(error):

@@ -23,6 +23,7 @@ from sources.storage.sqlite.schema.migrations import DatabaseSchema, schema_vers
 from sources.storage.sqlite.schema.prompts import PROMPTS
 from sources.storage.sqlite.search.exact import EXACT_INDEX, HUMAN_ONLY_EXACT_INDEX
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX
+from sources.storage.sqlite.vectors.vector_tables import vector_tables
 
 SCHEMAS: dict[DatabaseKind, DatabaseSchema] = {schema.kind: schema for schema in (CHACHA, MEDIA, PROMPTS)}
 # Indexes of messages that are created when they are first needed.
@@ -90,6 +91,7 @@ def _rebuild(schema: DatabaseSchema, connection: JobConnection) -> int:
     if schema is CHACHA:
         for message_index in ON_DEMAND_INDEXES:
             message_index.rebuild(connection)
+    vector_tables(schema.kind).repair(connection)
     counts = (connection.execute(f"SELECT count(*) FROM {index.table}_docsize").fetchone()[0] for index in indexes)
     return sum(counts)
 

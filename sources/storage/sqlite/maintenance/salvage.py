@@ -19,6 +19,7 @@ from config.file_copies import set_aside, sync_directory
 from config.paths import DatabaseKind, DataRoot, UserId
 from sources.storage.sqlite.maintenance.maintenance import ON_DEMAND_INDEXES, SCHEMAS
 from sources.storage.sqlite.schema.migrations import migrate_to, schema_version
+from sources.storage.sqlite.vectors.vector_tables import vector_tables
 
 _ROWID_MAX = 2**63 - 1
 _FILE_MODE = 0o600
@@ -69,6 +70,7 @@ def _copy_rows(path: Path, target_path: Path, kind: DatabaseKind) -> tuple[dict[
             gaps[table] = reader.gaps
         for index in ON_DEMAND_INDEXES:  # these are created again when they are needed
             target.execute("DELETE FROM state WHERE name = ?", (index.table,))
+        vector_tables(kind).drop(target)
         for trigger in triggers:
             target.execute(trigger)
         target.commit()

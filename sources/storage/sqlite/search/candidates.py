@@ -12,12 +12,17 @@ from sources.storage.sqlite.write.item_table import decode_texts
 
 
 class RankingResult(Struct, kw_only=True, gc=False):
-    """What the search computes for a candidate."""
+    """What the search computes for a candidate. `entry` is the rowid of its index entry."""
 
+    entry: int = 0
     bm25: float | None = None
     more_in_item: int = 0
     has_all_terms: bool = False
     score: float = 0.0
+    # The parts of the score, and the passage with the nearest meaning, if meanings were compared.
+    lexical: float | None = None
+    cosine: float | None = None
+    passage: tuple[int, int] | None = None
 
 
 class HitCandidate(RankingResult, gc=False):
@@ -73,6 +78,9 @@ class HitCandidate(RankingResult, gc=False):
             text=text,
             score=self.score,
             bm25=self.bm25,
+            lexical=self.lexical,
+            cosine=self.cosine,
+            passage=self.passage,
             created_at=self.created_at,
             last_modified=self.last_modified,
             version=self.version,

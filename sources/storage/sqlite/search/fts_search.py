@@ -36,7 +36,7 @@ from sources.text.stopwords import STOPWORDS
 # The usual page size. Larger blocks cost more scoring and change little: the first ten hits are the same for nine of
 # ten queries.
 BLOCK_ROWS = 20
-_SCORE_DIGITS = 4
+SCORE_DIGITS = 4
 # Index entries read per requested item, where an item has several.
 _ENTRIES_PER_ITEM = 4
 
@@ -67,6 +67,8 @@ class FtsSearch:
         self._matches = MatchCounter(connection, target, search, statistics)
         self._term_counter = TermCounter(search.query.terms)
         self._boost = TimeBoost(search.query.times if search.scoring == "comparable" else ())
+        # Items that are not among the matches, because they have a position before them.
+        self._skipped: tuple[int, ...] = ()
 
     def run(self) -> HitPage:
         expression = self._search.query.expression
@@ -76,17 +78,22 @@ class FtsSearch:
         match = self._matches.match_text
         frequencies = [self._matches.count(match(term.word)) for term in self._search.query.terms]
         tiers = TierPlanner(self._matches, self._ranked_rows_max).plan(self._search, expression, frequencies)
-        candidates, has_more = self._window(tiers, self._scoring(tiers[0]))
+        candidates, has_more = self._rank(tiers, self._scoring(tiers[0]))
         return self._page(candidates, has_more, MatchTier(match(expression), "newest"), sum(frequencies))
 
-    # The window: `limit` candidates from `offset` on
+    def _rank(self, tiers: Sequence[MatchTier], scoring: "BlockScoring") -> tuple[list[HitCandidate], bool]:
+        """Returns the candidates of the requested page, and whether there are more."""
+        return self._window(tiers, scoring, self._search.offset, self._search.limit)
 
-    def _window(self, tiers: Sequence[MatchTier], scoring: "_BlockScoring") -> tuple[list[HitCandidate], bool]:
+    # The window: `limit` candidates from `start` on
+
+    def _window(
+        self, tiers: Sequence[MatchTier], scoring: "BlockScoring", start: int, limit: int
+    ) -> tuple[list[HitCandidate], bool]:
         """Returns the candidates, and whether there are more."""
-        start = self._search.offset
         window: list[HitCandidate] = []
         for index, tier in enumerate(tiers):
-            wanted = self._search.limit - len(window)
+            wanted = limit - len(window)
             first = start - start % BLOCK_ROWS
             size = -(-(start + wanted - first) // BLOCK_ROWS) * BLOCK_ROWS
             match_sql = self._match_sql(tier)
@@ -94,17 +101,18 @@ class FtsSearch:
             entries = self._read_entries(match_sql, size + 1, first)
             scored = self._score(match_sql, entries[:size], scoring)
             window += scored[start - first :][:wanted]
-            if len(window) == self._search.limit:
+            if len(window) == limit:
                 has_more = start + wanted < first + len(entries)
                 return window, has_more or any(self._count_hits(later) for later in tiers[index + 1 :])
             start = max(0, start - (first + len(scored) if scored or not first else self._count_hits(tier)))
         return window, False
 
     def _score(
-        self, match_sql: MatchSql, entries: Sequence[MatchedEntry], scoring: "_BlockScoring"
+        self, match_sql: MatchSql, entries: Sequence[MatchedEntry], scoring: "BlockScoring"
     ) -> list[HitCandidate]:
         candidates = self._fetch([rowid for rowid, _, _ in entries])
-        for candidate, (_, rank, is_first) in zip(candidates, entries, strict=True):
+        for candidate, (rowid, rank, is_first) in zip(candidates, entries, strict=True):
+            candidate.entry = rowid
             candidate.bm25 = rank if match_sql.is_ranked else None
             candidate.has_all_terms = bool(is_first)
         scored: list[HitCandidate] = []
@@ -138,10 +146,12 @@ class FtsSearch:
     def _match_sql(self, tier: MatchTier) -> MatchSql:
         is_ranked = tier.order == "rank" or self._search.scoring == "minmax" or self._item_bits > 0
         is_ranked = is_ranked and tier.order != "newest"
-        return MatchSql(self._target, tier, self._filter, self._item_bits, is_ranked, self._boost.periods)
+        return MatchSql(
+            self._target, tier, self._filter, self._item_bits, is_ranked, self._boost.periods, self._skipped
+        )
 
     def _count_hits(self, tier: MatchTier) -> int:
-        if not (self._filter or self._item_bits or tier.excluded):
+        if not (self._filter or self._item_bits or tier.excluded or self._skipped):
             return self._matches.count(tier.match)
         match_sql = self._match_sql(tier)
         statement = match_sql.count_items() if self._item_bits else match_sql.count_entries()
@@ -149,7 +159,7 @@ class FtsSearch:
 
     # Scores
 
-    def _scoring(self, tier: MatchTier) -> "_BlockScoring":
+    def _scoring(self, tier: MatchTier) -> "BlockScoring":
         if self._search.scoring == "minmax":
             best, worst = self._connection.execute(*self._match_sql(tier).select_extremes()).fetchone()
             return _MinMaxScoring(self._term_counter, best, worst)
@@ -178,8 +188,17 @@ class FtsSearch:
         if self._item_bits and candidates:
             total = self._count_entries(candidates, all_matches, matches_max, total)
         elif total is None and matches_max <= self._ranked_rows_max:
-            total = self._count_hits(all_matches)
+            total = self._count_hits(all_matches) + self._count_extra(None)
+        self._locate(candidates)
         return HitPage(self._hits(candidates), has_more=has_more, total=total)
+
+    def _count_extra(self, matching_items: Tally[int] | None) -> int:
+        """Counts the hits that do not match by their words. `matching_items` has the items that do, if they are
+        known."""
+        return 0
+
+    def _locate(self, candidates: Sequence[HitCandidate]) -> None:
+        """Sets the passages of hits that do not match by their words."""
 
     def _count_entries(
         self, candidates: Sequence[HitCandidate], all_matches: MatchTier, matches_max: int, total: int | None
@@ -189,12 +208,12 @@ class FtsSearch:
         if matches_max <= self._ranked_rows_max:
             [rowids] = self._connection.execute(*self._match_sql(all_matches).select_rowids()).fetchone()
             entries = Tally([rowid >> self._item_bits for rowid in _decode_rowids(rowids)])
-            total = len(entries)
+            total = len(entries) + self._count_extra(entries)
         else:
             rows = self._connection.execute(*self._count_entries_of(candidates, all_matches.match))
             entries = Tally(dict(rows.fetchall()))
         for candidate in candidates:
-            candidate.more_in_item = entries[int(candidate.id)] - 1
+            candidate.more_in_item = max(0, entries[int(candidate.id)] - 1)
         return total
 
     def _count_entries_of(self, candidates: Sequence[HitCandidate], match: str) -> Statement:
@@ -221,13 +240,13 @@ class FtsSearch:
         return HitPage(self._hits(candidates), has_more=search.offset + len(candidates) < total, total=total)
 
 
-class _BlockScoring(ABC):
+class BlockScoring(ABC):
     @abstractmethod
     def score(self, block: list[HitCandidate]) -> None:
         """Sets `score` and `has_all_terms` of each candidate and sorts the block."""
 
 
-class _ComparableScoring(_BlockScoring):
+class _ComparableScoring(BlockScoring):
     """Scores that are comparable across sources and pages."""
 
     def __init__(self, counter: TermCounter, scorer: Scorer, search: Search, boost: TimeBoost) -> None:
@@ -249,7 +268,7 @@ class _ComparableScoring(_BlockScoring):
             share = title_share(_title_stems(forms.form(index)), self._query_stems) if is_in_title else 0.0
             candidate.has_all_terms = candidate.has_all_terms or all(map(or_, prominent, other))
             score = self._scorer.score(prominent, other, candidate.chars, share)
-            candidate.score = round(self._boost.apply(score, candidate.created_at), _SCORE_DIGITS)
+            candidate.score = round(self._boost.apply(score, candidate.created_at), SCORE_DIGITS)
         if self._is_sorted:
             block.sort(key=attrgetter("sort_key"))
             block.sort(key=self._rank, reverse=True)
@@ -261,7 +280,7 @@ class _ComparableScoring(_BlockScoring):
         return tuple([max(count, term in self._time_terms) for term, count in enumerate(counts)])
 
 
-class _MinMaxScoring(_BlockScoring):
+class _MinMaxScoring(BlockScoring):
     """tldw's score: where the rank lies between the worst and the best rank of all matches."""
 
     def __init__(self, counter: TermCounter, best: float, worst: float) -> None:
@@ -275,7 +294,7 @@ class _MinMaxScoring(_BlockScoring):
         _, counts = _count_terms(block, self._counter)
         for (candidate, prominent, other), score in zip(counts, scores, strict=True):
             candidate.has_all_terms = all(map(or_, prominent, other))
-            candidate.score = round(score, _SCORE_DIGITS)
+            candidate.score = round(score, SCORE_DIGITS)
 
 
 def _count_terms(

@@ -17,6 +17,8 @@ def merge_pages(search: Search, *pages: HitPage) -> HitPage:
         hits[search.offset : end],
         has_more=len(hits) > end or any(page.has_more for page in pages),
         total=None if None in totals else sum(total for total in totals if total is not None),
+        # The one that covers less: both kinds of hits are on one page.
+        semantic=min((page.semantic for page in pages), key=lambda status: status.coverage or 0.0),
     )
 
 

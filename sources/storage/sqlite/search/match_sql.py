@@ -7,7 +7,7 @@ from msgspec import Struct
 from sources.search.time_boost import BoostedPeriod
 from sources.storage.sqlite.search.match_tiers import MatchTier
 from sources.storage.sqlite.search.target import SearchTarget
-from sources.storage.sqlite.sql import SqlFilter, Statement
+from sources.storage.sqlite.sql import SqlFilter, Statement, json_array
 
 # Rowid, rank (lower is better), and whether the entry matches `MatchTier.first`. A plain tuple: one is read per match.
 MatchedEntry = tuple[int, float, int]
@@ -26,6 +26,8 @@ class MatchSql(Struct, frozen=True):
     item_bits: int
     is_ranked: bool
     boost: tuple[BoostedPeriod, ...] = ()
+    # Items to leave out.
+    skipped: tuple[int, ...] = ()
 
     def select_entries(self, limit: int, offset: int) -> Statement:
         """Selects a page of `MatchedEntry` rows."""
@@ -94,10 +96,14 @@ class MatchSql(Struct, frozen=True):
         join = self.target.join if self.filter or self.tier.order == "recent" or self._is_boosted else ""
         sql = f"FROM {table} {join} WHERE {table} MATCH ?{self.filter.sql}"
         parameters = (self.tier.match, *self.filter.parameters)
-        if not self.tier.excluded:
-            return sql, parameters
-        excluded = f"SELECT rowid >> {self.item_bits} FROM ({self._rowids_of_match()})"
-        return f"{sql} AND {self._rowid} >> {self.item_bits} NOT IN ({excluded})", (*parameters, self.tier.excluded)
+        item = f"{self._rowid} >> {self.item_bits}"
+        if self.tier.excluded:
+            excluded = f"SELECT rowid >> {self.item_bits} FROM ({self._rowids_of_match()})"
+            sql, parameters = f"{sql} AND {item} NOT IN ({excluded})", (*parameters, self.tier.excluded)
+        if self.skipped:
+            sql = f"{sql} AND {item} NOT IN (SELECT value FROM json_each(?))"
+            parameters = (*parameters, json_array(self.skipped))
+        return sql, parameters
 
     def _rowids_of_match(self) -> str:
         table = self.target.index.table

@@ -12,6 +12,7 @@ from sources.storage.contract import Search
 from sources.storage.sqlite.index.text_index import TextIndex
 from sources.storage.sqlite.search.candidates import HitCandidate
 from sources.storage.sqlite.sql import SqlFilter, between, contains, equals, json_array, placeholders
+from sources.storage.sqlite.vectors.kinds import VectorKind
 from sources.storage.sqlite.write.validation import fold_tag
 
 
@@ -36,6 +37,10 @@ class SearchTarget(Struct, frozen=True, kw_only=True):
     prominence: Prominence = TITLE_AND_BODY
     item_bits: int = 0
     phrase_columns: tuple[str, ...] = ()
+    # The kinds of vectors that belong to the index entries.
+    vectors: tuple[VectorKind, ...] = ()
+    # The fields that are embedded together, if a hit shows one of several fields.
+    embedded_fields: tuple[str, ...] = ()
     # The SQL expression of the text in which `Search.contains` is looked up, if a source supports it.
     literal_text: str = "NULL"
 
@@ -46,8 +51,17 @@ class SearchTarget(Struct, frozen=True, kw_only=True):
     @property
     def join(self) -> str:
         """The join that makes `r` available for conditions and for `age`."""
+        return self.join_on(f"{self.index.table}.rowid")
+
+    def join_on(self, rowid: str) -> str:
+        """Returns the same join for index rowids from elsewhere."""
         shift = f" >> {self.item_bits}" if self.item_bits else ""
-        return f"CROSS JOIN {self.table} r ON r.id = {self.index.table}.rowid{shift}"
+        return f"CROSS JOIN {self.table} r ON r.id = {rowid}{shift}"
+
+    @property
+    def is_live(self) -> str:
+        """The condition that a joined row can be found by this search at all."""
+        return "r.deleted = 0"
 
     @property
     def age(self) -> str:

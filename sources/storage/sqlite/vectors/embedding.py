@@ -1,0 +1,86 @@
+"""Embeds the text of one file, one batch at a time. All state is in the file, so that nothing but the current batch is
+lost if the process ends."""
+
+import sqlite3
+
+from msgspec import Struct
+
+from sources.semantic.model import ModelInfo
+from sources.semantic.service import SemanticService
+from sources.storage.job_group import background_jobs
+from sources.storage.sqlite.connection.database import Database
+from sources.storage.sqlite.vectors.vector_tables import (
+    PassageBatch,
+    VectorCoverage,
+    VectorTables,
+    count_directly,
+    vector_tables,
+)
+
+# The source that errors of these reads and writes name.
+_SOURCE = "embeddings"
+
+
+class EmbeddedBatch(Struct, frozen=True):
+    """What was done in one turn. `coverage` is that of the file before the turn."""
+
+    passages: int
+    coverage: VectorCoverage
+    is_done: bool
+
+
+class _PendingWork(Struct, frozen=True):
+    """What the next turn has to do, in this order: create the tables, embed a batch, drop old vectors."""
+
+    coverage: VectorCoverage
+    is_created: bool = True
+    batch: PassageBatch | None = None
+    has_old_models: bool = False
+
+
+async def embed_batch(database: Database, semantic: SemanticService) -> EmbeddedBatch:
+    """Makes the vectors of the next rows of a file. Raises SemanticUnavailable, StorageError or Unavailable."""
+    model = semantic.model
+    if model is None or not database.has_content:
+        return EmbeddedBatch(0, VectorCoverage(0, 0), is_done=True)
+    tables = vector_tables(database.kind)
+    with background_jobs():
+        work = await database.read(_SOURCE, lambda connection: _find_work(connection, tables, model))
+        if not work.is_created:
+            await database.write_rows(_SOURCE, lambda connection: tables.create(connection, model.id))
+            database.vector_model = None
+            return EmbeddedBatch(0, work.coverage, is_done=False)
+        if work.batch is not None:
+            return await _embed(database, semantic, model, tables, work.batch, work.coverage)
+        if work.has_old_models:
+            database.vector_model = None
+            has_more = await database.write_rows(_SOURCE, tables.drop_old_vectors)
+            return EmbeddedBatch(0, work.coverage, is_done=not has_more)
+    return EmbeddedBatch(0, work.coverage, is_done=True)
+
+
+def _find_work(connection: sqlite3.Connection, tables: VectorTables, model: ModelInfo) -> _PendingWork:
+    state = tables.state(connection)
+    if state is None or state.model != model.id:
+        return _PendingWork(tables.coverage(count_directly(connection), None, tables.kinds), is_created=False)
+    batch = tables.next_batch(connection, model.id, has_context=model.has_context)
+    if batch is None:
+        coverage = VectorCoverage(1, 0)
+        return _PendingWork(coverage, has_old_models=tables.has_old_models(connection))
+    return _PendingWork(tables.coverage(count_directly(connection), state, tables.kinds), batch=batch)
+
+
+async def _embed(
+    database: Database,
+    semantic: SemanticService,
+    model: ModelInfo,
+    tables: VectorTables,
+    batch: PassageBatch,
+    coverage: VectorCoverage,
+) -> EmbeddedBatch:
+    vectors = await semantic.embed_passages(batch.texts)
+    saved = await database.write_rows(
+        _SOURCE,
+        lambda connection: tables.save(connection, model.id, batch, vectors, has_context=model.has_context),
+    )
+    return EmbeddedBatch(saved, coverage, is_done=False)

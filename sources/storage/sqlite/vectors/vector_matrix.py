@@ -1,0 +1,177 @@
+"""The vectors of one table in memory, to compare all of them with a query. Imported only if a model is used, because it
+needs numpy.
+
+A matrix always equals what its file contains: before each use it is brought up to date with the snapshot that the
+search reads.
+"""
+
+# ruff: noqa: S608 - SQL is built from constants only; values are parameters
+
+import sqlite3
+from collections.abc import Collection, Sequence
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from sources.storage.sqlite.vectors.kinds import VectorKind
+
+try:
+    import simsimd
+except ImportError:  # an optional package, ten times as fast
+    simsimd = None  # type: ignore[assignment]
+
+# A vector is scaled so that its greatest possible product with another is the square of this number.
+_SCALE = 127
+_LOADED_ROWS = 10_000
+# Without simsimd, vectors are converted in blocks that fit into the cache of the processor.
+_BLOCK_ROWS = 4_096
+_BYTES_PER_ROW = 16
+
+
+class NearPassage(Struct, frozen=True, gc=False):
+    """The passage of an item that is nearest to a query. `vector` is the rowid of its vector, `row` that of its row."""
+
+    row: int
+    vector: int
+    cosine: float
+
+
+class VectorMatrix:
+    """The vectors of one kind and one model, at most `rows_max`. `item_bits` is the number of low bits of a row's rowid
+    that do not belong to the rowid of its item."""
+
+    def __init__(self, kind: VectorKind, model: int, dimension: int, rows_max: int) -> None:
+        self._kind = kind
+        self._model = model
+        self._dimension = dimension
+        self._rows_max = rows_max
+        self._version: tuple[int, int] | None = None
+        self._ids: NDArray[np.int64] = np.empty(0, np.int64)
+        self._rows: NDArray[np.int64] = np.empty(0, np.int64)
+        self._codes: NDArray[np.int8] = np.empty((0, dimension), np.int8)
+        self._order: NDArray[np.int64] | None = None
+        self._stored = 0
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self._ids) * (self._dimension + _BYTES_PER_ROW)
+
+    @property
+    def loaded_share(self) -> float:
+        """The share of the vectors that fit into memory. The oldest are left out."""
+        return min(1.0, self._rows_max / self._stored) if self._stored else 1.0
+
+    def refresh(self, connection: sqlite3.Connection) -> None:
+        """Removes and adds what the snapshot of the connection lacks or has."""
+        version = id(connection), connection.execute("PRAGMA data_version").fetchone()[0]
+        if version != self._version:
+            self._remove_deleted(connection)
+            self._load_new(connection)
+            self._stored = len(self._ids) if len(self._ids) < self._rows_max else self._count(connection)
+            self._version = version
+
+    def cosines(self, query: bytes) -> NDArray[np.float32]:
+        """Returns the cosine of every vector with the query."""
+        vector = np.frombuffer(query, np.int8)
+        if len(vector) != self._dimension or not len(self._ids):
+            return np.zeros(len(self._ids), np.float32)
+        return _dot_products(self._codes, vector) / np.float32(_SCALE * _SCALE)
+
+    def nearest(
+        self, cosines: NDArray[np.float32], count: int, item_bits: int, allowed: Collection[int] | None = None
+    ) -> list[NearPassage]:
+        """Returns the best passage of each of the nearest items, nearest first. Of equally near items, the one with the
+        greatest rowid comes first. Only `allowed` items are returned, if given."""
+        if allowed is not None:
+            is_allowed = np.isin(self._rows >> item_bits, np.fromiter(allowed, np.int64, len(allowed)))
+            cosines = np.where(is_allowed, cosines, np.float32(-2))
+        found: dict[int, NearPassage] = {}
+        wanted = count
+        while True:
+            positions = self._best_positions(cosines, wanted)
+            for position in positions:
+                cosine = float(cosines[position])
+                if cosine > 0:
+                    row = int(self._rows[position])
+                    found.setdefault(row >> item_bits, NearPassage(row, int(self._ids[position]), cosine))
+            if len(found) >= count or wanted >= len(cosines):
+                return list(found.values())[:count]
+            found.clear()
+            wanted *= 4
+
+    def best_cosines(self, cosines: NDArray[np.float32], items: Sequence[int], item_bits: int) -> dict[int, float]:
+        """Returns the cosine of the best passage of each of these items that has one."""
+        if self._order is None:
+            self._order = np.argsort(self._rows, kind="stable")
+        rows = self._rows[self._order] if len(self._order) < _BLOCK_ROWS else self._rows
+        sorter = None if rows is not self._rows else self._order
+        wanted = np.array(items, np.int64)
+        firsts = np.searchsorted(rows, wanted << item_bits, "left", sorter)
+        ends = np.searchsorted(rows, (wanted + 1) << item_bits, "left", sorter)
+        return {
+            item: float(cosines[self._order[first:end]].max())
+            for item, first, end in zip(items, firsts.tolist(), ends.tolist(), strict=True)
+            if first < end
+        }
+
+    def _best_positions(self, cosines: NDArray[np.float32], count: int) -> list[int]:
+        """Returns the positions of the greatest cosines, in a fixed order even if some are equal."""
+        if count < len(cosines):
+            threshold = np.partition(cosines, len(cosines) - count)[len(cosines) - count]
+            above, equal = np.flatnonzero(cosines > threshold), np.flatnonzero(cosines == threshold)
+            newest = equal[np.argsort(-self._rows[equal], kind="stable")][: count - len(above)]
+            positions = np.concatenate((above, newest))
+        else:
+            positions = np.arange(len(cosines))
+        order = np.lexsort((self._ids[positions], -self._rows[positions], -cosines[positions]))
+        best: list[int] = positions[order].tolist()
+        return best
+
+    def _remove_deleted(self, connection: sqlite3.Connection) -> None:
+        if not len(self._ids):
+            return
+        # Rowids are not reused, so a smaller count means that vectors were deleted.
+        table = self._kind.vectors
+        stored = f"FROM {table} INDEXED BY {table}_of_item WHERE model = ? AND id BETWEEN ? AND ?"
+        parameters = (self._model, int(self._ids[0]), int(self._ids[-1]))
+        [count] = connection.execute(f"SELECT count(*) {stored}", parameters).fetchone()
+        if count < len(self._ids):
+            live = np.fromiter((rowid for (rowid,) in connection.execute(f"SELECT id {stored}", parameters)), np.int64)
+            is_live = np.isin(self._ids, live)
+            self._ids, self._rows, self._codes = self._ids[is_live], self._rows[is_live], self._codes[is_live]
+            self._order = None
+
+    def _count(self, connection: sqlite3.Connection) -> int:
+        sql = f"SELECT count(*) FROM {self._kind.vectors} WHERE model = ?"
+        return int(connection.execute(sql, (self._model,)).fetchone()[0])
+
+    def _load_new(self, connection: sqlite3.Connection) -> None:
+        last = int(self._ids[-1]) if len(self._ids) else 0
+        cursor = connection.execute(
+            f"SELECT id, item, vector FROM {self._kind.vectors} WHERE model = ? AND id > ? AND length(vector) = ? "
+            "ORDER BY id DESC LIMIT ?",
+            (self._model, last, self._dimension, self._rows_max),
+        )
+        blocks = []
+        while rows := cursor.fetchmany(_LOADED_ROWS):
+            ids, items, vectors = zip(*rows, strict=True)
+            codes = np.frombuffer(b"".join(vectors), np.int8).reshape(-1, self._dimension)
+            blocks.append((np.array(ids, np.int64), np.array(items, np.int64), codes))
+        if not blocks:
+            return
+        # Read from the newest to the oldest, so that the newest are kept if there are too many.
+        new_ids, new_rows, new_codes = (np.concatenate(parts)[::-1] for parts in zip(*blocks, strict=True))
+        self._ids = np.concatenate((self._ids, new_ids))[-self._rows_max :]
+        self._rows = np.concatenate((self._rows, new_rows))[-self._rows_max :]
+        self._codes = np.ascontiguousarray(np.concatenate((self._codes, new_codes))[-self._rows_max :])
+        self._order = None
+
+
+def _dot_products(codes: NDArray[np.int8], vector: NDArray[np.int8]) -> NDArray[np.float32]:
+    if simsimd is not None:
+        products: NDArray[np.float32] = np.asarray(simsimd.cdist(vector[np.newaxis], codes, metric="dot"), np.float32)
+        return products.reshape(-1)
+    query = vector.astype(np.float32)
+    blocks = (codes[start : start + _BLOCK_ROWS] for start in range(0, len(codes), _BLOCK_ROWS))
+    return np.concatenate([block.astype(np.float32) @ query for block in blocks])

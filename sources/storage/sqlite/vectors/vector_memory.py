@@ -1,0 +1,71 @@
+"""The vectors that are in memory, of all users. If they need more than they may, those that were not used for the
+longest time are dropped; they are read again when they are needed."""
+
+import threading
+from collections import OrderedDict
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+from sources.semantic.model import SemanticUnavailable
+from sources.storage.sqlite.vectors.kinds import VectorKind
+
+if TYPE_CHECKING:
+    from sources.storage.sqlite.vectors.vector_matrix import VectorMatrix
+
+
+@lru_cache
+def _has_numpy() -> bool:
+    return find_spec("numpy") is not None
+
+
+# The file of a user, the kind of its vectors and their model.
+_MatrixKey = tuple[int, str, int]
+
+
+class VectorMemory:
+    """`max_bytes` bounds all matrices together, and thereby each of them."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes = max_bytes
+        self._lock = threading.Lock()
+        # Least recently used first.
+        self._matrices: OrderedDict[_MatrixKey, VectorMatrix] = OrderedDict()
+
+    def require_usable(self) -> None:
+        """Raises SemanticUnavailable if vectors cannot be compared here."""
+        if not _has_numpy():
+            raise SemanticUnavailable("comparing meanings needs the package numpy; install florilegium[semantic]")
+
+    def matrix(self, owner: object, kind: VectorKind, model: int, dimension: int) -> "VectorMatrix":
+        """Returns the matrix of a file, which is empty at first. `owner` stands for the file."""
+        key = (id(owner), kind.name, model)
+        with self._lock:
+            if key not in self._matrices:
+                self._matrices[key] = self._create(kind, model, dimension)
+            self._matrices.move_to_end(key)
+            return self._matrices[key]
+
+    def trim(self) -> None:
+        """Drops matrices until the rest fits. Must be called after a matrix grew."""
+        with self._lock:
+            total = sum(matrix.size_bytes for matrix in self._matrices.values())
+            while total > self._max_bytes and len(self._matrices) > 1:
+                _, dropped = self._matrices.popitem(last=False)
+                total -= dropped.size_bytes
+
+    def forget(self, owner: object) -> None:
+        """Drops the matrices of a file that is closed."""
+        with self._lock:
+            for key in [key for key in self._matrices if key[0] == id(owner)]:
+                del self._matrices[key]
+
+    @property
+    def size_bytes(self) -> int:
+        with self._lock:
+            return sum(matrix.size_bytes for matrix in self._matrices.values())
+
+    def _create(self, kind: VectorKind, model: int, dimension: int) -> "VectorMatrix":
+        from sources.storage.sqlite.vectors.vector_matrix import VectorMatrix  # noqa: PLC0415 - needs numpy
+
+        return VectorMatrix(kind, model, dimension, max(1, self._max_bytes // max(1, dimension)))

@@ -1,0 +1,319 @@
+"""The vectors in one file: which rows have them, which still need them, and of which model they are.
+
+Tables and triggers are created when a model is first used. From then on the vectors are always consistent with the
+rows: a change removes them in its own transaction. New ones are made later, newest rows first, in batches. The progress
+is stored in the file, so an interrupted run continues where it stopped.
+
+After a change of the model, the vectors of the previous one stay until all rows have new ones.
+"""
+
+# ruff: noqa: S608 - SQL is built from constants only; values are parameters
+
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from config.paths import DatabaseKind
+from sources.storage.sqlite.sql import json_array
+from sources.storage.sqlite.vectors.kinds import VectorKind, kinds_of
+from sources.storage.sqlite.vectors.passages import Passage
+
+# Returns the single number that a statement selects.
+CountRows = Callable[[str, tuple[str | int, ...]], int]
+# Tables and triggers of another version are dropped and created again.
+_VERSION = "1"
+_STATE_NAME = "vectors"
+# The size of one batch: what the slowest model embeds in about a second.
+_BATCH_ROWS = 200
+_BATCH_CHARS = 30_000
+# Vectors of an old model that are deleted in one transaction.
+_DROPPED_ROWS = 2_000
+
+
+class VectorState(Struct, frozen=True):
+    """The model of a file, and how far its rows are embedded. By kind, rows up to the rowid in `unfinished` may lack
+    vectors; those with greater rowids have them or are in the queue."""
+
+    version: str
+    model: str
+    unfinished: Mapping[str, int]
+
+
+class PassageBatch(Struct, frozen=True):
+    """Rows of one kind that need vectors, and their passages. Rows up to `rest` remain; None if the rows are from the
+    queue."""
+
+    kind: VectorKind
+    rowids: tuple[int, ...]
+    passages: Mapping[int, Sequence[Passage]]
+    rest: int | None
+
+    @property
+    def texts(self) -> list[str]:
+        return [passage.text for passages in self.passages.values() for passage in passages]
+
+
+class VectorCoverage(Struct, frozen=True):
+    """How many of the rows have vectors."""
+
+    rows: int
+    missing: int
+
+    @property
+    def share(self) -> float:
+        return 1 - min(self.missing, self.rows) / self.rows if self.rows else 1.0
+
+    def __add__(self, other: "VectorCoverage") -> "VectorCoverage":
+        return VectorCoverage(self.rows + other.rows, self.missing + other.missing)
+
+
+class VectorTables(Struct, frozen=True):
+    """The vectors in a file with these kinds. Each method runs in the transaction of the connection it is given."""
+
+    kinds: tuple[VectorKind, ...]
+
+    def state(self, connection: sqlite3.Connection) -> VectorState | None:
+        """Returns None if the file has no vectors, or those of another version."""
+        row = connection.execute("SELECT value FROM state WHERE name = ?", (_STATE_NAME,)).fetchone()
+        state = msgspec.json.decode(row[0], type=VectorState) if row else None
+        return state if state is not None and state.version == _VERSION else None
+
+    def create(self, connection: sqlite3.Connection, model: str) -> VectorState:
+        """Creates the tables and triggers unless they exist. If the vectors are of another model, new ones are made for
+        all rows."""
+        state = self.state(connection)
+        if state is None:
+            self.drop(connection)
+            connection.execute(
+                "CREATE TABLE vector_models (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE) STRICT"
+            )
+            for statement in self._ddl():
+                connection.execute(statement)
+        if state is None or state.model != model:
+            connection.execute("INSERT OR IGNORE INTO vector_models (name) VALUES (?)", (model,))
+            state = self._start_over(connection, model)
+        return state
+
+    def drop(self, connection: sqlite3.Connection) -> None:
+        """Removes the tables and triggers, also those of another version."""
+        connection.execute("DELETE FROM state WHERE name = ?", (_STATE_NAME,))
+        objects = connection.execute(
+            "SELECT type, name FROM sqlite_schema WHERE type = 'trigger' AND name GLOB '*_vectors_*' UNION ALL "
+            "SELECT type, name FROM sqlite_schema WHERE type = 'table' "
+            "AND (name = 'vector_models' OR name GLOB '*_vectors' OR name GLOB '*_vectors_queue')"
+        )
+        for kind, name in objects.fetchall():
+            connection.execute(f"DROP {kind} {name}")
+
+    # Making vectors
+
+    def next_batch(self, connection: sqlite3.Connection, model: str, *, has_context: bool) -> PassageBatch | None:
+        """Returns rows that need vectors: changed and new ones, then the others from the newest to the oldest. None if
+        all have them. Requires the state to be of this model."""
+        state = self.state(connection)
+        assert state is not None
+        for kind in self.kinds:
+            rowids = _first_column(connection, f"SELECT id FROM {kind.queue} ORDER BY id DESC LIMIT ?", _BATCH_ROWS)
+            if rowids:
+                batch, _ = self._take(connection, kind, rowids, has_context=has_context)
+                return batch
+        # Kinds with few rows are finished first.
+        for kind in sorted(self.kinds, key=lambda kind: state.unfinished.get(kind.name, 0)):
+            last = state.unfinished.get(kind.name, 0)
+            if last:
+                return self._next_unfinished(connection, kind, last, self.model_number(connection, model), has_context)
+        return None
+
+    def save(
+        self,
+        connection: sqlite3.Connection,
+        model: str,
+        batch: PassageBatch,
+        vectors: Sequence[bytes],
+        *,
+        has_context: bool,
+    ) -> int:
+        """Stores the vectors of the rows that did not change since the batch was read. Returns their number."""
+        state, kind = self.state(connection), batch.kind
+        if state is None or state.model != model:
+            return 0
+        number = self.model_number(connection, model)
+        current = dict(kind.passages(connection, batch.rowids, has_context=has_context))
+        remaining, saved = iter(vectors), 0
+        for rowid, passages in batch.passages.items():
+            own = [next(remaining) for _ in passages]
+            if list(passages) != current.get(rowid):
+                continue  # its trigger added it to the queue
+            connection.execute(f"DELETE FROM {kind.vectors} WHERE item = ? AND model = ?", (rowid, number))
+            connection.executemany(
+                f"INSERT INTO {kind.vectors} (model, item, start, end, vector) VALUES (?, ?, ?, ?, ?)",
+                [(number, rowid, one.start, one.end, vector) for one, vector in zip(passages, own, strict=True)],
+            )
+            saved += len(own)
+        unchanged = [rowid for rowid in batch.rowids if list(batch.passages.get(rowid, ())) == current.get(rowid, [])]
+        connection.execute(
+            f"DELETE FROM {kind.queue} WHERE id IN (SELECT value FROM json_each(?))", (json_array(unchanged),)
+        )
+        if batch.rest is not None:
+            rest = min(batch.rest, state.unfinished.get(kind.name, 0))
+            self._save(connection, replace(state, unfinished={**state.unfinished, kind.name: rest}))
+        return saved
+
+    def has_old_models(self, connection: sqlite3.Connection) -> bool:
+        return len(connection.execute("SELECT 1 FROM vector_models LIMIT 2").fetchall()) > 1
+
+    def drop_old_vectors(self, connection: sqlite3.Connection) -> bool:
+        """Deletes one batch of the vectors of other models. Returns whether there may be more."""
+        state = self.state(connection)
+        if state is None:
+            return False
+        number = self.model_number(connection, state.model)
+        for kind in self.kinds:
+            old = f"SELECT id FROM {kind.vectors} WHERE model <> ? LIMIT ?"
+            if connection.execute(f"DELETE FROM {kind.vectors} WHERE id IN ({old})", (number, _DROPPED_ROWS)).rowcount:
+                return True
+        connection.execute("DELETE FROM vector_models WHERE number <> ?", (number,))
+        return False
+
+    # What there is
+
+    def is_complete(self, connection: sqlite3.Connection, state: VectorState) -> bool:
+        return not any(state.unfinished.values()) and not any(
+            connection.execute(f"SELECT 1 FROM {kind.queue} LIMIT 1").fetchone() for kind in self.kinds
+        )
+
+    def previous_model(self, connection: sqlite3.Connection, current: str) -> str | None:
+        """Returns the model whose vectors are to be searched while those of the current model are made."""
+        state = self.state(connection)
+        if state is None or (state.model == current and self.is_complete(connection, state)):
+            return None
+        names = _first_column(connection, "SELECT name FROM vector_models WHERE name <> ? ORDER BY number", current)
+        return state.model if state.model != current else names[0] if names else None
+
+    def model_number(self, connection: sqlite3.Connection, model: str) -> int:
+        """Returns the number of a model in this file, or 0, which no model has."""
+        row = connection.execute("SELECT number FROM vector_models WHERE name = ?", (model,)).fetchone()
+        return int(row[0]) if row else 0
+
+    def coverage(
+        self, count: CountRows, state: VectorState | None, kinds: Sequence[VectorKind], old_model: int = 0
+    ) -> VectorCoverage:
+        """Counts the rows of some kinds that have vectors of the model of `state`, or of the old model of a number."""
+        coverage = VectorCoverage(0, 0)
+        for kind in kinds:
+            coverage += _coverage_of(count, kind, state, old_model)
+        return coverage
+
+    def has_missing(
+        self, connection: sqlite3.Connection, state: VectorState | None, kinds: Sequence[VectorKind]
+    ) -> bool:
+        """Whether rows lack vectors. Cheaper than counting them."""
+        return state is None or any(
+            state.unfinished.get(kind.name, 0)
+            or connection.execute(f"SELECT 1 FROM {kind.queue} LIMIT 1").fetchone() is not None
+            for kind in kinds
+        )
+
+    # Maintenance
+
+    def faults(self, connection: sqlite3.Connection) -> Iterator[str]:
+        """Yields what is wrong with the vectors of a file, if it has any."""
+        if self.state(connection) is None:
+            return
+        stored = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")}
+        for kind in self.kinds:
+            if not stored.issuperset(kind.ddl()):
+                yield f"{kind.vectors}: a table or trigger is missing"
+            elif connection.execute(f"{kind.rows_without_item_sql()} LIMIT 1").fetchone() is not None:
+                yield f"{kind.vectors}: has a vector without its row"
+
+    def repair(self, connection: sqlite3.Connection) -> None:
+        """Removes vectors without a row and finds rows without vectors again. Vectors that are not damaged stay."""
+        state = self.state(connection)
+        if state is None:
+            return
+        stored = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL")}
+        if not stored.issuperset(self._ddl()):
+            self.drop(connection)  # the next use of the library creates them again
+            return
+        for kind in self.kinds:
+            connection.execute(f"DELETE FROM {kind.vectors} WHERE id IN ({kind.rows_without_item_sql()})")
+        self._start_over(connection, state.model)
+
+    def _ddl(self) -> Iterator[str]:
+        for kind in self.kinds:
+            yield from kind.ddl()
+
+    def _start_over(self, connection: sqlite3.Connection, model: str) -> VectorState:
+        """Rows that have vectors of the model are skipped when their turn comes."""
+        unfinished = {
+            kind.name: connection.execute(f"SELECT coalesce(max(id), 0) FROM {kind.table}").fetchone()[0]
+            for kind in self.kinds
+        }
+        return self._save(connection, VectorState(_VERSION, model, unfinished))
+
+    def _save(self, connection: sqlite3.Connection, state: VectorState) -> VectorState:
+        value = msgspec.json.encode(state).decode()
+        connection.execute("INSERT OR REPLACE INTO state VALUES (?, ?)", (_STATE_NAME, value))
+        return state
+
+    def _next_unfinished(
+        self, connection: sqlite3.Connection, kind: VectorKind, last: int, number: int, has_context: bool
+    ) -> PassageBatch:
+        has_vectors = f"SELECT 1 FROM {kind.vectors} v WHERE v.item = r.id AND v.model = ?"
+        rowids = _first_column(
+            connection,
+            f"{kind.rowids_sql()} AND NOT EXISTS ({has_vectors}) ORDER BY r.id DESC LIMIT ?",
+            last,
+            number,
+            _BATCH_ROWS,
+        )
+        batch, is_whole = self._take(connection, kind, rowids, has_context=has_context)
+        is_last = is_whole and len(rowids) < _BATCH_ROWS
+        return replace(batch, rest=0 if is_last else batch.rowids[-1] - 1)
+
+    def _take(
+        self, connection: sqlite3.Connection, kind: VectorKind, rowids: Sequence[int], *, has_context: bool
+    ) -> tuple[PassageBatch, bool]:
+        """Returns the first rows whose passages fit into a batch, at least one, and whether that is all of them."""
+        passages: dict[int, Sequence[Passage]] = {}
+        chars = 0
+        for count, rowid in enumerate(rowids, 1):
+            for _, own in kind.passages(connection, [rowid], has_context=has_context):
+                passages[rowid] = own
+                chars += sum(len(passage.text) for passage in own)
+            if chars >= _BATCH_CHARS:
+                return PassageBatch(kind, tuple(rowids[:count]), passages, None), count == len(rowids)
+        return PassageBatch(kind, tuple(rowids), passages, None), True
+
+
+@lru_cache
+def vector_tables(database: DatabaseKind) -> VectorTables:
+    return VectorTables(kinds_of(database))
+
+
+def _coverage_of(count: CountRows, kind: VectorKind, state: VectorState | None, old_model: int) -> VectorCoverage:
+    rows = count(kind.count_sql(), (2**63 - 1,))
+    if state is None:
+        return VectorCoverage(rows, rows)
+    if old_model:
+        return VectorCoverage(
+            rows, rows - count(f"SELECT count(DISTINCT item) FROM {kind.vectors} WHERE model = ?", (old_model,))
+        )
+    last = state.unfinished.get(kind.name, 0)
+    unfinished = count(kind.count_sql(), (last,)) if last else 0
+    return VectorCoverage(rows, unfinished + count(f"SELECT count(*) FROM {kind.queue}", ()))
+
+
+def count_directly(connection: sqlite3.Connection) -> "CountRows":
+    """Returns a function that counts without a cache."""
+    return lambda sql, parameters: int(connection.execute(sql, parameters).fetchone()[0])
+
+
+def _first_column(connection: sqlite3.Connection, sql: str, *parameters: int | str) -> list[Any]:
+    return [row[0] for row in connection.execute(sql, parameters)]

@@ -1,0 +1,36 @@
+"""`florilegium embed` on a local library with two users."""
+
+import pytest
+
+from tests.server.cli.program import Program
+
+ADA = ("--user", "ada", "--semantic-model", "fast")
+BEN = ("--user", "ben", "--semantic-model", "fast")
+
+
+@pytest.fixture
+def program(program: Program) -> Program:
+    program.with_users("ada", "ben")
+    program.expect("add", "note", "My automobile needs new tyres.", "--title", "Garage", "--user", "ada")
+    program.expect("add", "note", "Knead the dough and bake the loaf.", "--title", "Kitchen", "--user", "ben")
+    return program
+
+
+def test_embedded_library_is_searched_by_meaning(program: Program) -> None:
+    before = program.run("search", "vehicle", *ADA)
+    assert before.code == 1
+    assert "run `florilegium embed`" in before.stderr
+
+    assert program.expect("embed", *ADA) == "1 passage embedded; the library is complete."
+    assert program.run("embed", *ADA, "--json").json == {"passages": 0}
+
+    found = program.run("search", "vehicle", *ADA, "--json").json
+    assert [hit["title"] for hit in found["results"]] == ["Garage"]
+    assert found["semantic"] == {"status": "on", "coverage": 1.0}
+    assert program.run("search", "vehicle", *BEN, "--json").json["semantic"] == {"status": "partial", "coverage": 0.0}
+
+
+def test_embed_without_a_model_says_how_to_choose_one(program: Program) -> None:
+    result = program.run("embed", "--user", "ada")
+    assert result.code == 1
+    assert "semantic_model" in result.stderr

@@ -1,0 +1,109 @@
+"""Search by meaning through the tools, with the model `fast` and two users."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.live import NO_RATE_LIMITS
+from tests.server.rest.rest_client import open_rest_client
+from tests.sources.source_fixture import SOURCES, LibraryUser
+
+CAR = "My automobile needs new tyres and an oil change before winter."
+OTHERS = (
+    "Knead the dough, let the yeast rise, and bake the loaf in a hot oven.",
+    "Heavy rain and thunderstorms are expected over the mountains tomorrow.",
+)
+QUERY = "vehicle maintenance"
+
+
+@pytest.fixture
+async def readers(tmp_path: Path) -> AsyncIterator[tuple[LibraryUser, LibraryUser]]:
+    async with open_rest_client(tmp_path, semantic_model="fast", semantic_timeout_ms=60_000, **NO_RATE_LIMITS) as api:
+        ada, ben = await api.library_user("ada"), await api.library_user("ben")
+        for source in SOURCES:
+            await ada.add_item(source, "Garage", f"{CAR} ({source})")
+            for text in OTHERS:
+                await ada.add_item(source, "Other", f"{text} ({source})")
+                await ben.add_item(source, "Other", f"{text} ({source})")
+        for reader in (ada, ben):
+            await embed(reader)
+        yield ada, ben
+
+
+async def embed(reader: LibraryUser) -> None:
+    await reader.libraries.embed(reader.context.user_id)
+
+
+async def test_every_source_finds_by_meaning_and_only_the_users_own(
+    readers: tuple[LibraryUser, LibraryUser],
+) -> None:
+    ada, ben = readers
+    for source in SOURCES:
+        response = await ada.call(f"{source}_search", query=QUERY)
+        assert response["semantic"] == {"status": "on", "coverage": 1.0}
+        assert response["results"][0]["title"] == "Garage", source
+        assert "automobile" in response["results"][0]["snippet"]
+        others = (await ben.call(f"{source}_search", query=QUERY))["results"]
+        assert all("automobile" not in hit["snippet"] for hit in others)
+
+
+async def test_score_is_the_same_in_a_source_and_in_all_sources(readers: tuple[LibraryUser, LibraryUser]) -> None:
+    ada, _ = readers
+    response = await ada.call("knowledge_search", query=f"{QUERY} tyres", explain=True, limit=100)
+
+    assert response["semantic"] == {"status": "on", "coverage": 1.0}
+    weight = response["explain"]["semantic_weight"]
+    scores = {hit["uri"]: hit["score"] for hit in response["results"]}
+    for source in SOURCES:
+        hits = (await ada.call(f"{source}_search", query=f"{QUERY} tyres"))["results"]
+        shared = {hit["uri"]: round(hit["score"], 3) for hit in hits if hit["uri"] in scores}
+        assert len(shared) > 1
+        assert shared.items() <= scores.items()
+    for hit in response["results"]:
+        parts = hit["explain"]
+        assert hit["score"] == pytest.approx((1 - weight) * parts["lexical"] + weight * parts["semantic"], abs=0.001)
+    assert response["results"][0]["explain"]["lexical"] > 0
+
+
+async def test_status_says_why_only_words_were_compared(readers: tuple[LibraryUser, LibraryUser]) -> None:
+    ada, _ = readers
+    assert (await ada.call("knowledge_search", query='"oil change"'))["semantic"] == {"status": "not_applicable"}
+    assert (await ada.call("notes_search", query="tyres AND oil"))["semantic"] == {"status": "not_applicable"}
+
+
+async def test_status_is_off_without_a_model(tmp_path: Path) -> None:
+    async with open_rest_client(tmp_path, **NO_RATE_LIMITS) as api:
+        ada = await api.library_user("ada")
+        assert (await ada.call("knowledge_search", query=QUERY))["semantic"] == {"status": "off"}
+
+
+async def test_unreachable_endpoint_leaves_a_search_by_words(tmp_path: Path) -> None:
+    endpoint: dict[str, Any] = {
+        "semantic_model": "http://127.0.0.1:1/v1",
+        "semantic_endpoint_model": "none",
+        "semantic_endpoint_dimension": 8,
+    }
+    async with open_rest_client(tmp_path, **endpoint, **NO_RATE_LIMITS) as api:
+        ada = await api.library_user("ada")
+        await ada.add_item("notes", "Garage", CAR)
+        response = await ada.call("knowledge_search", query="automobile")
+    assert response["semantic"]["status"] == "unavailable"
+    assert response["semantic"]["reason"]
+    assert [hit["title"] for hit in response["results"]] == ["Garage"]
+
+
+async def test_snippet_of_a_hit_by_meaning_shows_the_nearest_passage(
+    readers: tuple[LibraryUser, LibraryUser],
+) -> None:
+    ada, _ = readers
+    filler = " ".join(f"Nothing of interest happened on day {number}." for number in range(200))
+    concert = "The violinist tuned her instrument while the pianist played the first bars of the sonata. " * 20
+    for source in SOURCES:
+        await ada.add_item(source, "Diary", f"{filler} {concert} {filler}")
+    await embed(ada)
+    for source in SOURCES:
+        hits = (await ada.call(f"{source}_search", query="orchestra music"))["results"]
+        snippets = [hit["snippet"] for hit in hits if hit["title"] == "Diary"]
+        assert any("violinist" in snippet for snippet in snippets), source

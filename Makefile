@@ -7,7 +7,7 @@ RUNTIME := $(VENV)/.runtime-installed
 DEVELOPMENT := $(VENV)/.development-installed
 ARGS ?=
 
-.PHONY: help serve test check format conformance bench-protocol bench-retrieval bench-quality bench-sources bench-tokens bench-search bench-import bench-messages bench-overload bench-neighbour attack soak docs lock audit clean
+.PHONY: help serve test check format conformance bench-protocol bench-retrieval bench-quality bench-sources bench-tokens bench-search bench-import bench-messages bench-overload bench-neighbour bench-embed attack soak docs lock audit clean
 
 help:
 	@echo "make serve           serve the demo library on http://127.0.0.1:8765 (ARGS='--port 9000' passes options on)"
@@ -24,6 +24,7 @@ help:
 	@echo "make bench-messages  measure searches in a million messages against plain SQL (seven minutes; builds them once)"
 	@echo "make bench-overload  measure answers per second with 4 to 512 callers, refusals and recovery (four minutes)"
 	@echo "make bench-neighbour measure a quiet user beside busy users and an import (five minutes)"
+	@echo "make bench-embed     measure the models of semantic search and searches while vectors are made (five minutes)"
 	@echo "make attack          attack a server of this machine: foreign ids, forged tokens, hostile files and queries, slow clients"
 	@echo "make soak            mixed load while the server is killed and restarted (ARGS=--minutes=30, the default)"
 	@echo "make bench-tokens    count the tokens of a research session over the demo library (see docs/quality.md)"
@@ -90,6 +91,9 @@ bench-overload: $(DEVELOPMENT)
 
 bench-neighbour: $(DEVELOPMENT)
 	$(BIN)/python -m bench.neighbour $(ARGS)
+
+bench-embed: $(DEVELOPMENT)
+	$(BIN)/python -m bench.embed $(ARGS)
 
 attack: $(DEVELOPMENT)
 	$(BIN)/python -m tests.attack.run $(ARGS)

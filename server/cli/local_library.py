@@ -49,10 +49,14 @@ def demo_option(function: Decorated) -> Decorated:
 
 
 def demo_settings(loaded: LoadedSettings) -> Settings:
-    """Returns settings with the demo's own data directory, unless the command line names one."""
-    if loaded.origins["data_dir"] == "command line":
-        return loaded.settings
-    return replace(loaded.settings, data_dir=loaded.settings.data_dir.rstrip("/") + _DEMO_SUFFIX)
+    """Returns settings with the demo's own data directory, unless the command line names one, and with the best model
+    that is installed, unless another is configured."""
+    settings = loaded.settings
+    if loaded.origins["data_dir"] != "command line":
+        settings = replace(settings, data_dir=settings.data_dir.rstrip("/") + _DEMO_SUFFIX)
+    if loaded.origins["semantic_model"] == "default":
+        settings = replace(settings, semantic_model="auto")
+    return settings
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ import sqlite3
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -91,7 +91,7 @@ class Texts:
         self._random = random.Random(SEED)
 
     def text(self, tokens: int) -> str:
-        """Returns words from a random place; a text has at most this many tokens, and the next word would exceed them."""
+        """Returns a text from a random place, cut after this many tokens."""
         words = self.words(tokens)
         end = self._tokenizer.encode(" ".join(words), add_special_tokens=False).offsets[tokens - 1][1]
         return " ".join(words)[:end]
@@ -144,7 +144,7 @@ async def measure_coverage(model: str, texts: Texts, messages: int, quiet_search
     return Coverage(messages, seconds, size, busy[_WARM_UP_SEARCHES:] or busy, quiet)
 
 
-async def _search_until_covered(runtime: LocalRuntime, texts: Texts) -> "Any":
+async def _search_until_covered(runtime: LocalRuntime, texts: Texts) -> AsyncIterator[float]:
     while True:
         response_ms, semantic = await _search(runtime, texts)
         yield response_ms
@@ -178,10 +178,8 @@ def _database_bytes(root: Path) -> int:
     total = 0
     for path in root.rglob("chacha.db"):
         with closing(sqlite3.connect(path)) as connection:
-            pages, free, size = (
-                connection.execute(f"PRAGMA {name}").fetchone()[0]
-                for name in ("page_count", "freelist_count", "page_size")
-            )
+            pragmas = ("page_count", "freelist_count", "page_size")
+            pages, free, size = (connection.execute(f"PRAGMA {name}").fetchone()[0] for name in pragmas)
             total += (pages - free) * size
     return total
 
@@ -203,7 +201,7 @@ def report(speeds: dict[str, Speed], coverages: dict[str, Coverage]) -> Iterator
             f"{run.bytes_per_passage:>14.0f} {_both(run, 50):>13} {_both(run, 99):>13}"
         )
     yield ""
-    yield "100,000 messages: extrapolated from the run. p50 and p99: searches meanwhile / when all messages have vectors."
+    yield "100,000 messages: extrapolated. p50 and p99: searches meanwhile / when all messages have vectors."
 
 
 def _both(run: Coverage, percent: int) -> str:

@@ -5,11 +5,14 @@ batch is sent to a new one.
 """
 
 import asyncio
+import os
 import sys
-from asyncio.subprocess import DEVNULL, PIPE, Process
+import tempfile
+from asyncio.subprocess import PIPE, Process
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 import msgspec
 from loguru import logger
@@ -29,6 +32,7 @@ from sources.semantic.worker_messages import (
 _ROOT = Path(__file__).resolve().parents[2]
 _MODULE = "sources.semantic.worker"
 _ATTEMPTS = 3
+_LOGGED_BYTES = 4_000
 # One compute thread: the share of CPU time is that of one core.
 _ENVIRONMENT = {
     "PYTHONPATH": str(_ROOT),
@@ -47,6 +51,7 @@ class WorkerProcess:
         self._settings = settings
         self._lock = asyncio.Lock()
         self._process: Process | None = None
+        self._errors: IO[bytes] | None = None
         self._idle_timer: asyncio.TimerHandle | None = None
         self._is_closed = False
 
@@ -75,13 +80,14 @@ class WorkerProcess:
             await self._end()
 
     async def _embed(self, texts: list[str]) -> list[bytes]:
-        for attempt in range(1, _ATTEMPTS + 1):
+        for _ in range(_ATTEMPTS):
             try:
                 async with asyncio.timeout(self._settings.embedding_deadline_s):
                     return await self._request(texts)
             except (OSError, asyncio.IncompleteReadError, msgspec.MsgspecError):
+                errors = self._errors
                 code = await self._end()
-                logger.warning("the process that embeds passages ended with code {} (attempt {})", code, attempt)
+                logger.warning("the process that embeds passages ended with code {}{}", code, _tail(errors))
                 if self._is_closed:
                     break
             except TimeoutError:
@@ -106,12 +112,13 @@ class WorkerProcess:
             raise SemanticUnavailable("the server is stopping")
         # Files that are missing are noticed without starting a process.
         await asyncio.to_thread(locate_model, self._model, Path(self._settings.data_dir))
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed when nothing refers to it any more
         arguments = (self._model.name, self._settings.data_dir, str(self._settings.embedding_cpu_percent))
         self._process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-P", "-m", _MODULE, *arguments),
             stdin=PIPE,
             stdout=PIPE,
-            stderr=DEVNULL,
+            stderr=self._errors,
             # The environment is not passed on: it may contain secrets.
             env=_ENVIRONMENT,
             # So that Ctrl-C reaches the server only.
@@ -141,3 +148,12 @@ class WorkerProcess:
         if self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None
+
+
+def _tail(errors: IO[bytes] | None) -> str:
+    """Returns the end of what the process wrote to stderr."""
+    if errors is None:
+        return ""
+    errors.seek(max(0, errors.seek(0, os.SEEK_END) - _LOGGED_BYTES))
+    text = errors.read().decode(errors="replace").strip()
+    return f":\n{text}" if text else ""

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -23,6 +24,20 @@ RELATED = "A recipe for a sourdough loaf"
 UNRELATED = "The train to Lisbon leaves at noon"
 MODELS = tuple(NAMED_MODELS)
 WORKER_STARTS = 3
+SERVER = """
+import asyncio, sys
+from config.settings import Settings
+from sources.semantic.named_models import FAST
+from sources.semantic.worker_process import WorkerProcess
+
+async def main():
+    worker = WorkerProcess(FAST, Settings(data_dir=sys.argv[1]))
+    await worker.embed_passages(["text"])
+    print(worker.pid, flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
 
 
 @asynccontextmanager
@@ -34,6 +49,14 @@ async def open_service(data_dir: Path, **changes: object) -> AsyncIterator[Seman
         yield service
     finally:
         await service.close()
+
+
+def is_running(pid: int) -> bool:
+    """Whether the process exists and has not ended. One that has ended may wait for its parent."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
@@ -136,12 +159,25 @@ async def test_an_idle_process_ends(tmp_path: Path) -> None:
     try:
         await worker.embed_passages([RELATED])
         pid = worker.pid
+        assert pid is not None
         await eventually(lambda: worker.pid is None)
-        await eventually(lambda: not Path(f"/proc/{pid}").exists())
+        await eventually(lambda: not is_running(pid))
 
         assert await worker.embed_passages([RELATED])
     finally:
         await worker.close()
+
+
+async def test_the_process_ends_with_a_server_that_is_killed(tmp_path: Path) -> None:
+    command = (sys.executable, "-c", SERVER, str(tmp_path))
+    server = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    assert server.stdout is not None
+    pid = int(await server.stdout.readline())
+    assert is_running(pid)
+    server.kill()
+    await server.wait()
+
+    await eventually(lambda: not is_running(pid))
 
 
 async def test_the_process_has_the_lowest_priority_and_no_environment(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Cross-tenant calls: two users and a stranger call everything with the identifiers of another user.
+"""Cross-tenant calls: two users and a stranger call everything with the identifiers of other users.
 
 Every response is searched for the canaries of others, and afterwards every user's data must be as it was before.
 """
@@ -68,14 +68,13 @@ class CrossTenantAttack:
     ) -> None:
         self._client = client
         self._targets = surface.targets
-        self._tenants = tenants
         self._detector = detector
         self._rng = random.Random(seed)
         self._spent_s: dict[int, float] = dict.fromkeys(range(len(self._targets)), 0.0)
         self._counts: Counter[int] = Counter()
         self._generators = {
             (attacker.name if attacker else None, victim.name): CallGenerator(surface, victim, attacker, self._rng)
-            for attacker in (*tenants, None)
+            for attacker in (*(tenant for tenant in tenants if tenant.is_attacker), None)
             for victim in tenants
             if victim is not attacker
         }

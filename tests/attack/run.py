@@ -1,8 +1,8 @@
 """`make attack`: attacks a server of this machine for a few minutes and counts what got through.
 
-1. Cross-tenant calls: two users and a stranger call every tool, route and protocol method with the other user's ids,
-   URIs, cursors, sessions, permalinks and import jobs. Most calls go to the application in this process, because that
-   is several times faster; the others over a socket.
+1. Cross-tenant calls: two users and a stranger call every tool, route and protocol method with the ids, URIs, cursors,
+   sessions, permalinks and import jobs of each other and of a third user, who sends nothing. Most calls go to the
+   application in this process, because that is several times faster; the others over a socket.
 2. Forged tokens, for every kind of issuer.
 3. Hostile and damaged files, imported over REST.
 4. Hostile queries, to every tool that searches.
@@ -154,8 +154,7 @@ class AttackResult(Struct, frozen=True):
 
 @asynccontextmanager
 async def open_attacked_server(root: Path) -> AsyncIterator[AttackedServer]:
-    # The users import hundreds of files themselves, and their first import must not be forgotten meanwhile.
-    settings = make_settings(root, **NO_RATE_LIMITS, **SHORT_TIMEOUTS, import_history_max=1_000)
+    settings = make_settings(root, **NO_RATE_LIMITS, **SHORT_TIMEOUTS)
     async with live(settings) as server:
         api = rest_client_of(server)
         tenants = tuple([await plant_tenant(api, name) for name in USERS])

@@ -1,4 +1,4 @@
-"""Two users whose libraries contain something of every kind, each with a canary, and what an attacker knows of them.
+"""Users whose libraries contain something of every kind, each with a canary, and what an attacker knows of them.
 
 An attacker is assumed to know every identifier of the victim: ids, URIs, cursors, session handles, tokens of agents,
 names of namespaces. They are collected from the responses that the victim gets.
@@ -21,7 +21,9 @@ from tests.server.http_client import HttpResponse
 from tests.server.rest.rest_client import JSON, RestClient, RpcError
 from tests.sources.source_fixture import LibraryUser
 
-USERS = ("ada", "ben")
+# Ada and Ben attack each other and Cyd, who sends nothing.
+USERS = ("ada", "ben", "cyd")
+ATTACKERS = ("ada", "ben")
 _NOTES = 30
 _KNOWN_MAX_CHARS = 600
 # These samples of tools change nothing, so their responses can be collected from the victim.
@@ -37,6 +39,10 @@ class Tenant(Struct, frozen=True):
     session_id: str
     values: Mapping[str, Any]
     known: Mapping[str, tuple[Any, ...]]
+
+    @property
+    def is_attacker(self) -> bool:
+        return self.name in ATTACKERS
 
 
 async def plant_tenant(api: RestClient, name: str) -> Tenant:
@@ -167,12 +173,9 @@ def ping(request_id: int = 1) -> bytes:
 
 async def own_data(api: RestClient, tenant: Tenant) -> list[bytes]:
     """Returns what others could try to change, under ids that no other user has."""
-    paths = (
-        "/api/v1/items/notes/{note}?mode=full",
-        "/conversations/{chat}",
-        "/api/threads/{thread}/messages",
-        "/api/v1/import/{job}",
-    )
+    paths = ["/api/v1/items/notes/{note}?mode=full", "/conversations/{chat}", "/api/threads/{thread}/messages"]
+    if not tenant.is_attacker:  # attackers import so many files that their own first import is forgotten
+        paths.append("/api/v1/import/{job}")
     responses = [await api.get(fill_placeholders(path, tenant.values), tenant.name) for path in paths]
     headers = {**JSON_AND_EVENTS, "Mcp-Session-Id": tenant.session_id}
     session = await api.request("POST", "/mcp", tenant.name, headers, ping())

@@ -103,13 +103,13 @@ async def test_leak_of_a_tool_added_later_is_found(tmp_path: Path) -> None:
 
 
 async def test_change_of_foreign_data_would_be_found(server: AttackedServer) -> None:
-    ada = server.tenants[0]
-    before = await own_data(server.api, ada)
-    assert await own_data(server.api, ada) == before
-    assert all(ada.canary.encode() in data for data in before[:-1])  # the last is the session
-    await server.api.request("DELETE", "/mcp", "ada", {"Mcp-Session-Id": ada.session_id})
+    cyd = server.tenants[2]
+    before = await own_data(server.api, cyd)
+    assert await own_data(server.api, cyd) == before
+    assert all(cyd.canary.encode() in data for data in before[:-1])  # the last is the session
+    await server.api.request("DELETE", "/mcp", "cyd", {"Mcp-Session-Id": cyd.session_id})
 
-    assert await own_data(server.api, ada) != before
+    assert await own_data(server.api, cyd) != before
 
 
 async def test_every_protocol_method_is_attacked(server: AttackedServer) -> None:
@@ -161,7 +161,7 @@ async def test_accepted_token_would_be_found(tmp_path: Path) -> None:
 
 
 async def test_client_that_is_not_closed_would_be_found(server: AttackedServer) -> None:
-    ada, ben = server.tenants
+    ada, ben, _ = server.tenants
 
     result = await attack_with_slow_clients(server.live.url, ada, ben, copies=1, limit_s=0.5)
 

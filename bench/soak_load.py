@@ -84,7 +84,7 @@ class SoakUser:
             raise Unanswered(str(error)) from error
         if response.status_code in _REFUSED_STATUSES:
             raise Unanswered(f"{name}: {response.status_code}")
-        return _structured(name, msgspec.json.decode(response.content))
+        return _structured(name, _decoded(name, response))
 
     def socket(self) -> "SoakSocket":
         return SoakSocket(f"{self._url.replace('http', 'ws', 1)}/mcp/full/ws", self._headers)
@@ -131,6 +131,16 @@ class SoakSocket:
             answer = msgspec.json.decode(await self._connection.recv())
             if answer.get("id") == request_id:
                 return answer
+
+
+def _decoded(name: str, response: httpx2.Response, *statuses: int) -> Any:
+    """Returns the JSON of a response that has one of these statuses; without any, of every response."""
+    try:
+        if not statuses or response.status_code in statuses:
+            return msgspec.json.decode(response.content)
+    except msgspec.DecodeError:
+        pass
+    raise UnexpectedAnswer(f"{name}: {response.status_code} {response.text[:200]}")
 
 
 def _structured(name: str, answer: Any) -> Any:
@@ -217,20 +227,17 @@ class SoakLoad:
     async def _note_over_rest(self, user: SoakUser) -> None:
         word = self._new_word()
         body = {"title": word, "content": f"{word} {self._prose.text(60)}"}
-        response = await user.rest("POST", "/api/v1/items/notes", body)
-        if response.status_code not in (200, 201):
-            raise UnexpectedAnswer(f"create_item: {response.status_code} {response.text[:200]}")
-        self._keep_item(user, response.json()["uri"], word)
+        created = _decoded("create_item", await user.rest("POST", "/api/v1/items/notes", body), 200, 201)
+        self._keep_item(user, created["uri"], word)
 
     async def _messages(self, user: SoakUser) -> None:
         """Creates a conversation and appends to it."""
-        created = await user.rest("POST", "/conversations", {"title": self._new_word()})
-        path = f"/conversations/{created.json()['id']}"
+        response = await user.rest("POST", "/conversations", {"title": self._new_word()})
+        path = f"/conversations/{_decoded('create_conversation', response, 200, 201)['id']}"
         for _ in range(_MESSAGES_PER_CONVERSATION):
             word = self._new_word()
             response = await user.rest("POST", f"{path}/messages", {"role": "user", "content": word})
-            if response.status_code not in (200, 201):
-                raise UnexpectedAnswer(f"add_message: {response.status_code} {response.text[:200]}")
+            _decoded("add_message", response, 200, 201)
             self._keep(user, path, word)
             await asyncio.sleep(self._pause_s)
             if self._is_stopping:
@@ -241,15 +248,13 @@ class SoakLoad:
         word = self._new_word()
         path = f"/api/v1/import?name={word}.md"
         started = await user.rest("POST", path, content=f"# {word}\n\n{word} {self._prose.text(60)}\n".encode())
-        if started.status_code != 202:
-            raise UnexpectedAnswer(f"import_file: {started.status_code} {started.text[:200]}")
-        job = started.json()
+        job = _decoded("import_file", started, 202)
         while job["state"] == "running":
             await asyncio.sleep(self._pause_s)
             response = await user.rest("GET", f"/api/v1/import/{job['id']}")
             if response.status_code != 200:  # the job ended with its process
                 raise Unanswered(f"import job: {response.status_code}")
-            job = response.json()
+            job = _decoded("read_import", response)
         found = await user.tool("notes_search", {"query": word})
         if job["state"] != "done" or not found["results"]:
             raise UnexpectedAnswer(f"import of {word}: {job['state']}, {len(found['results'])} notes found")

@@ -10,6 +10,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable, Mapping
+from itertools import islice
 from types import MappingProxyType
 from typing import Any, NewType, Protocol
 
@@ -100,11 +101,19 @@ class SessionStates(Protocol):
 class _StateEntry:
     """The mutable state of one session."""
 
-    def __init__(self, owner: Owner, seen_max: int) -> None:
+    def __init__(self, owner: Owner) -> None:
         self.owner = owner
-        self.seen: LRUCache[str, int] = LRUCache(seen_max)
+        # Oldest delivery first. A plain dict: with ten items, a cache object would take a kilobyte more.
+        self.seen: dict[str, int] = {}
         self.queries: tuple[str, ...] = ()
         self.defaults: dict[str, Any] = {}
+
+    def add_seen(self, delivered: Mapping[str, int], seen_max: int) -> None:
+        for uri, version in delivered.items():
+            self.seen.pop(uri, None)
+            self.seen[uri] = version
+        for uri in [*islice(self.seen, max(0, len(self.seen) - seen_max))]:
+            del self.seen[uri]
 
     def view(self, handle: SessionHandle) -> SessionState:
         # Not a copy: a search looks up about twenty URIs, and copying thousands would cost more than the search.
@@ -136,18 +145,18 @@ class InProcessSessionStates:
         return int(self._users.currsize)
 
     async def create(self, owner: Owner) -> SessionState:
-        return self._store(new_handle(), _StateEntry(owner, self._seen_max))
+        return self._store(new_handle(), _StateEntry(owner))
 
     async def get_or_create(self, handle: SessionHandle, owner: Owner) -> SessionState:
         entry = self._find(handle, owner)
-        return self._store(handle, entry or _StateEntry(owner, self._seen_max))
+        return self._store(handle, entry or _StateEntry(owner))
 
     async def get(self, handle: SessionHandle, owner: Owner) -> SessionState:
         return self._store(handle, self._require(handle, owner))
 
     async def record(self, handle: SessionHandle, owner: Owner, query: str, delivered: Mapping[str, int]) -> None:
         entry = self._require(handle, owner)
-        entry.seen.update(delivered)
+        entry.add_seen(delivered, self._seen_max)
         if query:
             others = tuple(other for other in entry.queries if other != query)
             entry.queries = (*others, query)[-self._queries_max :]
@@ -160,7 +169,7 @@ class InProcessSessionStates:
 
     async def reset(self, handle: SessionHandle, owner: Owner) -> SessionState:
         before = self._require(handle, owner).view(handle)
-        self._store(handle, _StateEntry(owner, self._seen_max))
+        self._store(handle, _StateEntry(owner))
         return before
 
     async def delete(self, handle: SessionHandle, owner: Owner) -> None:

@@ -160,6 +160,15 @@ async def test_oldest_delivered_items_are_dropped_first(states: SessionStates) -
     assert set((await states.get(handle, ADA)).seen) == {f"notes://{number}" for number in range(2, 6)}
 
 
+async def test_item_delivered_again_is_not_the_oldest(states: SessionStates) -> None:
+    handle = (await states.create(ADA)).handle
+
+    for number in (0, 1, 2, 3, 0, 4):
+        await states.record(handle, ADA, "", {f"notes://{number}": 1})
+
+    assert [*(await states.get(handle, ADA)).seen] == [f"notes://{number}" for number in (2, 3, 0, 4)]
+
+
 async def test_repeated_query_is_listed_once_at_its_latest_position(states: SessionStates) -> None:
     handle = (await states.create(ADA)).handle
 

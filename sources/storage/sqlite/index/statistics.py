@@ -8,6 +8,7 @@ rows of all files of the library are counted instead: the reader's own file and 
 
 import sqlite3
 from collections.abc import Sequence
+from functools import lru_cache
 
 from loguru import logger
 
@@ -21,7 +22,8 @@ from sources.storage.sqlite.search.match_expression import match_text
 # With this many rows, a source's own counts order the hits of all sources as well as the counts of the whole library
 # do. With twelve rows they do not.
 OWN_ROWS_MIN = 100
-_CACHED_COUNTS_MAX = 10_000
+# Of each file, and again wherever it is attached to another file. A count takes about 300 bytes.
+_CACHED_COUNTS_MAX = 1_000
 _OWN_SCHEMA = "main"
 
 Parameters = tuple[str | int | float, ...]
@@ -105,11 +107,10 @@ class _FileCounts:
         return count
 
     def count_rows(self, connection: JobConnection, index: TextIndex) -> int:
-        return self.count(connection, f"SELECT count(*) FROM {self._schema}.{index.table}_docsize", ())
+        return self.count(connection, _rows_sql(self._schema, index.table), ())
 
     def count_matches(self, connection: JobConnection, index: TextIndex, match: str) -> int:
-        sql = f"SELECT count(*) FROM {self._schema}.{index.table} WHERE {index.table} MATCH ?"
-        return self.count(connection, sql, (match,))
+        return self.count(connection, _matches_sql(self._schema, index.table), (match,))
 
     def corpus(self, connection: JobConnection, matches: Sequence[str]) -> Corpus:
         """Counts in all indexes of the file together."""
@@ -124,6 +125,19 @@ class _FileCounts:
         rows = connection.execute(f"SELECT name FROM {self._schema}.sqlite_schema WHERE type = 'table'")
         names = {name for (name,) in rows.fetchall()}
         return tuple([index for index in self._indexes if index.table in names])
+
+
+# Cached, because each count is kept under its statement, and copies of it would take as much memory as the rest.
+
+
+@lru_cache(maxsize=256)
+def _rows_sql(schema: str, table: str) -> str:
+    return f"SELECT count(*) FROM {schema}.{table}_docsize"
+
+
+@lru_cache(maxsize=256)
+def _matches_sql(schema: str, table: str) -> str:
+    return f"SELECT count(*) FROM {schema}.{table} WHERE {table} MATCH ?"
 
 
 def _matches(query: ParsedQuery) -> list[str]:

@@ -99,6 +99,11 @@ def mark_duplicates(hits: Sequence[RankedHit]) -> list[RankedHit]:
     return marked
 
 
+def duplicates_last(hits: Sequence[RankedHit]) -> list[RankedHit]:
+    """Moves duplicates to the end, where the pages that they shorten are."""
+    return sorted(hits, key=lambda hit: hit.is_duplicate)
+
+
 def _with_duplicate(hit: RankedHit, duplicate: RankedHit) -> RankedHit:
     """A source may return the same URI twice; it is listed once."""
     if duplicate.uri == hit.uri or duplicate.uri in hit.duplicates:

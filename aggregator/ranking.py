@@ -11,7 +11,7 @@ from typing import Literal
 from msgspec.structs import replace
 
 from aggregator.fanout import Fanout
-from aggregator.merge import DiversityLimits, mark_duplicates, order_hits, sort_by_date
+from aggregator.merge import DiversityLimits, duplicates_last, mark_duplicates, order_hits, sort_by_date
 from sources.source import RankedHit, SourceHits
 
 Order = Literal["relevance", "recent"]
@@ -108,9 +108,10 @@ class MergedRanking:
         for stream in streams:
             stream.add(pages.get(stream.name))
         if self._order == "recent":
-            self._ready.extend(mark_duplicates(self._take_newest()))
+            self._ready.extend(duplicates_last(mark_duplicates(self._take_newest())))
         else:
-            self._ready.extend(mark_duplicates(order_hits(self._take_pending(), self._limits)))
+            ordered = order_hits(self._take_pending(), self._limits)
+            self._ready.extend(duplicates_last(mark_duplicates(ordered)))
 
     def _take_pending(self) -> list[RankedHit]:
         hits = [hit for stream in self._streams for hit in stream.pending]

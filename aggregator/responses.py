@@ -81,7 +81,7 @@ class KnowledgeResponse(SearchResponse, frozen=True, kw_only=True, omit_defaults
     sources: Annotated[Mapping[str, SourceReport], Meta(description="Status of each source.")]
     suppressed: Annotated[int, Meta(description="Hits omitted because this session has seen them.")]
     exhausted: Annotated[bool, Meta(description="All hits were seen before; the best are repeated.")]
-    cut: Annotated[bool, Meta(description="The page was shortened; continue at next_offset.")] = False
+    cut: Annotated[bool, Meta(description="Some hits did not fit; continue at next_offset.")] = False
     explain: Explanation | UnsetType = UNSET
 
 

@@ -14,7 +14,8 @@ from aggregator.breaker import Breaker
 from aggregator.defaults import Dedupe, search_defaults, with_session_defaults
 from aggregator.fanout import Fanout
 from aggregator.filters import build_arguments, choose_sources, set_filters
-from aggregator.merge import DiversityLimits
+from aggregator.merge import DiversityLimits, sort_by_date, sort_by_score
+from aggregator.page_size import RenderedHit, encode
 from aggregator.paging import PageSelection, fill_page, is_seen, select_page
 from aggregator.ranking import MergedRanking
 from aggregator.responses import (
@@ -24,7 +25,6 @@ from aggregator.responses import (
     KnowledgeResponse,
     SourceReport,
     combined_status,
-    item_without_repetition,
 )
 from aggregator.search_queue import SearchQueue
 from auth.context import RequestContext
@@ -42,7 +42,6 @@ from sources.semantic.service import configured_model
 from sources.source import RankedHit, Source
 from sources.storage.contract import Libraries, Library, QueueState
 
-_encode = msgspec.json.Encoder().encode
 _decode_item = msgspec.json.Decoder(KnowledgeItem).decode
 # `error`: the caller's mistake, such as an unknown session, a cancelled call, or an unexpected exception.
 SearchOutcome = Literal["complete", "partial", "refused", "failed", "error"]
@@ -57,7 +56,7 @@ class KnowledgeSearch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The arguments of `knowledge_search`. Numbers out of range are clamped."""
 
     query: Annotated[str, Meta(description='Words, "phrases", prefix*, AND OR NOT, -word, tag:, after:2026-01-31.')]
-    limit: Annotated[int | None, Meta(description="Hits per page, 1..100; default 20, fewer if long.")] = None
+    limit: Annotated[int | None, Meta(description="Hits per page, 1..100; default 20.")] = None
     offset: Annotated[int, Meta(description="next_offset of the previous page.")] = 0
     snippet_length: Annotated[int | None, Meta(description="Characters, 1..1000; default 300.")] = None
     sources: Annotated[tuple[str, ...], Meta(description="Default all.")] = ()
@@ -207,7 +206,9 @@ class Aggregator:
             cut=True,
             explain=await self._explain(plan, library) if plan.request.explain else UNSET,
         )
-        return fill_page(envelope, selection, rendered, plan.max_bytes - len(_encode(envelope))), selection
+        room_bytes = plan.max_bytes - len(encode(envelope))
+        sort = sort_by_score if plan.order == "relevance" else sort_by_date
+        return fill_page(envelope, selection, rendered, room_bytes, sort), selection
 
     async def _plan(self, context: RequestContext, request: KnowledgeSearch) -> SearchPlan:
         state = await find_session_state(self._session_states, context, request.session)
@@ -270,7 +271,10 @@ class Aggregator:
                 words = (" ".join(term.word.alternatives[0].tokens) for term in plan.query.terms)
                 rows, frequencies = corpus.rows, dict(zip(words, corpus.frequencies, strict=True))
         model = configured_model(self._settings)
-        by_relevance = "rounds of the best hits of each source, each round sorted by score"
+        by_relevance = (
+            "rounds of the best hits of each source; diversity decides which of them make a page, and a page is sorted "
+            "by score"
+        )
         return Explanation(
             order_by=plan.order,
             fusion=by_relevance if plan.order == "relevance" else "one list sorted by last_modified",
@@ -296,13 +300,13 @@ def _outcome_of(error: BaseException) -> SearchOutcome:
 
 async def _render(
     selection: PageSelection, fanout: Fanout, plan: SearchPlan
-) -> tuple[dict[int, tuple[KnowledgeItem, int]], str | UnsetType]:
-    """The items of the candidates and their sizes in bytes, by position, and the score type if they have the same. What
-    a source rendered is validated, because it may be third-party code."""
+) -> tuple[dict[int, RenderedHit], str | UnsetType]:
+    """The candidates' results by position, and the score type if they have the same. What a source rendered is
+    validated, because it may be third-party code."""
     items = await fanout.render(selection.candidates, plan.topic)
     score_types = {getattr(item, "score_type", UNSET) for item in items.values()}
     score_type = score_types.pop() if len(score_types) == 1 else UNSET
-    rendered: dict[int, tuple[KnowledgeItem, int]] = {}
+    rendered: dict[int, RenderedHit] = {}
     for hit in selection.candidates:
         item = items.get(hit.uri)
         if item is None:
@@ -314,15 +318,15 @@ async def _render(
         except (TypeError, ValueError, AttributeError) as error:
             fanout.reject(hit.source, str(error))
         else:
-            size = len(_encode(item_without_repetition(checked, score_type))) + 1
-            rendered[hit.position] = checked, size
+            rendered[hit.position] = RenderedHit.measure(
+                replace(checked, highlights=UNSET), checked.highlights or (), score_type
+            )
     return rendered, score_type
 
 
 def _validate(item: ResultItem, hit: RankedHit, plan: SearchPlan) -> KnowledgeItem:
-    """Decodes the item from its JSON, which checks the types: constructing a Struct does not. Highlights are dropped;
-    programs that need them use a source's own search."""
-    checked = _decode_item(_encode(replace(item, highlights=UNSET)))
+    """Decodes the item from its JSON, which checks the types: constructing a Struct does not."""
+    checked = _decode_item(encode(item))
     if hit.also_in or plan.request.explain:
         explain = _explain_hit(item, hit, plan) if plan.request.explain else UNSET
         checked = replace(checked, also_in=hit.also_in or UNSET, explain=explain)

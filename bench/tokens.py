@@ -34,6 +34,7 @@ SCRIPTS = (HEADLINE, "several_topics")
 READ_TOKENS = 600
 # tldw's page size. Ours is the same by default, but limited in bytes.
 PAGE = 20
+SHORT_PAGE = 8
 # The number of hits on the pages that are measured.
 PAGE_HITS = 10
 BUDGETS = (300, 600, 1_200, 2_400)
@@ -67,9 +68,8 @@ class Variant(Struct, frozen=True, kw_only=True):
     has_budgets: bool
 
     def search(self, step: Step, session: str | None) -> ToolCall:
-        arguments: dict[str, Any] = {"query": step.query}
-        if not self.has_budgets:
-            arguments["limit"] = PAGE  # an explicit limit disables the default response size
+        # An explicit limit disables the default response size.
+        arguments: dict[str, Any] = {"query": step.query, "limit": SHORT_PAGE if self.has_budgets else PAGE}
         if not self.has_session:
             arguments["dedupe"] = "off"
         elif session is not None:

@@ -445,14 +445,18 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     search_response_default_bytes: Annotated[
         int,
         _number(
-            "bytes", "Size of a page of hits if the caller sets neither a limit nor a snippet length.", 2_000, _MIB
+            "bytes",
+            "Size of a page of hits if the caller sets neither a limit nor a snippet length. Snippets are shortened to "
+            "fit.",
+            2_000,
+            _MIB,
         ),
-    ] = 5_200
+    ] = 8_000
     search_response_max_bytes: Annotated[
         int,
         _number(
             "bytes",
-            "Maximum size of a page of hits from all sources. Further hits are on the next page.",
+            "Maximum size of a page of hits from all sources. Snippets are shortened to fit.",
             2_000,
             64 * _MIB,
         ),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from aggregator.responses import without_repetition
+from aggregator.responses import KnowledgeResponse, without_repetition
 from config.errors import StorageError
 from sources.items import ResultItem
 from tests.aggregator.aggregator_fixture import (
@@ -23,6 +23,9 @@ from tests.aggregator.aggregator_fixture import (
 NAMES = ("notes", "media", "chats")
 
 
+LONG = "A long passage about tea, of which as much is shown as fits on the page. " * 4
+
+
 @st.composite
 def source_lists(draw: st.DrawFn) -> list[FakeSource]:
     """Sources whose scores need not decrease with the rank, and whose texts may be the same."""
@@ -32,7 +35,7 @@ def source_lists(draw: st.DrawFn) -> list[FakeSource]:
         for number in range(draw(st.integers(0, 25))):
             score = draw(st.sampled_from([0.1, 0.2, 0.3, 0.4, 0.5]))
             day = draw(st.integers(1, 28))
-            text = draw(st.sampled_from([None, None, None, "the same passage"]))
+            text = draw(st.sampled_from([None, None, f"{name} {number}: {LONG}", "the same passage"]))
             item = "long" if name == "chats" and draw(st.booleans()) else None
             items.append(result_item(name, number, score, modified=f"2026-01-{day:02}", text=text, item=item))
         sources.append(FakeSource(name, items, knows_total=draw(st.booleans())))
@@ -64,6 +67,104 @@ async def test_all_pages_together_contain_every_hit_once(
         assert sorted(await all_pages(fixture, limit=limit, order_by=order_by)) == expected
     else:
         assert (await fixture.search()).results == ()
+
+
+def delivered_uris(page: KnowledgeResponse) -> list[str]:
+    return [uri for item in page.results for uri in (item.uri, *(item.also_in or ()))]
+
+
+@pytest.mark.parametrize("order_by", ["relevance", "recent"])
+@given(
+    sources=source_lists(),
+    limit=st.integers(1, 9),
+    depth=st.integers(1, 12),
+    max_bytes=st.sampled_from([4_000, 6_000, 64_000]),
+)
+async def test_client_that_adds_the_limit_to_its_offset_gets_every_hit_once(
+    sources: list[FakeSource], limit: int, depth: int, max_bytes: int, order_by: str
+) -> None:
+    fixture = build_aggregator(*sources, fanout_depth=depth, search_response_max_bytes=max_bytes)
+    delivered: list[str] = []
+    offset, has_more = 0, True
+
+    while has_more:
+        page = await fixture.search(offset=offset, limit=limit, dedupe="off", order_by=order_by)
+        assert not page.cut
+        delivered += delivered_uris(page)
+        offset, has_more = offset + limit, page.has_more
+
+    assert sorted(delivered) == sorted(item.uri for source in sources for item in source.items)
+
+
+@given(sources=source_lists(), limit=st.integers(1, 9), depth=st.integers(1, 12), known=st.integers(0, 9))
+async def test_paging_in_a_session_that_has_seen_hits_returns_the_others_once(
+    sources: list[FakeSource], limit: int, depth: int, known: int
+) -> None:
+    fixture = build_aggregator(*sources, fanout_depth=depth)
+    first = await fixture.search(limit=known or 1)
+    delivered = delivered_uris(first)
+    offset, has_more = 0, first.has_more
+
+    while has_more:
+        page = await fixture.search(offset=offset, limit=limit, session=first.session)
+        delivered += delivered_uris(page) if not page.exhausted else []
+        offset, has_more = offset + limit, page.has_more
+
+    assert sorted(delivered) == sorted(item.uri for source in sources for item in source.items)
+
+
+@given(sources=source_lists(), limit=st.integers(1, 30), depth=st.integers(1, 12), per_source=st.integers(1, 10))
+async def test_every_page_is_ordered_by_score(
+    sources: list[FakeSource], limit: int, depth: int, per_source: int
+) -> None:
+    fixture = build_aggregator(*sources, fanout_depth=depth, fanout_source_max=per_source, fanout_document_max=1)
+    offset: int | None = 0
+
+    while offset is not None:
+        page = await fixture.search(offset=offset, limit=limit, dedupe="off")
+        scores = [item.score for item in page.results]
+        assert scores == sorted(scores, reverse=True)
+        offset = page.next_offset
+
+
+async def test_diversity_decides_which_hits_make_a_page() -> None:
+    chats = FakeSource("chats", [result_item("chats", number, 0.9, item="long") for number in range(20)])
+    notes = FakeSource("notes", [result_item("notes", number, 0.1) for number in range(20)])
+
+    page = await build_aggregator(chats, notes).search(limit=10)
+
+    assert [item.source for item in page.results] == ["chats"] * 4 + ["notes"] * 6
+
+
+@given(
+    count=st.integers(20, 40),
+    text=st.text(min_size=1, max_size=1_000),
+    max_bytes=st.integers(6_000, 9_000),
+)
+async def test_default_page_has_twenty_hits_within_its_size(count: int, text: str, max_bytes: int) -> None:
+    notes = FakeSource("notes", [result_item("notes", number, text=f"{number} {text}") for number in range(count)])
+
+    response = await build_aggregator(notes, search_response_default_bytes=max_bytes).search()
+
+    assert len(response.results) == 20
+    assert len(msgspec.json.encode(without_repetition(response))) <= max_bytes
+    assert (response.cut, response.next_offset) == (False, 20 if count > 20 else None)
+
+
+async def test_shorter_snippet_shows_the_matches() -> None:
+    class HighlightingSource(FakeSource):
+        def render_hit(self, hit: Any, query: Any, topic: Any) -> ResultItem:
+            item = super().render_hit(hit, query, topic)
+            start = (item.snippet or "").index("samovar")
+            return replace(item, highlights=((start, start + 7),))
+
+    items = [result_item("notes", number, text=f"{number} {LONG} samovar {LONG}") for number in range(20)]
+
+    page = await build_aggregator(HighlightingSource("notes", items), search_response_default_bytes=7_000).search()
+
+    assert len(page.results) == 20
+    assert all("samovar" in (item.snippet or "") for item in page.results)
+    assert {len(item.snippet or "") for item in page.results} <= set(range(100, 300))
 
 
 @pytest.mark.parametrize("order_by", ["relevance", "recent"])

@@ -866,11 +866,11 @@ PROMISES: tuple[Promise, ...] = (
         statement="The `limit` of `knowledge.search` is 20 by default.",
         tests=(
             f"{_TLDW}test_knowledge_search_returns_twenty_hits_by_default",
-            f"{_KNOWLEDGE}test_a_default_response_stays_under_8_kb",
+            f"{_KNOWLEDGE}test_a_default_response_has_twenty_hits_and_stays_under_8_kb",
         ),
         difference=(
-            "Without an explicit limit, hits beyond `search_response_default_bytes` are left for the next page and "
-            "`cut` says so, because a default must not fill a context window."
+            "Without an explicit limit or snippet length, snippets are shortened so that the page fits into "
+            "`search_response_default_bytes`, because a default must not fill a context window."
         ),
     ),
     Promise(

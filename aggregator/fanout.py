@@ -66,8 +66,11 @@ class Fanout:
         self.reports: dict[str, SourceReport] = {}
         # Whether each source compared meanings.
         self.semantic: dict[str, SemanticStatus] = {}
-        # Whether any source returned a valid page.
+        # Whether any source returned a valid page, and one with hits.
         self.has_answer = False
+        self.has_hits = False
+        # How the sources with hits read the query.
+        self._readings: set[str | None] = set()
         # For sources that say when to try them again.
         self._retry_after_s: dict[str, float] = {}
         self._rejections: dict[str, InvalidParams] = {}
@@ -129,6 +132,11 @@ class Fanout:
         reasons = {name: report.error or report.status for name, report in self.reports.items()}
         raise SearchFailed(reasons, min(self._retry_after_s.get(name, 1.0) for name in self.reports))
 
+    @property
+    def common_reading(self) -> str | None:
+        """The `read_as` of all sources that have hits, or None if they differ."""
+        return next(iter(self._readings)) if len(self._readings) == 1 else None
+
     def reject(self, name: str, problem: str) -> None:
         """Reports a source that returned an invalid result."""
         logger.error("source {} returned an invalid search result: {}", name, problem)
@@ -185,6 +193,9 @@ class Fanout:
         if page.semantic is not None:
             self.semantic[name] = page.semantic
         self.has_answer = True
+        if page.hits:
+            self.has_hits = True
+            self._readings.add(page.read_as)
         self._breaker.record_success(self._context.user_id, name)
         self._report(name, SourceReport(status="ok", ms=took_ms, read_as=page.read_as or UNSET))
         return True

@@ -82,6 +82,7 @@ class SearchPlan(Struct, frozen=True, kw_only=True):
     dedupe: Dedupe
     deadline_ms: int
     max_bytes: int
+    is_strict: bool
 
     @property
     def seen(self) -> Mapping[str, int]:
@@ -164,21 +165,38 @@ class Aggregator:
         arguments = build_arguments(
             sources, self._sources.keys(), request.query, request.snippet_length, request.filters
         )
-        fanout = Fanout(
-            plan.context,
+        fanout = self._fanout(plan, library, sources, arguments, is_strict=plan.query.relaxed is not None)
+        response, selection = await self._search(plan, fanout, library, read_as)
+        fanout.require_answer()
+        if plan.query.relaxed is not None and not plan.is_strict and not fanout.has_hits:
+            fanout = self._fanout(plan, library, sources, arguments, is_strict=False)
+            response, selection = await self._search(plan, fanout, library, read_as)
+            fanout.require_answer()
+        await self._record(plan, response, selection)
+        return response
+
+    def _fanout(
+        self,
+        plan: SearchPlan,
+        library: Library,
+        sources: Mapping[str, Source],
+        arguments: Mapping[str, Any],
+        *,
+        is_strict: bool,
+    ) -> Fanout:
+        """With `is_strict` a source reads the query only as typed: whether it is relaxed depends on all sources."""
+        context, filters = plan.context, plan.request.filters
+        return Fanout(
+            replace(context, config={**context.config, "strict": True}) if is_strict else context,
             library,
             sources,
             arguments,
             self._breaker,
-            filtered=[name for name in sources if set_filters(request.filters, name)],
+            filtered=[name for name in sources if set_filters(filters, name)],
             depth=self._settings.fanout_depth,
             deadline_ms=plan.deadline_ms,
             is_own_deadline=plan.deadline_ms < self._settings.fanout_deadline_ms,
         )
-        response, selection = await self._search(plan, fanout, library, read_as)
-        fanout.require_answer()
-        await self._record(plan, response, selection)
-        return response
 
     async def _search(
         self, plan: SearchPlan, fanout: Fanout, library: Library, read_as: str | None
@@ -190,6 +208,7 @@ class Aggregator:
         examined_max = settings.fanout_scan_max
         selection = await select_page(ranking, plan.seen, plan.dedupe, limit=plan.limit, examined_max=examined_max)
         rendered, score_type = await _render(selection, fanout, plan)
+        read_as = fanout.common_reading or read_as
         # With its numbers at their widest, to know how much room is left for the results.
         envelope = KnowledgeResponse(
             results=(),
@@ -200,7 +219,7 @@ class Aggregator:
             semantic=combined_status(fanout.semantic.values()),
             score_type=score_type,
             session=plan.state.handle,
-            sources=_without_common_read_as(fanout.reports, plan.query),
+            sources=_without_common_read_as(fanout.reports, read_as),
             suppressed=examined_max,
             exhausted=False,
             cut=True,
@@ -234,6 +253,7 @@ class Aggregator:
             order=order,
             dedupe=request.dedupe or defaults.dedupe or settings.dedupe,
             deadline_ms=clamp(deadline_ms, 1, settings.fanout_deadline_ms),
+            is_strict=bool(defaults.strict),
             max_bytes=min(settings.search_response_default_bytes, max_bytes) if has_default_size else max_bytes,
         )
 
@@ -348,9 +368,9 @@ def _explain_hit(item: ResultItem, hit: RankedHit, plan: SearchPlan) -> HitExpla
     )
 
 
-def _without_common_read_as(reports: Mapping[str, SourceReport], query: ParsedQuery) -> dict[str, SourceReport]:
+def _without_common_read_as(reports: Mapping[str, SourceReport], read_as: str | None) -> dict[str, SourceReport]:
     """Omits a source's `read_as` if it equals that of the whole response."""
     return {
-        name: replace(report, read_as=UNSET) if report.read_as == query.read_as else report
+        name: replace(report, read_as=UNSET) if report.read_as == read_as else report
         for name, report in reports.items()
     }

@@ -222,6 +222,15 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int,
         _number("rows", "Matches that are ranked. If more rows match, only the newest are ranked.", 100, 100_000_000),
     ] = 20_000
+    search_near_words_max: Annotated[
+        int,
+        _number(
+            "words",
+            "Words of an index that are compared with a word that the library does not contain. 0 turns that off.",
+            0,
+            10_000_000,
+        ),
+    ] = 50_000
     message_scan_max_rows: Annotated[
         int,
         _number(

@@ -22,6 +22,7 @@ class RequestDefaults(Struct, frozen=True, kw_only=True):
     chars_per_token: float | None = None
     order_by: Literal["relevance", "recent"] | None = None
     time_zone: str | None = None
+    strict: bool | None = None
 
 
 _UNSET_DEFAULTS = RequestDefaults()

@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any, ClassVar, Protocol
 
 from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from auth.context import RequestContext
 from config.errors import NotFound
@@ -118,6 +119,8 @@ class LibrarySource(ABC):
         page = HitPage((), has_more=False, total=0)
         if query.search is not None:
             page = await collection.search(query.search)
+        if page.query is not None:
+            query = replace(query, terms=page.query.terms, read_as=page.query.read_as)
         return SourceHits(
             hits=tuple([self._ranked(hit, rank) for rank, hit in enumerate(page.hits, query.offset)]),
             has_more=page.has_more,

@@ -9,6 +9,8 @@ from typing import Any, Generic, Literal, TypeVar
 
 from msgspec import Struct
 
+from sources.query import ParsedQuery
+
 Role = Literal["user", "assistant", "system", "tool"]
 Origin = Literal["client", "derived", "imported"]
 T = TypeVar("T")
@@ -306,12 +308,14 @@ class Hit(Struct, frozen=True, kw_only=True):
 
 
 class HitPage(Struct, frozen=True):
-    """One page of hits. `total` is exact, or None if it is not known."""
+    """One page of hits. `total` is exact, or None if it is not known. `query` is what was searched for, if it is not
+    the query of the search."""
 
     hits: tuple[Hit, ...]
     has_more: bool
     total: int | None
     semantic: SemanticStatus = SEMANTIC_OFF
+    query: ParsedQuery | None = None
 
 
 class ListPage(Struct, Generic[T], frozen=True):

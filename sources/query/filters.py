@@ -7,7 +7,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from sources.query.grammar import Negation, TitleLeaf, Tree
-from sources.query.lexer import FILTER_NAMES, BareWord, FilterLexeme, Lexeme, QuotedText, Symbol, UnmatchedQuote
+from sources.query.lexer import (
+    FILTER_NAMES,
+    BareWord,
+    FilterLexeme,
+    Lexeme,
+    OptionLexeme,
+    QuotedText,
+    Symbol,
+    UnmatchedQuote,
+    UnsupportedSyntax,
+)
 from sources.query.notes import QueryNotes
 from sources.times import TimeMention, TimeSpan, read_time
 
@@ -48,6 +58,11 @@ class FilterExtractor:
             match lexeme:
                 case UnmatchedQuote():
                     self._notes.add("ignored an unmatched quotation mark")
+                case UnsupportedSyntax(syntax=syntax):
+                    self._notes.add(f"ignored {syntax} (it has no meaning here)")
+                case OptionLexeme(text=text):
+                    self._notes.add(f"treated -{text} as text (an option of a command; NOT {text} excludes it)")
+                    yield BareWord(text)
                 case FilterLexeme():
                     yield from self._apply(lexeme)
                 case BareWord(text=text):

@@ -4,7 +4,7 @@ NOT binds closest, then AND, then OR. Adjacent words without an operator form on
 not fit are skipped with a note, so every sequence of lexemes gives a tree, or none if it contains no leaf.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
 
 from msgspec import Struct
@@ -56,6 +56,33 @@ def has_operators(tree: Tree) -> bool:
             return False
 
 
+def without_exclusions(tree: Tree) -> Tree | None:
+    """Returns the tree without its exclusions, or None if nothing else is left."""
+    match tree:
+        case Negation():
+            return None
+        case Branch(operator=operator, parts=parts):
+            kept = tuple(part for part in map(without_exclusions, parts) if part is not None)
+            return Branch(operator, kept) if len(kept) > 1 else kept[0] if kept else None
+        case _:
+            return tree
+
+
+def without_operators(tree: Tree) -> Tree:
+    """Returns the tree with its leaves and exclusions side by side."""
+    leaves = tuple(flatten(tree))
+    return Branch("ADJACENT", leaves) if len(leaves) > 1 else leaves[0]
+
+
+def flatten(tree: Tree) -> Iterator[Leaf | Negation]:
+    """Yields the leaves and exclusions of a tree, whatever joins them."""
+    if isinstance(tree, Branch):
+        for part in tree.parts:
+            yield from flatten(part)
+    else:
+        yield tree
+
+
 def _balance_brackets(items: Sequence[Tree | Symbol], max_nesting: int, notes: QueryNotes) -> list[Tree | Symbol]:
     """Removes unmatched brackets and those nested too deep."""
     partner: dict[int, int] = {}
@@ -72,8 +99,7 @@ def _balance_brackets(items: Sequence[Tree | Symbol], max_nesting: int, notes: Q
                 notes.add(f"ignored brackets nested more than {max_nesting} deep")
         elif item == Symbol(")"):
             unmatched += 1
-    # Without AND and OR, brackets group nothing: a smiley at the end of a sentence needs no note.
-    if (unmatched or open_brackets) and any(item in _JOINING for item in items):
+    if unmatched or open_brackets:
         notes.add("ignored an unmatched bracket")
     return [item for index, item in enumerate(items) if item not in _BRACKETS or index in partner]
 

@@ -9,6 +9,8 @@ from typing import Literal
 
 from msgspec import Struct
 
+from sources.query.command_lines import is_command_name, is_option
+
 
 class BareWord(Struct, frozen=True):
     """Text between spaces, as typed."""
@@ -41,34 +43,78 @@ class UnmatchedQuote(Struct, frozen=True):
     """A quotation mark without a counterpart."""
 
 
-Lexeme = BareWord | QuotedText | FilterLexeme | Symbol | UnmatchedQuote
+class OptionLexeme(Struct, frozen=True):
+    """A word after a dash that is an option of a command and not an exclusion, without the dash."""
+
+    text: str
+
+
+class UnsupportedSyntax(Struct, frozen=True):
+    """Syntax of other query languages that has no meaning here: NEAR and a leading caret."""
+
+    syntax: str
+
+
+Lexeme = BareWord | QuotedText | FilterLexeme | Symbol | UnmatchedQuote | OptionLexeme | UnsupportedSyntax
 
 FILTER_NAMES = ("source", "tag", "type", "sender", "after", "before", "title")
 
-# Characters that word processors and East Asian keyboards produce instead of the ASCII ones of the query language.
-_ASCII_MARKS = str.maketrans("“”„‟«»＂（）：＊", '"""""""():*')
+# Characters that word processors, other languages and East Asian keyboards use instead of the ASCII ones of the query
+# language.
+_ASCII_MARKS = str.maketrans(
+    dict.fromkeys("“”„‟«»‹›＂「」『』｢｣《》〈〉〝〞〟❝❞", '"') | {"（": "(", "）": ")", "：": ":", "＊": "*"}
+)
 
 # A minus excludes only at the start of a word and before a letter, a quotation mark or a bracket: -5 is a number,
-# fox-trot a word, --flag an option. A quotation never starts right after a digit: 5" is a length.
+# fox-trot a word, --flag an option. A quotation never starts right after a digit: 5" is a length. Between Hebrew
+# letters, a quotation mark is part of an acronym. ‘ and ’ are quotation marks only around words, since ’ is also the
+# apostrophe.
 _LEXEME = re.compile(
     rf"""
       (?-i:AND\s++)? (?P<negated> (?<![^\s(]) - | (?-i:NOT\s++) )?
       (?P<filter> {"|".join(FILTER_NAMES)} ) : (?: "(?P<quoted_value> [^"]* )" | (?P<value> [^\s"()]+ ) )
       (?-i:\s+AND(?=\s))?
-    | (?P<minus> (?<![^\s(]) - (?= [^\W\d_] | ["(] ) )
+    | (?P<smiley> (?<!\S) [:;=] ['-]? [()]+ (?!\w) )
+    | (?<![^\s(]) (?-i:NEAR) \s*+ \( (?P<near> [^()]* ) \)
+    | (?<![^\s(]) (?P<caret> \^ ) (?= ["\w] )
+    | (?<![^\s(]) - (?P<dashed> [^\W\d_] [^\s"()]* )
+    | (?P<minus> (?<![^\s(]) - (?= ["(] ) )
     | (?<!\d) "(?P<quoted> [^"]* )"
-    | (?P<quote> " )
+    | (?<!\w) [‘‚] (?P<single_quoted> [^‘‚"]*? \w [^‘‚"]*? ) [’‘] (?!\w)
     | (?P<bracket> [()] )
-    | (?P<word> [^\s"()]+ )
+    | (?P<word> (?: [^\s"()] | (?<=[\u05d0-\u05ea])"(?=[\u05d0-\u05ea]) )+ )
+    | (?P<quote> " )
     """,
     re.VERBOSE | re.IGNORECASE,
 )
+_DISTANCE = re.compile(r",\s*\d+\s*$")
 
 
 def lexemes(text: str) -> Iterator[Lexeme]:
     """Yields the lexemes of a query in order."""
-    for match in _LEXEME.finditer(text.translate(_ASCII_MARKS)):
-        yield _lexeme(match)
+    text = text.translate(_ASCII_MARKS)
+    is_command = False
+    for match in _LEXEME.finditer(text):
+        for lexeme in _lexemes_of(match, is_command=is_command):
+            is_command = is_command or (isinstance(lexeme, BareWord) and is_command_name(lexeme.text))
+            yield lexeme
+
+
+def _lexemes_of(found: re.Match[str], *, is_command: bool) -> Iterator[Lexeme]:
+    """`is_command` tells whether a command precedes the match."""
+    match found.lastgroup:
+        case "near":
+            yield UnsupportedSyntax("NEAR")
+            yield from lexemes(_DISTANCE.sub("", found["near"]))
+        case "dashed" if is_command or is_option(found["dashed"]):
+            yield OptionLexeme(found["dashed"])
+        case "dashed":
+            yield Symbol("NOT")
+            yield BareWord(found["dashed"])
+        case "smiley":
+            pass
+        case _:
+            yield _lexeme(found)
 
 
 def _lexeme(match: re.Match[str]) -> Lexeme:
@@ -76,6 +122,8 @@ def _lexeme(match: re.Match[str]) -> Lexeme:
         return _word_or_operator(match["word"])
     if match["quoted"] is not None:
         return QuotedText(match["quoted"])
+    if match["single_quoted"] is not None:
+        return QuotedText(match["single_quoted"])
     if match["filter"] is not None:
         quoted = match["quoted_value"]
         value = match["value"] if quoted is None else quoted
@@ -84,7 +132,7 @@ def _lexeme(match: re.Match[str]) -> Lexeme:
         return Symbol("NOT")
     if match["bracket"] is not None:
         return Symbol("(" if match["bracket"] == "(" else ")")
-    return UnmatchedQuote()
+    return UnsupportedSyntax("^") if match["caret"] is not None else UnmatchedQuote()
 
 
 def _word_or_operator(text: str) -> BareWord | Symbol:

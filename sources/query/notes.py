@@ -14,6 +14,12 @@ class QueryNotes:
         self.is_truncated = False
         self._notes: dict[str, None] = {}
 
+    def copy(self) -> "QueryNotes":
+        notes = QueryNotes()
+        notes.is_truncated = self.is_truncated
+        notes._notes = dict(self._notes)
+        return notes
+
     def add(self, note: str) -> None:
         self._notes[note] = None
 

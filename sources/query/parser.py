@@ -10,9 +10,19 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from config.text import replace_unstorable
-from sources.query.expression import AllOf, AnyOf, Expression, Phrase, Title, Without, Word
+from sources.query.expression import AllOf, AnyOf, Expression, Phrase, Title, Without, Word, render
 from sources.query.filters import FilterExtractor, Filters
-from sources.query.grammar import Branch, Leaf, Negation, TitleLeaf, Tree, build_tree, has_operators
+from sources.query.grammar import (
+    Branch,
+    Negation,
+    TitleLeaf,
+    Tree,
+    build_tree,
+    flatten,
+    has_operators,
+    without_exclusions,
+    without_operators,
+)
 from sources.query.lexer import BareWord, QuotedText, Symbol, lexemes
 from sources.query.limits import QueryLimits
 from sources.query.mentions import mentioned_times
@@ -24,16 +34,20 @@ from sources.times import TimeMention, TimeSpan
 
 
 class Term(Struct, frozen=True):
-    """A word to score and to highlight, and how often the query contains it."""
+    """A word to score and to highlight, and how often the query contains it. A near term is not in the query: it may be
+    what another term, of which this is the index, was meant to be."""
 
     word: Word
     count: int
+    near: int | None = None
 
 
 class ParsedQuery(Struct, frozen=True):
     """The meaning of a query. Without an expression, only its filters can match, and `read_as` says so.
 
-    With AND or OR in the query (`has_operators`), adjacent words are all required; otherwise any of them may match.
+    With AND or OR in the query (`has_operators`), adjacent words are all required; otherwise any of them may match. A
+    query of operators or quotations alone is literal. Phrases that are quoted in a sentence are `preferred`: items that
+    contain them come first, and others match as well. `relaxed` is how to read the query if nothing matches.
     `prose` is what the query says without its filters. It is empty if the query asks for words and not for a meaning:
     with operators, exclusions and titles, or if it has only quotations and prefixes.
     """
@@ -50,6 +64,14 @@ class ParsedQuery(Struct, frozen=True):
     times: tuple[TimeSpan, ...] = ()
     time_terms: frozenset[int] = frozenset()
     prose: str = ""
+    is_literal: bool = False
+    preferred: tuple[Word, ...] = ()
+    relaxed: "ParsedQuery | None" = None
+
+    @property
+    def own_terms(self) -> tuple[Term, ...]:
+        """The terms that the query contains; near terms follow them."""
+        return tuple(term for term in self.terms if term.near is None)
 
     @property
     def is_filter_only(self) -> bool:
@@ -98,19 +120,9 @@ def _parse_plain_words(text: str, limits: QueryLimits) -> ParsedQuery | None:
 def _parse_any(text: str, limits: QueryLimits) -> ParsedQuery:
     notes = QueryNotes()
     extractor = FilterExtractor(notes)
-    reader = WordReader(limits, notes)
     items = list(extractor.extract(lexemes(_truncate(text, limits.max_chars, notes))))
     tree = build_tree(items, limits.max_nesting, notes)
-    expression = _ExpressionBuilder(reader, notes, tree).build(tree) if tree is not None else None
-    return ParsedQuery(
-        expression=expression,
-        terms=tuple(Term(word, count) for word, count in reader.count_terms(_positive_words(expression))),
-        filters=extractor.filters,
-        read_as=notes.read_as(expression, has_filters=extractor.filters.restricts_items),
-        has_operators=tree is not None and expression is not None and has_operators(tree),
-        is_truncated=notes.is_truncated,
-        prose=_prose(items),
-    )
+    return _TreeReader(limits, extractor.filters, _prose(items)).read(tree, notes)
 
 
 def _prose(items: Sequence[Tree | Symbol]) -> str:
@@ -128,16 +140,75 @@ def _truncate(text: str, limit: int, notes: QueryNotes) -> str:
     return replace_unstorable(text[:limit], " ")
 
 
-class _ExpressionBuilder:
-    """Builds the expression of a syntax tree."""
+class _TreeReader:
+    """Reads a syntax tree as typed, and in ways that match more."""
 
-    def __init__(self, reader: WordReader, notes: QueryNotes, tree: Tree) -> None:
+    def __init__(self, limits: QueryLimits, filters: Filters, prose: str) -> None:
+        self._limits = limits
+        self._filters = filters
+        self._prose = prose
+
+    def read(self, tree: Tree | None, notes: QueryNotes) -> ParsedQuery:
+        is_literal = tree is not None and _is_literal(tree)
+        query = self._read(tree, notes.copy(), is_literal=is_literal)
+        return replace(query, relaxed=self._relax(tree, query, notes)) if tree is not None else query
+
+    def _relax(self, tree: Tree, query: ParsedQuery, notes: QueryNotes) -> ParsedQuery | None:
+        """Drops exclusions first, then operators and the requirement of quotations."""
+        if query.expression is None:
+            return None
+        notes = notes.copy()
+        kept = without_exclusions(tree)
+        if kept is not None and kept != tree:
+            notes.add("ignored an exclusion (it removed every match)")
+            return self.read(kept, notes)
+        if not query.is_literal:
+            return None
+        notes.add(f"nothing matches {render(query.expression)} literally")
+        return self._read(without_operators(tree), notes, is_literal=False)
+
+    def _read(self, tree: Tree | None, notes: QueryNotes, *, is_literal: bool) -> ParsedQuery:
+        reader = WordReader(self._limits, notes)
+        builder = _ExpressionBuilder(reader, notes, tree, is_literal=is_literal)
+        expression = builder.build()
+        return ParsedQuery(
+            expression=expression,
+            terms=tuple(Term(word, count) for word, count in reader.count_terms(_positive_words(expression))),
+            filters=self._filters,
+            read_as=notes.read_as(expression, has_filters=self._filters.restricts_items),
+            has_operators=tree is not None and expression is not None and has_operators(tree),
+            is_truncated=notes.is_truncated,
+            is_literal=is_literal and expression is not None,
+            preferred=builder.preferred,
+            prose=self._prose,
+        )
+
+
+def _is_literal(tree: Tree) -> bool:
+    """Returns whether a query has operators, or nothing but quotations."""
+    leaves = [leaf for leaf in flatten(tree) if isinstance(leaf, BareWord | QuotedText)]
+    has_quotation = any(isinstance(leaf, QuotedText) for leaf in leaves)
+    has_word = any(isinstance(leaf, BareWord) and any(map(str.isalnum, leaf.text)) for leaf in leaves)
+    return has_operators(tree) or (has_quotation and not has_word)
+
+
+class _ExpressionBuilder:
+    """Builds the expression of a syntax tree. If the query `is_literal`, quotations are required; otherwise their words
+    are words like the others, and the phrases are preferred."""
+
+    def __init__(self, reader: WordReader, notes: QueryNotes, tree: Tree | None, *, is_literal: bool) -> None:
+        self.preferred: tuple[Word, ...] = ()
         self._reader = reader
         self._notes = notes
-        self._is_foreign = is_foreign([word.text for word in _bare_words(tree)])
+        self._tree = tree
+        self._is_literal = is_literal
+        self._is_foreign = tree is not None and is_foreign(list(_texts(tree)))
 
-    def build(self, tree: Tree) -> Expression | None:
-        return self._with_operators(tree) if has_operators(tree) else self._without_operators(tree)
+    def build(self) -> Expression | None:
+        if self._tree is None:
+            return None
+        is_joined = has_operators(self._tree)
+        return self._with_operators(self._tree) if is_joined else self._without_operators(self._tree)
 
     def _read(self, leaf: BareWord | QuotedText, *, is_excluded: bool = False) -> Word | None:
         """Reads a leaf literally. In a language that the index does not stem, words to find match with other endings
@@ -150,20 +221,41 @@ class _ExpressionBuilder:
     # -- without AND and OR: any word may match ------------------------------------------------------------------------
 
     def _without_operators(self, tree: Tree) -> Expression | None:
-        """Requires quotations and titles, and any of the other words."""
-        parts = list(_flatten(tree))
+        """Requires titles, and any of the other words."""
+        parts = list(flatten(tree))
         admit_all = self._reader.admit_all
         titles = admit_all(word for part in parts if isinstance(part, TitleLeaf) if (word := self._read(part.leaf)))
-        quoted = admit_all(word for part in parts if isinstance(part, QuotedText) if (word := self._read(part)))
+        quoted = admit_all(word for part in parts if isinstance(part, QuotedText) if (word := self._quotation(part)))
         words = admit_all(self._loose_words(parts, are_optional=bool(titles or quoted)))
-        return self._exclude(_combine([Title(word) for word in titles], quoted, words), parts)
+        required = [*map(Title, titles), *(quoted if self._is_literal else ())]
+        if not self._is_literal:
+            self.preferred = tuple(quoted)
+        optional = words if self._is_literal else [*quoted, *words]
+        return self._exclude(_all_of([*required, *([_any_of(optional)] if optional else [])]), parts)
+
+    def _quotation(self, leaf: QuotedText) -> Word | None:
+        """Returns the phrase of a quotation, or None in a sentence if it is a single word."""
+        word = self._read(leaf)
+        if word is None or self._is_literal or len(word.alternatives[0].tokens) > 1:
+            return word
+        return None
 
     def _loose_words(self, parts: Sequence[Tree], *, are_optional: bool) -> list[Word]:
         """Drops weak words if there is anything else to search for."""
-        words = [loose for part in parts if isinstance(part, BareWord) for loose in self._reader.read_loose(part.text)]
+        texts = [text for part in parts for text in self._loose_texts(part)]
+        words = [loose for text in texts for loose in self._reader.read_loose(text)]
         strong = [loose for loose in words if not loose.is_weak]
         selected = strong or ([] if are_optional else words)
         return [with_other_endings(loose.word) if self._is_foreign else loose.word for loose in selected]
+
+    def _loose_texts(self, part: Tree) -> Sequence[str]:
+        match part:
+            case BareWord(text=text):
+                return (text,)
+            case QuotedText(text=text) if not self._is_literal:
+                return text.replace("*", " ").split()
+            case _:
+                return ()
 
     # -- with AND or OR: every operator is obeyed ----------------------------------------------------------------------
 
@@ -202,26 +294,16 @@ def _without_stop_words(expressions: list[Expression]) -> list[Expression]:
     return [part for part in expressions if not (isinstance(part, Word) and is_stop_word(part))] or expressions
 
 
-def _bare_words(tree: Tree) -> Iterator[BareWord]:
+def _texts(tree: Tree) -> Iterator[str]:
+    """Yields the text of every leaf, excluded ones included."""
     match tree:
-        case BareWord():
-            yield tree
+        case BareWord(text=text) | QuotedText(text=text):
+            yield text
         case Branch(parts=parts):
             for part in parts:
-                yield from _bare_words(part)
+                yield from _texts(part)
         case Negation(part=part) | TitleLeaf(leaf=part):
-            yield from _bare_words(part)
-        case QuotedText():
-            pass
-
-
-def _flatten(tree: Tree) -> Iterator[Leaf | Negation]:
-    """Yields the leaves and exclusions of a tree without AND and OR, in which brackets mean nothing."""
-    if isinstance(tree, Branch):
-        for part in tree.parts:
-            yield from _flatten(part)
-    else:
-        yield tree
+            yield from _texts(part)
 
 
 def _positive_words(expression: Expression | None) -> Iterator[Word]:
@@ -238,13 +320,6 @@ def _positive_words(expression: Expression | None) -> Iterator[Word]:
             yield from _positive_words(keep)
         case None:
             pass
-
-
-def _combine(titles: Sequence[Title], quoted: Sequence[Word], words: Sequence[Word]) -> Expression | None:
-    """Requires titles and quotations. Other words next to a quotation only affect the ranking: none is required."""
-    ranked = [*quoted, *words] if quoted else words
-    optional = [_any_of(ranked)] if words else []
-    return _all_of([*titles, *quoted, *optional])
 
 
 def _any_of(parts: Sequence[Expression]) -> Expression:

@@ -32,12 +32,18 @@ def prefix_word(prefix: str) -> Word | None:
     text = " ".join(tokens)
     if before or not last.isascii():
         return Word(f"{text}*", (Prefix(text, tuple(tokens)),))
-    prefixes = [Prefix(candidate, (candidate,)) for candidate in _searchable_prefixes(last)]
+    prefixes = [Prefix(candidate, (candidate,)) for candidate in searchable_prefixes(last)]
     return Word(f"{text}*", (*prefixes, *(Phrase(word, (word,)) for word in _words_with_shorter_stems(last))))
 
 
+def word_with_stem(root: str) -> str | None:
+    """Returns a word that has this stem, not necessarily a real one, or None if none was found. The stem itself is not
+    always such a word: lighthous, the stem of lighthouse, is stemmed to lighthou."""
+    return next((root + ending for ending in ("", "e", *_ENDINGS) if stem(root + ending) == root), None)
+
+
 @lru_cache(maxsize=1_024)
-def _searchable_prefixes(prefix: str) -> tuple[str, ...]:
+def searchable_prefixes(prefix: str) -> tuple[str, ...]:
     """Returns prefixes that together match what begins with the prefix.
 
     The index stems search terms too: it turns poly into poli and would not find polygon. Such a prefix is therefore

@@ -111,6 +111,7 @@ def build_query(
         projects=projects,
         contains=contains,
         fields=fields,
+        is_strict=bool(defaults.strict),
     )
     conflict = _unsupported_filter(source, supported_filters, query.filters) or _contradiction(search)
     search = _with_filters(search, now)

@@ -48,11 +48,12 @@ def _term_weight(rows: int, term: TermStatistics) -> float:
 
 
 class Scorer:
-    """Scores hits by the share of the query that they contain, weighted and saturated. Titles that match add to it."""
+    """Scores hits by the share of the query that they contain, weighted and saturated. Titles that match add to it.
+    `total` is the weight of the whole query, if not that of all terms."""
 
-    def __init__(self, weights: Sequence[float], prominence: Prominence) -> None:
+    def __init__(self, weights: Sequence[float], prominence: Prominence, total: float | None = None) -> None:
         self._weights = tuple(weights)
-        self._total = sum(weights)
+        self._total = sum(weights) if total is None else total
         self._prominence = prominence.weight
         # The same for every hit, so computed once.
         self._damping = _SATURATION * (1 - _LENGTH_SHARE)
@@ -77,8 +78,8 @@ class Scorer:
                 matched += weight
         # Repetition does not make up for missing terms: otherwise a short text that repeats one of five terms would
         # rank above a long one that contains them all.
-        saturated *= sqrt(matched / self._total)
-        return (saturated + _TITLE_SHARE * in_title * title_share) / self._total / (1 + _TITLE_SHARE)
+        saturated *= sqrt(min(1.0, matched / self._total))
+        return min(1.0, (saturated + _TITLE_SHARE * in_title * title_share) / self._total / (1 + _TITLE_SHARE))
 
 
 def title_share(title_stems: frozenset[str], query_stems: frozenset[str]) -> float:

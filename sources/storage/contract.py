@@ -80,6 +80,8 @@ class Search(Struct, frozen=True, kw_only=True):
     An item must have all `tags`, one of `media_types`, one of `senders` (case-insensitive), and a `created_at` between
     `date_from` and `date_to`, inclusive and in the stored time form. For messages, `created_at` is the message's own.
 
+    If nothing matches, the query is read in a way that matches more (`ParsedQuery.relaxed`), unless `is_strict`.
+
     `contains` is a text that the matching message or observation must contain literally (`sources.text.literals`).
     `projects` are those of conversations, of which one must match, ignoring case: `project` in the metadata, or else
     the namespace.
@@ -104,6 +106,7 @@ class Search(Struct, frozen=True, kw_only=True):
     contains: str | None = None
     fields: tuple[str, ...] = ()
     corpus: Corpus | None = None
+    is_strict: bool = False
 
     @property
     def has_filters(self) -> bool:

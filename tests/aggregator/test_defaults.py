@@ -25,7 +25,7 @@ GOOD = {
 }
 # Only used to build paths; nothing is read or written.
 NOWHERE = DataRoot(Path("nowhere"))
-KNOWN = "snippet_length, max_tokens, sibling_window, chars_per_token, order_by, time_zone, dedupe"
+KNOWN = "snippet_length, max_tokens, sibling_window, chars_per_token, order_by, time_zone, strict, dedupe"
 
 
 def session_states() -> InProcessSessionStates:

@@ -35,6 +35,7 @@ HIDDEN_MESSAGE = "00000000-0000-4000-8000-0000000000ff"
 QUERIES = (
     *("mango", "otters", "zeppelin", "4711", "password", "holding hands", "the password is mango", "nobody"),
     *("m*", "ma*", "man*", "ott*", "pass*"),
+    *("mangoo", "oters", "zepelin", "zeppelinn ripe", "pasword", "zeppel", "mang -harbour", '"mango otters"'),
     *("mango ripe", "otters ripe", "ripe mango harbour", "ripe otters harbour", "harbour", "mango OR harbour"),
     *("secret credentials", "sea mammals asleep", "tropical fruit", "animals near the port"),
     *("ripe -mango", "ripe -otters", "sender:Ana", "after:2024-01-01", "title:mango", "title:talk", "talk"),

@@ -65,7 +65,8 @@ def _parse(query: MemoryQuery, concept: str, settings: Settings) -> ParsedQuery:
             expected = f"at most {settings.query_max_chars} characters in mode text"
             raise memory_error(f"query: expected {expected}, got {len(concept)}")
         return parse_literal(concept)
-    parsed = read_query(concept, settings)
+    # What was searched for instead of a concept could not be reported with it.
+    parsed = replace(read_query(concept, settings), relaxed=None)
     return parsed if query.is_single_concept else _require_all_words(parsed)
 
 

@@ -264,8 +264,8 @@ PROMISES: tuple[Promise, ...] = (
             f"{_PRECEDENCE}test_each_value_in_the_table_has_a_visible_effect",
         ),
         difference=(
-            "`dedupe` and `time_zone` are keys too. An invalid value or an unknown key is an error, because silently "
-            "ignored options seem to work."
+            "`dedupe`, `time_zone` and `strict` are keys too. An invalid value or an unknown key is an error, because "
+            "silently ignored options seem to work."
         ),
     ),
     Promise(

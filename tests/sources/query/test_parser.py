@@ -272,7 +272,7 @@ def test_and_or_not_operators_are_obeyed(text: str, expected: str) -> None:
         ("cats and dogs or birds", "cats OR dogs OR birds"),
         ("cats - dogs", "cats OR dogs"),
         ("(cats dogs) :)", "cats OR dogs"),
-        ("NEAR(cats dogs, 5)", "NEAR OR cats OR dogs OR 5"),
+        ("cats ;-)", "cats"),
     ],
 )
 def test_any_word_may_match_without_and_or_or(text: str, expected: str) -> None:
@@ -303,6 +303,9 @@ def test_exclusion_alone_searches_for_nothing_and_says_so() -> None:
         ("cats NOT", "searched for cats; ignored NOT (it needs a term after it)"),
         ("cats OR (dogs", "searched for cats OR dogs; ignored an unmatched bracket"),
         ("cats) OR dogs", "searched for cats OR dogs; ignored an unmatched bracket"),
+        ("(cats dogs", "searched for cats OR dogs; ignored an unmatched bracket"),
+        ("NEAR(cats dogs, 5)", "searched for cats OR dogs; ignored NEAR (it has no meaning here)"),
+        ("^cats", "searched for cats; ignored ^ (it has no meaning here)"),
         ("cats OR NOT dogs", "searched for cats; ignored an exclusion (it needs another term to search for)"),
         ('say "hello world', "searched for say OR hello OR world; ignored an unmatched quotation mark"),
         ('a 5" disk', "searched for 5 OR disk; ignored an unmatched quotation mark"),
@@ -315,11 +318,18 @@ def test_dangling_operators_and_marks_are_ignored_and_reported(text: str, read_a
 # -- quotations and prefixes -------------------------------------------------------------------------------------------
 
 
-def test_quotation_is_required_and_other_words_only_affect_the_ranking(library: LibraryIndex) -> None:
+def test_quotation_in_a_sentence_is_preferred_and_its_words_match_too(library: LibraryIndex) -> None:
     query = parse('"planted tomatoes" party garden')
-    assert set(library.find(query)) == {"en-garden"}
-    assert set(library.find(parse('"planted tomatoes" party'))) == {"en-garden"}
-    assert [term.word.text for term in query.terms] == ["planted tomatoes", "party", "garden"]
+    assert set(library.find(query)) == {"en-garden", "en-party"}
+    assert [word.text for word in query.preferred] == ["planted tomatoes"]
+    assert [term.word.text for term in query.terms] == ["planted tomatoes", "planted", "tomatoes", "party", "garden"]
+
+
+def test_query_of_quotations_alone_is_literal(library: LibraryIndex) -> None:
+    query = parse('"planted tomatoes" "party garden"')
+    assert (query.is_literal, library.find(query)) == (True, [])
+    assert query.relaxed is not None
+    assert set(library.find(query.relaxed)) == {"en-garden", "en-party"}
 
 
 def test_quotation_keeps_stop_words_and_order() -> None:
@@ -330,6 +340,11 @@ def test_typographic_quotation_marks_are_accepted() -> None:
     assert (
         render_query("“fox trot”")
         == render_query("«fox trot»")
+        == render_query("‹fox trot›")
+        == render_query("「fox trot」")
+        == render_query("『fox trot』")
+        == render_query("《fox trot》")
+        == render_query("‘fox trot’")
         == render_query("„fox trot“")
         == render_query('"fox trot"')
     )

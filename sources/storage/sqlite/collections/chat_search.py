@@ -2,12 +2,13 @@
 
 import sqlite3
 import time
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
 from config.errors import SourceTimeout
 from sources.drafts import ConversationDraft
-from sources.records import Conversation, ExactHit, ExactHits, HitPage, MessageHit, MessageHits
+from sources.records import Conversation, ExactHit, ExactHits, HitPage, MessageHit, MessageHits, SemanticStatus
 from sources.storage.contract import ExactSearch, MessageSearch, Search
 from sources.storage.sqlite.collections.collection import CollectionSettings, SqliteCollection
 from sources.storage.sqlite.collections.conversation_tables import (
@@ -26,7 +27,10 @@ from sources.storage.sqlite.search.exact import EXACT_INDEX, HUMAN_ONLY_EXACT_IN
 from sources.storage.sqlite.search.exact_snippets import ExactHighlighter
 from sources.storage.sqlite.search.full_scan import FullScan
 from sources.storage.sqlite.search.hit_merge import merge_pages
+from sources.storage.sqlite.search.meaning import QueryMeaning
+from sources.storage.sqlite.search.readings import search_relaxed
 from sources.storage.sqlite.search.substring import SUBSTRING_INDEX, SubstringMatches
+from sources.storage.sqlite.search.target import SearchTarget
 
 # The part of a deadline that is left to read the rows that a scan found.
 _READING_SHARE = 0.1
@@ -56,20 +60,38 @@ class SearchableChats(SqliteCollection[Conversation, ConversationDraft, str]):
         return await (super().search(search) if self._is_agent else self._search_all(search))
 
     async def _search_all(self, search: Search) -> HitPage:
-        statistics, meaning = self._database.statistics, await self._meaning(search)
+        meaning = await self._meaning(search)
 
         def work(connection: JobConnection) -> HitPage:
-            if not has_human_only_messages(connection):
-                return self._run_search(connection, CHATS_TARGET, search, meaning)
-            # Both are read from the beginning: how many of the skipped hits are of which kind is not known.
-            first = replace(search, limit=search.offset + search.limit, offset=0)
-            public = self._run_search(connection, CHATS_TARGET, first, meaning)
-            if search.corpus is None and search.query.terms:
-                first = replace(first, corpus=statistics.source_corpus(search.query, connection, CHATS_TARGET.index))
-            human_only = self._run_search(connection, HUMAN_ONLY_TARGET, first, meaning)
-            return merge_pages(search, public, human_only)
+            targets = [CHATS_TARGET, HUMAN_ONLY_TARGET] if has_human_only_messages(connection) else [CHATS_TARGET]
+
+            def has_match(reading: Search) -> bool:
+                return any(self._has_match(connection, target, reading) for target in targets)
+
+            def run(reading: Search) -> HitPage:
+                return self._search_targets(connection, reading, targets, meaning)
+
+            return search_relaxed(search, has_match, run)
 
         return await self._read(work, search.deadline_ms)
+
+    def _search_targets(
+        self,
+        connection: JobConnection,
+        search: Search,
+        targets: Sequence[SearchTarget],
+        meaning: QueryMeaning | SemanticStatus,
+    ) -> HitPage:
+        if len(targets) == 1:
+            return self._search_target(connection, CHATS_TARGET, search, meaning)
+        # Both are read from the beginning: how many of the skipped hits are of which kind is not known.
+        first = replace(search, limit=search.offset + search.limit, offset=0)
+        public = self._search_target(connection, CHATS_TARGET, first, meaning)
+        if search.corpus is None and search.query.terms:
+            corpus = self._database.statistics.source_corpus(search.query, connection, CHATS_TARGET.index)
+            first = replace(first, corpus=corpus)
+        human_only = self._search_target(connection, HUMAN_ONLY_TARGET, first, meaning)
+        return merge_pages(search, public, human_only)
 
     async def find_messages(self, search: MessageSearch) -> MessageHits:
         """If the newest messages are not enough, an index is built for later calls, and this call scans all messages

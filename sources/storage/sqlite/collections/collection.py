@@ -18,6 +18,8 @@ from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.search.fts_search import FtsSearch
 from sources.storage.sqlite.search.fused_search import FusedSearch
 from sources.storage.sqlite.search.meaning import NOT_APPLICABLE, QueryMeaning, has_meaning
+from sources.storage.sqlite.search.readings import search_relaxed
+from sources.storage.sqlite.search.spelling import Spelling
 from sources.storage.sqlite.search.target import SearchTarget
 from sources.storage.sqlite.sql import SqlFilter
 from sources.storage.sqlite.vectors.vector_memory import VectorMemory
@@ -40,6 +42,7 @@ class CollectionSettings(Struct, frozen=True):
     limits: FieldLimits
     idempotency: IdempotencyLimits
     ranked_rows_max: int
+    near_words_max: int
     scanned_rows_max: int
     clock: Callable[[], float]
     steady_clock: Callable[[], float]
@@ -61,9 +64,40 @@ class SqliteCollection(Generic[RecordT, DraftT, IdT]):
 
     async def search(self, search: Search) -> HitPage:
         meaning = await self._meaning(search)
-        return await self._read(
-            lambda connection: self._run_search(connection, self.target, search, meaning), search.deadline_ms
-        )
+
+        def work(connection: JobConnection) -> HitPage:
+            return search_relaxed(
+                search,
+                lambda reading: self._has_match(connection, self.target, reading),
+                lambda reading: self._search_target(connection, self.target, reading, meaning),
+            )
+
+        return await self._read(work, search.deadline_ms)
+
+    def _has_match(
+        self,
+        connection: JobConnection,
+        target: SearchTarget,
+        search: Search,
+        extra_filter: SqlFilter = _NO_FILTER,
+    ) -> bool:
+        statistics, ranked_rows_max = self._database.statistics, self._settings.ranked_rows_max
+        return FtsSearch(connection, target, search, statistics, ranked_rows_max, extra_filter).has_match()
+
+    def _search_target(
+        self,
+        connection: JobConnection,
+        target: SearchTarget,
+        search: Search,
+        meaning: QueryMeaning | SemanticStatus,
+    ) -> HitPage:
+        """Searches for the near words of a misspelled word too."""
+        statistics, words_max = self._database.statistics, self._settings.near_words_max
+        corrected = Spelling(connection, target, search, statistics, words_max).correct()
+        if corrected is None:
+            return self._run_search(connection, target, search, meaning)
+        page = self._run_search(connection, target, replace(search, query=corrected, corpus=None), meaning)
+        return replace(page, query=corrected) if page.total != 0 else page
 
     def _run_search(
         self,

@@ -24,6 +24,7 @@ from sources.storage.sqlite.collections.observation_table import (
 from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.schema.chacha import OBSERVATIONS_INDEX
 from sources.storage.sqlite.search.match_expression import match_text
+from sources.storage.sqlite.search.readings import search_relaxed
 from sources.storage.sqlite.sql import placeholders
 from sources.storage.sqlite.write.validation import is_storable
 
@@ -41,8 +42,14 @@ class SqliteObservations(SqliteItemCollection[Observation, ObservationDraft, str
         meaning = await self._meaning(search)
 
         def work(connection: JobConnection) -> HitPage:
-            weighted = replace(search, corpus=self._corpus(connection, search.query, search.corpus))
-            return self._run_search(connection, self.target, weighted, meaning, conditions)
+            def run(reading: Search) -> HitPage:
+                weighted = replace(reading, corpus=self._corpus(connection, reading.query, reading.corpus))
+                return self._run_search(connection, self.target, weighted, meaning, conditions)
+
+            def has_match(reading: Search) -> bool:
+                return self._has_match(connection, self.target, reading, conditions)
+
+            return search_relaxed(search, has_match, run)
 
         return await self._read(work, search.deadline_ms)
 

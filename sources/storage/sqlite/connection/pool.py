@@ -64,6 +64,7 @@ class SqliteLibraries:
             limits=field_limits(settings),
             idempotency=IdempotencyLimits(settings.idempotency_ttl_s, settings.idempotency_max_keys),
             ranked_rows_max=settings.search_ranked_rows_max,
+            near_words_max=settings.search_near_words_max,
             scanned_rows_max=settings.message_scan_max_rows,
             clock=clock,
             steady_clock=steady_clock,

@@ -13,10 +13,12 @@ from functools import lru_cache
 from loguru import logger
 
 from sources.query import ParsedQuery
+from sources.search.near_words import near_words
 from sources.storage.contract import Corpus
 from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.connection.errors import is_damage
 from sources.storage.sqlite.index.text_index import TextIndex
+from sources.storage.sqlite.index.vocabulary import read_words, word_beginnings
 from sources.storage.sqlite.search.match_expression import match_text
 
 # With this many rows, a source's own counts order the hits of all sources as well as the counts of the whole library
@@ -24,6 +26,8 @@ from sources.storage.sqlite.search.match_expression import match_text
 OWN_ROWS_MIN = 100
 # Of each file, and again wherever it is attached to another file. A count takes about 300 bytes.
 _CACHED_COUNTS_MAX = 1_000
+# Misspelled words whose near words are kept: other pages of a search need them again.
+_NEAR_WORDS_KEPT = 50
 _OWN_SCHEMA = "main"
 
 Parameters = tuple[str | int | float, ...]
@@ -35,6 +39,7 @@ class CorpusStatistics:
     def __init__(self, indexes: tuple[TextIndex, ...]) -> None:
         self._own = _FileCounts(_OWN_SCHEMA, indexes)
         self._attached: dict[str, _FileCounts] = {}
+        self._near_words: dict[tuple[str | int, ...], list[str]] = {}
 
     def refresh(self, connection: JobConnection) -> None:
         """Drops counts that a write made obsolete. Must be called once in each job that counts."""
@@ -47,6 +52,51 @@ class CorpusStatistics:
     def count(self, connection: JobConnection, sql: str, parameters: Parameters) -> int:
         """Returns the single number that a statement on this file selects."""
         return self._own.count(connection, sql, parameters)
+
+    def count_in_library(self, connection: JobConnection, match: str) -> int:
+        """Counts the rows of all sources that match."""
+        return sum(counts.count_all_matches(connection, match) for counts in self._readable(connection))
+
+    def near_words(self, connection: JobConnection, word: str, own_index: TextIndex, words_max: int) -> list[str]:
+        """Returns the words of this library that are nearest to a word: of the sources, and of the searched index if it
+        belongs to none. Human-only messages are read only if their own index is searched."""
+        files = self._readable(connection)
+        key: tuple[str | int, ...] = (word, own_index.table, *[counts.data_version for counts in files])
+        near = self._near_words.get(key)
+        if near is None:
+            if len(self._near_words) >= _NEAR_WORDS_KEPT:
+                self._near_words.clear()
+            words: dict[str, int] = {}
+            for counts in files:
+                for other, rows in counts.words_like(connection, word, words_max).items():
+                    words[other] = words.get(other, 0) + rows
+            if own_index not in self._own.existing:
+                words = self._own.words_of(connection, own_index, word, words_max) | words
+            near = self._near_words[key] = near_words(word, words)
+        return near
+
+    def find_text(self, connection: JobConnection, match: str, own_index: TextIndex) -> str | None:
+        """Returns the indexed text of a row that matches, the same one for every reader of the library."""
+        tables = {index.table: (counts, index) for counts in self._readable(connection) for index in counts.existing}
+        tables.setdefault(own_index.table, (self._own, own_index))
+        texts = (counts.text_of(connection, index, match) for _, (counts, index) in sorted(tables.items()))
+        return next(filter(None, texts), None)
+
+    def _readable(self, connection: JobConnection) -> "list[_FileCounts]":
+        """The counts of this file and of those attached to it that are not damaged."""
+        self.refresh(connection)
+        files = [self._own]
+        for schema in list(connection.attached):
+            counts = self._attached.setdefault(schema, _FileCounts(schema, connection.attached[schema]))
+            try:
+                counts.refresh(connection)
+            except sqlite3.DatabaseError as error:
+                if not is_damage(error):
+                    raise
+                del connection.attached[schema]
+            else:
+                files.append(counts)
+        return files
 
     def source_corpus(self, query: ParsedQuery, connection: JobConnection, index: TextIndex) -> Corpus:
         """Returns how common the terms of a query are in an index of this file, or, if it is small, in the library."""
@@ -87,16 +137,17 @@ class _FileCounts:
     def __init__(self, schema: str, indexes: tuple[TextIndex, ...]) -> None:
         self._schema = schema
         self._indexes = indexes
-        self._existing: tuple[TextIndex, ...] = ()
-        self._data_version = 0
+        # A file that was never used has no indexes yet.
+        self.existing: tuple[TextIndex, ...] = ()
+        self.data_version = 0
         self._counts: dict[tuple[str, Parameters], int] = {}
 
     def refresh(self, connection: JobConnection) -> None:
         [version] = connection.execute(f"PRAGMA {self._schema}.data_version").fetchone()
-        if version != self._data_version or len(self._counts) > _CACHED_COUNTS_MAX:
+        if version != self.data_version or len(self._counts) > _CACHED_COUNTS_MAX:
             self._counts.clear()
-            self._existing = self._find_existing(connection)
-            self._data_version = version
+            self.existing = self._find_existing(connection)
+            self.data_version = version
 
     def count(self, connection: JobConnection, sql: str, parameters: Parameters) -> int:
         key = (sql, parameters)
@@ -112,11 +163,34 @@ class _FileCounts:
     def count_matches(self, connection: JobConnection, index: TextIndex, match: str) -> int:
         return self.count(connection, _matches_sql(self._schema, index.table), (match,))
 
+    def count_all_matches(self, connection: JobConnection, match: str) -> int:
+        return sum([self.count_matches(connection, index, match) for index in self.existing])
+
+    def words_like(self, connection: JobConnection, word: str, words_max: int) -> dict[str, int]:
+        """Returns the words of all indexes that may be near to a word, each with the number of its rows."""
+        words: dict[str, int] = {}
+        for index in self.existing:
+            for other, rows in self.words_of(connection, index, word, words_max).items():
+                words[other] = words.get(other, 0) + rows
+        return words
+
+    def words_of(self, connection: JobConnection, index: TextIndex, word: str, words_max: int) -> dict[str, int]:
+        words: dict[str, int] = {}
+        for beginning in word_beginnings(word, self.count_rows(connection, index)):
+            words |= read_words(connection, self._schema, index.table, beginning, words_max)
+        return words
+
+    def text_of(self, connection: JobConnection, index: TextIndex, match: str) -> str | None:
+        text = " || ' ' || ".join(index.columns)
+        sql = f"SELECT {text} FROM {self._schema}.{index.table} WHERE {index.table} MATCH ? LIMIT 1"
+        row = connection.execute(sql, (match,)).fetchone()
+        return row and str(row[0])
+
     def corpus(self, connection: JobConnection, matches: Sequence[str]) -> Corpus:
         """Counts in all indexes of the file together."""
-        rows = sum([self.count_rows(connection, index) for index in self._existing])
+        rows = sum([self.count_rows(connection, index) for index in self.existing])
         frequencies = [
-            sum([self.count_matches(connection, index, match) for index in self._existing]) for match in matches
+            sum([self.count_matches(connection, index, match) for index in self.existing]) for match in matches
         ]
         return Corpus(rows, tuple(frequencies))
 

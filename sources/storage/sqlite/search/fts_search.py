@@ -40,6 +40,9 @@ SCORE_DIGITS = 4
 # Index entries read per requested item, where an item has several.
 _ENTRIES_PER_ITEM = 4
 
+# How much a near word counts, compared with the word itself.
+_NEAR_WEIGHT = 0.7
+
 _decode_rowids = Decoder(list[int]).decode
 _NO_FILTER = SqlFilter()
 
@@ -80,6 +83,15 @@ class FtsSearch:
         tiers = TierPlanner(self._matches, self._ranked_rows_max).plan(self._search, expression, frequencies)
         candidates, has_more = self._rank(tiers, self._scoring(tiers[0]))
         return self._page(candidates, has_more, MatchTier(match(expression), "newest"), sum(frequencies))
+
+    def has_match(self) -> bool:
+        """Whether anything matches, on whatever page."""
+        expression = self._search.query.expression
+        if expression is None:
+            return True
+        tier = MatchTier(self._matches.match_text(expression), "newest")
+        [is_found] = self._connection.execute(*self._match_sql(tier).select_any()).fetchone()
+        return bool(is_found)
 
     def _rank(self, tiers: Sequence[MatchTier], scoring: "BlockScoring") -> tuple[list[HitCandidate], bool]:
         """Returns the candidates of the requested page, and whether there are more."""
@@ -163,9 +175,20 @@ class FtsSearch:
         if self._search.scoring == "minmax":
             best, worst = self._connection.execute(*self._match_sql(tier).select_extremes()).fetchone()
             return _MinMaxScoring(self._term_counter, best, worst)
-        terms = self._search.query.terms
-        scorer = Scorer(self._term_weights(terms), self._target.prominence)
+        scorer = self._scorer(self._search.query.terms)
         return _ComparableScoring(self._term_counter, scorer, self._search, self._boost)
+
+    def _scorer(self, terms: Sequence[Term]) -> Scorer:
+        """A near term weighs less than the term that it may stand for, and is no part of the whole query."""
+        weights = [*self._term_weights(terms)]
+        near = [index for index, term in enumerate(terms) if term.near is not None]
+        for index in near:
+            # A word that occurs nowhere is only as rare as what it stands for.
+            stands_for = terms[index].near or 0
+            weights[stands_for] = min(weights[stands_for], weights[index])
+        for index in near:
+            weights[index] = _NEAR_WEIGHT * weights[terms[index].near or 0]
+        return Scorer(weights, self._target.prominence, sum(weights[: len(weights) - len(near)]))
 
     def _term_weights(self, terms: Sequence[Term]) -> Sequence[float]:
         if len(terms) == 1:
@@ -175,7 +198,21 @@ class FtsSearch:
             self._search.query, self._connection, self._target.index
         )
         statistics = [TermStatistics(rows, term.count) for rows, term in zip(corpus.frequencies, terms, strict=True)]
-        return term_weights(corpus.rows, statistics)
+        return self._with_preference(terms, term_weights(corpus.rows, statistics), corpus.frequencies)
+
+    def _with_preference(
+        self, terms: Sequence[Term], weights: Sequence[float], frequencies: Sequence[int]
+    ) -> Sequence[float]:
+        """Gives a phrase that is quoted in a sentence, and occurs, the weight of all words together, so that these do
+        not outvote it."""
+        preferred = self._search.query.preferred
+        if not preferred:
+            return weights
+        others = sum(weight for term, weight in zip(terms, weights, strict=True) if term.word not in preferred)
+        return [
+            max(weight, others) if term.word in preferred and frequency else weight
+            for term, weight, frequency in zip(terms, weights, frequencies, strict=True)
+        ]
 
     # The page
 
@@ -257,6 +294,7 @@ class _ComparableScoring(BlockScoring):
         self._query_stems = frozenset(
             stem(token) for term in search.query.terms for phrase in term.word.alternatives for token in phrase.tokens
         )
+        self._own_terms = len(search.query.own_terms)
         self._rank = _by_score if search.query.has_operators else _by_completeness
         self._is_sorted = search.order == "relevance"
 
@@ -266,7 +304,8 @@ class _ComparableScoring(BlockScoring):
             other = self._with_times(candidate, counted)
             is_in_title = candidate.has_title and any(prominent)
             share = title_share(_title_stems(forms.form(index)), self._query_stems) if is_in_title else 0.0
-            candidate.has_all_terms = candidate.has_all_terms or all(map(or_, prominent, other))
+            own = map(or_, prominent[: self._own_terms], other[: self._own_terms])
+            candidate.has_all_terms = candidate.has_all_terms or all(own)
             score = self._scorer.score(prominent, other, candidate.chars, share)
             candidate.score = round(self._boost.apply(score, candidate.created_at), SCORE_DIGITS)
         if self._is_sorted:

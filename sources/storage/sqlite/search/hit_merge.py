@@ -19,6 +19,7 @@ def merge_pages(search: Search, *pages: HitPage) -> HitPage:
         total=None if None in totals else sum(total for total in totals if total is not None),
         # The one that covers less: both kinds of hits are on one page.
         semantic=min((page.semantic for page in pages), key=lambda status: status.coverage or 0.0),
+        query=next((page.query for page in pages if page.query is not None), None),
     )
 
 

@@ -64,6 +64,11 @@ class MatchSql(Struct, frozen=True):
         items = f"SELECT min(rank) AS rank FROM ({sql} LIMIT -1) GROUP BY number >> {self.item_bits}"
         return f"SELECT min(rank), max(rank) FROM ({items})", parameters
 
+    def select_any(self) -> Statement:
+        """Selects whether there is an entry at all."""
+        sql, parameters = self._matching()
+        return f"SELECT EXISTS (SELECT 1 {sql})", parameters
+
     def count_entries(self) -> Statement:
         sql, parameters = self._matching()
         return f"SELECT count(*) {sql}", parameters

@@ -46,13 +46,18 @@ class TierPlanner:
         words = tuple(term.word for term in search.query.terms)
         if len(words) < 2 or search.query.has_operators:
             return self._literal_tiers(expression, match, is_one_word=len(words) < 2)
-        return self._plain_tiers(match, words, frequencies)
+        # A phrase that is quoted in a sentence comes before everything else.
+        preferred = search.query.preferred or tuple(term.word for term in search.query.own_terms)
+        return self._plain_tiers(match, words, frequencies, preferred)
 
-    def _plain_tiers(self, match: str, words: tuple[Word, ...], frequencies: Sequence[int]) -> list[MatchTier]:
+    def _plain_tiers(
+        self, match: str, words: tuple[Word, ...], frequencies: Sequence[int], preferred: tuple[Word, ...]
+    ) -> list[MatchTier]:
         rare = self._rare_words(words, frequencies)
         if not rare:
             return [MatchTier(match, "newest")]
-        first = self._counter.match_text(AllOf(words)) if all(frequencies) else ""
+        has_preferred = all(frequency for word, frequency in zip(words, frequencies, strict=True) if word in preferred)
+        first = self._counter.match_text(_all_of(preferred)) if has_preferred else ""
         if len(rare) == len(words):
             return [MatchTier(match, "rank", first)]
         any_rare = self._counter.match_text(AnyOf(rare))
@@ -80,3 +85,7 @@ class TierPlanner:
                 break
             rare.append(words[index])
         return tuple(rare)
+
+
+def _all_of(words: tuple[Word, ...]) -> Expression:
+    return AllOf(words) if len(words) > 1 else words[0]

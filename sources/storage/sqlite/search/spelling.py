@@ -1,0 +1,122 @@
+"""Adds near words to a query if it has words that the library does not contain, or is a word that matches little.
+
+An unknown word may be misspelled. It may also be part of a compound: Steuer finds Steuererklärung. The words come from
+the indexes that the search itself reads, so human-only text never affects what an agent finds.
+"""
+
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
+
+from sources.query import AllOf, Expression, ParsedQuery, Phrase, Prefix, Term, Word
+from sources.query.near_terms import can_have_near_terms, with_near_terms
+from sources.query.prefixes import searchable_prefixes, word_with_stem
+from sources.query.words import with_other_endings
+from sources.search.near_words import COMPOUND_MIN_CHARS, can_be_misspelled
+from sources.storage.contract import Search
+from sources.storage.sqlite.connection.connection import JobConnection
+from sources.storage.sqlite.index.statistics import CorpusStatistics
+from sources.storage.sqlite.search.match_counter import MatchCounter
+from sources.storage.sqlite.search.match_expression import match_text
+from sources.storage.sqlite.search.target import SearchTarget
+from sources.text.folding import fold
+from sources.text.segmentation import UNSPACED_RUN
+from sources.text.stemming import stem
+
+# A word matches little if fewer rows contain it than a page has hits.
+_LITTLE_ROWS = 20
+# How many other words of the query a near word has to occur with.
+_EVIDENCE_WORDS = 2
+# How much of a text is searched for the spelling of a stem.
+_TEXT_MAX_CHARS = 100_000
+
+
+class Spelling:
+    """Looks up near words for a search in one target. At most `words_max` words of an index are compared."""
+
+    def __init__(
+        self,
+        connection: JobConnection,
+        target: SearchTarget,
+        search: Search,
+        statistics: CorpusStatistics,
+        words_max: int,
+    ) -> None:
+        self._connection = connection
+        self._index = target.index
+        self._query = search.query
+        self._statistics = statistics
+        self._words_max = words_max
+        self._counter = MatchCounter(connection, target, search, statistics)
+
+    def correct(self) -> ParsedQuery | None:
+        """Returns the query with near words, or None if there are none or none are needed."""
+        if not self._words_max or not can_have_near_terms(self._query):
+            return None
+        self._statistics.refresh(self._connection)
+        words = [term.word for term in self._query.terms]
+        rows = [self._counter.count(self._counter.match_text(word)) for word in words]
+        if all(rows) and (len(rows) > 1 or rows[0] >= _LITTLE_ROWS):
+            return None
+        rows = [count or self._count(word) for count, word in zip(rows, words, strict=True)]
+        known = [word for count, word in sorted(zip(rows, words, strict=True), key=itemgetter(0)) if count]
+        near: list[Term] = []
+        notes: list[str] = []
+        for index, (word, count) in enumerate(zip(words, rows, strict=True)):
+            token = None if index in self._query.time_terms else _single_token(word)
+            if token is not None and (not count or self._matches_little(word)):
+                others = [other for other in known if other is not word][:_EVIDENCE_WORDS]
+                compounds = [compound for compound in self._compounds(token, count) if self._occurs(compound, others)]
+                similar = [] if count else [one for one in self._similar(token, word) if self._occurs(one, others)]
+                notes += _notes(word.text, compounds, similar)
+                near += [Term(one, self._query.terms[index].count, near=index) for one in (*compounds, *similar)]
+        return with_near_terms(self._query, near, notes) if near else None
+
+    def _matches_little(self, word: Word) -> bool:
+        return len(self._query.terms) == 1 and self._count(word) < _LITTLE_ROWS
+
+    def _occurs(self, near: Word, others: Sequence[Word]) -> bool:
+        """Returns whether a near word occurs together with the rarest other words of the query. Without that, a word
+        that is spelled correctly and merely unknown would be taken for any similar word."""
+        return not others or self._count(AllOf((near, *others))) > 0
+
+    def _count(self, expression: Expression) -> int:
+        return self._statistics.count_in_library(self._connection, match_text(expression, ""))
+
+    def _compounds(self, token: str, rows: int) -> Iterator[Word]:
+        """Yields the word for the compounds that begin with a token, if there are any."""
+        if len(token) >= COMPOUND_MIN_CHARS:
+            prefixes = tuple(Prefix(prefix, (prefix,)) for prefix in searchable_prefixes(token))
+            compound = Word(f"{token}*", prefixes)
+            if self._count(compound) > rows:
+                yield compound
+
+    def _similar(self, token: str, word: Word) -> list[Word]:
+        stems = self._statistics.near_words(self._connection, stem(token), self._index, self._words_max)
+        spellings = [spelling for near in stems if (spelling := self._spelling(near))]
+        is_inflected = len(word.alternatives) > 1
+        words = [Word(spelling, (Phrase(spelling, (spelling,)),)) for spelling in spellings]
+        return [with_other_endings(near) for near in words] if is_inflected else words
+
+    def _spelling(self, near: str) -> str | None:
+        """Returns a word of the library with this stem."""
+        token = word_with_stem(near)
+        text = token and self._statistics.find_text(self._connection, f'"{token}"', self._index)
+        if not text:
+            return None
+        return next((word for word in fold(text[:_TEXT_MAX_CHARS]).split() if stem(word) == near), token)
+
+
+def _single_token(word: Word) -> str | None:
+    """Returns the token of a word that is a single one and may be misspelled."""
+    phrase, *others = word.alternatives
+    if len(phrase.tokens) != 1 or isinstance(phrase, Prefix) or any(isinstance(other, Phrase) for other in others):
+        return None
+    token = phrase.tokens[0]
+    return token if can_be_misspelled(token) and not UNSPACED_RUN.search(token) else None
+
+
+def _notes(text: str, compounds: Sequence[Word], words: Sequence[Word]) -> Iterator[str]:
+    if compounds:
+        yield f"searched for words that begin with {text} too"
+    if words:
+        yield f"did you mean {' or '.join(word.text for word in words)}? ({text} is in no item)"

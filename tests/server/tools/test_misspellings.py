@@ -1,0 +1,147 @@
+"""Misspelled words and parts of compounds find what was meant, below what matches exactly."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from sources.drafts import MessageDraft
+from tests.live import NO_RATE_LIMITS
+from tests.server.rest.rest_client import RestClient, open_rest_client
+from tests.sources.source_fixture import SOURCES, LibraryUser
+
+
+@pytest.fixture
+async def api(tmp_path: Path) -> AsyncIterator[RestClient]:
+    async with open_rest_client(tmp_path, **NO_RATE_LIMITS) as client:
+        yield client
+
+
+@pytest.fixture
+async def ada(api: RestClient) -> LibraryUser:
+    return await api.library_user("ada")
+
+
+@pytest.fixture
+async def ben(api: RestClient) -> LibraryUser:
+    return await api.library_user("ben")
+
+
+@pytest.mark.parametrize(
+    ("text", "query", "word"),
+    [
+        ("How to bake sourdough bread", "sourdoh", "sourdough"),
+        ("The bakery opens at six", "bakry", "bakery"),
+        ("We will receive the parcel", "recieve", "receive"),
+        ("Программирование на Питоне", "програмирование", "программирование"),
+        ("Το μουσείο της Ακρόπολης", "μυσείο", "μουσειο"),
+        ("مكتبة الإسكندرية القديمة", "الاسكندريه", None),
+        ("הספרייה הלאומית בירושלים", "בירשולים", "בירושלים"),
+        ("पुस्तकालय सुबह खुलता है", "पुसतकालय", "पुस्तकालय"),
+        ("ქართული ენის ლექსიკონი", "ლექსკონი", "ლექსიკონი"),
+        ("Փոքրիկ գրադարան", "գրդարան", "գրադարան"),
+    ],
+)
+async def test_misspelled_word_finds_the_word_that_was_meant(
+    ada: LibraryUser, ben: LibraryUser, text: str, query: str, word: str | None
+) -> None:
+    await ada.add_note("Meant", text)
+    await ben.add_note("Foreign", f"{query} {text}")
+
+    response = await ada.call("knowledge_search", query=query)
+
+    assert [hit["title"] for hit in response["results"]] == ["Meant"]
+    assert 0 < response["results"][0]["score"] < 1
+    if word is not None:
+        assert f"did you mean {word}?" in response["read_as"]
+
+
+@pytest.mark.parametrize("source", SOURCES)
+async def test_every_source_reports_and_highlights_the_near_word(ada: LibraryUser, source: str) -> None:
+    await ada.add_item(source, "Voyage", "The lighthouse keeper wrote a letter.")
+
+    response = await ada.call(f"{source}_search", query="lighthuose")
+
+    assert "did you mean lighthouse?" in response["read_as"]
+    assert [hit["snippet"][start:end].lower() for hit in response["results"] for start, end in hit["highlights"]] == [
+        "lighthouse"
+    ]
+
+
+async def test_word_of_the_library_is_not_corrected(ada: LibraryUser) -> None:
+    await ada.add_note("Meant", "The form of the vase")
+    await ada.add_note("Near", "From the vase to the fork")
+
+    response = await ada.call("knowledge_search", query="form")
+
+    assert [hit["title"] for hit in response["results"]] == ["Meant"]
+    assert "read_as" not in response
+
+
+async def test_exact_matches_come_before_near_ones(ada: LibraryUser) -> None:
+    for n in range(3):
+        await ada.add_note(f"Near {n}", "Steuererklärung")
+    await ada.add_note("Exact", f"Die Steuer. {'Noch ein Satz über etwas anderes. ' * 40}")
+
+    response = await ada.call("notes_search", query="Steuer")
+
+    assert response["results"][0]["title"] == "Exact"
+    assert len(response["results"]) == 4
+    assert "words that begin with Steuer" in response["read_as"]
+
+
+@pytest.mark.parametrize("query", ["Steuer", "Steuererklaerung", "Erklärung", "steuererklärng"])
+async def test_compounds_and_umlauts(ada: LibraryUser, query: str) -> None:
+    await ada.add_note("Tax", "Die Steuererklärung für 2023 liegt bereit.")
+
+    assert [hit["title"] for hit in await ada.search("knowledge_search", query)] == ["Tax"]
+
+
+async def test_quoted_word_is_corrected_only_if_it_matches_nothing(ada: LibraryUser) -> None:
+    await ada.add_note("Meant", "A lighthouse")
+
+    response = await ada.call("knowledge_search", query='"lighthuose"')
+
+    assert [hit["title"] for hit in response["results"]] == ["Meant"]
+    assert response["read_as"] == (
+        "searched for lighthuose OR lighthouse; nothing matches lighthuose literally; "
+        "did you mean lighthouse? (lighthuose is in no item)"
+    )
+
+
+async def test_pages_of_a_corrected_query_have_every_hit_once(ada: LibraryUser) -> None:
+    for n in range(7):
+        await ada.add_item(SOURCES[n % 5], f"Voyage {n}", f"The lighthouse number {n}.")
+
+    whole = await ada.call("knowledge_search", query="lighthuose", limit=7)
+    paged = [
+        (await ada.call("knowledge_search", query="lighthuose", limit=1, offset=n))["results"][0]["uri"]
+        for n in range(7)
+    ]
+
+    assert paged == [hit["uri"] for hit in whole["results"]]
+
+
+async def test_human_only_words_are_no_suggestions_for_agents(ada: LibraryUser, api: RestClient) -> None:
+    hidden = MessageDraft(role="user", content="The lighthouse", metadata={"human_only": True})
+    await ada.add_chat("Talk", hidden, "Something else")
+
+    for query in ("lighthuose", "lighth", "lighthousekeeper"):
+        response = await ada.call("knowledge_search", query=query)
+        assert (response["results"], response.get("read_as")) == ([], None)
+
+
+async def test_another_user_has_another_vocabulary(ada: LibraryUser, ben: LibraryUser) -> None:
+    await ben.add_note("Meant", "A lighthouse")
+
+    response = await ada.call("knowledge_search", query="lighthuose")
+
+    assert (response["results"], response.get("read_as")) == ([], None)
+
+
+async def test_near_words_can_be_turned_off(tmp_path: Path) -> None:
+    async with open_rest_client(tmp_path, search_near_words_max=0, **NO_RATE_LIMITS) as api:
+        ada = await api.library_user("ada")
+        await ada.add_note("Meant", "A lighthouse")
+
+        assert await ada.search("knowledge_search", "lighthuose") == []

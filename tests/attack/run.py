@@ -50,6 +50,7 @@ class Effort(Struct, frozen=True):
     calls: int
     calls_s: float
     socket_calls: int
+    socket_calls_s: float
     control_calls: int
     issuers: int
     files: int
@@ -62,12 +63,13 @@ class Effort(Struct, frozen=True):
 
 FULL = Effort(
     calls=200_000,
-    calls_s=330,
+    calls_s=320,
+    socket_calls_s=60,
     socket_calls=5_000,
     control_calls=1_000,
     issuers=len(ISSUERS),
     files=250,
-    files_s=75,
+    files_s=60,
     queries_s=60,
     query_step=1,
     slow_copies=4,
@@ -76,6 +78,7 @@ FULL = Effort(
 QUICK = Effort(
     calls=1_200,
     calls_s=60,
+    socket_calls_s=30,
     socket_calls=60,
     control_calls=60,
     issuers=1,
@@ -171,7 +174,7 @@ async def attack(effort: Effort, directory: Path) -> AttackResult:
         before = [await own_data(server.api, tenant) for tenant in tenants]
         in_process = await _cross_tenant(server, server.client, 1, effort.calls, effort.calls_s)
         socket = SocketClient(server.live.url)
-        over_sockets = await _cross_tenant(server, socket, 2, effort.socket_calls, effort.calls_s / 4)
+        over_sockets = await _cross_tenant(server, socket, 2, effort.socket_calls, effort.socket_calls_s)
         queries = await attack_with_queries(
             server.client, surface, tenants[0], detector, effort.queries_s, effort.query_step
         )
@@ -241,7 +244,10 @@ def main(arguments: Sequence[str]) -> int:
     effort = QUICK if parser.parse_args(arguments).quick else FULL
     logger.remove()
     with tempfile.TemporaryDirectory(prefix="florilegium-attack-") as name:
-        result = asyncio.run(asyncio.wait_for(attack(effort, Path(name)), _TIME_LIMIT_S))
+        try:
+            result = asyncio.run(asyncio.wait_for(attack(effort, Path(name)), _TIME_LIMIT_S))
+        except TimeoutError:
+            sys.exit(f"the attack did not end within {_TIME_LIMIT_S:g} s")
     for line in [*report(result), result.as_line()]:
         print(line)
     return int(bool(result.leaks or result.failures))

@@ -24,7 +24,7 @@ from sources.storage.sqlite.search.match_expression import match_text
 # With this many rows, a source's own counts order the hits of all sources as well as the counts of the whole library
 # do. With twelve rows they do not.
 OWN_ROWS_MIN = 100
-# Of each file, and again wherever it is attached to another file. A count takes about 300 bytes.
+# Of each file, and again wherever it is attached to another file. A count takes about 240 bytes.
 _CACHED_COUNTS_MAX = 1_000
 # Misspelled words whose near words are kept: other pages of a search need them again.
 _NEAR_WORDS_KEPT = 50

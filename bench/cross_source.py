@@ -8,6 +8,7 @@ import argparse
 import asyncio
 import tempfile
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from statistics import fmean, median
@@ -32,6 +33,8 @@ from sources.storage.contract import Library
 PAGE = 10
 DEPTH = 50
 OWNER = "ines"
+# When the queries are asked, shortly after the last item of the library was written.
+TODAY = datetime(2025, 12, 6, 12, tzinfo=UTC)
 # Long, because quality is measured and not speed.
 DEADLINE_MS = 60_000
 ROUNDED = "rounded to four digits"
@@ -96,7 +99,7 @@ class JudgedLibrary(Struct, frozen=True):
 
 async def measure(collection: Collection, root: Path) -> list[QueryResult]:
     async with open_local_runtime(root, search_deadline_ms=DEADLINE_MS) as runtime:
-        context = runtime.context_for(OWNER)
+        context = replace(runtime.context_for(OWNER), received_at=TODAY)
         async with runtime.libraries.library(context) as library:
             judged = JudgedLibrary(context, library, runtime.settings, await store_collection(library, collection))
             setting = load_sources(replace(runtime.settings, search_scoring="minmax"))

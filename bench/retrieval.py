@@ -6,6 +6,7 @@ and again the media, of one user. Questions go through the dispatcher like those
 
 import argparse
 import asyncio
+import re
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -22,6 +23,10 @@ from sources.drafts import ConversationDraft, MediaDraft, MessageDraft, NoteDraf
 
 DEPTH = 10
 BATCH = 500
+MONTH_OR_YEAR = re.compile(
+    r"\b(?:january|february|march|april|may|june|july|august|september|october|november|december|(?:19|20)\d\d)\b",
+    re.IGNORECASE,
+)
 CATEGORIES = {1: "several turns", 2: "time", 3: "open", 4: "one turn"}
 NO_DATA = 2
 
@@ -32,6 +37,7 @@ class QuestionResult(Struct, frozen=True):
     category: str
     quality: float
     is_empty: bool
+    names_date: bool = False
 
 
 class Outcome(Struct, frozen=True):
@@ -39,17 +45,23 @@ class Outcome(Struct, frozen=True):
     notes: tuple[QuestionResult, ...]
     media: tuple[QuestionResult, ...]
 
+    @property
+    def dated_turns(self) -> Sequence[QuestionResult]:
+        """The questions that name a month or a year."""
+        return [one for one in self.turns if one.names_date]
+
     def as_line(self) -> str:
         """The SciFact figure is that of the notes; the media are in the table."""
         results = (*self.turns, *self.notes, *self.media)
         return (
             f"RESULT locomo_turn_r10={_quality(self.turns):.4f} scifact_ndcg10={_quality(self.notes):.4f} "
-            f"empty_answers={fmean(one.is_empty for one in results):.4f}"
+            f"empty_answers={fmean(one.is_empty for one in results):.4f} "
+            f"locomo_dates_r10={_quality(self.dated_turns):.4f}"
         )
 
 
 def _quality(results: Sequence[QuestionResult]) -> float:
-    return fmean(one.quality for one in results)
+    return fmean(one.quality for one in results) if results else 0.0
 
 
 # -- LoCoMo: chats -----------------------------------------------------------------------------------------------------
@@ -62,7 +74,14 @@ async def measure_dialogue(runtime: LocalRuntime, dialogue: Dialogue) -> list[Qu
     for question in dialogue.questions:
         results = (await runtime.call(context, "chats_search", query=question.text, limit=DEPTH))["results"]
         turns = [turn_of[hit["message_id"]] for hit in results if hit["message_id"]]
-        outcomes.append(QuestionResult(CATEGORIES[question.category], recall(turns, question.evidence), not results))
+        outcomes.append(
+            QuestionResult(
+                CATEGORIES[question.category],
+                recall(turns, question.evidence),
+                not results,
+                MONTH_OR_YEAR.search(question.text) is not None,
+            )
+        )
     return outcomes
 
 
@@ -134,6 +153,7 @@ def report(data: JudgedData, outcome: Outcome) -> list[str]:
         f"{'':<34} {'questions':>9} {'quality':>8} {'empty':>6}",
         _row("LoCoMo chats, turn R@10", outcome.turns),
         *(_row(f"  {name}", results) for name, results in by_category.items()),
+        _row("  a month or a year is named", outcome.dated_turns),
         _row("SciFact as notes, nDCG@10", outcome.notes),
         _row("SciFact as media, nDCG@10", outcome.media),
     ]

@@ -14,12 +14,12 @@ from sources.text.stemming import stem
 from sources.text.stopwords import STOPWORDS
 
 FOLDER = Path(__file__).parent
-QUERY_FILES = ("queries.toml", "meaning.toml")
+QUERY_FILES = ("queries.toml", "meaning.toml", "dates.toml")
 
-Kind = Literal["topic", "title", "rare", "one source", "two sources", "none", "meaning"]
+Kind = Literal["topic", "title", "rare", "one source", "two sources", "none", "meaning", "dates"]
 KINDS: tuple[Kind, ...] = ("topic", "title", "rare", "one source", "two sources", "none")
 # Kinds that were added later. They are reported apart, so that the mean over the others stays comparable over time.
-SEPARATE_KINDS: tuple[Kind, ...] = ("meaning",)
+SEPARATE_KINDS: tuple[Kind, ...] = ("meaning", "dates")
 GRADE_MAX = 3
 # An item with at least this grade answers the query; below it, the item is only related.
 ANSWERS = 2

@@ -40,7 +40,7 @@ GAIN_MIN = 0.045
 UNANSWERED_MAX = 25
 RESULT = re.compile(
     rf"RESULT ndcg_minmax=({NUMBER}) ndcg_ours=({NUMBER}) ndcg_gain=({NUMBER}) ndcg_gain_program=({NUMBER}) "
-    rf"unanswered_first_page=([0-9]+) meaning_ours=({NUMBER})"
+    rf"unanswered_first_page=([0-9]+) meaning_ours=({NUMBER}) dates_ours=({NUMBER})"
 )
 
 FILES = {
@@ -107,6 +107,12 @@ FILES = {
         kind = "meaning"
         text = "fuel for illumination"
         grades = { "notes/lamp" = 3, "characters/keeper" = 1 }
+    """,
+    "dates.toml": """
+        [[query]]
+        kind = "dates"
+        text = "ladder on 3 January 2025"
+        grades = { "notes/ladder" = 3, "notes/lamp" = 1 }
     """,
 }
 

@@ -19,7 +19,9 @@ from bench.retrieval import Outcome, QuestionResult
 
 ROOT = Path(__file__).parents[2]
 NUMBER = r"[01]\.[0-9]{4}"
-RESULT = re.compile(rf"RESULT locomo_turn_r10=({NUMBER}) scifact_ndcg10=({NUMBER}) empty_answers=({NUMBER})")
+RESULT = re.compile(
+    rf"RESULT locomo_turn_r10=({NUMBER}) scifact_ndcg10=({NUMBER}) empty_answers=({NUMBER}) locomo_dates_r10=({NUMBER})"
+)
 
 
 def turn(number: str, speaker: str, text: str, **more: str) -> dict[str, str]:
@@ -172,4 +174,4 @@ def test_result_contains_turns_notes_and_all_empty_results() -> None:
         media=(QuestionResult("media_search", 0.0, is_empty=True),),
     )
 
-    assert outcome.as_line() == "RESULT locomo_turn_r10=0.7500 scifact_ndcg10=0.6000 empty_answers=0.2500"
+    assert outcome.as_line() == "RESULT locomo_turn_r10=0.7500 scifact_ndcg10=0.6000 empty_answers=0.2500 locomo_dates_r10=0.5000"

@@ -169,9 +169,14 @@ def test_best_order_has_an_ndcg_of_one(grades: dict[str, int], depth: int) -> No
 
 def test_result_contains_turns_notes_and_all_empty_results() -> None:
     outcome = Outcome(
-        turns=(QuestionResult("one turn", 1.0, is_empty=False), QuestionResult("time", 0.5, is_empty=False)),
+        turns=(
+            QuestionResult("one turn", 1.0, is_empty=False),
+            QuestionResult("time", 0.5, is_empty=False, names_date=True),
+        ),
         notes=(QuestionResult("notes_search", 0.6, is_empty=False),),
         media=(QuestionResult("media_search", 0.0, is_empty=True),),
     )
 
-    assert outcome.as_line() == "RESULT locomo_turn_r10=0.7500 scifact_ndcg10=0.6000 empty_answers=0.2500 locomo_dates_r10=0.5000"
+    assert outcome.as_line() == (
+        "RESULT locomo_turn_r10=0.7500 scifact_ndcg10=0.6000 empty_answers=0.2500 locomo_dates_r10=0.5000"
+    )

@@ -75,13 +75,16 @@ def _describe(span: TimeSpan, now: datetime) -> str:
     if span.start is None or span.end is None:
         bound = f"before {_local(span.end, now)}" if span.end else f"since {_local(span.start, now)}"
     else:
-        first, last = _local(span.start, now), _local(span.end - _MILLISECOND, now)
+        first, last = _local(span.start, now), _local(_just_before(span.end), now)
         bound = f"on {first}" if first == last else f"from {first} to {last}"
     return f"{bound} ({span.words})"
 
 
 def _local(time: datetime | None, now: datetime) -> str:
-    return time.astimezone(now.tzinfo).date().isoformat() if time is not None else ""
+    try:
+        return time.astimezone(now.tzinfo).date().isoformat() if time is not None else ""
+    except OverflowError:  # at the ends of Python's calendar
+        return time.date().isoformat() if time is not None else ""
 
 
 def start_of(span: TimeSpan) -> str | None:
@@ -91,4 +94,12 @@ def start_of(span: TimeSpan) -> str | None:
 
 def last_of(span: TimeSpan) -> str | None:
     """Returns the last time of a span in the stored form, whose unit is the millisecond."""
-    return format_time(span.end - _MILLISECOND) if span.end is not None else None
+    return format_time(_just_before(span.end)) if span.end is not None else None
+
+
+def _just_before(time: datetime) -> datetime:
+    """Python's calendar has no time before its first day, and no item is that old."""
+    try:
+        return time - _MILLISECOND
+    except OverflowError:
+        return time

@@ -38,6 +38,8 @@ NUMBER = r"-?[01]\.[0-9]{4}"
 GAIN_MIN = 0.045
 # The maximum number of queries without an answer on the first page.
 UNANSWERED_MAX = 25
+# The minimum nDCG@10 of the queries that name a time; without reading the times it is 0.46.
+DATES_MIN = 0.7
 RESULT = re.compile(
     rf"RESULT ndcg_minmax=({NUMBER}) ndcg_ours=({NUMBER}) ndcg_gain=({NUMBER}) ndcg_gain_program=({NUMBER}) "
     rf"unanswered_first_page=([0-9]+) meaning_ours=({NUMBER}) dates_ours=({NUMBER})"
@@ -215,7 +217,7 @@ def test_missing_file_is_reported(tmp_path: Path) -> None:
 async def test_hits_of_all_sources_have_the_names_used_in_judgements(tmp_path: Path) -> None:
     collection = read_collection(write_collection(tmp_path))
 
-    [hits, empty, _] = await measure(collection, tmp_path / "data")
+    [hits, empty, *_] = await measure(collection, tmp_path / "data")
 
     assert set(hits.ours.items) == set(hits.minmax.items) == {"chats/shed", "notes/lamp"}
     # The second message matches by its context; the conversation counts once, but the page shows both hits.
@@ -242,11 +244,12 @@ def test_run_prints_consistent_figures_and_our_ranking_is_better() -> None:
 
     result = RESULT.fullmatch(completed.stdout.splitlines()[-1])
     assert result, completed.stderr
-    minmax, ours, gain, gain_program, unanswered, _ = map(float, result.groups())
+    minmax, ours, gain, gain_program, unanswered, _, dates = map(float, result.groups())
     assert gain == pytest.approx(ours - minmax, abs=2e-4)
     assert gain >= GAIN_MIN
     assert gain_program >= 0.1
     assert unanswered <= UNANSWERED_MAX
+    assert dates >= DATES_MIN
     assert ": not justified" not in completed.stdout
 
 
@@ -314,7 +317,7 @@ def test_separate_kinds_are_reported_apart_and_leave_the_other_figures_unchanged
 def test_words_of_a_related_item_may_be_in_a_query_by_meaning(tmp_path: Path) -> None:
     folder = write_collection(tmp_path, meaning=("illumination", "keeper"))
 
-    assert read_collection(folder).queries[-1].text == "fuel for keeper"
+    assert read_collection(folder).queries[-2].text == "fuel for keeper"
 
 
 def test_losses_are_listed_by_query() -> None:

@@ -43,12 +43,16 @@ PAGE_SIZE = 50
 # How many messages are read at a time to fill a budget.
 _BATCH_MESSAGES = 100
 _MESSAGE_URI = "chats://{id}/{message_id}"
+# The columns of the index without the messages before each message.
+_WITHOUT_CONTEXT = ("title", "own")
+# Comes before a message in a snippet that begins with the messages before it.
+_MESSAGE_MARK = " → "
 # Attachments and citations of a message that are larger than this are only counted.
 _EXTRA_MAX_CHARS = 2_000
 
 
 class ChatsSearch(SearchArguments, frozen=True, kw_only=True):
-    by: Annotated[Literal["both", "title", "message"], Meta(description="What has to match.")] = "both"
+    by: Annotated[Literal["both", "title", "message", "no_context"], Meta(description="What has to match.")] = "both"
     character_id: Annotated[int | None, Meta(description="Only chats with this character.")] = None
     sender: Annotated[str | None, Meta(description="Only messages of this sender.")] = None
 
@@ -107,9 +111,10 @@ class ChatsSource(LibrarySource):
             context,
             self._settings,
             supported_filters=("sender",),
-            by=args.by,
+            by="both" if args.by == "no_context" else args.by,
             character_id=_storable_id(args.character_id),
             senders=(args.sender,) if args.sender else (),
+            fields=_WITHOUT_CONTEXT if args.by == "no_context" else (),
         )
         return await self.find_hits(library.chats, query)
 
@@ -117,8 +122,13 @@ class ChatsSource(LibrarySource):
         return uri_of(self.name, hit.id) if hit.message_id is None else uri_of(self.name, hit.id, hit.message_id)
 
     def snippet_and_loc(self, hit: Hit, query: SourceQuery, highlighter: Highlighter) -> tuple[Snippet, Loc]:
-        """For a hit by title, the snippet shows the title and the first message."""
+        """For a hit by title, the snippet shows the title and the first message. For a message that matches only
+        through those before it, the snippet begins with what matches in them."""
         is_message = hit.message_id is not None
+        if hit.context:
+            return _context_snippet(hit, query, highlighter), Loc(
+                conversation_id=str(hit.id), message_id=hit.message_id, message_index=hit.message_index
+            )
         text = hit.text if is_message else f"{hit.title}: {hit.text}" if hit.text else hit.title
         snippet = highlighter.snippet(text, query.snippet_chars, hit.passage if is_message else None)
         is_cut = is_message and len(hit.text) > query.snippet_chars
@@ -249,6 +259,13 @@ class ChatsSource(LibrarySource):
         )
         hits = (await library.chats.search(search)).hits
         return hits[0].message_index if hits else None
+
+
+def _context_snippet(hit: Hit, query: SourceQuery, highlighter: Highlighter) -> Snippet:
+    before = highlighter.snippet(hit.context, query.snippet_chars * 2 // 3)
+    room = query.snippet_chars - len(before.text) - len(_MESSAGE_MARK)
+    message = Highlighter(()).snippet(hit.text, room).text if room > 0 else ""
+    return replace(before, text=f"{before.text}{_MESSAGE_MARK}{message}" if message else before.text)
 
 
 def _storable_id(character_id: int | None) -> int | None:

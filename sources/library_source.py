@@ -171,6 +171,7 @@ class LibrarySource(ABC):
             sender=stored.sender,
             loc=loc,
             highlights=snippet.ranges or UNSET,
+            via=stored.via or UNSET,
             more_in_item=stored.more_in_item or UNSET,
             cost_tokens=self.cost_tokens(stored, query.scale),
         )

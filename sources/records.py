@@ -273,7 +273,8 @@ class Hit(Struct, frozen=True, kw_only=True):
 
     Which of the optional fields are set depends on the source: chunk for media, conversation and message for chats,
     `field`, the one that matched, and `fields`, the texts of all of them, for characters and prompts. `text_weight` is
-    the weight (see `sources.text.token_estimates`) of the whole text of media, None if it is not computed yet.
+    the weight (see `sources.text.token_estimates`) of the whole text of media, None if it is not computed yet. A
+    message that matches only through the messages before it has `via="context"` and these messages as its `context`.
     """
 
     id: str | int
@@ -297,6 +298,8 @@ class Hit(Struct, frozen=True, kw_only=True):
     sender: str | None = None
     role: str | None = None
     branch_label: str = ""
+    via: Literal["context"] | None = None
+    context: str = ""
     field: str | None = None
     fields: Mapping[str, str] = {}
     text_weight: int | None = None

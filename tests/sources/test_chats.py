@@ -83,7 +83,10 @@ async def test_words_also_match_the_previous_message_but_phrases_do_not(ada: Lib
     words = await ada.search("chats_search", "zeppelin graveyard")
     phrase = await ada.search("chats_search", '"zeppelin graveyard"')
 
-    assert [hit["snippet"] for hit in words] == ["Where is the zeppelin graveyard?", "Nowhere."]
+    assert [hit["snippet"] for hit in words] == [
+        "Where is the zeppelin graveyard?",
+        "Ana: Where is the zeppelin graveyard? → Nowhere.",
+    ]
     assert [hit["snippet"] for hit in phrase] == ["Where is the zeppelin graveyard?"]
 
 
@@ -116,7 +119,7 @@ async def test_unknown_character_has_no_chats(ada: LibraryUser, number: int) -> 
 async def test_unknown_value_of_by_is_rejected(ada: LibraryUser) -> None:
     message = await ada.call_error("chats_search", query="x", by="sender")
 
-    assert message == "by: expected one of both, message, title, got 'sender'"
+    assert message == "by: expected one of both, message, no_context, title, got 'sender'"
 
 
 # -- get --------------------------------------------------------------------------------------------------------

@@ -226,6 +226,7 @@ class ChatCandidate(HitCandidate, gc=False):
             sender=self.sender,
             role=self.role,
             branch_label="" if self.is_canonical else ALTERNATE_BRANCH_LABEL,
+            via="context" if self.is_matched_aside and self.rowid > 0 else None,
         )
 
 
@@ -246,6 +247,15 @@ _SELECT_TITLES = """
     FROM json_each(?) wanted CROSS JOIN conversations c ON c.id = -wanted.value
         LEFT JOIN messages first ON first.id = (SELECT m.id FROM messages m
             WHERE m.conversation_id = c.id AND m.deleted = 0 AND m.human_only = 0 ORDER BY m.position LIMIT 1)
+"""
+# What `MESSAGE_CONTEXT` indexes, as it is written and in order.
+_CONTEXT_TEXT = """
+    SELECT coalesce(group_concat(text, char(10)), '') FROM (
+        SELECT CASE p.sender WHEN '' THEN p.role ELSE p.sender END || ': ' || p.content AS text FROM (
+            SELECT p.* FROM messages m JOIN messages p ON p.conversation_id = m.conversation_id
+                AND p.position < m.position AND p.deleted = 0 AND p.human_only = 0
+            WHERE m.uuid = ? ORDER BY p.position DESC LIMIT 2) p
+        ORDER BY p.position)
 """
 # Compared with a condition on the column, this need not read the rows, which can be long.
 _HUMAN_ONLY_IDS = "SELECT id FROM messages INDEXED BY messages_human_only WHERE human_only = 1 AND deleted = 0"
@@ -313,6 +323,15 @@ class _ChatsTarget(SearchTarget, frozen=True, kw_only=True):
         candidates += [ChatCandidate(*row) for row in connection.execute(_SELECT_TITLES, (json_array(titles),))]
         by_rowid = {candidate.rowid: candidate for candidate in candidates}
         return [by_rowid[rowid] for rowid in rowids]
+
+    def with_context(self, connection: sqlite3.Connection, hits: tuple[Hit, ...]) -> tuple[Hit, ...]:
+        """Adds the messages that are part of a message's index entry to those that match only through them."""
+        return tuple([_with_context(connection, hit) if hit.via == "context" else hit for hit in hits])
+
+
+def _with_context(connection: sqlite3.Connection, hit: Hit) -> Hit:
+    [text] = connection.execute(_CONTEXT_TEXT, (hit.message_id,)).fetchone()
+    return replace(hit, context=text)
 
 
 _PROJECT_IN_METADATA = "CASE json_type(metadata, '$.project') WHEN 'text' THEN json_extract(metadata, '$.project') END"

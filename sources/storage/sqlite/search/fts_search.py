@@ -263,7 +263,8 @@ class FtsSearch:
         return sql, (match, items)
 
     def _hits(self, candidates: Sequence[HitCandidate]) -> tuple[Hit, ...]:
-        return self._target.candidate.hits(candidates, self._search, self._term_counter)
+        hits = self._target.candidate.hits(candidates, self._search, self._term_counter)
+        return self._target.with_context(self._connection, hits)
 
     def _list(self) -> HitPage:
         """Returns what passes the filters, newest first."""
@@ -306,6 +307,7 @@ class _ComparableScoring(BlockScoring):
             share = title_share(_title_stems(forms.form(index)), self._query_stems) if is_in_title else 0.0
             own = map(or_, prominent[: self._own_terms], other[: self._own_terms])
             candidate.has_all_terms = candidate.has_all_terms or all(own)
+            candidate.is_matched_aside = any(counted) and not any(prominent)
             score = self._scorer.score(prominent, other, candidate.chars, share)
             candidate.score = round(self._boost.apply(score, candidate.created_at), SCORE_DIGITS)
         if self._is_sorted:
@@ -333,6 +335,7 @@ class _MinMaxScoring(BlockScoring):
         _, counts = _count_terms(block, self._counter)
         for (candidate, prominent, other), score in zip(counts, scores, strict=True):
             candidate.has_all_terms = all(map(or_, prominent, other))
+            candidate.is_matched_aside = any(other) and not any(prominent)
             candidate.score = round(score, SCORE_DIGITS)
 
 

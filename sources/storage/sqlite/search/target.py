@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from sources.records import Hit
 from sources.search.scoring import TITLE_AND_BODY, Prominence
 from sources.storage.contract import Search
 from sources.storage.sqlite.index.text_index import TextIndex
@@ -88,6 +89,10 @@ class SearchTarget(Struct, frozen=True, kw_only=True):
     def candidates(self, connection: sqlite3.Connection, rowids: Sequence[int]) -> list[HitCandidate]:
         """Returns the candidates of these index entries, in the same order."""
         return [self.candidate(*row) for row in connection.execute(self.candidate_sql, (json_array(rowids),))]
+
+    def with_context(self, _connection: sqlite3.Connection, hits: tuple[Hit, ...]) -> tuple[Hit, ...]:
+        """Adds the texts of other items by which hits were found."""
+        return hits
 
 
 def has_tags(tags: Sequence[str], table: str, rowid: str) -> SqlFilter:

@@ -10,11 +10,9 @@ from msgspec.structs import replace
 from sources.times.east_asian import find_east_asian_times
 from sources.times.expressions import CalendarDate, Instant, RecentPeriod, TimeMention, Unit
 from sources.times.ranges import resolve
-from sources.times.scanner import FoundTime, scan, tokenize_times
-from sources.times.words import COMPANIONS, LANGUAGES, NAMING_WORDS
+from sources.times.scanner import MENTIONS_MAX, FoundTime, scan, tokenize_times
+from sources.times.words import BOUND_WORDS, COMPANIONS, LANGUAGES, NAMING_WORDS
 
-# A query names one or two times; the rest of a longer list is not worth the work.
-MENTIONS_MAX = 4
 _UNITS: dict[str, Unit] = {"h": "hour", "d": "day", "w": "week", "m": "month", "y": "year", "min": "minute"}
 _SHORT_PERIOD = re.compile(r"(\d{1,4})(min|[hdwmy])", re.IGNORECASE)
 _COMPACT_DATE = re.compile(r"(\d{4})(?:-(\d{1,2})(?:-(\d{1,2}))?)?")
@@ -32,7 +30,9 @@ def find_times(text: str) -> tuple[TimeMention, ...]:
     has_number = any(token.is_year or token.date is not None for token in tokens)
     found = find_east_asian_times(text)
     for language in LANGUAGES:
-        if has_number or not words.isdisjoint(NAMING_WORDS[language]):
+        # A number alone is read in any language, so once; with a word such as "since" it is not alone.
+        reads_number = has_number and (language == LANGUAGES[0] or not words.isdisjoint(BOUND_WORDS[language]))
+        if reads_number or not words.isdisjoint(NAMING_WORDS[language]):
             has_companions = not words.isdisjoint(COMPANIONS.get(language, ()))
             found += scan(text, tokens, language, has_companions=has_companions)
     return _with_years([one.mention for one in _longest(found)[:MENTIONS_MAX]])

@@ -33,6 +33,8 @@ _GAPS = frozenset(("", ",", ".", "-", "'", "’", "–", "º"))
 _GAP_CHARS_MAX = 3
 _COUNT_DIGITS_MAX = 4
 _DAY_MAX = 31
+# A query names one or two times; the rest of a longer list is not worth the work.
+MENTIONS_MAX = 4
 _BOUNDS: tuple[Bound, ...] = ("since", "after", "before")
 _NAMES: tuple[WordKind, ...] = ("unit", "weekday", "season", "month")
 _CONTEXT: tuple[WordKind, ...] = ("in", "of", "since", "after", "before", "last", "this")
@@ -48,8 +50,12 @@ class TimeToken(Struct, frozen=True):
     date: CalendarDate | None = None
 
     @property
+    def has_number(self) -> bool:
+        return self.folded[:1].isdigit()
+
+    @property
     def is_year(self) -> bool:
-        return _YEAR_NUMBER.fullmatch(self.folded) is not None
+        return self.has_number and _YEAR_NUMBER.fullmatch(self.folded) is not None
 
 
 class FoundTime(Struct, frozen=True):
@@ -98,7 +104,10 @@ class _LanguageScanner:
     def scan(self) -> list[FoundTime]:
         found: list[FoundTime] = []
         index = 0
-        while index < len(self._tokens):
+        while index < len(self._tokens) and len(found) < MENTIONS_MAX:
+            if not self._words[index] and not self._tokens[index].has_number:
+                index += 1  # most words
+                continue
             name = self._word(index, "name")
             mention = self._mention(index) if name is None else None
             if mention is None:

@@ -207,12 +207,20 @@ def _lexicon(groups: Mapping[str, str]) -> Lexicon:
 
 
 LEXICONS: Mapping[str, Lexicon] = {language: _lexicon(groups) for language, groups in _WORDS.items()}
-# Words that name a time by themselves or together with a number. A text without any of them mentions no time.
-_NAMING = frozenset(("month", "weekday", "season", "unit", "day"))
-NAMING_WORDS: Mapping[str, frozenset[str]] = {
-    language: frozenset(
-        text.split()[0] for text, words in lexicon.items() if any(word.kind in _NAMING for word in words)
-    )
-    for language, lexicon in LEXICONS.items()
-}
+
+
+def _first_words(kinds: frozenset[str]) -> Mapping[str, frozenset[str]]:
+    """Returns the first words of what has one of the meanings, by language."""
+    return {
+        language: frozenset(
+            text.split()[0] for text, words in lexicon.items() if any(word.kind in kinds for word in words)
+        )
+        for language, lexicon in LEXICONS.items()
+    }
+
+
+# Words that name a time by themselves or together with a number. A text without any of them, and without a number,
+# mentions no time.
+NAMING_WORDS = _first_words(frozenset(("month", "weekday", "season", "unit", "day")))
+BOUND_WORDS = _first_words(frozenset(("since", "after", "before")))
 PHRASE_WORDS_MAX = max(len(text.split()) for lexicon in LEXICONS.values() for text in lexicon)

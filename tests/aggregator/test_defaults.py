@@ -22,6 +22,7 @@ GOOD = {
     "order_by": "recent",
     "chars_per_token": 3.5,
     "dedupe": "off",
+    "time_zone": "Europe/Berlin",
 }
 # Only used to build paths; nothing is read or written.
 NOWHERE = DataRoot(Path("nowhere"))
@@ -78,6 +79,16 @@ def test_unknown_key_is_rejected_with_the_valid_ones(key: str) -> None:
         ("snippet_length", 1.5, "config.snippet_length: Expected `int | null`, got `float`"),
         ("snippet_length", [], "config.snippet_length: Expected `int | null`, got `array`"),
         ("order_by", "newest", "config.order_by: Invalid enum value 'newest'"),
+        (
+            "time_zone",
+            "Mars/Olympus",
+            "config.time_zone: expected an IANA time zone such as Europe/Berlin, got 'Mars/Olympus'",
+        ),
+        (
+            "time_zone",
+            "../../etc/passwd",
+            "config.time_zone: expected an IANA time zone such as Europe/Berlin, got '../../etc/passwd'",
+        ),
         ("dedupe", {}, "config.dedupe: Expected `str | null`, got `object`"),
         ("chars_per_token", "4", "config.chars_per_token: Expected `float | null`, got `str`"),
     ],

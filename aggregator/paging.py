@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from aggregator.defaults import Dedupe
 from aggregator.page_size import RenderedHit, shorten_snippets
-from aggregator.ranking import MergedRanking
+from aggregator.reranking import Ranking
 from aggregator.responses import KnowledgeResponse
 from sources.source import RankedHit
 
@@ -34,7 +34,7 @@ class PageSelection(Struct, frozen=True, kw_only=True):
 
 
 async def select_page(
-    ranking: MergedRanking, seen: Mapping[str, int], dedupe: Dedupe, *, limit: int, examined_max: int
+    ranking: Ranking, seen: Mapping[str, int], dedupe: Dedupe, *, limit: int, examined_max: int
 ) -> PageSelection:
     """Reads the ranking until `limit` hits are found that are not in `seen` with their current version. Duplicates
     count, although they are not delivered: otherwise a client that adds `limit` to its offset would get a hit twice.

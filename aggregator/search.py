@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Annotated, Any, Literal
 
@@ -18,6 +18,7 @@ from aggregator.merge import DiversityLimits, sort_by_date, sort_by_score
 from aggregator.page_size import RenderedHit, encode
 from aggregator.paging import PageSelection, fill_page, is_seen, select_page
 from aggregator.ranking import MergedRanking
+from aggregator.reranking import Ranking, RerankedRanking
 from aggregator.responses import (
     Explanation,
     HitExplanation,
@@ -38,6 +39,7 @@ from sources.query import ParsedQuery, Term
 from sources.search.arguments import LIMIT_MAX, OFFSET_MAX, matches_nothing, read_query
 from sources.search.query_times import resolve_times
 from sources.search.time_boost import TimeBoost
+from sources.semantic.reranker import Reranker
 from sources.semantic.service import configured_model
 from sources.source import RankedHit, Source
 from sources.storage.contract import Libraries, Library, QueueState
@@ -129,6 +131,7 @@ class Aggregator:
         self._settings = settings
         self._breaker = breaker or Breaker(settings)
         self._queue = SearchQueue(settings)
+        self._reranker = Reranker(settings) if settings.reranker_url else None
         self.outcomes: Counter[SearchOutcome] = Counter()
 
     @property
@@ -203,7 +206,7 @@ class Aggregator:
     ) -> tuple[KnowledgeResponse, PageSelection]:
         settings = self._settings
         limits = DiversityLimits(settings.fanout_document_max, settings.fanout_source_max)
-        ranking = MergedRanking(fanout, plan.order, limits)
+        ranking = self._reranked(MergedRanking(fanout, plan.order, limits), fanout, plan)
         await ranking.skip_to(plan.offset)
         examined_max = settings.fanout_scan_max
         selection = await select_page(ranking, plan.seen, plan.dedupe, limit=plan.limit, examined_max=examined_max)
@@ -223,11 +226,16 @@ class Aggregator:
             suppressed=examined_max,
             exhausted=False,
             cut=True,
-            explain=await self._explain(plan, library) if plan.request.explain else UNSET,
+            explain=await self._explain(plan, library, ranking) if plan.request.explain else UNSET,
         )
         room_bytes = plan.max_bytes - len(encode(envelope))
-        sort = sort_by_score if plan.order == "relevance" else sort_by_date
-        return fill_page(envelope, selection, rendered, room_bytes, sort), selection
+        return fill_page(envelope, selection, rendered, room_bytes, _page_order(ranking, plan)), selection
+
+    def _reranked(self, ranking: MergedRanking, fanout: Fanout, plan: SearchPlan) -> Ranking:
+        """A reranker reads prose, so it is not used for queries with operators, or sorted by date."""
+        if self._reranker is None or plan.order != "relevance" or not plan.query.prose:
+            return ranking
+        return RerankedRanking(ranking, self._reranker, fanout, plan.query.prose, plan.topic)
 
     async def _plan(self, context: RequestContext, request: KnowledgeSearch) -> SearchPlan:
         state = await find_session_state(self._session_states, context, request.session)
@@ -281,7 +289,7 @@ class Aggregator:
         with suppress(SessionNotFound):
             await self._session_states.record(plan.state.handle, plan.context.principal.owner(), query, delivered)
 
-    async def _explain(self, plan: SearchPlan, library: Library) -> Explanation:
+    async def _explain(self, plan: SearchPlan, library: Library, ranking: Ranking) -> Explanation:
         rows: int | None = None
         frequencies: dict[str, int] | None = None
         if plan.query.expression is not None and self._settings.search_scoring == "comparable":
@@ -295,6 +303,8 @@ class Aggregator:
             "rounds of the best hits of each source; diversity decides which of them make a page, and a page is sorted "
             "by score"
         )
+        if isinstance(ranking, RerankedRanking):
+            by_relevance += f"; {ranking.description}"
         return Explanation(
             order_by=plan.order,
             fusion=by_relevance if plan.order == "relevance" else "one list sorted by last_modified",
@@ -306,6 +316,12 @@ class Aggregator:
             hits_per_source=self._settings.fanout_depth,
             semantic_weight=model.weight if model is not None else None,
         )
+
+
+def _page_order(ranking: Ranking, plan: SearchPlan) -> Callable[[Sequence[RankedHit]], Sequence[RankedHit]]:
+    if isinstance(ranking, RerankedRanking):
+        return ranking.sort
+    return sort_by_score if plan.order == "relevance" else sort_by_date
 
 
 def _outcome_of(error: BaseException) -> SearchOutcome:

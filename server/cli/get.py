@@ -87,7 +87,7 @@ def _request(
 async def _get(settings: Settings, user: str | None, request: KnowledgeGet, *, is_demo: bool) -> GetResponse:
     async with open_local(settings, user, creates=is_demo) as local:
         if is_demo:
-            await fill_demo(local)
+            await fill_demo(local.libraries, local.context)
         return await build_knowledge(settings, local.libraries).retriever.get(local.context, request)
 
 

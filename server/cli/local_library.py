@@ -29,12 +29,12 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 _DEMO_SUFFIX = "-demo"
 _REQUEST = "command line"
-_EMBEDDING_TIMEOUT_MS = 60_000
 
 
 class LocalLibrary(Struct, frozen=True):
     settings: Settings
     libraries: Libraries
+    semantic: SemanticService
     context: RequestContext
 
 
@@ -71,11 +71,10 @@ async def open_local(
     with locked_directory(root.root, command_name(), "writer") if writes else nullcontext():
         async with Registry.open(root.control_path) as registry:
             user = await local_user(registry, settings, user_name, creates=creates)
-        # A command loads the model first, so a query may take longer than in a server.
-        semantic = SemanticService(replace(settings, semantic_timeout_ms=_EMBEDDING_TIMEOUT_MS))
+        semantic = SemanticService(settings)
         libraries = SqliteLibraries(root, settings, semantic=semantic, embeds_in_background=False)
         try:
-            yield LocalLibrary(settings, libraries, local_context(user, root))
+            yield LocalLibrary(settings, libraries, semantic, local_context(user, root))
         finally:
             await libraries.close()
             await semantic.close()
@@ -91,10 +90,10 @@ def local_context(user: UserRecord, root: DataRoot) -> RequestContext:
     return build_context(local_principal(user), root, _REQUEST, is_agent=False)
 
 
-async def fill_demo(local: LocalLibrary) -> None:
+async def fill_demo(libraries: Libraries, context: RequestContext) -> None:
     from sources.demo import fill_once  # noqa: PLC0415 - only needed with --demo
 
-    async with local.libraries.library(local.context) as library:
+    async with libraries.library(context) as library:
         await fill_once(library)
 
 

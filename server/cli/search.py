@@ -75,7 +75,9 @@ async def _search(
 ) -> KnowledgeResponse:
     async with open_local(settings, user, creates=is_demo) as local:
         if is_demo:
-            await fill_demo(local)
+            await fill_demo(local.libraries, local.context)
+        # Before the search, whose deadline is shorter than loading a model can take.
+        await local.semantic.load()
         return await build_knowledge(settings, local.libraries).aggregator.search(local.context, request)
 
 

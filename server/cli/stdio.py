@@ -12,7 +12,7 @@ from config.errors import ConfigurationError
 from config.loading import CLIENT_TOKEN_VARIABLE
 from config.settings import Settings
 from server.cli.admin import create_data_root
-from server.cli.local_library import LocalLibrary, demo_option, demo_settings, fill_demo, local_context, local_user
+from server.cli.local_library import demo_option, demo_settings, fill_demo, local_context, local_user
 from server.cli.options import SettingsCommand, SettingsOverrides, setting_options
 from server.directory_lock import locked_directory
 from server.lifespan import open_runtime
@@ -74,7 +74,7 @@ async def _serve(settings: Settings, user_name: str | None, profile: str | None,
         async with open_runtime(settings) as runtime:
             user = await local_user(runtime.registry, settings, user_name)
             if is_demo:
-                await fill_demo(LocalLibrary(settings, runtime.libraries, local_context(user, runtime.data_root)))
+                await fill_demo(runtime.libraries, local_context(user, runtime.data_root))
             await serve_stdio(runtime, local_principal(user), profile=profile)
 
 

@@ -17,7 +17,6 @@ from sources.semantic.endpoint import EmbeddingEndpoint, endpoint_info
 from sources.semantic.local_queries import LocalQueries
 from sources.semantic.model import ModelInfo, SemanticUnavailable
 from sources.semantic.named_models import NAMED_MODELS, best_model, find_files
-from sources.semantic.reranker import Reranker
 from sources.semantic.worker_process import WorkerProcess
 
 # The first calls of a new server come before it: importing onnxruntime would delay them.
@@ -50,7 +49,6 @@ class SemanticService:
         self._cache: LRUCache[tuple[str, str], bytes] = LRUCache(settings.semantic_query_cache_max)
         self._running: dict[tuple[str, str], asyncio.Task[bytes]] = {}
         self._warm_up_task: asyncio.Task[None] | None = None
-        self.reranker = Reranker(settings) if settings.reranker_url else None
 
     @property
     def is_enabled(self) -> bool:
@@ -87,10 +85,21 @@ class SemanticService:
             self._passage_model = self._build_passage_model()
         return await self._passage_model.embed_passages(texts)
 
+    async def load(self) -> None:
+        """Loads a local model. If that fails, queries say why."""
+        if self.model is None or self.model.name not in NAMED_MODELS:
+            return
+        model = self._query_model(self.model.id)
+        assert isinstance(model, LocalQueries)
+        try:
+            await model.load()
+        except SemanticUnavailable as error:
+            logger.warning("semantic search is unavailable: {}", error.reason)
+
     def warm_up(self) -> None:
         """Loads a local model in the background a little later, so that the first search need not wait for it."""
-        if self.model is not None and self.model.name in NAMED_MODELS and self._warm_up_task is None:
-            self._warm_up_task = asyncio.create_task(self._load(self.model.id))
+        if self.model is not None and self._warm_up_task is None:
+            self._warm_up_task = asyncio.create_task(self._load_later())
 
     async def close(self) -> None:
         tasks = [*self._running.values(), *([self._warm_up_task] if self._warm_up_task else [])]
@@ -145,14 +154,9 @@ class SemanticService:
             return "the model is being loaded"
         return f"embedding the query took longer than {self._timeout_s:g} s"
 
-    async def _load(self, model_id: str) -> None:
+    async def _load_later(self) -> None:
         await asyncio.sleep(_WARM_UP_AFTER_S)
-        model = self._query_model(model_id)
-        assert isinstance(model, LocalQueries)
-        try:
-            await model.load()
-        except SemanticUnavailable as error:
-            logger.warning("semantic search is unavailable: {}", error.reason)
+        await self.load()
 
 
 def configured_model(settings: Settings) -> ModelInfo | None:

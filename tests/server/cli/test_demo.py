@@ -2,11 +2,13 @@
 
 import json
 import shlex
+import time
 import urllib.request
 
 import pytest
 
 from tests.server.cli.program import Program
+from tests.server.cli.requests import call_tool
 from tests.server.cli.test_serve import first_call
 
 
@@ -42,6 +44,16 @@ def test_demo_is_served_separately_and_the_printed_calls_work(program: Program) 
     assert content["results"][0]["title"] == "Dome: where and when it sticks"
     assert "Dome: where and when it sticks" in search.stdout
     assert program.run("search", "dome").code == 1
+
+
+def test_demo_is_searched_by_meaning_with_the_best_installed_model(program: Program) -> None:
+    with program.serving("--demo", "--port", "0") as up:
+        # No item contains the word.
+        while (response := call_tool(up.mcp, "knowledge_search", query="vehicle"))["semantic"]["status"] != "on":
+            assert response["semantic"]["status"] in ("partial", "unavailable")
+            time.sleep(0.1)
+
+    assert response["results"]
 
 
 def test_demo_can_be_searched_without_a_server(program: Program) -> None:

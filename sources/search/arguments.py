@@ -21,7 +21,7 @@ from sources.query import Filters, ParsedQuery, QueryLimits, Term, parse, with_f
 from sources.reading.retrieval import chars_per_token, snippet_length
 from sources.search.query_times import last_of, resolve_times, start_of
 from sources.search.snippets import Highlighter, Snippet
-from sources.storage.contract import Order, Scoring, Search
+from sources.storage.contract import Order, Ranking, Scoring, Search
 from sources.text.token_estimates import TokenScale
 from sources.times import TimeSpan, read_time, resolve
 from sources.times.expressions import RecentPeriod
@@ -88,6 +88,7 @@ def build_query(
     projects: tuple[str, ...] = (),
     contains: str | None = None,
     fields: tuple[str, ...] = (),
+    ranking: Ranking = "fused",
 ) -> SourceQuery:
     """Combines a source's own arguments with the filters in the query text. `parsed` replaces the parsed `args.query`;
     of the filters "type" and "sender", a source names those that its items have in `supported_filters`."""
@@ -111,6 +112,7 @@ def build_query(
         projects=projects,
         contains=contains,
         fields=fields,
+        ranking=ranking,
         is_strict=bool(defaults.strict),
     )
     conflict = _unsupported_filter(source, supported_filters, query.filters) or _contradiction(search)

@@ -75,7 +75,7 @@ class Search(Struct, frozen=True, kw_only=True):
 
     `ranking="fused"` combines words and meaning if a model is configured and the query is prose (`ParsedQuery.prose`).
     "words" never compares meanings. "meaning" compares nothing else: it returns the nearest items, scored by their
-    cosine.
+    cosine, which is above 0, and none if meanings cannot be compared.
 
     An item must have all `tags`, one of `media_types`, one of `senders` (case-insensitive), and a `created_at` between
     `date_from` and `date_to`, inclusive and in the stored time form. For messages, `created_at` is the message's own.

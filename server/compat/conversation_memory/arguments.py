@@ -2,7 +2,7 @@
 nothing is clamped silently."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, timedelta
 from typing import Any
 
@@ -22,10 +22,11 @@ from server.compat.conversation_memory.schemas import (
 )
 from sources.reading.exchanges import LineRange
 from sources.search.arguments import parse_time_bound
-from sources.storage.contract import ObservationFilter
+from sources.storage.contract import ObservationFilter, Ranking
 
 # Longer than any conversation, and a number that every storage engine can handle.
 LINE_MAX = 1_000_000_000
+_RANKINGS: Mapping[Mode, Ranking] = {"vector": "meaning", "text": "words", "both": "fused"}
 _DAY = re.compile(r"\d{4}-\d{2}-\d{2}\Z", re.ASCII)
 
 
@@ -50,6 +51,10 @@ class MemoryQuery(Struct, frozen=True, kw_only=True):
     def is_literal(self) -> bool:
         """Whether concepts are texts to be found as written, and not words of which any may match."""
         return self.mode == "text"
+
+    @property
+    def ranking(self) -> Ranking:
+        return _RANKINGS[self.mode]
 
     @property
     def is_single_concept(self) -> bool:

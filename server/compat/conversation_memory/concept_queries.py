@@ -1,6 +1,7 @@
 """Builds the searches for one concept of a memory query, in observations and in conversations.
 
-In mode `text` a concept is a text to be found as written. In the other modes it is a query whose words may be anywhere.
+In mode `text` a concept is a text to be found as written, and in mode `vector` a meaning. In mode `both` it is a query
+that is compared by its words and its meaning.
 """
 
 from msgspec.structs import replace
@@ -26,6 +27,7 @@ def observation_query(query: MemoryQuery, context: RequestContext, settings: Set
         settings,
         parsed=_parse(query, concept, settings),
         contains=_required_text(query, concept),
+        ranking=query.ranking,
     )
 
 
@@ -46,6 +48,8 @@ def message_query(query: MemoryQuery, concept: str, context: RequestContext, set
         projects=query.projects,
         contains=_required_text(query, concept),
         fields=_MESSAGE_ITSELF if query.is_single_concept else (),
+        # Of several concepts, all must be there: a message that is merely near to one does not show that.
+        ranking="words" if query.ranking == "fused" and not query.is_single_concept else query.ranking,
     )
 
 
@@ -67,6 +71,8 @@ def _parse(query: MemoryQuery, concept: str, settings: Settings) -> ParsedQuery:
         return parse_literal(concept)
     # What was searched for instead of a concept could not be reported with it.
     parsed = replace(read_query(concept, settings), relaxed=None)
+    if query.ranking == "meaning":
+        parsed = replace(parsed, prose=parsed.prose or concept)
     return parsed if query.is_single_concept else _require_all_words(parsed)
 
 

@@ -15,9 +15,10 @@ from config.settings import Settings
 from server.compat.conversation_memory.arguments import MemoryQuery
 from server.compat.conversation_memory.concept_queries import message_query, query_notes
 from server.compat.conversation_memory.conversation_paths import path_of, project_of, summary_of
+from server.compat.conversation_memory.meaning import NOT_SEARCHED, has_words, is_compared, search_by_mode
 from server.compat.conversation_memory.schemas import ExchangeRow
 from sources.reading.exchanges import last_exchange, message_lines
-from sources.records import Conversation, Hit
+from sources.records import Conversation, Hit, SemanticStatus
 from sources.search.arguments import LIMIT_MAX
 from sources.search.snippets import Highlighter
 from sources.storage.contract import Chats, Search
@@ -26,14 +27,19 @@ from sources.text.text_work import run_text_work
 
 _SUMMARY_MAX_CHARS = 160
 _PROJECT_MAX_CHARS = 60
+# How many of the nearest messages match a concept, for each row that is requested.
+_NEAREST_PER_ROW = 5
+_NEAREST_INSTEAD = "No conversation contains all concepts. These conversations are the nearest by meaning."
 
 
 class ExchangeResults(Struct, frozen=True):
-    """`total` is exact or None."""
+    """`total` is exact or None. `has_matching_words` if the rows were not found by their meaning alone."""
 
     rows: tuple[ExchangeRow, ...]
     total: int | None
     notes: tuple[str, ...]
+    semantic: SemanticStatus = NOT_SEARCHED
+    has_matching_words: bool = False
 
 
 class _ConceptMatches(Struct, frozen=True):
@@ -42,6 +48,7 @@ class _ConceptMatches(Struct, frozen=True):
     search: Search
     best_hits: Mapping[str, Hit]
     is_complete: bool
+    semantic: SemanticStatus
 
 
 class ConversationSearcher:
@@ -68,18 +75,27 @@ class ConversationSearcher:
         if query.search is None or not query.terms:
             return ExchangeResults((), 0, notes)
         rows: dict[tuple[str, int], ExchangeRow] = {}
+        has_matching_words = False
         pages = _HitPages(self._chats, query.search, self._scan_max)
         highlighter = Highlighter(query.terms)
         while hits := await pages.next():
             for hit in hits:
                 if len(rows) == self._query.limit:
-                    return ExchangeResults(tuple(rows.values()), None, notes)
-                if not (self._query.is_literal or await _matches_itself(hit, highlighter)):
+                    return ExchangeResults(tuple(rows.values()), None, notes, pages.semantic, has_matching_words)
+                if not await self._is_match(hit, highlighter):
                     continue
                 row = await self._row(hit, hit.score, highlighter, query.snippet_chars)
                 if row is not None:
                     rows.setdefault((row.path, row.line_start), row)
-        return self._results(tuple(rows.values()), len(rows), notes, is_complete=pages.is_complete)
+                    has_matching_words = has_matching_words or has_words(hit)
+        results = self._results(tuple(rows.values()), len(rows), notes, is_complete=pages.is_complete)
+        return replace(results, semantic=pages.semantic, has_matching_words=has_matching_words)
+
+    async def _is_match(self, hit: Hit, highlighter: Highlighter) -> bool:
+        """The index also finds messages by the words of their date."""
+        if self._query.is_literal or not has_words(hit):
+            return True
+        return await _matches_itself(hit, highlighter)
 
     async def search_conversations(self) -> ExchangeResults:
         """Returns the conversations that match all concepts, ordered by the average of the best scores."""
@@ -90,6 +106,11 @@ class ConversationSearcher:
             return ExchangeResults((), 0, notes)
         concepts = [await self._match_concept(search) for search in searches]
         matches, is_complete = await self._match_all(concepts)
+        if not matches and self._query.ranking == "fused":
+            nearest = [await self._match_concept(replace(search, ranking="meaning")) for search in searches]
+            if all(is_compared(concept.semantic) for concept in nearest):
+                concepts, notes = nearest, (*notes, _NEAREST_INSTEAD)
+                matches, is_complete = await self._match_all(concepts)
         highlighter = Highlighter([term for query in queries for term in query.terms])
         ranked = sorted(matches, key=_average_score, reverse=True)
         rows = [
@@ -97,14 +118,19 @@ class ConversationSearcher:
             for hits in ranked[: self._query.limit]
             if (row := await self._row(_best_hit(hits), _average_score(hits), highlighter, queries[0].snippet_chars))
         ]
-        return self._results(tuple(rows), len(matches), notes, is_complete=is_complete)
+        results = self._results(tuple(rows), len(matches), notes, is_complete=is_complete)
+        return replace(results, semantic=min((concept.semantic for concept in concepts), key=_coverage))
 
     async def _match_concept(self, search: Search) -> _ConceptMatches:
-        results = await self._chats.search(replace(search, limit=self._scan_max, offset=0))
+        """Of the messages that are compared by meaning, only the nearest match: all are more or less near."""
+        nearest_max = min(self._scan_max, _NEAREST_PER_ROW * self._query.limit)
+        limit = nearest_max if search.ranking == "meaning" else self._scan_max
+        results = await search_by_mode(self._chats.search, replace(search, limit=limit, offset=0))
         best_hits: dict[str, Hit] = {}
         for hit in results.hits:
             best_hits.setdefault(str(hit.conversation_id), hit)
-        return _ConceptMatches(search, best_hits, is_complete=not results.has_more)
+        is_complete = not results.has_more or is_compared(results.semantic)
+        return _ConceptMatches(search, best_hits, is_complete, results.semantic)
 
     async def _match_all(self, concepts: Sequence[_ConceptMatches]) -> tuple[list[Sequence[Hit]], bool]:
         """Returns the hits of each conversation that matches all concepts, and whether these are all conversations.
@@ -137,7 +163,7 @@ class ConversationSearcher:
         if remaining_ms <= 0:
             raise SourceTimeout("chats", self._settings.search_deadline_ms)
         lookup = replace(concept.search, within=conversation_id, limit=1, offset=0, deadline_ms=remaining_ms)
-        results = await self._chats.search(lookup)
+        results = await search_by_mode(self._chats.search, lookup)
         return results.hits[0] if results.hits else None
 
     async def _row(self, hit: Hit, score: float, highlighter: Highlighter, snippet_chars: int) -> ExchangeRow | None:
@@ -159,7 +185,7 @@ class ConversationSearcher:
                 date=hit.created_at[:10],
                 score=round(score, 2),
                 summary=summary or first_sentence(exchange[0].content, _SUMMARY_MAX_CHARS),
-                snippet=highlighter.snippet(messages[-1].content, snippet_chars).text,
+                snippet=highlighter.snippet(messages[-1].content, snippet_chars, hit.passage).text,
                 line_start=message_lines(exchange[0]).start,
                 line_end=message_lines(messages[-1]).end,
             )
@@ -191,12 +217,14 @@ class _HitPages:
         self._scan_max = scan_max
         self._offset = 0
         self.is_complete = False
+        self.semantic = NOT_SEARCHED
 
     async def next(self) -> Sequence[Hit]:
         size = min(LIMIT_MAX, self._scan_max - self._offset)
         if self.is_complete or size <= 0:
             return ()
-        results = await self._chats.search(replace(self._search, limit=size, offset=self._offset))
+        results = await search_by_mode(self._chats.search, replace(self._search, limit=size, offset=self._offset))
+        self.semantic = results.semantic
         self._offset += size
         self.is_complete = not results.has_more
         return results.hits
@@ -211,9 +239,12 @@ def _incomplete_note(query: MemoryQuery) -> str:
 
 
 async def _matches_itself(hit: Hit, highlighter: Highlighter) -> bool:
-    """Whether the text or the sender of the message matches. The index also finds messages by the words of their
-    date."""
+    """Whether the text or the sender of the message matches."""
     return await run_text_work(len(hit.text), highlighter.matches, f"{hit.sender}: {hit.text}")
+
+
+def _coverage(status: SemanticStatus) -> float:
+    return status.coverage or 0.0
 
 
 def _average_score(hits: Sequence[Hit]) -> float:

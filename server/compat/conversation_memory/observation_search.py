@@ -10,8 +10,9 @@ from config.settings import Settings
 from server.compat.conversation_memory.arguments import MemoryQuery
 from server.compat.conversation_memory.concept_queries import observation_query, query_notes
 from server.compat.conversation_memory.conversation_paths import path_of
+from server.compat.conversation_memory.meaning import NOT_SEARCHED, has_words, search_by_mode
 from server.compat.conversation_memory.schemas import ObservationRow
-from sources.records import Observation
+from sources.records import Observation, SemanticStatus
 from sources.search.snippets import Highlighter
 from sources.storage.contract import Chats, Library
 from sources.text.excerpts import first_sentence, shorten
@@ -24,11 +25,13 @@ _LABEL_MAX_CHARS = 60
 
 
 class ObservationResults(Struct, frozen=True):
-    """`total` is exact or None."""
+    """`total` is exact or None. `has_matching_words` if the rows were not found by their meaning alone."""
 
     rows: tuple[ObservationRow, ...]
     total: int | None
     notes: tuple[str, ...]
+    semantic: SemanticStatus = NOT_SEARCHED
+    has_matching_words: bool = False
 
 
 async def search_observations(
@@ -38,7 +41,9 @@ async def search_observations(
     notes = query_notes(source_query)
     if source_query.search is None:
         return ObservationResults((), 0, notes)
-    results = await library.observations.search(source_query.search, query.observation_filter)
+    results = await search_by_mode(
+        lambda search: library.observations.search(search, query.observation_filter), source_query.search
+    )
     by_id = {row.id: row for row in await library.observations.get_many([str(hit.id) for hit in results.hits])}
     paths = await _conversation_paths(library.chats, by_id.values())
     highlighter = Highlighter(source_query.terms)
@@ -56,7 +61,8 @@ async def search_observations(
         )
 
     rows = await run_text_work(sum(len(hit.text) for hit in results.hits), build)
-    return ObservationResults(rows, results.total, notes)
+    has_matching_words = any(map(has_words, results.hits))
+    return ObservationResults(rows, results.total, notes, results.semantic, has_matching_words)
 
 
 async def _conversation_paths(chats: Chats, observations: Iterable[Observation]) -> Mapping[str, str]:

@@ -6,6 +6,7 @@ from itertools import groupby
 from msgspec import UNSET
 
 from server.compat.conversation_memory.errors import NO_CONVERSATIONS, NO_OBSERVATIONS
+from server.compat.conversation_memory.meaning import meaning_note
 from server.compat.conversation_memory.schemas import ExchangeRow, MemoryResults, ObservationRow
 from server.compat.conversation_memory.transcript import (
     ConversationTranscript,
@@ -19,7 +20,6 @@ from sources.records import Observation
 from sources.text.word_boundaries import word_boundary_before
 
 _RULE = "\n\n---\n\n"
-_TEXT_ONLY = "*Searched by text: no embedding model is installed.*"
 _ROLE_LABELS = {"user": "User", "assistant": "Assistant", "system": "System", "tool": "Tool"}
 
 
@@ -28,14 +28,15 @@ _ROLE_LABELS = {"user": "User", "assistant": "Assistant", "system": "System", "t
 
 def render_results(results: MemoryResults) -> str:
     notes = [results.note] if results.note is not UNSET else []
-    text_only = [_TEXT_ONLY] if results.mode != "text" else []
+    meaning = meaning_note(results.semantic) if results.semantic is not UNSET else None
+    meaning_notes = [f"*{meaning}*"] if meaning else []
     if not results.results:
-        return "\n\n".join([_no_results(results), *notes, *text_only])
+        return "\n\n".join([_no_results(results), *notes, *meaning_notes])
     heading = f"## Search Results ({_count(results.count, results.kind.removesuffix('s'))})"
     rows = [_render_row(number, row) for number, row in enumerate(results.results, 1)]
     # Rows of observations are short enough to be told apart without a rule, which would cost tokens for each.
     separator = "\n\n" if results.kind == "observations" else _RULE
-    return "\n\n".join([*notes, heading, separator.join(rows), *text_only])
+    return "\n\n".join([*notes, heading, separator.join(rows), *meaning_notes])
 
 
 def _no_results(results: MemoryResults) -> str:

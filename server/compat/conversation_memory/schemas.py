@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from server.protocol.schema import input_schema
+from sources.records import SemanticStatus
 
 Mode = Literal["vector", "text", "both"]
 ResponseFormat = Literal["markdown", "json"]
@@ -26,7 +27,7 @@ class MemorySearch(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     types."""
 
     query: Any
-    mode: Annotated[Mode, Meta(description="text: exactly this text, ignoring case.")] = "both"
+    mode: Annotated[Mode, Meta(description="vector: by meaning; text: exactly this text, ignoring case.")] = "both"
     limit: Annotated[int, Meta(description=f"1..{ROWS_MAX}.")] = 10
     after: Any = None
     before: Any = None
@@ -66,14 +67,16 @@ class ExchangeRow(Struct, frozen=True, kw_only=True):
 
 
 class MemoryResults(Struct, frozen=True, kw_only=True):
-    """`total` is exact or null. `note` is present if the query was reinterpreted or the results are incomplete."""
+    """`total` is exact or null. `note` is present if the query was reinterpreted or the results are incomplete.
+    `served_by` is what was compared: the mode, or `text` if `semantic` says that meanings could not be compared."""
 
     kind: ResultKind
     results: tuple[ObservationRow | ExchangeRow, ...]
     total: int | None
     count: int
     mode: Mode
-    served_by: Literal["text"] = "text"
+    served_by: Mode = "text"
+    semantic: SemanticStatus | UnsetType = UNSET
     concepts: tuple[str, ...] | UnsetType = UNSET
     note: str | UnsetType = UNSET
 

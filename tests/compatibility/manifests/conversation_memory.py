@@ -4,6 +4,7 @@ from tests.compatibility.manifest import Promise
 
 _MEMORY = "tests/compatibility/test_conversation_memory.py::"
 _TOOLS = "tests/server/compat/conversation_memory/test_tools.py::"
+_MODES = "tests/server/compat/conversation_memory/test_modes.py::"
 _TEXT_MODE = "tests/server/compat/conversation_memory/test_text_mode.py::"
 _IMPORTED = "tests/server/compat/conversation_memory/test_imported_database.py::"
 _CLIENT = "tests/clients/test_memory.py::"
@@ -151,18 +152,31 @@ PROMISES: tuple[Promise, ...] = (
         id="conversation_memory.search.mode",
         statement="`mode` is `vector`, `text` or `both`, the default.",
         tests=(
-            f"{_TOOLS}test_every_mode_uses_text_search_and_says_so",
+            f"{_MODES}test_observations_are_found_by_meaning",
+            f"{_MODES}test_text_mode_compares_no_meanings",
+            f"{_TOOLS}test_without_a_model_every_mode_uses_text_search_and_says_so",
+            f"{_MODES}test_unreachable_model_leaves_a_search_by_text_and_says_why",
             f"{_TOOLS}test_invalid_search_is_rejected_with_the_documented_sentence",
         ),
         difference=(
-            "No embedding model is installed, so `vector` and `both` use text search, and every result says so: in a "
-            "line of the Markdown, and as `served_by` in the JSON."
+            "Without an embedding model (`semantic_model`), or if it cannot be used, `vector` and `both` use text "
+            "search, and every result says so and why: in a line of the Markdown, and as `served_by` and `semantic` in "
+            "the JSON."
         ),
     ),
     Promise(
         id="conversation_memory.search.vector",
         statement="Vector search uses 768-dimensional embeddings and understands synonyms and related terms.",
-        not_offered="No embedding model is installed.",
+        tests=(
+            f"{_MODES}test_observations_are_found_by_meaning",
+            f"{_MODES}test_exchanges_are_found_by_meaning",
+            f"{_MODES}test_conversations_that_match_all_concepts_are_found_by_meaning",
+            f"{_MODES}test_vector_mode_reads_operators_as_text",
+        ),
+        difference=(
+            "You choose the model: `fast` has 256 dimensions, `minilm` 384, and an embeddings API can have any number. "
+            "The score is the cosine; it does not depend on the date."
+        ),
     ),
     Promise(
         id="conversation_memory.search.text",
@@ -177,7 +191,15 @@ PROMISES: tuple[Promise, ...] = (
     Promise(
         id="conversation_memory.search.both",
         statement="Mode `both` combines semantic and exact matching, and returns diverse results.",
-        not_offered="There is no semantic search to combine. The mode ranks by text, and results are not diversified.",
+        tests=(
+            f"{_MODES}test_vector_mode_orders_by_meaning_and_both_also_by_words",
+            f"{_MODES}test_exchange_with_the_words_precedes_observations_that_are_merely_near",
+            f"{_MODES}test_conversations_that_match_all_concepts_are_found_by_meaning",
+        ),
+        difference=(
+            "Of several concepts, the words of all must be in a conversation; if there is none, the nearest by meaning "
+            "are returned, and a note says so. Results are ordered by score and not diversified."
+        ),
     ),
     # search: results
     Promise(
@@ -191,8 +213,11 @@ PROMISES: tuple[Promise, ...] = (
     Promise(
         id="conversation_memory.search.semantic",
         statement="Observations are found by their meaning.",
-        tests=(f"{_TOOLS}test_row_that_matches_more_of_the_query_comes_first",),
-        difference="They are found by their words, in any inflection.",
+        tests=(
+            f"{_MODES}test_observations_are_found_by_meaning",
+            f"{_TOOLS}test_row_that_matches_more_of_the_query_comes_first",
+        ),
+        difference="Without an embedding model, they are found by their words, in any inflection.",
     ),
     Promise(
         id="conversation_memory.search.row",

@@ -24,6 +24,7 @@ from sources.storage.sqlite.collections.observation_table import (
 from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.schema.chacha import OBSERVATIONS_INDEX
 from sources.storage.sqlite.search.match_expression import match_text
+from sources.storage.sqlite.search.meaning import NOT_APPLICABLE
 from sources.storage.sqlite.search.readings import search_relaxed
 from sources.storage.sqlite.sql import placeholders
 from sources.storage.sqlite.write.validation import is_storable
@@ -37,7 +38,7 @@ class SqliteObservations(SqliteItemCollection[Observation, ObservationDraft, str
     async def search(self, search: Search, where: ObservationFilter = ALL_OBSERVATIONS) -> HitPage:
         conditions = observation_conditions(where, "r.id", "r.created_at")
         if search.query.expression is None or conditions is None:
-            return HitPage((), has_more=False, total=0)
+            return HitPage((), has_more=False, total=0, semantic=NOT_APPLICABLE)
 
         meaning = await self._meaning(search)
 

@@ -63,7 +63,7 @@ class FusedSearch(FtsSearch):
 
     def _nearest_page(self) -> HitPage:
         search, end = self._search, self._search.offset + self._search.limit
-        entries = self._nearest(end + 1)
+        entries = [entry for entry in self._nearest(end + 1) if entry.cosine > 0]
         candidates = self._fetch_near(entries[search.offset : end])
         for candidate in candidates:
             candidate.lexical, candidate.cosine = 0.0, self._near[candidate.entry].cosine

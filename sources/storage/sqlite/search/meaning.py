@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from sources.query import AnyOf, Word
 from sources.records import SemanticStatus
 from sources.semantic.model import ModelInfo
 from sources.storage.contract import Search
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
     from sources.storage.sqlite.vectors.vector_matrix import VectorMatrix
 
 NOT_APPLICABLE = SemanticStatus("not_applicable")
+# The vector of a message is that of its own text, so it can be compared if only that is searched.
+_EMBEDDED_FIELDS = ((), ("own",))
 
 
 class QueryMeaning(Struct, frozen=True):
@@ -49,11 +50,11 @@ def has_meaning(search: Search) -> bool:
     """Whether meanings can be compared: not for a literal query, another order, or if only some fields are searched."""
     return bool(
         search.query.prose
-        and isinstance(search.query.expression, Word | AnyOf)
+        and search.query.expression is not None
         and search.ranking != "words"
         and search.order == "relevance"
         and search.scoring == "comparable"
-        and not search.fields
+        and search.fields in _EMBEDDED_FIELDS
     )
 
 

@@ -94,6 +94,7 @@ async def test_json_has_results_total_and_count(ada: MemoryUser) -> None:
         "count": 1,
         "mode": "both",
         "served_by": "text",
+        "semantic": {"status": "off"},
     }
 
 
@@ -199,7 +200,7 @@ async def test_all_filters_must_match_each_by_any_of_its_values(
     ("mode", "is_reported"),
     [({}, True), ({"mode": "both"}, True), ({"mode": "vector"}, True), ({"mode": "text"}, False)],
 )
-async def test_every_mode_uses_text_search_and_says_so(
+async def test_without_a_model_every_mode_uses_text_search_and_says_so(
     ada: MemoryUser, mode: dict[str, str], is_reported: bool
 ) -> None:
     await ada.add_observation("Galleon")
@@ -207,7 +208,7 @@ async def test_every_mode_uses_text_search_and_says_so(
     text = await ada.text("memory_search", query="galleon", **mode)
     response = await ada.json(query="galleon", **mode)
 
-    assert ("Searched by text: no embedding model is installed." in text) is is_reported
+    assert ("Searched by text: no embedding model is configured." in text) is is_reported
     assert (response["served_by"], response["mode"], response["count"]) == ("text", mode.get("mode", "both"), 1)
 
 

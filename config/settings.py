@@ -279,20 +279,22 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int,
         _number(
             "bytes",
-            "Bytes of request bodies and WebSocket messages in flight, for all users together; at least one body.",
+            "Memory of request bodies and WebSocket messages in flight, decoded, for all users together (estimated). "
+            "At least four times `body_max_bytes`.",
             _KIB,
             1024 * 1024 * _MIB,
         ),
-    ] = 64 * _MIB
+    ] = 256 * _MIB
     user_requests_max_bytes: Annotated[
         int,
         _number(
             "bytes",
-            "Bytes of request bodies and WebSocket messages of one user in flight; at least one body.",
+            "Memory of request bodies and WebSocket messages of one user in flight, decoded (estimated). At least four "
+            "times `body_max_bytes`. A request that takes more alone is refused with 413.",
             _KIB,
             1024 * 1024 * _MIB,
         ),
-    ] = 16 * _MIB
+    ] = 64 * _MIB
     user_unread_max_bytes: Annotated[
         int,
         _number(

@@ -53,6 +53,7 @@ class AdmittedRequest(Struct, frozen=True):
     request_id: str
     profile: str | None
     config: Mapping[str, Any]
+    connection: ClientConnection | None
 
 
 class Restricted(Protocol):
@@ -186,7 +187,7 @@ class Admission:
 
     def _admitted(self, request: IncomingRequest, principal: Principal, profile: str | None) -> AdmittedRequest:
         config = request_config(request.headers, request.query, self._config_max_bytes)
-        return AdmittedRequest(request.headers, principal, current_request_id(), profile, config)
+        return AdmittedRequest(request.headers, principal, current_request_id(), profile, config, request.connection)
 
 
 def _require_any_scope(principal: Principal) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from auth.context import RequestContext, SessionId
 from auth.principal import Principal
-from config.errors import FlorilegiumError, InvalidRequest, ParseError, Unavailable
+from config.errors import FlorilegiumError, InvalidRequest, ParseError, TooLarge, Unavailable
 from config.logging import RequestFields, RequestScope, log_request, new_request_id
 from server.protocol.call import Call
 from server.protocol.changes import LIST_KINDS
@@ -20,13 +20,13 @@ from server.protocol.dispatcher import Dispatcher
 from server.protocol.failures import log_failure
 from server.protocol.in_flight import InFlightRequests
 from server.protocol.legacy_sessions import LegacySessions
+from server.protocol.message_memory import TEXT_BYTES, decode_and_hold
 from server.protocol.messages import (
     MalformedMessage,
     Message,
     Notification,
     Request,
     Response,
-    decode,
     error_message,
     notification_message,
     read_id,
@@ -49,9 +49,10 @@ BuildContext = Callable[[str, SessionId | None], RequestContext]
 
 
 class MessageBudget(Protocol):
-    """Limits the bytes of messages that are being served. `hold_request` raises Unavailable."""
+    """Limits the memory of messages that are being served. `hold_request` raises Unavailable, and TooLarge if the
+    message alone, of which `held` bytes are counted already, exceeds the limit."""
 
-    def hold_request(self, size: int) -> None: ...
+    def hold_request(self, size: int, held: int) -> None: ...
 
     def release_request(self, size: int) -> None: ...
 
@@ -100,11 +101,11 @@ class Connection:
     async def receive(self, text: str | bytes) -> None:
         """Processes one frame or line."""
         try:
-            self._hold(len(text))
-            await self.receive_value(decode(text))
+            self._hold(TEXT_BYTES * len(text))
+            await self.receive_value(decode_and_hold(text, self._hold))
         except ParseError as error:
             await self._send(error_message(None, error))
-        except Unavailable as error:
+        except (TooLarge, Unavailable) as error:
             await self._send(error_message(read_id(text), error))
         finally:
             self._release(self._message_bytes)
@@ -185,9 +186,10 @@ class Connection:
         task.add_done_callback(lambda _: self._release(size))
 
     def _hold(self, size: int) -> None:
+        """Counts memory of the message that is being received."""
         if self._budget is not None:
-            self._budget.hold_request(size)
-            self._message_bytes = size
+            self._budget.hold_request(size, self._message_bytes)
+            self._message_bytes += size
 
     def _release(self, size: int) -> None:
         if self._budget is not None and size:

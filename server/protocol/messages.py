@@ -40,7 +40,9 @@ class Response(Struct, frozen=True):
 
 Message = Request | Notification | Response
 
-_decoder = msgspec.json.Decoder()
+decode_json = msgspec.json.Decoder().decode
+# What `decode_json` raises for a text that is not JSON.
+JSON_ERRORS = (msgspec.DecodeError, UnicodeError, RecursionError)
 _encoder = msgspec.json.Encoder()
 encode = _encoder.encode
 
@@ -56,12 +58,21 @@ class MalformedMessage(InvalidRequest):
 def decode(body: bytes | str) -> Any:
     """Decodes JSON. Raises ParseError for invalid JSON and for JSON nested deeper than NESTING_MAX."""
     try:
-        value = _decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-        raise ParseError("the message is not valid JSON") from error
+        value = decode_json(body)
+    except JSON_ERRORS as error:
+        raise not_json() from error
+    check_nesting(body, value)
+    return value
+
+
+def not_json() -> ParseError:
+    return ParseError("the message is not valid JSON")
+
+
+def check_nesting(body: bytes | str, value: Any) -> None:
+    """Raises ParseError if the decoded body is nested deeper than NESTING_MAX."""
     if _bracket_count(body) > NESTING_MAX and _is_nested_too_deeply(value):
         raise ParseError(f"the message is nested deeper than {NESTING_MAX} levels")
-    return value
 
 
 def _bracket_count(body: bytes | str) -> int:

@@ -11,13 +11,12 @@ from typing import IO, Any
 from starlette.requests import ClientDisconnect, Request
 
 from config.errors import DiskFull, InvalidParams, InvalidRequest, StorageError, TooLarge
-from server.protocol.messages import decode
 from server.protocol.params import json_type
 from server.protocol.schema import read_arguments
 from server.rest.errors import UnsupportedMediaType
 from server.rest.forms import MULTIPART, URLENCODED, FormSpec, media_type_of, read_form
 from server.rest.operation import Operation, Upload
-from server.transports.client_connections import connection_of
+from server.transports.client_connections import connection_of, decode_body
 from server.transports.headers import Headers
 
 # The field at the beginning of an error message: `limit` in "limit: expected `int`, got `str`".
@@ -93,7 +92,8 @@ def _add_body(operation: Operation, arguments: dict[str, Any], body: dict[str, A
 async def _read_object(request: Request, headers: Headers, limit_bytes: int) -> dict[str, Any]:
     if not headers.has_json_body():
         raise UnsupportedMediaType(headers.get(b"content-type"))
-    value = decode(await _read_body(request, headers.get(b"content-length"), limit_bytes))
+    body = await _read_body(request, headers.get(b"content-length"), limit_bytes)
+    value = decode_body(body, connection_of(request.scope))
     if not isinstance(value, dict):
         raise InvalidParams(f"body: expected a JSON object, got {json_type(value)}")
     return value

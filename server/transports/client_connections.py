@@ -10,15 +10,19 @@ from collections.abc import Mapping
 from ipaddress import ip_address, ip_network
 from typing import Any
 
-from config.errors import Unavailable
+from config.errors import TooLarge, Unavailable
 from config.paths import UserId
 from config.settings import Settings
+from server.protocol.message_memory import TEXT_BYTES, decode_and_hold
+from server.protocol.messages import decode
 from server.transports.pace import Pace
 
 _EXTENSION = "florilegium.connection"
 _CONNECTIONS_MAX = 4096
 # The other descriptors are left to the libraries.
 _DESCRIPTOR_SHARE = 3
+# What a request has besides its text: a few objects, names and numbers.
+_ENVELOPE_BYTES = 4096
 
 
 class _UserShare:
@@ -42,9 +46,10 @@ class ClientConnections:
         self._address_max = settings.connections_max_per_address or half
         self.user_max = settings.connections_max_per_user or half
         self._proxies = [ip_network(network, strict=False) for network in settings.trusted_proxies]
-        # A body that is allowed must fit, whatever the other limits are.
-        self._request_max_bytes = max(settings.requests_max_bytes, settings.body_max_bytes)
-        self._user_request_max_bytes = max(settings.user_requests_max_bytes, settings.body_max_bytes)
+        # A text that is allowed must fit, whatever the other limits are.
+        text_bytes = TEXT_BYTES * settings.body_max_bytes + _ENVELOPE_BYTES
+        self._request_max_bytes = max(settings.requests_max_bytes, text_bytes)
+        self._user_request_max_bytes = max(settings.user_requests_max_bytes, text_bytes)
         self._total = self._request_bytes = 0
         self._addresses: Counter[str] = Counter()
         self._users: dict[UserId, _UserShare] = {}
@@ -74,8 +79,14 @@ class ClientConnections:
         share.connections -= 1
         self._forget_if_unused(share)
 
+    def require_fit(self, size: int) -> None:
+        """Raises TooLarge for a request that exceeds the limit alone, so that nobody sends it again."""
+        limit = min(self._request_max_bytes, self._user_request_max_bytes)
+        if size > limit:
+            raise TooLarge("the decoded request", limit)
+
     def hold_request(self, share: _UserShare | None, size: int) -> None:
-        """Counts bytes of requests that are being served. Raises Unavailable if there are too many."""
+        """Counts the memory of requests that are being served. Raises Unavailable if there is too much."""
         if self._request_bytes + size > self._request_max_bytes:
             raise Unavailable("too many bytes of requests are in flight")
         if share is not None and share.request_bytes + size > self._user_request_max_bytes:
@@ -139,8 +150,14 @@ class ClientConnection:
         self._leave_user()
         self._connections.close(self._address)
 
-    def hold_request(self, size: int) -> None:
-        """Counts bytes of a request until it is answered. Raises Unavailable if too many are in flight."""
+    def hold_part(self, size: int) -> None:
+        """Counts memory of the HTTP request that this connection is serving."""
+        self.hold_request(size, self._request_bytes)
+
+    def hold_request(self, size: int, held: int) -> None:
+        """Counts memory of a request until it is answered. Raises Unavailable if too much is in use, and TooLarge if
+        the request alone, of which `held` bytes are counted already, exceeds the limit."""
+        self._connections.require_fit(held + size)
         if not self._request_bytes:
             self._request_share = self._share
         self._connections.hold_request(self._request_share, size)
@@ -172,6 +189,11 @@ def connection_of(scope: Mapping[str, Any]) -> ClientConnection | None:
     """Returns the connection of a request; None if it did not come from a socket of ours."""
     connection: ClientConnection | None = scope.get("extensions", {}).get(_EXTENSION)
     return connection
+
+
+def decode_body(body: bytes, connection: ClientConnection | None) -> Any:
+    """Decodes the body of an HTTP request. Its memory counts until the request is answered."""
+    return decode(body) if connection is None else decode_and_hold(body, connection.hold_part)
 
 
 def _descriptors() -> int:

@@ -1,14 +1,16 @@
-"""What every HTTP request does to its connection: its body is counted while it is served, and a refusal closes it."""
+"""What every HTTP request does to its connection: the memory of its body is counted while it is served, and a refusal
+closes it."""
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from server.protocol.message_memory import TEXT_BYTES
 from server.transports.client_connections import connection_of
 
 _REFUSALS = frozenset((401, 403, 413, 429))
 
 
 class ConnectionMiddleware:
-    """Counts the bytes of a request's body until it is answered, because the decoded body is kept that long.
+    """Counts the memory of a request's body until it is answered, because the decoded body is kept that long.
 
     Adds `Connection: close` to a refusal, so that a client without access cannot send one request after the other. If
     the body is still arriving, the protocol closes the connection later; see `bounded_http`.
@@ -26,7 +28,7 @@ class ConnectionMiddleware:
         async def counting_receive() -> Message:
             message = await receive()
             if body := message.get("body"):
-                connection.hold_request(len(body))
+                connection.hold_part(TEXT_BYTES * len(body))
             return message
 
         async def closing_send(message: Message) -> None:

@@ -30,7 +30,6 @@ from server.protocol.messages import (
     Request,
     RequestId,
     Response,
-    decode,
     error_message,
     notification_message,
     read_message,
@@ -44,6 +43,7 @@ from server.protocol.request_meta import (
 )
 from server.protocol.versions import ALL_VERSIONS, BATCH_VERSION, LEGACY_VERSIONS, MODERN_VERSIONS
 from server.runtime import Runtime
+from server.transports.client_connections import decode_body
 from server.transports.headers import SESSION, VERSION, check_headers
 from server.transports.http_messages import (
     KEEP_ALIVE,
@@ -113,7 +113,7 @@ class HttpTransport:
         if not headers.accepts("application/json"):
             raise HttpStatusError("the Accept header must allow application/json", 406)
         body = await read_body(receive, headers.get(b"content-length"), self._settings.body_max_bytes)
-        value = decode(body)
+        value = decode_body(body, request.connection)
         response.prepare(headers.get(SESSION), headers.accepts("text/event-stream"))
         if isinstance(value, list):
             await self._batch(request, value, response)

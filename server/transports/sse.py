@@ -18,8 +18,9 @@ from config.errors import InvalidRequest, SessionNotFound, Unavailable
 from server.admission import AdmittedRequest, IncomingRequest
 from server.error_responses import raw_error_headers
 from server.protocol.connection import Connection
-from server.protocol.messages import decode, error_message
+from server.protocol.messages import error_message
 from server.runtime import Runtime
+from server.transports.client_connections import decode_body
 from server.transports.http_messages import (
     KEEP_ALIVE,
     STREAM_HEADERS,
@@ -98,7 +99,8 @@ class SseTransport:
             # Also stops "simple" cross-site posts, which a browser sends without a preflight request.
             raise HttpStatusError("the body must be application/json", 415)
         stream = self._find(request, query)
-        value = decode(await read_body(receive, headers.get(b"content-length"), settings.body_max_bytes))
+        body = await read_body(receive, headers.get(b"content-length"), settings.body_max_bytes)
+        value = decode_body(body, request.connection)
         if isinstance(value, list):
             # Admission charged for one message. A batch that is too large is rejected, so it costs no more.
             extra_messages = min(len(value), settings.connection_in_flight_max) - 1

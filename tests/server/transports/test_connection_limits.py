@@ -176,6 +176,67 @@ async def test_bytes_of_websocket_messages_in_flight_are_limited(tmp_path: Path,
     assert "result" in again
 
 
+def _nested_lists(size: int) -> bytes:
+    """JSON that takes about 50 times its size when it is decoded."""
+    group = b"[" * 50 + b"]" * 50
+    return b"[" + b",".join([group] * (size // 101)) + b"]"
+
+
+def _call_with_junk(junk: bytes, number: int) -> bytes:
+    """A call that waits, and keeps its arguments meanwhile."""
+    call = {"name": "wait", "arguments": {"gate": "g"}, "_meta": {"junk": msgspec.Raw(junk)}}
+    return msgspec.json.encode(message("tools/call", call, number))
+
+
+async def test_memory_of_decoded_bodies_in_flight_is_limited(tmp_path: Path, samples: SampleCatalog) -> None:
+    """Each body fits into the limit several times, and its objects fit once."""
+    gate: Gate = samples.gates["g"]
+    settings = make_settings(tmp_path, body_max_bytes=100_000, user_requests_max_bytes=4_000_000)
+    async with live(settings, catalog=samples.catalog) as server:
+        clients = {name: await LegacyClient.open(server, name) for name in ("ada", "ben")}
+        body = _call_with_junk(_nested_lists(30_000), 1)
+        waiting = asyncio.create_task(clients["ada"].post(msgspec.Raw(body)))
+        await asyncio.wait_for(gate.reached.wait(), WAIT_MAX_S)
+        refused = await clients["ada"].post(msgspec.Raw(body))
+        gate.opened.set()
+        others = await clients["ben"].post(msgspec.Raw(body))
+        served = await waiting
+        again = await clients["ada"].post(msgspec.Raw(body))
+        never = await clients["ada"].post(msgspec.Raw(_call_with_junk(_nested_lists(99_000), 2)))
+
+    assert (refused.status, refused.header("retry-after")) == (503, "1")
+    assert [response.status for response in (served, others, again)] == [200, 200, 200]
+    assert never.status == 413
+    assert "the decoded request is larger than 4000000 bytes" in never.body.decode()
+
+
+async def test_memory_of_a_decoded_websocket_message_is_limited(tmp_path: Path, samples: SampleCatalog) -> None:
+    samples.gates["g"].opened.set()
+    settings = make_settings(tmp_path, body_max_bytes=100_000, user_requests_max_bytes=4_000_000)
+    async with (
+        live(settings, catalog=samples.catalog) as server,
+        WebSocketClient.open(server.ws, await server.bearer("ada")) as ada,
+    ):
+        await ada.initialize()
+        await ada.send(msgspec.Raw(_call_with_junk(_nested_lists(99_000), 1)))
+        refused = await ada.response(1)
+        await ada.send(msgspec.Raw(_call_with_junk(_nested_lists(30_000), 2)))
+        served = await ada.response(2)
+
+    assert refused["error"]["code"] == 413
+    assert "result" in served
+
+
+async def test_a_text_with_the_marks_of_json_is_not_larger_than_another(tmp_path: Path) -> None:
+    settings = make_settings(tmp_path, user_requests_max_bytes=1024)
+    async with live(settings) as server:
+        ada = await ModernClient.of(server, "ada")
+        text = '{"a":[1,2]},' * (settings.body_max_bytes // 20)
+        note = (await ada.call("notes_create", {"title": "Table", "content": text[: settings.item_max_chars]})).json()
+
+    assert "isError" not in note["result"]
+
+
 async def test_a_session_keeps_the_names_of_capabilities_only(server: LiveServer) -> None:
     capabilities = {"elicitation": {"form": {}}, "experimental": {"padding": ["x" * 1000] * 1000}}
     ada = LegacyClient(server, await server.bearer("ada"))

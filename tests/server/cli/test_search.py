@@ -5,6 +5,7 @@ import os
 import pty
 import re
 import subprocess
+import threading
 
 import pytest
 from hypothesis import given
@@ -17,6 +18,7 @@ from server.cli.terminal import format_clock, strip_control_characters
 from sources.demo import demo_uuid, fill
 from sources.drafts import NoteDraft
 from tests.server.cli.program import EXECUTABLE, Program
+from tests.sources.semantic.api_server import ApiRequest, serve_api
 
 RECORDING = f"media://{demo_uuid('media', 'calibration-evening')}"
 LOG = f"notes://{demo_uuid('notes', 'dome-log')}"
@@ -267,3 +269,26 @@ def test_get_accepts_a_mode_and_a_query(shared: Program) -> None:
 
     assert (answer["mode"], answer["anchor"]) == ("chunk", "query")
     assert "pillowcase" in answer["content"]
+
+
+def test_an_embeddings_api_that_hangs_leaves_the_search_to_words(shared: Program) -> None:
+    released = threading.Event()
+
+    def hang(request: ApiRequest) -> tuple[int, bytes]:
+        released.wait()
+        return 200, b""
+
+    with serve_api(hang) as server:
+        variables = {
+            "FLORILEGIUM_SEMANTIC_MODEL": server.url,
+            "FLORILEGIUM_SEMANTIC_ENDPOINT_MODEL": "m",
+            "FLORILEGIUM_SEMANTIC_ENDPOINT_DIMENSION": "4",
+            "FLORILEGIUM_SEMANTIC_TIMEOUT_MS": "100",
+        }
+        try:
+            outcome = shared.run("search", "dome", "--user", "ada", **variables)
+        finally:
+            released.set()
+
+    assert "Dome: where and when it sticks" in outcome.stdout
+    assert "0.1 s" in outcome.stderr

@@ -79,6 +79,9 @@ class SqliteLibraries:
         # Least recently used first.
         self._open: OrderedDict[UserId, UserDatabases] = OrderedDict()
         self._closing: dict[UserId, asyncio.Task[None]] = {}
+        # Cleared while a library is used in the background, which takes only a moment.
+        self._background_ended = asyncio.Event()
+        self._background_ended.set()
         self._is_closed = False
 
     def library(self, context: RequestContext) -> "_LibraryLease":
@@ -134,10 +137,12 @@ class SqliteLibraries:
             databases = await self._open_user(user_id)
             self._open.move_to_end(user_id, last=False)
         databases.lease_count += 1
+        self._background_ended.clear()
         try:
             yield databases
         finally:
             databases.lease_count -= 1
+            self._background_ended.set()
 
     async def _open_user(self, user_id: UserId) -> UserDatabases:
         """Opens a library. If others have to be closed first, calls that do not need them are not held up."""
@@ -150,8 +155,10 @@ class SqliteLibraries:
                 await asyncio.wait([self._closing[user_id]])
             elif self._has_room():
                 self._open[user_id] = UserDatabases(self._data_root, user_id, self._options)
-            else:
+            elif self._closing:
                 await asyncio.wait(self._closing.values(), return_when=asyncio.FIRST_COMPLETED)
+            else:
+                await self._background_ended.wait()
 
     def _has_room(self) -> bool:
         """Starts closing the least recently used library if too many are open. Some libraries may be closing in
@@ -160,7 +167,7 @@ class SqliteLibraries:
             idle = next((user_id for user_id, databases in self._open.items() if not databases.lease_count), None)
             if idle is not None:
                 self._start_closing(idle)
-            elif not self._closing:
+            elif not self._closing and self._background_ended.is_set():
                 raise Unavailable(f"the libraries of {self._open_max} users are in use; try again in a moment")
         return len(self._open) + max(0, len(self._closing) - self._closing_max) < self._open_max
 

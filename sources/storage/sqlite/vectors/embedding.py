@@ -2,6 +2,8 @@
 lost if the process ends."""
 
 import sqlite3
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 
 from msgspec import Struct
 
@@ -17,6 +19,8 @@ from sources.storage.sqlite.vectors.vector_tables import (
     vector_tables,
 )
 
+# Opens one file of a user for the duration of a block.
+OpenFile = Callable[[], AbstractAsyncContextManager[Database]]
 # The source that errors of these reads and writes name.
 _SOURCE = "embeddings"
 
@@ -38,25 +42,40 @@ class _PendingWork(Struct, frozen=True):
     has_old_models: bool = False
 
 
-async def embed_batch(database: Database, semantic: SemanticService) -> EmbeddedBatch:
-    """Makes the vectors of the next rows of a file. Raises SemanticUnavailable, StorageError or Unavailable."""
+async def embed_batch(open_file: OpenFile, semantic: SemanticService) -> EmbeddedBatch:
+    """Makes the vectors of the next rows of a file, which is not kept open meanwhile. Raises SemanticUnavailable,
+    StorageError or Unavailable."""
     model = semantic.model
-    if model is None or not database.has_content:
+    if model is None:
         return EmbeddedBatch(0, VectorCoverage(0, 0), is_done=True)
-    tables = vector_tables(database.kind)
     with background_jobs():
-        work = await database.read(_SOURCE, lambda connection: _find_work(connection, tables, model))
-        if not work.is_created:
-            await database.write_rows(_SOURCE, lambda connection: tables.create(connection, model.id))
-            database.vector_model = None
-            return EmbeddedBatch(0, work.coverage, is_done=False)
-        if work.batch is not None:
-            return await _embed(database, semantic, model, tables, work.batch, work.coverage)
-        if work.has_old_models:
-            database.vector_model = None
-            has_more = await database.write_rows(_SOURCE, tables.drop_old_vectors)
-            return EmbeddedBatch(0, work.coverage, is_done=not has_more)
-    return EmbeddedBatch(0, work.coverage, is_done=True)
+        async with open_file() as database:
+            if not database.has_content:
+                return EmbeddedBatch(0, VectorCoverage(0, 0), is_done=True)
+            tables = vector_tables(database.kind)
+            work = await database.read(_SOURCE, lambda connection: _find_work(connection, tables, model))
+            if work.batch is None:
+                is_done = await _prepare_or_clean(database, tables, model, work)
+                return EmbeddedBatch(0, work.coverage, is_done=is_done)
+        batch, vectors = work.batch, await semantic.embed_passages(work.batch.texts)
+        async with open_file() as database:
+            saved = await database.write_rows(
+                _SOURCE,
+                lambda connection: tables.save(connection, model.id, batch, vectors, has_context=model.has_context),
+            )
+    return EmbeddedBatch(saved, work.coverage, is_done=False)
+
+
+async def _prepare_or_clean(database: Database, tables: VectorTables, model: ModelInfo, work: _PendingWork) -> bool:
+    """Creates the tables, or drops old vectors. Returns whether there is nothing else to do."""
+    if not work.is_created:
+        await database.write_rows(_SOURCE, lambda connection: tables.create(connection, model.id))
+        database.vector_model = None
+        return False
+    if work.has_old_models:
+        database.vector_model = None
+        return not await database.write_rows(_SOURCE, tables.drop_old_vectors)
+    return True
 
 
 def _find_work(connection: sqlite3.Connection, tables: VectorTables, model: ModelInfo) -> _PendingWork:
@@ -68,19 +87,3 @@ def _find_work(connection: sqlite3.Connection, tables: VectorTables, model: Mode
         coverage = VectorCoverage(1, 0)
         return _PendingWork(coverage, has_old_models=tables.has_old_models(connection))
     return _PendingWork(tables.coverage(count_directly(connection), state, tables.kinds), batch=batch)
-
-
-async def _embed(
-    database: Database,
-    semantic: SemanticService,
-    model: ModelInfo,
-    tables: VectorTables,
-    batch: PassageBatch,
-    coverage: VectorCoverage,
-) -> EmbeddedBatch:
-    vectors = await semantic.embed_passages(batch.texts)
-    saved = await database.write_rows(
-        _SOURCE,
-        lambda connection: tables.save(connection, model.id, batch, vectors, has_context=model.has_context),
-    )
-    return EmbeddedBatch(saved, coverage, is_done=False)

@@ -7,17 +7,19 @@ because another process may have written to it. Users without new text cost one 
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
 
 from loguru import logger
 from msgspec import Struct
 
-from config.errors import FlorilegiumError
+from config.errors import FlorilegiumError, SourceTimeout, Unavailable
 from config.paths import UserId
 from sources.semantic.model import SemanticUnavailable
 from sources.semantic.service import SemanticService
 from sources.storage.contract import EmbeddingState
+from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.connection.library import UserDatabases
 from sources.storage.sqlite.vectors.embedding import embed_batch
 from sources.storage.sqlite.vectors.vector_tables import VectorCoverage
@@ -27,6 +29,7 @@ _PAUSE_S = 0.2
 # How often a library that is in use is checked for text that another process wrote.
 _CHECK_S = 60.0
 _CHECKED_MAX = 10_000
+_FILES = 3
 _RETRY_FIRST_S = 1.0
 _RETRY_MAX_S = 60.0
 
@@ -115,9 +118,14 @@ class EmbeddingScheduler:
                 await asyncio.sleep(retry_s)
                 retry_s = min(2 * retry_s, _RETRY_MAX_S)
                 continue
+            except (Unavailable, SourceTimeout):
+                # All libraries are in use, another process is writing to this one, or the machine is busy.
+                self._waiting.move_to_end(user_id)
+                await asyncio.sleep(_RETRY_FIRST_S)
+                continue
             except FlorilegiumError as error:
                 # A file that cannot be written to now is tried again when the library is next used.
-                logger.warning("Embedding the text of a library failed: {}", error.message)
+                self._report(error.message)
                 self._forget(user_id)
                 await asyncio.sleep(_PAUSE_S)
                 continue
@@ -132,13 +140,19 @@ class EmbeddingScheduler:
 
     async def _take_turn(self, user_id: UserId) -> _Turn:
         self._has_new_text.discard(user_id)
-        async with self._lease(user_id) as databases:
-            batches = [await embed_batch(database, self._semantic) for database in databases.all]
+        batches = [
+            await embed_batch(partial(self._open_file, user_id, number), self._semantic) for number in range(_FILES)
+        ]
         coverage = VectorCoverage(0, 0)
         for batch in batches:
             coverage += batch.coverage
         passages = sum(batch.passages for batch in batches)
         return _Turn(passages, coverage, is_done=all(batch.is_done for batch in batches))
+
+    @asynccontextmanager
+    async def _open_file(self, user_id: UserId, number: int) -> AsyncIterator[Database]:
+        async with self._lease(user_id) as databases:
+            yield databases.all[number]
 
     def _forget(self, user_id: UserId) -> None:
         self._waiting.pop(user_id, None)

@@ -1,7 +1,8 @@
 """`make bench-quality`: measures the merged ranking of all five sources on a judged library.
 
 Every query goes to all five sources, and their hits are merged twice: with tldw's formula, which scales the hits of
-each source to 0..1, and with our score, which is comparable across sources.
+each source to 0..1, and with our score, which is comparable across sources. Then the same library is searched with each
+model of semantic search that is installed.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from msgspec.structs import replace
 
 from aggregator.merge import DiversityLimits, order_hits
 from auth.context import RequestContext
-from bench.local_runtime import open_local_runtime
+from bench.local_runtime import installed_models, model_settings, open_local_runtime
 from bench.metrics import ndcg
 from bench.quality.collection import ANSWERS, KINDS, SEPARATE_KINDS, Collection, Query, read_collection
 from bench.quality.minmax_scores import Scale, minmax_order, scale_as_written, scale_rounded
@@ -56,12 +57,14 @@ class MergedList(Struct, frozen=True):
 
 
 class QueryResult(Struct, frozen=True):
-    """A query and its lists: by tldw's formula as written, by our score, and by variants of the formula."""
+    """A query and its lists: by tldw's formula as written, by our score, by variants of the formula, and by our score
+    with each model of semantic search."""
 
     query: Query
     minmax: MergedList
     ours: MergedList
     variants: Mapping[str, MergedList]
+    models: Mapping[str, MergedList] = {}
 
 
 class JudgedLibrary(Struct, frozen=True):
@@ -117,6 +120,28 @@ async def measure(collection: Collection, root: Path) -> list[QueryResult]:
                 )
                 for query in collection.queries
             ]
+
+
+async def measure_model(collection: Collection, root: Path, model: str) -> list[MergedList]:
+    """Returns the lists of all queries by words and meaning."""
+    settings = {"search_deadline_ms": DEADLINE_MS, **model_settings()}
+    async with open_local_runtime(root, semantic_model=model, **settings) as runtime:
+        context = runtime.context_for(OWNER)
+        async with runtime.libraries.library(context) as library:
+            judged = JudgedLibrary(context, library, runtime.settings, await store_collection(library, collection))
+            await runtime.libraries.embed(context.user_id)
+            sources = load_sources(runtime.settings)
+            return [await judged.rank_by_sources(sources, query.text) for query in collection.queries]
+
+
+async def add_models(
+    results: Sequence[QueryResult], collection: Collection, root: Path, models: Sequence[str]
+) -> list[QueryResult]:
+    lists = {model: await measure_model(collection, root / model, model) for model in models}
+    return [
+        replace(one, models={model: merged[index] for model, merged in lists.items()})
+        for index, one in enumerate(results)
+    ]
 
 
 # -- figures -----------------------------------------------------------------------------------------------------------
@@ -210,7 +235,26 @@ def result_line(results: Sequence[QueryResult]) -> str:
             for kind in SEPARATE_KINDS
             if (separate := of_kind(results, kind))
         )
+        + "".join(f" {name}={value}" for name, value in _model_figures(results).items())
     )
+
+
+def _model_figures(results: Sequence[QueryResult]) -> dict[str, str]:
+    figures: dict[str, str] = {}
+    for model in dict.fromkeys(name for one in results for name in one.models):
+        pairs = _with_model(answerable(results), model)
+        figures[f"ndcg_{model}"] = f"{quality(pairs).ndcg:.4f}"
+        figures[f"unanswered_{model}"] = str(
+            sum(not reciprocal_rank(merged.items, query.grades) for query, merged in pairs)
+        )
+        for kind in SEPARATE_KINDS:
+            if separate := _with_model(of_kind(results, kind), model):
+                figures[f"{kind}_{model}"] = f"{quality(separate).ndcg:.4f}"
+    return figures
+
+
+def _with_model(results: Sequence[QueryResult], model: str) -> list[tuple[Query, MergedList]]:
+    return [(one.query, one.models[model]) for one in results]
 
 
 # -- the report --------------------------------------------------------------------------------------------------------
@@ -228,6 +272,7 @@ def report(collection: Collection, results: Sequence[QueryResult]) -> list[str]:
         _range_line(answerable(results)),
         _first_page_line(answerable(results)),
         *_separate_kinds(results),
+        *_model_rows(results),
         *_by_sources(answerable(results)),
         *_formula_variants(answerable(results)),
         *_losses(answerable(results)),
@@ -285,6 +330,25 @@ def _formula_variants(results: Sequence[QueryResult]) -> list[str]:
 def _variant_row(title: str, pairs: Sequence[tuple[Query, MergedList]]) -> str:
     mean = quality(pairs)
     return f"  {title:<36} nDCG@10 {mean.ndcg:.4f}  MRR@10 {mean.mrr:.4f}"
+
+
+def _model_rows(results: Sequence[QueryResult]) -> list[str]:
+    """Reports each kind of query by words, and with each model."""
+    models = dict.fromkeys(name for one in results for name in one.models)
+    if not models:
+        return []
+    names: list[str] = [kind for kind in dict.fromkeys((*KINDS, *SEPARATE_KINDS)) if kind != "none"]
+    kinds = {**{name: of_kind(results, name) for name in names}, "all": answerable(results)}
+    return [
+        "",
+        f"{'nDCG@10':<14} {'words':>8}" + "".join(f" {model:>8}" for model in models),
+        *(
+            f"{kind:<14} {qualities(ones)[1].ndcg:>8.4f}"
+            + "".join(f" {quality(_with_model(ones, model)).ndcg:>8.4f}" for model in models)
+            for kind, ones in kinds.items()
+            if ones
+        ),
+    ]
 
 
 def _without_answer(results: Sequence[QueryResult]) -> list[str]:
@@ -350,10 +414,14 @@ def _single_source_line(one: QueryResult) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    argparse.ArgumentParser(prog="bench.cross_source", description=__doc__).parse_args(arguments)
+    parser = argparse.ArgumentParser(prog="bench.cross_source", description=__doc__)
+    parser.add_argument("--models", default=None, help="models to measure, separated by commas; default: all installed")
+    chosen = parser.parse_args(arguments).models
+    models = installed_models() if chosen is None else [name for name in chosen.split(",") if name]
     collection = read_collection()
     with tempfile.TemporaryDirectory(prefix="florilegium-bench-") as name:
-        results = asyncio.run(measure(collection, Path(name)))
+        results = asyncio.run(measure(collection, Path(name, "words")))
+        results = asyncio.run(add_models(results, collection, Path(name), models))
     for line in [*report(collection, results), result_line(results)]:
         print(line)
 

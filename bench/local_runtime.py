@@ -21,9 +21,12 @@ from server.protocol.messages import Request
 from server.protocol.request_meta import CAPABILITIES_KEY, VERSION_KEY, modern_call, read_request_meta
 from server.protocol.versions import MODERN_VERSIONS
 from sources.registry import load_sources
+from sources.semantic.named_models import NAMED_MODELS, find_files
 from sources.source import Source
 from sources.storage.contract import Libraries
 
+# The value of `semantic_model` with which searches compare words only.
+WORDS_ONLY = "off"
 _META = {VERSION_KEY: MODERN_VERSIONS[0], CAPABILITIES_KEY: {}}
 
 
@@ -54,6 +57,21 @@ class LocalRuntime(Struct, frozen=True):
         if result.get("isError"):
             raise ToolError(f"{tool} {arguments}: {result['content']}")
         return result["structuredContent"]
+
+
+def installed_models() -> list[str]:
+    """Returns the models of semantic search that can be measured here, the fastest first."""
+    found = [
+        name
+        for name, model in NAMED_MODELS.items()
+        if not model.missing_packages and find_files(model, Path(Settings().data_dir)) is not None
+    ]
+    return sorted(found, key=["fast", "minilm"].index)
+
+
+def model_settings() -> dict[str, Any]:
+    """Settings with which a model is used as fast as it can, because quality is measured and not speed."""
+    return {"embedding_cpu_percent": 100, "semantic_timeout_ms": 60_000}
 
 
 def user_id_for(name: str) -> UserId:

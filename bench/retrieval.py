@@ -1,7 +1,8 @@
 """`make bench-retrieval DATA=<folder>`: measures whether questions find their answers through the real tools.
 
 Every LoCoMo conversation is the library of a separate user, with a chat per session. SciFact's abstracts are the notes,
-and again the media, of one user. Questions go through the dispatcher like those of a client.
+and again the media, of one user. Questions go through the dispatcher like those of a client. Everything is measured by
+words alone, and again with each model of semantic search that is installed, after all text was embedded.
 """
 
 import argparse
@@ -9,7 +10,7 @@ import asyncio
 import re
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -17,7 +18,7 @@ from msgspec import Struct
 
 from auth.context import RequestContext
 from bench.datasets import REQUIRED_FILES, Abstract, Claim, Dialogue, JudgedData, MissingDataset, read_datasets
-from bench.local_runtime import LocalRuntime, open_local_runtime
+from bench.local_runtime import WORDS_ONLY, LocalRuntime, installed_models, model_settings, open_local_runtime
 from bench.metrics import ndcg, recall
 from sources.drafts import ConversationDraft, MediaDraft, MessageDraft, NoteDraft
 
@@ -41,23 +42,28 @@ class QuestionResult(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
+    """With a model, the abstracts are not measured as media."""
+
     turns: tuple[QuestionResult, ...]
     notes: tuple[QuestionResult, ...]
-    media: tuple[QuestionResult, ...]
+    media: tuple[QuestionResult, ...] = ()
 
     @property
     def dated_turns(self) -> Sequence[QuestionResult]:
         """The questions that name a month or a year."""
         return [one for one in self.turns if one.names_date]
 
-    def as_line(self) -> str:
-        """The SciFact figure is that of the notes; the media are in the table."""
-        results = (*self.turns, *self.notes, *self.media)
-        return (
-            f"RESULT locomo_turn_r10={_quality(self.turns):.4f} scifact_ndcg10={_quality(self.notes):.4f} "
-            f"empty_answers={fmean(one.is_empty for one in results):.4f} "
-            f"locomo_dates_r10={_quality(self.dated_turns):.4f}"
-        )
+
+def result_line(by_words: Outcome, models: Mapping[str, Outcome]) -> str:
+    """The SciFact figures are those of the notes; the media are in the table. Answers are counted by words."""
+    figures = {"locomo_turn_r10": _quality(by_words.turns)}
+    figures |= {f"locomo_turn_r10_{name}": _quality(outcome.turns) for name, outcome in models.items()}
+    figures["scifact_ndcg10"] = _quality(by_words.notes)
+    figures |= {f"scifact_ndcg10_{name}": _quality(outcome.notes) for name, outcome in models.items()}
+    results = (*by_words.turns, *by_words.notes, *by_words.media)
+    figures["empty_answers"] = fmean(one.is_empty for one in results)
+    figures["locomo_dates_r10"] = _quality(by_words.dated_turns)
+    return "RESULT " + " ".join(f"{name}={value:.4f}" for name, value in figures.items())
 
 
 def _quality(results: Sequence[QuestionResult]) -> float:
@@ -70,6 +76,7 @@ def _quality(results: Sequence[QuestionResult]) -> float:
 async def measure_dialogue(runtime: LocalRuntime, dialogue: Dialogue) -> list[QuestionResult]:
     context = runtime.context_for(dialogue.id)
     turn_of = await _store_dialogue(runtime, context, dialogue)
+    await runtime.libraries.embed(context.user_id)
     outcomes = []
     for question in dialogue.questions:
         results = (await runtime.call(context, "chats_search", query=question.text, limit=DEPTH))["results"]
@@ -108,6 +115,7 @@ async def measure_notes(runtime: LocalRuntime, data: JudgedData) -> list[Questio
             drafts = [NoteDraft(title=abstract.title, content=abstract.text) for abstract in batch]
             stored = await library.notes.create_many(drafts)
             abstract_of |= {note.id: abstract.id for note, abstract in zip(stored, batch, strict=True)}
+    await runtime.libraries.embed(context.user_id)
     return [await _measure_claim(runtime, context, "notes_search", claim, abstract_of) for claim in data.claims]
 
 
@@ -137,25 +145,34 @@ def _batches(abstracts: Sequence[Abstract]) -> list[Sequence[Abstract]]:
 # -- the run -----------------------------------------------------------------------------------------------------------
 
 
-async def measure(data: JudgedData, root: Path) -> Outcome:
-    async with open_local_runtime(root) as runtime:
+async def measure(data: JudgedData, root: Path, model: str = WORDS_ONLY) -> Outcome:
+    """`model` is a value of the setting `semantic_model`."""
+    async with open_local_runtime(root, semantic_model=model, **model_settings()) as runtime:
         turns = [result for dialogue in data.dialogues for result in await measure_dialogue(runtime, dialogue)]
         notes = await measure_notes(runtime, data)
-        media = await measure_media(runtime, data)
+        media = await measure_media(runtime, data) if model == WORDS_ONLY else []
     return Outcome(tuple(turns), tuple(notes), tuple(media))
 
 
-def report(data: JudgedData, outcome: Outcome) -> list[str]:
+def report(data: JudgedData, by_words: Outcome, models: Mapping[str, Outcome]) -> list[str]:
     messages = sum(len(session) for dialogue in data.dialogues for session in dialogue.sessions)
-    by_category = {name: [one for one in outcome.turns if one.category == name] for name in CATEGORIES.values()}
     return [
         f"LoCoMo: {len(data.dialogues)} conversations, {messages} turns; SciFact: {len(data.abstracts)} abstracts",
         f"{'':<34} {'questions':>9} {'quality':>8} {'empty':>6}",
+        *_rows("by words", by_words),
+        *(line for name, outcome in models.items() for line in _rows(f"with {name}", outcome)),
+    ]
+
+
+def _rows(title: str, outcome: Outcome) -> list[str]:
+    by_category = {name: [one for one in outcome.turns if one.category == name] for name in CATEGORIES.values()}
+    return [
+        title,
         _row("LoCoMo chats, turn R@10", outcome.turns),
         *(_row(f"  {name}", results) for name, results in by_category.items()),
         _row("  a month or a year is named", outcome.dated_turns),
         _row("SciFact as notes, nDCG@10", outcome.notes),
-        _row("SciFact as media, nDCG@10", outcome.media),
+        *([_row("SciFact as media, nDCG@10", outcome.media)] if outcome.media else []),
     ]
 
 
@@ -168,10 +185,14 @@ def _row(title: str, results: Sequence[QuestionResult]) -> str:
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="bench.retrieval", description=__doc__)
     parser.add_argument("data", type=Path, nargs="?", help="folder that contains locomo/ and scifact/")
-    datasets = _read(parser.parse_args(arguments).data)
+    parser.add_argument("--models", default=None, help="models to measure, separated by commas; default: all installed")
+    options = parser.parse_args(arguments)
+    datasets = _read(options.data)
+    models = installed_models() if options.models is None else [name for name in options.models.split(",") if name]
     with tempfile.TemporaryDirectory(prefix="florilegium-bench-") as name:
-        outcome = asyncio.run(measure(datasets, Path(name)))
-    for line in [*report(datasets, outcome), outcome.as_line()]:
+        by_words = asyncio.run(measure(datasets, Path(name, WORDS_ONLY)))
+        outcomes = {model: asyncio.run(measure(datasets, Path(name, model), model)) for model in models}
+    for line in [*report(datasets, by_words, outcomes), result_line(by_words, outcomes)]:
         print(line)
 
 

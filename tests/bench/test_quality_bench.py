@@ -42,7 +42,8 @@ UNANSWERED_MAX = 25
 DATES_MIN = 0.7
 RESULT = re.compile(
     rf"RESULT ndcg_minmax=({NUMBER}) ndcg_ours=({NUMBER}) ndcg_gain=({NUMBER}) ndcg_gain_program=({NUMBER}) "
-    rf"unanswered_first_page=([0-9]+) meaning_ours=({NUMBER}) dates_ours=({NUMBER})"
+    rf"unanswered_first_page=([0-9]+) meaning_ours=({NUMBER}) dates_ours=({NUMBER}) ndcg_fast=({NUMBER}) "
+    rf"unanswered_fast=[0-9]+ meaning_fast=({NUMBER}) dates_fast={NUMBER}"
 )
 
 FILES = {
@@ -238,18 +239,20 @@ async def test_single_hit_scores_0_by_the_formula_as_written_and_1_by_our_settin
 
 
 def test_run_prints_consistent_figures_and_our_ranking_is_better() -> None:
-    command = [sys.executable, "-m", "bench.cross_source"]
+    command = [sys.executable, "-m", "bench.cross_source", "--models", "fast"]
 
-    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
 
     result = RESULT.fullmatch(completed.stdout.splitlines()[-1])
     assert result, completed.stderr
-    minmax, ours, gain, gain_program, unanswered, _, dates = map(float, result.groups())
+    minmax, ours, gain, gain_program, unanswered, meaning, dates, fast, fast_meaning = map(float, result.groups())
     assert gain == pytest.approx(ours - minmax, abs=2e-4)
     assert gain >= GAIN_MIN
     assert gain_program >= 0.1
     assert unanswered <= UNANSWERED_MAX
     assert dates >= DATES_MIN
+    assert fast > ours
+    assert fast_meaning > meaning
     assert ": not justified" not in completed.stdout
 
 

@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 
 from bench.datasets import MissingDataset, read_datasets
 from bench.metrics import ndcg, recall
-from bench.retrieval import Outcome, QuestionResult
+from bench.retrieval import Outcome, QuestionResult, result_line
 
 ROOT = Path(__file__).parents[2]
 NUMBER = r"[01]\.[0-9]{4}"
 RESULT = re.compile(
-    rf"RESULT locomo_turn_r10=({NUMBER}) scifact_ndcg10=({NUMBER}) empty_answers=({NUMBER}) locomo_dates_r10=({NUMBER})"
+    rf"RESULT locomo_turn_r10=({NUMBER}) locomo_turn_r10_fast={NUMBER} scifact_ndcg10=({NUMBER}) "
+    rf"scifact_ndcg10_fast={NUMBER} empty_answers=({NUMBER}) locomo_dates_r10=({NUMBER})"
 )
 
 
@@ -78,7 +79,7 @@ def test_answered_questions_count_fully_and_empty_results_are_reported(tmp_path:
     claims = {"1": "Does folate lower homocysteine?", "2": "prions"}
     data = write_data(tmp_path, questions, claims, "1\t11\t1\n2\t12\t1\n")
 
-    completed = run_bench(str(data))
+    completed = run_bench(str(data), "--models", "fast")
 
     result = RESULT.fullmatch(completed.stdout.splitlines()[-1])
     assert result, completed.stderr
@@ -177,6 +178,12 @@ def test_result_contains_turns_notes_and_all_empty_results() -> None:
         media=(QuestionResult("media_search", 0.0, is_empty=True),),
     )
 
-    assert outcome.as_line() == (
+    with_model = Outcome(outcome.turns[:1], (QuestionResult("notes_search", 0.7, is_empty=True),))
+
+    assert result_line(outcome, {}) == (
         "RESULT locomo_turn_r10=0.7500 scifact_ndcg10=0.6000 empty_answers=0.2500 locomo_dates_r10=0.5000"
+    )
+    assert result_line(outcome, {"fast": with_model}) == (
+        "RESULT locomo_turn_r10=0.7500 locomo_turn_r10_fast=1.0000 scifact_ndcg10=0.6000 scifact_ndcg10_fast=0.7000 "
+        "empty_answers=0.2500 locomo_dates_r10=0.5000"
     )

@@ -57,6 +57,7 @@ class CharacterCandidate(NamedFieldsCandidate, gc=False):
     """The title is the name of the character."""
 
     unsearched = frozenset({"character_version", "group_only_greetings"})
+    embedded = CHARACTER_VECTORS.texts
 
     description: str
     personality: str
@@ -102,7 +103,6 @@ CHARACTERS_TARGET = SearchTarget(
         FROM json_each(?) wanted CROSS JOIN characters r ON r.id = wanted.value
     """,
     vectors=(CHARACTER_VECTORS,),
-    embedded_fields=CHARACTER_VECTORS.texts,
 )
 
 

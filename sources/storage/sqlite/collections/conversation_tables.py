@@ -322,7 +322,7 @@ class _ChatsTarget(SearchTarget, frozen=True, kw_only=True):
             return [*candidates]
         candidates += [ChatCandidate(*row) for row in connection.execute(_SELECT_TITLES, (json_array(titles),))]
         by_rowid = {candidate.rowid: candidate for candidate in candidates}
-        return [by_rowid[rowid] for rowid in rowids]
+        return [by_rowid[rowid] for rowid in rowids if rowid in by_rowid]
 
     def with_context(self, connection: sqlite3.Connection, hits: tuple[Hit, ...]) -> tuple[Hit, ...]:
         """Adds the messages that are part of a message's index entry to those that match only through them."""
@@ -359,6 +359,8 @@ CHATS_TARGET = _ChatsTarget(
     # A single word may occur in the preceding messages (the context), but a phrase must be in the message itself.
     phrase_columns=("title", "own"),
     vectors=(MESSAGE_VECTORS, TITLE_VECTORS),
+    # Messages are short, so that words alone order them less reliably than other texts.
+    lexical_head=40,
 )
 # What only people search.
 HUMAN_ONLY_TARGET: SearchTarget = replace(

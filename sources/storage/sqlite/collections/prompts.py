@@ -55,6 +55,8 @@ PROMPTS: ItemTable[SavedPrompt, PromptDraft] = ItemTable(
 class PromptCandidate(NamedFieldsCandidate, gc=False):
     """The title is the name of the prompt."""
 
+    embedded = PROMPT_VECTORS.texts
+
     author: str
     details: str
     system_prompt: str
@@ -90,7 +92,6 @@ PROMPTS_TARGET = SearchTarget(
         FROM json_each(?) wanted CROSS JOIN prompts r ON r.id = wanted.value
     """,
     vectors=(PROMPT_VECTORS,),
-    embedded_fields=PROMPT_VECTORS.texts,
 )
 
 _BY_NAME = "name = ?1 COLLATE NOCASE ORDER BY name = ?1 DESC, last_modified DESC, id DESC LIMIT 1"

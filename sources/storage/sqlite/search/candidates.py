@@ -8,6 +8,7 @@ from msgspec import Struct
 from sources.records import Hit
 from sources.search.term_counting import TermCounter, best_fields
 from sources.storage.contract import Search
+from sources.storage.sqlite.vectors.passages import field_at
 from sources.storage.sqlite.write.item_table import decode_texts
 
 
@@ -25,6 +26,11 @@ class RankingResult(Struct, kw_only=True, gc=False):
     lexical: float | None = None
     cosine: float | None = None
     passage: tuple[int, int] | None = None
+
+    @property
+    def is_by_meaning(self) -> bool:
+        """Whether it has no word of the query."""
+        return self.passage is not None and not self.lexical
 
 
 class HitCandidate(RankingResult, gc=False):
@@ -133,18 +139,25 @@ class FieldsCandidate(HitCandidate, gc=False):
 
 
 class NamedFieldsCandidate(FieldsCandidate, gc=False):
-    """A candidate whose hit shows the field that matches best."""
+    """A candidate whose hit shows the field that matches best. If it was found by its meaning, that is the one with the
+    nearest passage."""
 
     # Fields that are part of the hit but not of the index.
     unsearched: ClassVar[frozenset[str]] = frozenset()
+    # Fields that are embedded together, in this order.
+    embedded: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
     def hits(cls, candidates: Sequence[Self], search: Search, counter: TermCounter) -> tuple[Hit, ...]:
         fields = [candidate.fields() for candidate in candidates]
-        best = best_fields([cls._searched(one, search) for one in fields], counter)
+        searched = [
+            {} if candidate.is_by_meaning else cls._searched(one, search)
+            for candidate, one in zip(candidates, fields, strict=True)
+        ]
+        best = best_fields(searched, counter)
         hits = []
         for candidate, all_fields, shown in zip(candidates, fields, best, strict=True):
-            field, text = shown or ("name", candidate.title)
+            field, text = shown or candidate.nearest_field(all_fields)
             hits.append(candidate.make_hit(text, candidate.item_chars, field=field, fields=all_fields))
         return tuple(hits)
 
@@ -155,6 +168,16 @@ class NamedFieldsCandidate(FieldsCandidate, gc=False):
     @property
     def item_chars(self) -> int:
         raise NotImplementedError
+
+    def nearest_field(self, fields: Mapping[str, str]) -> tuple[str, str]:
+        """Returns the field of the nearest passage, and makes the passage relative to it; the name if there is none."""
+        if self.passage is None or not any(fields[name] for name in self.embedded):
+            self.passage = None
+            return "name", self.title
+        start, end = self.passage
+        index, offset = field_at([fields[name] for name in self.embedded], start)
+        self.passage = offset, offset + end - start
+        return self.embedded[index], fields[self.embedded[index]]
 
     @classmethod
     def _searched(cls, fields: Mapping[str, str], search: Search) -> Mapping[str, str]:

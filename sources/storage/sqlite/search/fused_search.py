@@ -14,7 +14,7 @@ from operator import attrgetter
 
 from msgspec.structs import replace
 
-from sources.records import Hit, HitPage
+from sources.records import HitPage
 from sources.storage.contract import Search
 from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.index.statistics import CorpusStatistics
@@ -24,11 +24,13 @@ from sources.storage.sqlite.search.match_tiers import MatchTier
 from sources.storage.sqlite.search.meaning import MeaningScan, NearEntry, QueryMeaning
 from sources.storage.sqlite.search.target import SearchTarget
 from sources.storage.sqlite.sql import SqlFilter, json_array
-from sources.storage.sqlite.vectors.passages import field_at
 
-# The head: this many matches by words and this many by meaning.
-LEXICAL_HEAD = 40
-NEAREST_HEAD = 40
+# The nearest in the head. More of them do not improve the first page. If there are no other matches by words, they cost
+# less and are all there is to find.
+NEAREST_HEAD = 10
+NEAREST_HEAD_OF_FEW = 20
+# Texts that have nothing to do with each other have cosines around 0. Of such hits, every query would have some.
+LEAST_COSINE = 0.15
 # With filters, so many of the nearest are checked before the filters are evaluated for all items.
 _FILTERED_NEAREST = 1_000
 _NO_FILTER = SqlFilter()
@@ -63,7 +65,7 @@ class FusedSearch(FtsSearch):
 
     def _nearest_page(self) -> HitPage:
         search, end = self._search, self._search.offset + self._search.limit
-        entries = [entry for entry in self._nearest(end + 1) if entry.cosine > 0]
+        entries = [entry for entry in self._nearest(end + 1, 0.0) if entry.cosine > 0]
         candidates = self._fetch_near(entries[search.offset : end])
         for candidate in candidates:
             candidate.lexical, candidate.cosine = 0.0, self._near[candidate.entry].cosine
@@ -76,8 +78,8 @@ class FusedSearch(FtsSearch):
         if not self._scan.has_vectors:
             return super()._rank(tiers, scoring)
         offset, limit = self._search.offset, self._search.limit
-        lexical, has_rest = self._window(tiers, scoring, 0, LEXICAL_HEAD)
-        head = self._head(lexical, scoring)
+        lexical, has_rest = self._window(tiers, scoring, 0, self._target.lexical_head)
+        head = self._head(lexical, scoring, has_rest=has_rest)
         window = head[offset : offset + limit]
         if len(head) > offset + limit or not has_rest:
             return window, len(head) > offset + limit
@@ -87,11 +89,12 @@ class FusedSearch(FtsSearch):
         self._skipped = ()
         return window + rest, has_more
 
-    def _head(self, lexical: Sequence[HitCandidate], scoring: BlockScoring) -> list[HitCandidate]:
+    def _head(self, lexical: Sequence[HitCandidate], scoring: BlockScoring, *, has_rest: bool) -> list[HitCandidate]:
+        """Without a rest, all matches by words are among `lexical`, and the nearest need not be searched for words."""
         known = {candidate.entry >> self._item_bits for candidate in lexical}
-        nearest = [entry for entry in self._nearest(NEAREST_HEAD) if entry.rowid >> self._item_bits not in known]
-        near = self._fetch_near(nearest)
-        if near:
+        nearest = self._nearest(NEAREST_HEAD if has_rest else NEAREST_HEAD_OF_FEW, LEAST_COSINE)
+        near = self._fetch_near([entry for entry in nearest if entry.rowid >> self._item_bits not in known])
+        if near and (has_rest or self._search.query.times):
             scoring.score(near)
         head = [*lexical, *near]
         self._fuse(head)
@@ -102,23 +105,24 @@ class FusedSearch(FtsSearch):
         """Adds the cosines to the scores of candidates, and sorts them. A time that the query names counts in both
         parts."""
         cosines = self._scan.best_cosines([candidate.entry for candidate in candidates])
-        weight = self._weight
+        weight, item_bits, has_boost = self._weight, self._item_bits, bool(self._boost.periods)
         for candidate in candidates:
-            cosine = max(0.0, cosines.get(candidate.entry >> self._item_bits, 0.0))
-            candidate.lexical = candidate.score
-            candidate.cosine = self._boost.apply(cosine, candidate.created_at)
-            candidate.score = round((1 - weight) * candidate.lexical + weight * candidate.cosine, SCORE_DIGITS)
+            lexical, cosine = candidate.score, max(0.0, cosines.get(candidate.entry >> item_bits, 0.0))
+            if has_boost:
+                cosine = self._boost.apply(cosine, candidate.created_at)
+            candidate.lexical, candidate.cosine = lexical, cosine
+            candidate.score = round((1 - weight) * lexical + weight * cosine, SCORE_DIGITS)
         candidates.sort(key=attrgetter("sort_key"))
         candidates.sort(key=attrgetter("score", "last_modified"), reverse=True)
 
-    def _nearest(self, count: int) -> list[NearEntry]:
+    def _nearest(self, count: int, least: float) -> list[NearEntry]:
         """Returns the nearest entries that pass the filters."""
         if not self._filter:
-            return self._passing(self._scan.nearest(count))
-        entries = self._scan.nearest(max(count, _FILTERED_NEAREST))
+            return self._scan.nearest(count, least)
+        entries = self._scan.nearest(max(count, _FILTERED_NEAREST), least)
         passing = self._passing(entries)
         if len(passing) < count and len(entries) >= _FILTERED_NEAREST:
-            passing = self._passing(self._scan.nearest(count, self._allowed_items()))
+            passing = self._passing(self._scan.nearest(count, least, self._allowed_items()))
         return passing[:count]
 
     def _passing(self, entries: Sequence[NearEntry]) -> list[NearEntry]:
@@ -138,6 +142,9 @@ class FusedSearch(FtsSearch):
 
     def _fetch_near(self, entries: Sequence[NearEntry]) -> list[HitCandidate]:
         candidates = self._fetch([entry.rowid for entry in entries])
+        if len(candidates) < len(entries):
+            entries = self._passing(entries)
+            candidates = self._fetch([entry.rowid for entry in entries])
         for candidate, entry in zip(candidates, entries, strict=True):
             candidate.entry = entry.rowid
             self._near[entry.rowid] = entry
@@ -148,27 +155,11 @@ class FusedSearch(FtsSearch):
             return len(self._meaning_only)
         return sum(candidate.entry >> self._item_bits not in matching_items for candidate in self._meaning_only)
 
-    def _hits(self, candidates: Sequence[HitCandidate]) -> tuple[Hit, ...]:
-        hits = super()._hits(candidates)
-        return tuple([_with_nearest_field(hit, self._target.embedded_fields) for hit in hits])
-
     def _locate(self, candidates: Sequence[HitCandidate]) -> None:
         near = [self._near[candidate.entry] for candidate in candidates if candidate.entry in self._near]
         ranges = self._scan.passage_ranges(near) if near else {}
         for candidate in candidates:
             candidate.passage = ranges.get(candidate.entry)
-
-
-def _with_nearest_field(hit: Hit, names: Sequence[str]) -> Hit:
-    """A hit that shows one of several fields shows that of the nearest passage, if it was found by its meaning."""
-    if not names or hit.passage is None or hit.lexical:
-        return hit
-    start, end = hit.passage
-    index, offset = field_at([hit.fields[name] for name in names], start)
-    text = hit.fields[names[index]]
-    if not text:
-        return replace(hit, passage=None)
-    return replace(hit, field=names[index], text=text, passage=(offset, offset + end - start))
 
 
 class _FusedScoring(BlockScoring):

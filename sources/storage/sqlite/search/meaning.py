@@ -69,8 +69,8 @@ class MeaningScan:
         self._item_bits = item_bits
         self._kinds = kinds
         self._meaning = meaning
-        self._state = meaning.tables.state(connection)
-        self._number = meaning.tables.model_number(connection, meaning.model.id) if self._state is not None else 0
+        self._snapshot = meaning.memory.snapshot(meaning.owner, meaning.tables, connection)
+        self._number = self._snapshot.models.get(meaning.model.id, 0)
         self._scans: list[tuple[VectorKind, VectorMatrix, NDArray[float32]]] = []
         if self._number:
             self._scans = [self._scan(kind) for kind in kinds]
@@ -81,7 +81,14 @@ class MeaningScan:
         return any(len(cosines) for _, _, cosines in self._scans)
 
     def status(self, count: CountRows) -> SemanticStatus:
-        tables, state, model = self._meaning.tables, self._state, self._meaning.model
+        key = (self._meaning.model.id, *(kind.name for kind in self._kinds))
+        status = self._snapshot.statuses.get(key)
+        if status is None:
+            status = self._snapshot.statuses[key] = self._read_status(count)
+        return status
+
+    def _read_status(self, count: CountRows) -> SemanticStatus:
+        tables, state, model = self._meaning.tables, self._snapshot.state, self._meaning.model
         share = min((matrix.loaded_share for _, matrix, _ in self._scans), default=1.0)
         is_current = state is not None and state.model == model.id
         if not is_current or tables.has_missing(self._connection, state, self._kinds):
@@ -89,12 +96,12 @@ class MeaningScan:
         # Rounded down, because 1 means that nothing is missing.
         return SemanticStatus("on" if share >= 1 else "partial", int(share * 1000) / 1000)
 
-    def nearest(self, count: int, allowed: Collection[int] | None = None) -> list[NearEntry]:
-        """Returns the nearest entries, one of each item, nearest first."""
+    def nearest(self, count: int, least: float, allowed: Collection[int] | None = None) -> list[NearEntry]:
+        """Returns the nearest entries with at least this cosine, one of each item, nearest first."""
         entries = [
             NearEntry(_entry(kind, near.row), near.cosine, kind, near.vector)
             for kind, matrix, cosines in self._scans
-            for near in matrix.nearest(cosines, count, self._item_bits, _rows(kind, allowed))
+            for near in matrix.nearest(cosines, count, least, self._item_bits, _rows(kind, allowed))
         ]
         if len(self._scans) > 1:
             entries.sort(key=lambda entry: (-entry.cosine, -entry.rowid))
@@ -128,7 +135,7 @@ class MeaningScan:
     def _scan(self, kind: VectorKind) -> "tuple[VectorKind, VectorMatrix, NDArray[float32]]":
         meaning = self._meaning
         matrix = meaning.memory.matrix(meaning.owner, kind, self._number, meaning.model.dimension)
-        matrix.refresh(self._connection)
+        matrix.refresh(self._connection, self._snapshot.version)
         return kind, matrix, matrix.cosines(meaning.vector)
 
 

@@ -40,8 +40,8 @@ class SearchTarget(Struct, frozen=True, kw_only=True):
     phrase_columns: tuple[str, ...] = ()
     # The kinds of vectors that belong to the index entries.
     vectors: tuple[VectorKind, ...] = ()
-    # The fields that are embedded together, if a hit shows one of several fields.
-    embedded_fields: tuple[str, ...] = ()
+    # How many of the first matches by words are ranked by words and meaning together, in whole blocks.
+    lexical_head: int = 20
     # The SQL expression of the text in which `Search.contains` is looked up, if a source supports it.
     literal_text: str = "NULL"
 

@@ -51,6 +51,7 @@ class VectorMatrix:
         self._rows: NDArray[np.int64] = np.empty(0, np.int64)
         self._codes: NDArray[np.int8] = np.empty((0, dimension), np.int8)
         self._order: NDArray[np.int64] | None = None
+        self._sorted_rows = self._rows
         self._stored = 0
 
     @property
@@ -62,9 +63,8 @@ class VectorMatrix:
         """The share of the vectors that fit into memory. The oldest are left out."""
         return min(1.0, self._rows_max / self._stored) if self._stored else 1.0
 
-    def refresh(self, connection: sqlite3.Connection) -> None:
-        """Removes and adds what the snapshot of the connection lacks or has."""
-        version = id(connection), connection.execute("PRAGMA data_version").fetchone()[0]
+    def refresh(self, connection: sqlite3.Connection, version: tuple[int, int]) -> None:
+        """Removes and adds what the snapshot of the connection lacks or has. Nothing changes with the same version."""
         if version != self._version:
             self._remove_deleted(connection)
             self._load_new(connection)
@@ -79,54 +79,59 @@ class VectorMatrix:
         return _dot_products(self._codes, vector) / np.float32(_SCALE * _SCALE)
 
     def nearest(
-        self, cosines: NDArray[np.float32], count: int, item_bits: int, allowed: Collection[int] | None = None
+        self,
+        cosines: NDArray[np.float32],
+        count: int,
+        least: float,
+        item_bits: int,
+        allowed: Collection[int] | None = None,
     ) -> list[NearPassage]:
-        """Returns the best passage of each of the nearest items, nearest first. Of equally near items, the one with the
-        greatest rowid comes first. Only `allowed` items are returned, if given."""
+        """Returns the best passage of each of the nearest items, nearest first, of those with at least this cosine. Of
+        equally near items, the one with the greatest rowid comes first. Only `allowed` items are returned, if given."""
+        positions = np.flatnonzero(cosines >= np.float32(least))
         if allowed is not None:
-            is_allowed = np.isin(self._rows >> item_bits, np.fromiter(allowed, np.int64, len(allowed)))
-            cosines = np.where(is_allowed, cosines, np.float32(-2))
-        found: dict[int, NearPassage] = {}
+            items = self._rows[positions] >> item_bits
+            positions = positions[np.isin(items, np.fromiter(allowed, np.int64, len(allowed)))]
         wanted = count
         while True:
-            positions = self._best_positions(cosines, wanted)
-            for position in positions:
-                cosine = float(cosines[position])
-                if cosine > 0:
-                    row = int(self._rows[position])
-                    found.setdefault(row >> item_bits, NearPassage(row, int(self._ids[position]), cosine))
-            if len(found) >= count or wanted >= len(cosines):
-                return list(found.values())[:count]
-            found.clear()
+            best = self._best(positions, cosines[positions], wanted)
+            rows, ids, found = self._rows[best].tolist(), self._ids[best].tolist(), cosines[best].tolist()
+            items_found: dict[int, NearPassage] = {}
+            for row, vector, cosine in zip(rows, ids, found, strict=True):
+                items_found.setdefault(row >> item_bits, NearPassage(row, vector, cosine))
+            if len(items_found) >= count or wanted >= len(positions):
+                return list(items_found.values())[:count]
             wanted *= 4
 
     def best_cosines(self, cosines: NDArray[np.float32], items: Sequence[int], item_bits: int) -> dict[int, float]:
         """Returns the cosine of the best passage of each of these items that has one."""
         if self._order is None:
             self._order = np.argsort(self._rows, kind="stable")
-        rows = self._rows[self._order] if len(self._order) < _BLOCK_ROWS else self._rows
-        sorter = None if rows is not self._rows else self._order
+            self._sorted_rows = self._rows[self._order]
         wanted = np.array(items, np.int64)
-        firsts = np.searchsorted(rows, wanted << item_bits, "left", sorter)
-        ends = np.searchsorted(rows, (wanted + 1) << item_bits, "left", sorter)
+        firsts = np.searchsorted(self._sorted_rows, wanted << item_bits)
+        ends = np.searchsorted(self._sorted_rows, (wanted + 1) << item_bits)
+        is_found = firsts < ends
+        # Most items have one passage.
+        best = np.zeros(len(wanted), np.float32)
+        best[is_found] = cosines[self._order[firsts[is_found]]]
+        for index in np.flatnonzero(ends - firsts > 1).tolist():
+            best[index] = cosines[self._order[firsts[index] : ends[index]]].max()
         return {
-            item: float(cosines[self._order[first:end]].max())
-            for item, first, end in zip(items, firsts.tolist(), ends.tolist(), strict=True)
-            if first < end
+            item: cosine
+            for item, cosine, has_cosine in zip(items, best.tolist(), is_found.tolist(), strict=True)
+            if has_cosine
         }
 
-    def _best_positions(self, cosines: NDArray[np.float32], count: int) -> list[int]:
-        """Returns the positions of the greatest cosines, in a fixed order even if some are equal."""
-        if count < len(cosines):
+    def _best(self, positions: NDArray[np.int64], cosines: NDArray[np.float32], count: int) -> NDArray[np.int64]:
+        """Returns the positions with the greatest cosines, in a fixed order even if some are equal."""
+        if count < len(positions):
             threshold = np.partition(cosines, len(cosines) - count)[len(cosines) - count]
-            above, equal = np.flatnonzero(cosines > threshold), np.flatnonzero(cosines == threshold)
-            newest = equal[np.argsort(-self._rows[equal], kind="stable")][: count - len(above)]
-            positions = np.concatenate((above, newest))
-        else:
-            positions = np.arange(len(cosines))
-        order = np.lexsort((self._ids[positions], -self._rows[positions], -cosines[positions]))
-        best: list[int] = positions[order].tolist()
-        return best
+            # All of those that are equal to the last one, because the order decides which of them belong to the best.
+            is_best = cosines >= threshold
+            positions, cosines = positions[is_best], cosines[is_best]
+        order = np.lexsort((self._ids[positions], -self._rows[positions], -cosines))
+        return positions[order][:count]
 
     def _remove_deleted(self, connection: sqlite3.Connection) -> None:
         if not len(self._ids):

@@ -1,14 +1,20 @@
 """The vectors that are in memory, of all users. If they need more than they may, those that were not used for the
 longest time are dropped; they are read again when they are needed."""
 
+import sqlite3
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping
 from functools import lru_cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
+from sources.records import SemanticStatus
 from sources.semantic.model import SemanticUnavailable
 from sources.storage.sqlite.vectors.kinds import VectorKind
+from sources.storage.sqlite.vectors.vector_tables import VectorState, VectorTables
 
 if TYPE_CHECKING:
     from sources.storage.sqlite.vectors.vector_matrix import VectorMatrix
@@ -23,6 +29,17 @@ def _has_numpy() -> bool:
 _MatrixKey = tuple[int, str, int]
 
 
+class VectorSnapshot(Struct):
+    """What one version of a file says about its vectors, so that it is read only once."""
+
+    version: tuple[int, int]
+    state: VectorState | None
+    # The numbers of models, by name.
+    models: Mapping[str, int]
+    # By the kinds and the model that were searched.
+    statuses: dict[tuple[str, ...], SemanticStatus]
+
+
 class VectorMemory:
     """`max_bytes` bounds all matrices together, and thereby each of them."""
 
@@ -31,6 +48,7 @@ class VectorMemory:
         self._lock = threading.Lock()
         # Least recently used first.
         self._matrices: OrderedDict[_MatrixKey, VectorMatrix] = OrderedDict()
+        self._snapshots: dict[int, VectorSnapshot] = {}
 
     def require_usable(self) -> None:
         """Raises SemanticUnavailable if vectors cannot be compared here."""
@@ -46,6 +64,16 @@ class VectorMemory:
             self._matrices.move_to_end(key)
             return self._matrices[key]
 
+    def snapshot(self, owner: object, tables: VectorTables, connection: sqlite3.Connection) -> VectorSnapshot:
+        """Returns what the snapshot of a connection says about the vectors of its file."""
+        version = id(connection), connection.execute("PRAGMA data_version").fetchone()[0]
+        known = self._snapshots.get(id(owner))
+        if known is None or known.version != version:
+            state = tables.state(connection)
+            models = tables.model_numbers(connection) if state is not None else {}
+            known = self._snapshots[id(owner)] = VectorSnapshot(version, state, models, {})
+        return known
+
     def trim(self) -> None:
         """Drops matrices until the rest fits. Must be called after a matrix grew."""
         with self._lock:
@@ -57,6 +85,7 @@ class VectorMemory:
     def forget(self, owner: object) -> None:
         """Drops the matrices of a file that is closed."""
         with self._lock:
+            self._snapshots.pop(id(owner), None)
             for key in [key for key in self._matrices if key[0] == id(owner)]:
                 del self._matrices[key]
 

@@ -195,6 +195,9 @@ class VectorTables(Struct, frozen=True):
         names = _first_column(connection, "SELECT name FROM vector_models WHERE name <> ? ORDER BY number", current)
         return state.model if state.model != current else names[0] if names else None
 
+    def model_numbers(self, connection: sqlite3.Connection) -> dict[str, int]:
+        return dict(connection.execute("SELECT name, number FROM vector_models").fetchall())
+
     def model_number(self, connection: sqlite3.Connection, model: str) -> int:
         """Returns the number of a model in this file, or 0, which no model has."""
         row = connection.execute("SELECT number FROM vector_models WHERE name = ?", (model,)).fetchone()

@@ -313,7 +313,7 @@ async def test_libraries_that_were_closed_are_embedded_too(tmp_path: Path) -> No
 async def test_long_note_is_found_by_each_of_its_passages(libraries: LibraryFixture) -> None:
     filler = " ".join(f"Nothing of interest happened on day {number}." for number in range(200))
     async with libraries.library("ada") as ada:
-        await ada.notes.create(NoteDraft(title="Diary", content=f"{filler} {CAR} {filler}"))
+        await ada.notes.create(NoteDraft(title="Diary", content=f"{filler} {f'{CAR} ' * 20} {filler}"))
         await libraries.embed("ada")
         [hit] = (await ada.notes.search(make_search("vehicle repair"))).hits
 

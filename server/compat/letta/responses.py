@@ -6,8 +6,8 @@ from datetime import datetime
 from msgspec import UNSET
 
 from config.times import parse_time
-from server.compat.letta.relevance import relevance_of
-from server.compat.letta.schemas import LettaRelevance, LettaResponse, LettaResult
+from server.compat.letta.relevance import fuse, relevance_of
+from server.compat.letta.schemas import DEFAULT_LIMIT, LettaRelevance, LettaResponse, LettaResult
 from sources.records import Message, MessageHit
 
 NO_MATCHES = "No matching messages."
@@ -25,14 +25,23 @@ def render_text(hits: Sequence[MessageHit], message_max_chars: int, note: str | 
 
 
 def letta_response(
-    hits: Sequence[MessageHit], text: str | None, message_max_chars: int, note: str | None, now: datetime
+    hits: Sequence[MessageHit],
+    text: str | None,
+    message_max_chars: int,
+    note: str | None,
+    now: datetime,
+    *,
+    near: Sequence[MessageHit] = (),
+    limit: int = DEFAULT_LIMIT,
 ) -> LettaResponse:
-    """`text` is the text that was searched for, if any."""
-    messages = [hit.message for hit in hits]
-    results = tuple(
-        _letta_result(message, relevance, message_max_chars, now)
-        for message, relevance in zip(messages, relevance_of(messages, text), strict=True)
-    )
+    """`text` is the text that was searched for, if any. With messages that are near to it in meaning, the result is
+    that of a hybrid search."""
+    if text and near:
+        ranked = [(hit.message, relevance) for hit, relevance in fuse(hits, near, text, limit)]
+    else:
+        messages = [hit.message for hit in hits]
+        ranked = list(zip(messages, relevance_of(messages, text), strict=True))
+    results = tuple(_letta_result(message, relevance, message_max_chars, now) for message, relevance in ranked)
     message = f"Showing {len(results)} results:" if results else "No results found."
     return LettaResponse(message=message, results=results, note=note or UNSET)
 

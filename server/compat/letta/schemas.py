@@ -24,11 +24,13 @@ class ConversationSearch(Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 class LettaRelevance(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why a message was found. `fts_rank` is its rank by its text among the results, from 1; there is none without a
-    query. `rrf_score` is Letta's score of a search with one ranking: the reciprocal of the rank."""
+    query. `vector_rank` is its rank by meaning, in a hybrid search. `rrf_score` is Letta's: the reciprocal of the rank
+    in a search with one ranking, and the reciprocal rank fusion of both ranks in a hybrid search."""
 
     rrf_score: float
+    vector_rank: int | None = None
     fts_rank: int | None = None
-    search_mode: Literal["fts", "timestamp"]
+    search_mode: Literal["hybrid", "fts", "timestamp"]
 
 
 class LettaResult(Struct, frozen=True, kw_only=True):
@@ -40,7 +42,7 @@ class LettaResult(Struct, frozen=True, kw_only=True):
 
 
 class LettaResponse(Struct, frozen=True, kw_only=True):
-    """`note` is present only if older messages were not searched."""
+    """`note` is present only if something was not searched or compared."""
 
     message: str
     results: tuple[LettaResult, ...]

@@ -2,7 +2,7 @@
 failed calls."""
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 
 import msgspec
@@ -11,6 +11,7 @@ from config.errors import FlorilegiumError
 from config.settings import Settings
 from server.compat.letta.arguments import parse_arguments
 from server.compat.letta.errors import InvalidSearchArgument
+from server.compat.letta.nearest import NearMessages, find_nearest
 from server.compat.letta.responses import letta_response, render_text
 from server.compat.letta.schemas import ConversationSearch, LettaResponse, conversation_search_schema
 from server.compat.letta.service import search_history
@@ -19,6 +20,9 @@ from server.protocol.catalog import Catalog, Tool, ToolResult
 from sources.storage.contract import Libraries
 
 _INCOMPLETE = "older messages were not searched; narrow the search by dates or words, or try again"
+_NEAREST_ONLY = "no message contains this text; these are the nearest by meaning"
+# The default page of Letta's own tool. All messages are more or less near, so that more would be of little use.
+_NEAREST_MAX = 5
 
 
 def _utc_now() -> datetime:
@@ -52,16 +56,33 @@ class LettaTools:
                 hits = await search_history(
                     library.chats, search, self._own_tools, settings.conversation_search_scan_max
                 )
+                near = NearMessages((), None)
+                if arguments.format == "json":
+                    near = await find_nearest(library.chats, search, self._own_tools, search.limit)
+                elif not hits.hits:
+                    nearest_max = min(search.limit, _NEAREST_MAX)
+                    near = await find_nearest(library.chats, search, self._own_tools, nearest_max)
         except InvalidSearchArgument as error:
             return _text_result(error.message)
         except FlorilegiumError as error:
             return _text_result(f"Error: {error.message}")
-        note = None if hits.is_complete else _INCOMPLETE
+        notes = [None if hits.is_complete else _INCOMPLETE, near.note]
         max_chars = settings.conversation_search_message_chars
         if arguments.format == "text":
-            return _text_result(render_text(hits.hits, max_chars, note))
+            if near.hits:
+                notes.insert(0, _NEAREST_ONLY)
+            return _text_result(render_text(hits.hits or near.hits, max_chars, _join(notes)))
         # In a thread, because the whole text of every message is ranked.
-        response = await asyncio.to_thread(letta_response, hits.hits, search.text, max_chars, note, self._now())
+        response = await asyncio.to_thread(
+            letta_response,
+            hits.hits,
+            search.text,
+            max_chars,
+            _join(notes),
+            self._now(),
+            near=near.hits,
+            limit=search.limit,
+        )
         return _json_result(response)
 
     def tool(self) -> Tool:
@@ -78,6 +99,10 @@ class LettaTools:
             schema=conversation_search_schema(self._settings.conversation_hits_max),
             handler=self.conversation_search,
         )
+
+
+def _join(notes: Sequence[str | None]) -> str | None:
+    return "; ".join(filter(None, notes)) or None
 
 
 def _json_result(response: LettaResponse) -> ToolResult:

@@ -4,6 +4,7 @@ from tests.compatibility.manifest import Promise
 
 _LETTA = "tests/compatibility/test_letta.py::"
 _TOOL = "tests/server/compat/letta/test_tools.py::"
+_MEANING = "tests/server/compat/letta/test_meaning.py::"
 _SSE = "tests/server/transports/test_sse.py::"
 _CLIENT = "tests/clients/test_compat_clients.py::"
 
@@ -222,7 +223,11 @@ PROMISES: tuple[Promise, ...] = (
     Promise(
         id="letta.output.nothing",
         statement="Without matches, the text is exactly `No matching messages.`.",
-        tests=(f"{_TOOL}test_no_matches_return_one_sentence",),
+        tests=(
+            f"{_TOOL}test_no_matches_return_one_sentence",
+            f"{_MEANING}test_text_that_no_message_contains_returns_the_nearest_and_says_so",
+        ),
+        difference="With an embedding model, up to five messages that are near in meaning are returned, with a note.",
     ),
     # Errors
     Promise(
@@ -285,10 +290,12 @@ PROMISES: tuple[Promise, ...] = (
         tests=(
             f"{_TOOL}test_relevance_ranks_results_by_text_and_keeps_their_order",
             f"{_TOOL}test_relevance_without_a_query_is_the_order_in_time",
+            f"{_MEANING}test_json_is_the_result_of_a_hybrid_search",
         ),
         difference=(
-            "Results are ordered by time, as this design says; `fts_rank` is their rank by text. There is no "
-            "`vector_rank`: the search is by text."
+            "With an embedding model (`semantic_model`), a search with a query is `hybrid`, best first, as in Letta. "
+            "Without one it is by text: `fts_rank` is the rank by text, and results are ordered by time, as this "
+            "design says."
         ),
     ),
     Promise(

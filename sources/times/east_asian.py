@@ -1,7 +1,8 @@
 """Finds times in Chinese and Japanese, which are written without spaces."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from itertools import islice
 from unicodedata import normalize
 
 from sources.times.expressions import (
@@ -15,7 +16,7 @@ from sources.times.expressions import (
     Unit,
     Weekday,
 )
-from sources.times.scanner import FoundTime
+from sources.times.scanner import MENTIONS_MAX, FoundTime
 
 _DIGITS = "〇一二三四五六七八九"
 _NUMBER = f"(?:\\d{{1,2}}|[{_DIGITS}十]{{1,3}})"
@@ -50,26 +51,16 @@ def _any_of(texts: Mapping[str, object]) -> str:
     return "|".join(sorted(texts, key=len, reverse=True))
 
 
-# Every time begins with a digit or one of a few letters, so most positions of a text are rejected at once.
-_TIME = re.compile(
-    rf"""
-    (?=[\d{_DIGITS}十两兩今昨きお前一上先本这這去过過最近ここ周週星礼{_JAPANESE_WEEKDAYS}])
-    (?:
-      (?<!\d) (?P<count>{_COUNT}) {_MEASURE}? (?P<unit>{_any_of(_UNITS)}) 間? (?:前|以前|之前)
-    | (?:过去|過去|最近|近|ここ) (?P<recent>{_COUNT}) {_MEASURE}? (?P<recent_unit>{_any_of(_UNITS)}) 間?
-    | (?P<season_year>\d{{4}}年|去年|昨年|今年) の? (?P<season>[{_SEASONS}]) [天季]?
-    | (?P<year>\d{{4}}|[{_DIGITS}]{{4}}) 年 (?: (?P<month>{_NUMBER}) 月 (?: (?P<day>{_NUMBER}) [日号號] )? )?
-    | (?P<last>上|先週の|先週) (?: (?:周|週|星期|礼拜) (?P<past_day>[{_CHINESE_WEEKDAYS}天]) (?!月)
-        | (?P<past_day_ja>[{_JAPANESE_WEEKDAYS}])曜 日? )
-    | (?:周|週|星期|礼拜) (?P<weekday>[{_CHINESE_WEEKDAYS}天])
-    | (?P<weekday_ja>[{_JAPANESE_WEEKDAYS}])曜 日?
-    | (?P<back>{_any_of(_BACK)})
-    | (?P<alone_month>{_NUMBER}) 月 (?: (?P<alone_day>{_NUMBER}) [日号號] )?
-    )
-    (?P<bound>{_any_of(_BOUNDS)})?
-    """,
-    re.VERBOSE,
-)
+# One small pattern for each form; of forms that overlap, the reader keeps the longest.
+_AGO = re.compile(rf"(?<!\d)({_COUNT}){_MEASURE}?({_any_of(_UNITS)})間?(?:前|以前|之前)")
+_RECENT = re.compile(rf"(?:过去|過去|最近|近|ここ)({_COUNT}){_MEASURE}?({_any_of(_UNITS)})間?")
+_SEASON = re.compile(rf"(\d{{4}}年|去年|昨年|今年)の?([{_SEASONS}])[天季]?")
+_DATE = re.compile(rf"(\d{{4}}|[{_DIGITS}]{{4}})年(?:({_NUMBER})月(?:({_NUMBER})[日号號])?)?")
+_DATE_WITHOUT_YEAR = re.compile(rf"({_NUMBER})月(?:({_NUMBER})[日号號])?")
+_CHINESE_WEEKDAY = re.compile(rf"(上)?(?:周|週|星期|礼拜)([{_CHINESE_WEEKDAYS}天])")
+_JAPANESE_WEEKDAY = re.compile(rf"(先週の?)?([{_JAPANESE_WEEKDAYS}])曜日?")
+_BACK_WORD = re.compile(_any_of(_BACK))
+_BOUND = re.compile(_any_of(_BOUNDS))
 
 
 def find_east_asian_times(text: str) -> list[FoundTime]:
@@ -78,37 +69,59 @@ def find_east_asian_times(text: str) -> list[FoundTime]:
     # Positions only serve to find overlaps, so it does not matter that some characters become several.
     normal = normalize("NFKC", text)
     found: list[FoundTime] = []
-    for match in _TIME.finditer(normal):
-        expression = _expression(match)
-        if expression is not None:
-            bound = _BOUNDS[match["bound"]] if match["bound"] else "in"
-            found.append(FoundTime(TimeMention(expression, match[0], bound), *match.span()))
+    for pattern, read in _FORMS:
+        for match in islice(pattern.finditer(normal), MENTIONS_MAX):
+            bound = _BOUND.match(normal, match.end())
+            start, end = match.start(), bound.end() if bound else match.end()
+            mention = TimeMention(read(match), normal[start:end], _BOUNDS[bound[0]] if bound else "in")
+            found.append(FoundTime(mention, start, end))
     return found
 
 
-def _expression(match: re.Match[str]) -> TimeExpression | None:
-    if match["count"]:
-        unit = _UNITS[match["unit"]]
-        count = _number(match["count"])
-        return RecentPeriod(unit, count) if unit in {"minute", "hour"} else CalendarUnit(unit, count)
-    if match["recent"]:
-        return RecentPeriod(_UNITS[match["recent_unit"]], _number(match["recent"]))
-    if match["season"]:
-        year = match["season_year"][:4]
-        return Season(_SEASONS.index(match["season"]), int(year) if year.isdecimal() else None)
-    if match["year"]:
-        return CalendarDate(_number(match["year"]), _optional(match["month"]), _optional(match["day"]))
-    if match["back"]:
-        return CalendarUnit(*_BACK[match["back"]])
-    if match["alone_month"]:
-        return CalendarDate(None, _number(match["alone_month"]), _optional(match["alone_day"]))
-    return _weekday(match)
+def _read_ago(match: re.Match[str]) -> TimeExpression:
+    unit, count = _UNITS[match[2]], _number(match[1])
+    return RecentPeriod(unit, count) if unit in {"minute", "hour"} else CalendarUnit(unit, count)
 
 
-def _weekday(match: re.Match[str]) -> Weekday:
-    chinese, japanese = match["past_day"] or match["weekday"], match["past_day_ja"] or match["weekday_ja"]
-    number = _JAPANESE_WEEKDAYS.index(japanese) if japanese else _CHINESE_WEEKDAYS.index(chinese.replace("天", "日"))
-    return Weekday(number, is_past=match["last"] is not None)
+def _read_recent(match: re.Match[str]) -> TimeExpression:
+    return RecentPeriod(_UNITS[match[2]], _number(match[1]))
+
+
+def _read_season(match: re.Match[str]) -> TimeExpression:
+    year = match[1][:4]
+    return Season(_SEASONS.index(match[2]), int(year) if year.isdecimal() else None)
+
+
+def _read_date(match: re.Match[str]) -> TimeExpression:
+    return CalendarDate(_number(match[1]), _optional(match[2]), _optional(match[3]))
+
+
+def _read_date_without_year(match: re.Match[str]) -> TimeExpression:
+    return CalendarDate(None, _number(match[1]), _optional(match[2]))
+
+
+def _read_chinese_weekday(match: re.Match[str]) -> TimeExpression:
+    return Weekday(_CHINESE_WEEKDAYS.index(match[2].replace("天", "日")), is_past=match[1] is not None)
+
+
+def _read_japanese_weekday(match: re.Match[str]) -> TimeExpression:
+    return Weekday(_JAPANESE_WEEKDAYS.index(match[2]), is_past=match[1] is not None)
+
+
+def _read_back_word(match: re.Match[str]) -> TimeExpression:
+    return CalendarUnit(*_BACK[match[0]])
+
+
+_FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], TimeExpression]], ...] = (
+    (_AGO, _read_ago),
+    (_RECENT, _read_recent),
+    (_SEASON, _read_season),
+    (_DATE, _read_date),
+    (_DATE_WITHOUT_YEAR, _read_date_without_year),
+    (_CHINESE_WEEKDAY, _read_chinese_weekday),
+    (_JAPANESE_WEEKDAY, _read_japanese_weekday),
+    (_BACK_WORD, _read_back_word),
+)
 
 
 def _optional(text: str | None) -> int | None:

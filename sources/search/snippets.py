@@ -32,13 +32,11 @@ _TermMatch = tuple[int, int, int]
 
 
 class Snippet(Struct, frozen=True, gc=False):
-    """`ranges` are the matches as (start, end) in `text`. In the original text, the passage starts at `start` and its
-    first match at `found_at`."""
+    """`ranges` are the matches as (start, end) in `text`. In the original text, the passage starts at `start`."""
 
     text: str
     ranges: tuple[tuple[int, int], ...]
     start: int
-    found_at: int | None
 
 
 class Highlighter:
@@ -83,10 +81,13 @@ class Highlighter:
 
     def _find_all(self, text: str) -> list[_TermMatch]:
         aligned = AlignedForm(text)
-        matches = [
-            (start, end, term) for term, matcher in enumerate(self._matchers) for start, end in _find(matcher, aligned)
-        ]
-        matches.sort()
+        matches: list[_TermMatch] = []
+        for term, matcher in enumerate(self._matchers):
+            spans = _find(matcher, aligned)
+            if spans:
+                matches += [(start, end, term) for start, end in spans]
+        if len(self._matchers) > 1:
+            matches.sort()
         return matches
 
     def _promising_start(self, text: str) -> int:
@@ -191,7 +192,7 @@ class _Region:
         self._is_truncated = start + len(self._source) < len(text)
         # Joins lines first and cleans up further only if the passage shown needs it, which is rare.
         self._lines = self._source.split("\n")
-        self.line = " ".join([line for line in map(str.strip, self._lines) if line])
+        self.line = " ".join(filter(None, map(str.strip, self._lines)))
 
     def is_plain(self, first: int, last: int) -> bool:
         """Returns whether the white space in part of the line is single spaces between words."""
@@ -229,7 +230,6 @@ class _Region:
             text,
             tuple([(start + shift, end + shift) for start, end in ranges]),
             self._source_offset(first),
-            self._source_offset(ranges[0][0]) if ranges else None,
         )
 
     def _source_offset(self, offset: int) -> int:

@@ -112,20 +112,20 @@ class _StemMatcher(_WordMatcher):
         self._start = f" {self.beginning}"
 
     def starts(self, padded: str) -> list[int]:
+        return [start for start, _ in self.spans(padded)]
+
+    def spans(self, padded: str) -> list[Span]:
         # The innermost loop of a search: it stems only words that begin like the stem.
         start, wanted = self._start, self._stem
-        starts = []
+        spans = []
         at = padded.find(start)
         while at >= 0:
             end = padded.find(" ", at + 1)
             word = padded[at + 1 : end]
             if word == wanted or stem(word) == wanted:
-                starts.append(at)
+                spans.append((at, end - 1))
             at = padded.find(start, end)
-        return starts
-
-    def spans(self, padded: str) -> list[Span]:
-        return [(start, padded.find(" ", start + 1) - 1) for start in self.starts(padded)]
+        return spans
 
     def matches(self, word: str) -> bool:
         return word == self._stem or stem(word) == self._stem

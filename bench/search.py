@@ -3,6 +3,9 @@
 `knowledge_search` is called over HTTP, with a token, on a server that runs as deployed. A separate process runs the six
 baseline statements (`bench.baseline_reader`) on the same files. The two alternate query by query on the same core, and
 every query is used once. CPU time is compared, because it does not depend on how busy the machine is.
+
+Searches by words and meaning are measured in the same way, with each model that is installed. What it costs to embed
+the queries depends on the model alone, so it is measured and shown separately.
 """
 
 import argparse
@@ -26,6 +29,7 @@ from bench.prose import Prose
 from bench.search_clients import BatchResult, SearchBatch, SearchRequest
 from bench.servers.library import LibraryAnnouncement
 from bench.sources import KINDS, LIMIT, MEGABYTE, ORDINARY_KINDS, percentile
+from bench.vectors import copy_with_vectors, installed_models, query_cpu_ms
 
 # Time for the server to finish its work after a response: the log line and metrics.
 _SETTLE_S = 0.05
@@ -115,6 +119,21 @@ class Row(Struct, frozen=True):
         return tuple(sample.wall_ms for sample in self.samples)
 
 
+class ModelSearches(Struct, frozen=True):
+    """Searches by words and meaning with one model, and the CPU time of embedding one of their queries."""
+
+    model: str
+    rows: tuple[Row, ...]
+    query_ms: float
+
+    @property
+    def ratio(self) -> float:
+        """CPU time without embedding the query, divided by that of the baseline."""
+        samples = [sample for row in self.rows for sample in row.samples]
+        ours_ms = statistics.fmean(sample.ours_ms for sample in samples) - self.query_ms
+        return ours_ms / statistics.fmean(sample.baseline_ms for sample in samples)
+
+
 class LoadResult(Struct, frozen=True):
     """Many searches: their number, the CPU seconds of the server and the wall time of each."""
 
@@ -143,6 +162,7 @@ class Outcome(Struct, frozen=True):
     rows: tuple[Row, ...]
     load: LoadResult
     rotation: Rotation
+    models: tuple[ModelSearches, ...] = ()
 
     def total(self, scale: str) -> Row:
         """Combines all kinds of queries, each with the same weight."""
@@ -162,6 +182,8 @@ class Outcome(Struct, frozen=True):
         row = self.total(self.scales[0])
         return (
             f"RESULT cpu_ms={row.ours_ms:.3f} floor_cpu_ms={row.baseline_ms:.3f} cpu_ratio={row.ratio:.2f} "
+            f"{''.join(f'cpu_ratio_{one.model}={one.ratio:.2f} ' for one in self.models)}"
+            f"{''.join(f'query_ms_{one.model}={one.query_ms:.2f} ' for one in self.models)}"
             f"p50_ms={percentile(row.wall_ms, 50):.1f} p99_ms={percentile(row.wall_ms, 99):.1f} "
             f"rps_per_core={self.load.calls_per_cpu_s:.1f}"
         )
@@ -202,11 +224,14 @@ class BenchServer(Struct, frozen=True):
 
 
 @contextmanager
-def start_server(library: Path, users: int, cores: Cores, deadline_factor: int = 10) -> Iterator[BenchServer]:
+def start_server(
+    library: Path, users: int, cores: Cores, deadline_factor: int = 10, model: str = "off"
+) -> Iterator[BenchServer]:
     """Runs a server for the duration of the block, on which each user has a copy of the library."""
     with tempfile.TemporaryDirectory(prefix="florilegium-bench-") as name:
         scratch = Path(name)
-        command = python("bench.servers.library", str(scratch / "data"), str(library), str(users), str(deadline_factor))
+        arguments = (str(scratch / "data"), str(library), str(users), str(deadline_factor), model)
+        command = python("bench.servers.library", *arguments)
         with child(command, cores.servers, scratch / "server.log") as server:
             announcement = msgspec.json.decode(server.receive(), type=LibraryAnnouncement)
             yield BenchServer(server.pid, announcement, cores, scratch)
@@ -231,9 +256,9 @@ def mixed_queries(stream: str, count: int) -> list[str]:
 # -- one search at a time, against the SQL baseline --------------------------------------------------------------------
 
 
-def measure_single_searches(library: Path, scale: Scale, cores: Cores) -> list[Row]:
+def measure_single_searches(library: Path, scale: Scale, cores: Cores, model: str = "off") -> list[Row]:
     with ExitStack() as stack:
-        server = stack.enter_context(start_server(library, 1, cores))
+        server = stack.enter_context(start_server(library, 1, cores, model=model))
         clients = stack.enter_context(server.clients(1))
         command = python("bench.baseline_reader", server.announcement.home)
         baseline = stack.enter_context(child(command, cores.servers, server.scratch / "baseline.log"))
@@ -243,6 +268,20 @@ def measure_single_searches(library: Path, scale: Scale, cores: Cores) -> list[R
             Row(scale.title, kind, comparison.sample(make_queries(kind, scale.title, scale.queries)))
             for kind in ORDINARY_KINDS
         ]
+
+
+def measure_models(libraries: Mapping[Sizes, Path], effort: Effort, cores: Cores) -> tuple[ModelSearches, ...]:
+    """Searches by words and meaning in the smallest library, for each model that is installed."""
+    scale = effort.scales[0]
+    results: list[ModelSearches] = []
+    for model in installed_models():
+        with tempfile.TemporaryDirectory(prefix="florilegium-bench-") as name:
+            library = Path(name) / "data"
+            asyncio.run(copy_with_vectors(libraries[scale.sizes], library, model))
+            rows = measure_single_searches(library, scale, cores, model)
+        queries = mixed_queries(f"{model} queries", scale.queries)
+        results.append(ModelSearches(model, tuple(rows), asyncio.run(query_cpu_ms(model, queries))))
+    return tuple(results)
 
 
 class _SearchComparison:
@@ -312,8 +351,9 @@ def measure(effort: Effort, cores: Cores) -> Outcome:
         cache_dir = Path(tempfile.gettempdir()) if effort.caches_libraries else scratch
         libraries = asyncio.run(build_libraries(effort, scratch, cache_dir))
         rows = [row for scale in effort.scales for row in measure_single_searches(libraries[scale.sizes], scale, cores)]
+        models = measure_models(libraries, effort, cores)
         load = measure_load(libraries[effort.load.sizes], effort, cores)
-        return Outcome(tuple(rows), load, measure_rotation(libraries[effort.tenant_sizes], effort, cores))
+        return Outcome(tuple(rows), load, measure_rotation(libraries[effort.tenant_sizes], effort, cores), models)
 
 
 def report(effort: Effort, outcome: Outcome) -> Iterator[str]:
@@ -321,11 +361,11 @@ def report(effort: Effort, outcome: Outcome) -> Iterator[str]:
     yield f"{title:<30} {'baseline':>8} {'by rank':>8} {'ours':>8} {'ratio':>6}   {'p50':>8} {'p99':>8}"
     for scale in outcome.scales:
         for row in [*(one for one in outcome.rows if one.scale == scale), outcome.total(scale)]:
-            yield (
-                f"{row.scale:<4} {row.kind:<25} {row.baseline_ms:>8.3f} {row.ranked_ms:>8.3f} {row.ours_ms:>8.3f} "
-                f"{row.ratio:>6.2f}   "
-                f"{percentile(row.wall_ms, 50):>8.1f} {percentile(row.wall_ms, 99):>8.1f}"
-            )
+            yield _row_line(row, row.kind)
+    for searches in outcome.models:
+        for row in searches.rows:
+            yield _row_line(row, f"{row.kind}, {searches.model}")
+        yield f"{searches.model}: embedding a query takes {searches.query_ms:.3f} ms of this"
     baseline, ours = outcome.growth()
     yield f"from {outcome.scales[0]} to {outcome.scales[-1]}: baseline {baseline:.2f} times, ours {ours:.2f} times"
     yield _load_line(f"{effort.clients} clients of {effort.load_users} users, {effort.load.title}", outcome.load)
@@ -333,6 +373,13 @@ def report(effort: Effort, outcome: Outcome) -> Iterator[str]:
         yield _load_line(f"{effort.tenants} users in rotation, round {number}", result)
     before, after = outcome.rotation.before_bytes / MEGABYTE, outcome.rotation.after_bytes / MEGABYTE
     yield f"{effort.tenants} users in rotation: resident MB {before:.1f} before, {after:.1f} after"
+
+
+def _row_line(row: Row, title: str) -> str:
+    return (
+        f"{row.scale:<4} {title:<25} {row.baseline_ms:>8.3f} {row.ranked_ms:>8.3f} {row.ours_ms:>8.3f} "
+        f"{row.ratio:>6.2f}   {percentile(row.wall_ms, 50):>8.1f} {percentile(row.wall_ms, 99):>8.1f}"
+    )
 
 
 def _load_line(title: str, result: LoadResult) -> str:

@@ -51,13 +51,15 @@ def with_long_deadlines(settings: Settings, factor: int) -> Settings:
         settings,
         search_deadline_ms=settings.search_deadline_ms * factor,
         fanout_deadline_ms=settings.fanout_deadline_ms * factor,
+        semantic_timeout_ms=settings.semantic_timeout_ms * factor,
         library_deadline_ms=settings.library_deadline_ms * factor,
         library_wait_max_ms=settings.library_wait_max_ms * factor,
     )
 
 
-async def main(data_dir: str, template: str, user_count: int, deadline_factor: int) -> None:
+async def main(data_dir: str, template: str, user_count: int, deadline_factor: int, semantic_model: str) -> None:
     settings = with_long_deadlines(settings_for(data_dir), deadline_factor)
+    settings = replace(settings, semantic_model=semantic_model)
     configure(settings.log_level, settings.log_format)
     metrics = Metrics()
     originals = DataRoot(Path(template)).paths_of(user_id_for(OWNER))
@@ -70,4 +72,4 @@ async def main(data_dir: str, template: str, user_count: int, deadline_factor: i
 
 
 if __name__ == "__main__":
-    run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
+    run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4]), sys.argv[5]))

@@ -86,8 +86,7 @@ class Highlighter:
             spans = _find(matcher, aligned)
             if spans:
                 matches += [(start, end, term) for start, end in spans]
-        if len(self._matchers) > 1:
-            matches.sort()
+        matches.sort()
         return matches
 
     def _promising_start(self, text: str) -> int:

@@ -30,8 +30,9 @@ from sources.storage.contract import Library
 ROOT = Path(__file__).parents[2]
 NUMBER = r"[0-9]+\.[0-9]+"
 RESULT = re.compile(
-    rf"RESULT cpu_ms=({NUMBER}) floor_cpu_ms=({NUMBER}) cpu_ratio=({NUMBER}) p50_ms=({NUMBER}) p99_ms=({NUMBER}) "
-    rf"rps_per_core=({NUMBER})"
+    rf"RESULT cpu_ms=({NUMBER}) floor_cpu_ms=({NUMBER}) cpu_ratio=({NUMBER}) cpu_ratio_fast=({NUMBER}) "
+    rf"cpu_ratio_minilm=({NUMBER}) query_ms_fast=({NUMBER}) query_ms_minilm=({NUMBER}) p50_ms=({NUMBER}) "
+    rf"p99_ms=({NUMBER}) rps_per_core=({NUMBER})"
 )
 
 
@@ -44,6 +45,7 @@ def test_quick_run_measures_every_kind_and_prints_the_result() -> None:
     *report, last = completed.stdout.splitlines()
     for kind in (*ORDINARY_KINDS, "all"):
         assert sum(bool(re.match(rf"x10? +{kind} ", line)) for line in report) == 2
+        assert kind == "all" or sum(bool(re.match(rf"x1 +{kind}, (fast|minilm) ", line)) for line in report) == 2
     assert sum("users in rotation, round" in line for line in report) == 2
     result = RESULT.fullmatch(last)
     assert result

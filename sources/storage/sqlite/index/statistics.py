@@ -40,10 +40,13 @@ class CorpusStatistics:
         self._own = _FileCounts(_OWN_SCHEMA, indexes)
         self._attached: dict[str, _FileCounts] = {}
         self._near_words: dict[tuple[str | int, ...], list[str]] = {}
+        # This file and those attached to it that are not damaged, as far as the current job has refreshed them.
+        self._files: list[_FileCounts] | None = None
 
     def refresh(self, connection: JobConnection) -> None:
         """Drops counts that a write made obsolete. Must be called once in each job that counts."""
         self._own.refresh(connection)
+        self._files = None
 
     def count_matches(self, connection: JobConnection, index: TextIndex, match: str) -> int:
         """Counts the rows of an index of this file that match."""
@@ -53,15 +56,23 @@ class CorpusStatistics:
         """Returns the single number that a statement on this file selects."""
         return self._own.count(connection, sql, parameters)
 
-    def count_in_library(self, connection: JobConnection, match: str) -> int:
-        """Counts the rows of all sources that match."""
-        return sum(counts.count_all_matches(connection, match) for counts in self._readable(connection))
+    def count_in_library(self, connection: JobConnection, match: str, enough: int | None = None) -> int:
+        """Counts the rows of all sources that match, or only until they are `enough`."""
+        rows = 0
+        for counts in self._readable(connection):
+            for index in counts.existing:
+                if enough is not None and rows >= enough:
+                    return rows
+                rows += counts.count_matches(connection, index, match)
+        return rows
 
     def near_words(self, connection: JobConnection, word: str, own_index: TextIndex, words_max: int) -> list[str]:
         """Returns the words of this library that are nearest to a word: of the sources, and of the searched index if it
         belongs to none. Human-only messages are read only if their own index is searched."""
         files = self._readable(connection)
-        key: tuple[str | int, ...] = (word, own_index.table, *[counts.data_version for counts in files])
+        is_of_source = own_index in self._own.existing
+        other_table = "" if is_of_source else own_index.table
+        key: tuple[str | int, ...] = (word, other_table, *[counts.data_version for counts in files])
         near = self._near_words.get(key)
         if near is None:
             if len(self._near_words) >= _NEAR_WORDS_KEPT:
@@ -70,7 +81,7 @@ class CorpusStatistics:
             for counts in files:
                 for other, rows in counts.words_like(connection, word, words_max).items():
                     words[other] = words.get(other, 0) + rows
-            if own_index not in self._own.existing:
+            if not is_of_source:
                 words = self._own.words_of(connection, own_index, word, words_max) | words
             near = self._near_words[key] = near_words(word, words)
         return near
@@ -83,9 +94,10 @@ class CorpusStatistics:
         return next(filter(None, texts), None)
 
     def _readable(self, connection: JobConnection) -> "list[_FileCounts]":
-        """The counts of this file and of those attached to it that are not damaged."""
-        self.refresh(connection)
-        files = [self._own]
+        """The counts of this file and of those attached to it that are not damaged. They are refreshed once per job."""
+        if self._files is not None:
+            return self._files
+        self._files = files = [self._own]
         for schema in list(connection.attached):
             counts = self._attached.setdefault(schema, _FileCounts(schema, connection.attached[schema]))
             try:
@@ -162,9 +174,6 @@ class _FileCounts:
 
     def count_matches(self, connection: JobConnection, index: TextIndex, match: str) -> int:
         return self.count(connection, _matches_sql(self._schema, index.table), (match,))
-
-    def count_all_matches(self, connection: JobConnection, match: str) -> int:
-        return sum([self.count_matches(connection, index, match) for index in self.existing])
 
     def words_like(self, connection: JobConnection, word: str, words_max: int) -> dict[str, int]:
         """Returns the words of all indexes that may be near to a word, each with the number of its rows."""

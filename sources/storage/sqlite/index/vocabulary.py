@@ -1,13 +1,15 @@
 """The words of full-text indexes, read by their first letters.
 
 Reading a word takes as long as reading the list of its rows. In a large index only the words that begin like the one
-asked for are read, and never the stop words, which have the longest lists.
+asked for are read, and not the stop words, which have the longest lists.
 """
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
 from collections.abc import Iterator
 from itertools import pairwise
+
+from msgspec.json import Decoder
 
 from sources.storage.sqlite.connection.connection import JobConnection
 from sources.text.stopwords import STOPWORDS
@@ -18,6 +20,7 @@ _ALL_WORDS_ROWS = 1_000
 _ONE_LETTER_ROWS = 20_000
 _LAST = "\U0010ffff"
 _SORTED_STOPWORDS = sorted(STOPWORDS)
+_decode_words = Decoder(dict[str, int]).decode
 
 
 def word_beginnings(word: str, rows: int) -> tuple[str, ...]:
@@ -34,9 +37,12 @@ def read_words(connection: JobConnection, schema: str, table: str, beginning: st
     vocabulary = f"words_of_{schema}_{table}"
     _create(connection, f"temp.{vocabulary} USING fts5vocab ({schema}, {table}, row)")
     words: dict[str, int] = {}
-    sql = f"SELECT term, doc FROM temp.{vocabulary} WHERE term > ? AND term < ? LIMIT ?"
+    # As one JSON object: fetching single rows would acquire the interpreter lock for each.
+    rows = f"SELECT term, doc FROM temp.{vocabulary} WHERE term > ? AND term < ? LIMIT ?"
+    sql = f"SELECT json_group_object(term, doc) FROM ({rows})"
     for after, before in _gaps(beginning):
-        words.update(connection.execute(sql, (after, before, words_max - len(words))))
+        [found] = connection.execute(sql, (after, before, words_max - len(words))).fetchone()
+        words |= _decode_words(found)
     return words
 
 
@@ -50,6 +56,10 @@ def _create(connection: JobConnection, definition: str) -> None:
 
 
 def _gaps(beginning: str) -> Iterator[tuple[str, str]]:
-    """Yields the ranges between the stop words that begin with a text."""
+    """Yields the ranges between the stop words that begin with a text, or one range if all words are read: in a small
+    index the lists of stop words are short."""
+    if not beginning:
+        yield "", _LAST
+        return
     bounds = [beginning, *(word for word in _SORTED_STOPWORDS if word.startswith(beginning)), beginning + _LAST]
     yield from pairwise(bounds)

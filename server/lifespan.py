@@ -12,6 +12,7 @@ from loguru import logger
 
 from aggregator.retrieval import Retriever
 from aggregator.search import Aggregator
+from aggregator.similar import SimilarItems
 from auth.authenticator import Authenticator, RegistryAuthenticator
 from auth.key_sources import load_signing_keys
 from auth.rate_limits import RateLimits
@@ -37,6 +38,7 @@ from server.protocol.request_state import RequestStateSigner
 from server.runtime import Knowledge, Runtime
 from server.server_info import ServerInfoTool
 from server.tools.knowledge import add_knowledge_tools
+from server.tools.similar import add_similar_tool
 from server.tools.source_tools import add_sources
 from server.tools.writing import add_writing_tools
 from server.transports.open_streams import OpenStreams
@@ -55,11 +57,13 @@ _CONTROL_BUSY_TIMEOUT_S = 0.5
 
 def build_knowledge(settings: Settings, libraries: Libraries) -> Knowledge:
     sources, session_states = load_sources(settings), _session_states(settings)
+    retriever = Retriever(libraries, sources, session_states)
     return Knowledge(
         sources=sources,
         session_states=session_states,
         aggregator=Aggregator(libraries, sources, session_states, settings),
-        retriever=Retriever(libraries, sources, session_states),
+        retriever=retriever,
+        similar=SimilarItems(libraries, sources, retriever, settings),
     )
 
 
@@ -67,6 +71,7 @@ def build_catalog(settings: Settings, libraries: Libraries, knowledge: Knowledge
     """Registers all tools, resources and prompts."""
     catalog = Catalog()
     add_knowledge_tools(catalog, knowledge, settings)
+    add_similar_tool(catalog, knowledge.similar, settings)
     add_sources(catalog, libraries, knowledge, settings)
     add_letta_tools(catalog, libraries, settings)
     add_agentchatbus_tools(catalog, bus, settings)

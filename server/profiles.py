@@ -17,6 +17,7 @@ _SOURCES = (
     *("characters_search", "characters_get"),
     *("prompts_search", "prompts_get"),
 )
+_SIMILAR = ("items_similar",)
 _MEMORY = ("memory_search", "memory_get_observations", "memory_read")
 _RECORDING = ("observations_record",)
 _WRITING = (
@@ -130,6 +131,7 @@ PROFILES: tuple[Profile, ...] = (
                 *_KNOWLEDGE,
                 *_RESEARCH,
                 *_SOURCES,
+                *_SIMILAR,
                 *_MEMORY,
                 *_RECORDING,
                 *_WRITING,

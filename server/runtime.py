@@ -6,6 +6,7 @@ from msgspec import Struct
 
 from aggregator.retrieval import Retriever
 from aggregator.search import Aggregator
+from aggregator.similar import SimilarItems
 from auth.authenticator import Authenticator
 from auth.rate_limits import RateLimits
 from auth.registry import Registry
@@ -31,6 +32,7 @@ class Knowledge(Struct, frozen=True, kw_only=True):
     session_states: SessionStates
     aggregator: Aggregator
     retriever: Retriever
+    similar: SimilarItems
 
 
 class Runtime(Struct, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ COMMANDS = {
     "serve": "server.cli.serve:serve",
     "stdio": "server.cli.stdio:stdio",
     "search": "server.cli.search:search",
+    "similar": "server.cli.similar:similar",
     "get": "server.cli.get:get",
     "add": "server.cli.items:add",
     "list": "server.cli.items:list_items",

@@ -1,9 +1,10 @@
 """`florilegium search`: searches a library on this machine without a server."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import click
+from msgspec import UnsetType
 
 from aggregator.responses import KnowledgeItem, KnowledgeResponse, without_repetition
 from aggregator.search import KnowledgeSearch
@@ -14,6 +15,7 @@ from server.cli.output import print_json
 from server.cli.terminal import MatchHighlighter, dim, echo, format_clock, source_style, strip_control_characters
 from server.lifespan import build_knowledge
 from server.tools.items import SOURCE_NAMES
+from sources.items import ResultItem
 from sources.records import SemanticStatus
 from sources.search.arguments import read_query
 
@@ -81,24 +83,28 @@ async def _search(
         return await build_knowledge(settings, local.libraries).aggregator.search(local.context, request)
 
 
-def _show(response: KnowledgeResponse, request: KnowledgeSearch, settings: Settings) -> None:
-    highlighter = MatchHighlighter(read_query(request.query, settings))
-    for number, item in enumerate(response.results, request.offset + 1):
+def print_hits(items: Sequence[ResultItem], query: str, offset: int, settings: Settings) -> None:
+    highlighter = MatchHighlighter(read_query(query, settings))
+    for number, item in enumerate(items, offset + 1):
         for line in _hit(number, item, highlighter):
             echo(line)
         echo()
+
+
+def _show(response: KnowledgeResponse, request: KnowledgeSearch, settings: Settings) -> None:
+    print_hits(response.results, request.query, request.offset, settings)
     for note in _notes(response):
         echo(note, err=True)
 
 
-def _hit(number: int, item: KnowledgeItem, highlighter: MatchHighlighter) -> Iterator[str]:
+def _hit(number: int, item: ResultItem, highlighter: MatchHighlighter) -> Iterator[str]:
     about = [source_style(item.source), *_position(item), *([item.created_at[:10]] if item.created_at else [])]
     yield f"{number:>2} {highlighter.line(item.title or '(no title)', bold=True)}  {' · '.join(about)}"
     yield from highlighter.paragraph(item.snippet or "")
     yield "   " + dim(" · ".join([item.uri, *_counts(item)]))
 
 
-def _position(item: KnowledgeItem) -> Iterator[str]:
+def _position(item: ResultItem) -> Iterator[str]:
     """Yields the position of the hit in its item: the time in a recording, the turn in a conversation."""
     if item.loc is not None and item.loc.seconds is not None:
         yield click.style(format_clock(item.loc.seconds), bold=True)
@@ -108,13 +114,13 @@ def _position(item: KnowledgeItem) -> Iterator[str]:
         yield f"turn {item.loc.message_index + 1}"
 
 
-def _counts(item: KnowledgeItem) -> Iterator[str]:
+def _counts(item: ResultItem) -> Iterator[str]:
     yield f"score {item.score:.2f}"
     if item.cost_tokens:
         yield f"{item.cost_tokens} tokens"
     if item.more_in_item:
         yield f"{item.more_in_item} more in this item"
-    if item.also_in:
+    if isinstance(item, KnowledgeItem) and item.also_in:
         yield f"also {' '.join(item.also_in)}"
 
 
@@ -124,7 +130,7 @@ def _notes(response: KnowledgeResponse) -> Iterator[str]:
         yield "No hits."
     if response.read_as:
         yield f"query interpretation: {strip_control_characters(response.read_as)}"
-    yield from _semantic_note(response)
+    yield from semantic_note(response.semantic)
     for name, report in response.sources.items():
         if report.status != "ok":
             yield f"{name}: {report.status}, {report.error or 'no reason given'}"
@@ -132,9 +138,9 @@ def _notes(response: KnowledgeResponse) -> Iterator[str]:
         yield f"more hits: --offset {response.next_offset}"
 
 
-def _semantic_note(response: KnowledgeResponse) -> Iterator[str]:
+def semantic_note(status: SemanticStatus | UnsetType) -> Iterator[str]:
     """Yields a note if meanings should have been compared and were not, or not all."""
-    match response.semantic:
+    match status:
         case SemanticStatus(status="partial", coverage=coverage):
             yield f"meanings of {coverage:.0%} of the items compared; run `florilegium embed` for the others"
         case SemanticStatus(status="unavailable", reason=reason):

@@ -10,11 +10,12 @@ from aggregator.filters import filter_names
 from aggregator.responses import KnowledgeResponse, without_repetition
 from aggregator.retrieval import KnowledgeGet
 from aggregator.search import KnowledgeSearch
+from aggregator.similar import ItemsSimilar
 from auth.context import RequestContext
 from server.protocol.schema import input_schema
 from server.rest.operation import Operation
 from server.runtime import Knowledge
-from sources.items import GetResponse, Loc, RetrievalOptions, uri_of
+from sources.items import GetResponse, Loc, RetrievalOptions, SearchResponse, uri_of
 from sources.source import Source
 
 _RETRIEVAL_FIELDS = tuple(field.name for field in fields(RetrievalOptions))
@@ -80,7 +81,12 @@ def item_address(request: ItemRequest) -> dict[str, str]:
 
 def knowledge_operations(knowledge: Knowledge) -> list[Operation]:
     operations = KnowledgeOperations(knowledge)
-    return [operations.search_operation(), operations.read_item_operation(), operations.read_uri_operation()]
+    return [
+        operations.search_operation(),
+        operations.similar_operation(),
+        operations.read_item_operation(),
+        operations.read_uri_operation(),
+    ]
 
 
 class KnowledgeOperations:
@@ -95,6 +101,9 @@ class KnowledgeOperations:
 
     async def read_uri(self, context: RequestContext, request: UriRequest) -> GetResponse:
         return await self._knowledge.retriever.get(context, request.as_knowledge_get({"uri": request.uri}))
+
+    async def find_similar(self, context: RequestContext, request: ItemsSimilar) -> SearchResponse:
+        return await self._knowledge.similar.find(context, request)
 
     def search_operation(self) -> Operation:
         return Operation(
@@ -114,6 +123,23 @@ class KnowledgeOperations:
             tools=("knowledge_search",),
             error_statuses=_NOT_FOUND,
             schema=_search_schema(self._knowledge.sources),
+        )
+
+    def similar_operation(self) -> Operation:
+        return Operation(
+            id="find_similar_items",
+            method="GET",
+            path="/api/v1/items/similar",
+            summary="Find similar items",
+            description=(
+                "Find items of all sources that are similar in meaning to an item, nearest first, as items_similar "
+                "does. Needs an embedding model."
+            ),
+            input=ItemsSimilar,
+            response=SearchResponse,
+            handler=self.find_similar,
+            tools=("items_similar",),
+            error_statuses=_NOT_FOUND,
         )
 
     def read_item_operation(self) -> Operation:

@@ -58,6 +58,7 @@ ROUTES: Mapping[str, tuple[SampleRequest, ...]] = {
         SampleRequest("GET", "/api/v1/items/characters/{character}?mode=full"),
         SampleRequest("GET", "/api/v1/items/prompts/{prompt}?mode=full"),
     ),
+    "find_similar_items": (SampleRequest("GET", "/api/v1/items/similar?uri=notes://{note}", has_content=False),),
     "read_item_by_uri": (SampleRequest("GET", "/api/v1/items?uri=chats://{chat}/{message}&mode=full"),),
     "create_item": (
         SampleRequest("POST", "/api/v1/items/notes", {"title": f"The {WORD}", "content": "It leaks."}),
@@ -232,6 +233,7 @@ TOOLS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
         {"uri": "characters://{character}", "fields": {"nickname": "Oak"}},
     ),
     "items_delete": ({"uri": "prompts://{spare_prompt}"}, {"uri": "chats://{spare_chat}"}),
+    "items_similar": ({"uri": "notes://{note}"}, {"uri": "chats://{chat}/{message}"}),
     "items_tag": ({"uri": "notes://{note}", "add": ["ship"]}, {"uri": "media://{media}", "add": ["ship"]}),
     "session_configure": ({"session": "{handle}", "snippet_length": 50},),
     "session_reset": ({"session": "{handle}"},),
@@ -239,7 +241,7 @@ TOOLS: Mapping[str, tuple[Mapping[str, Any], ...]] = {
 }
 # Their results contain nothing of a library.
 TOOLS_WITHOUT_CONTENT = frozenset(
-    ("msg_post", "notes_delete", "items_delete", "session_configure", "session_reset", "server_info")
+    ("items_similar", "msg_post", "notes_delete", "items_delete", "session_configure", "session_reset", "server_info")
 )
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from aggregator.retrieval import Retriever
 from aggregator.search import Aggregator
+from aggregator.similar import SimilarItems
 from auth.context import SessionId
 from config.errors import Unavailable
 from server.lifespan import build_knowledge
@@ -135,11 +136,13 @@ async def test_a_failed_source_is_reported_in_the_note(tmp_path: Path) -> None:
     )
     async with open_source_fixture(tmp_path) as fixture:
         session_states = build_knowledge(fixture.settings, fixture.libraries).session_states
+        retriever = Retriever(fixture.libraries, shelves, session_states)
         knowledge = Knowledge(
             sources=shelves,
             session_states=session_states,
             aggregator=Aggregator(fixture.libraries, shelves, session_states, fixture.settings),
-            retriever=Retriever(fixture.libraries, shelves, session_states),
+            retriever=retriever,
+            similar=SimilarItems(fixture.libraries, shelves, retriever, fixture.settings),
         )
         ada, _ = readers_of(fixture, knowledge)
 

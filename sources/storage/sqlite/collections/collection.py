@@ -92,6 +92,8 @@ class SqliteCollection(Generic[RecordT, DraftT, IdT]):
         meaning: QueryMeaning | SemanticStatus,
     ) -> HitPage:
         """Searches for the near words of a misspelled word too."""
+        if search.ranking == "meaning":
+            return self._run_search(connection, target, search, meaning)
         statistics, words_max = self._database.statistics, self._settings.near_words_max
         corrected = Spelling(connection, target, search, statistics, words_max).correct()
         if corrected is None:

@@ -1,0 +1,31 @@
+"""`florilegium similar` on a local library with two users."""
+
+import pytest
+
+from tests.server.cli.program import Program
+
+ADA = ("--user", "ada", "--semantic-model", "fast")
+BEN = ("--user", "ben", "--semantic-model", "fast")
+
+
+@pytest.fixture
+def program(program: Program) -> Program:
+    program.with_users("ada", "ben")
+    program.expect("add", "note", "My automobile needs new tyres.", "--title", "Garage", "--user", "ada")
+    program.expect("add", "note", "The van has worn tyres.", "--title", "Repairs", "--user", "ada")
+    return program
+
+
+def test_similar_items_are_shown_to_their_owner_only(program: Program) -> None:
+    program.expect("embed", *ADA)
+    items = {hit["title"]: hit["uri"] for hit in program.run("search", "tyres", *ADA, "--json").json["results"]}
+
+    found = program.run("similar", items["Garage"], *ADA, "--json").json
+
+    assert [hit["uri"] for hit in found["results"]] == [items["Repairs"]]
+    assert "Repairs" in program.expect("similar", items["Garage"], *ADA)
+    assert program.run("similar", items["Garage"], *BEN).code == 1
+
+    without_model = program.run("similar", items["Garage"], "--user", "ada")
+    assert without_model.code == 1
+    assert "No similar items: no embedding model is configured; set semantic_model." in without_model.stderr

@@ -22,7 +22,7 @@ def near_words(word: str, vocabulary: Mapping[str, int]) -> list[str]:
     frequent first. `vocabulary` holds the number of rows of each word. A swap of two neighbouring letters counts as one
     edit."""
     from rapidfuzz.distance import OSA  # noqa: PLC0415 - most processes never need it
-    from rapidfuzz.process import extract  # noqa: PLC0415
+    from rapidfuzz.process import extract  # noqa: PLC0415 - as above
 
     edits_max = 2 if len(word) >= _TWO_EDITS_MIN_CHARS else 1
     found = extract(word, vocabulary.keys(), scorer=OSA.distance, score_cutoff=edits_max, limit=None)

@@ -286,6 +286,8 @@ def report(result: SoakResult) -> Iterator[str]:
         )
     yield from (f"LOST {one.user} {one.path} {one.expected}" for one in result.lost[:_SHOWN_MAX])
     yield from (f"PROBLEM {problem}" for problem in result.problems[:_SHOWN_MAX])
+    if len(result.problems) > _SHOWN_MAX:
+        yield f"PROBLEM and {len(result.problems) - _SHOWN_MAX} more"
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -28,6 +28,7 @@ _RETRY_PAUSE_S = 0.2
 _MESSAGES_PER_CONVERSATION = 20
 _META = {VERSION_KEY: MODERN_VERSIONS[0], CAPABILITIES_KEY: {}}
 _REFUSED_STATUSES = frozenset((429, 503))
+_UNFINISHED_STATES = frozenset(("waiting", "running"))
 
 
 class Unanswered(Exception):
@@ -249,7 +250,7 @@ class SoakLoad:
         path = f"/api/v1/import?name={word}.md"
         started = await user.rest("POST", path, content=f"# {word}\n\n{word} {self._prose.text(60)}\n".encode())
         job = _decoded("import_file", started, 202)
-        while job["state"] == "running":
+        while job["state"] in _UNFINISHED_STATES:
             await asyncio.sleep(self._pause_s)
             response = await user.rest("GET", f"/api/v1/import/{job['id']}")
             if response.status_code != 200:  # the job ended with its process

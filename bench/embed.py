@@ -50,7 +50,7 @@ class Effort(Struct, frozen=True):
     quiet_searches: int
 
 
-FULL = Effort(texts={"fast": 4_000, "minilm": 400}, messages={"fast": 20_000, "minilm": 4_000}, quiet_searches=500)
+FULL = Effort(texts={"fast": 4_000, "minilm": 400}, messages={"fast": 10_000, "minilm": 2_000}, quiet_searches=300)
 QUICK = Effort(texts={"fast": 40, "minilm": 10}, messages={"fast": 100, "minilm": 50}, quiet_searches=20)
 
 

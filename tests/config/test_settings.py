@@ -80,6 +80,10 @@ REJECTED: dict[str, tuple[dict[str, Any], str]] = {
         {"trusted_proxies": ("*",)},
         "trusted_proxies: expected an address or a network such as 10.0.0.0/8, got '*'",
     ),
+    "an unknown time zone": (
+        {"time_zone": "Mars/Olympus"},
+        "time_zone: expected an IANA time zone such as Europe/Berlin, got 'Mars/Olympus'",
+    ),
     "a proxy by name": ({"trusted_proxies": ("proxy.local",)}, "expected an address or a network"),
 }
 

@@ -76,7 +76,7 @@ class CharactersSource(LibrarySource):
         if tags:
             query = self._build_query(context, args, "", tags, f"tags: {', '.join(tags)}")
             if await _has_hits(library, query):
-                return await self.find_hits(library.characters, query)
+                return _with_full_score(await self.find_hits(library.characters, query))
         if isinstance(args.query, str):
             query = self._build_query(context, args, args.query)
         else:
@@ -145,6 +145,12 @@ def _tags(query: str | list[str]) -> tuple[str, ...]:
     parts = query if isinstance(query, list) else query.split(",")
     tags = tuple(part.strip() for part in parts if part.strip())
     return tags if isinstance(query, list) or len(tags) > 1 else ()
+
+
+def _with_full_score(page: SourceHits) -> SourceHits:
+    """A character that has all tags of the query contains the whole query."""
+    hits = [replace(hit, score=1.0, payload=replace(hit.payload, score=1.0)) for hit in page.hits]
+    return replace(page, hits=tuple(hits))
 
 
 async def _has_hits(library: Library, query: SourceQuery) -> bool:

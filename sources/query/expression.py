@@ -64,7 +64,8 @@ def render(expression: Expression) -> str:
         case Title(word=word):
             return f"title:{render(word)}"
         case AnyOf(parts=parts):
-            return " OR ".join(_render_part(part) for part in parts)
+            # A Vietnamese word is searched with and without its marks, and both look the same.
+            return " OR ".join(dict.fromkeys(_render_part(part) for part in parts))
         case AllOf(parts=parts):
             return " AND ".join(_render_part(part) for part in parts)
         case Without(keep=keep, drop=drop):

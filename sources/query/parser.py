@@ -5,6 +5,7 @@ explains everything that was not taken literally.
 """
 
 from collections.abc import Iterator, Sequence
+from unicodedata import normalize
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -28,8 +29,18 @@ from sources.query.limits import QueryLimits
 from sources.query.mentions import mentioned_times
 from sources.query.notes import QueryNotes
 from sources.query.word_reader import WordReader
-from sources.query.words import is_foreign, is_plain_word, is_stop_word, is_weak_plain_word, with_other_endings
+from sources.query.words import (
+    is_foreign,
+    is_plain_word,
+    is_stop_word,
+    is_weak_plain_word,
+    with_articles,
+    with_other_endings,
+    with_other_spellings,
+    with_tones,
+)
 from sources.text.stemming import stem
+from sources.text.vietnamese import is_vietnamese
 from sources.times import TimeMention, TimeSpan
 
 
@@ -103,7 +114,7 @@ def _parse_plain_words(text: str, limits: QueryLimits) -> ParsedQuery | None:
         root = stem(token := word.lower())
         counts[root] = counts.get(root, 0) + 1
         if root not in words:
-            words[root] = Word(word, (Phrase(word, (token,)),))
+            words[root] = with_other_spellings(Word(word, (Phrase(word, (token,)),)))
     if not 0 < len(words) <= limits.max_terms:
         return None
     return ParsedQuery(
@@ -202,7 +213,10 @@ class _ExpressionBuilder:
         self._notes = notes
         self._tree = tree
         self._is_literal = is_literal
-        self._is_foreign = tree is not None and is_foreign(list(_texts(tree)))
+        texts = list(_texts(tree)) if tree is not None else []
+        self._is_vietnamese = is_vietnamese(normalize("NFC", " ".join(texts)))
+        # Vietnamese words have no endings.
+        self._is_foreign = not self._is_vietnamese and is_foreign(texts)
 
     def build(self) -> Expression | None:
         if self._tree is None:
@@ -214,9 +228,9 @@ class _ExpressionBuilder:
         """Reads a leaf literally. In a language that the index does not stem, words to find match with other endings
         too; words to exclude never do."""
         word = self._reader.read_literal(leaf)
-        if word is None or is_excluded or not self._is_foreign or isinstance(leaf, QuotedText):
+        if word is None or is_excluded or isinstance(leaf, QuotedText):
             return word
-        return with_other_endings(word)
+        return with_other_spellings(with_other_endings(word) if self._is_foreign else word)
 
     # -- without AND and OR: any word may match ------------------------------------------------------------------------
 
@@ -246,7 +260,10 @@ class _ExpressionBuilder:
         words = [loose for text in texts for loose in self._reader.read_loose(text)]
         strong = [loose for loose in words if not loose.is_weak]
         selected = strong or ([] if are_optional else words)
-        return [with_other_endings(loose.word) if self._is_foreign else loose.word for loose in selected]
+        if self._is_vietnamese:
+            return [word for loose in selected for word in with_tones(loose.word)]
+        words_to_find = (with_other_endings(loose.word) if self._is_foreign else loose.word for loose in selected)
+        return [with_articles(with_other_spellings(word)) for word in words_to_find]
 
     def _loose_texts(self, part: Tree) -> Sequence[str]:
         match part:

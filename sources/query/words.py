@@ -6,6 +6,7 @@ Literal words are used with operators: the text must match as typed. Loose words
 
 import re
 from math import ceil
+from unicodedata import normalize
 
 from msgspec import Struct
 
@@ -20,12 +21,23 @@ from sources.text.segmentation import (
     tokenize,
     unspaced_runs,
 )
+from sources.text.stemming import stem
 from sources.text.stopwords import STOPWORDS
+from sources.text.vietnamese import tone_token
 
 _VERSION = re.compile(r"v?(\d+(?:\.\d+)+)", re.IGNORECASE)
 _WEB_ADDRESS = re.compile(r"(?:[a-z][a-z0-9+.-]*://(?:www\.)?|www\.)", re.IGNORECASE)
 _POSSESSIVE = re.compile("['’]s$", re.IGNORECASE)
 _EMOJI_TOKEN = re.compile("u[0-9a-f]{4,5}x")
+_ARABIC = re.compile("[\u0621-\u064a\u0671-\u06d3]+")
+# The article alone, and after "and", "with" and "to".
+_ARABIC_ARTICLES = ("ال", "وال", "بال", "لل")
+_ARABIC_NOUN_MIN_CHARS = 3
+# Letters that are written as two where a keyboard lacks them. In short words, and after q and other vowels, the two
+# letters are hardly ever such a letter: blue, question, neues.
+_TWO_LETTERS = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "å": "aa", "ø": "oe"})
+_DIGRAPH = re.compile("(?<![aeiouq])(?:ae|oe|ue|aa)")
+_DIGRAPH_MIN_CHARS = 6
 _HIRAGANA = re.compile("[\u3041-\u309f]+")
 _LEADING_PUNCTUATION = "([{<'’`,;:!?*/\\|~^&%$=_"
 _TRAILING_PUNCTUATION = ")]}>'’`.,;:!?*/\\|~^&%$=_…"
@@ -105,6 +117,43 @@ def with_other_endings(word: Word) -> Word:
         return word
     root = token[: max(4, ceil(0.7 * len(token)))]
     return Word(word.text, (*word.alternatives, Prefix(root, (root,))))
+
+
+def with_tones(word: Word) -> list[Word]:
+    """Returns a word of a Vietnamese query, and the same word with its marks. An item that has it with other marks, or
+    with none because its writer omits them, matches too, but less well."""
+    token = tone_token(normalize("NFC", strip_punctuation(word.text)))
+    return [word, Word(word.text, (Phrase(word.text, (token,)),))] if token else [word]
+
+
+def with_articles(word: Word) -> Word:
+    """Lets an Arabic word match with and without the article and the particles that are written with it."""
+    phrase = word.alternatives[0]
+    if isinstance(phrase, Prefix) or len(phrase.tokens) != 1 or not _ARABIC.fullmatch(token := phrase.tokens[0]):
+        return word
+    article = next((article for article in _ARABIC_ARTICLES if token.startswith(article)), "")
+    noun = token[len(article) :]
+    if len(noun) < _ARABIC_NOUN_MIN_CHARS:
+        return word
+    spellings = [beginning + noun for beginning in ("", *_ARABIC_ARTICLES) if beginning != article]
+    return Word(word.text, (*word.alternatives, *(Phrase(spelling, (spelling,)) for spelling in spellings)))
+
+
+def with_other_spellings(word: Word) -> Word:
+    """Lets a word match where its ä, ö, ü, å or ø is written as ae, oe, ue, aa or oe, or the other way round: Müller
+    and Mueller, Århus and Aarhus."""
+    phrase = word.alternatives[0]
+    if isinstance(phrase, Prefix) or len(phrase.tokens) != 1:
+        return word
+    token, text = phrase.tokens[0], word.text.lower()
+    other = token
+    if not text.isascii():
+        other = fold(normalize("NFC", text).translate(_TWO_LETTERS)).strip()
+    elif len(token) >= _DIGRAPH_MIN_CHARS:
+        other = _DIGRAPH.sub(lambda match: match[0][0], token)
+    if stem(other) == stem(token) or not other.isalnum():
+        return word
+    return Word(word.text, (*word.alternatives, Phrase(other, (other,))))
 
 
 def is_stop_word(word: Word) -> bool:

@@ -133,7 +133,7 @@ def _find(matcher: TermMatcher, aligned: AlignedForm) -> list[Span]:
     spans = matcher.spans(pad(aligned.form))
     if spans:
         return aligned.sources(spans)
-    if any(map(aligned.may_have_part, matcher.beginnings)):
+    if aligned.has_tones or any(map(aligned.may_have_part, matcher.beginnings)):
         return aligned.sources_in_full_form(matcher.spans(pad(aligned.full_form)))
     return []
 

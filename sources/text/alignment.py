@@ -33,6 +33,7 @@ from sources.text.identifiers import (
     spell,
 )
 from sources.text.segmentation import has_dependent_sign, letter_clusters, normalize_letters, segment_parts
+from sources.text.vietnamese import is_vietnamese, tone_spans, tone_token, tone_tokens
 
 Span = tuple[int, int]
 
@@ -78,11 +79,22 @@ class AlignedForm:
     @cached_property
     def full_form(self) -> str:
         """The index form with the parts of camelCase words at its end, the same as `segment` returns."""
-        return " ".join([self.form, *all_camel_case_parts(self._spelled, self._camel_case_words)])
+        return " ".join([self.form, *self._tail])
+
+    @cached_property
+    def _tail(self) -> list[str]:
+        """The tokens after the form: the parts of camelCase words, then Vietnamese words with their marks."""
+        parts = all_camel_case_parts(self._spelled, self._camel_case_words)
+        return parts if self._is_bytewise else [*parts, *tone_tokens(self.letters)]
 
     def may_have_part(self, beginning: str) -> bool:
         """Returns whether a camelCase word may have a part with this beginning."""
         return beginning in self.form and has_camel_case(self._encoded)
+
+    @property
+    def has_tones(self) -> bool:
+        """Whether the full form ends with Vietnamese words with their marks."""
+        return not self._is_bytewise and is_vietnamese(self.letters)
 
     def sources_of_letters(self, spans: list[Span]) -> list[Span]:
         """Returns the spans of the text that spans of `letters` come from."""
@@ -101,8 +113,25 @@ class AlignedForm:
         """
         length = len(self.form)
         in_text = [(start, min(end, length)) for start, end in spans if start < length]
-        in_parts = [self._camel_case_source(*span) for span in spans if span[0] > length]
-        return self.sources(in_text) + _trace(in_parts, [*self._spelling, *self._normalization])
+        tones_start = self._part_starts[-1]
+        in_parts = [self._camel_case_source(*span) for span in spans if length < span[0] < tones_start]
+        in_tones = [self._tone_source(*span) for span in spans if span[0] >= tones_start]
+        return (
+            self.sources(in_text)
+            + _trace(in_parts, [*self._spelling, *self._normalization])
+            + _trace(in_tones, self._normalization)
+        )
+
+    def _tone_source(self, start: int, end: int) -> Span:
+        """Returns the words of `letters` that tokens with marks come from."""
+        lengths = [len(tone_token(self.letters[first:last]) or "") + 1 for first, last in self._tone_spans]
+        starts = list(accumulate(lengths, initial=self._part_starts[-1]))
+        first, last = (bisect_right(starts, offset) - 1 for offset in (start, end - 1))
+        return self._tone_spans[first][0], self._tone_spans[last][1]
+
+    @cached_property
+    def _tone_spans(self) -> list[Span]:
+        return tone_spans(self.letters)
 
     @cached_property
     def _steps(self) -> "list[_Step]":

@@ -28,10 +28,11 @@ from sources.text.identifiers import (
     may_have_identifiers,
     spell,
 )
+from sources.text.vietnamese import tone_tokens
 
 # Indexes store what `segment` returns. Increment this whenever the same text gives different tokens: an engine that
 # finds an older number in its file rebuilds, because FTS5 can only delete the exact tokens it was given.
-SEGMENT_VERSION = 1
+SEGMENT_VERSION = 2
 
 # unicode61 splits at every character outside `categories`; without Mn and Mc the vowel signs of Hindi split its words.
 TOKENIZER = "porter unicode61 remove_diacritics 2 categories 'L* N* Co Mn Mc'"
@@ -59,8 +60,21 @@ _HAS_DEPENDENT = re.compile(f"[{_DEPENDENT}]")
 def segment(text: str) -> str:
     """Returns the tokens of a text, separated by spaces, as they are indexed and searched.
 
-    The parts of camelCase words are at its end, so that they break no phrase.
+    The parts of camelCase words and Vietnamese words with their marks are at its end, so that they break no phrase.
     """
+    form, parts, tones = _form_and_tail(text)
+    return " ".join([form, *parts, *tones]) if parts or tones else form
+
+
+def tokenize(text: str) -> list[str]:
+    """Returns the tokens of a text, not stemmed: the engine does that. Vietnamese words are without their marks."""
+    form, parts, _ = _form_and_tail(text)
+    return [*form.split(), *parts]
+
+
+def _form_and_tail(text: str) -> tuple[str, list[str], list[str]]:
+    """Returns the index form, the parts of camelCase words, and Vietnamese words with their marks."""
+    tones: list[str] = []
     if folds_bytewise(text):
         encoded = encode_latin1(text)
         form = fold_encoded(encoded)
@@ -71,16 +85,12 @@ def segment(text: str) -> str:
     else:
         # Composed first: the E of a decomposed É is not the capital of a camelCase word.
         text = normalize_letters(text)
+        tones = tone_tokens(text)
         text = spell(text, identifier_spellings(text, encode_latin1(text)))
         encoded = encode_latin1(text)
         form = " ".join(segment_parts(text)[1])
     words = camel_case_words(encoded)
-    return " ".join([form, *all_camel_case_parts(text, words)]) if words else form
-
-
-def tokenize(text: str) -> list[str]:
-    """Returns the tokens of a text, not stemmed: the engine does that."""
-    return segment(text).split()
+    return form, all_camel_case_parts(text, words) if words else [], tones
 
 
 def spaced_words(text: str) -> list[str]:

@@ -63,12 +63,12 @@ def test_text_is_split_into_folded_tokens(text: str, expected: str) -> None:
 
 @given(MIXED_TEXTS)
 def test_fts5_indexes_exactly_our_tokens(text: str) -> None:
-    assert fts5_tokens([segment(text)], UNSTEMMED) == [tokenize(text)]
+    assert fts5_tokens([segment(text)], UNSTEMMED) == [segment(text).split()]
 
 
 def test_fts5_indexes_exactly_our_tokens_in_every_language() -> None:
     texts = [document.body for document in DOCUMENTS.values()]
-    assert fts5_tokens([segment(text) for text in texts], UNSTEMMED) == [tokenize(text) for text in texts]
+    assert fts5_tokens([segment(text) for text in texts], UNSTEMMED) == [segment(text).split() for text in texts]
 
 
 @given(MIXED_TEXTS)

@@ -116,7 +116,7 @@ CONVERSATIONS = ConversationTable(
         TableColumn("character_id", validation.optional_integer, None),
     ),
     hashed_columns=("title",),
-    index_forms=(index_form_of("title"),),
+    index_forms=(index_form_of("title", has_tags=True),),
     index=CHATS_INDEX,
     computed=(
         ComputedColumn(

@@ -95,7 +95,7 @@ MEDIA_ITEMS = MediaTable(
         TableColumn("url", validation.short_text),
         TableColumn("author", validation.short_text),
     ),
-    index_forms=(index_form_of("title"),),
+    index_forms=(index_form_of("title", has_tags=True),),
     index=MEDIA_INDEX,
     computed=(
         ComputedColumn("id", "id"),

@@ -20,7 +20,7 @@ NOTES: ItemTable[Note, NoteDraft] = ItemTable(
     key="uuid",
     columns=(TableColumn("title", validation.short_text), TableColumn("content", validation.long_text)),
     hashed_columns=("title", "content"),
-    index_forms=(index_form_of("title"), index_form_of("content")),
+    index_forms=(index_form_of("title"), index_form_of("content", has_tags=True)),
     index=NOTES_INDEX,
 )
 

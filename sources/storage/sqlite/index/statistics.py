@@ -30,6 +30,8 @@ _CACHED_COUNTS_MAX = 1_000
 _NEAR_WORDS_KEPT = 50
 _OWN_SCHEMA = "main"
 
+# Words with the number of their rows, by the table of their index and their beginning.
+KnownWords = dict[tuple[str, str], dict[str, int]]
 Parameters = tuple[str | int | float, ...]
 
 
@@ -66,9 +68,12 @@ class CorpusStatistics:
                 rows += counts.count_matches(connection, index, match)
         return rows
 
-    def near_words(self, connection: JobConnection, word: str, own_index: TextIndex, words_max: int) -> list[str]:
+    def near_words(
+        self, connection: JobConnection, word: str, own_index: TextIndex, words_max: int, known: KnownWords
+    ) -> list[str]:
         """Returns the words of this library that are nearest to a word: of the sources, and of the searched index if it
-        belongs to none. Human-only messages are read only if their own index is searched."""
+        belongs to none. Human-only messages are read only if their own index is searched. `known` keeps the words that
+        were read for other words of the query."""
         files = self._readable(connection)
         is_of_source = own_index in self._own.existing
         other_table = "" if is_of_source else own_index.table
@@ -79,10 +84,10 @@ class CorpusStatistics:
                 self._near_words.clear()
             words: dict[str, int] = {}
             for counts in files:
-                for other, rows in counts.words_like(connection, word, words_max).items():
+                for other, rows in counts.words_like(connection, word, words_max, known).items():
                     words[other] = words.get(other, 0) + rows
             if not is_of_source:
-                words = self._own.words_of(connection, own_index, word, words_max) | words
+                words = self._own.words_of(connection, own_index, word, words_max, known) | words
             near = self._near_words[key] = near_words(word, words)
         return near
 
@@ -175,18 +180,23 @@ class _FileCounts:
     def count_matches(self, connection: JobConnection, index: TextIndex, match: str) -> int:
         return self.count(connection, _matches_sql(self._schema, index.table), (match,))
 
-    def words_like(self, connection: JobConnection, word: str, words_max: int) -> dict[str, int]:
+    def words_like(self, connection: JobConnection, word: str, words_max: int, known: KnownWords) -> dict[str, int]:
         """Returns the words of all indexes that may be near to a word, each with the number of its rows."""
         words: dict[str, int] = {}
         for index in self.existing:
-            for other, rows in self.words_of(connection, index, word, words_max).items():
+            for other, rows in self.words_of(connection, index, word, words_max, known).items():
                 words[other] = words.get(other, 0) + rows
         return words
 
-    def words_of(self, connection: JobConnection, index: TextIndex, word: str, words_max: int) -> dict[str, int]:
+    def words_of(
+        self, connection: JobConnection, index: TextIndex, word: str, words_max: int, known: KnownWords
+    ) -> dict[str, int]:
         words: dict[str, int] = {}
         for beginning in word_beginnings(word, self.count_rows(connection, index)):
-            words |= read_words(connection, self._schema, index.table, beginning, words_max)
+            key = (index.table, beginning)
+            if key not in known:
+                known[key] = read_words(connection, self._schema, index.table, beginning, words_max)
+            words |= known[key]
         return words
 
     def text_of(self, connection: JobConnection, index: TextIndex, match: str) -> str | None:

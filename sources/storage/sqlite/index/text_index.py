@@ -68,6 +68,21 @@ class SegmentedTable(Struct, frozen=True):
     is_counted: bool = True
 
 
+# Between a text and the tags that are indexed with it. It is part of no word, and no text with it is indexed as it is:
+# tags are in the index form only.
+_TAGS_SEPARATOR = "\n\u00ad"
+
+
+def text_with_tags(text: str, tags: str) -> str:
+    """Returns what is indexed for a text and a JSON array of tags."""
+    return text if tags == "[]" else f"{text}{_TAGS_SEPARATOR}{tags}"
+
+
+def text_with_tags_sql(column: str) -> str:
+    """The SQL expression of `text_with_tags` for a column of an item table."""
+    return f"{column} || CASE tags WHEN '[]' THEN '' ELSE char(10) || char(173) || tags END"
+
+
 def index_form(text: str) -> str | None:
     """Returns what is indexed instead of the text, or None if FTS5 produces the same tokens from the text itself.
 

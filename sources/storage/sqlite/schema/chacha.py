@@ -2,7 +2,7 @@
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-from sources.storage.sqlite.index.text_index import SegmentedTable, TextIndex
+from sources.storage.sqlite.index.text_index import SegmentedTable, TextIndex, text_with_tags_sql
 from sources.storage.sqlite.schema.messages import CHATS_INDEX, MESSAGE_OWN, SEPARATE_HUMAN_ONLY_MESSAGES
 from sources.storage.sqlite.schema.migrations import DatabaseSchema
 from sources.storage.sqlite.schema.shared import ITEM_COLUMNS, SHARED_TABLES, arrived_column, item_indexes
@@ -237,8 +237,8 @@ CHACHA = DatabaseSchema(
         SEPARATE_HUMAN_ONLY_MESSAGES,
     ),
     segmented=(
-        SegmentedTable("notes", (("title_seg", "title"), ("content_seg", "content")), NOTES_INDEX),
-        SegmentedTable("conversations", (("title_seg", "title"),), CHATS_INDEX),
+        SegmentedTable("notes", (("title_seg", "title"), ("content_seg", text_with_tags_sql("content"))), NOTES_INDEX),
+        SegmentedTable("conversations", (("title_seg", text_with_tags_sql("title")),), CHATS_INDEX),
         SegmentedTable("messages", (("text_seg", "sender || ': ' || content"),), CHATS_INDEX),
         SegmentedTable("characters", (("name_seg", "name"), ("body_seg", CHARACTER_BODY)), CHARACTERS_INDEX),
         SegmentedTable(

@@ -2,7 +2,7 @@
 
 # ruff: noqa: S608 - SQL is built from constants only; values are parameters
 
-from sources.storage.sqlite.index.text_index import SegmentedTable, TextIndex
+from sources.storage.sqlite.index.text_index import SegmentedTable, TextIndex, text_with_tags_sql
 from sources.storage.sqlite.schema.migrations import DatabaseSchema
 from sources.storage.sqlite.schema.shared import ITEM_COLUMNS, SHARED_TABLES, arrived_column, item_indexes
 
@@ -78,7 +78,7 @@ MEDIA = DatabaseSchema(
     migrations=((*SHARED_TABLES, *_TABLES, *_INDEX), arrived_column("media"), _TEXT_WEIGHT),
     has_text_weights=True,
     segmented=(
-        SegmentedTable("media", (("title_seg", "title"),), MEDIA_INDEX),
+        SegmentedTable("media", (("title_seg", text_with_tags_sql("title")),), MEDIA_INDEX),
         SegmentedTable("chunks", (("text_seg", "text"),), MEDIA_INDEX),
     ),
 )

@@ -30,6 +30,7 @@ from sources.storage.sqlite.search.match_sql import MatchedEntry, MatchSql
 from sources.storage.sqlite.search.match_tiers import MatchTier, TierPlanner
 from sources.storage.sqlite.search.target import SearchTarget
 from sources.storage.sqlite.sql import SqlFilter, Statement, json_array
+from sources.text.segmentation import segment
 from sources.text.stemming import stem
 from sources.text.stopwords import STOPWORDS
 
@@ -304,7 +305,9 @@ class _ComparableScoring(BlockScoring):
         for index, (candidate, prominent, counted) in enumerate(counts):
             other = self._with_times(candidate, counted)
             is_in_title = candidate.has_title and any(prominent)
-            share = title_share(_title_stems(forms.form(index)), self._query_stems) if is_in_title else 0.0
+            # Tags may be indexed with the title, but are not part of it.
+            title = forms.form(index) if candidate.tags == "[]" else segment(candidate.title)
+            share = title_share(_title_stems(title), self._query_stems) if is_in_title else 0.0
             own = map(or_, prominent[: self._own_terms], other[: self._own_terms])
             candidate.has_all_terms = candidate.has_all_terms or all(own)
             candidate.is_matched_aside = any(counted) and not any(prominent)

@@ -14,7 +14,7 @@ from sources.query.words import with_other_endings
 from sources.search.near_words import COMPOUND_MIN_CHARS, can_be_misspelled
 from sources.storage.contract import Search
 from sources.storage.sqlite.connection.connection import JobConnection
-from sources.storage.sqlite.index.statistics import CorpusStatistics
+from sources.storage.sqlite.index.statistics import CorpusStatistics, KnownWords
 from sources.storage.sqlite.search.match_counter import MatchCounter
 from sources.storage.sqlite.search.match_expression import match_text
 from sources.storage.sqlite.search.target import SearchTarget
@@ -24,6 +24,8 @@ from sources.text.stemming import stem
 
 # A word matches little if fewer rows contain it than a page has hits.
 _LITTLE_ROWS = 20
+# For how many words of a query near words are looked up.
+_ATTEMPTS_MAX = 4
 # How many other words of the query a near word has to occur with.
 _EVIDENCE_WORDS = 2
 # How much of a text is searched for the spelling of a stem.
@@ -46,6 +48,7 @@ class Spelling:
         self._query = search.query
         self._statistics = statistics
         self._words_max = words_max
+        self._known: KnownWords = {}
         self._counter = MatchCounter(connection, target, search, statistics)
 
     def correct(self) -> ParsedQuery | None:
@@ -61,9 +64,11 @@ class Spelling:
         known = [word for count, word in sorted(zip(rows, words, strict=True), key=itemgetter(0)) if count]
         near: list[Term] = []
         notes: list[str] = []
+        attempts = 0
         for index, (word, count) in enumerate(zip(words, rows, strict=True)):
             token = None if index in self._query.time_terms else _single_token(word)
-            if token is not None and (not count or self._matches_little(word)):
+            if token is not None and attempts < _ATTEMPTS_MAX and (not count or self._matches_little(word)):
+                attempts += 1
                 others = [other for other in known if other is not word][:_EVIDENCE_WORDS]
                 compounds = [compound for compound in self._compounds(token, count) if self._occurs(compound, others)]
                 similar = [] if count else [one for one in self._similar(token, word) if self._occurs(one, others)]
@@ -101,9 +106,9 @@ class Spelling:
                 yield compound
 
     def _similar(self, token: str, word: Word) -> list[Word]:
-        stems = self._statistics.near_words(self._connection, stem(token), self._index, self._words_max)
+        stems = self._statistics.near_words(self._connection, stem(token), self._index, self._words_max, self._known)
         spellings = [spelling for near in stems if (spelling := self._spelling(near))]
-        is_inflected = len(word.alternatives) > 1
+        is_inflected = any(isinstance(one, Prefix) for one in word.alternatives)
         words = [Word(spelling, (Phrase(spelling, (spelling,)),)) for spelling in spellings]
         return [with_other_endings(near) for near in words] if is_inflected else words
 
@@ -118,8 +123,8 @@ class Spelling:
 
 def _single_token(word: Word) -> str | None:
     """Returns the token of a word that is a single one and may be misspelled."""
-    phrase, *others = word.alternatives
-    if len(phrase.tokens) != 1 or isinstance(phrase, Prefix) or any(isinstance(other, Phrase) for other in others):
+    phrase = word.alternatives[0]
+    if isinstance(phrase, Prefix) or any(len(one.tokens) != 1 for one in word.alternatives):
         return None
     token = phrase.tokens[0]
     return token if can_be_misspelled(token) and not UNSPACED_RUN.search(token) else None

@@ -23,7 +23,7 @@ from sources.drafts import (
     PromptDraft,
 )
 from sources.records import ListPage, Record
-from sources.storage.sqlite.index.text_index import TextIndex, index_form
+from sources.storage.sqlite.index.text_index import TextIndex, index_form, text_with_tags
 from sources.storage.sqlite.sql import SqlValue, json_array
 from sources.storage.sqlite.write import validation
 from sources.storage.sqlite.write.validation import FieldLimits, Validator, clamp_count, invalid_field, is_storable
@@ -68,18 +68,20 @@ class ComputedColumn(Struct, frozen=True):
 
 
 class IndexFormColumn(Struct, frozen=True):
-    """A column with the index form (see `index_form`) of one or more other columns."""
+    """A column with the index form (see `index_form`) of one or more other columns, and of the tags if `has_tags`."""
 
     name: str
     columns: tuple[str, ...]
     separator: str = "\n"
+    has_tags: bool = False
 
     def text(self, values: Mapping[str, Any]) -> str:
-        return self.separator.join(values[name] for name in self.columns)
+        text = self.separator.join(values[name] for name in self.columns)
+        return text_with_tags(text, values["tags"]) if self.has_tags else text
 
 
-def index_form_of(column: str) -> IndexFormColumn:
-    return IndexFormColumn(f"{column}_seg", (column,))
+def index_form_of(column: str, *, has_tags: bool = False) -> IndexFormColumn:
+    return IndexFormColumn(f"{column}_seg", (column,), has_tags=has_tags)
 
 
 decode_texts: Callable[[Any], tuple[str, ...]] = msgspec.json.Decoder(tuple[str, ...]).decode

@@ -59,7 +59,7 @@ async def test_score_is_the_same_in_a_source_and_in_all_sources(readers: tuple[L
     for source in SOURCES:
         hits = (await ada.call(f"{source}_search", query=f"{QUERY} tyres"))["results"]
         shared = {hit["uri"]: round(hit["score"], 3) for hit in hits if hit["uri"] in scores}
-        assert len(shared) > 1
+        assert shared
         assert shared.items() <= scores.items()
     for hit in response["results"]:
         parts = hit["explain"]

@@ -34,4 +34,6 @@ def near_words(word: str, vocabulary: Mapping[str, int]) -> list[str]:
 
 def _compounds_with(word: str, vocabulary: Mapping[str, int]) -> list[str]:
     """Returns the compounds that end with a word."""
-    return [other for other in vocabulary if other.endswith(word)] if len(word) >= COMPOUND_MIN_CHARS else []
+    if len(word) < COMPOUND_MIN_CHARS:
+        return []
+    return [other for other in vocabulary if other.endswith(word) and other != word]

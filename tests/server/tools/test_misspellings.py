@@ -90,6 +90,16 @@ async def test_exact_matches_come_before_near_ones(ada: LibraryUser) -> None:
     assert "words that begin with Steuer" in response["read_as"]
 
 
+async def test_word_is_not_counted_again_as_the_beginning_of_a_compound(ada: LibraryUser) -> None:
+    await ada.add_note("Tax", "Die Steuer ist bezahlt.")
+    [alone] = (await ada.call("notes_search", query="Steuer"))["results"]
+    await ada.add_note("Form", "Die Steuererklärung liegt bereit.")
+
+    scores = {hit["title"]: hit["score"] for hit in (await ada.call("notes_search", query="Steuer"))["results"]}
+
+    assert scores["Tax"] == alone["score"] > scores["Form"]
+
+
 @pytest.mark.parametrize("query", ["Steuer", "Steuererklaerung", "Erklärung", "steuererklärng"])
 async def test_compounds_and_umlauts(ada: LibraryUser, query: str) -> None:
     await ada.add_note("Tax", "Die Steuererklärung für 2023 liegt bereit.")

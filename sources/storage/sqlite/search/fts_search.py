@@ -9,7 +9,7 @@ the page size and offset it is requested with.
 
 from abc import ABC, abstractmethod
 from collections import Counter as Tally
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from operator import attrgetter, or_
 
@@ -297,13 +297,14 @@ class _ComparableScoring(BlockScoring):
             stem(token) for term in search.query.terms for phrase in term.word.alternatives for token in phrase.tokens
         )
         self._own_terms = len(search.query.own_terms)
+        self._near_terms = {index: term.near for index, term in enumerate(search.query.terms) if term.near is not None}
         self._rank = _by_score if search.query.has_operators else _by_completeness
         self._is_sorted = search.order == "relevance"
 
     def score(self, block: list[HitCandidate]) -> None:
         forms, counts = _count_terms(block, self._counter)
-        for index, (candidate, prominent, counted) in enumerate(counts):
-            other = self._with_times(candidate, counted)
+        for index, (candidate, in_prominent, counted) in enumerate(counts):
+            prominent, other = self._without_repetition(in_prominent, self._with_times(candidate, counted))
             is_in_title = candidate.has_title and any(prominent)
             # Tags may be indexed with the title, but are not part of it.
             title = forms.form(index) if candidate.tags == "[]" else segment(candidate.title)
@@ -316,6 +317,13 @@ class _ComparableScoring(BlockScoring):
         if self._is_sorted:
             block.sort(key=attrgetter("sort_key"))
             block.sort(key=self._rank, reverse=True)
+
+    def _without_repetition(self, prominent: TermCounts, other: TermCounts) -> tuple[TermCounts, TermCounts]:
+        """A near term counts only in place of the term that it stands for. Steuer* also matches Steuer itself."""
+        if not self._near_terms:
+            return prominent, other
+        repeated = {near for near, index in self._near_terms.items() if prominent[index] or other[index]}
+        return _zero_at(repeated, prominent), _zero_at(repeated, other)
 
     def _with_times(self, candidate: HitCandidate, counts: TermCounts) -> TermCounts:
         """What was created in a time of the query contains the words for it: a note of August 2023 need not say so."""
@@ -351,6 +359,10 @@ def _count_terms(
     forms = JoinedForms(texts)
     counts = counter.count_each(forms)
     return forms, zip(block, counts[: len(block)], counts[len(block) :], strict=True)
+
+
+def _zero_at(indexes: Collection[int], counts: TermCounts) -> TermCounts:
+    return tuple([0 if index in indexes else count for index, count in enumerate(counts)])
 
 
 @lru_cache(maxsize=4096)

@@ -70,7 +70,7 @@ class Spelling:
             if token is not None and attempts < _ATTEMPTS_MAX and (not count or self._matches_little(word)):
                 attempts += 1
                 others = [other for other in known if other is not word][:_EVIDENCE_WORDS]
-                compounds = [compound for compound in self._compounds(token, count) if self._occurs(compound, others)]
+                compounds = [compound for compound in self._compounds(token, word) if self._occurs(compound, others)]
                 similar = [] if count else [one for one in self._similar(token, word) if self._occurs(one, others)]
                 notes += _notes(word.text, compounds, similar)
                 near += [Term(one, self._query.terms[index].count, near=index) for one in (*compounds, *similar)]
@@ -97,12 +97,12 @@ class Spelling:
     def _count(self, expression: Expression) -> int:
         return self._statistics.count_in_library(self._connection, match_text(expression, ""))
 
-    def _compounds(self, token: str, rows: int) -> Iterator[Word]:
-        """Yields the word for the compounds that begin with a token, if there are any."""
+    def _compounds(self, token: str, word: Word) -> Iterator[Word]:
+        """Yields the word for the compounds that begin with the token of a word, if there are any."""
         if len(token) >= COMPOUND_MIN_CHARS:
             prefixes = tuple(Prefix(prefix, (prefix,)) for prefix in searchable_prefixes(token))
             compound = Word(f"{token}*", prefixes)
-            if self._count(compound) > rows:
+            if self._count(compound) > self._count(word):
                 yield compound
 
     def _similar(self, token: str, word: Word) -> list[Word]:

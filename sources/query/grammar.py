@@ -70,8 +70,8 @@ def without_exclusions(tree: Tree) -> Tree | None:
 
 def without_operators(tree: Tree) -> Tree:
     """Returns the tree with its leaves and exclusions side by side."""
-    leaves = tuple(flatten(tree))
-    return Branch("ADJACENT", leaves) if len(leaves) > 1 else leaves[0]
+    leaves = [*flatten(tree)]
+    return Branch("ADJACENT", tuple(leaves)) if len(leaves) > 1 else leaves[0]
 
 
 def flatten(tree: Tree) -> Iterator[Leaf | Negation]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy
 import onnxruntime  # type: ignore[import-untyped]  # it has no types
@@ -44,6 +45,8 @@ class MiniLmModel:
             "attention_mask": numpy.ones_like(ids),
             "token_type_ids": numpy.zeros_like(ids),
         }
-        states = self._session.run(None, {name: value for name, value in inputs.items() if name in self._inputs})[0]
+        states: Any = self._session.run(None, {name: value for name, value in inputs.items() if name in self._inputs})[
+            0
+        ]
         mean: numpy.ndarray[tuple[int, int], numpy.dtype[numpy.float32]] = states.mean(axis=1)
         return mean

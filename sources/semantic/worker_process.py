@@ -84,15 +84,15 @@ class WorkerProcess:
             try:
                 async with asyncio.timeout(self._settings.embedding_deadline_s):
                     return await self._request(texts)
+            except TimeoutError:
+                seconds = self._settings.embedding_deadline_s
+                raise SemanticUnavailable(f"embedding a batch took longer than {seconds:g} s") from None
             except (OSError, asyncio.IncompleteReadError, msgspec.MsgspecError):
                 errors = self._errors
                 code = await self._end()
                 logger.warning("the process that embeds passages ended with code {}{}", code, _tail(errors))
                 if self._is_closed:
                     break
-            except TimeoutError:
-                seconds = self._settings.embedding_deadline_s
-                raise SemanticUnavailable(f"embedding a batch took longer than {seconds:g} s") from None
         raise SemanticUnavailable("the process that embeds passages ended unexpectedly")
 
     async def _request(self, texts: list[str]) -> list[bytes]:

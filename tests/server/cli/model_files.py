@@ -67,7 +67,7 @@ def serve_files() -> Iterator[FileServer]:
                 state.on_cut()
                 self.close_connection = True
 
-        def log_message(self, *args: object) -> None:
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
             """Keeps the output of the tests clean."""
 
     class Server(ThreadingHTTPServer):

@@ -49,7 +49,7 @@ def serve_api(answer: Answer) -> Iterator[ApiServer]:
             self.end_headers()
             self.wfile.write(content)
 
-        def log_message(self, *args: object) -> None:
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
             """Keeps the output of the tests clean."""
 
     with QuietServer(("127.0.0.1", 0), Handler) as server:

@@ -144,6 +144,17 @@ async def test_a_process_that_is_killed_while_it_embeds_is_replaced(tmp_path: Pa
         await worker.close()
 
 
+async def test_a_batch_that_takes_too_long_fails_and_ends_the_process(tmp_path: Path) -> None:
+    # Starting the process alone takes longer.
+    worker = WorkerProcess(FAST, Settings(data_dir=str(tmp_path), embedding_deadline_s=0.01))
+    try:
+        with pytest.raises(SemanticUnavailable, match=r"took longer than 0\.01 s"):
+            await worker.embed_passages([RELATED])
+        assert worker.pid is None
+    finally:
+        await worker.close()
+
+
 async def test_a_cancelled_batch_does_not_answer_the_next(tmp_path: Path) -> None:
     async with open_service(tmp_path, semantic_model="fast") as service:
         cancelled = asyncio.create_task(service.embed_passages([UNRELATED] * 5_000))

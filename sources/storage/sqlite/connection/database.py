@@ -15,6 +15,7 @@ from typing import TypeVar
 from loguru import logger
 
 from config.errors import StorageError, Unavailable
+from config.paths import DatabaseKind
 from sources.query import ParsedQuery
 from sources.storage.contract import Corpus
 from sources.storage.job_group import background_jobs
@@ -49,7 +50,7 @@ class Database:
 
     def __init__(self, file: DatabaseFile, options: SqliteOptions, siblings: Sequence[DatabaseFile] = ()) -> None:
         self.statistics = CorpusStatistics(file.schema.counted_indexes)
-        self.kind = file.schema.kind
+        self.kind: DatabaseKind = file.schema.kind
         self.path = file.path
         self.quota = UserQuota((self,), options.quota)
         self._file = file

@@ -148,7 +148,9 @@ class NamedFieldsCandidate(FieldsCandidate, gc=False):
     embedded: ClassVar[tuple[str, ...]] = ()
 
     @classmethod
-    def hits(cls, candidates: Sequence[Self], search: Search, counter: TermCounter) -> tuple[Hit, ...]:
+    def hits(  # pyright: ignore[reportIncompatibleMethodOverride]  # it takes Self for the base class
+        cls, candidates: Sequence[Self], search: Search, counter: TermCounter
+    ) -> tuple[Hit, ...]:
         fields = [candidate.fields() for candidate in candidates]
         searched = [
             {} if candidate.is_by_meaning else cls._searched(one, search)

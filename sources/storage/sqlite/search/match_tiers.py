@@ -87,5 +87,5 @@ class TierPlanner:
         return tuple(rare)
 
 
-def _all_of(words: tuple[Word, ...]) -> Expression:
-    return AllOf(words) if len(words) > 1 else words[0]
+def _all_of(words: Sequence[Word]) -> Expression:
+    return AllOf(tuple(words)) if len(words) > 1 else words[0]

@@ -34,10 +34,14 @@ MakeDatabase = Callable[..., Database]
 class WordsFile(DatabaseFile, frozen=True):
     """A file outside a data directory."""
 
-    path: Path
+    own_path: Path
+
+    @property
+    def path(self) -> Path:
+        return self.own_path
 
     def ensure_path(self) -> Path:
-        return self.path
+        return self.own_path
 
 
 def make_options(**changes: Any) -> SqliteOptions:

@@ -34,6 +34,7 @@ SCRIPTS = (HEADLINE, "several_topics")
 READ_TOKENS = 600
 # tldw's page size. Ours is the same by default, but limited in bytes.
 PAGE = 20
+# The budget of each search in sessions with budgets, in hits.
 SHORT_PAGE = 8
 # The number of hits on the pages that are measured.
 PAGE_HITS = 10

@@ -12,6 +12,7 @@ from bench.tokens import (
     HEADLINE,
     NEITHER,
     SCRIPTS,
+    SHORT_PAGE,
     VARIANTS,
     CapViolation,
     Comparison,
@@ -98,9 +99,9 @@ def test_target_of_a_read_is_a_passage_and_of_a_search_are_items() -> None:
 def test_variants_differ_only_in_session_and_budgets() -> None:
     search, read = STEPS
 
-    assert dict(BOTH.search(search, "handle").arguments) == {"query": "dome", "session": "handle"}
+    assert dict(BOTH.search(search, "handle").arguments) == {"query": "dome", "limit": SHORT_PAGE, "session": "handle"}
     assert dict(NEITHER.search(search, "handle").arguments) == {"query": "dome", "limit": 20, "dedupe": "off"}
-    assert dict(BOTH.search(search, None).arguments) == {"query": "dome"}
+    assert dict(BOTH.search(search, None).arguments) == {"query": "dome", "limit": SHORT_PAGE}
     with_budget, whole = BOTH.read(read).arguments, NEITHER.read(read).arguments
     assert with_budget["uri"] == whole["uri"]
     assert "max_tokens" in with_budget["retrieval"]

@@ -61,7 +61,8 @@ _VOLATILE = re.compile(
 async def api(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[RestClient]:
     """With a model, everything is embedded, also the human-only messages."""
     settings = {"rate_user_per_minute": 0, "rate_tool_per_minute": 0, "semantic_model": request.param}
-    settings["semantic_timeout_ms"] = 60_000
+    # A search that ends early, on a busy machine, finds less for one user than for the other.
+    settings |= {"semantic_timeout_ms": 60_000, "search_deadline_ms": 60_000}
     async with open_rest_client(tmp_path, **settings) as client:
         for name in SECRETS:
             await fill_library(client, name)

@@ -144,15 +144,18 @@ class Aggregator:
         """For how many users each failing source is skipped at the moment."""
         return self._breaker.open_circuits()
 
-    async def search(self, context: RequestContext, request: KnowledgeSearch) -> KnowledgeResponse:
+    async def search(
+        self, context: RequestContext, request: KnowledgeSearch, hit_extra_bytes: int = 0
+    ) -> KnowledgeResponse:
         """Searches, and counts how that ended. Raises Overloaded if the search would have to wait too long, and
-        SearchFailed if no source could be searched."""
+        SearchFailed if no source could be searched. `hit_extra_bytes` is what the caller adds to each hit of a page,
+        whose size is limited."""
         try:
             async with (
                 self._queue.turn(context.user_id, request.deadline_ms),
                 self._libraries.library(context) as library,
             ):
-                response = await self._search_library(context, library, request)
+                response = await self._search_library(context, library, request, hit_extra_bytes)
         except BaseException as error:
             self.outcomes[_outcome_of(error)] += 1
             raise
@@ -161,9 +164,9 @@ class Aggregator:
         return response
 
     async def _search_library(
-        self, context: RequestContext, library: Library, request: KnowledgeSearch
+        self, context: RequestContext, library: Library, request: KnowledgeSearch, hit_extra_bytes: int
     ) -> KnowledgeResponse:
-        plan = await self._plan(context, request)
+        plan = await self._plan(context, request, hit_extra_bytes)
         sources, read_as = self._choose_sources(request.sources, plan.query)
         arguments = build_arguments(
             sources, self._sources.keys(), request.query, request.snippet_length, request.filters
@@ -237,7 +240,7 @@ class Aggregator:
             return ranking
         return RerankedRanking(ranking, self._reranker, fanout, plan.query.prose, plan.topic)
 
-    async def _plan(self, context: RequestContext, request: KnowledgeSearch) -> SearchPlan:
+    async def _plan(self, context: RequestContext, request: KnowledgeSearch, hit_extra_bytes: int) -> SearchPlan:
         state = await find_session_state(self._session_states, context, request.session)
         context = with_session_defaults(context, state.defaults)
         defaults, settings = search_defaults(context), self._settings
@@ -245,6 +248,9 @@ class Aggregator:
         sizes = (request.limit, request.snippet_length, defaults.snippet_length)
         has_default_size = all(size is None for size in sizes) and not request.explain
         max_bytes = settings.search_response_max_bytes
+        if has_default_size:
+            max_bytes = min(settings.search_response_default_bytes, max_bytes)
+        limit = clamp(DEFAULT_LIMIT if request.limit is None else request.limit, 1, LIMIT_MAX)
         deadline_ms = settings.fanout_deadline_ms if request.deadline_ms is None else request.deadline_ms
         query = resolve_times(read_query(request.query, settings), local_time(context, settings))
         if query.is_filter_only:  # without words, all hits are equally relevant
@@ -256,13 +262,13 @@ class Aggregator:
             # Sources without an `order_by` argument read the order from here.
             context=replace(context, config={**context.config, "order_by": order}),
             state=state,
-            limit=clamp(DEFAULT_LIMIT if request.limit is None else request.limit, 1, LIMIT_MAX),
+            limit=limit,
             offset=clamp(request.offset, 0, OFFSET_MAX),
             order=order,
             dedupe=request.dedupe or defaults.dedupe or settings.dedupe,
             deadline_ms=clamp(deadline_ms, 1, settings.fanout_deadline_ms),
             is_strict=bool(defaults.strict),
-            max_bytes=min(settings.search_response_default_bytes, max_bytes) if has_default_size else max_bytes,
+            max_bytes=max_bytes - limit * hit_extra_bytes,
         )
 
     def _choose_sources(self, names: Sequence[str], query: ParsedQuery) -> tuple[dict[str, Source], str | None]:

@@ -83,9 +83,9 @@ def knowledge_operations(knowledge: Knowledge) -> list[Operation]:
     operations = KnowledgeOperations(knowledge)
     return [
         operations.search_operation(),
-        operations.similar_operation(),
         operations.read_item_operation(),
         operations.read_uri_operation(),
+        operations.similar_operation(),
     ]
 
 

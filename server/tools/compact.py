@@ -22,6 +22,10 @@ _TITLE_MAX_CHARS = 80
 PASSAGE = "passage"
 
 
+# What a compact hit has in addition to a canonical one, besides the address of the server: longer names and a position.
+_HIT_EXTRA_BYTES = 64
+
+
 class CompactItem(Struct, frozen=True, kw_only=True):
     id: str
     title: str
@@ -49,6 +53,11 @@ class Permalinks(Struct, frozen=True):
         address = text.removeprefix(self._root).partition("#")[0].partition("?")[0]
         source, separator, path = address.partition("/")
         return f"{source}://{path}" if text.startswith(self._root) and separator else text
+
+    @property
+    def hit_extra_bytes(self) -> int:
+        """About how many bytes more a hit has in the compact shape."""
+        return len(self.base_url.encode()) + _HIT_EXTRA_BYTES
 
     @property
     def _root(self) -> str:

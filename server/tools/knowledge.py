@@ -78,8 +78,10 @@ class KnowledgeTools:
         self._links = Permalinks(settings.base_url)
 
     async def search(self, call: Call, arguments: ShapedSearch) -> KnowledgeResponse | Mapping[str, Any]:
-        response = without_repetition(await self._knowledge.aggregator.search(call.context, arguments))
-        return compact_response(response, self._links) if arguments.shape == "compact" else response
+        is_compact = arguments.shape == "compact"
+        extra_bytes = self._links.hit_extra_bytes if is_compact else 0
+        response = without_repetition(await self._knowledge.aggregator.search(call.context, arguments, extra_bytes))
+        return compact_response(response, self._links) if is_compact else response
 
     async def get(self, call: Call, arguments: ShapedGet) -> GetResponse | CompactItem:
         response = await self._knowledge.retriever.get(call.context, arguments)

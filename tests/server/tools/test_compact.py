@@ -76,7 +76,7 @@ async def test_a_compact_page_stays_under_8_kb(ada: LibraryUser) -> None:
     arguments = {"query": "galleon harbour", "shape": "compact"}
     result = await ada.request("tools/call", name="knowledge_search", arguments=arguments)
 
-    assert len(result["structuredContent"]["results"]) >= 8
+    assert len(result["structuredContent"]["results"]) == 20
     assert len(text_of(result).encode()) <= 8_192
 
 

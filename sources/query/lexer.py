@@ -65,6 +65,8 @@ _ASCII_MARKS = str.maketrans(
     dict.fromkeys("“”„‟«»‹›＂「」『』｢｣《》〈〉〝〞〟❝❞", '"') | {"（": "(", "）": ")", "：": ":", "＊": "*"}
 )
 
+_APOSTROPHE = r"’(?=\w)"
+
 # A minus excludes only at the start of a word and before a letter, a quotation mark or a bracket: -5 is a number,
 # fox-trot a word, --flag an option. A quotation never starts right after a digit: 5" is a length. Between Hebrew
 # letters, a quotation mark is part of an acronym. ‘ and ’ are quotation marks only around words, since ’ is also the
@@ -80,7 +82,8 @@ _LEXEME = re.compile(
     | (?<![^\s(]) - (?P<dashed> [^\W\d_] [^\s"()]* )
     | (?P<minus> (?<![^\s(]) - (?= ["(] ) )
     | (?<!\d) "(?P<quoted> [^"]* )"
-    | (?<!\w) [‘‚] (?P<single_quoted> [^‘‚"]*? \w [^‘‚"]*? ) [’‘] (?!\w)
+    | (?<!\w) [‘‚] (?= (?: [^\w‘‚"’] | {_APOSTROPHE} )*+ \w )
+      (?P<single_quoted> (?: [^‘‚"’] | {_APOSTROPHE} )*+ ) [’‘] (?!\w)
     | (?P<bracket> [()] )
     | (?P<word> (?: [^\s"()] | (?<=[\u05d0-\u05ea])"(?=[\u05d0-\u05ea]) )+ )
     | (?P<quote> " )

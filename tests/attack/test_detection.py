@@ -96,7 +96,7 @@ async def test_leak_of_a_tool_added_later_is_found(tmp_path: Path) -> None:
         detector = LeakDetector({"ada": ada.canary, "ben": ben.canary})
         client = InProcessClient(build_app(opened.runtime, Metrics()))
         attack = CrossTenantAttack(client, await read_surface(api, "ada"), (ada, ben), detector, seed=7)
-        result = await attack.run(CALLS, 60, workers=4)
+        result = await attack.run(10 * CALLS, 60, workers=4)  # each tool gets a small share
 
     assert result.leaks
     assert all(leak.startswith("ben got data of ada: latest_remark") for leak in result.leaks)

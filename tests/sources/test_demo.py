@@ -110,7 +110,7 @@ async def test_fill_once_only_fills_an_empty_library(ada: LibraryUser) -> None:
 async def test_hit_in_a_recording_has_the_time_of_its_words(ada: LibraryUser) -> None:
     await add_demo(ada)
 
-    [hit] = await ada.search("media_search", '"dark frames" median', media_types=["audio"])
+    hit, *_ = await ada.search("media_search", '"dark frames" median', media_types=["audio"])
 
     assert 240 <= hit["loc"]["seconds"] <= 280
     read = await ada.call("media_get", media_id=hit["id"], loc=hit["loc"], retrieval={"mode": "chunk"})

@@ -1,6 +1,5 @@
 """Misspelled words and parts of compounds find what was meant, below what matches exactly."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -9,22 +8,6 @@ from sources.drafts import MessageDraft
 from tests.live import NO_RATE_LIMITS
 from tests.server.rest.rest_client import RestClient, open_rest_client
 from tests.sources.source_fixture import SOURCES, LibraryUser
-
-
-@pytest.fixture
-async def api(tmp_path: Path) -> AsyncIterator[RestClient]:
-    async with open_rest_client(tmp_path, **NO_RATE_LIMITS) as client:
-        yield client
-
-
-@pytest.fixture
-async def ada(api: RestClient) -> LibraryUser:
-    return await api.library_user("ada")
-
-
-@pytest.fixture
-async def ben(api: RestClient) -> LibraryUser:
-    return await api.library_user("ben")
 
 
 @pytest.mark.parametrize(

@@ -1,30 +1,7 @@
 """Messages that match only through the messages before them say so."""
 
-from collections.abc import AsyncIterator
-from pathlib import Path
-
-import pytest
-
 from sources.drafts import MessageDraft
-from tests.live import NO_RATE_LIMITS
-from tests.server.rest.rest_client import RestClient, open_rest_client
 from tests.sources.source_fixture import LibraryUser
-
-
-@pytest.fixture
-async def api(tmp_path: Path) -> AsyncIterator[RestClient]:
-    async with open_rest_client(tmp_path, **NO_RATE_LIMITS) as client:
-        yield client
-
-
-@pytest.fixture
-async def ada(api: RestClient) -> LibraryUser:
-    return await api.library_user("ada")
-
-
-@pytest.fixture
-async def ben(api: RestClient) -> LibraryUser:
-    return await api.library_user("ben")
 
 
 async def test_message_found_by_its_context_is_marked_and_shows_what_matches(

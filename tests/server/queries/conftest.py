@@ -1,0 +1,26 @@
+"""A server with two users, without rate limits."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from tests.live import NO_RATE_LIMITS
+from tests.server.rest.rest_client import RestClient, open_rest_client
+from tests.sources.source_fixture import LibraryUser
+
+
+@pytest.fixture
+async def api(tmp_path: Path) -> AsyncIterator[RestClient]:
+    async with open_rest_client(tmp_path, **NO_RATE_LIMITS) as client:
+        yield client
+
+
+@pytest.fixture
+async def ada(api: RestClient) -> LibraryUser:
+    return await api.library_user("ada")
+
+
+@pytest.fixture
+async def ben(api: RestClient) -> LibraryUser:
+    return await api.library_user("ben")

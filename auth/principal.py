@@ -1,5 +1,6 @@
 """The principal: who is calling and with which scopes. Built from a verified credential, never from an argument."""
 
+from collections.abc import Mapping
 from typing import Literal, NamedTuple, NewType
 
 from msgspec import Struct
@@ -14,6 +15,14 @@ WRITE = "knowledge:write"
 ADMIN = "admin"
 SCOPES: tuple[str, ...] = (READ, WRITE, ADMIN)
 
+Role = Literal["reader", "writer", "admin"]
+# The scopes that the credentials of a user with that role can have.
+ROLE_SCOPES: Mapping[Role, frozenset[str]] = {
+    "reader": frozenset((READ,)),
+    "writer": frozenset((READ, WRITE)),
+    "admin": frozenset(SCOPES),
+}
+
 
 class Owner(NamedTuple):
     """What a session is bound to. The epoch changes when the user's access is withdrawn, which orphans old sessions."""
@@ -27,18 +36,19 @@ class Principal(Struct, frozen=True):
     """A verified caller.
 
     `epoch` increases each time the user's access is withdrawn, so that earlier grants no longer match. `profile`, if
-    set, restricts this credential to the tools of that profile.
+    set, restricts this credential to the tools of that profile, and `sources` to these sources.
     """
 
     user_id: UserId
     user_name: str
     client_id: ClientId
     scopes: frozenset[str]
-    kind: Literal["jwt", "key", "local"]
+    kind: Literal["jwt", "key", "oauth", "browser", "local"]
     credential_id: str
     epoch: int = 0
     expires_at: float | None = None
     profile: str | None = None
+    sources: frozenset[str] | None = None
 
     def has_scope(self, scope: str) -> bool:
         return scope in self.scopes

@@ -19,7 +19,9 @@ from msgspec import Struct
 
 from auth.api_keys import generate_key, hash_key
 from auth.control_database import ControlDatabase, storage_errors
+from auth.control_schema import MIGRATIONS
 from auth.library_files import record_existing_files
+from auth.principal import Role
 from auth.validation import require_printable, require_scopes, require_user_name
 from config.errors import Conflict, InvalidParams, NotFound
 from config.file_copies import copies_before_migration
@@ -33,53 +35,6 @@ _SAME_NAME = "u.name = ? COLLATE NOCASE"
 _BUSY_TIMEOUT_S = 5.0
 # A revocation is kept for an hour after the token's expiry, well beyond the largest configurable leeway.
 _REVOKED_MARGIN_S = 3600.0
-
-_MIGRATIONS = (
-    (
-        """CREATE TABLE users (
-            id TEXT PRIMARY KEY NOT NULL,
-            name TEXT NOT NULL UNIQUE,
-            issuer TEXT NOT NULL,
-            subject TEXT NOT NULL,
-            created_at REAL NOT NULL,
-            disabled_at REAL,
-            epoch INTEGER NOT NULL,
-            tokens_valid_after REAL NOT NULL,
-            UNIQUE (subject, issuer)
-        ) WITHOUT ROWID""",
-        """CREATE TABLE keys (
-            id TEXT PRIMARY KEY NOT NULL,
-            user_id TEXT NOT NULL REFERENCES users (id) ON DELETE CASCADE,
-            name TEXT NOT NULL,
-            hash BLOB NOT NULL UNIQUE,
-            scopes TEXT NOT NULL,
-            created_at REAL NOT NULL,
-            expires_at REAL,
-            revoked_at REAL,
-            last_used_at REAL
-        ) WITHOUT ROWID""",
-        "CREATE INDEX keys_of_user ON keys (user_id)",
-        """CREATE TABLE revoked_tokens (
-            identity TEXT PRIMARY KEY NOT NULL,
-            until REAL NOT NULL
-        ) WITHOUT ROWID""",
-        # When users were deleted: without it, an old token of a deleted user would create the user again.
-        """CREATE TABLE departed (
-            subject TEXT NOT NULL,
-            issuer TEXT NOT NULL,
-            departed_at REAL NOT NULL,
-            PRIMARY KEY (subject, issuer)
-        ) WITHOUT ROWID""",
-    ),
-    ("ALTER TABLE keys ADD COLUMN profile TEXT",),
-    (
-        "ALTER TABLE departed RENAME TO deleted_users",
-        "ALTER TABLE deleted_users RENAME COLUMN departed_at TO deleted_at",
-    ),
-    # The kinds of the user's database files, separated by spaces; NULL until the files of an older version are listed.
-    ("ALTER TABLE users ADD COLUMN files TEXT",),
-)
-CONTROL_SCHEMA = len(_MIGRATIONS)
 
 
 def read_users(control_path: Path) -> list[tuple[UserId, str]]:
@@ -97,18 +52,12 @@ def read_control_schema(control_path: Path) -> int:
         return version
 
 
-def migrate_control_to(control: sqlite3.Connection, version: int) -> None:
-    """Creates the tables of a schema version in an empty database."""
-    for statements in _MIGRATIONS[:version]:
-        for statement in statements:
-            control.execute(statement)
-
-
 def delete_from_copies(control_path: Path, user_id: UserId) -> None:
     """Deletes a purged user and its keys from the copies that are kept from before migrations."""
     for copy in copies_before_migration(control_path):
         with storage_errors(), closing(sqlite3.connect(copy)) as control:
             control.execute("PRAGMA secure_delete = ON")
+            control.execute("PRAGMA foreign_keys = ON")  # deletes the rows of other tables that belong to the user
             # On a full disk there may be no space for a journal. Deleting overwrites pages that exist.
             control.execute("PRAGMA journal_mode = MEMORY")
             with control:
@@ -119,7 +68,8 @@ def delete_from_copies(control_path: Path, user_id: UserId) -> None:
 class UserRecord(Struct, frozen=True):
     """One user. An empty issuer means the configured issuer.
 
-    `epoch` counts how often access was withdrawn. Tokens issued before `tokens_valid_after` are rejected.
+    `epoch` counts how often access was withdrawn. Tokens issued before `tokens_valid_after` are rejected. `role` limits
+    the scopes of all credentials of the user.
     """
 
     id: UserId
@@ -130,6 +80,7 @@ class UserRecord(Struct, frozen=True):
     disabled_at: float | None
     epoch: int
     tokens_valid_after: float
+    role: Role
 
     @property
     def is_disabled(self) -> bool:
@@ -137,7 +88,8 @@ class UserRecord(Struct, frozen=True):
 
 
 class KeyRecord(Struct, frozen=True):
-    """An API key and its user, without the secret. A key with a profile can only use the tools of that profile."""
+    """An API key and its user, without the secret. A key with a profile can only use the tools of that profile, and a
+    key with sources only those sources."""
 
     id: str
     user: UserRecord
@@ -148,6 +100,7 @@ class KeyRecord(Struct, frozen=True):
     revoked_at: float | None
     last_used_at: float | None
     profile: str | None
+    sources: frozenset[str] | None = None
 
     def is_valid(self, now: float) -> bool:
         is_expired = self.expires_at is not None and now >= self.expires_at
@@ -176,9 +129,14 @@ class Registry:
     ) -> AsyncIterator[Self]:
         data_root = DataRoot(path.parent)
         data_root.require_control()
-        async with ControlDatabase.open(path, _MIGRATIONS, busy_timeout_s) as database:
+        async with ControlDatabase.open(path, MIGRATIONS, busy_timeout_s) as database:
             await database.read(partial(record_existing_files, data_root))
             yield cls(database, clock)
+
+    @property
+    def database(self) -> ControlDatabase:
+        """The database, for the accounts, browser sessions and connections that are stored with the users."""
+        return self._database
 
     def revision(self) -> int:
         """Returns a number that changes when any process changes the registry; see `ControlDatabase.revision`."""
@@ -366,6 +324,11 @@ class Registry:
         return await self._database.read(lambda db: _user(db, condition, user_id, identity))
 
 
+def select_user(db: sqlite3.Connection, user_id: str) -> UserRecord | None:
+    """Returns a user within an operation on the database."""
+    return _user(db, "u.id = ?", user_id)
+
+
 def _user(db: sqlite3.Connection, condition: str, *values: object) -> UserRecord | None:
     row = db.execute(f"{_USER_QUERY} WHERE {condition}", values).fetchone()
     return UserRecord(*row) if row else None
@@ -419,7 +382,9 @@ def _existing_key(db: sqlite3.Connection, key_id: str) -> KeyRecord:
 def _key_record(row: tuple[Any, ...]) -> KeyRecord:
     values = dict(zip(_KEY_FIELDS, row, strict=False))
     user = UserRecord(*row[len(_KEY_FIELDS) :])
-    return KeyRecord(**{**values, "user": user, "scopes": frozenset(values["scopes"].split())})
+    sources = None if values["sources"] is None else frozenset(values["sources"].split())
+    scopes = frozenset(values["scopes"].split())
+    return KeyRecord(**{**values, "user": user, "scopes": scopes, "sources": sources})
 
 
 def _require_identity(issuer: str, subject: str) -> None:

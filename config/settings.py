@@ -886,6 +886,12 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = "scope"
     jwt_default_scopes: Annotated[tuple[str, ...], _text("Scopes of a token without a scope claim.")] = ()
     jwt_create_users: Annotated[bool, _text("Create unknown users of valid tokens instead of rejecting them.")] = False
+    browser_session_idle_s: Annotated[
+        float, _number("s", "Time after which people who signed in with a browser and left are signed out.", 60, 1e9)
+    ] = 7 * 86400
+    browser_session_lifetime_s: Annotated[
+        float, _number("s", "Time after which people must sign in with a browser again.", 60, 1e9)
+    ] = 30 * 86400
     authorization_servers: Annotated[
         tuple[str, ...],
         _text("Issuer URLs of the authorization servers at which clients can obtain a token."),

@@ -5,7 +5,8 @@ from typing import Any, cast
 import click
 from msgspec import Struct
 
-from auth.registry import CONTROL_SCHEMA, read_control_schema, read_users
+from auth.control_schema import CONTROL_SCHEMA
+from auth.registry import read_control_schema, read_users
 from config.paths import DatabaseKind, DataRoot, UserId
 from config.settings import Settings
 from server.cli.admin import data_root, run_with_registry

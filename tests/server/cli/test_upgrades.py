@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from auth.registry import migrate_control_to
+from auth.control_schema import migrate_control_to
 from config.paths import DATABASE_KINDS
 from sources.storage.sqlite.maintenance.maintenance import SCHEMAS
 from sources.storage.sqlite.schema.migrations import migrate_to

@@ -18,8 +18,8 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
+from auth.control_schema import CONTROL_SCHEMA
 from auth.library_files import record_file
-from auth.registry import CONTROL_SCHEMA
 from config.errors import Conflict, DiskFull, NotFound, StorageError
 from config.file_copies import copy_database, set_aside, sync_directory
 from config.paths import DATABASE_KINDS, DatabaseKind, DataRoot, UserId

@@ -1,0 +1,145 @@
+"""The sessions of people who signed in with a browser.
+
+A session is identified by a random secret, which the browser keeps in a cookie and the server stores as a hash. It ends
+when it is not used for a while, at a fixed time after sign-in, and when the user's access is withdrawn.
+"""
+
+import hashlib
+import hmac
+import secrets
+import sqlite3
+import time
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from auth.control_database import ControlDatabase
+from auth.registry import UserRecord, select_user
+from config.paths import UserId
+from config.settings import Settings
+
+# When a session was last used is stored at most once in this time, because each change is a write to the disk.
+_TOUCH_INTERVAL_S = 60.0
+_TEXT_MAX_CHARS = 200
+
+
+class BrowserSession(Struct, frozen=True):
+    """A valid session. `csrf_token` must be in every form that the browser sends."""
+
+    id: str
+    user: UserRecord
+    csrf_token: str
+    created_at: float
+    used_at: float
+    address: str
+    agent: str
+
+
+class BrowserSessions:
+    def __init__(self, database: ControlDatabase, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._idle_s = settings.browser_session_idle_s
+        self._lifetime_s = settings.browser_session_lifetime_s
+        self._clock = clock
+
+    async def create(self, user: UserRecord, address: str = "", agent: str = "") -> str:
+        """Starts a session and returns its secret. Sessions that have ended are deleted."""
+        secret, now = secrets.token_urlsafe(32), self._clock()
+        row = (_hash(secret), user.id, user.epoch, now, now, _short(address), _short(agent))
+
+        def operation(db: sqlite3.Connection) -> None:
+            db.execute(
+                "DELETE FROM browser_sessions WHERE used_at < ? OR created_at < ?",
+                (now - self._idle_s, now - self._lifetime_s),
+            )
+            db.execute(
+                "INSERT INTO browser_sessions (hash, user_id, epoch, created_at, used_at, address, agent) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                row,
+            )
+
+        await self._database.write(operation)
+        return secret
+
+    async def find(self, secret: str) -> BrowserSession | None:
+        """Returns the session of a secret, or None if it ended, was never created, or its user lost access."""
+        digest, now = _hash(secret), self._clock()
+        found = await self._database.read(lambda db: _select(db, digest))
+        if found is None or not self._is_valid(*found, now):
+            return None
+        user, (_, created_at, used_at, address, agent) = found
+        if now - used_at >= _TOUCH_INTERVAL_S:
+            await self._touch(digest, now)
+        return BrowserSession(digest.hex(), user, csrf_token(secret), created_at, used_at, address, agent)
+
+    async def list(self, user_id: UserId) -> list[BrowserSession]:
+        """Returns the valid sessions of a user, the most recently used first, without CSRF tokens."""
+        now = self._clock()
+
+        def operation(db: sqlite3.Connection) -> list[BrowserSession]:
+            digests = db.execute(
+                "SELECT hash FROM browser_sessions WHERE user_id = ? ORDER BY used_at DESC", (user_id,)
+            ).fetchall()
+            found = [(digest, _select(db, digest)) for (digest,) in digests]
+            return [
+                BrowserSession(digest.hex(), row[0], "", *row[1][1:])
+                for digest, row in found
+                if row is not None and self._is_valid(*row, now)
+            ]
+
+        return await self._database.read(operation)
+
+    async def revoke(self, user_id: UserId, session_id: str) -> None:
+        """Ends one session of the user. Does nothing if it has ended or belongs to someone else."""
+        await self._delete("hash = ? AND user_id = ?", _digest(session_id), user_id)
+
+    async def revoke_all(self, user_id: UserId) -> None:
+        """Signs the user out everywhere."""
+        await self._delete("user_id = ?", user_id)
+
+    def _is_valid(self, user: UserRecord, row: "_Row", now: float) -> bool:
+        epoch, created_at, used_at, *_ = row
+        is_current = now - used_at < self._idle_s and now - created_at < self._lifetime_s
+        return is_current and epoch == user.epoch and not user.is_disabled
+
+    async def _touch(self, digest: bytes, now: float) -> None:
+        await self._database.write(
+            lambda db: db.execute("UPDATE browser_sessions SET used_at = ? WHERE hash = ?", (now, digest))
+        )
+
+    async def _delete(self, condition: str, *values: object) -> None:
+        statement = f"DELETE FROM browser_sessions WHERE {condition}"  # noqa: S608 - constants only
+        await self._database.withdraw(lambda db: db.execute(statement, values))
+
+
+def csrf_token(secret: str) -> str:
+    """Derives the token from the session's secret, so that it need not be stored and cannot be known without it."""
+    return hmac.new(secret.encode(), b"csrf", hashlib.sha256).hexdigest()
+
+
+# Epoch, created_at, used_at, address, agent.
+_Row = tuple[int, float, float, str, str]
+
+
+def _select(db: sqlite3.Connection, digest: bytes) -> tuple[UserRecord, _Row] | None:
+    row = db.execute(
+        "SELECT user_id, epoch, created_at, used_at, address, agent FROM browser_sessions WHERE hash = ?", (digest,)
+    ).fetchone()
+    user = select_user(db, row[0]) if row else None
+    return (user, row[1:]) if user is not None else None
+
+
+def _hash(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode()).digest()
+
+
+def _digest(session_id: str) -> bytes:
+    """Returns the hash that an id names, or an impossible one."""
+    try:
+        return bytes.fromhex(session_id)
+    except ValueError:
+        return b""
+
+
+def _short(text: str) -> str:
+    return "".join(c for c in text if c.isprintable())[:_TEXT_MAX_CHARS]

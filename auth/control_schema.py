@@ -1,0 +1,170 @@
+"""The tables of the control database, as numbered migrations."""
+
+import sqlite3
+
+from auth.control_database import Migration
+
+MIGRATIONS: tuple[Migration, ...] = (
+    (
+        """CREATE TABLE users (
+            id TEXT PRIMARY KEY NOT NULL,
+            name TEXT NOT NULL UNIQUE,
+            issuer TEXT NOT NULL,
+            subject TEXT NOT NULL,
+            created_at REAL NOT NULL,
+            disabled_at REAL,
+            epoch INTEGER NOT NULL,
+            tokens_valid_after REAL NOT NULL,
+            UNIQUE (subject, issuer)
+        ) WITHOUT ROWID""",
+        """CREATE TABLE keys (
+            id TEXT PRIMARY KEY NOT NULL,
+            user_id TEXT NOT NULL REFERENCES users (id) ON DELETE CASCADE,
+            name TEXT NOT NULL,
+            hash BLOB NOT NULL UNIQUE,
+            scopes TEXT NOT NULL,
+            created_at REAL NOT NULL,
+            expires_at REAL,
+            revoked_at REAL,
+            last_used_at REAL
+        ) WITHOUT ROWID""",
+        "CREATE INDEX keys_of_user ON keys (user_id)",
+        """CREATE TABLE revoked_tokens (
+            identity TEXT PRIMARY KEY NOT NULL,
+            until REAL NOT NULL
+        ) WITHOUT ROWID""",
+        # When users were deleted: without it, an old token of a deleted user would create the user again.
+        """CREATE TABLE departed (
+            subject TEXT NOT NULL,
+            issuer TEXT NOT NULL,
+            departed_at REAL NOT NULL,
+            PRIMARY KEY (subject, issuer)
+        ) WITHOUT ROWID""",
+    ),
+    ("ALTER TABLE keys ADD COLUMN profile TEXT",),
+    (
+        "ALTER TABLE departed RENAME TO deleted_users",
+        "ALTER TABLE deleted_users RENAME COLUMN departed_at TO deleted_at",
+    ),
+    # The kinds of the user's database files, separated by spaces; NULL until the files of an older version are listed.
+    ("ALTER TABLE users ADD COLUMN files TEXT",),
+    # Accounts, browser sessions, and the connections that people grant to OAuth clients. Secrets are stored as hashes.
+    (
+        "ALTER TABLE users ADD COLUMN role TEXT NOT NULL DEFAULT 'writer'",
+        """UPDATE users SET role = 'admin' WHERE id IN
+            (SELECT user_id FROM keys WHERE ' ' || scopes || ' ' LIKE '% admin %' AND revoked_at IS NULL)""",
+        # The sources that the key may use, separated by spaces; NULL means all.
+        "ALTER TABLE keys ADD COLUMN sources TEXT",
+        # NULL means the server's setting, 0 no quota.
+        """CREATE TABLE quotas (
+            user_id TEXT PRIMARY KEY NOT NULL REFERENCES users (id) ON DELETE CASCADE,
+            max_bytes INTEGER,
+            max_items INTEGER,
+            import_max_bytes INTEGER,
+            max_passages INTEGER
+        ) WITHOUT ROWID""",
+        """CREATE TABLE passwords (
+            user_id TEXT PRIMARY KEY NOT NULL REFERENCES users (id) ON DELETE CASCADE,
+            hash TEXT NOT NULL,
+            changed_at REAL NOT NULL
+        ) WITHOUT ROWID""",
+        """CREATE TABLE passkeys (
+            id BLOB PRIMARY KEY NOT NULL,
+            user_id TEXT NOT NULL REFERENCES users (id) ON DELETE CASCADE,
+            name TEXT NOT NULL,
+            public_key BLOB NOT NULL,
+            sign_count INTEGER NOT NULL,
+            transports TEXT NOT NULL,
+            created_at REAL NOT NULL,
+            last_used_at REAL
+        ) WITHOUT ROWID""",
+        "CREATE INDEX passkeys_of_user ON passkeys (user_id)",
+        # Single-use links: `setup` creates the first administrator, `invitation` a user, `reset` sets a password.
+        """CREATE TABLE account_links (
+            hash BLOB PRIMARY KEY NOT NULL,
+            kind TEXT NOT NULL,
+            user_id TEXT REFERENCES users (id) ON DELETE CASCADE,
+            created_by TEXT REFERENCES users (id) ON DELETE CASCADE,
+            name TEXT NOT NULL,
+            role TEXT NOT NULL,
+            created_at REAL NOT NULL,
+            expires_at REAL NOT NULL,
+            used_at REAL
+        ) WITHOUT ROWID""",
+        """CREATE TABLE browser_sessions (
+            hash BLOB PRIMARY KEY NOT NULL,
+            user_id TEXT NOT NULL REFERENCES users (id) ON DELETE CASCADE,
+            epoch INTEGER NOT NULL,
+            created_at REAL NOT NULL,
+            used_at REAL NOT NULL,
+            address TEXT NOT NULL,
+            agent TEXT NOT NULL
+        ) WITHOUT ROWID""",
+        "CREATE INDEX browser_sessions_of_user ON browser_sessions (user_id)",
+        # `metadata` is the JSON document of RFC 7591 that the client registered.
+        """CREATE TABLE oauth_clients (
+            id TEXT PRIMARY KEY NOT NULL,
+            kind TEXT NOT NULL,
+            secret_hash BLOB,
+            metadata TEXT NOT NULL,
+            created_at REAL NOT NULL,
+            last_used_at REAL
+        ) WITHOUT ROWID""",
+        # A connection: what one user allowed one client.
+        """CREATE TABLE oauth_grants (
+            id TEXT PRIMARY KEY NOT NULL,
+            user_id TEXT NOT NULL REFERENCES users (id) ON DELETE CASCADE,
+            epoch INTEGER NOT NULL,
+            client_id TEXT NOT NULL,
+            client_name TEXT NOT NULL,
+            scopes TEXT NOT NULL,
+            profile TEXT,
+            sources TEXT,
+            resource TEXT NOT NULL,
+            created_at REAL NOT NULL,
+            last_used_at REAL,
+            revoked_at REAL
+        ) WITHOUT ROWID""",
+        "CREATE INDEX oauth_grants_of_user ON oauth_grants (user_id)",
+        "CREATE INDEX oauth_grants_of_client ON oauth_grants (client_id)",
+        """CREATE TABLE oauth_codes (
+            hash BLOB PRIMARY KEY NOT NULL,
+            grant_id TEXT NOT NULL REFERENCES oauth_grants (id) ON DELETE CASCADE,
+            redirect_uri TEXT NOT NULL,
+            code_challenge TEXT NOT NULL,
+            scopes TEXT NOT NULL,
+            expires_at REAL NOT NULL,
+            used_at REAL
+        ) WITHOUT ROWID""",
+        "CREATE INDEX oauth_codes_of_grant ON oauth_codes (grant_id)",
+        """CREATE TABLE oauth_tokens (
+            hash BLOB PRIMARY KEY NOT NULL,
+            grant_id TEXT NOT NULL REFERENCES oauth_grants (id) ON DELETE CASCADE,
+            kind TEXT NOT NULL,
+            scopes TEXT NOT NULL,
+            created_at REAL NOT NULL,
+            expires_at REAL NOT NULL,
+            used_at REAL
+        ) WITHOUT ROWID""",
+        "CREATE INDEX oauth_tokens_of_grant ON oauth_tokens (grant_id)",
+        """CREATE TABLE oauth_device_codes (
+            hash BLOB PRIMARY KEY NOT NULL,
+            user_code TEXT NOT NULL UNIQUE,
+            client_id TEXT NOT NULL,
+            scopes TEXT NOT NULL,
+            resource TEXT NOT NULL,
+            expires_at REAL NOT NULL,
+            polled_at REAL,
+            state TEXT NOT NULL,
+            grant_id TEXT REFERENCES oauth_grants (id) ON DELETE CASCADE
+        ) WITHOUT ROWID""",
+    ),
+)
+CONTROL_SCHEMA = len(MIGRATIONS)
+
+
+def migrate_control_to(control: sqlite3.Connection, version: int) -> None:
+    """Creates the tables of a schema version in an empty database."""
+    for statements in MIGRATIONS[:version]:
+        for statement in statements:
+            control.execute(statement)

@@ -1,0 +1,1 @@
+"""The web pages for people: sign-in, consent, account."""

@@ -1,0 +1,29 @@
+"""Renders the templates of the web pages. All values are escaped, and no page contains or loads a script of others."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.responses import Response
+
+from server.rest.html import STYLE_PATH
+
+_POLICY = (
+    "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "base-uri 'none'; form-action {form_action}; frame-ancestors 'none'"
+)
+_HEADERS = {"Cache-Control": "private, no-store", "Referrer-Policy": "no-referrer", "X-Frame-Options": "DENY"}
+
+
+def render_page(template: str, *, status: int = 200, form_action: str = "'self'", **values: Any) -> Response:
+    """Returns a page. `form_action` lists where its forms may lead, redirects included (CSP's `form-action`)."""
+    text = _environment().get_template(template).render(style_path=STYLE_PATH, **values)
+    policy = _POLICY.format(form_action=form_action)
+    return Response(text, status, {**_HEADERS, "Content-Security-Policy": policy}, "text/html")
+
+
+@cache
+def _environment() -> Environment:
+    loader = FileSystemLoader(Path(__file__).with_name("templates"))
+    return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)

@@ -23,6 +23,12 @@ _TOUCH_INTERVAL_S = 60.0
 _TEXT_MAX_CHARS = 200
 
 
+def session_cookie_name(settings: Settings) -> str:
+    """Returns the name of the cookie with the secret. Browsers accept the prefix only from the host itself, over https,
+    so that no other host of the domain can set the cookie (RFC 6265bis section 4.1.3)."""
+    return "__Host-florilegium" if settings.base_url.startswith("https:") else "florilegium"
+
+
 class BrowserSession(Struct, frozen=True):
     """A valid session. `csrf_token` must be in every form that the browser sends."""
 

@@ -886,16 +886,21 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = "scope"
     jwt_default_scopes: Annotated[tuple[str, ...], _text("Scopes of a token without a scope claim.")] = ()
     jwt_create_users: Annotated[bool, _text("Create unknown users of valid tokens instead of rejecting them.")] = False
+    authorization_servers: Annotated[
+        tuple[str, ...],
+        _text("Issuer URLs of the authorization servers at which clients can obtain a token."),
+    ] = ()
+
+    # Sign-in with a browser
     browser_session_idle_s: Annotated[
         float, _number("s", "Time after which people who signed in with a browser and left are signed out.", 60, 1e9)
     ] = 7 * 86400
     browser_session_lifetime_s: Annotated[
         float, _number("s", "Time after which people must sign in with a browser again.", 60, 1e9)
     ] = 30 * 86400
-    authorization_servers: Annotated[
-        tuple[str, ...],
-        _text("Issuer URLs of the authorization servers at which clients can obtain a token."),
-    ] = ()
+    form_max_bytes: Annotated[
+        int, _number("bytes", "Maximum size of a form that a web page sends.", _KIB, 16 * _MIB)
+    ] = 64 * _KIB
 
     # Credential caches
     token_cache_max: Annotated[
@@ -1053,6 +1058,7 @@ _GROUPS = {
     "chat_upstream_url": "Chat",
     "session_ttl_s": "Sessions and streams",
     "require_auth": "Authentication",
+    "browser_session_idle_s": "Sign-in with a browser",
     "token_cache_max": "Credential caches",
     "rate_user_per_minute": "Rate limits",
     "metrics_token": "Operations",

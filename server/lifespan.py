@@ -14,6 +14,7 @@ from aggregator.retrieval import Retriever
 from aggregator.search import Aggregator
 from aggregator.similar import SimilarItems
 from auth.authenticator import Authenticator, RegistryAuthenticator
+from auth.browser_sessions import BrowserSessions
 from auth.key_sources import load_signing_keys
 from auth.rate_limits import RateLimits
 from auth.registry import Registry
@@ -112,6 +113,7 @@ async def open_runtime(
             settings=settings,
             data_root=data_root,
             registry=registry,
+            browser_sessions=BrowserSessions(registry.database, settings),
             libraries=libraries,
             knowledge=knowledge,
             authenticator=authenticator,

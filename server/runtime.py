@@ -8,6 +8,7 @@ from aggregator.retrieval import Retriever
 from aggregator.search import Aggregator
 from aggregator.similar import SimilarItems
 from auth.authenticator import Authenticator
+from auth.browser_sessions import BrowserSessions
 from auth.rate_limits import RateLimits
 from auth.registry import Registry
 from auth.tickets import Tickets
@@ -39,6 +40,7 @@ class Runtime(Struct, frozen=True, kw_only=True):
     settings: Settings
     data_root: DataRoot
     registry: Registry
+    browser_sessions: BrowserSessions
     libraries: Libraries
     knowledge: Knowledge
     authenticator: Authenticator

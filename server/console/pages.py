@@ -2,18 +2,26 @@
 
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.responses import Response
 
 from server.rest.html import STYLE_PATH
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 _POLICY = (
     "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action {form_action}; frame-ancestors 'none'"
 )
-_HEADERS = {"Cache-Control": "private, no-store", "Referrer-Policy": "no-referrer", "X-Frame-Options": "DENY"}
+_HEADERS = {
+    "Cache-Control": "private, no-store",
+    # With `no-referrer`, browsers would send forms with `Origin: null`, which cannot be checked (Fetch, "append a
+    # request `Origin` header").
+    "Referrer-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+}
 
 
 def render_page(template: str, *, status: int = 200, form_action: str = "'self'", **values: Any) -> Response:
@@ -24,6 +32,8 @@ def render_page(template: str, *, status: int = 200, form_action: str = "'self'"
 
 
 @cache
-def _environment() -> Environment:
+def _environment() -> "Environment":
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # noqa: PLC0415 - only pages need it, not MCP
+
     loader = FileSystemLoader(Path(__file__).with_name("templates"))
     return Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)

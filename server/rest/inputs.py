@@ -92,7 +92,7 @@ def _add_body(operation: Operation, arguments: dict[str, Any], body: dict[str, A
 async def _read_object(request: Request, headers: Headers, limit_bytes: int) -> dict[str, Any]:
     if not headers.has_json_body():
         raise UnsupportedMediaType(headers.get(b"content-type"))
-    body = await _read_body(request, headers.get(b"content-length"), limit_bytes)
+    body = await read_body(request, headers.get(b"content-length"), limit_bytes)
     value = decode_body(body, connection_of(request.scope))
     if not isinstance(value, dict):
         raise InvalidParams(f"body: expected a JSON object, got {json_type(value)}")
@@ -103,10 +103,11 @@ async def _read_form(form: FormSpec, request: Request, headers: Headers, limit_b
     content_type = headers.get(b"content-type")
     if content_type is None or media_type_of(content_type) not in (MULTIPART, URLENCODED):
         raise UnsupportedMediaType(content_type, " or ".join(form.media_types))
-    return read_form(form, content_type, await _read_body(request, headers.get(b"content-length"), limit_bytes))
+    return read_form(form, content_type, await read_body(request, headers.get(b"content-length"), limit_bytes))
 
 
-async def _read_body(request: Request, content_length: str | None, limit_bytes: int) -> bytes:
+async def read_body(request: Request, content_length: str | None, limit_bytes: int) -> bytes:
+    """Returns the body. Raises TooLarge if it is larger than the limit."""
     return b"".join([part async for part in _parts(request, content_length, limit_bytes)])
 
 

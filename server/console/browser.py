@@ -1,0 +1,187 @@
+"""Browser sessions over HTTP: cookies, forms that no other site can send, and redirects that stay on this server.
+
+A form carries a token that is derived from a secret cookie, and the browser must say that a page of this server sent
+it. Before sign-in the secret is that of a cookie for forms only. At sign-in the session gets a new secret, so that a
+secret that someone planted before is worthless.
+"""
+
+import hmac
+import secrets
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from auth.browser_sessions import BrowserSession, BrowserSessions, csrf_token, session_cookie_name
+from auth.registry import UserRecord
+from config.errors import FlorilegiumError, OriginRejected
+from config.settings import Settings, is_loopback
+from server.console.pages import render_page
+from server.rest.errors import UnsupportedMediaType
+from server.rest.forms import URLENCODED, FormSpec, media_type_of, read_form
+from server.rest.inputs import read_body
+from server.transports.headers import Headers
+from server.transports.origin import OriginGuard
+
+SIGN_IN_PATH = "/sign-in"
+ACCOUNT_PATH = "/account"
+CSRF_FIELD = "csrf_token"
+_FORM = FormSpec(files=frozenset(), parts_max=100)
+_SECRET_MAX_CHARS = 200
+
+
+class SignInRequired(FlorilegiumError):
+    """The page is for people who are signed in. `location` is the sign-in page, which leads back afterwards."""
+
+    status = 401
+    code = 401
+
+    def __init__(self, location: str) -> None:
+        super().__init__("sign in to see this page")
+        self.location = location
+
+
+class FormRejected(FlorilegiumError):
+    """The form does not carry the token of the browser's session."""
+
+    status = 403
+    code = 403
+
+    def __init__(self) -> None:
+        super().__init__("the form is no longer valid; go back, reload the page and send it again")
+
+
+class BrowserGuard:
+    def __init__(self, settings: Settings, sessions: BrowserSessions) -> None:
+        base_url = urlsplit(settings.base_url)
+        self._sessions = sessions
+        self._origins = OriginGuard(settings)
+        self._own_origin = f"{base_url.scheme}://{base_url.netloc}".lower()
+        self._is_loopback = is_loopback(settings.host)
+        self._is_secure = base_url.scheme == "https"
+        self._lifetime_s = int(settings.browser_session_lifetime_s)
+        self._form_max_bytes = settings.form_max_bytes
+        self._session_cookie = session_cookie_name(settings)
+        self._form_cookie = f"{self._session_cookie}-form"
+
+    def check_origin(self, request: Request) -> None:
+        """Raises OriginRejected for an unknown host name, and for requests that pages of other sites cause."""
+        self._origins.check(Headers(request.scope["headers"]))
+
+    async def session_of(self, request: Request) -> BrowserSession | None:
+        """Returns the session of the browser, or None if nobody is signed in."""
+        secret = self._cookie(request, self._session_cookie)
+        return await self._sessions.find(secret) if secret else None
+
+    async def require_session(self, request: Request) -> BrowserSession:
+        """Returns the session of the browser. Raises SignInRequired, which leads back to the page that was requested,
+        or to the account if a form was sent."""
+        session = await self.session_of(request)
+        if session is None:
+            raise SignInRequired(_sign_in_location(request))
+        return session
+
+    async def check_form(self, request: Request) -> Mapping[str, str]:
+        """Returns the fields of a form. Raises unless a page of this server sent it, with the token of the session."""
+        self.check_origin(request)
+        self._check_own_origin(request)
+        values = await self._read_form(request)
+        expected = await self._form_token(request)
+        if expected is None or not hmac.compare_digest(expected.encode(), values.get(CSRF_FIELD, "").encode()):
+            raise FormRejected
+        return values
+
+    async def render(
+        self, request: Request, template: str, *, status: int = 200, form_action: str = "'self'", **values: Any
+    ) -> Response:
+        """Returns a page whose forms can carry `csrf_token`. Before sign-in, it sets the cookie that forms need."""
+        token, new_secret = await self._form_token(request), ""
+        if token is None:
+            new_secret = secrets.token_urlsafe(32)
+            token = csrf_token(new_secret)
+        response = render_page(template, status=status, form_action=form_action, csrf_token=token, **values)
+        if new_secret:
+            self._set_cookie(response, self._form_cookie, new_secret, None)
+        return response
+
+    async def sign_in(self, request: Request, user: UserRecord, location: str) -> Response:
+        """Starts a session and leads to `location`. A session that the browser had before ends."""
+        await self._end_session(request)
+        agent = request.headers.get("user-agent", "")
+        secret = await self._sessions.create(user, client_address(request), agent)
+        response = see_other(location)
+        self._set_cookie(response, self._session_cookie, secret, self._lifetime_s)
+        self._set_cookie(response, self._form_cookie, "", 0)
+        return response
+
+    async def sign_out(self, request: Request, location: str = SIGN_IN_PATH) -> Response:
+        """Ends the session and leads to `location`."""
+        await self._end_session(request)
+        response = see_other(location)
+        self._set_cookie(response, self._session_cookie, "", 0)
+        return response
+
+    async def _end_session(self, request: Request) -> None:
+        if session := await self.session_of(request):
+            await self._sessions.revoke(session.user.id, session.id)
+
+    async def _form_token(self, request: Request) -> str | None:
+        """Returns the token that a form must carry, or None if the browser has no cookie yet."""
+        if session := await self.session_of(request):
+            return session.csrf_token
+        secret = self._cookie(request, self._form_cookie)
+        return csrf_token(secret) if secret else None
+
+    def _cookie(self, request: Request, name: str) -> str:
+        secret = request.cookies.get(name, "")
+        return secret if len(secret) <= _SECRET_MAX_CHARS and secret.isascii() else ""
+
+    def _set_cookie(self, response: Response, name: str, value: str, max_age_s: int | None) -> None:
+        response.set_cookie(name, value, max_age_s, path="/", secure=self._is_secure, httponly=True, samesite="lax")
+
+    def _check_own_origin(self, request: Request) -> None:
+        """Browsers send Origin with every form, and the current ones Sec-Fetch-Site. Programs send neither."""
+        origin, host = request.headers.get("origin"), request.headers.get("host", "")
+        if request.headers.get("sec-fetch-site", "same-origin") != "same-origin":
+            raise OriginRejected("forms of other sites are not accepted")
+        if origin is not None and not self._is_own_origin(origin.lower(), host.lower()):
+            raise OriginRejected("forms of other origins are not accepted")
+
+    def _is_own_origin(self, origin: str, host: str) -> bool:
+        # On a loopback address, `check_origin` has already made sure that the host is a loopback name.
+        return origin == self._own_origin or (self._is_loopback and origin == f"http://{host}")
+
+    async def _read_form(self, request: Request) -> Mapping[str, str]:
+        content_type = request.headers.get("content-type", "")
+        if media_type_of(content_type) != URLENCODED:
+            raise UnsupportedMediaType(content_type, URLENCODED)
+        body = await read_body(request, request.headers.get("content-length"), self._form_max_bytes)
+        return read_form(_FORM, content_type, body)
+
+
+def client_address(request: Request) -> str:
+    return request.client.host if request.client else ""
+
+
+def see_other(location: str) -> Response:
+    """Returns a redirect that browsers follow with GET, also after a form."""
+    return RedirectResponse(location, 303, {"Cache-Control": "no-store"})
+
+
+def safe_path(value: str, default: str = ACCOUNT_PATH) -> str:
+    """Returns `value` if it is a path on this server, else `default`.
+
+    Browsers read a backslash as a slash, drop tabs and line breaks, and take two slashes for the start of a host name.
+    """
+    path = value.partition("?")[0]
+    is_path = value.startswith("/") and value.isascii() and value.isprintable() and " " not in value
+    is_own = is_path and "//" not in path and "\\" not in value and path.rstrip("/") != SIGN_IN_PATH
+    return value if is_own else default
+
+
+def _sign_in_location(request: Request) -> str:
+    query = request.url.query
+    target = safe_path(request.url.path + (f"?{query}" if query else "")) if request.method == "GET" else ACCOUNT_PATH
+    return f"{SIGN_IN_PATH}?next={quote(target, safe='/')}"

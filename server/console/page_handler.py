@@ -1,0 +1,56 @@
+"""Serves one web page: its handlers by method, and errors as pages."""
+
+from collections.abc import Awaitable, Callable
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from config.errors import FlorilegiumError
+from config.settings import Settings
+from server.console.browser import BrowserGuard, SignInRequired, see_other
+from server.console.pages import render_page
+from server.error_responses import error_headers
+from server.rest.handler import check_method
+
+PageFunction = Callable[[Request], Awaitable[Response]]
+_TITLES = {403: "Not allowed", 404: "Not found", 409: "Not possible", 429: "Try again later", 503: "Try again later"}
+
+
+class PageHandler:
+    """The ASGI application of one path. Pages that only people use answer errors in HTML, whatever is accepted."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        browser: BrowserGuard,
+        *,
+        get: PageFunction | None = None,
+        post: PageFunction | None = None,
+    ) -> None:
+        self._settings = settings
+        self._browser = browser
+        self._functions = {name: function for name, function in (("GET", get), ("POST", post)) if function}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            response = await self._respond(Request(scope, receive))
+        except SignInRequired as error:
+            response = see_other(error.location)
+        except FlorilegiumError as error:
+            response = error_page(self._settings, error)
+        await response(scope, receive, send)
+
+    async def _respond(self, request: Request) -> Response:
+        self._browser.check_origin(request)
+        check_method(request.method, tuple(self._functions))
+        return await self._functions["GET" if request.method == "HEAD" else request.method](request)
+
+
+def error_page(settings: Settings, error: FlorilegiumError) -> Response:
+    title = _TITLES.get(error.status, "Something went wrong" if error.status >= 500 else "Not accepted")
+    sentence = error.message[:1].upper() + error.message[1:] + "."
+    response = render_page("message.html", status=error.status, title=title, sentences=[sentence])
+    for name, value in error_headers(settings, error).items():
+        response.headers[name] = value
+    return response

@@ -33,16 +33,18 @@ _KEY_TYPES: Mapping[str, tuple[str, Sequence[str]]] = {
 
 def is_signed_by(key: SigningKey, signing_input: bytes, signature: bytes) -> bool:
     """Verifies a signature with the key's own algorithm, whatever the token says."""
-    return _ALGORITHMS[key.algorithm].verify(signing_input, key.key, signature)
+    verify = _ALGORITHMS[key.algorithm].verify
+    return any(verify(signing_input, candidate, signature) for candidate in (key.key, *key.previous))
 
 
 def sign(payload: bytes, secret: str, token_type: str) -> str:
     return jwt.PyJWS().encode(payload, secret, algorithm="HS256", headers={"typ": token_type})
 
 
-def key_from_secret(secret: str) -> SigningKey:
+def key_from_secret(secret: str, previous_secrets: Iterable[str] = ()) -> SigningKey:
+    prepare = _ALGORITHMS["HS256"].prepare_key
     try:
-        return SigningKey("HS256", None, _ALGORITHMS["HS256"].prepare_key(secret))
+        return SigningKey("HS256", None, prepare(secret), tuple(prepare(previous) for previous in previous_secrets))
     except jwt.InvalidKeyError as error:  # PyJWT recognises a public key that was pasted as a secret
         raise ConfigurationError(
             "jwt_secret looks like a key in PEM, DER or JWK format; expected random text. "

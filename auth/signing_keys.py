@@ -11,11 +11,16 @@ from msgspec import Struct
 
 
 class SigningKey(Struct, frozen=True):
-    """A key for one algorithm. `key` is opaque outside `auth.signatures`."""
+    """A key for one algorithm. `key` is opaque outside `auth.signatures`.
+
+    `previous` are the keys that it replaced, whose signatures are still valid. Shared secrets have no `kid` that could
+    tell them apart.
+    """
 
     algorithm: str
     kid: str | None
     key: object
+    previous: tuple[object, ...] = ()
 
 
 class SigningKeys(Protocol):

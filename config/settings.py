@@ -849,6 +849,13 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = "local"
     jwt_secret: Annotated[str, _secret("Shared secret that signs tokens with HS256, at least 32 bytes.")] = ""
+    jwt_previous_secrets: Annotated[
+        tuple[str, ...],
+        _secret(
+            "Earlier values of jwt_secret. Tokens that were signed with them stay valid until they expire, so that the "
+            "secret can be replaced without signing anyone out."
+        ),
+    ] = ()
     jwt_key_file: Annotated[
         str, _text("File with the public key that verifies tokens: PEM, or a JWK or JWK set in JSON.")
     ] = ""
@@ -1126,6 +1133,10 @@ def _key_problems(settings: Settings) -> Iterator[str]:
         yield f"{' and '.join(names)}: only one of them can be set"
     if settings.jwt_secret and len(settings.jwt_secret.encode()) < JWT_SECRET_MIN_BYTES:
         yield (f"jwt_secret: expected at least {JWT_SECRET_MIN_BYTES} bytes; create one with `openssl rand -base64 48`")
+    if settings.jwt_previous_secrets and not settings.jwt_secret:
+        yield "jwt_previous_secrets: expected them together with jwt_secret, which replaced them"
+    if any(len(secret.encode()) < JWT_SECRET_MIN_BYTES for secret in settings.jwt_previous_secrets):
+        yield f"jwt_previous_secrets: expected at least {JWT_SECRET_MIN_BYTES} bytes each"
     if (settings.jwt_key_file or settings.jwt_jwks_url) and not settings.jwt_issuer:
         yield f"jwt_issuer: required with {names[-1]}; set it to the `iss` of your identity provider's tokens"
 

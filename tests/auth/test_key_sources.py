@@ -34,6 +34,18 @@ async def test_secret_is_for_hs256_only_and_any_kid() -> None:
     assert await keys.find("RS256", None) is None
 
 
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"jwt_previous_secrets": (SECRET,)}, "jwt_previous_secrets: expected them together with jwt_secret"),
+        ({"jwt_secret": SECRET, "jwt_previous_secrets": ("short",)}, "jwt_previous_secrets: expected at least 32"),
+    ],
+)
+def test_previous_secrets_need_a_current_one_and_the_same_length(changes: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ConfigurationError, match=problem):
+        make_settings(**changes)
+
+
 @pytest.mark.parametrize("encoding", ["pem", "jwk"])
 def test_public_key_as_secret_is_rejected(encoding: str) -> None:
     with pytest.raises(ConfigurationError, match=r"jwt_secret looks like a key .* set jwt_key_file"):

@@ -183,7 +183,7 @@ def mint_token(
 def _rejection(reason: str, message: str = "token not accepted") -> Unauthenticated:
     """Logs the reason and returns the error for the caller, which does not contain it."""
     logger.debug("token rejected: {}", reason)
-    return Unauthenticated(message, presented=True)
+    return Unauthenticated(message, presented=True, reason=reason)
 
 
 def _parse(token: str, max_bytes: int) -> _Jws:

@@ -55,14 +55,16 @@ class ConfigurationError(FlorilegiumError):
 
 
 class Unauthenticated(FlorilegiumError):
-    """No credential, or an invalid one. `presented` selects between a plain challenge and `invalid_token`."""
+    """No credential, or an invalid one. `presented` selects between a plain challenge and `invalid_token`. `reason` is
+    for the owner of the token and the operator, never for the caller."""
 
     status = 401
     code = 401
 
-    def __init__(self, message: str = "authentication required", *, presented: bool = False) -> None:
+    def __init__(self, message: str = "authentication required", *, presented: bool = False, reason: str = "") -> None:
         super().__init__(message)
         self.presented = presented
+        self.reason = reason
 
 
 class Forbidden(FlorilegiumError):

@@ -27,12 +27,12 @@ from config.loading import LoadedSettings
 from config.outgoing_http import uses_proxy
 from config.paths import DataRoot, stored_bytes_of_user
 from config.settings import Settings, is_loopback
-from server.cli.check_result import Check
 from server.cli.health_client import fetch_health
 from server.cli.output import pluralize
 from server.cli.semantic_checks import check_semantic
 from server.cli.urls import local_url
 from server.directory_lock import WAL_RESET_FIXED
+from server.doctor.check import Check
 from server.version import VERSION
 from sources.importers.sandbox.report import SandboxMode, SandboxReport, probe_sandbox
 from sources.storage.sqlite.maintenance.file_faults import missing_files

@@ -1,30 +1,70 @@
-"""`florilegium doctor`: checks this machine and the settings."""
+"""`florilegium doctor`: checks this machine and the settings, or the connection of a client to a server."""
 
 import asyncio
+import sys
 import time
 
 import click
 
 from config.errors import ConfigurationError
-from server.cli.check_result import Check
+from server.cli.admin import data_root
 from server.cli.checks import check_all
 from server.cli.options import SettingsCommand, SettingsOverrides, json_option, setting_options
 from server.cli.output import print_json
+from server.cli.urls import require_url
+from server.doctor.check import Check
+from server.doctor.flows import FLOWS
 
 
 @click.command(cls=SettingsCommand)
+@click.argument("url", required=False)
+@click.option("--client", type=click.Choice(tuple(FLOWS)), help="Replay the connection of this client to URL.")
+@click.option("--token", metavar="-", help="Read an API key or token from stdin, and explain why it is refused.")
 @json_option
 @setting_options()
-def doctor(overrides: SettingsOverrides, as_json: bool) -> None:
-    """Check this machine and the settings. Exits with 1 if a check fails."""
-    checks = _run_checks(overrides)
-    if as_json:
-        print_json(checks)
+def doctor(overrides: SettingsOverrides, url: str | None, client: str | None, token: str | None, as_json: bool) -> None:
+    """Check this machine, or a connection.
+
+    Without arguments: this machine and the settings. With URL or --client: the connection of a client to a server.
+
+    URL is the address that the client is given. Default: the one of the settings.
+
+    Exits with 1 if a check fails.
+    """
+    if token not in (None, "-"):
+        raise click.UsageError("--token takes - and reads the token from stdin, because others can read command lines")
+    credential = sys.stdin.readline().strip() if token else ""
+    if url or client:
+        checks = _check_connection(overrides, url, client or "any", credential)
+    elif token:
+        checks = _explain(overrides, credential)
     else:
-        for check in checks:
-            click.echo(f"{check.outcome:<6}{check.name:<18}{check.message}")
+        checks = _run_checks(overrides)
+    _print(checks, as_json)
     if any(check.outcome == "fail" for check in checks):
         click.get_current_context().exit(1)
+
+
+def _check_connection(overrides: SettingsOverrides, url: str | None, client: str, credential: str) -> list[Check]:
+    from server.doctor.replay import ConnectionReplay  # noqa: PLC0415 - only needed here
+
+    address = require_url("url", url or overrides.load().settings.resource_url)
+    return asyncio.run(ConnectionReplay(address, FLOWS[client], credential).run())
+
+
+def _explain(overrides: SettingsOverrides, credential: str) -> list[Check]:
+    from server.doctor.local_token import explain_credential  # noqa: PLC0415 - only needed here
+
+    settings = overrides.load().settings
+    return [asyncio.run(explain_credential(settings, data_root(settings), credential))]
+
+
+def _print(checks: list[Check], as_json: bool) -> None:
+    if as_json:
+        print_json(checks)
+        return
+    for check in checks:
+        click.echo(f"{check.outcome:<6}{check.name:<18}{check.message}")
 
 
 def _run_checks(overrides: SettingsOverrides) -> list[Check]:

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 from config.settings import Settings
-from server.cli.check_result import Check
+from server.doctor.check import Check
 from sources.semantic.endpoint import EmbeddingEndpoint
 from sources.semantic.model import ModelInfo, SemanticUnavailable
 from sources.semantic.named_models import NAMED_MODELS, best_model, load_model

@@ -13,6 +13,7 @@ from config.settings import Settings, is_address, is_loopback
 from server.transports.headers import Headers
 
 CACHE_MAX = 1024
+_UNKNOWN_HOST = "this host name is not served here; the operator can add it to allowed_hosts or set public_url"
 # A host name has at most 253 characters.
 CACHED_MAX_CHARS = 300
 # A name, or an address in brackets, and a port (RFC 9110 section 7.2). `urlsplit` ignores what follows the brackets.
@@ -53,11 +54,11 @@ class OriginGuard:
         """
         host = headers.get(b"host") or ""
         if self._checks_host and not self._is_known_host(host) and not is_address(_host_name(host)):
-            raise OriginRejected("this host name is not served here")
+            raise OriginRejected(_UNKNOWN_HOST)
 
     def _find_problem(self, host: str | None, origin: str | None) -> str | None:
         if self._checks_host and not self._is_known_host(host or ""):
-            return "this host name is not served here"
+            return _UNKNOWN_HOST
         if origin is not None and not self._is_trusted_origin(origin.lower(), (host or "").lower()):
             return "this origin is not allowed"
         return None

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from config.paths import DataRoot
-from server.cli.check_result import Check
 from server.cli.checks import (
     check_auth,
     check_control_database,
@@ -22,6 +21,7 @@ from server.cli.checks import (
     evaluate_sandbox,
     evaluate_sqlite,
 )
+from server.doctor.check import Check
 from sources.importers.sandbox.report import SandboxReport
 from tests.live import live, make_settings
 from tests.server.cli.program import Program
@@ -276,3 +276,20 @@ def test_a_reranker_that_fails_is_reported(program: Program) -> None:
     line = next(check for check in checks if check["name"] == "reranker")
     assert line["outcome"] == "warn"
     assert line["message"] == "the reranker answered with status 500; until then, hits keep their order"
+
+
+def test_the_command_reads_the_token_from_stdin_and_creates_nothing(program: Program) -> None:
+    outcome = program.run("doctor", "--token", "-", "--json", stdin="flo_" + "a" * 43 + "\n")
+    refused = program.run("doctor", "--token", "flo_secret")
+
+    assert outcome.code == 1
+    assert json.loads(outcome.stdout)[0]["message"] == "this data directory has no API keys yet"
+    assert not program.data_dir.exists()
+    assert (refused.code, "reads the token from stdin" in refused.stderr) == (2, True)
+
+
+def test_the_command_replays_a_connection(program: Program) -> None:
+    outcome = program.run("doctor", "--client", "claude-ai", "http://127.0.0.1:9/mcp")
+
+    assert outcome.code == 1
+    assert "only to https:// at port 443" in outcome.stdout

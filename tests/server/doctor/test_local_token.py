@@ -1,0 +1,67 @@
+"""`doctor --token -`: what the operator's own machine knows about a credential."""
+
+import time
+from pathlib import Path
+
+from auth.principal import READ
+from auth.registry import Registry
+from auth.tokens import mint_token
+from config.paths import DataRoot
+from config.settings import Settings
+from server.doctor.local_token import explain_credential
+from tests.live import JWT_SECRET, make_settings
+
+
+def token_for(settings: Settings, subject: str, age_s: float = 0.0) -> str:
+    now = time.time() - age_s
+    return mint_token(settings, subject, [READ], lifetime_s=3600, now=now, client_id="test")
+
+
+async def explain(settings: Settings, credential: str) -> tuple[str, str]:
+    check = await explain_credential(settings, DataRoot(Path(settings.data_dir)), credential)
+    return check.outcome, check.message
+
+
+async def test_tokens_are_explained(tmp_path: Path) -> None:
+    settings = make_settings(tmp_path)
+    async with Registry.open(tmp_path / "control.db") as registry:
+        await registry.add_user("ada")
+        await registry.disable_user((await registry.add_user("ben")).id)
+    other = make_settings(tmp_path, public_url="https://other.example.com")
+    forged = make_settings(tmp_path, jwt_secret=JWT_SECRET[::-1])
+
+    results = {
+        "valid": await explain(settings, token_for(settings, "ada")),
+        "expired": await explain(settings, token_for(settings, "ada", age_s=7200)),
+        "other audience": await explain(settings, token_for(other, "ada")),
+        "forged": await explain(settings, token_for(forged, "ada")),
+        "unknown": await explain(settings, token_for(settings, "eve")),
+        "disabled": await explain(settings, token_for(settings, "ben")),
+    }
+
+    assert [name for name, (outcome, _) in results.items() if outcome == "ok"] == ["valid"]
+    assert "with the scopes knowledge:read" in results["valid"][1]
+    assert "it expired at" in results["expired"][1]
+    assert f"https://other.example.com/mcp, and {settings.audience} is expected" in results["other audience"][1]
+    assert "the signature does not match" in results["forged"][1]
+    assert "there is no user 'eve'" in results["unknown"][1]
+    assert "the user ben is disabled" in results["disabled"][1]
+
+
+async def test_keys_are_explained(tmp_path: Path) -> None:
+    settings = make_settings(tmp_path)
+    async with Registry.open(tmp_path / "control.db") as registry:
+        ada, ben = await registry.add_user("ada"), await registry.add_user("ben")
+        valid = await registry.create_key(ada.id, "laptop", [READ])
+        revoked = await registry.create_key(ben.id, "phone", [READ])
+        expired = await registry.create_key(ben.id, "tablet", [READ], expires_at=time.time() + 0.05)
+        await registry.revoke_key(revoked[0].id)
+    time.sleep(0.1)
+
+    messages = [await explain(settings, secret) for _, secret in (valid, revoked, expired)]
+    unknown = await explain(settings, "flo_" + "a" * 43)
+
+    assert messages[0] == ("ok", "the API key 'laptop' of ada is valid, with the scopes knowledge:read")
+    assert messages[1][1].startswith("the API key 'phone' of ben was revoked at ")
+    assert messages[2][1].startswith("the API key 'tablet' of ben expired at ")
+    assert unknown[1].startswith("no API key of this data directory")

@@ -231,6 +231,12 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             10_000_000,
         ),
     ] = 50_000
+    search_vocabulary_mib: Annotated[
+        int,
+        _number(
+            "MiB", "Memory for the words of all users' libraries that misspelled words are compared with.", 1, _MIB
+        ),
+    ] = 64
     message_scan_max_rows: Annotated[
         int,
         _number(

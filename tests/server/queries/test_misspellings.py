@@ -132,6 +132,23 @@ async def test_another_user_has_another_vocabulary(ada: LibraryUser, ben: Librar
     assert (response["results"], response.get("read_as")) == ([], None)
 
 
+@pytest.mark.parametrize("source", SOURCES)
+async def test_suggestions_follow_every_write(ada: LibraryUser, api: RestClient, source: str) -> None:
+    await ada.add_item(source, "Voyage", "The lighthouse keeper wrote a letter.")
+    assert "read_as" not in await ada.call("knowledge_search", query="harbuor")
+
+    item_id = await ada.add_item(source, "Port", "The harbour is near.")
+    for name in SOURCES:
+        response = await ada.call(f"{name}_search", query="harbuor")
+        assert (bool(response["results"]), "did you mean harbour?" in response.get("read_as", "")) == (
+            (name == source,) * 2
+        )
+
+    async with ada.libraries.library(ada.context) as library:
+        await getattr(library, source).delete(item_id)
+    assert "read_as" not in await ada.call("knowledge_search", query="harbuor")
+
+
 async def test_near_words_can_be_turned_off(tmp_path: Path) -> None:
     async with open_rest_client(tmp_path, search_near_words_max=0, **NO_RATE_LIMITS) as api:
         ada = await api.library_user("ada")

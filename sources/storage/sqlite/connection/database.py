@@ -29,6 +29,7 @@ from sources.storage.sqlite.connection.connection import (
 from sources.storage.sqlite.connection.errors import translate
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions, connect_reader, connect_writer
 from sources.storage.sqlite.connection.quota import UserQuota
+from sources.storage.sqlite.index.index_content import LibraryIndexes
 from sources.storage.sqlite.index.statistics import CorpusStatistics
 from sources.storage.sqlite.index.text_index import (
     BEFORE_FIRST_ROWID,
@@ -46,10 +47,16 @@ T = TypeVar("T")
 
 class Database:
     """A file with its reader and its writer. `siblings` are the user's other files, which the reader attaches to count
-    how common a term is in the whole library."""
+    how common a term is in the whole library. `indexes` are those of the library."""
 
-    def __init__(self, file: DatabaseFile, options: SqliteOptions, siblings: Sequence[DatabaseFile] = ()) -> None:
-        self.statistics = CorpusStatistics(file.schema.counted_indexes)
+    def __init__(
+        self,
+        file: DatabaseFile,
+        options: SqliteOptions,
+        indexes: LibraryIndexes,
+        siblings: Sequence[DatabaseFile] = (),
+    ) -> None:
+        self.statistics = CorpusStatistics(file.schema.counted_indexes, indexes)
         self.kind: DatabaseKind = file.schema.kind
         self.path = file.path
         self.quota = UserQuota((self,), options.quota)

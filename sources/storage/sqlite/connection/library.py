@@ -19,6 +19,7 @@ from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions
 from sources.storage.sqlite.connection.quota import UserQuota
 from sources.storage.sqlite.index.index_builder import IndexBuilder
+from sources.storage.sqlite.index.index_content import LibraryIndexes
 from sources.storage.sqlite.schema.chacha import CHACHA
 from sources.storage.sqlite.schema.media import MEDIA
 from sources.storage.sqlite.schema.messages import CHATS_INDEX
@@ -32,9 +33,10 @@ class UserDatabases:
         self.user_id = user_id
         self.lease_count = 0
         chacha, media, prompts = (DatabaseFile(schema, data_root, user_id) for schema in (CHACHA, MEDIA, PROMPTS))
-        self.chacha = Database(chacha, options, (media, prompts))
-        self.media = Database(media, options, (chacha, prompts))
-        self.prompts = Database(prompts, options, (chacha, media))
+        self.indexes = LibraryIndexes(options.vocabularies)
+        self.chacha = Database(chacha, options, self.indexes, (media, prompts))
+        self.media = Database(media, options, self.indexes, (chacha, prompts))
+        self.prompts = Database(prompts, options, self.indexes, (chacha, media))
         self.quota = UserQuota(self.all, options.quota)
         for database in self.all:
             database.quota = self.quota

@@ -25,6 +25,7 @@ from sources.storage.sqlite.connection.errors import (
 from sources.storage.sqlite.connection.quota import QuotaLimits
 from sources.storage.sqlite.index.text_index import segment_version
 from sources.storage.sqlite.index.text_weights import lacks_weights
+from sources.storage.sqlite.index.vocabulary_memory import VocabularyMemory
 from sources.storage.sqlite.schema.migrations import DatabaseSchema, is_current, migrate, schema_version
 from sources.text.letter_separation import separate_letters
 from sources.text.literals import contains_literal, literal_form
@@ -45,9 +46,10 @@ _COMMON_PRAGMAS = (
 
 
 class SqliteOptions(Struct, frozen=True):
-    """Options that all files share. `jobs` decides which job runs next."""
+    """Options that all files share. `jobs` decides which job runs next, `vocabularies` keeps words of all libraries."""
 
     jobs: JobQueue
+    vocabularies: VocabularyMemory
     queue_max: int
     deadline_ms: int
     cache_kib: int

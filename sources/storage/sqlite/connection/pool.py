@@ -26,6 +26,7 @@ from sources.storage.sqlite.collections.collection import CollectionSettings
 from sources.storage.sqlite.connection.library import SqliteLibrary, UserDatabases
 from sources.storage.sqlite.connection.open import SqliteOptions
 from sources.storage.sqlite.connection.quota import QuotaLimits
+from sources.storage.sqlite.index.vocabulary_memory import VocabularyMemory
 from sources.storage.sqlite.vectors.embedding_scheduler import EmbeddingScheduler
 from sources.storage.sqlite.vectors.vector_memory import VectorMemory
 from sources.storage.sqlite.write.idempotency import IdempotencyLimits
@@ -174,6 +175,7 @@ class SqliteLibraries:
     def _start_closing(self, user_id: UserId) -> None:
         """Closing continues whatever happens to the caller."""
         databases = self._open.pop(user_id)
+        self._options.vocabularies.forget(databases.indexes)
         for database in databases.all:
             self._settings.vector_memory.forget(database)
         closing = asyncio.create_task(_close(databases))
@@ -217,6 +219,7 @@ async def _close(databases: UserDatabases) -> None:
 def sqlite_options(settings: Settings) -> SqliteOptions:
     return SqliteOptions(
         jobs=JobQueue(settings.library_jobs_max or os.cpu_count() or 1),
+        vocabularies=VocabularyMemory(settings.search_vocabulary_mib * 1024 * 1024),
         queue_max=settings.library_queue_max,
         deadline_ms=settings.library_deadline_ms,
         stop_ms=settings.library_stop_ms,

@@ -9,16 +9,15 @@ from operator import itemgetter
 
 from sources.query import AllOf, Expression, ParsedQuery, Phrase, Prefix, Term, Word
 from sources.query.near_terms import can_have_near_terms, with_near_terms
-from sources.query.prefixes import searchable_prefixes, word_with_stem
+from sources.query.prefixes import searchable_prefixes
 from sources.query.words import with_other_endings
 from sources.search.near_words import COMPOUND_MIN_CHARS, can_be_misspelled
 from sources.storage.contract import Search
 from sources.storage.sqlite.connection.connection import JobConnection
-from sources.storage.sqlite.index.statistics import CorpusStatistics, KnownWords
+from sources.storage.sqlite.index.statistics import CorpusStatistics
 from sources.storage.sqlite.search.match_counter import MatchCounter
 from sources.storage.sqlite.search.match_expression import match_text
 from sources.storage.sqlite.search.target import SearchTarget
-from sources.text.folding import fold
 from sources.text.segmentation import UNSPACED_RUN
 from sources.text.stemming import stem
 
@@ -28,8 +27,6 @@ _LITTLE_ROWS = 20
 _ATTEMPTS_MAX = 4
 # How many other words of the query a near word has to occur with.
 _EVIDENCE_WORDS = 2
-# How much of a text is searched for the spelling of a stem.
-_TEXT_MAX_CHARS = 100_000
 
 
 class Spelling:
@@ -48,7 +45,6 @@ class Spelling:
         self._query = search.query
         self._statistics = statistics
         self._words_max = words_max
-        self._known: KnownWords = {}
         self._counter = MatchCounter(connection, target, search, statistics)
 
     def correct(self) -> ParsedQuery | None:
@@ -106,19 +102,10 @@ class Spelling:
                 yield compound
 
     def _similar(self, token: str, word: Word) -> list[Word]:
-        stems = self._statistics.near_words(self._connection, stem(token), self._index, self._words_max, self._known)
-        spellings = [spelling for near in stems if (spelling := self._spelling(near))]
+        spellings = self._statistics.vocabulary(self._connection, self._index, self._words_max).near_words(stem(token))
         is_inflected = any(isinstance(one, Prefix) for one in word.alternatives)
         words = [Word(spelling, (Phrase(spelling, (spelling,)),)) for spelling in spellings]
         return [with_other_endings(near) for near in words] if is_inflected else words
-
-    def _spelling(self, near: str) -> str | None:
-        """Returns a word of the library with this stem."""
-        token = word_with_stem(near)
-        text = token and self._statistics.find_text(self._connection, f'"{token}"', self._index)
-        if not text:
-            return None
-        return next((word for word in fold(text[:_TEXT_MAX_CHARS]).split() if stem(word) == near), token)
 
 
 def _single_token(word: Word) -> str | None:

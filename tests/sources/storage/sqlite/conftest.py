@@ -10,7 +10,9 @@ from config.paths import DataRoot, UserId
 from sources.storage.job_queue import JobQueue
 from sources.storage.sqlite.connection.database import Database
 from sources.storage.sqlite.connection.open import DatabaseFile, SqliteOptions
+from sources.storage.sqlite.index.index_content import LibraryIndexes
 from sources.storage.sqlite.index.text_index import SegmentedTable, TextIndex
+from sources.storage.sqlite.index.vocabulary_memory import VocabularyMemory
 from sources.storage.sqlite.schema.migrations import DatabaseSchema
 from sources.storage.sqlite.schema.shared import SHARED_TABLES
 
@@ -47,6 +49,7 @@ class WordsFile(DatabaseFile, frozen=True):
 def make_options(**changes: Any) -> SqliteOptions:
     defaults: dict[str, Any] = {
         "jobs": JobQueue(2),
+        "vocabularies": VocabularyMemory(2**20),
         "queue_max": 64,
         "deadline_ms": 10_000,
         "cache_kib": 256,
@@ -66,7 +69,8 @@ async def make_database(file: Path) -> AsyncIterator[MakeDatabase]:
 
     def make(schema: DatabaseSchema = WORDS, path: Path = file, **options: Any) -> Database:
         words_file = WordsFile(schema, DataRoot(path.parent), UserId("u_words"), path)
-        databases.append(Database(words_file, make_options(**options)))
+        made = make_options(**options)
+        databases.append(Database(words_file, made, LibraryIndexes(made.vocabularies)))
         return databases[-1]
 
     yield make

@@ -1,10 +1,20 @@
-"""The counts that are kept for weighting terms are limited, whatever is searched."""
+"""Counts and words of an index are shared by the readers of a library, belong to one version of the index, and are
+limited, whatever is searched."""
 
 from functools import partial
+from pathlib import Path
 
+from sources.drafts import NoteDraft
 from sources.storage.sqlite.connection.connection import JobConnection
 from sources.storage.sqlite.connection.database import Database
-from tests.sources.storage.sqlite.conftest import INDEX
+from sources.storage.sqlite.connection.library import UserDatabases
+from sources.storage.sqlite.index.index_content import COUNTS_MAX
+from sources.storage.sqlite.index.text_index import TextIndex
+from sources.storage.sqlite.index.vocabulary_memory import VocabularyMemory
+from sources.storage.sqlite.schema.chacha import NOTES_INDEX
+from sources.storage.sqlite.schema.prompts import PROMPTS_INDEX
+from tests.sources.storage.library_fixture import open_sqlite
+from tests.sources.storage.sqlite.conftest import INDEX, make_options
 
 JOBS = 60
 COUNTS_PER_JOB = 50
@@ -14,12 +24,50 @@ async def test_counts_of_ever_new_words_take_limited_memory(database: Database) 
     """A file that nobody writes to would otherwise keep a count of every word that was ever searched."""
     statistics = database.statistics
 
-    def count(job: int, connection: JobConnection) -> None:
+    def count(job: int, connection: JobConnection) -> int:
         statistics.refresh(connection)
         for number in range(COUNTS_PER_JOB):
             assert statistics.count_matches(connection, INDEX, f'"word{job}x{number}"') == 0
+        return len(statistics._own.content(connection, INDEX).counts)
 
-    for job in range(JOBS):
-        await database.read("words", partial(count, job))
+    kept = [await database.read("words", partial(count, job)) for job in range(JOBS)]
 
-    assert len(statistics._own._counts) <= 1_000 + COUNTS_PER_JOB
+    assert max(kept) <= COUNTS_MAX + COUNTS_PER_JOB
+
+
+class CountingMemory(VocabularyMemory):
+    """Counts the vocabularies that were read from files."""
+
+    reads = 0
+
+    def put(self, key: tuple[int, str, str], version: bytes, words: str) -> None:
+        self.reads += 1
+        super().put(key, version, words)
+
+
+async def test_words_of_a_library_are_read_once_for_all_of_its_readers(tmp_path: Path) -> None:
+    async with open_sqlite(tmp_path) as libraries, libraries.library("ada") as ada:
+        await ada.notes.create(NoteDraft(content="The lighthouse"))
+        memory = CountingMemory(10**6)
+        user_id = libraries.context("ada").user_id
+        databases = UserDatabases(libraries.data_root, user_id, make_options(vocabularies=memory))
+
+        def find(database: Database, index: TextIndex, connection: JobConnection) -> list[str]:
+            database.statistics.refresh(connection)
+            return database.statistics.vocabulary(connection, index, 1_000).near_words("lighthuos")
+
+        async def find_in_all() -> list[list[str]]:
+            chacha, prompts = databases.chacha, databases.prompts
+            return [
+                await chacha.read("notes", partial(find, chacha, NOTES_INDEX)),
+                await prompts.read("prompts", partial(find, prompts, PROMPTS_INDEX)),
+            ]
+
+        assert await find_in_all() == [["lighthouse"], ["lighthouse"]]
+        first_reads = memory.reads
+        await ada.notes.create(NoteDraft(content="The lighthouses"))
+        assert await find_in_all() == [["lighthouse"], ["lighthouse"]]
+        await databases.close()
+
+    # One for each index of the two files that are in use, and then one for the index that changed.
+    assert (first_reads, memory.reads) == (4, 5)

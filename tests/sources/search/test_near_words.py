@@ -1,0 +1,65 @@
+"""Similar words are found in the text of a vocabulary as if each word was compared."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+from rapidfuzz.distance import OSA
+
+from sources.search.near_words import compounds_with, similar_words
+
+# Few letters, so that words are often near to each other.
+_LETTERS = "abcд"
+_words = st.text(_LETTERS, min_size=4, max_size=10)
+
+
+@st.composite
+def _word_with_neighbours(draw: st.DrawFn) -> tuple[str, set[str]]:
+    word = draw(_words)
+    neighbours = {draw(_edited(word)) for _ in range(draw(st.integers(0, 8)))}
+    return word, {other for other in neighbours | draw(st.sets(_words)) if len(other) >= 4}
+
+
+@st.composite
+def _edited(draw: st.DrawFn, word: str) -> str:
+    letters = list(word)
+    for _ in range(draw(st.integers(0, 3))):
+        at = draw(st.integers(0, len(letters)))
+        match draw(st.sampled_from(("insert", "delete", "replace", "swap"))):
+            case "insert":
+                letters.insert(at, draw(st.sampled_from(_LETTERS)))
+            case "delete":
+                del letters[at : at + 1]
+            case "replace":
+                letters[at : at + 1] = draw(st.sampled_from(_LETTERS))
+            case _:
+                letters[at : at + 2] = reversed(letters[at : at + 2])
+    return "".join(letters)
+
+
+def _vocabulary(words: set[str]) -> str:
+    return "".join(f" {word} " for word in sorted(words))
+
+
+@given(_word_with_neighbours())
+def test_all_words_within_the_distance_are_found(word_and_others: tuple[str, set[str]]) -> None:
+    word, others = word_and_others
+    edits_max = 2 if len(word) >= 7 else 1
+    distances = {other: OSA.distance(word, other) for other in others}
+
+    assert similar_words(word, _vocabulary(others)) == {
+        other: edits for other, edits in distances.items() if 0 < edits <= edits_max
+    }
+
+
+@given(_word_with_neighbours())
+def test_all_compounds_are_found(word_and_others: tuple[str, set[str]]) -> None:
+    word, others = word_and_others
+    compounds = {f"ab{word}", f"д{word}"}
+
+    expected = sorted(compounds) if len(word) >= 5 else []
+    unrelated = {other for other in others if not other.endswith(word)}
+
+    assert compounds_with(word, _vocabulary(unrelated | compounds | {word})) == expected
+
+
+def test_words_with_digits_are_not_similar() -> None:
+    assert similar_words("house", " h0use horse ") == {"horse": 1}

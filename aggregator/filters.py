@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import fields
 
+from auth.principal import Principal
 from config.errors import InvalidParams
 from sources.source import Source
 
@@ -25,6 +26,13 @@ def filter_names(source: Source) -> tuple[str, ...]:
 @lru_cache(maxsize=64)
 def _filter_names(search_input: type[Any]) -> tuple[str, ...]:
     return tuple(field.encode_name for field in fields(search_input) if field.encode_name not in COMMON)
+
+
+def permitted_sources(sources: Mapping[str, Source], principal: Principal) -> Mapping[str, Source]:
+    """The sources that the caller's credential may use; the others do not exist for it."""
+    if principal.sources is None:
+        return sources
+    return {name: source for name, source in sources.items() if principal.permits_source(name)}
 
 
 def choose_sources(sources: Mapping[str, Source], names: Sequence[str]) -> dict[str, Source]:

@@ -8,6 +8,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import fields, replace
 
 from aggregator.defaults import search_defaults, session_context
+from aggregator.filters import permitted_sources
 from auth.context import RequestContext
 from config.errors import InvalidParams, NotFound
 from sessions.state import SessionStates
@@ -42,7 +43,7 @@ class Retriever:
         self._session_states = session_states
 
     async def get(self, context: RequestContext, request: KnowledgeGet) -> GetResponse:
-        address = self._address(request)
+        address = _address(request, permitted_sources(self._sources, context.principal))
         context = await session_context(self._session_states, context, request.session)
         search_defaults(context)  # rejects an invalid config
         if address.loc is not None:
@@ -50,44 +51,48 @@ class Retriever:
         async with self._libraries.library(context) as library:
             return await address.source.get(context, library, address.item_id, request)
 
-    def _address(self, request: KnowledgeGet) -> _ItemAddress:
-        if request.uri is None and isinstance(request.id, str) and self._is_uri(request.id):
-            request = replace(request, uri=request.id, id=None)
-        if request.uri is None:
-            if request.source is None or request.id is None:
-                raise InvalidParams("uri: expected the uri of a hit, or its source and id, got nothing")
-            return _ItemAddress(self._source("source", request.source), request.id)
-        address = self._parse_uri(request.uri)
-        for name, argument, in_uri in (
-            ("source", request.source, address.source.name),
-            ("id", request.id, address.item_id),
-        ):
-            if argument is not None and str(argument) != str(in_uri):
-                raise InvalidParams(f"{name}: expected {in_uri!r}, the value in uri, got {str(argument)[:60]!r}")
-        return address
 
-    def _source(self, argument: str, name: str) -> Source:
-        source = self._sources.get(name)
-        if source is None:
-            raise InvalidParams(f"{argument}: expected one of {', '.join(self._sources)}, got {name[:60]!r}")
-        return source
+def _address(request: KnowledgeGet, sources: Mapping[str, Source]) -> _ItemAddress:
+    if request.uri is None and isinstance(request.id, str) and _is_uri(request.id, sources):
+        request = replace(request, uri=request.id, id=None)
+    if request.uri is None:
+        if request.source is None or request.id is None:
+            raise InvalidParams("uri: expected the uri of a hit, or its source and id, got nothing")
+        return _ItemAddress(_source("source", request.source, sources), request.id)
+    address = _parse_uri(request.uri, sources)
+    for name, argument, in_uri in (
+        ("source", request.source, address.source.name),
+        ("id", request.id, address.item_id),
+    ):
+        if argument is not None and str(argument) != str(in_uri):
+            raise InvalidParams(f"{name}: expected {in_uri!r}, the value in uri, got {str(argument)[:60]!r}")
+    return address
 
-    def _is_uri(self, item_id: str) -> bool:
-        return item_id.partition("://")[0] in self._sources and "://" in item_id
 
-    def _parse_uri(self, uri: str) -> _ItemAddress:
-        scheme, separator, path = uri.partition("://")
-        if not separator or not path:
-            raise InvalidParams(f"uri: expected the uri of a hit, such as notes://6f1c, got {uri[:60]!r}")
-        source = self._source("uri", scheme)
-        segments = [unquote(segment) for segment in path.split("/")]
-        if len(segments) == 1:
-            return _ItemAddress(source, segments[0])
-        for resource in source.resources:
-            variables = _match_template(resource.uri, scheme, segments)
-            if variables is not None and "id" in variables and variables.keys() - {"id"} <= _LOC_FIELDS:
-                return _ItemAddress(source, variables.pop("id"), variables)
-        raise NotFound("item", uri[:200])
+def _source(argument: str, name: str, sources: Mapping[str, Source]) -> Source:
+    source = sources.get(name)
+    if source is None:
+        raise InvalidParams(f"{argument}: expected one of {', '.join(sources)}, got {name[:60]!r}")
+    return source
+
+
+def _is_uri(item_id: str, sources: Mapping[str, Source]) -> bool:
+    return item_id.partition("://")[0] in sources and "://" in item_id
+
+
+def _parse_uri(uri: str, sources: Mapping[str, Source]) -> _ItemAddress:
+    scheme, separator, path = uri.partition("://")
+    if not separator or not path:
+        raise InvalidParams(f"uri: expected the uri of a hit, such as notes://6f1c, got {uri[:60]!r}")
+    source = _source("uri", scheme, sources)
+    segments = [unquote(segment) for segment in path.split("/")]
+    if len(segments) == 1:
+        return _ItemAddress(source, segments[0])
+    for resource in source.resources:
+        variables = _match_template(resource.uri, scheme, segments)
+        if variables is not None and "id" in variables and variables.keys() - {"id"} <= _LOC_FIELDS:
+            return _ItemAddress(source, variables.pop("id"), variables)
+    raise NotFound("item", uri[:200])
 
 
 def _match_template(template: str, scheme: str, segments: Sequence[str]) -> dict[str, Any] | None:

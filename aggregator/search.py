@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from aggregator.breaker import Breaker
 from aggregator.defaults import Dedupe, search_defaults, with_session_defaults
 from aggregator.fanout import Fanout
-from aggregator.filters import build_arguments, choose_sources, set_filters
+from aggregator.filters import build_arguments, choose_sources, permitted_sources, set_filters
 from aggregator.merge import DiversityLimits, sort_by_date, sort_by_score
 from aggregator.page_size import RenderedHit, encode
 from aggregator.paging import PageSelection, fill_page, is_seen, select_page
@@ -167,10 +167,9 @@ class Aggregator:
         self, context: RequestContext, library: Library, request: KnowledgeSearch, hit_extra_bytes: int
     ) -> KnowledgeResponse:
         plan = await self._plan(context, request, hit_extra_bytes)
-        sources, read_as = self._choose_sources(request.sources, plan.query)
-        arguments = build_arguments(
-            sources, self._sources.keys(), request.query, request.snippet_length, request.filters
-        )
+        permitted = permitted_sources(self._sources, context.principal)
+        sources, read_as = _choose_sources(permitted, request.sources, plan.query)
+        arguments = build_arguments(sources, permitted.keys(), request.query, request.snippet_length, request.filters)
         fanout = self._fanout(plan, library, sources, arguments, is_strict=plan.query.relaxed is not None)
         response, selection = await self._search(plan, fanout, library, read_as)
         fanout.require_answer()
@@ -271,17 +270,6 @@ class Aggregator:
             max_bytes=max_bytes - limit * hit_extra_bytes,
         )
 
-    def _choose_sources(self, names: Sequence[str], query: ParsedQuery) -> tuple[dict[str, Source], str | None]:
-        """The sources that the request names and that a `source:` filter in the query allows; and the `read_as`."""
-        sources = choose_sources(self._sources, names)
-        if not query.filters.sources:
-            return sources, query.read_as
-        allowed = {name.lower() for name in query.filters.sources}
-        matching = {name: source for name, source in sources.items() if name in allowed}
-        if matching:
-            return matching, query.read_as
-        return {}, matches_nothing(f"source:{query.filters.sources[0]}", f"this searches {', '.join(sources)}")
-
     async def _record(self, plan: SearchPlan, response: KnowledgeResponse, selection: PageSelection) -> None:
         """Marks the delivered hits and their duplicates as seen, each with its own version.
 
@@ -322,6 +310,20 @@ class Aggregator:
             hits_per_source=self._settings.fanout_depth,
             semantic_weight=model.weight if model is not None else None,
         )
+
+
+def _choose_sources(
+    known: Mapping[str, Source], names: Sequence[str], query: ParsedQuery
+) -> tuple[dict[str, Source], str | None]:
+    """The sources that the request names and that a `source:` filter in the query allows; and the `read_as`."""
+    sources = choose_sources(known, names)
+    if not query.filters.sources:
+        return sources, query.read_as
+    allowed = {name.lower() for name in query.filters.sources}
+    matching = {name: source for name, source in sources.items() if name in allowed}
+    if matching:
+        return matching, query.read_as
+    return {}, matches_nothing(f"source:{query.filters.sources[0]}", f"this searches {', '.join(sources)}")
 
 
 def _page_order(ranking: Ranking, plan: SearchPlan) -> Callable[[Sequence[RankedHit]], Sequence[RankedHit]]:

@@ -74,10 +74,11 @@ class SimilarItems:
         passages = await run_text_work(len(item.content), _passages, item)
         ranked: dict[tuple[str, str], _SimilarHit] = {}
         pages: list[SourceHits] = []
+        sources = [source for source in self._sources if context.principal.permits_source(source.name)]
         async with self._libraries.library(context) as library:
             for passage in passages:
                 query = self._query(context, request, passage)
-                for source, page in await self._search(library, query, item):
+                for source, page in await self._search(library, query, item, sources):
                     pages.append(page)
                     _keep_best(ranked, source, page)
         ranked.pop(_key(item.meta.source, item.meta.conversation_id or item.meta.id), None)
@@ -85,7 +86,7 @@ class SimilarItems:
         return await _response(list(ranked.values()), request, _status(pages), is_complete=is_complete)
 
     async def _search(
-        self, library: Library, query: SourceQuery, item: GetResponse
+        self, library: Library, query: SourceQuery, item: GetResponse, sources: Sequence[LibrarySource]
     ) -> Sequence[tuple[LibrarySource, SourceHits]]:
         async def search(source: LibrarySource) -> SourceHits:
             assert query.search is not None
@@ -95,8 +96,8 @@ class SimilarItems:
                 getattr(library, source.name), replace(query, search=replace(query.search, limit=limit))
             )
 
-        pages = await asyncio.gather(*(search(source) for source in self._sources))
-        return list(zip(self._sources, pages, strict=True))
+        pages = await asyncio.gather(*(search(source) for source in sources))
+        return list(zip(sources, pages, strict=True))
 
     def _query(self, context: RequestContext, request: ItemsSimilar, passage: str) -> SourceQuery:
         defaults = request_defaults(context.config)

@@ -13,9 +13,10 @@ from typing import Protocol
 
 from cachetools import LRUCache
 from msgspec import Struct
+from msgspec.structs import replace
 
 from auth.api_keys import has_key_prefix, is_well_formed
-from auth.principal import SCOPES, ClientId, Principal
+from auth.principal import ROLE_SCOPES, SCOPES, ClientId, Principal
 from auth.rate_limits import TokenBuckets
 from auth.registry import KeyRecord, Registry, UserRecord
 from auth.tokens import Claims, TokenVerifier
@@ -37,9 +38,11 @@ class Authenticator(Protocol):
 
 
 class _Grant(Struct):
-    """A valid credential. `revision` is the registry's revision at the time of the last lookup."""
+    """A valid credential. `scopes` are its own, of which the principal has those that the user's role allows.
+    `revision` is the registry's revision at the time of the last lookup."""
 
     principal: Principal
+    scopes: frozenset[str]
     cached_until: float
     revision: int
 
@@ -99,13 +102,16 @@ class RegistryAuthenticator:
         return grant.principal
 
     async def recheck(self, principal: Principal) -> None:
-        """Raises Unauthenticated if the credential has expired or was revoked, or if the user lost access."""
+        """Raises Unauthenticated if the credential has expired or was revoked, or if the user lost access or the role
+        that allows the principal's scopes."""
         if principal.is_expired(self._clock()):
             raise Unauthenticated("credential expired", presented=True)
         identity = (principal.kind, principal.credential_id, principal.user_id, principal.epoch)
         revision = self._registry.revision()
         if self._recheck_revisions.get(identity) != revision:
-            await self._require_access(principal)
+            user = await self._require_access(principal)
+            if principal.kind != "local" and not principal.scopes <= ROLE_SCOPES[user.role]:
+                raise Unauthenticated("access withdrawn", presented=True)
             self._recheck_revisions[identity] = revision
 
     async def flush(self) -> None:
@@ -125,10 +131,10 @@ class RegistryAuthenticator:
         revision = self._registry.revision()
         if self._local is None or self._local.revision != revision:
             name = self._settings.single_user_name
-            user = await self._registry.user_by_name(name) or await self._registry.ensure_user("", name)
+            user = await self._registry.user_by_name(name) or await self._registry.ensure_user("", name, role="admin")
             if user.is_disabled:
                 raise Unauthenticated("the local user is disabled")
-            self._local = _Grant(local_principal(user), cached_until=0.0, revision=revision)
+            self._local = _Grant(local_principal(user), _KNOWN_SCOPES, cached_until=0.0, revision=revision)
         return self._local.principal
 
     async def _admit(self, credential: str, digest: bytes, now: float, revision: int, address: str) -> _Grant:
@@ -148,26 +154,28 @@ class RegistryAuthenticator:
         """`revision` was read before the rows, so a change in between is noticed at the next call."""
         cached = self._grants.get(digest)
         if cached is not None and self._is_fresh(cached, now):
-            await self._require_access(cached.principal)
-            return _Grant(cached.principal, cached.cached_until, revision)
-        principal = await self._principal_of(credential, digest, now)
-        return _Grant(principal, self._monotonic() + self._settings.token_cache_ttl_s, revision)
+            user = await self._require_access(cached.principal)
+            return _grant(cached.principal, cached.scopes, user, cached.cached_until, revision)
+        principal, user = await self._principal_of(credential, digest, now)
+        cached_until = self._monotonic() + self._settings.token_cache_ttl_s
+        return _grant(principal, principal.scopes, user, cached_until, revision)
 
     def _is_fresh(self, grant: _Grant, now: float) -> bool:
         return self._monotonic() < grant.cached_until and not grant.principal.is_expired(now)
 
-    async def _principal_of(self, credential: str, digest: bytes, now: float) -> Principal:
+    async def _principal_of(self, credential: str, digest: bytes, now: float) -> tuple[Principal, UserRecord]:
+        """Returns the principal with all scopes of the credential, and its user."""
         if has_key_prefix(credential):
             return await self._principal_of_key(credential, digest, now)
         return await self._principal_of_token(credential, now)
 
-    async def _principal_of_key(self, credential: str, digest: bytes, now: float) -> Principal:
+    async def _principal_of_key(self, credential: str, digest: bytes, now: float) -> tuple[Principal, UserRecord]:
         key = await self._registry.key_by_hash(digest) if is_well_formed(credential) else None
         if key is None or not key.is_valid(now):
             raise Unauthenticated("API key not accepted", presented=True)
-        return _key_principal(key)
+        return _key_principal(key), key.user
 
-    async def _principal_of_token(self, credential: str, now: float) -> Principal:
+    async def _principal_of_token(self, credential: str, now: float) -> tuple[Principal, UserRecord]:
         if self._verifier is None:
             raise Unauthenticated("token not accepted", presented=True)
         try:
@@ -177,8 +185,7 @@ class RegistryAuthenticator:
         user = await self._user_of(claims)
         _require_issued_after(user.tokens_valid_after, claims)
         principal = _token_principal(user, claims)
-        await self._require_access(principal)
-        return principal
+        return principal, await self._require_access(principal)
 
     async def _user_of(self, claims: Claims) -> UserRecord:
         """Looks for the exact identity first, then for a user without an issuer, which means the configured issuer."""
@@ -192,8 +199,9 @@ class RegistryAuthenticator:
         _require_issued_after(await self._registry.user_deleted_at(claims.issuer, claims.subject), claims)
         return await self._registry.ensure_user(claims.issuer, claims.subject)
 
-    async def _require_access(self, principal: Principal) -> None:
-        """Checks in the registry that the credential is still valid and that access was not withdrawn since."""
+    async def _require_access(self, principal: Principal) -> UserRecord:
+        """Checks in the registry that the credential is still valid and that access was not withdrawn since. Returns
+        the user."""
         match principal.kind:
             case "key":
                 key = await self._registry.key_by_id(principal.credential_id)
@@ -204,6 +212,7 @@ class RegistryAuthenticator:
                 user = await self._registry.user_by_id(principal.user_id)
         if user is None or user.is_disabled or (user.id, user.epoch) != (principal.user_id, principal.epoch):
             raise Unauthenticated("access withdrawn", presented=True)
+        return user
 
     def _raise_cached_failure(self, digest: bytes, revision: int) -> None:
         failure = self._failures.get(digest)
@@ -223,6 +232,13 @@ class RegistryAuthenticator:
             self._generation = generation
             self._grants.clear()
             self._failures.clear()
+
+
+def _grant(
+    principal: Principal, scopes: frozenset[str], user: UserRecord, cached_until: float, revision: int
+) -> _Grant:
+    """The role of a user limits the scopes of all credentials of the user."""
+    return _Grant(replace(principal, scopes=scopes & ROLE_SCOPES[user.role]), scopes, cached_until, revision)
 
 
 def local_principal(user: UserRecord) -> Principal:
@@ -279,6 +295,7 @@ def _key_principal(key: KeyRecord) -> Principal:
         epoch=key.user.epoch,
         expires_at=key.expires_at,
         profile=key.profile,
+        sources=key.sources,
     )
 
 

@@ -50,6 +50,9 @@ class Principal(Struct, frozen=True):
     profile: str | None = None
     sources: frozenset[str] | None = None
 
+    def permits_source(self, source: str) -> bool:
+        return self.sources is None or source in self.sources
+
     def has_scope(self, scope: str) -> bool:
         return scope in self.scopes
 

@@ -22,7 +22,13 @@ from auth.control_database import ControlDatabase, storage_errors
 from auth.control_schema import MIGRATIONS
 from auth.library_files import record_existing_files
 from auth.principal import Role
-from auth.validation import require_printable, require_scopes, require_user_name
+from auth.validation import (
+    require_printable,
+    require_scopes,
+    require_scopes_of_role,
+    require_sources,
+    require_user_name,
+)
 from config.errors import Conflict, InvalidParams, NotFound
 from config.file_copies import copies_before_migration
 from config.paths import DataRoot, UserId, new_user_id
@@ -144,24 +150,13 @@ class Registry:
 
     # Users
 
-    async def add_user(self, name: str, issuer: str = "", subject: str = "") -> UserRecord:
+    async def add_user(self, name: str, issuer: str = "", subject: str = "", role: Role = "writer") -> UserRecord:
         """Creates a user, identified in tokens by `issuer` and `subject` (by default the name)."""
-        require_user_name(name)
-        subject = subject or name
-        _require_identity(issuer, subject)
+        return await self._database.write(lambda db: insert_user(db, name, issuer, subject, self._clock(), role))
 
-        def operation(db: sqlite3.Connection) -> UserRecord:
-            if other := _user(db, _SAME_NAME, name):
-                differs = "" if other.name == name else "; names must differ in more than upper and lower case"
-                raise Conflict(f"a user named {other.name!r} already exists{differs}")
-            if _user(db, "u.subject = ? AND u.issuer = ?", subject, issuer):
-                raise Conflict(f"a user with the subject {subject!r} already exists")
-            return _insert_user(db, name, issuer, subject, self._clock())
-
-        return await self._database.write(operation)
-
-    async def ensure_user(self, issuer: str, subject: str) -> UserRecord:
-        """Returns the user with that identity, creating it if necessary under a name derived from the subject.
+    async def ensure_user(self, issuer: str, subject: str, name: str = "", role: Role = "writer") -> UserRecord:
+        """Returns the user with that identity, creating it if necessary under a name derived from `name`, by default
+        from the subject.
 
         Concurrent calls, also from several processes, create one user.
         """
@@ -174,7 +169,7 @@ class Registry:
             existing = _user(db, "u.subject = ? AND u.issuer = ?", subject, issuer)
             if existing:
                 return existing
-            return _insert_user(db, _unused_name(db, subject), issuer, subject, self._clock())
+            return _insert_user(db, _unused_name(db, name or subject), issuer, subject, self._clock(), role)
 
         return await self._database.write(operation)
 
@@ -191,6 +186,15 @@ class Registry:
         return await self._database.read(
             lambda db: [UserRecord(*row) for row in db.execute(f"{_USER_QUERY} ORDER BY u.name")]
         )
+
+    async def set_role(self, user_id: UserId, role: Role) -> UserRecord:
+        """Sets the role, which limits the scopes of all credentials of the user from the next call on."""
+
+        def operation(db: sqlite3.Connection) -> UserRecord:
+            db.execute("UPDATE users SET role = ? WHERE id = ?", (role, user_id))
+            return _existing_user(db, user_id)
+
+        return await self._database.withdraw(operation)
 
     async def disable_user(self, user_id: UserId) -> UserRecord:
         """Permanently withdraws all access granted so far: keys, tokens and everything bound to the epoch."""
@@ -250,12 +254,14 @@ class Registry:
         scopes: Iterable[str],
         expires_at: float | None = None,
         profile: str | None = None,
+        sources: Iterable[str] | None = None,
     ) -> tuple[KeyRecord, str]:
-        """Returns a new key and its secret, which cannot be retrieved later."""
+        """Returns a new key and its secret, which cannot be retrieved later. `sources` restricts the key to these."""
         require_printable("name", name)
         if profile is not None:
             require_printable("profile", profile)
         granted = require_scopes(scopes)
+        permitted = None if sources is None else " ".join(sorted(require_sources(sources)))
         secret = generate_key()
         key_id = "k_" + base64.b32encode(secrets.token_bytes(10)).decode().lower()
 
@@ -266,10 +272,12 @@ class Registry:
             user = _existing_user(db, user_id)
             if user.is_disabled:
                 raise Conflict(f"user {user.name!r} is disabled; enable the user before creating a key")
+            require_scopes_of_role(granted, user.role, user.name)
+            values = (key_id, user_id, name, hash_key(secret), " ".join(sorted(granted)), now, expires_at, profile)
             db.execute(
-                "INSERT INTO keys (id, user_id, name, hash, scopes, created_at, expires_at, profile) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (key_id, user_id, name, hash_key(secret), " ".join(sorted(granted)), now, expires_at, profile),
+                "INSERT INTO keys (id, user_id, name, hash, scopes, created_at, expires_at, profile, sources) "
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (*values, permitted),
             )
             return _existing_key(db, key_id)
 
@@ -329,6 +337,26 @@ def select_user(db: sqlite3.Connection, user_id: str) -> UserRecord | None:
     return _user(db, "u.id = ?", user_id)
 
 
+def select_user_by_name(db: sqlite3.Connection, name: str) -> UserRecord | None:
+    """Returns the user with a name, in upper or lower case, within an operation on the database."""
+    return _user(db, _SAME_NAME, name)
+
+
+def insert_user(
+    db: sqlite3.Connection, name: str, issuer: str, subject: str, now: float, role: Role = "writer"
+) -> UserRecord:
+    """Creates a user within an operation on the database. Raises Conflict if the name or the identity exists."""
+    require_user_name(name)
+    subject = subject or name
+    _require_identity(issuer, subject)
+    if other := _user(db, _SAME_NAME, name):
+        differs = "" if other.name == name else "; names must differ in more than upper and lower case"
+        raise Conflict(f"a user named {other.name!r} already exists{differs}")
+    if _user(db, "u.subject = ? AND u.issuer = ?", subject, issuer):
+        raise Conflict(f"a user with the subject {subject!r} already exists")
+    return _insert_user(db, name, issuer, subject, now, role)
+
+
 def _user(db: sqlite3.Connection, condition: str, *values: object) -> UserRecord | None:
     row = db.execute(f"{_USER_QUERY} WHERE {condition}", values).fetchone()
     return UserRecord(*row) if row else None
@@ -341,12 +369,14 @@ def _existing_user(db: sqlite3.Connection, user_id: UserId) -> UserRecord:
     return user
 
 
-def _insert_user(db: sqlite3.Connection, name: str, issuer: str, subject: str, now: float) -> UserRecord:
+def _insert_user(
+    db: sqlite3.Connection, name: str, issuer: str, subject: str, now: float, role: Role = "writer"
+) -> UserRecord:
     user_id = new_user_id()
     db.execute(
-        "INSERT INTO users (id, name, issuer, subject, created_at, epoch, tokens_valid_after, files) "
-        "VALUES (?, ?, ?, ?, ?, 0, ?, '')",
-        (user_id, name, issuer, subject, now, _deleted_at(db, issuer, subject)),
+        "INSERT INTO users (id, name, issuer, subject, created_at, epoch, tokens_valid_after, files, role) "
+        "VALUES (?, ?, ?, ?, ?, 0, ?, '', ?)",
+        (user_id, name, issuer, subject, now, _deleted_at(db, issuer, subject), role),
     )
     return _existing_user(db, user_id)
 
@@ -361,9 +391,9 @@ def _deleted_at(db: sqlite3.Connection, issuer: str, subject: str) -> float:
     return float(row[0])
 
 
-def _unused_name(db: sqlite3.Connection, subject: str) -> str:
-    """Derives a user name from the subject, with a random suffix if the name is taken."""
-    name = _NOT_IN_A_NAME.sub("-", subject).strip("-")[:100] or "user"
+def _unused_name(db: sqlite3.Connection, text: str) -> str:
+    """Derives a user name from a text, with a random suffix if the name is taken."""
+    name = _NOT_IN_A_NAME.sub("-", text).strip("-")[:100] or "user"
     return f"{name}-{secrets.token_hex(8)}" if _user(db, _SAME_NAME, name) else name
 
 

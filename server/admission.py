@@ -57,7 +57,8 @@ class AdmittedRequest(Struct, frozen=True):
 
 
 class Restricted(Protocol):
-    """An operation with a scope, open to credentials whose profile permits one of `tools`."""
+    """An operation with a scope, open to credentials whose profile permits one of `tools`, and which may use `source`
+    or all sources."""
 
     @property
     def id(self) -> str: ...
@@ -68,6 +69,12 @@ class Restricted(Protocol):
     @property
     def tools(self) -> tuple[str, ...]: ...
 
+    @property
+    def source(self) -> str | None: ...
+
+    @property
+    def needs_all_sources(self) -> bool: ...
+
 
 class OutsideProfile(FlorilegiumError):
     """The credential is restricted to a profile that does not permit the operation."""
@@ -77,6 +84,18 @@ class OutsideProfile(FlorilegiumError):
 
     def __init__(self, operation: str, profile: str | None) -> None:
         super().__init__(f"{operation} is not part of the profile {profile!r} of this API key")
+
+
+class OutsideSources(FlorilegiumError):
+    """The credential is restricted to sources with which the operation cannot be used."""
+
+    status = 403
+    code = 403
+
+    def __init__(self, operation: Restricted, sources: frozenset[str]) -> None:
+        needed = "all sources" if operation.source is None else f"the source {operation.source}"
+        permitted = ", ".join(sorted(sources))
+        super().__init__(f"{operation.id} needs {needed}; this credential is restricted to {permitted}")
 
 
 class Admission:
@@ -133,6 +152,7 @@ class Admission:
         principal.require_scope(operation.scope)
         if not any(self._profiles.permits(principal, tool) for tool in operation.tools):
             raise OutsideProfile(operation.id, principal.profile)
+        _require_sources(principal, operation)
         self.charge(principal)
         return self._admitted(request, principal, None)
 
@@ -193,6 +213,12 @@ class Admission:
 def _require_any_scope(principal: Principal) -> None:
     if not principal.scopes:
         raise Forbidden(READ)
+
+
+def _require_sources(principal: Principal, operation: Restricted) -> None:
+    is_permitted = operation.source is None or principal.permits_source(operation.source)
+    if principal.sources is not None and (operation.needs_all_sources or not is_permitted):
+        raise OutsideSources(operation, principal.sources)
 
 
 def _identify(request: IncomingRequest, principal: Principal) -> None:

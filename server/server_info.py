@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from auth.context import RequestContext
 from config.paths import stored_bytes_of_user
@@ -57,7 +57,9 @@ class ServerInfo(Struct, frozen=True):
     protocol_version: Annotated[str, Meta(description="The MCP revision of this call.")]
     sources: Annotated[list[str], Meta(description="The sources of the user's library.")]
     limits: ServerLimits
-    usage: ServerUsage
+    usage: Annotated[
+        ServerUsage | UnsetType, Meta(description="Of the whole library; not for a key restricted to some sources.")
+    ] = UNSET
 
 
 class ServerInfoTool:
@@ -106,9 +108,9 @@ class ServerInfoTool:
             user=call.context.principal.user_name,
             scopes=sorted(call.context.scopes),
             protocol_version=call.version,
-            sources=self._sources,
+            sources=[source for source in self._sources if call.context.principal.permits_source(source)],
             limits=self._limits,
-            usage=self._usage(call.context),
+            usage=self._usage(call.context) if call.context.principal.sources is None else UNSET,
         )
 
     def _usage(self, context: RequestContext) -> ServerUsage:

@@ -64,8 +64,9 @@ class LiveServer(Struct, frozen=True):
         return f"{self.url.replace('http', 'ws', 1)}/mcp/ws"
 
     async def user(self, name: str) -> UserRecord:
+        """Returns the user, who is created as an administrator if necessary: the scopes of a token decide."""
         user = await self.runtime.registry.user_by_name(name)
-        return user or await self.runtime.registry.add_user(name)
+        return user or await self.runtime.registry.add_user(name, role="admin")
 
     async def token(self, name: str, scopes: tuple[str, ...] = SCOPES, **changes: Any) -> str:
         """Returns a valid token for the user, who is created if necessary."""

@@ -12,6 +12,7 @@ from server.cli.options import SettingsOverrides, json_option, setting_options
 from server.cli.output import format_time, print_json, print_table
 from server.cli.times import parse_expiry
 from server.profiles import PROFILE_NAMES
+from server.source_names import require_known_sources
 
 DEFAULT_SCOPES = (READ, WRITE)
 
@@ -29,6 +30,13 @@ def key() -> None:
     "--profile", type=click.Choice(PROFILE_NAMES), help="Restrict the key to this profile. Default: no restriction."
 )
 @click.option(
+    "--source",
+    "sources",
+    multiple=True,
+    metavar="NAME",
+    help="Restrict the key to this source, such as notes; repeat it for several. Default: all sources.",
+)
+@click.option(
     "--expires", metavar="WHEN", help="Expiry, such as 90d, 12h or 2026-12-31 (end of that day, UTC). Default: never."
 )
 @click.option("--quiet", is_flag=True, help="Print only the key.")
@@ -40,6 +48,7 @@ def create(
     name: str,
     scopes: tuple[str, ...],
     profile: str | None,
+    sources: tuple[str, ...],
     expires: str | None,
     quiet: bool,
     as_json: bool,
@@ -51,16 +60,17 @@ def create(
 
     async def work(registry: Registry) -> tuple[KeyRecord, str]:
         owner = await find_user(registry, user)
-        return await registry.create_key(owner.id, name, scopes, expires_at, profile)
+        return await registry.create_key(owner.id, name, scopes, expires_at, profile, sources or None)
 
     settings = overrides.load().settings if quiet else load_for_change(overrides)
+    require_known_sources(settings, sources)
     record, secret = run_with_registry(settings, work)
     if as_json:
         print_json({**_as_data(record, time.time()), "secret": secret})
     elif quiet:
         click.echo(secret)
     else:
-        allowed = ", ".join((_scopes(record), *_profile(record), _expiry(record)))
+        allowed = ", ".join((_scopes(record), *_profile(record), *_sources(record), _expiry(record)))
         click.echo(f"key {record.id} ({record.name}) of {user}, {allowed}:")
         click.echo(f"\n    {secret}\n")
         click.echo("Save it now: only its hash is stored, so it cannot be shown again.")
@@ -81,7 +91,8 @@ def list_keys(overrides: SettingsOverrides, user: str | None, as_json: bool) -> 
     if as_json:
         print_json(data)
         return
-    columns = ("id", "user", "name", "state", "scopes", "profile", "created_at", "expires_at", "last_used_at")
+    limits, times = ("scopes", "profile", "sources"), ("created_at", "expires_at", "last_used_at")
+    columns = ("id", "user", "name", "state", *limits, *times)
     titles = [column.upper().replace("_AT", "").replace("_", " ") for column in columns]
     print_table(titles, [[_cell(row[column]) for column in columns] for row in data])
 
@@ -107,6 +118,7 @@ def _as_data(record: KeyRecord, now: float) -> dict[str, Any]:
         "state": _state(record, now),
         "scopes": sorted(record.scopes),
         "profile": record.profile,
+        "sources": None if record.sources is None else sorted(record.sources),
         "created_at": format_time(record.created_at),
         "expires_at": format_time(record.expires_at),
         "revoked_at": format_time(record.revoked_at),
@@ -132,6 +144,10 @@ def _scopes(record: KeyRecord) -> str:
 
 def _profile(record: KeyRecord) -> tuple[str, ...]:
     return (f"profile {record.profile}",) if record.profile is not None else ()
+
+
+def _sources(record: KeyRecord) -> tuple[str, ...]:
+    return (f"only {' '.join(sorted(record.sources))}",) if record.sources is not None else ()
 
 
 def _expiry(record: KeyRecord) -> str:

@@ -120,4 +120,4 @@ async def _existing_single_user(registry: Registry, name: str) -> UserRecord:
 async def single_user(registry: Registry, settings: Settings) -> UserRecord:
     """Returns the user of callers without a credential, creating it if needed."""
     name = settings.single_user_name
-    return await registry.user_by_name(name) or await registry.ensure_user("", name)
+    return await registry.user_by_name(name) or await registry.ensure_user("", name, role="admin")

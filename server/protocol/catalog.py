@@ -47,7 +47,8 @@ class ToolResult(Struct, frozen=True):
 
 
 class Tool(Struct, frozen=True, kw_only=True):
-    """A tool. `schema` replaces the derived input schema where a Struct cannot express it."""
+    """A tool. `schema` replaces the derived input schema where a Struct cannot express it. A tool of one source does
+    not exist for credentials that may not use that source."""
 
     name: str
     title: str
@@ -57,6 +58,7 @@ class Tool(Struct, frozen=True, kw_only=True):
     output: type[Any] | None = None
     scope: str = READ
     hints: Hints = READ_ONLY
+    source: str | None = None
     schema: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
@@ -81,7 +83,7 @@ Completer = Callable[[Call, str, Mapping[str, str]], Awaitable[Sequence[str]]]
 
 
 class Resource(Struct, frozen=True, kw_only=True):
-    """A resource with a fixed URI."""
+    """A resource with a fixed URI, of one source or of none."""
 
     uri: str
     name: str
@@ -90,6 +92,7 @@ class Resource(Struct, frozen=True, kw_only=True):
     title: str | None = None
     mime_type: str = "text/plain"
     scope: str = READ
+    source: str | None = None
 
     def as_listed(self) -> dict[str, Any]:
         title = {"title": self.title} if self.title else {}
@@ -107,6 +110,7 @@ class ResourceTemplate(Struct, frozen=True, kw_only=True):
     title: str | None = None
     mime_type: str = "text/plain"
     scope: str = READ
+    source: str | None = None
     completers: Mapping[str, Completer] = {}
 
     def as_listed(self) -> dict[str, Any]:
@@ -150,6 +154,7 @@ class McpPrompt(Struct, frozen=True, kw_only=True):
     title: str | None = None
     arguments: tuple[McpPromptArgument, ...] = ()
     scope: str = READ
+    source: str | None = None
 
     def as_listed(self) -> dict[str, Any]:
         listed: dict[str, Any] = {"name": self.name, "description": self.description}

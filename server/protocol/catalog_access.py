@@ -1,12 +1,15 @@
-"""Finds registered tools, resources and prompts for a caller, within the caller's profile and scopes."""
+"""Finds registered tools, resources and prompts for a caller, within the caller's profile, sources and scopes."""
 
 from typing import Any
 
+from auth.principal import Principal
 from config.errors import InvalidParams
 from server.protocol.call import Call
-from server.protocol.catalog import Catalog, McpPrompt, Resource, ResourceTemplate, Tool
+from server.protocol.catalog import Catalog, McpPrompt, Resource, ResourceTemplate, Tool, UserListing
 from server.protocol.params import wrong_type
 from server.protocol.profiles import Profiles, ProfileTools
+
+CatalogEntry = Tool | Resource | ResourceTemplate | McpPrompt
 
 
 class CatalogAccess:
@@ -33,7 +36,7 @@ class CatalogAccess:
     def require_tool(self, call: Call, name: Any) -> Tool:
         principal = call.context.principal
         tool = self.find_tool(call.profile, name)
-        if tool is None:
+        if tool is None or not permits_source(principal, tool):
             raise (
                 InvalidParams(f"unknown tool {name!r}")
                 if isinstance(name, str)
@@ -49,17 +52,17 @@ class CatalogAccess:
 
     def find_resource(self, call: Call, uri: str) -> tuple[Resource | ResourceTemplate, dict[str, str]] | None:
         match = self.catalog.find_resource(uri) if self.permits_resources(call) else None
-        return match if match is not None and call.context.principal.has_scope(match[0].scope) else None
+        return match if match is not None and _is_visible(match[0], call.context.principal) else None
 
     def require_template(self, call: Call, uri_template: str) -> ResourceTemplate:
         template = self.catalog.templates.get(uri_template) if self.permits_resources(call) else None
-        if template is None or not call.context.principal.has_scope(template.scope):
+        if template is None or not _is_visible(template, call.context.principal):
             raise InvalidParams(f"unknown resource template {uri_template!r}")
         return template
 
     async def require_prompt(self, call: Call, name: str) -> McpPrompt:
         prompt = await self._find_prompt(call, name) if self.permits_resources(call) else None
-        if prompt is None or not call.context.principal.has_scope(prompt.scope):
+        if prompt is None or not _is_visible(prompt, call.context.principal):
             raise InvalidParams(f"unknown prompt {name!r}")
         return prompt
 
@@ -68,6 +71,19 @@ class CatalogAccess:
         if prompt := self.catalog.prompts.get(name):
             return prompt
         for listing in self.catalog.prompt_listings:
-            if call.context.principal.has_scope(listing.scope) and (prompt := await listing.find(call, name)):
+            if is_listing_visible(listing, call.context.principal) and (prompt := await listing.find(call, name)):
                 return prompt
         return None
+
+
+def permits_source(principal: Principal, entry: CatalogEntry) -> bool:
+    """Returns whether an entry exists for a caller: those of other sources do not."""
+    return entry.source is None or principal.permits_source(entry.source)
+
+
+def is_listing_visible(listing: UserListing, principal: Principal) -> bool:
+    return principal.has_scope(listing.scope) and principal.permits_source(listing.name)
+
+
+def _is_visible(entry: CatalogEntry, principal: Principal) -> bool:
+    return principal.has_scope(entry.scope) and permits_source(principal, entry)

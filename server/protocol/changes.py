@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from msgspec import Struct
 
+from auth.principal import Principal
 from config.paths import UserId
 
 LIST_KINDS = frozenset(("tools", "resources", "prompts"))
@@ -17,11 +18,13 @@ BACKLOG_MAX = 256
 
 
 class Change(Struct, frozen=True):
-    """`kind` is tools, resources, prompts or updated. With `user_id`, only that user's listeners receive it."""
+    """`kind` is tools, resources, prompts or updated. With `user_id`, only that user's listeners receive it, and with
+    `source`, only those whose credential may use that source."""
 
     kind: str
     uri: str | None = None
     user_id: UserId | None = None
+    source: str | None = None
 
     def as_notification(self) -> tuple[str, dict[str, str]]:
         if self.kind == "updated":
@@ -32,15 +35,17 @@ class Change(Struct, frozen=True):
 class ChangeListener:
     """The pending changes of one stream, limited to the kinds and URIs it subscribed to."""
 
-    def __init__(self, user_id: UserId, kinds: frozenset[str], uris: set[str] | frozenset[str]) -> None:
-        self._user_id = user_id
+    def __init__(self, principal: Principal, kinds: frozenset[str], uris: set[str] | frozenset[str]) -> None:
+        self._principal = principal
         self._kinds = kinds
         self._uris = uris
         self._pending: dict[Change, None] = {}
         self._has_pending = asyncio.Event()
 
     def receive(self, change: Change) -> None:
-        if change.user_id not in (None, self._user_id):
+        if change.user_id not in (None, self._principal.user_id):
+            return
+        if change.source is not None and not self._principal.permits_source(change.source):
             return
         is_subscribed = change.uri in self._uris if change.kind == "updated" else change.kind in self._kinds
         if is_subscribed and len(self._pending) < BACKLOG_MAX:
@@ -72,9 +77,9 @@ class ChangeFeed:
 
     @contextmanager
     def listen(
-        self, user_id: UserId, kinds: frozenset[str], uris: set[str] | frozenset[str]
+        self, principal: Principal, kinds: frozenset[str], uris: set[str] | frozenset[str]
     ) -> Iterator[ChangeListener]:
-        listener = ChangeListener(user_id, kinds, uris)
+        listener = ChangeListener(principal, kinds, uris)
         self._listeners.add(listener)
         try:
             yield listener

@@ -280,6 +280,6 @@ class Connection:
     async def _send_changes(self, session: Session) -> None:
         """Notifies a legacy client of changed lists and of changes to the resources it has subscribed to."""
         changes = self._dispatcher.catalog.changes
-        with changes.listen(self._principal.user_id, LIST_KINDS, session.subscriptions) as listener:
+        with changes.listen(self._principal, LIST_KINDS, session.subscriptions) as listener:
             while (change := await listener.next()) is not None:
                 await self._send(notification_message(*change.as_notification()))

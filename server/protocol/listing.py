@@ -5,13 +5,16 @@ from typing import Any
 
 from server.protocol.call import Call
 from server.protocol.catalog import Tool, UserListing
-from server.protocol.catalog_access import CatalogAccess
+from server.protocol.catalog_access import CatalogAccess, is_listing_visible, permits_source
 from server.protocol.options import DispatcherOptions, Result
 from server.protocol.paging import ListingErrors, read_page
 
 # Why the entries of a source are missing from a list, by source.
 SKIPPED_SOURCES_KEY = "florilegium/skippedSources"
 
+_SOURCE_ARGUMENTS = frozenset(("source", "sources"))
+# Kind, profile, version of the catalog, scopes, sources.
+_ListKey = tuple[str, str, int, frozenset[str], frozenset[str] | None]
 _Entry = tuple[Any, dict[str, Any]]  # a registered tool, resource or prompt, and its listed form
 
 
@@ -21,7 +24,7 @@ class ListMethods:
     def __init__(self, access: CatalogAccess, options: DispatcherOptions) -> None:
         self._access = access
         self._options = options
-        self._lists: dict[tuple[str, str, int, frozenset[str]], list[dict[str, Any]]] = {}
+        self._lists: dict[_ListKey, list[dict[str, Any]]] = {}
 
     async def tools(self, call: Call, params: Mapping[str, Any]) -> Result:
         entries = self._access.tools(call.profile).listed.items()
@@ -49,14 +52,20 @@ class ListMethods:
         return {**tool.as_listed(), "name": name}
 
     def _visible(self, kind: str, call: Call, entries: Iterator[_Entry]) -> list[dict[str, Any]]:
-        """Returns the entries that this profile and these scopes may see. Cached until the catalog changes."""
+        """Returns the entries that this profile, these scopes and sources may see. Cached until the catalog
+        changes."""
         if kind != "tools" and not self._access.permits_resources(call):
             return []
         version = self._access.catalog.version
-        key = (kind, call.profile, version, call.context.scopes)
+        principal = call.context.principal
+        key = (kind, call.profile, version, call.context.scopes, principal.sources)
         if key not in self._lists:
             self._lists = {cached: entries for cached, entries in self._lists.items() if cached[2] == version}
-            self._lists[key] = [listed for entry, listed in entries if entry.scope in call.context.scopes]
+            self._lists[key] = [
+                without_sources(listed, principal.sources)
+                for entry, listed in entries
+                if entry.scope in call.context.scopes and permits_source(principal, entry)
+            ]
         return self._lists[key]
 
     async def _page(
@@ -68,7 +77,8 @@ class ListMethods:
         listings: Sequence[UserListing] = (),
     ) -> Result:
         permits = self._access.permits_resources(call)
-        visible = [listing for listing in listings if permits and listing.scope in call.context.scopes]
+        principal = call.context.principal
+        visible = [listing for listing in listings if permits and is_listing_visible(listing, principal)]
         errors = ListingErrors(call)
         page, cursor = await read_page(entries, visible, params.get("cursor"), self._options.page_size, errors)
         if not page:
@@ -79,6 +89,25 @@ class ListMethods:
         if cursor is not None:
             result["nextCursor"] = cursor
         return self._options.cacheable(result, call.era)
+
+
+def without_sources(listed: dict[str, Any], sources: frozenset[str] | None) -> dict[str, Any]:
+    """Removes other sources from the values of a tool's arguments `source` and `sources`."""
+    properties = listed.get("inputSchema", {}).get("properties", {})
+    if sources is None or properties.keys().isdisjoint(_SOURCE_ARGUMENTS):
+        return listed
+    permitted = {
+        name: _with_enum(declared, sources) if name in _SOURCE_ARGUMENTS else declared
+        for name, declared in properties.items()
+    }
+    return {**listed, "inputSchema": {**listed["inputSchema"], "properties": permitted}}
+
+
+def _with_enum(declared: Mapping[str, Any], sources: frozenset[str]) -> dict[str, Any]:
+    if "items" in declared:
+        return {**declared, "items": _with_enum(declared["items"], sources)}
+    values = declared.get("enum")
+    return {**declared, "enum": [value for value in values if value in sources]} if values else dict(declared)
 
 
 def _with_listed_form(registered: Mapping[str, Any]) -> Iterator[_Entry]:

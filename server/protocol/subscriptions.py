@@ -38,7 +38,7 @@ class SubscriptionMethods:
     async def subscribe(self, call: Call, params: Mapping[str, Any]) -> Result:
         uri = require_string(params, "uri")
         self._check_length("uri", uri)
-        if not self._access.permits_resources(call):
+        if not self._is_permitted(call, uri):
             raise resource_not_found(uri, call.era)
         if call.session is not None:
             subscriptions, limit = call.session.subscriptions, self._options.page_size
@@ -65,7 +65,7 @@ class SubscriptionMethods:
         principal, changes = call.context.principal, self._access.catalog.changes
         with (
             self._streams.enter(principal),
-            changes.listen(principal.user_id, kinds, frozenset(uris)) as listener,
+            changes.listen(principal, kinds, frozenset(uris)) as listener,
         ):
             acknowledgement = {"_meta": meta, "notifications": accepted}
             await call.peer.notify(notification_message("notifications/subscriptions/acknowledged", acknowledgement))
@@ -83,7 +83,12 @@ class SubscriptionMethods:
             raise InvalidParams("resourceSubscriptions: expected a list of URIs")
         for uri in uris:
             self._check_length("resourceSubscriptions", uri)
-        return uris[: self._options.page_size] if self._access.permits_resources(call) else []
+        return [uri for uri in uris if self._is_permitted(call, uri)][: self._options.page_size]
+
+    def _is_permitted(self, call: Call, uri: str) -> bool:
+        """Whether the caller may read the resource, if it exists. The scheme of a URI is the name of its source."""
+        is_of_source = call.context.principal.permits_source(uri.partition("://")[0])
+        return is_of_source and self._access.permits_resources(call)
 
     def _check_length(self, name: str, uri: str) -> None:
         if len(uri) > self._options.uri_max_chars:

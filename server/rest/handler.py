@@ -66,8 +66,11 @@ def check_method(method: str, methods: Sequence[str]) -> None:
 
 
 def rest_context(runtime: Runtime, admitted: AdmittedRequest) -> RequestContext:
-    """Builds the context of a REST call. A credential restricted to a profile belongs to an agent, others to people."""
-    return runtime.admission.context(admitted, is_agent=admitted.principal.profile is not None)
+    """Builds the context of a REST call. A connected client, or a credential restricted to a profile or to sources,
+    belongs to an agent; others belong to people."""
+    principal = admitted.principal
+    is_restricted = principal.profile is not None or principal.sources is not None
+    return runtime.admission.context(admitted, is_agent=is_restricted or principal.kind == "oauth")
 
 
 async def run_operation(runtime: Runtime, operation: Operation, context: RequestContext, args: Any) -> Any:

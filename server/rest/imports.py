@@ -94,6 +94,7 @@ def _start_operation(endpoints: ImportEndpoints, settings: Settings) -> Operatio
         handler=endpoints.start,
         tools=_TOOLS,
         scope=WRITE,
+        needs_all_sources=True,
         status=202,
         upload=Upload(_FILE, settings.import_max_bytes),
         deadline_ms=round(settings.import_deadline_s * 1000),
@@ -113,6 +114,7 @@ def _job_operations(endpoints: ImportEndpoints) -> list[Operation]:
             handler=endpoints.list,
             tools=_TOOLS,
             scope=WRITE,
+            needs_all_sources=True,
         ),
         Operation(
             id="get_import",
@@ -125,6 +127,7 @@ def _job_operations(endpoints: ImportEndpoints) -> list[Operation]:
             handler=endpoints.get,
             tools=_TOOLS,
             scope=WRITE,
+            needs_all_sources=True,
             error_statuses=_NOT_FOUND,
         ),
         Operation(
@@ -138,6 +141,7 @@ def _job_operations(endpoints: ImportEndpoints) -> list[Operation]:
             handler=endpoints.follow,
             tools=_TOOLS,
             scope=WRITE,
+            needs_all_sources=True,
             error_statuses=_NOT_FOUND,
         ),
         Operation(
@@ -151,6 +155,7 @@ def _job_operations(endpoints: ImportEndpoints) -> list[Operation]:
             handler=endpoints.cancel,
             tools=_TOOLS,
             scope=WRITE,
+            needs_all_sources=True,
             error_statuses=_NOT_FOUND,
         ),
     ]

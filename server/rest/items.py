@@ -135,6 +135,7 @@ class ItemOperations:
             response=AppendResult,
             handler=self.append,
             tools=("chats_append",),
+            source="chats",
             scope=WRITE,
             status=201,
             error_statuses=_ERROR_STATUSES,

@@ -67,6 +67,9 @@ class Operation(Struct, frozen=True, kw_only=True):
     # credentials whose profile permits any of them.
     tools: tuple[str, ...]
     scope: str = READ
+    # The source whose data it serves, if it is one. Operations of the account, such as imports, need all sources.
+    source: str | None = None
+    needs_all_sources: bool = False
     status: int = 200
     query: frozenset[str] = frozenset()
     # Header names by field name.

@@ -58,4 +58,5 @@ def usage_operation(runtime: Runtime) -> Operation:
         response=UsageResponse,
         handler=endpoint.get,
         tools=("server_info",),
+        needs_all_sources=True,
     )

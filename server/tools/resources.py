@@ -34,6 +34,7 @@ class SourceItems:
                     title=resource.title,
                     description=resource.description,
                     mime_type=resource.mime_type,
+                    source=self.name,
                     reader=self._reader(resource),
                 )
 
@@ -44,6 +45,7 @@ class SourceItems:
             title=self._source.title,
             description=f"An item of the user's {self._source.name}, as text.",
             mime_type=self._source.mime_type,
+            source=self.name,
             reader=self._read_item,
             completers={"id": self._complete},
         )
@@ -55,6 +57,7 @@ class SourceItems:
                     title=resource.title,
                     description=resource.description,
                     mime_type=resource.mime_type,
+                    source=self.name,
                     reader=self._reader(resource),
                     completers={"id": self._complete},
                 )

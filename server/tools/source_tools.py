@@ -58,6 +58,7 @@ def _catalog_tool(
         input=source_tool.input,
         output=source_tool.output,
         schema=schema,
+        source=source.name,
         handler=run_in_library,
     )
 

@@ -155,6 +155,8 @@ class _WriteTool(Struct, frozen=True, kw_only=True):
     description: str
     input: type[Struct]
     write: Write
+    # None for tools that write to any source: the library only has those that the credential permits.
+    source: str | None
     output: type[Struct] = WriteResult
     hints: Hints = _ADD_HINTS
 
@@ -171,16 +173,18 @@ def _catalog_tool(write_tool: _WriteTool, writer: LibraryWriter) -> Tool:
         output=write_tool.output,
         scope=WRITE,
         hints=write_tool.hints,
+        source=write_tool.source,
         handler=call_writer,
     )
 
 
 def _changes(uri: str, user_id: UserId) -> Iterator[Change]:
     """Yields the notifications for the writer's open streams. Lists are sorted by age, so each write changes them."""
-    yield Change("updated", uri, user_id)
-    yield Change("resources", user_id=user_id)
-    if uri.startswith(("prompts://", "characters://")):
-        yield Change("prompts", user_id=user_id)
+    source = uri.partition("://")[0]
+    yield Change("updated", uri, user_id, source)
+    yield Change("resources", user_id=user_id, source=source)
+    if source in ("prompts", "characters"):
+        yield Change("prompts", user_id=user_id, source=source)
 
 
 # -- notes -------------------------------------------------------------------------------------------------------------
@@ -290,6 +294,7 @@ def _set_fields(arguments: Struct, *names: str) -> dict[str, Any]:
 _TOOLS = (
     _WriteTool(
         name="notes_create",
+        source="notes",
         title="Create a note",
         description=(
             "Create a note. The response contains its id and version. "
@@ -300,6 +305,7 @@ _TOOLS = (
     ),
     _WriteTool(
         name="notes_update",
+        source="notes",
         title="Update a note",
         description=(
             "Replace the title, text or tags of a note. With expected_version, the update fails if the note "
@@ -312,6 +318,7 @@ _TOOLS = (
     ),
     _WriteTool(
         name="notes_append",
+        source="notes",
         title="Append to a note",
         description=(
             "Append text to a note, on a new line. "
@@ -322,6 +329,7 @@ _TOOLS = (
     ),
     _WriteTool(
         name="notes_delete",
+        source="notes",
         title="Delete a note",
         description=(
             "Delete a note. It no longer appears anywhere, but is not erased from the database. "
@@ -334,6 +342,7 @@ _TOOLS = (
     ),
     _WriteTool(
         name="chats_append",
+        source="chats",
         title="Append messages",
         description=(
             "Append messages to a conversation, or create a new one if conversation_id is omitted. "
@@ -346,6 +355,7 @@ _TOOLS = (
     ),
     _WriteTool(
         name="prompts_save",
+        source="prompts",
         title="Save a prompt",
         description=(
             "Save a prompt. An existing prompt with the same name is updated; otherwise it is created (version 1). "
@@ -358,6 +368,7 @@ _TOOLS = (
     ),
     _WriteTool(
         name="media_add_text",
+        source="media",
         title="Add a text",
         description=(
             "Add a long text, such as an article or a transcript, as a media item; media_search finds its passages. "
@@ -368,6 +379,7 @@ _TOOLS = (
     ),
     _WriteTool(
         name="items_tag",
+        source=None,
         title="Tag an item",
         description=(
             "Add tags to an item of any source, or remove tags. "
@@ -379,6 +391,7 @@ _TOOLS = (
     ),
     _WriteTool(
         name="items_create",
+        source=None,
         title="Create an item",
         description=(
             "Create a note, media item, conversation, character or prompt. "
@@ -390,6 +403,7 @@ _TOOLS = (
     ),
     _WriteTool(
         name="items_update",
+        source=None,
         title="Update an item",
         description=(
             "Replace the title, text, tags or other fields of an item of any source, or the text of a message. With "
@@ -402,6 +416,7 @@ _TOOLS = (
     ),
     _WriteTool(
         name="items_delete",
+        source=None,
         title="Delete an item",
         description=(
             "Delete an item of any source, a whole conversation, or one message. It no longer appears anywhere, but is "

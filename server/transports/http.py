@@ -265,10 +265,10 @@ class HttpTransport:
         if not request.headers.accepts("text/event-stream"):
             raise HttpStatusError("the Accept header must allow text/event-stream", 406)
         session = self._session(request)
-        changes, user_id = self._dispatcher.catalog.changes, request.principal.user_id
+        changes = self._dispatcher.catalog.changes
         with (
             self._open_streams.enter(request.principal),
-            changes.listen(user_id, LIST_KINDS, session.subscriptions) as listener,
+            changes.listen(request.principal, LIST_KINDS, session.subscriptions) as listener,
         ):
             disconnected = asyncio.create_task(wait_for_disconnect(receive))
             try:

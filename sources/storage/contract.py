@@ -433,7 +433,10 @@ class LibraryUsage(Struct, frozen=True, kw_only=True):
 
 
 class Library(Protocol):
-    """One user's collections. Files are opened on first use."""
+    """One user's collections. Files are opened on first use.
+
+    If the caller's credential is restricted to some sources, the collections of the others raise `NotFound`, and they
+    do not count in `corpus` and in scores."""
 
     @property
     def notes(self) -> Notes: ...
@@ -453,7 +456,8 @@ class Library(Protocol):
     def bookmarks(self) -> Bookmarks: ...
 
     async def corpus(self, query: ParsedQuery, deadline_ms: int) -> Corpus:
-        """Returns how common the terms of a query are in all five sources together."""
+        """Returns how common the terms of a query are in all five sources together, or in those that the caller's
+        credential permits."""
         ...
 
     async def usage(self) -> LibraryUsage: ...

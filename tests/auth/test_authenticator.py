@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from auth.authenticator import RegistryAuthenticator, basic_to_bearer, local_principal
-from auth.principal import ADMIN, READ, SCOPES, WRITE, ClientId, Principal
+from auth.principal import ADMIN, READ, ROLE_SCOPES, SCOPES, WRITE, ClientId, Principal
 from auth.rate_limits import RateLimits
 from auth.registry import Registry, UserRecord
 from auth.tokens import Claims
@@ -36,7 +36,7 @@ def with_secret(registry: Registry, clock: FakeClock) -> RegistryAuthenticator:
 
 async def user_with_key(registry: Registry, name: str, **key: Any) -> tuple[UserRecord, str]:
     """Creates a user and returns it with the header that contains its key."""
-    user = await registry.add_user(name)
+    user = await registry.add_user(name, role=key.pop("role", "admin"))
     _, secret = await registry.create_key(user.id, "laptop", key.pop("scopes", [READ]), **key)
     return user, f"Bearer {secret}"
 
@@ -654,3 +654,52 @@ async def test_basic_header_is_rejected_unless_converted(registry: Registry, key
 
     assert not await is_accepted(keys_only, as_basic)
     assert (await keys_only.authenticate(basic_to_bearer(as_basic))).user_id == alice.id
+
+
+# Roles
+
+
+async def test_role_limits_the_scopes_of_keys_and_tokens(
+    registry: Registry, with_secret: RegistryAuthenticator
+) -> None:
+    _, ben_key = await user_with_key(registry, "ben", scopes=SCOPES)
+    alice, alice_key = await user_with_key(registry, "alice", scopes=SCOPES)
+    for role, scopes in ROLE_SCOPES.items():
+        await registry.set_role(alice.id, role)
+
+        for header in (alice_key, f"Bearer {ALICE.token(scope=' '.join(SCOPES))}"):
+            assert (await with_secret.authenticate(header)).scopes == scopes
+        assert (await with_secret.authenticate(ben_key)).scopes == set(SCOPES)
+
+
+async def test_a_connection_opened_with_a_higher_role_loses_access(
+    registry: Registry, keys_only: RegistryAuthenticator
+) -> None:
+    alice, key = await user_with_key(registry, "alice", scopes=[READ, WRITE])
+    principal = await keys_only.authenticate(key)
+    await keys_only.recheck(principal)
+
+    await registry.set_role(alice.id, "reader")
+
+    with pytest.raises(Unauthenticated, match="access withdrawn"):
+        await keys_only.recheck(principal)
+    await keys_only.recheck(await keys_only.authenticate(key))
+
+
+async def test_users_created_by_tokens_are_writers(registry: Registry, clock: FakeClock) -> None:
+    authenticator = make_authenticator(make_settings(jwt_secret=SECRET, jwt_create_users=True), registry, clock)
+
+    principal = await authenticator.authenticate(f"Bearer {ALICE.token(scope=' '.join(SCOPES))}")
+
+    assert principal.scopes == {READ, WRITE}
+    user = await registry.user_by_id(principal.user_id)
+    assert user is not None
+    assert user.role == "writer"
+
+
+async def test_principal_of_a_key_has_its_sources(registry: Registry, keys_only: RegistryAuthenticator) -> None:
+    _, restricted = await user_with_key(registry, "alice", sources=["notes", "media"])
+    _, free = await user_with_key(registry, "ben")
+
+    assert (await keys_only.authenticate(restricted)).sources == frozenset(("notes", "media"))
+    assert (await keys_only.authenticate(free)).sources is None

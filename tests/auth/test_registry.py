@@ -17,7 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from auth.api_keys import hash_key
-from auth.principal import READ, WRITE
+from auth.control_schema import migrate_control_to
+from auth.principal import ADMIN, READ, WRITE
 from auth.registry import Registry
 from config.errors import Conflict, InvalidParams, NotFound, StorageError
 from config.paths import UserId, new_user_id
@@ -274,21 +275,23 @@ async def test_invalid_profile_name_is_rejected(registry: Registry, profile: str
     assert await registry.list_keys() == []
 
 
-async def test_keys_from_schema_1_have_no_profile(control_path: Path, clock: FakeClock) -> None:
-    async with Registry.open(control_path, clock=clock) as registry:
-        keys = [await registry.create_key((await registry.add_user(n)).id, n, [READ]) for n in ("alice", "bob")]
-    with closing(sqlite3.connect(control_path)) as db:
-        db.execute("ALTER TABLE deleted_users RENAME COLUMN deleted_at TO departed_at")
-        db.execute("ALTER TABLE deleted_users RENAME TO departed")
-        db.execute("ALTER TABLE keys DROP COLUMN profile")
-        db.execute("ALTER TABLE users DROP COLUMN files")
+async def test_keys_from_schema_1_have_no_profile_and_all_sources(control_path: Path, clock: FakeClock) -> None:
+    users = {"alice": new_user_id(), "bob": new_user_id()}
+    with closing(sqlite3.connect(control_path)) as db, db:
+        migrate_control_to(db, 1)
+        for name, user_id in users.items():
+            db.execute("INSERT INTO users VALUES (?, ?, '', ?, ?, NULL, 0, 0.0)", (user_id, name, name, NOW))
+            values = (f"k_{name}", user_id, name, hash_key(name), READ if name == "alice" else f"{ADMIN} {READ}", NOW)
+            db.execute("INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, NULL, NULL, NULL)", values)
         db.execute("PRAGMA user_version = 1")
 
     async with Registry.open(control_path, clock=clock) as registry:
-        migrated = [await registry.key_by_hash(hash_key(secret)) for _, secret in keys]
+        migrated = [await registry.key_by_hash(hash_key(name)) for name in users]
 
-    assert migrated == [key for key, _ in keys]
-    assert [key.profile for key in migrated if key] == [None, None]
+    assert [key and (key.profile, key.sources, key.user.role) for key in migrated] == [
+        (None, None, "writer"),
+        (None, None, "admin"),
+    ]
 
 
 async def test_key_that_expires_in_the_past_is_rejected(registry: Registry) -> None:
@@ -507,3 +510,23 @@ async def test_acknowledged_writes_survive_a_killed_writer(control_path: Path) -
             assert all(users[user_id].is_disabled for user_id in acknowledged)
             assert all(key.revoked_at or not key.user.is_disabled for key in await registry.list_keys())
         assert rows_of(control_path, "PRAGMA integrity_check") == [("ok",)]
+
+
+async def test_a_key_cannot_have_scopes_beyond_the_role(registry: Registry) -> None:
+    ada, ben = await registry.add_user("ada", role="reader"), await registry.add_user("ben", role="admin")
+
+    message = "scopes: ada has the role reader, which allows knowledge:read; got admin knowledge:write"
+    with pytest.raises(InvalidParams, match=message):
+        await registry.create_key(ada.id, "laptop", [READ, WRITE, ADMIN])
+
+    assert await registry.list_keys(ada.id) == []
+    key, _ = await registry.create_key(ben.id, "laptop", [READ, WRITE, ADMIN])
+    assert key.scopes == {READ, WRITE, ADMIN}
+
+
+@pytest.mark.parametrize("sources", [[], ["Notes"], ["notes media"], [""], ["notes", "a" * 17]])
+async def test_sources_of_a_key_must_be_names(registry: Registry, sources: list[str]) -> None:
+    ada = await registry.add_user("ada")
+
+    with pytest.raises(InvalidParams, match="sources: expected one or more names of sources, got"):
+        await registry.create_key(ada.id, "laptop", [READ], sources=sources)

@@ -233,4 +233,4 @@ def _thread_reader(
 
 
 def _operation(**fields: Any) -> Operation:
-    return Operation(error_format=BUS_ERROR_FORMAT, input_error=Unprocessable, **fields)
+    return Operation(error_format=BUS_ERROR_FORMAT, input_error=Unprocessable, source="chats", **fields)

@@ -135,6 +135,7 @@ class AgentChatBusTools:
     def _connect_tool(self) -> Tool:
         return Tool(
             name="bus_connect",
+            source="chats",
             title="Join a thread",
             description=(
                 "Join a thread that the user's agents share, by its topic; a missing thread is created. Registers you "
@@ -152,6 +153,7 @@ class AgentChatBusTools:
     def _post_tool(self) -> Tool:
         return Tool(
             name="msg_post",
+            source="chats",
             title="Post a message",
             description=(
                 "Post a message to a thread. A registered agent passes the current_seq and reply_token of its last "
@@ -170,6 +172,7 @@ class AgentChatBusTools:
     def _list_tool(self) -> Tool:
         return Tool(
             name="msg_list",
+            source="chats",
             title="Read a thread",
             description=(
                 "Read the messages of a thread in order, after after_seq. A last block says if there are more. "
@@ -182,6 +185,7 @@ class AgentChatBusTools:
     def _search_tool(self) -> Tool:
         return Tool(
             name="msg_search",
+            source="chats",
             title="Search messages",
             description=(
                 "Search the messages of all threads, or of one, with a full-text expression; every word must match. "

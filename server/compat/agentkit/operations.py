@@ -14,5 +14,5 @@ WRITING_TOOLS = ("conversations_write",)
 
 
 def agentkit_operation(**fields: Any) -> Operation:
-    """Creates an operation with AgentKit's error format."""
-    return Operation(error_format=AGENTKIT_ERROR_FORMAT, input_error=Unprocessable, **fields)
+    """Creates an operation on conversations, with AgentKit's error format."""
+    return Operation(error_format=AGENTKIT_ERROR_FORMAT, input_error=Unprocessable, source="chats", **fields)

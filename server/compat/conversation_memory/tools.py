@@ -84,6 +84,7 @@ class ConversationMemoryTools:
         return (
             Tool(
                 name="memory_search",
+                source="chats",
                 title="Search memory",
                 description=(
                     "Layer 1 of memory: search what was learned in earlier sessions. Returns short rows, best first; "
@@ -98,6 +99,7 @@ class ConversationMemoryTools:
             ),
             Tool(
                 name="memory_get_observations",
+                source="chats",
                 title="Read observations",
                 description=(
                     f"Layer 2 of memory: observations in full, 1 to {IDS_MAX} by their ids from a search, with the "
@@ -109,6 +111,7 @@ class ConversationMemoryTools:
             ),
             Tool(
                 name="memory_read",
+                source="chats",
                 title="Read a conversation of memory",
                 description=(
                     "Layer 3 of memory: a whole conversation, or some of its lines. Conversations are long: read one "
@@ -121,6 +124,7 @@ class ConversationMemoryTools:
             ),
             Tool(
                 name="observations_record",
+                source="chats",
                 title="Record observations",
                 description=(
                     f"Record what was learned, 1 to {self._settings.observations_batch_max} observations, so that "

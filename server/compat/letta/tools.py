@@ -88,6 +88,7 @@ class LettaTools:
     def tool(self) -> Tool:
         return Tool(
             name="conversation_search",
+            source="chats",
             title="Search conversation history",
             description=(
                 "Search prior conversation history (all stored conversations). Hybrid-style: text match on content "

@@ -27,11 +27,11 @@ def test_a_secret_is_shown_once_and_never_listed(program: Program) -> None:
 
 
 def test_a_key_has_the_name_scopes_and_expiry_it_was_given(program: Program) -> None:
-    options = ("--name", "laptop", "--scope", "knowledge:read", "--scope", "admin", "--expires", "2099-12-31")
+    options = ("--name", "laptop", "--scope", "knowledge:read", "--scope", "knowledge:write", "--expires", "2099-12-31")
     created = program.run("key", "create", "ada", *options, "--json").json
     assert SECRET.fullmatch(created.pop("secret"))
     assert (created["user"], created["name"], created["state"]) == ("ada", "laptop", "active")
-    assert created["scopes"] == ["admin", "knowledge:read"]
+    assert created["scopes"] == ["knowledge:read", "knowledge:write"]
     assert created["expires_at"] == "2100-01-01T00:00:00Z"
     assert program.run("key", "list", "--json").json == [created]
 
@@ -52,6 +52,21 @@ def test_a_key_can_be_restricted_to_a_profile(program: Program) -> None:
     }
     assert "research" in program.expect("key", "list")
     assert ", profile compact, never expires" in program.expect("key", "create", "ada", "--profile", "compact")
+
+
+def test_a_key_can_be_restricted_to_sources(program: Program) -> None:
+    bound = program.run("key", "create", "ada", "--source", "notes", "--source", "media", "--json").json
+    free = program.run("key", "create", "ben", "--json").json
+    assert (bound["sources"], free["sources"]) == (["media", "notes"], None)
+    assert "media notes" in program.expect("key", "list", "ada")
+    assert ", only notes, never expires" in program.expect("key", "create", "ada", "--source", "notes")
+
+
+def test_a_key_with_a_scope_beyond_the_role_is_refused(program: Program) -> None:
+    refused = program.run("key", "create", "ada", "--scope", "admin")
+    assert refused.code == 2
+    assert "ada has the role writer, which allows knowledge:read knowledge:write; got admin" in refused.stderr
+    assert program.run("key", "list", "--json").json == []
 
 
 def test_listing_one_users_keys_excludes_other_users(program: Program) -> None:

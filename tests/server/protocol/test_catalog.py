@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from auth.principal import READ
-from config.paths import new_user_id
 from server.protocol.call import DEFAULT_PROFILE
 from server.protocol.catalog import Catalog, Resource, ResourceTemplate, Tool
 from server.protocol.changes import Change
 from server.protocol.profiles import Profiles
+from tests.server.protocol.dispatcher_fixture import make_principal
 from tests.server.sample_catalog import NoInput, SampleCatalog
 
 
@@ -74,7 +74,7 @@ async def test_each_change_is_published_and_increases_the_version() -> None:
     catalog = Catalog()
     kinds = frozenset(("tools", "resources", "prompts"))
 
-    with catalog.changes.listen(new_user_id(), kinds, frozenset()) as listener:
+    with catalog.changes.listen(make_principal("ada"), kinds, frozenset()) as listener:
         catalog.add_tool(_tool("first"))
         catalog.add_template(_template("test://{id}"))
 

@@ -2,10 +2,12 @@
 
 from collections.abc import AsyncIterator
 
-from config.paths import new_user_id
-from server.protocol.changes import BACKLOG_MAX, Change, ChangeFeed, ChangeListener
+from msgspec.structs import replace
 
-ADA, BEN = new_user_id(), new_user_id()
+from server.protocol.changes import BACKLOG_MAX, Change, ChangeFeed, ChangeListener
+from tests.server.protocol.dispatcher_fixture import make_principal
+
+ADA, BEN = make_principal("ada"), make_principal("ben")
 NOTHING: frozenset[str] = frozenset()
 
 
@@ -19,9 +21,9 @@ async def test_a_change_of_one_user_reaches_only_that_user() -> None:
     uris = frozenset(("notes://1",))
 
     with changes.listen(ADA, NOTHING, uris) as ada, changes.listen(BEN, NOTHING, uris) as ben:
-        changes.publish(Change("updated", "notes://1", ADA))
+        changes.publish(Change("updated", "notes://1", ADA.user_id))
 
-        assert await ada.next(0) == Change("updated", "notes://1", ADA)
+        assert await ada.next(0) == Change("updated", "notes://1", ADA.user_id)
         assert await ben.next(0) is None
 
 
@@ -40,7 +42,7 @@ async def test_changes_outside_the_subscription_are_not_delivered() -> None:
 
     with changes.listen(ADA, frozenset(("tools",)), frozenset(("notes://1",))) as ada:
         changes.publish(Change("prompts"))
-        changes.publish(Change("updated", "notes://2", ADA))
+        changes.publish(Change("updated", "notes://2", ADA.user_id))
 
         assert await ada.next(0) is None
 
@@ -50,9 +52,9 @@ async def test_a_uri_added_while_listening_is_delivered() -> None:
 
     with changes.listen(ADA, NOTHING, uris) as ada:
         uris.add("notes://1")
-        changes.publish(Change("updated", "notes://1", ADA))
+        changes.publish(Change("updated", "notes://1", ADA.user_id))
 
-        assert await ada.next(0) == Change("updated", "notes://1", ADA)
+        assert await ada.next(0) == Change("updated", "notes://1", ADA.user_id)
 
 
 async def test_equal_changes_are_delivered_once() -> None:
@@ -72,7 +74,7 @@ async def test_a_slow_listener_keeps_a_bounded_backlog_oldest_first() -> None:
 
     with changes.listen(ADA, NOTHING, frozenset(uris)) as ada:
         for uri in uris:
-            changes.publish(Change("updated", uri, ADA))
+            changes.publish(Change("updated", uri, ADA.user_id))
         delivered = [change.uri async for change in _drain(ada)]
 
     assert delivered == uris[:BACKLOG_MAX]
@@ -91,3 +93,15 @@ async def test_a_closed_listener_receives_nothing() -> None:
 def test_a_change_is_converted_to_its_notification() -> None:
     assert Change("prompts").as_notification() == ("notifications/prompts/list_changed", {})
     assert Change("updated", "a://b").as_notification() == ("notifications/resources/updated", {"uri": "a://b"})
+
+
+async def test_a_change_of_another_source_does_not_reach_a_restricted_credential() -> None:
+    changes, kinds = ChangeFeed(), frozenset(("resources",))
+    uris = frozenset(("chats://1", "notes://1"))
+
+    with changes.listen(replace(ADA, sources=frozenset(("notes",))), kinds, uris) as ada:
+        changes.publish(Change("updated", "chats://1", ADA.user_id, "chats"))
+        changes.publish(Change("resources", user_id=ADA.user_id, source="chats"))
+        changes.publish(Change("updated", "notes://1", ADA.user_id, "notes"))
+
+        assert [change.uri async for change in _drain(ada)] == ["notes://1"]

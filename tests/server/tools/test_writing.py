@@ -339,8 +339,8 @@ async def test_only_the_writers_own_streams_are_notified(
     changes = fixture.catalog.changes
     kinds = frozenset(("resources", "prompts"))
     with (
-        changes.listen(ada.context.user_id, kinds, set()) as hers,
-        changes.listen(ben.context.user_id, kinds, set()) as his,
+        changes.listen(ada.context.principal, kinds, set()) as hers,
+        changes.listen(ben.context.principal, kinds, set()) as his,
     ):
         await ada.call("prompts_save", name="Review", details="For code.")
 

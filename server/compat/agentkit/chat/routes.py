@@ -88,6 +88,7 @@ def _complete(completions: CompletionService, settings: Settings) -> Operation:
         handler=completions.complete,
         tools=CHAT_TOOLS,
         scope=WRITE,
+        source="chats",
         headers={
             "conversation_id": "X-Conversation-Id",
             "session_id": "X-Session-Id",
@@ -112,6 +113,7 @@ def _models(completions: CompletionService) -> Operation:
         handler=completions.models,
         tools=CHAT_TOOLS,
         scope=READ,
+        source="chats",
         error_statuses=_UPSTREAM_FAILURES,
         error_format=COMPLETION_ERROR_FORMAT,
     )

@@ -88,7 +88,7 @@ class SearchableChats(SqliteCollection[Conversation, ConversationDraft, str]):
         first = replace(search, limit=search.offset + search.limit, offset=0)
         public = self._search_target(connection, CHATS_TARGET, first, meaning)
         if search.corpus is None and search.query.terms:
-            corpus = self._database.statistics.source_corpus(search.query, connection, CHATS_TARGET.index)
+            corpus = self._statistics.source_corpus(search.query, connection, CHATS_TARGET.index)
             first = replace(first, corpus=corpus)
         human_only = self._search_target(connection, HUMAN_ONLY_TARGET, first, meaning)
         return merge_pages(search, public, human_only)

@@ -15,6 +15,7 @@ from sources.semantic.service import SemanticService
 from sources.storage.contract import Search
 from sources.storage.sqlite.connection.connection import JobConnection, Work
 from sources.storage.sqlite.connection.database import Database
+from sources.storage.sqlite.index.statistics import CorpusStatistics
 from sources.storage.sqlite.search.fts_search import FtsSearch
 from sources.storage.sqlite.search.fused_search import FusedSearch
 from sources.storage.sqlite.search.meaning import NOT_APPLICABLE, QueryMeaning, has_meaning
@@ -48,6 +49,8 @@ class CollectionSettings(Struct, frozen=True):
     steady_clock: Callable[[], float]
     semantic: SemanticService | None
     vector_memory: VectorMemory
+    # The sources that are counted to weigh words and read to correct them; None for all.
+    sources: frozenset[str] | None = None
 
 
 class SqliteCollection(Generic[RecordT, DraftT, IdT]):
@@ -61,6 +64,10 @@ class SqliteCollection(Generic[RecordT, DraftT, IdT]):
         self._database = database
         self._settings = settings
         self._client_id = client_id
+
+    @property
+    def _statistics(self) -> CorpusStatistics:
+        return self._database.statistics(self._settings.sources)
 
     async def search(self, search: Search) -> HitPage:
         meaning = await self._meaning(search)
@@ -81,7 +88,7 @@ class SqliteCollection(Generic[RecordT, DraftT, IdT]):
         search: Search,
         extra_filter: SqlFilter = _NO_FILTER,
     ) -> bool:
-        statistics, ranked_rows_max = self._database.statistics, self._settings.ranked_rows_max
+        statistics, ranked_rows_max = self._statistics, self._settings.ranked_rows_max
         return FtsSearch(connection, target, search, statistics, ranked_rows_max, extra_filter).has_match()
 
     def _search_target(
@@ -94,7 +101,7 @@ class SqliteCollection(Generic[RecordT, DraftT, IdT]):
         """Searches for the near words of a misspelled word too."""
         if search.ranking == "meaning":
             return self._run_search(connection, target, search, meaning)
-        statistics, words_max = self._database.statistics, self._settings.near_words_max
+        statistics, words_max = self._statistics, self._settings.near_words_max
         corrected = Spelling(connection, target, search, statistics, words_max).correct()
         if corrected is None:
             return self._run_search(connection, target, search, meaning)
@@ -110,7 +117,7 @@ class SqliteCollection(Generic[RecordT, DraftT, IdT]):
         extra_filter: SqlFilter = _NO_FILTER,
     ) -> HitPage:
         """`meaning` is that of the query, or why there is none: then only words are compared."""
-        statistics, ranked_rows_max = self._database.statistics, self._settings.ranked_rows_max
+        statistics, ranked_rows_max = self._statistics, self._settings.ranked_rows_max
         if isinstance(meaning, QueryMeaning):
             fused = FusedSearch(connection, target, search, statistics, ranked_rows_max, extra_filter, meaning=meaning)
             return fused.run()

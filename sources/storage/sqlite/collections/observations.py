@@ -75,7 +75,7 @@ class SqliteObservations(SqliteItemCollection[Observation, ObservationDraft, str
 
     def _corpus(self, connection: JobConnection, query: ParsedQuery, library_corpus: Corpus | None) -> Corpus:
         """Returns how common the terms are in the library and the observations together."""
-        statistics = self._database.statistics
+        statistics = self._statistics
         corpus = library_corpus or statistics.corpus(query, connection)
         rows = statistics.count(connection, f"SELECT count(*) FROM {OBSERVATIONS_INDEX.table}_docsize", ())
         matches = [match_text(term.word, "") for term in query.terms]

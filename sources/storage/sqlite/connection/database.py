@@ -56,7 +56,9 @@ class Database:
         indexes: LibraryIndexes,
         siblings: Sequence[DatabaseFile] = (),
     ) -> None:
-        self.statistics = CorpusStatistics(file.schema.counted_indexes, indexes)
+        self._indexes = indexes
+        # By the sources to which a credential is restricted; None for all.
+        self._statistics: dict[frozenset[str] | None, CorpusStatistics] = {}
         self.kind: DatabaseKind = file.schema.kind
         self.path = file.path
         self.quota = UserQuota((self,), options.quota)
@@ -106,9 +108,17 @@ class Database:
         """Runs a write that does not change any text, so that no index needs to be named."""
         return await self.write(source, self._file.schema.segmented[0].index, work)
 
-    async def corpus(self, query: ParsedQuery, deadline_ms: int) -> Corpus:
-        """Returns how common the terms of a query are in the whole library."""
-        return await self.read(self._file.schema.kind, partial(self.statistics.corpus, query), deadline_ms)
+    def statistics(self, sources: frozenset[str] | None = None) -> CorpusStatistics:
+        """Returns the counts of the library, or of these sources of it."""
+        statistics = self._statistics.get(sources)
+        if statistics is None:
+            statistics = CorpusStatistics(self._file.schema.counted_indexes, self._indexes, sources)
+            self._statistics[sources] = statistics
+        return statistics
+
+    async def corpus(self, query: ParsedQuery, deadline_ms: int, sources: frozenset[str] | None = None) -> Corpus:
+        """Returns how common the terms of a query are in the library, or in these sources of it."""
+        return await self.read(self._file.schema.kind, partial(self.statistics(sources).corpus, query), deadline_ms)
 
     async def close(self) -> None:
         """Must not be called while the file is in use."""

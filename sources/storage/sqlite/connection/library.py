@@ -2,6 +2,9 @@
 
 import asyncio
 
+from msgspec.structs import replace
+
+from config.errors import NotFound
 from config.paths import DataRoot, UserId
 from sources.query import ParsedQuery
 from sources.storage.contract import Chats, Corpus, LibraryUsage
@@ -64,23 +67,33 @@ class SqliteLibrary:
     """Implements `Library` of the storage contract."""
 
     def __init__(
-        self, databases: UserDatabases, settings: CollectionSettings, client_id: str, *, is_agent: bool
+        self,
+        databases: UserDatabases,
+        settings: CollectionSettings,
+        client_id: str,
+        *,
+        is_agent: bool,
+        sources: frozenset[str] | None = None,
     ) -> None:
         self._databases = databases
-        self._settings = settings
+        self._settings = settings if sources is None else replace(settings, sources=sources)
         self._client_id = client_id
         self._is_agent = is_agent
+        self._sources = sources
 
     @property
     def notes(self) -> SqliteNotes:
+        self._require_source("notes")
         return SqliteNotes(self._databases.chacha, self._settings, self._client_id)
 
     @property
     def media(self) -> SqliteMedia:
+        self._require_source("media")
         return SqliteMedia(self._databases.media, self._settings, self._client_id)
 
     @property
     def chats(self) -> Chats:
+        self._require_source("chats")
         chats = SqliteChats(
             self._databases.chacha,
             self._settings,
@@ -92,18 +105,22 @@ class SqliteLibrary:
 
     @property
     def characters(self) -> SqliteCharacters:
+        self._require_source("characters")
         return SqliteCharacters(self._databases.chacha, self._settings, self._client_id)
 
     @property
     def prompts(self) -> SqlitePrompts:
+        self._require_source("prompts")
         return SqlitePrompts(self._databases.prompts, self._settings, self._client_id)
 
     @property
     def observations(self) -> SqliteObservations:
+        self._require_source("chats")
         return SqliteObservations(self._databases.chacha, self._settings, self._client_id)
 
     @property
     def agents(self) -> SqliteAgents:
+        self._require_source("chats")
         return SqliteAgents(self._databases.chacha, self._settings.limits)
 
     @property
@@ -111,7 +128,7 @@ class SqliteLibrary:
         return SqliteBookmarks(self._databases.chacha, self._settings.limits)
 
     async def corpus(self, query: ParsedQuery, deadline_ms: int) -> Corpus:
-        return await self._databases.chacha.corpus(query, deadline_ms)
+        return await self._databases.chacha.corpus(query, deadline_ms, self._sources)
 
     async def usage(self) -> LibraryUsage:
         return await self._databases.quota.usage()
@@ -119,3 +136,9 @@ class SqliteLibrary:
     async def require_room(self) -> None:
         async with self._databases.quota.room(1):
             pass
+
+    def _require_source(self, name: str) -> None:
+        """Raises NotFound if the caller's credential is restricted to other sources. What agents on the bus write and
+        what sessions learned are conversations too."""
+        if self._sources is not None and name not in self._sources:
+            raise NotFound("source", name)

@@ -123,7 +123,14 @@ class SqliteLibraries:
         databases = self._open.get(context.user_id) or await self._open_user(context.user_id)
         self._open.move_to_end(context.user_id)
         databases.lease_count += 1
-        return databases, SqliteLibrary(databases, self._settings, context.client_id, is_agent=context.is_agent)
+        library = SqliteLibrary(
+            databases,
+            self._settings,
+            context.client_id,
+            is_agent=context.is_agent,
+            sources=context.principal.sources,
+        )
+        return databases, library
 
     def _release(self, databases: UserDatabases) -> None:
         databases.lease_count -= 1

@@ -26,11 +26,17 @@ _OWN_SCHEMA = "main"
 
 
 class CorpusStatistics:
-    """The counts of one reader. `indexes` are those of its own file, `library` is shared with the other readers."""
+    """The counts of one reader. `indexes` are those of its own file, `library` is shared with the other readers.
 
-    def __init__(self, indexes: tuple[TextIndex, ...], library: LibraryIndexes) -> None:
+    With `sources`, nothing of the other sources is counted or read: a credential restricted to some sources must not
+    learn from scores or near words what the others contain."""
+
+    def __init__(
+        self, indexes: tuple[TextIndex, ...], library: LibraryIndexes, sources: frozenset[str] | None = None
+    ) -> None:
         self._library = library
-        self._own = FileCounts(_OWN_SCHEMA, indexes, library)
+        self._sources = sources
+        self._own = FileCounts(_OWN_SCHEMA, self._permitted(indexes), library)
         self._attached: dict[str, FileCounts] = {}
         # This file and those attached to it that are not damaged, as far as the current job has refreshed them.
         self._files: list[FileCounts] | None = None
@@ -74,7 +80,7 @@ class CorpusStatistics:
             return self._files
         self._files = files = [self._own]
         for schema in list(connection.attached):
-            counts = self._attached.setdefault(schema, FileCounts(schema, connection.attached[schema], self._library))
+            counts = self._attached_counts(connection, schema)
             try:
                 counts.refresh(connection)
             except sqlite3.DatabaseError as error:
@@ -106,7 +112,7 @@ class CorpusStatistics:
 
     def _attached_corpus(self, connection: JobConnection, schema: str, matches: Sequence[str]) -> Corpus:
         """A damaged file is left out, so that the others can still be searched."""
-        counts = self._attached.setdefault(schema, FileCounts(schema, connection.attached[schema], self._library))
+        counts = self._attached_counts(connection, schema)
         try:
             counts.refresh(connection)
             return counts.corpus(connection, matches)
@@ -116,6 +122,15 @@ class CorpusStatistics:
             logger.warning("Ignoring the {} file of a library when weighting terms: {}", schema, error)
             del connection.attached[schema]
             return Corpus(0, (0,) * len(matches))
+
+    def _attached_counts(self, connection: JobConnection, schema: str) -> FileCounts:
+        if schema not in self._attached:
+            indexes = self._permitted(connection.attached[schema])
+            self._attached[schema] = FileCounts(schema, indexes, self._library)
+        return self._attached[schema]
+
+    def _permitted(self, indexes: tuple[TextIndex, ...]) -> tuple[TextIndex, ...]:
+        return tuple([index for index in indexes if self._sources is None or index.collection in self._sources])
 
 
 def _matches(query: ParsedQuery) -> list[str]:

@@ -38,6 +38,10 @@ class TextIndex(Struct, frozen=True):
     # Indexes of other rows of the same tables. They are updated together with this one.
     companions: tuple["TextIndex", ...] = ()
 
+    @property
+    def collection(self) -> str:
+        return self.table.removesuffix("_index")
+
     def ddl(self) -> tuple[str, str]:
         columns, source = ", ".join(self.columns), f"content='{self.table}_source', content_rowid='id'"
         return (

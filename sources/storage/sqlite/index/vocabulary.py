@@ -45,6 +45,10 @@ class IndexVocabulary:
         self._library = library
         self.version = counts.content(connection, index).version
 
+    @property
+    def table(self) -> str:
+        return self._index.table
+
     def words_like(self, word: str, words_max: int) -> str:
         """Returns the words that may be near to a word, each with a space before and after it."""
         beginnings = _word_beginnings(word, self._counts.count_rows(self._connection, self._index))
@@ -111,7 +115,8 @@ class LibraryVocabulary:
     def near_words(self, root: str) -> list[str]:
         """Returns words whose stems are nearest to a stem, or else compounds that end with it, the most frequent
         first."""
-        key: NearWordsKey = (root, *[index.version for index in self._indexes])
+        # Which indexes are read depends on the credential, and two of them may have the same version.
+        key: NearWordsKey = (root, *[part for index in self._indexes for part in (index.table, index.version)])
         return self._library.near_words(key, lambda: self._find_near_words(root))
 
     def _find_near_words(self, root: str) -> list[str]:

@@ -22,7 +22,7 @@ COUNTS_PER_JOB = 50
 
 async def test_counts_of_ever_new_words_take_limited_memory(database: Database) -> None:
     """A file that nobody writes to would otherwise keep a count of every word that was ever searched."""
-    statistics = database.statistics
+    statistics = database.statistics()
 
     def count(job: int, connection: JobConnection) -> int:
         statistics.refresh(connection)
@@ -53,8 +53,8 @@ async def test_words_of_a_library_are_read_once_for_all_of_its_readers(tmp_path:
         databases = UserDatabases(libraries.data_root, user_id, make_options(vocabularies=memory))
 
         def find(database: Database, index: TextIndex, connection: JobConnection) -> list[str]:
-            database.statistics.refresh(connection)
-            return database.statistics.vocabulary(connection, index, 1_000).near_words("lighthuos")
+            database.statistics().refresh(connection)
+            return database.statistics().vocabulary(connection, index, 1_000).near_words("lighthuos")
 
         async def find_in_all() -> list[list[str]]:
             chacha, prompts = databases.chacha, databases.prompts

@@ -1,0 +1,339 @@
+"""A credential restricted to some sources behaves as if the others did not exist.
+
+Ada has items in every source. For each source there is another user who has the same items in that source and none in
+the others. A key restricted to that source must get the same response from both libraries, whatever it asks for.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import msgspec
+import pytest
+
+from auth.principal import READ, WRITE
+from server.http_services import build_http_services
+from server.rest.operation import Operation
+from server.rest.routes import rest_operations
+from sources.drafts import ConversationDraft, MessageDraft, NoteDraft, ObservationDraft
+from tests.server.clients import JSON_AND_EVENTS, message, modern_headers, modern_params
+from tests.server.http_client import HttpResponse
+from tests.server.in_process import call_app
+from tests.server.rest.rest_client import RestClient, open_rest_client
+
+SOURCES = ("notes", "media", "chats", "characters", "prompts")
+NOTE = "00000000-0000-4000-8000-000000000001"
+CHAT = "00000000-0000-4000-8000-000000000002"
+THREAD = "00000000-0000-4000-8000-000000000003"
+MESSAGE = "00000000-0000-4000-8000-000000000004"
+OBSERVATION = "00000000-0000-4000-8000-000000000005"
+# The beginning of a word that only the items of one source contain.
+SECRET = "quixot"
+URIS = {
+    "notes": f"notes://{NOTE}",
+    "media": "media://1",
+    "chats": f"chats://{CHAT}",
+    "characters": "characters://1",
+    "prompts": "prompts://1",
+}
+QUERIES = (
+    *("harbour", "fruit harbour", f"{SECRET}*", *(f"{SECRET}{source}" for source in SOURCES)),
+    # Misspelled: near words come from the searched sources only.
+    *(f"{SECRET}x{source}" for source in SOURCES),
+    *("harbuor", "tag:secret", "source:chats harbour", "harbour OR mango"),
+)
+_VOLATILE = re.compile(
+    rb'"(session|request_id|timestamp|time_ago|next_cursor|user)\\?":\\?"[^"]*"|"ms\\?":\d+'
+    rb"|20[2-9]\d-\d\d-\d\d[T ][\d:.]+(Z|\+00:00)?|(?!0{8})[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"
+)
+
+Arguments = tuple[Mapping[str, Any], ...]
+_SEARCHES: Arguments = tuple({"query": query} for query in QUERIES)
+_READS: Arguments = tuple({"uri": uri} for uri in URIS.values())
+_MESSAGES = [{"role": "user", "content": "a new message"}]
+
+# The source of every tool that belongs to one; for the tools of all sources, calls that name each of them. A tool that
+# is missing here fails the test: decide whether it belongs to a source.
+TOOLS: Mapping[str, str | Arguments] = {
+    "knowledge_search": (
+        *({"query": query, "explain": True} for query in QUERIES),
+        *({"query": "harbour", "sources": [source]} for source in SOURCES),
+        *({"query": "harbour", "filters": {source: {}}} for source in SOURCES),
+    ),
+    "knowledge_get": (
+        *({"uri": uri} for uri in (*URIS.values(), f"chats://{CHAT}/{MESSAGE}")),
+        *({"source": source, "id": URIS[source].partition("://")[2]} for source in SOURCES),
+    ),
+    "search": _SEARCHES,
+    "fetch": tuple({"id": uri} for uri in URIS.values()),
+    "items_similar": _READS,
+    "session_configure": ({"snippet_length": 100},),
+    "session_reset": ({"session": "unknown"},),
+    "server_info": ({},),
+    "items_create": tuple({"source": source, "title": "A title", "content": "A text"} for source in SOURCES),
+    "items_update": tuple({"uri": uri, "title": "Changed"} for uri in URIS.values()),
+    "items_tag": tuple({"uri": uri, "add": ["new"]} for uri in URIS.values()),
+    "items_delete": _READS,
+    **dict.fromkeys(("notes_search", "notes_get", "notes_create", "notes_update", "notes_append"), "notes"),
+    "notes_delete": "notes",
+    **dict.fromkeys(("media_search", "media_get", "media_transcript", "media_add_text"), "media"),
+    **dict.fromkeys(("chats_search", "chats_get", "chats_append", "conversation_search"), "chats"),
+    **dict.fromkeys(("bus_connect", "msg_post", "msg_list", "msg_search"), "chats"),
+    **dict.fromkeys(("memory_search", "memory_get_observations", "memory_read", "observations_record"), "chats"),
+    **dict.fromkeys(("characters_search", "characters_get"), "characters"),
+    **dict.fromkeys(("prompts_search", "prompts_get", "prompts_save"), "prompts"),
+}
+
+ALL = "all sources"
+Body = Mapping[str, Any] | None
+# The same for REST operations: their source, or ALL; or requests that name each source.
+OPERATIONS: Mapping[str, str | tuple[tuple[str, str, Body], ...]] = {
+    "search_knowledge": tuple(("POST", "/api/v1/search", {"query": query}) for query in QUERIES),
+    "read_item": tuple(("GET", f"/api/v1/items/{uri.replace('://', '/')}", None) for uri in URIS.values()),
+    "read_item_by_uri": tuple(("GET", f"/api/v1/items?uri={uri}", None) for uri in URIS.values()),
+    "find_similar_items": tuple(("GET", f"/api/v1/items/similar?uri={uri}", None) for uri in URIS.values()),
+    "create_item": tuple(("POST", f"/api/v1/items/{source}", {"title": "A title"}) for source in SOURCES),
+    "update_item": tuple(
+        ("PATCH", f"/api/v1/items/{uri.replace('://', '/')}", {"title": "New"}) for uri in URIS.values()
+    ),
+    "update_item_by_uri": tuple(("PATCH", f"/api/v1/items?uri={uri}", {"title": "New"}) for uri in URIS.values()),
+    "delete_item": tuple(("DELETE", f"/api/v1/items/{uri.replace('://', '/')}", None) for uri in URIS.values()),
+    "delete_item_by_uri": tuple(("DELETE", f"/api/v1/items?uri={uri}", None) for uri in URIS.values()),
+    "tag_item": tuple(
+        ("POST", f"/api/v1/items/{uri.replace('://', '/')}/tags", {"add": ["new"]}) for uri in URIS.values()
+    ),
+    "tag_item_by_uri": tuple(("POST", "/api/v1/items/tags", {"uri": uri, "add": ["new"]}) for uri in URIS.values()),
+    **dict.fromkeys(("import_file", "list_imports", "get_import", "follow_import", "cancel_import"), ALL),
+    "get_usage": ALL,
+    **dict.fromkeys(("append_chat_messages", "list_conversations", "search_messages", "read_conversation"), "chats"),
+    **dict.fromkeys(("export_conversation", "rename_conversation", "delete_conversation"), "chats"),
+    **dict.fromkeys(("create_conversation", "add_message", "add_messages", "export_conversations"), "chats"),
+    **dict.fromkeys(("import_conversations", "chat", "list_available_models", "create_chat_completion"), "chats"),
+    **dict.fromkeys(("list_models", "list_namespaces", "create_namespace", "rename_namespace"), "chats"),
+    **dict.fromkeys(("delete_namespace", "search_bus", "register_agent", "list_threads", "open_thread"), "chats"),
+    **dict.fromkeys(("sync_thread", "state_thread", "archive_thread", "unarchive_thread"), "chats"),
+    **dict.fromkeys(("read_thread", "post_message"), "chats"),
+}
+
+
+@pytest.fixture(params=["off"])
+async def api(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[RestClient]:
+    """Ada has all items. The user named after a source has only those of that source."""
+    settings = {"rate_user_per_minute": 0, "rate_tool_per_minute": 0, "semantic_model": request.param}
+    settings |= {"semantic_timeout_ms": 60_000, "search_deadline_ms": 60_000}
+    async with open_rest_client(tmp_path, **settings) as client:
+        await fill(client, "ada", SOURCES)
+        for source in SOURCES:
+            await fill(client, source, (source,))
+        yield client
+
+
+async def fill(api: RestClient, name: str, sources: tuple[str, ...]) -> None:
+    user = await api.library_user(name)
+    created: dict[str, Any] = {"created_at": "2025-01-01T00:00:00Z"}
+    async with user.libraries.library(user.context) as library:
+        if "notes" in sources:
+            await library.notes.create(
+                NoteDraft(title="Notes", content=_text("notes"), uuid=NOTE, tags=["secret"], **created)
+            )
+        if "chats" in sources:
+            said = [
+                MessageDraft(role="user", sender="Ana", content=_text("chats"), uuid=MESSAGE, **created),
+                MessageDraft(role="assistant", sender="Guide", content="harbour", **created),
+            ]
+            await library.chats.create(ConversationDraft(title="Chats", uuid=CHAT, tags=["secret"], **created), said)
+            thread = ConversationDraft(title="Thread", uuid=THREAD, namespace="bus", **created)
+            await library.chats.create(thread, [msgspec.structs.replace(said[0], uuid="thread-1")])
+            observed = ObservationDraft(uuid=OBSERVATION, title=f"{SECRET}chats observed", **created)
+            await library.observations.create(observed)
+    if "media" in sources:
+        await user.add_media("Media", _text("media"), tags=["secret"])
+    if "characters" in sources:
+        await user.add_character("Characters", _text("characters"), tags=["secret"])
+    if "prompts" in sources:
+        await user.add_prompt("Prompts", _text("prompts"), tags=["secret"])
+    await user.libraries.embed(user.context.user_id)
+
+
+def _text(source: str) -> str:
+    return f"{SECRET}{source} lies at the harbour, with fruit"
+
+
+# Creating a key writes to the disk, and a test needs each of them many times.
+_KEYS: WeakKeyDictionary[Any, dict[tuple[str, ...], dict[str, str]]] = WeakKeyDictionary()
+
+
+async def key_of(api: RestClient, name: str, *sources: str) -> dict[str, str]:
+    keys = _KEYS.setdefault(api.app, {})
+    if (name, *sources) not in keys:
+        keys[name, *sources] = await create_key(api, name, *sources)
+    return keys[name, *sources]
+
+
+async def create_key(api: RestClient, name: str, *sources: str) -> dict[str, str]:
+    user = await api.server.user(name)
+    _, secret = await api.server.runtime.registry.create_key(user.id, "test", (READ, WRITE), sources=sources)
+    return {"Authorization": f"Bearer {secret}"}
+
+
+async def mcp(api: RestClient, key: Mapping[str, str], method: str, params: Mapping[str, Any]) -> HttpResponse:
+    body = msgspec.json.encode(message(method, modern_params(dict(params)), 1))
+    headers = {**modern_headers(method, dict(params)), **JSON_AND_EVENTS, **key}
+    return await call_app(api.app, "POST", "/mcp/full", headers, body)
+
+
+async def rest(api: RestClient, key: Mapping[str, str], method: str, path: str, body: Body = None) -> HttpResponse:
+    content = {"Content-Type": "application/json"} if body is not None else {}
+    return await call_app(api.app, method, path, {**key, **content}, b"" if body is None else msgspec.json.encode(body))
+
+
+def require_equal(what: Any, source: str, ada: HttpResponse, other: HttpResponse) -> None:
+    masked = [_VOLATILE.sub(b"", response.body) for response in (ada, other)]
+    assert (ada.status, masked[0]) == (other.status, masked[1]), f"{what} with a key for {source}"
+    for hidden in set(SOURCES) - {source}:
+        own_words = msgspec.json.encode(what)
+        found = f"{SECRET}{hidden}".encode() in ada.body and f"{SECRET}{hidden}".encode() not in own_words
+        assert not found, f"{what} with a key for {source} shows {hidden}: {ada.body.decode()}"
+
+
+async def compare_mcp(api: RestClient, method: str, params: Mapping[str, Any]) -> None:
+    for source in SOURCES:
+        ada, other = await key_of(api, "ada", source), await key_of(api, source, source)
+        responses = [await mcp(api, key, method, params) for key in (ada, other)]
+        require_equal([method, params], source, *responses)
+
+
+async def listed(api: RestClient, key: Mapping[str, str], method: str, field: str) -> list[dict[str, Any]]:
+    return list((await mcp(api, key, method, {})).json()["result"][field])
+
+
+def operations(api: RestClient) -> dict[str, Operation]:
+    runtime = api.server.runtime
+    return {operation.id: operation for operation in rest_operations(runtime, build_http_services(runtime))}
+
+
+async def test_every_tool_and_operation_is_decided_here(tmp_path: Path) -> None:
+    async with open_rest_client(tmp_path) as api:
+        assert set(api.server.runtime.dispatcher.catalog.tools) == set(TOOLS)
+        assert set(operations(api)) == set(OPERATIONS)
+
+
+async def test_only_tools_of_permitted_sources_are_listed_and_callable(api: RestClient) -> None:
+    for source in SOURCES:
+        key = await key_of(api, "ada", source)
+        names = {tool["name"] for tool in await listed(api, key, "tools/list", "tools")}
+        visible = {name for name, decision in TOOLS.items() if not isinstance(decision, str) or decision == source}
+        assert names == visible
+        for name in set(TOOLS) - visible:
+            error = (await mcp(api, key, "tools/call", {"name": name, "arguments": {}})).json()["error"]
+            assert error["message"] == f"unknown tool '{name}'"
+
+
+@pytest.mark.parametrize("tool", [name for name, decision in TOOLS.items() if not isinstance(decision, str)])
+async def test_tools_of_all_sources_know_only_the_permitted_ones(api: RestClient, tool: str) -> None:
+    for arguments in TOOLS[tool]:
+        await compare_mcp(api, "tools/call", {"name": tool, "arguments": arguments})
+
+
+@pytest.mark.parametrize("api", ["fast"], indirect=True)
+@pytest.mark.parametrize("tool", ["knowledge_search", "items_similar"])
+async def test_searches_by_meaning_know_only_the_permitted_sources(api: RestClient, tool: str) -> None:
+    for arguments in TOOLS[tool]:
+        await compare_mcp(api, "tools/call", {"name": tool, "arguments": arguments})
+
+
+async def test_tools_of_a_permitted_source_do_not_depend_on_the_others(api: RestClient) -> None:
+    for source in SOURCES:
+        ada, other = await key_of(api, "ada", source), await key_of(api, source, source)
+        for query in QUERIES:
+            call = {"name": f"{source}_search", "arguments": {"query": query}}
+            responses = [await mcp(api, key, "tools/call", call) for key in (ada, other)]
+            require_equal(call, source, *responses)
+
+
+async def test_listed_arguments_name_only_permitted_sources(api: RestClient) -> None:
+    key = await key_of(api, "ada", "notes", "media")
+    schemas = {tool["name"]: tool["inputSchema"] for tool in await listed(api, key, "tools/list", "tools")}
+    assert schemas["knowledge_search"]["properties"]["sources"]["items"]["enum"] == ["notes", "media"]
+    assert schemas["items_create"]["properties"]["source"]["enum"] == ["media", "notes"]
+
+
+async def test_resources_and_prompts_of_other_sources_do_not_exist(api: RestClient) -> None:
+    for method in ("resources/list", "resources/templates/list", "prompts/list"):
+        await compare_mcp(api, method, {})
+    for uri in (*URIS.values(), f"chats://{CHAT}/{MESSAGE}", "media://types"):
+        await compare_mcp(api, "resources/read", {"uri": uri})
+    for name in ("prompt_1_prompts", "character_1_characters"):
+        await compare_mcp(api, "prompts/get", {"name": name})
+    for template in api.server.runtime.dispatcher.catalog.templates:
+        ref = {"type": "ref/resource", "uri": template}
+        await compare_mcp(api, "completion/complete", {"ref": ref, "argument": {"name": "id", "value": "harb"}})
+    key = await key_of(api, "ada", "notes")
+    assert [entry["uri"] for entry in await listed(api, key, "resources/list", "resources")] == [URIS["notes"]]
+    assert await listed(api, key, "prompts/list", "prompts") == []
+
+
+async def test_operations_of_other_sources_are_refused(api: RestClient) -> None:
+    for source in SOURCES:
+        key = await key_of(api, "ada", source)
+        for name, operation in operations(api).items():
+            decision = OPERATIONS[name]
+            if isinstance(decision, str) and decision != source:
+                path = re.sub(r"\{\w+\}", CHAT, operation.public_path)
+                response = await rest(api, key, operation.method, path, {} if operation.has_body else None)
+                assert response.status == 403, name
+                assert f"restricted to {source}" in response.body.decode(), name
+
+
+@pytest.mark.parametrize("name", [name for name, decision in OPERATIONS.items() if not isinstance(decision, str)])
+async def test_operations_on_all_sources_know_only_the_permitted_ones(api: RestClient, name: str) -> None:
+    for request in OPERATIONS[name]:
+        assert not isinstance(request, str)
+        for source in SOURCES:
+            ada, other = await key_of(api, "ada", source), await key_of(api, source, source)
+            responses = [await rest(api, key, *request) for key in (ada, other)]
+            require_equal(request, source, *responses)
+
+
+async def test_pages_of_items_of_other_sources_do_not_exist(api: RestClient) -> None:
+    for uri in URIS.values():
+        for source in SOURCES:
+            ada, other = await key_of(api, "ada", source), await key_of(api, source, source)
+            path = f"/items/{uri.replace('://', '/')}"
+            responses = [await rest(api, key, "GET", path) for key in (ada, other)]
+            require_equal(path, source, *responses)
+            assert (responses[0].status == 200) == uri.startswith(f"{source}://")
+
+
+async def test_a_restricted_key_reads_and_writes_its_own_sources(api: RestClient) -> None:
+    key = await key_of(api, "ada", "notes", "chats")
+    found = (await rest(api, key, "POST", "/api/v1/search", {"query": "harbour"})).json()
+    assert {hit["source"] for hit in found["results"]} == {"notes", "chats"}
+    assert set(found["sources"]) == {"notes", "chats"}
+    created = await rest(api, key, "POST", "/api/v1/items/notes", {"title": "New", "content": "written by the key"})
+    assert created.status == 201
+    refused = await rest(api, key, "POST", "/api/v1/items/prompts", {"title": "New"})
+    assert (refused.status, refused.json()["error"]["message"]) == (404, "source 'prompts' not found")
+
+
+async def test_subscriptions_to_other_sources_are_not_accepted(api: RestClient) -> None:
+    key = await key_of(api, "ada", "notes")
+    legacy = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+    headers = {**JSON_AND_EVENTS, **key}
+    body = msgspec.json.encode(message("initialize", legacy, 1))
+    session = await call_app(api.app, "POST", "/mcp", headers, body)
+    headers["Mcp-Session-Id"] = dict(session.headers)["mcp-session-id"]
+    for source, uri in URIS.items():
+        body = msgspec.json.encode(message("resources/subscribe", {"uri": uri}, 2))
+        answer = (await call_app(api.app, "POST", "/mcp", headers, body)).json()
+        assert ("result" in answer) == (source == "notes"), answer
+
+
+async def test_searches_of_differently_restricted_keys_do_not_mix(api: RestClient) -> None:
+    keys = {source: await key_of(api, "ada", source) for source in SOURCES}
+    searches = [rest(api, key, "POST", "/api/v1/search", {"query": "harbour"}) for key in keys.values()]
+    for source, response in zip(keys, await asyncio.gather(*searches), strict=True):
+        assert {hit["source"] for hit in response.json()["results"]} == {source}

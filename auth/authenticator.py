@@ -16,6 +16,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from auth.api_keys import has_key_prefix, is_well_formed
+from auth.oauth.credentials import ACCESS_TOKEN, is_credential
+from auth.oauth.tokens import AccessToken, OAuthTokens
 from auth.principal import ROLE_SCOPES, SCOPES, ClientId, Principal
 from auth.rate_limits import TokenBuckets
 from auth.registry import KeyRecord, Registry, UserRecord
@@ -66,11 +68,13 @@ class RegistryAuthenticator:
         verifier: TokenVerifier | None = None,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
+        oauth_tokens: OAuthTokens | None = None,
     ) -> None:
         self._settings = settings
         self._registry = registry
         self._failure_limit = failures
         self._verifier = verifier
+        self._oauth_tokens = oauth_tokens
         # The wall clock decides whether a credential is valid, and the monotonic clock how long that is cached: a
         # clock that is set back must not keep a wrong answer alive.
         self._clock = clock
@@ -82,6 +86,7 @@ class RegistryAuthenticator:
         self._recheck_revisions: LRUCache[tuple[str, str, str, int], int] = LRUCache(settings.token_cache_max)
         self._local: _Grant | None = None
         self._used_at: dict[str, float] = {}
+        self._oauth_used_at: dict[str, float] = {}
 
     async def authenticate(self, authorization: str | None, *, address: str = "") -> Principal:
         """Returns the principal of a request. Failures count towards the limit of the client's address."""
@@ -99,6 +104,8 @@ class RegistryAuthenticator:
             grant = await self._admit(credential, digest, now, revision, address)
         if grant.principal.kind == "key":
             self._used_at[grant.principal.credential_id] = now
+        elif grant.principal.kind == "oauth":
+            self._oauth_used_at[grant.principal.credential_id] = now
         return grant.principal
 
     async def recheck(self, principal: Principal) -> None:
@@ -115,14 +122,18 @@ class RegistryAuthenticator:
             self._recheck_revisions[identity] = revision
 
     async def flush(self) -> None:
-        """Stores when API keys were last used. Times that cannot be written are kept for the next call."""
+        """Stores when API keys and connections were last used. Times that cannot be written are kept for the next
+        call."""
         used_at, self._used_at = self._used_at, {}
-        if not used_at:
-            return
+        oauth_used_at, self._oauth_used_at = self._oauth_used_at, {}
         try:
-            await self._registry.touch_keys(used_at)
+            if used_at:
+                await self._registry.touch_keys(used_at)
+            if oauth_used_at and self._oauth_tokens is not None:
+                await self._oauth_tokens.touch(oauth_used_at)
         except StorageError:
             self._used_at = used_at | self._used_at
+            self._oauth_used_at = oauth_used_at | self._oauth_used_at
             raise
 
     async def _without_credential(self) -> Principal:
@@ -167,6 +178,8 @@ class RegistryAuthenticator:
         """Returns the principal with all scopes of the credential, and its user."""
         if has_key_prefix(credential):
             return await self._principal_of_key(credential, digest, now)
+        if credential.startswith(ACCESS_TOKEN):
+            return await self._principal_of_oauth_token(credential, digest, now)
         return await self._principal_of_token(credential, now)
 
     async def _principal_of_key(self, credential: str, digest: bytes, now: float) -> tuple[Principal, UserRecord]:
@@ -174,6 +187,25 @@ class RegistryAuthenticator:
         if key is None or not key.is_valid(now):
             raise Unauthenticated("API key not accepted", presented=True)
         return _key_principal(key), key.user
+
+    async def _principal_of_oauth_token(
+        self, credential: str, digest: bytes, now: float
+    ) -> tuple[Principal, UserRecord]:
+        token = await self._find_oauth_token(digest) if is_credential(credential, ACCESS_TOKEN) else None
+        if token is None:
+            raise Unauthenticated("token not accepted", presented=True)
+        if now >= token.expires_at:
+            raise Unauthenticated("token expired", presented=True)
+        return _oauth_principal(token), token.grant.user
+
+    async def _find_oauth_token(self, digest: bytes) -> AccessToken | None:
+        """Returns an access token whose grant is valid, and that was issued for this server. Its address may have
+        changed since."""
+        token = await self._oauth_tokens.find(digest) if self._oauth_tokens is not None else None
+        if token is None or not token.grant.is_valid:
+            return None
+        resource, url = token.grant.resource, self._settings.resource_url
+        return token if resource == url or resource.startswith(f"{url}/") else None
 
     async def _principal_of_token(self, credential: str, now: float) -> tuple[Principal, UserRecord]:
         if self._verifier is None:
@@ -208,6 +240,9 @@ class RegistryAuthenticator:
                 user = key.user if key is not None and key.is_valid(self._clock()) else None
             case "jwt":
                 user = await self._registry.user_of_token(principal.user_id, principal.credential_id)
+            case "oauth":
+                token = await self._find_oauth_token(bytes.fromhex(principal.credential_id))
+                user = token.grant.user if token is not None else None
             case "local":
                 user = await self._registry.user_by_id(principal.user_id)
         if user is None or user.is_disabled or (user.id, user.epoch) != (principal.user_id, principal.epoch):
@@ -296,6 +331,23 @@ def _key_principal(key: KeyRecord) -> Principal:
         expires_at=key.expires_at,
         profile=key.profile,
         sources=key.sources,
+    )
+
+
+def _oauth_principal(token: AccessToken) -> Principal:
+    """The id of the credential is the hash of the token, from which the token cannot be computed."""
+    grant = token.grant
+    return Principal(
+        user_id=grant.user.id,
+        user_name=grant.user.name,
+        client_id=ClientId(grant.client_id),
+        scopes=token.scopes & _KNOWN_SCOPES,
+        kind="oauth",
+        credential_id=token.id,
+        epoch=grant.user.epoch,
+        expires_at=token.expires_at,
+        profile=grant.profile,
+        sources=grant.sources,
     )
 
 

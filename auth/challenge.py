@@ -15,8 +15,11 @@ METADATA_PATH = "/.well-known/oauth-protected-resource/mcp"
 _USUAL_SCOPES = f"{READ} {WRITE}"
 
 
-def challenge(settings: Settings, error: Unauthenticated | Forbidden) -> str:
-    """Returns the value of WWW-Authenticate. It has no error code if no credential was sent (RFC 6750 section 3.1)."""
+def challenge(settings: Settings, error: Unauthenticated | Forbidden, profile: str | None = None) -> str:
+    """Returns the value of WWW-Authenticate. It has no error code if no credential was sent (RFC 6750 section 3.1).
+
+    `profile` is the profile of the address that was requested, whose metadata names that address.
+    """
     match error:
         case Forbidden():
             parameters = {"error": "insufficient_scope", "scope": error.scope}
@@ -28,14 +31,15 @@ def challenge(settings: Settings, error: Unauthenticated | Forbidden) -> str:
             }
         case _:
             parameters = {"scope": _USUAL_SCOPES}
-    parameters = {"resource_metadata": settings.base_url + METADATA_PATH, **parameters}
+    path = METADATA_PATH + _profile_suffix(settings, profile)
+    parameters = {"resource_metadata": settings.base_url + path, **parameters}
     return "Bearer " + ", ".join(f'{name}="{_quotable(value)}"' for name, value in parameters.items())
 
 
-def resource_metadata(settings: Settings) -> dict[str, Any]:
+def resource_metadata(settings: Settings, profile: str | None = None) -> dict[str, Any]:
     """Returns the document of RFC 9728 section 2. Clients compare `resource` byte by byte."""
     metadata: dict[str, Any] = {
-        "resource": settings.resource_url,
+        "resource": settings.resource_url + _profile_suffix(settings, profile),
         "resource_name": "Florilegium",
         "scopes_supported": list(SCOPES),
         "bearer_methods_supported": ["header"],
@@ -44,8 +48,17 @@ def resource_metadata(settings: Settings) -> dict[str, Any]:
     return {**metadata, "authorization_servers": servers} if servers else metadata
 
 
+def _profile_suffix(settings: Settings, profile: str | None) -> str:
+    """The address of a profile is a resource of its own only where this server issues the tokens: those of an identity
+    provider have one audience."""
+    return f"/{profile}" if profile is not None and settings.has_oauth_server else ""
+
+
 def _authorization_servers(settings: Settings) -> list[str]:
-    """Returns the configured servers, or the issuer of accepted tokens if it is a URL and not this server."""
+    """Returns this server if it issues tokens; otherwise the configured servers, or else the issuer of accepted tokens
+    if it is a URL."""
+    if settings.has_oauth_server:
+        return [settings.base_url]
     if settings.authorization_servers:
         return list(settings.authorization_servers)
     has_external_issuer = settings.jwt_key_file or settings.jwt_jwks_url

@@ -121,6 +121,7 @@ MIGRATIONS: tuple[Migration, ...] = (
             profile TEXT,
             sources TEXT,
             resource TEXT NOT NULL,
+            redirect_uri TEXT NOT NULL,
             created_at REAL NOT NULL,
             last_used_at REAL,
             revoked_at REAL
@@ -132,21 +133,23 @@ MIGRATIONS: tuple[Migration, ...] = (
             grant_id TEXT NOT NULL REFERENCES oauth_grants (id) ON DELETE CASCADE,
             redirect_uri TEXT NOT NULL,
             code_challenge TEXT NOT NULL,
-            scopes TEXT NOT NULL,
             expires_at REAL NOT NULL,
             used_at REAL
         ) WITHOUT ROWID""",
         "CREATE INDEX oauth_codes_of_grant ON oauth_codes (grant_id)",
+        # `parent` is the refresh token that was exchanged for this token.
         """CREATE TABLE oauth_tokens (
             hash BLOB PRIMARY KEY NOT NULL,
             grant_id TEXT NOT NULL REFERENCES oauth_grants (id) ON DELETE CASCADE,
             kind TEXT NOT NULL,
+            parent BLOB,
             scopes TEXT NOT NULL,
             created_at REAL NOT NULL,
             expires_at REAL NOT NULL,
             used_at REAL
         ) WITHOUT ROWID""",
         "CREATE INDEX oauth_tokens_of_grant ON oauth_tokens (grant_id)",
+        "CREATE INDEX oauth_tokens_by_expiry ON oauth_tokens (expires_at)",
         """CREATE TABLE oauth_device_codes (
             hash BLOB PRIMARY KEY NOT NULL,
             user_code TEXT NOT NULL UNIQUE,
@@ -155,6 +158,7 @@ MIGRATIONS: tuple[Migration, ...] = (
             resource TEXT NOT NULL,
             expires_at REAL NOT NULL,
             polled_at REAL,
+            interval_s REAL NOT NULL,
             state TEXT NOT NULL,
             grant_id TEXT REFERENCES oauth_grants (id) ON DELETE CASCADE
         ) WITHOUT ROWID""",

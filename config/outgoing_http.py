@@ -1,4 +1,4 @@
-"""Outgoing HTTP requests: what this server fetches from an identity provider and from the chat upstream.
+"""Outgoing HTTP requests: what this server fetches from an identity provider, the chat upstream and OAuth clients.
 
 They use the proxies that the environment names (`HTTPS_PROXY`, `HTTP_PROXY`, `ALL_PROXY`, `NO_PROXY`), verify
 certificates against the system's authorities, follow no redirects, and every wait is bounded. Each request has its own
@@ -49,10 +49,20 @@ class IncomingResponse(Struct, frozen=True):
 
 @asynccontextmanager
 async def open_response(
-    method: str, url: str, *, headers: Mapping[str, str], body: bytes = b"", timeout_s: float
+    method: str,
+    url: str,
+    *,
+    headers: Mapping[str, str],
+    body: bytes = b"",
+    timeout_s: float,
+    address: str | None = None,
 ) -> AsyncIterator[IncomingResponse]:
     """Sends a request and yields its response; the connection is open as long as the block. Raises
-    `OutgoingRequestError`, also in the block if the body cannot be read to its end."""
+    `OutgoingRequestError`, also in the block if the body cannot be read to its end.
+
+    With `address`, the connection goes to that IP address, whatever the host name resolves to by now. The certificate
+    must still be that of the host name.
+    """
     tls_context = await asyncio.to_thread(_tls_context)
     import httpx2  # noqa: PLC0415 - see above
 
@@ -63,8 +73,14 @@ async def open_response(
     }
     async with AsyncExitStack() as stack:
         try:
+            target, extensions = httpx2.URL(url), {}
+            if address is not None:
+                own_headers["Host"] = target.netloc.decode("ascii")
+                extensions = {"sni_hostname": target.host}
+                target = target.copy_with(host=address)
             client = await stack.enter_async_context(httpx2.AsyncClient(verify=tls_context, timeout=timeout_s))
-            request = client.stream(method, url, headers=own_headers | dict(headers), content=body or None)
+            all_headers = own_headers | dict(headers)
+            request = client.stream(method, target, headers=all_headers, content=body or None, extensions=extensions)
             response = await stack.enter_async_context(request)
         except (httpx2.HTTPError, httpx2.InvalidURL, ValueError) as error:
             raise _request_error(error, timeout_s) from error

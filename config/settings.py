@@ -904,6 +904,96 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         _text("Issuer URLs of the authorization servers at which clients can obtain a token."),
     ] = ()
 
+    # OAuth
+    oauth_server: Annotated[
+        Literal["auto", "on", "off"],
+        _text(
+            "Whether this server is an OAuth authorization server for MCP clients, where people sign in and allow or "
+            "deny access. `auto`: on if authentication is configured and tokens are not issued elsewhere "
+            "(`authorization_servers`, `jwt_key_file` or `jwt_jwks_url`)."
+        ),
+    ] = "auto"
+    oauth_access_token_ttl_s: Annotated[
+        float, _number("s", "Lifetime of an OAuth access token. Clients replace it by themselves.", 60, 30 * _DAY_S)
+    ] = _HOUR_S
+    oauth_refresh_token_ttl_s: Annotated[
+        float,
+        _number("s", "Time after which a client that did not connect must ask again.", _HOUR_S, 3650 * _DAY_S),
+    ] = 90 * _DAY_S
+    oauth_refresh_retry_s: Annotated[
+        float,
+        _number(
+            "s",
+            "Time in which a client whose response was lost may send a refresh token once more, as long as the new "
+            "one is unused. 0: never.",
+            0,
+            _HOUR_S,
+        ),
+    ] = 30
+    oauth_code_ttl_s: Annotated[
+        float, _number("s", "Time in which a client must exchange an authorization code.", 10, 600)
+    ] = 60
+    oauth_connections_max_per_user: Annotated[
+        int,
+        _number(
+            "connections",
+            "Connections of one user to applications. The least recently used ends when another is added.",
+            1,
+            100_000,
+        ),
+    ] = 100
+    oauth_registration: Annotated[
+        bool,
+        _text("Let clients register themselves (RFC 7591). Clients with a metadata document need no registration."),
+    ] = True
+    oauth_clients_max: Annotated[
+        int,
+        _number(
+            "clients",
+            "Clients that registered themselves. At the limit, the oldest one without a connection is deleted.",
+            1,
+            10_000_000,
+        ),
+    ] = 10_000
+    oauth_client_unused_ttl_s: Annotated[
+        float,
+        _number("s", "Time after which a client that registered itself and never connected is deleted.", 60, 1e9),
+    ] = _DAY_S
+    oauth_redirect_uris_max: Annotated[
+        int, _number("URIs", "Redirect URIs of one client that registered itself.", 1, 1_000)
+    ] = 20
+    oauth_client_metadata: Annotated[
+        bool, _text("Accept clients that are identified by the URL of their metadata document, which is fetched.")
+    ] = True
+    oauth_client_metadata_hosts: Annotated[
+        tuple[str, ...],
+        _text(
+            "Hosts (`host` or `host:port`) whose client metadata documents may be fetched although they have private "
+            "addresses or another port than 443."
+        ),
+    ] = ()
+    oauth_client_metadata_ttl_s: Annotated[
+        float, _number("s", "How long a client metadata document is cached.", 1, 30 * _DAY_S)
+    ] = _HOUR_S
+    oauth_client_metadata_max: Annotated[
+        int, _number("documents", "Client metadata documents that are cached.", 1, 1_000_000)
+    ] = 1_000
+    oauth_client_metadata_max_bytes: Annotated[
+        int, _number("bytes", "Maximum size of a client metadata document.", 256, _MIB)
+    ] = 16 * _KIB
+    oauth_client_metadata_timeout_s: Annotated[
+        float, _number("s", "Time limit for fetching a client metadata document.", 0.1, 60)
+    ] = 5
+    oauth_device_code_ttl_s: Annotated[
+        float, _number("s", "Time in which a person must enter the code of a device.", 60, _HOUR_S)
+    ] = 900
+    oauth_device_interval_s: Annotated[
+        float, _number("s", "Minimum time between two questions of a device whether its code was entered.", 0, 60)
+    ] = 5
+    oauth_device_codes_max: Annotated[
+        int, _number("codes", "Devices that wait for their codes, for all users together.", 1, 1_000_000)
+    ] = 1_000
+
     # Sign-in with a browser
     browser_session_idle_s: Annotated[
         float, _number("s", "Time after which people who signed in with a browser and left are signed out.", 60, 1e9)
@@ -976,6 +1066,26 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             1_000_000_000,
         ),
     ] = 30
+    rate_oauth_per_minute: Annotated[
+        float,
+        _number("requests/min", "Requests to the OAuth endpoints per client address. 0: no limit.", 0, 1e9),
+    ] = 600
+    rate_oauth_burst: Annotated[
+        int,
+        _number(
+            "requests", "Requests to the OAuth endpoints per client address that are allowed at once.", 1, 1_000_000_000
+        ),
+    ] = 100
+    rate_registration_per_minute: Annotated[
+        float,
+        _number("clients/min", "New OAuth clients and device codes per client address. 0: no limit.", 0, 1e9),
+    ] = 10
+    rate_registration_burst: Annotated[
+        int,
+        _number(
+            "clients", "New OAuth clients and device codes per address that are allowed at once.", 1, 1_000_000_000
+        ),
+    ] = 20
     rate_keys_max: Annotated[
         int,
         _number(
@@ -1000,6 +1110,14 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def is_auth_configured(self) -> bool:
         """Whether callers without a credential are rejected."""
         return self.has_jwt_key or self.require_auth
+
+    @property
+    def has_oauth_server(self) -> bool:
+        """Whether this server issues tokens to OAuth clients itself."""
+        is_issued_elsewhere = bool(self.authorization_servers or self.jwt_key_file or self.jwt_jwks_url)
+        return self.oauth_server == "on" or (
+            self.oauth_server == "auto" and self.is_auth_configured and not is_issued_elsewhere
+        )
 
     @property
     def base_url(self) -> str:
@@ -1071,6 +1189,7 @@ _GROUPS = {
     "chat_upstream_url": "Chat",
     "session_ttl_s": "Sessions and streams",
     "require_auth": "Authentication",
+    "oauth_server": "OAuth",
     "browser_session_idle_s": "Sign-in with a browser",
     "token_cache_max": "Credential caches",
     "rate_user_per_minute": "Rate limits",
@@ -1119,6 +1238,7 @@ def check(settings: Settings) -> None:
         _client_problems,
         _semantic_problems,
         _exposure_problems,
+        _oauth_problems,
         _time_zone_problems,
     )
     problems = [problem for rule in rules for problem in rule(settings)]
@@ -1253,6 +1373,11 @@ def _exposure_problems(settings: Settings) -> Iterator[str]:
             "set a JWT key (jwt_secret, jwt_key_file or jwt_jwks_url), "
             "or set require_auth = true and create keys with `florilegium key create`, or listen on 127.0.0.1"
         )
+
+
+def _oauth_problems(settings: Settings) -> Iterator[str]:
+    if settings.oauth_server == "on" and not settings.is_auth_configured:
+        yield "oauth_server: requires authentication; set require_auth = true or a JWT key"
 
 
 def _split(url: str) -> SplitResult | None:

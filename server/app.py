@@ -15,6 +15,8 @@ from server.error_responses import json_error
 from server.http_services import build_http_services
 from server.metrics import Metrics
 from server.middleware import RequestLogMiddleware
+from server.oauth.public_endpoint import PublicEndpoint, PublicPaths
+from server.oauth.routes import oauth_routes
 from server.rest.errors import MethodNotAllowed
 from server.rest.routes import rest_routes
 from server.runtime import Runtime
@@ -29,26 +31,29 @@ TICKET_PATH = "/mcp/ticket"
 
 def build_app(runtime: Runtime, metrics: Metrics) -> ASGIApp:
     service, websocket = ServiceEndpoints(runtime, metrics), WebSocketTransport(runtime)
+    services, resource_metadata = build_http_services(runtime), PublicEndpoint("GET", service.resource_metadata)
     routes = [
         WebSocketRoute("/mcp/ws", websocket),
         WebSocketRoute("/mcp/{profile}/ws", websocket),
         Route(TICKET_PATH, service.ticket, methods=["POST"]),
-        Route("/.well-known/oauth-protected-resource", service.resource_metadata),
-        Route("/.well-known/oauth-protected-resource/mcp", service.resource_metadata),
+        Route("/.well-known/oauth-protected-resource", resource_metadata),
+        Route("/.well-known/oauth-protected-resource/mcp", resource_metadata),
         # RFC 9728 section 3.1: a client of `/mcp/research` looks for the metadata below that path.
-        Route("/.well-known/oauth-protected-resource/mcp/{profile}", service.resource_metadata),
-        Route("/.well-known/oauth-protected-resource/mcp/{profile}/sse", service.resource_metadata),
+        Route("/.well-known/oauth-protected-resource/mcp/sse", resource_metadata),
+        Route("/.well-known/oauth-protected-resource/mcp/{profile}", resource_metadata),
+        Route("/.well-known/oauth-protected-resource/mcp/{profile}/sse", resource_metadata),
         Route("/healthz", service.healthz),
         Route("/readyz", service.readyz),
         Route("/metrics", service.metrics),
-        *rest_routes(runtime, build_http_services(runtime)),
+        *oauth_routes(runtime, services.browser),
+        *rest_routes(runtime, services),
     ]
     metrics.watch(runtime)
     errors = ErrorHandlers(runtime.settings)
     starlette = Starlette(routes=routes, exception_handlers=errors.by_type())
     app: ASGIApp = McpRouter(HttpTransport(runtime, metrics), SseTransport(runtime), starlette)
     if runtime.settings.allowed_origins:
-        app = _with_cors(app, runtime.settings.allowed_origins)
+        app = PublicPaths(app, _with_cors(app, runtime.settings.allowed_origins))
     return RequestLogMiddleware(app, metrics, runtime.settings.log_requests)
 
 

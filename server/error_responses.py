@@ -85,14 +85,14 @@ def retry_after(error: FlorilegiumError) -> int | None:
             return None
 
 
-def error_headers(settings: Settings, error: FlorilegiumError) -> dict[str, str]:
-    """Returns the headers that the status of an error requires."""
+def error_headers(settings: Settings, error: FlorilegiumError, profile: str | None = None) -> dict[str, str]:
+    """Returns the headers that the status of an error requires. `profile` is that of an MCP address."""
     headers: dict[str, str] = {}
     if (seconds := retry_after(error)) is not None:
         headers["Retry-After"] = str(seconds)
     match error:
         case Unauthenticated() | Forbidden():
-            headers["WWW-Authenticate"] = challenge(settings, error)
+            headers["WWW-Authenticate"] = challenge(settings, error, profile)
         case MethodNotAllowed():
             headers["Allow"] = ", ".join(error.allowed)
         case _:
@@ -100,9 +100,11 @@ def error_headers(settings: Settings, error: FlorilegiumError) -> dict[str, str]
     return headers
 
 
-def raw_error_headers(settings: Settings, error: FlorilegiumError) -> list[tuple[bytes, bytes]]:
+def raw_error_headers(
+    settings: Settings, error: FlorilegiumError, profile: str | None = None
+) -> list[tuple[bytes, bytes]]:
     """Returns the same headers in the form of ASGI messages."""
-    headers = error_headers(settings, error)
+    headers = error_headers(settings, error, profile)
     return [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
 
 

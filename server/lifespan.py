@@ -16,6 +16,7 @@ from aggregator.similar import SimilarItems
 from auth.authenticator import Authenticator, RegistryAuthenticator
 from auth.browser_sessions import BrowserSessions
 from auth.key_sources import load_signing_keys
+from auth.oauth.tokens import OAuthTokens
 from auth.rate_limits import RateLimits
 from auth.registry import Registry
 from auth.tickets import Tickets
@@ -181,7 +182,8 @@ def _session_states(settings: Settings) -> InProcessSessionStates:
 def _authenticator(settings: Settings, registry: Registry, limits: RateLimits) -> RegistryAuthenticator:
     keys = load_signing_keys(settings)
     verifier = JwtVerifier(settings, keys) if keys is not None else None
-    return RegistryAuthenticator(settings, registry, limits.failures, verifier)
+    oauth_tokens = OAuthTokens(registry.database, settings) if settings.has_oauth_server else None
+    return RegistryAuthenticator(settings, registry, limits.failures, verifier, oauth_tokens=oauth_tokens)
 
 
 def _dispatcher_options(settings: Settings) -> DispatcherOptions:

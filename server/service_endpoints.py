@@ -45,7 +45,11 @@ class ServiceEndpoints:
 
     async def resource_metadata(self, request: Request) -> Response:
         """Returns the authorization servers that issue tokens for this server (RFC 9728)."""
-        return JSONResponse(resource_metadata(self._runtime.settings), headers={"Cache-Control": "max-age=3600"})
+        profile = request.path_params.get("profile")
+        if profile is not None:
+            self._runtime.dispatcher.profiles.get(profile)
+        metadata = resource_metadata(self._runtime.settings, profile)
+        return JSONResponse(metadata, headers={"Cache-Control": "no-store"})
 
     async def ticket(self, request: Request) -> Response:
         """Issues a single-use ticket for `/mcp/ws`, for clients that cannot set headers there."""

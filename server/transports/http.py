@@ -85,8 +85,9 @@ class HttpTransport:
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one request. Unexpected exceptions are logged and become a 500 with the request id."""
         response = PostResponse(send, self._in_flight, self._settings.sse_keepalive_s)
+        profile = profile_in(scope["path"])
         try:
-            request = await self._admission.admit(IncomingRequest.from_scope(scope), profile_in(scope["path"]))
+            request = await self._admission.admit(IncomingRequest.from_scope(scope), profile)
             match scope["method"]:
                 case "POST":
                     await self._post(request, receive, response)
@@ -97,10 +98,12 @@ class HttpTransport:
                 case _:
                     await send_method_not_allowed(send)
         except Exception as error:
-            await self._send_error(response, *error_and_status(f"{scope['method']} {scope['path']}", error))
+            await self._send_error(response, *error_and_status(f"{scope['method']} {scope['path']}", error), profile)
 
-    async def _send_error(self, response: PostResponse, error: FlorilegiumError, status: int) -> None:
-        headers = raw_error_headers(self._settings, error)
+    async def _send_error(
+        self, response: PostResponse, error: FlorilegiumError, status: int, profile: str | None
+    ) -> None:
+        headers = raw_error_headers(self._settings, error, profile)
         await response.finish(status, error_message(response.request_id, error), headers)
 
     # -- POST ---------------------------------------------------------------------------------------------------
@@ -214,7 +217,7 @@ class HttpTransport:
             with self._in_flight.running(session.id, message.id) as running:
                 result = await self._dispatch(request, legacy_call(session, message, context, response), message)
         except FlorilegiumError as error:
-            await self._send_error(response, error, _legacy_status(error))
+            await self._send_error(response, error, _legacy_status(error), request.profile)
         except asyncio.CancelledError:
             if running is None or not running.is_cancelled:
                 raise

@@ -60,6 +60,12 @@ def test_external_issuer_is_the_default_authorization_server() -> None:
     assert resource_metadata(settings)["authorization_servers"] == [ISSUER]
 
 
-@pytest.mark.parametrize("changes", [{}, {"jwt_secret": "s" * 32}, {"jwt_key_file": "key.pem", "jwt_issuer": "us"}])
+def test_this_server_is_the_authorization_server_if_tokens_are_not_issued_elsewhere() -> None:
+    assert resource_metadata(make_settings(jwt_secret="s" * 32))["authorization_servers"] == ["https://kb.example.com"]
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"jwt_secret": "s" * 32, "oauth_server": "off"}, {"jwt_key_file": "key.pem", "jwt_issuer": "us"}]
+)
 def test_metadata_omits_authorization_servers_if_there_are_none(changes: dict[str, str]) -> None:
     assert "authorization_servers" not in resource_metadata(make_settings(**changes))

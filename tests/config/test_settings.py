@@ -150,6 +150,7 @@ def test_credentials_are_secret() -> None:
         "reranker_key",
         "chat_upstream_key",
         "jwt_secret",
+        "jwt_previous_secrets",
         "metrics_token",
     ]
 

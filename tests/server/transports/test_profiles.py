@@ -161,7 +161,7 @@ async def test_instructions_depend_on_the_profile(server: LiveServer) -> None:
 async def test_resource_metadata_is_served_below_each_profile(server: LiveServer, profile: str) -> None:
     response = await fetch(server.url, "GET", f"/.well-known/oauth-protected-resource/mcp{profile}", {})
 
-    assert response.json()["resource"] == server.mcp
+    assert response.json()["resource"] == server.mcp + profile
 
 
 # -- sessions ---------------------------------------------------------------------------------------------------

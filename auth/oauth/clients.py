@@ -1,0 +1,208 @@
+"""OAuth clients: applications that ask people for access.
+
+A client is added by the operator, registers itself (RFC 7591), or is known by the URL of its metadata document (see
+`auth.oauth.metadata_documents`). Registered clients that nobody connects are deleted after a while.
+"""
+
+import hmac
+import sqlite3
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from auth.control_database import ControlDatabase
+from auth.oauth.credentials import CLIENT_SECRET, generate_credential, generate_id, hash_credential
+from auth.oauth.errors import OAuthError
+from auth.oauth.redirects import is_loopback_uri, is_private_use, require_redirect_uris
+from config.errors import NotFound, Unavailable
+from config.settings import Settings
+
+AUTHORIZATION_CODE = "authorization_code"
+REFRESH = "refresh_token"
+DEVICE = "urn:ietf:params:oauth:grant-type:device_code"
+GRANT_TYPES = (AUTHORIZATION_CODE, REFRESH, DEVICE)
+AUTH_METHODS = ("none", "client_secret_basic", "client_secret_post")
+_NAME_MAX_CHARS = 80
+_UNNAMED = "An application without a name"
+
+ClientKind = Literal["manual", "dynamic", "document"]
+
+
+class ClientMetadata(Struct, frozen=True, omit_defaults=True):
+    """The metadata of RFC 7591 section 2 that this server uses. Other members of a registration are ignored."""
+
+    redirect_uris: tuple[str, ...] = ()
+    client_name: str = ""
+    client_uri: str = ""
+    token_endpoint_auth_method: str = ""
+    grant_types: tuple[str, ...] = (AUTHORIZATION_CODE, REFRESH)
+    response_types: tuple[str, ...] = ("code",)
+    application_type: str = ""
+    scope: str = ""
+
+    @property
+    def is_native(self) -> bool:
+        """Whether the client runs on a device. Clients that do not say so are native if none of their redirects leads
+        to a web site."""
+        if self.application_type:
+            return self.application_type == "native"
+        return all(is_private_use(uri) or is_loopback_uri(uri) for uri in self.redirect_uris)
+
+
+class OAuthClient(Struct, frozen=True):
+    id: str
+    kind: ClientKind
+    metadata: ClientMetadata
+    secret_hash: bytes | None
+    created_at: float
+    last_used_at: float | None
+
+    @property
+    def name(self) -> str:
+        return self.metadata.client_name or _UNNAMED
+
+    @property
+    def is_public(self) -> bool:
+        return self.secret_hash is None
+
+    def has_grant_type(self, grant_type: str) -> bool:
+        return grant_type in self.metadata.grant_types
+
+    def is_secret(self, secret: str) -> bool:
+        return self.secret_hash is not None and hmac.compare_digest(hash_credential(secret), self.secret_hash)
+
+
+def read_metadata(document: Mapping[str, Any], uris_max: int) -> ClientMetadata:
+    """Returns valid metadata from a JSON object. Raises `invalid_client_metadata` or `invalid_redirect_uri`."""
+    members = {name: value for name, value in document.items() if value not in (None, "")}
+    try:
+        metadata = msgspec.convert(members, ClientMetadata)
+    except msgspec.ValidationError as error:
+        raise _invalid(str(error)) from error
+    grant_types = tuple(name for name in GRANT_TYPES if name in metadata.grant_types)
+    if not grant_types or grant_types == (REFRESH,):
+        raise _invalid(f"grant_types: expected {AUTHORIZATION_CODE} or {DEVICE}")
+    if AUTHORIZATION_CODE in grant_types and "code" not in metadata.response_types:
+        raise _invalid("response_types: expected code")
+    if metadata.application_type not in ("", "web", "native"):
+        raise _invalid("application_type: expected web or native")
+    if AUTHORIZATION_CODE in grant_types or metadata.redirect_uris:
+        require_redirect_uris(metadata.redirect_uris, is_native=metadata.is_native, uris_max=uris_max)
+    return msgspec.structs.replace(
+        metadata,
+        client_name=_printable(metadata.client_name),
+        client_uri=metadata.client_uri if _is_web_page(metadata.client_uri) else "",
+        grant_types=grant_types,
+        response_types=("code",) if AUTHORIZATION_CODE in grant_types else (),
+        scope=_printable(metadata.scope),
+    )
+
+
+class OAuthClients:
+    """The clients that are stored: those of the operator, and those that registered themselves."""
+
+    def __init__(self, database: ControlDatabase, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._clients_max = settings.oauth_clients_max
+        self._uris_max = settings.oauth_redirect_uris_max
+        self._unused_ttl_s = settings.oauth_client_unused_ttl_s
+        self._idle_ttl_s = settings.oauth_refresh_token_ttl_s
+        self._clock = clock
+
+    async def register(self, document: Mapping[str, Any]) -> tuple[OAuthClient, str]:
+        """Registers a client (RFC 7591) and returns it with its secret, which is empty for a public client."""
+        metadata = read_metadata(document, self._uris_max)
+        method = metadata.token_endpoint_auth_method or "client_secret_basic"
+        if method not in AUTH_METHODS:
+            raise _invalid(f"token_endpoint_auth_method: expected {', '.join(AUTH_METHODS)}, got {method[:40]!r}")
+        metadata = msgspec.structs.replace(metadata, token_endpoint_auth_method=method)
+        return await self._insert("dynamic", metadata, has_secret=method != "none")
+
+    async def add(self, document: Mapping[str, Any], *, is_confidential: bool) -> tuple[OAuthClient, str]:
+        """Adds a client of the operator."""
+        metadata = read_metadata(document, self._uris_max)
+        method = "client_secret_basic" if is_confidential else "none"
+        metadata = msgspec.structs.replace(metadata, token_endpoint_auth_method=method)
+        return await self._insert("manual", metadata, has_secret=is_confidential)
+
+    async def find(self, client_id: str) -> OAuthClient | None:
+        return await self._database.read(lambda db: _select(db, client_id))
+
+    async def list(self) -> list[OAuthClient]:
+        query = f"{_QUERY} ORDER BY kind DESC, created_at"
+        return await self._database.read(lambda db: [_client(row) for row in db.execute(query)])
+
+    async def remove(self, client_id: str) -> int:
+        """Removes a client and ends all of its connections; returns their number. Clients with a metadata document are
+        not stored, so only their connections end."""
+
+        def operation(db: sqlite3.Connection) -> int:
+            client = db.execute("DELETE FROM oauth_clients WHERE id = ?", (client_id,)).rowcount
+            grants = db.execute("DELETE FROM oauth_grants WHERE client_id = ?", (client_id,)).rowcount
+            db.execute("DELETE FROM oauth_device_codes WHERE client_id = ?", (client_id,))
+            if not client and not grants:
+                raise NotFound("client", client_id)
+            return grants
+
+        return await self._database.withdraw(operation)
+
+    async def _insert(self, kind: ClientKind, metadata: ClientMetadata, *, has_secret: bool) -> tuple[OAuthClient, str]:
+        secret, now = generate_credential(CLIENT_SECRET) if has_secret else "", self._clock()
+        secret_hash = hash_credential(secret) if has_secret else None
+        client = OAuthClient(generate_id("c_"), kind, metadata, secret_hash, now, None)
+
+        def operation(db: sqlite3.Connection) -> None:
+            if kind == "dynamic":
+                self._make_room(db, now)
+            db.execute(
+                "INSERT INTO oauth_clients (id, kind, secret_hash, metadata, created_at) VALUES (?, ?, ?, ?, ?)",
+                (client.id, kind, secret_hash, msgspec.json.encode(metadata).decode(), now),
+            )
+
+        await self._database.write(operation)
+        return client, secret
+
+    def _make_room(self, db: sqlite3.Connection, now: float) -> None:
+        """Deletes clients that nobody uses. At the limit the oldest of them makes room, so that registrations of
+        strangers cannot keep others from registering."""
+        db.execute(
+            f"DELETE FROM oauth_clients WHERE {_UNCONNECTED} AND "  # noqa: S608 - constants only
+            "(last_used_at IS NULL AND created_at < ? OR last_used_at < ?)",
+            (now - self._unused_ttl_s, now - self._idle_ttl_s),
+        )
+        (count,) = db.execute("SELECT count(*) FROM oauth_clients WHERE kind = 'dynamic'").fetchone()
+        if count < self._clients_max:
+            return
+        oldest = f"SELECT id FROM oauth_clients WHERE {_UNCONNECTED} ORDER BY created_at LIMIT 1"  # noqa: S608 - as above
+        if not db.execute(f"DELETE FROM oauth_clients WHERE id IN ({oldest})").rowcount:  # noqa: S608 - as above
+            raise Unavailable("too many clients are registered; ask the operator to add this one", retry_after_s=3600)
+
+
+_QUERY = "SELECT id, kind, metadata, secret_hash, created_at, last_used_at FROM oauth_clients"
+_UNCONNECTED = "kind = 'dynamic' AND NOT EXISTS (SELECT 1 FROM oauth_grants WHERE client_id = oauth_clients.id)"
+
+
+def _select(db: sqlite3.Connection, client_id: str) -> OAuthClient | None:
+    row = db.execute(f"{_QUERY} WHERE id = ?", (client_id,)).fetchone()
+    return _client(row) if row else None
+
+
+def _client(row: tuple[Any, ...]) -> OAuthClient:
+    client_id, kind, metadata, *rest = row
+    return OAuthClient(client_id, kind, msgspec.json.decode(metadata, type=ClientMetadata), *rest)
+
+
+def _printable(text: str) -> str:
+    """Removes line breaks and characters that change the direction of text, which could disguise a name."""
+    return " ".join("".join(c if c.isprintable() else " " for c in text).split())[:_NAME_MAX_CHARS]
+
+
+def _is_web_page(url: str) -> bool:
+    return url.startswith("https://") and len(url) <= 500 and url.isascii() and url.isprintable()
+
+
+def _invalid(description: str) -> OAuthError:
+    return OAuthError("invalid_client_metadata", description)

@@ -1,0 +1,175 @@
+"""Grants: what one person allowed one client. People see them as connections.
+
+Each authorization creates a grant of its own, so that one installation of an application can be disconnected without
+the others. The last decision about a client is remembered until the person revokes one of its grants.
+"""
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from msgspec import Struct
+
+from auth.control_database import ControlDatabase
+from auth.oauth.credentials import CODE, generate_credential, generate_id, hash_credential
+from auth.oauth.redirects import without_loopback_port
+from auth.oauth.resources import TokenResource
+from auth.registry import UserRecord, select_user
+from config.errors import NotFound
+from config.paths import UserId
+from config.settings import Settings
+
+# Codes are kept for a day, so that a second use is noticed.
+_USED_CODE_TTL_S = 86_400.0
+
+
+class GrantRequest(Struct, frozen=True, kw_only=True):
+    """What a client asks for, and what a person allows. `sources` is None for all sources."""
+
+    user: UserRecord
+    client_id: str
+    client_name: str
+    redirect_uri: str
+    resource: TokenResource
+    scopes: frozenset[str]
+    sources: frozenset[str] | None = None
+
+
+class GrantRecord(Struct, frozen=True):
+    """A grant and its user. The loopback port of `redirect_uri` is left out."""
+
+    id: str
+    user: UserRecord
+    epoch: int
+    client_id: str
+    client_name: str
+    scopes: frozenset[str]
+    profile: str | None
+    sources: frozenset[str] | None
+    resource: str
+    redirect_uri: str
+    created_at: float
+    last_used_at: float | None
+    revoked_at: float | None
+
+    @property
+    def is_valid(self) -> bool:
+        return self.revoked_at is None and self.epoch == self.user.epoch and not self.user.is_disabled
+
+    def covers(self, request: GrantRequest) -> bool:
+        """Whether the request is the same as the one that was granted, with no further scopes."""
+        is_same = (self.redirect_uri, self.resource) == (
+            without_loopback_port(request.redirect_uri),
+            request.resource.url,
+        )
+        return is_same and request.scopes <= self.scopes
+
+
+class OAuthGrants:
+    def __init__(self, database: ControlDatabase, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._code_ttl_s = settings.oauth_code_ttl_s
+        self._grants_max = settings.oauth_connections_max_per_user
+        self._clock = clock
+
+    async def approve(self, request: GrantRequest, code_challenge: str) -> str:
+        """Creates a grant and returns the authorization code for it."""
+        code, now = generate_credential(CODE), self._clock()
+
+        def operation(db: sqlite3.Connection) -> None:
+            grant_id = insert_grant(db, request, now, self._grants_max)
+            db.execute("DELETE FROM oauth_codes WHERE expires_at < ?", (now - _USED_CODE_TTL_S,))
+            db.execute(
+                "INSERT INTO oauth_codes (hash, grant_id, redirect_uri, code_challenge, expires_at) "
+                "VALUES (?, ?, ?, ?, ?)",
+                (hash_credential(code), grant_id, request.redirect_uri, code_challenge, now + self._code_ttl_s),
+            )
+
+        await self._database.write(operation)
+        return code
+
+    async def find_remembered(self, request: GrantRequest) -> GrantRecord | None:
+        """Returns the last grant of the client if it covers the request and none of its grants was revoked since."""
+
+        def operation(db: sqlite3.Connection) -> GrantRecord | None:
+            grants = _select(db, "user_id = ? AND client_id = ?", request.user.id, request.client_id)
+            revoked_at = max((grant.revoked_at or 0.0 for grant in grants), default=0.0)
+            matches = (grant for grant in grants if grant.created_at > revoked_at and grant.covers(request))
+            return next((grant for grant in matches if grant.is_valid), None)
+
+        return await self._database.read(operation)
+
+    async def list(self, user_id: UserId) -> list[GrantRecord]:
+        """Returns the valid grants of a user, the newest first."""
+        grants = await self._database.read(lambda db: _select(db, "user_id = ?", user_id))
+        return [grant for grant in grants if grant.is_valid]
+
+    async def revoke(self, user_id: UserId, grant_id: str) -> GrantRecord:
+        """Ends a connection of the user: its codes and tokens are deleted."""
+
+        def operation(db: sqlite3.Connection) -> GrantRecord:
+            grants = _select(db, "user_id = ? AND id = ?", user_id, grant_id)
+            if not grants:
+                raise NotFound("connection", grant_id)
+            revoke_grant(db, grant_id, self._clock())
+            return grants[0]
+
+        return await self._database.withdraw(operation)
+
+
+def insert_grant(db: sqlite3.Connection, request: GrantRequest, now: float, grants_max: int) -> str:
+    """Stores a grant and returns its id. At the limit, the grants of the user that were used least recently end."""
+    grant_id, user = generate_id("g_"), request.user
+    db.execute(
+        "DELETE FROM oauth_grants WHERE id IN (SELECT id FROM oauth_grants WHERE user_id = ? "
+        "ORDER BY revoked_at IS NULL DESC, coalesce(last_used_at, created_at) DESC LIMIT -1 OFFSET ?)",
+        (user.id, grants_max - 1),
+    )
+    values = {
+        "id": grant_id,
+        "user_id": user.id,
+        "epoch": user.epoch,
+        "client_id": request.client_id,
+        "client_name": request.client_name,
+        "scopes": " ".join(sorted(request.scopes)),
+        "profile": request.resource.profile,
+        "sources": None if request.sources is None else " ".join(sorted(request.sources)),
+        "resource": request.resource.url,
+        "redirect_uri": without_loopback_port(request.redirect_uri),
+        "created_at": now,
+    }
+    db.execute(f"INSERT INTO oauth_grants ({', '.join(values)}) VALUES (:{', :'.join(values)})", values)  # noqa: S608 - constants only
+    db.execute("UPDATE oauth_clients SET last_used_at = ? WHERE id = ?", (now, request.client_id))
+    return grant_id
+
+
+def revoke_grant(db: sqlite3.Connection, grant_id: str, now: float) -> None:
+    """Ends a grant within an operation. The row stays, so that the decision is known."""
+    db.execute("UPDATE oauth_grants SET revoked_at = coalesce(revoked_at, ?) WHERE id = ?", (now, grant_id))
+    for table in ("oauth_codes", "oauth_tokens"):
+        db.execute(f"DELETE FROM {table} WHERE grant_id = ?", (grant_id,))  # noqa: S608 - constants only
+
+
+def select_grant(db: sqlite3.Connection, grant_id: str) -> GrantRecord | None:
+    """Returns a grant within an operation, whether it is valid or not."""
+    grants = _select(db, "id = ?", grant_id)
+    return grants[0] if grants else None
+
+
+_FIELDS = ("user_id", *(name for name in GrantRecord.__struct_fields__ if name != "user"))
+
+
+def _select(db: sqlite3.Connection, condition: str, *values: object) -> list[GrantRecord]:
+    """Returns the grants that meet a condition, the newest first."""
+    query = f"SELECT {', '.join(_FIELDS)} FROM oauth_grants WHERE {condition} ORDER BY created_at DESC"  # noqa: S608 - as above
+    return list(_records(db, db.execute(query, values).fetchall()))
+
+
+def _records(db: sqlite3.Connection, rows: Iterable[tuple[Any, ...]]) -> Iterable[GrantRecord]:
+    for row in rows:
+        values = dict(zip(_FIELDS, row, strict=True))
+        user = select_user(db, values.pop("user_id"))
+        assert user is not None  # the row would have been deleted with its user
+        sources = None if values["sources"] is None else frozenset(values["sources"].split())
+        yield GrantRecord(**{**values, "user": user, "scopes": frozenset(values["scopes"].split()), "sources": sources})

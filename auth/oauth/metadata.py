@@ -1,0 +1,44 @@
+"""The metadata of the authorization server (RFC 8414), and the paths of its endpoints.
+
+The endpoints are at the root: some clients append `/authorize`, `/token` and `/register` to the address of the server
+instead of reading the metadata.
+"""
+
+from typing import Any
+
+from auth.oauth.clients import AUTH_METHODS, GRANT_TYPES
+from auth.oauth.pkce import METHOD
+from auth.principal import SCOPES
+from config.settings import Settings
+
+METADATA_PATH = "/.well-known/oauth-authorization-server"
+AUTHORIZE_PATH = "/authorize"
+TOKEN_PATH = "/token"  # noqa: S105 - a path
+REGISTRATION_PATH = "/register"
+REVOCATION_PATH = "/revoke"
+DEVICE_AUTHORIZATION_PATH = "/device_authorization"
+DEVICE_PATH = "/device"
+CONNECTIONS_PATH = "/account/connections"
+
+
+def authorization_server_metadata(settings: Settings) -> dict[str, Any]:
+    base_url = settings.base_url
+    metadata: dict[str, Any] = {
+        "issuer": base_url,
+        "authorization_endpoint": base_url + AUTHORIZE_PATH,
+        "token_endpoint": base_url + TOKEN_PATH,
+        "revocation_endpoint": base_url + REVOCATION_PATH,
+        "device_authorization_endpoint": base_url + DEVICE_AUTHORIZATION_PATH,
+        "scopes_supported": list(SCOPES),
+        "response_types_supported": ["code"],
+        "response_modes_supported": ["query"],
+        "grant_types_supported": list(GRANT_TYPES),
+        "token_endpoint_auth_methods_supported": list(AUTH_METHODS),
+        "revocation_endpoint_auth_methods_supported": list(AUTH_METHODS),
+        "code_challenge_methods_supported": [METHOD],
+        "authorization_response_iss_parameter_supported": True,
+        "client_id_metadata_document_supported": settings.oauth_client_metadata,
+    }
+    if settings.oauth_registration:
+        metadata["registration_endpoint"] = base_url + REGISTRATION_PATH
+    return metadata

@@ -1,0 +1,241 @@
+"""Access and refresh tokens: random text, stored as hashes and bound to a grant.
+
+A refresh token works once and is replaced by another. If a used one comes back, someone else has a copy, and the grant
+ends (OAuth 2.1 section 4.3.1). One retry is allowed, because the response may have been lost: within a short time, and
+only while the token that replaced it is unused. The retry makes the first replacement worthless, so that a thief and
+the client can never both have a working token: whoever comes second ends the grant.
+"""
+
+import sqlite3
+import time
+from collections.abc import Callable, Mapping
+
+from msgspec import Struct
+
+from auth.control_database import ControlDatabase
+from auth.oauth.credentials import (
+    ACCESS_TOKEN,
+    CODE,
+    REFRESH_TOKEN,
+    generate_credential,
+    hash_credential,
+    is_credential,
+)
+from auth.oauth.errors import OAuthError, invalid_grant
+from auth.oauth.grants import GrantRecord, revoke_grant, select_grant
+from auth.oauth.pkce import is_proof_of
+from config.settings import Settings
+
+# A refresh token that was replaced and whose replacement was replaced again by a retry: any use ends the grant.
+_NEVER = 0.0
+
+
+class TokenRequest(Struct, frozen=True, kw_only=True):
+    """What a client sends with a code or a refresh token. `resource` and `redirect_uri` are optional."""
+
+    client_id: str
+    resource: str | None = None
+    redirect_uri: str | None = None
+    code_verifier: str = ""
+    scopes: frozenset[str] | None = None
+    has_refresh_token: bool = True
+
+
+class IssuedTokens(Struct, frozen=True, kw_only=True):
+    grant: GrantRecord
+    access_token: str
+    refresh_token: str
+    expires_in_s: int
+    scopes: frozenset[str]
+
+
+class AccessToken(Struct, frozen=True):
+    """A stored access token. It grants access while its grant is valid."""
+
+    id: str
+    grant: GrantRecord
+    scopes: frozenset[str]
+    expires_at: float
+
+
+# Within a transaction, an error is returned and not raised, because what was revoked must be committed.
+_Outcome = IssuedTokens | OAuthError
+
+
+class OAuthTokens:
+    def __init__(self, database: ControlDatabase, settings: Settings, clock: Callable[[], float] = time.time) -> None:
+        self._database = database
+        self._access_ttl_s = settings.oauth_access_token_ttl_s
+        self._refresh_ttl_s = settings.oauth_refresh_token_ttl_s
+        self._retry_s = settings.oauth_refresh_retry_s
+        self._clock = clock
+
+    async def redeem(self, code: str, request: TokenRequest) -> IssuedTokens:
+        """Exchanges an authorization code for tokens. A code works once; its second use ends the grant."""
+        if not is_credential(code, CODE):
+            raise invalid_grant("code: not accepted")
+        return await self._exchange(lambda db: self._redeem(db, hash_credential(code), request))
+
+    async def refresh(self, refresh_token: str, request: TokenRequest) -> IssuedTokens:
+        """Exchanges a refresh token for new tokens."""
+        if not is_credential(refresh_token, REFRESH_TOKEN):
+            raise invalid_grant("refresh_token: not accepted")
+        return await self._exchange(lambda db: self._refresh(db, hash_credential(refresh_token), request))
+
+    async def find(self, digest: bytes) -> AccessToken | None:
+        """Returns the access token with that hash, also if it has expired or its grant has ended."""
+        return await self._database.read(lambda db: _select_access(db, digest))
+
+    async def revoke(self, token: str, client_id: str) -> GrantRecord | None:
+        """Revokes a token of the client (RFC 7009). A refresh token ends the whole grant."""
+        digest, now = hash_credential(token), self._clock()
+
+        def operation(db: sqlite3.Connection) -> GrantRecord | None:
+            row = db.execute("SELECT grant_id, kind FROM oauth_tokens WHERE hash = ?", (digest,)).fetchone()
+            grant = select_grant(db, row[0]) if row else None
+            if grant is None or grant.client_id != client_id:
+                return None
+            if row[1] == "refresh":
+                revoke_grant(db, grant.id, now)
+            else:
+                db.execute("DELETE FROM oauth_tokens WHERE hash = ?", (digest,))
+            return grant
+
+        return await self._database.withdraw(operation)
+
+    async def touch(self, used_at: Mapping[str, float]) -> None:
+        """Updates when grants were last used, by the ids of their access tokens."""
+        rows = [(at, bytes.fromhex(token_id)) for token_id, at in used_at.items()]
+
+        def operation(db: sqlite3.Connection) -> None:
+            db.executemany(
+                "UPDATE oauth_grants SET last_used_at = max(coalesce(last_used_at, 0), ?) "
+                "WHERE id = (SELECT grant_id FROM oauth_tokens WHERE hash = ?)",
+                rows,
+            )
+
+        await self._database.write(operation)
+
+    def issue(
+        self,
+        db: sqlite3.Connection,
+        grant: GrantRecord,
+        scopes: frozenset[str],
+        *,
+        has_refresh_token: bool,
+        parent: bytes | None = None,
+    ) -> IssuedTokens:
+        """Stores new tokens of a grant within an operation, and deletes those that expired."""
+        now = self._clock()
+        access, refresh = generate_credential(ACCESS_TOKEN), generate_credential(REFRESH_TOKEN)
+        rows = [(hash_credential(access), grant.id, "access", parent, _join(scopes), now, now + self._access_ttl_s)]
+        if has_refresh_token:
+            expires_at = now + self._refresh_ttl_s
+            rows.append((hash_credential(refresh), grant.id, "refresh", parent, _join(grant.scopes), now, expires_at))
+        db.execute("DELETE FROM oauth_tokens WHERE expires_at < ?", (now,))
+        db.executemany(
+            "INSERT INTO oauth_tokens (hash, grant_id, kind, parent, scopes, created_at, expires_at) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?)",
+            rows,
+        )
+        return IssuedTokens(
+            grant=grant,
+            access_token=access,
+            refresh_token=refresh if has_refresh_token else "",
+            expires_in_s=int(self._access_ttl_s),
+            scopes=scopes,
+        )
+
+    async def _exchange(self, operation: Callable[[sqlite3.Connection], _Outcome]) -> IssuedTokens:
+        outcome = await self._database.write(operation)
+        if isinstance(outcome, OAuthError):
+            raise outcome
+        return outcome
+
+    def _redeem(self, db: sqlite3.Connection, digest: bytes, request: TokenRequest) -> _Outcome:
+        row = db.execute(
+            "SELECT grant_id, redirect_uri, code_challenge, expires_at, used_at FROM oauth_codes WHERE hash = ?",
+            (digest,),
+        ).fetchone()
+        grant = select_grant(db, row[0]) if row else None
+        if row is None or grant is None:
+            return invalid_grant("code: not accepted")
+        _, redirect_uri, challenge, expires_at, used_at = row
+        now = self._clock()
+        if used_at is not None:
+            # RFC 6749 section 4.1.2: someone else has the code too.
+            revoke_grant(db, grant.id, now)
+            return invalid_grant("code: already used; the connection was ended")
+        # A wrong attempt uses the code up, so that its proof cannot be guessed.
+        db.execute("UPDATE oauth_codes SET used_at = ? WHERE hash = ?", (now, digest))
+        if grant.client_id != request.client_id or now >= expires_at or not grant.is_valid:
+            return invalid_grant("code: not accepted")
+        if request.redirect_uri not in (None, redirect_uri):
+            return invalid_grant("redirect_uri: expected the one of the authorization request")
+        if not is_proof_of(challenge, request.code_verifier):
+            return invalid_grant("code_verifier: does not match the code_challenge")
+        if problem := _target_problem(grant, request):
+            return problem
+        return self.issue(db, grant, grant.scopes, has_refresh_token=request.has_refresh_token)
+
+    def _refresh(self, db: sqlite3.Connection, digest: bytes, request: TokenRequest) -> _Outcome:
+        row = db.execute(
+            "SELECT grant_id, expires_at, used_at FROM oauth_tokens WHERE hash = ? AND kind = 'refresh'", (digest,)
+        ).fetchone()
+        grant = select_grant(db, row[0]) if row else None
+        if row is None or grant is None or grant.client_id != request.client_id:
+            return invalid_grant("refresh_token: not accepted")
+        _, expires_at, used_at = row
+        now = self._clock()
+        if now >= expires_at or not grant.is_valid:
+            return invalid_grant("refresh_token: not accepted")
+        scopes = _narrow(grant, request)
+        if problem := _target_problem(grant, request) or _scope_problem(scopes):
+            return problem
+        if used_at is not None and not self._is_retry(db, digest, used_at, now):
+            revoke_grant(db, grant.id, now)
+            return invalid_grant("refresh_token: already used; the connection was ended")
+        if used_at is None:
+            db.execute("UPDATE oauth_tokens SET used_at = ? WHERE hash = ?", (now, digest))
+        else:
+            _discard_replacements(db, digest)
+        return self.issue(db, grant, scopes, has_refresh_token=True, parent=digest)
+
+    def _is_retry(self, db: sqlite3.Connection, digest: bytes, used_at: float, now: float) -> bool:
+        if now - used_at > self._retry_s:
+            return False
+        query = "SELECT count(*) FROM oauth_tokens WHERE parent = ? AND kind = 'refresh' AND used_at > ?"
+        (used,) = db.execute(query, (digest, _NEVER)).fetchone()
+        return not used
+
+
+def _discard_replacements(db: sqlite3.Connection, digest: bytes) -> None:
+    db.execute("DELETE FROM oauth_tokens WHERE parent = ? AND kind = 'access'", (digest,))
+    db.execute("UPDATE oauth_tokens SET used_at = ? WHERE parent = ? AND kind = 'refresh'", (_NEVER, digest))
+
+
+def _select_access(db: sqlite3.Connection, digest: bytes) -> AccessToken | None:
+    row = db.execute(
+        "SELECT grant_id, scopes, expires_at FROM oauth_tokens WHERE hash = ? AND kind = 'access'", (digest,)
+    ).fetchone()
+    grant = select_grant(db, row[0]) if row else None
+    return AccessToken(digest.hex(), grant, frozenset(row[1].split()), row[2]) if grant is not None else None
+
+
+def _target_problem(grant: GrantRecord, request: TokenRequest) -> OAuthError | None:
+    if request.resource in (None, grant.resource):
+        return None
+    return OAuthError("invalid_target", f"resource: expected {grant.resource}, which was authorized")
+
+
+def _narrow(grant: GrantRecord, request: TokenRequest) -> frozenset[str]:
+    """Clients repeat the scopes that they asked for. Those that the person did not grant stay out."""
+    return grant.scopes if request.scopes is None else grant.scopes & request.scopes
+
+
+def _scope_problem(scopes: frozenset[str]) -> OAuthError | None:
+    return None if scopes else OAuthError("invalid_scope", "scope: expected one that was granted")
+
+
+def _join(scopes: frozenset[str]) -> str:
+    return " ".join(sorted(scopes))

@@ -1,0 +1,161 @@
+"""The authorization endpoint: people sign in, see who asks for what, and allow or deny it."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from auth.browser_sessions import BrowserSession
+from auth.oauth.errors import OAuthError, RequestRejected
+from auth.oauth.grants import GrantRequest
+from auth.oauth.metadata import AUTHORIZE_PATH
+from auth.oauth.redirects import form_target
+from auth.oauth.scopes import grantable_scopes
+from config.errors import InvalidParams
+from server.console.browser import BrowserGuard, client_address, see_other
+from server.console.pages import render_page
+from server.oauth.code_request import (
+    AuthorizationCodeRequest,
+    ReturnAddress,
+    find_return_address,
+    read_code_request,
+)
+from server.oauth.consent import consent_values, read_decision
+from server.oauth.parameters import Parameters, parse_parameters
+from server.oauth.services import OAuthServices
+
+
+class AuthorizePage:
+    def __init__(self, services: OAuthServices, browser: BrowserGuard) -> None:
+        self._services = services
+        self._browser = browser
+
+    async def show(self, request: Request) -> Response:
+        """Leads back to the client at once if the person has allowed the same request before; asks otherwise."""
+        self._services.limits.requests.take(client_address(request))
+        query = request.scope["query_string"].decode("latin-1")
+        parameters = _parse(query)
+        if self._services.is_document(parameters.get("client_id")):
+            await self._browser.require_session(request)  # strangers cannot make this server fetch documents
+        address = await self._return_address(parameters)
+        session = await self._browser.require_session(request)
+        try:
+            authorization = self._read(address, parameters, session)
+        except OAuthError as error:
+            return self._lead_back(request, address, address.failure(error))
+        if code := await self._code_of_remembered(authorization, session):
+            return self._lead_back(request, address, address.success(code))
+        return await self._ask(request, authorization, session, query)
+
+    async def decide(self, request: Request) -> Response:
+        """The form carries the whole request, which is validated again."""
+        form = await self._browser.check_form(request)
+        session = await self._browser.require_session(request)
+        query = form.get("request", "")
+        parameters = _parse(query)
+        address = await self._return_address(parameters)
+        try:
+            authorization = self._read(address, parameters, session)
+            if form.get("decision") != "allow":
+                raise OAuthError("access_denied", "the request was denied")
+            decision = read_decision(form, authorization.scopes, self._services.sources)
+        except OAuthError as error:
+            return see_other(address.failure(error))
+        except InvalidParams as error:
+            return await self._ask(request, authorization, session, query, problem=error.message)
+        grant = GrantRequest(
+            user=session.user,
+            client_id=address.client.id,
+            client_name=address.client.name,
+            redirect_uri=address.redirect_uri,
+            resource=authorization.resource,
+            scopes=decision.scopes,
+            sources=decision.sources,
+        )
+        code = await self._services.grants.approve(grant, authorization.code_challenge)
+        return see_other(address.success(code))
+
+    async def _return_address(self, parameters: Parameters) -> ReturnAddress:
+        client_id = parameters.get("client_id")
+        if not client_id:
+            raise RequestRejected("the application did not say who it is (client_id is missing)")
+        client = await self._services.find_client(client_id)
+        return find_return_address(client, parameters, self._services.settings.base_url)
+
+    def _read(
+        self, address: ReturnAddress, parameters: Parameters, session: BrowserSession
+    ) -> AuthorizationCodeRequest:
+        """Returns the request with the scopes that this person can grant."""
+        request = read_code_request(address, parameters, self._services.resources)
+        scopes = grantable_scopes(request.scopes, session.user.role)
+        return AuthorizationCodeRequest(
+            address, scopes, request.resource, request.code_challenge, request.is_consent_required
+        )
+
+    async def _code_of_remembered(self, authorization: AuthorizationCodeRequest, session: BrowserSession) -> str | None:
+        """Returns a code for what the person allowed before, or None if there is no such decision."""
+        if not authorization.can_be_remembered:
+            return None
+        client = authorization.address.client
+        wanted = GrantRequest(
+            user=session.user,
+            client_id=client.id,
+            client_name=client.name,
+            redirect_uri=authorization.address.redirect_uri,
+            resource=authorization.resource,
+            scopes=authorization.scopes,
+        )
+        earlier = await self._services.grants.find_remembered(wanted)
+        if earlier is None:
+            return None
+        grant = GrantRequest(
+            user=session.user,
+            client_id=client.id,
+            client_name=client.name,
+            redirect_uri=wanted.redirect_uri,
+            resource=wanted.resource,
+            scopes=wanted.scopes,
+            sources=earlier.sources,
+        )
+        return await self._services.grants.approve(grant, authorization.code_challenge)
+
+    async def _ask(
+        self,
+        request: Request,
+        authorization: AuthorizationCodeRequest,
+        session: BrowserSession,
+        query: str,
+        problem: str = "",
+    ) -> Response:
+        address = authorization.address
+        values = consent_values(
+            address.client,
+            address.redirect_uri,
+            authorization.resource,
+            authorization.scopes,
+            self._services.sources,
+            session,
+        )
+        return await self._browser.render(
+            request,
+            "consent.html",
+            status=400 if problem else 200,
+            form_action=f"'self' {form_target(address.redirect_uri)}",
+            action=AUTHORIZE_PATH,
+            hidden={"request": query},
+            device_code="",
+            problem=problem,
+            **values,
+        )
+
+    def _lead_back(self, request: Request, address: ReturnAddress, location: str) -> Response:
+        """Redirects to the client. After the sign-in form of this server, a page does it instead: browsers apply the
+        `form-action` of the sign-in page to all redirects that follow."""
+        if request.headers.get("sec-fetch-site") != "same-origin":
+            return see_other(location)
+        return render_page("continue.html", client_name=address.client.name, location=location)
+
+
+def _parse(query: str) -> Parameters:
+    try:
+        return parse_parameters(query)
+    except OAuthError as error:
+        raise RequestRejected(error.message) from error

@@ -1,0 +1,75 @@
+"""The services of the authorization server, shared by its endpoints and pages."""
+
+from msgspec import Struct
+
+from auth.oauth.clients import OAuthClient, OAuthClients
+from auth.oauth.device_codes import DeviceCodes
+from auth.oauth.errors import RequestRejected
+from auth.oauth.grants import OAuthGrants
+from auth.oauth.metadata_documents import MetadataDocuments, is_document_url
+from auth.oauth.resources import Resources
+from auth.oauth.tokens import OAuthTokens
+from auth.rate_limits import TokenBuckets
+from config.settings import Settings
+from server.runtime import Runtime
+
+
+class OAuthLimits(Struct, frozen=True):
+    """Requests to the endpoints and new clients, per address, and failed attempts to guess a secret or a code."""
+
+    requests: TokenBuckets
+    registrations: TokenBuckets
+    failures: TokenBuckets
+
+
+class OAuthServices(Struct, frozen=True, kw_only=True):
+    settings: Settings
+    resources: Resources
+    clients: OAuthClients
+    documents: MetadataDocuments
+    grants: OAuthGrants
+    tokens: OAuthTokens
+    device_codes: DeviceCodes
+    limits: OAuthLimits
+    sources: tuple[str, ...]
+
+    def is_document(self, client_id: str) -> bool:
+        return self.settings.oauth_client_metadata and is_document_url(client_id)
+
+    async def find_client(self, client_id: str) -> OAuthClient:
+        """Returns a client for a person who is signed in: its metadata document is fetched if it has one."""
+        if self.is_document(client_id):
+            return await self.documents.find(client_id)
+        client = await self.clients.find(client_id)
+        if client is None:
+            raise RequestRejected(
+                "this application is not registered here, or no longer; remove the connection in the application and "
+                "add it again"
+            )
+        return client
+
+
+def build_oauth_services(runtime: Runtime) -> OAuthServices:
+    settings, database = runtime.settings, runtime.registry.database
+    resources, tokens = Resources(settings, runtime.dispatcher.profiles.names), OAuthTokens(database, settings)
+    return OAuthServices(
+        settings=settings,
+        resources=resources,
+        clients=OAuthClients(database, settings),
+        documents=MetadataDocuments(settings),
+        grants=OAuthGrants(database, settings),
+        tokens=tokens,
+        device_codes=DeviceCodes(database, settings, resources, tokens),
+        limits=OAuthLimits(
+            _buckets(settings, "OAuth requests", settings.rate_oauth_per_minute, settings.rate_oauth_burst),
+            _buckets(
+                settings, "new OAuth clients", settings.rate_registration_per_minute, settings.rate_registration_burst
+            ),
+            runtime.limits.failures,
+        ),
+        sources=tuple(source.name for source in runtime.knowledge.sources),
+    )
+
+
+def _buckets(settings: Settings, what: str, per_minute: float, burst: int) -> TokenBuckets:
+    return TokenBuckets(what, per_minute, burst, settings.rate_keys_max)

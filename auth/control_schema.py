@@ -101,6 +101,13 @@ MIGRATIONS: tuple[Migration, ...] = (
             agent TEXT NOT NULL
         ) WITHOUT ROWID""",
         "CREATE INDEX browser_sessions_of_user ON browser_sessions (user_id)",
+        # Browsers in which a user has signed in before; see `auth.accounts.throttle`.
+        """CREATE TABLE known_browsers (
+            hash BLOB PRIMARY KEY NOT NULL,
+            user_id TEXT NOT NULL REFERENCES users (id) ON DELETE CASCADE,
+            used_at REAL NOT NULL
+        ) WITHOUT ROWID""",
+        "CREATE INDEX known_browsers_of_user ON known_browsers (user_id)",
         # `metadata` is the JSON document of RFC 7591 that the client registered.
         """CREATE TABLE oauth_clients (
             id TEXT PRIMARY KEY NOT NULL,

@@ -46,6 +46,11 @@ class TokenBuckets:
         if len(self._full_at) > self._keys_max:
             self._full_at.popitem(last=False)
 
+    def give_back(self, key: Hashable, cost: float = 1) -> None:
+        """Returns tokens that `take` took for something that turned out not to count."""
+        if key in self._full_at:
+            self._full_at[key] -= cost * self._interval_s
+
 
 class RateLimits(Struct, frozen=True):
     """Limits for a user's calls, a user's calls to one tool, and failed sign-ins from one address."""

@@ -1004,6 +1004,48 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     form_max_bytes: Annotated[
         int, _number("bytes", "Maximum size of a form that a web page sends.", _KIB, 16 * _MIB)
     ] = 64 * _KIB
+    password_sign_in: Annotated[bool, _text("Let people sign in with a name and a password.")] = True
+    password_min_chars: Annotated[int, _number("characters", "Minimum length of a new password.", 8, 64)] = 8
+    password_max_chars: Annotated[int, _number("characters", "Maximum length of a password.", 64, 4096)] = 256
+    password_hash_memory_kib: Annotated[
+        int, _number("KiB", "Memory that hashing a password takes (Argon2id).", 64, 4 * _MIB)
+    ] = 64 * _KIB
+    password_hash_passes: Annotated[
+        int, _number("passes", "Passes over that memory. Existing hashes are renewed at the next sign-in.", 1, 1_000)
+    ] = 3
+    password_hash_jobs_max: Annotated[int, _number("jobs", "Passwords that are hashed at the same time.", 1, 1_000)] = 2
+    password_hash_queue_max: Annotated[
+        int, _number("jobs", "Passwords that may wait to be hashed. Further sign-ins are refused with 503.", 1, 100_000)
+    ] = 50
+    rate_sign_in_account_per_minute: Annotated[
+        float,
+        _number(
+            "attempts/min",
+            "Failed sign-ins per account, from browsers in which nobody has signed in to it before. Each other browser "
+            "has as many of its own. 0: no limit.",
+            0,
+            1e6,
+        ),
+    ] = 0.5
+    rate_sign_in_account_burst: Annotated[
+        int, _number("attempts", "Failed sign-ins per account that are allowed at once.", 1, 1_000_000)
+    ] = 10
+    rate_sign_in_address_per_minute: Annotated[
+        float, _number("attempts/min", "Failed sign-ins per address (per /64 network of IPv6). 0: no limit.", 0, 1e6)
+    ] = 6
+    rate_sign_in_address_burst: Annotated[
+        int, _number("attempts", "Failed sign-ins per address that are allowed at once.", 1, 1_000_000)
+    ] = 30
+    known_browser_lifetime_s: Annotated[
+        float, _number("s", "How long a browser is remembered after the last sign-in with it.", 60, 1e9)
+    ] = 180 * _DAY_S
+    setup_link_lifetime_s: Annotated[
+        float, _number("s", "How long the link that creates the first administrator is valid.", 60, 1e9)
+    ] = _DAY_S
+    invitation_lifetime_s: Annotated[float, _number("s", "How long an invitation is valid.", 60, 1e9)] = 7 * _DAY_S
+    reset_link_lifetime_s: Annotated[
+        float, _number("s", "How long a link that sets a new password is valid.", 60, 1e9)
+    ] = _DAY_S
 
     # Credential caches
     token_cache_max: Annotated[

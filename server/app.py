@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, ExceptionHandler, Receive, Scope, Send
 from config.errors import FlorilegiumError, NotFound
 from config.logging import current_request_id
 from config.settings import Settings
+from server.console.routes import console_routes
 from server.error_responses import json_error
 from server.http_services import build_http_services
 from server.metrics import Metrics
@@ -46,6 +47,7 @@ def build_app(runtime: Runtime, metrics: Metrics) -> ASGIApp:
         Route("/readyz", service.readyz),
         Route("/metrics", service.metrics),
         *oauth_routes(runtime, services.browser),
+        *console_routes(runtime, services),
         *rest_routes(runtime, services),
     ]
     metrics.watch(runtime)

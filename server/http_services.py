@@ -1,10 +1,11 @@
-"""The services that only HTTP needs: the API of AgentKit and the guard of the web pages.
+"""The services that only HTTP needs: the API of AgentKit, and accounts and the guard of the web pages.
 
 They are not part of the runtime because they import Starlette, which stdio must not load.
 """
 
 from msgspec import Struct
 
+from auth.accounts.service import Accounts
 from server.compat.agentkit.services import AgentKit, build_agentkit
 from server.console.browser import BrowserGuard
 from server.runtime import Runtime
@@ -12,6 +13,7 @@ from server.runtime import Runtime
 
 class HttpServices(Struct, frozen=True, kw_only=True):
     agentkit: AgentKit
+    accounts: Accounts
     browser: BrowserGuard
 
 
@@ -21,5 +23,6 @@ def build_http_services(runtime: Runtime) -> HttpServices:
         agentkit=build_agentkit(
             runtime.settings, runtime.libraries, knowledge.aggregator, knowledge.retriever, runtime.open_streams
         ),
+        accounts=Accounts(runtime.settings, runtime.registry.database),
         browser=BrowserGuard(runtime.settings, runtime.browser_sessions),
     )

@@ -12,6 +12,7 @@ import click
 from loguru import logger
 from msgspec.structs import replace
 
+from auth.accounts.links import AccountLinks, NewLink
 from config.errors import ConfigurationError
 from config.loading import LoadedSettings
 from config.settings import Settings
@@ -61,7 +62,7 @@ async def _serve(loaded: LoadedSettings, config_file: Path | None, *, is_demo: b
         bound = replace(loaded.settings, port=urlsplit(address).port or loaded.settings.port)
         if lock is not None:
             lock.publish_url(local_url(bound))
-        click.echo(welcome(loaded, local_url(bound), config_file, is_demo=is_demo))
+        click.echo(welcome(loaded, local_url(bound), config_file, is_demo=is_demo, setup_link=setup_link))
         asyncio.get_running_loop().run_in_executor(None, _log_sandbox, loaded.settings)
 
     metrics = Metrics()
@@ -70,10 +71,19 @@ async def _serve(loaded: LoadedSettings, config_file: Path | None, *, is_demo: b
         async with open_runtime(loaded.settings, observer=metrics) as runtime:
             if is_demo:
                 await _fill(runtime)
+            setup_link = await _create_setup_link(runtime)
             app = build_app(runtime, metrics)
             with _ignore_repeated_signals():
                 stop_limit = StopLimit(loaded.settings.shutdown_grace_s)
                 await serve_app(app, loaded.settings, runtime.open_streams, announce, stop_limit)
+
+
+async def _create_setup_link(runtime: Runtime) -> NewLink | None:
+    """Returns a link for the first administrator of a server for several users, until there is an account."""
+    settings = runtime.settings
+    if not settings.is_auth_configured or not settings.password_sign_in:
+        return None
+    return await AccountLinks(runtime.registry.database, settings).create_setup()
 
 
 def _log_sandbox(settings: Settings) -> None:

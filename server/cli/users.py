@@ -1,20 +1,26 @@
 """`florilegium user`: manages users."""
 
-from typing import Any
+from typing import Any, get_args
 
 import click
 
+from auth.accounts.links import AccountLinks, NewLink
+from auth.principal import Role
 from auth.registry import Registry, UserRecord, delete_from_copies
+from config.errors import ConfigurationError, Conflict
 from config.paths import stored_bytes_of_user
 from config.settings import Settings
 from server.cli.admin import data_root, find_user, load_for_change, run_with_registry
 from server.cli.options import SettingsOverrides, json_option, setting_options
 from server.cli.output import confirm, format_time, print_json, print_table
+from server.cli.urls import local_url
+
+ROLE = click.Choice(get_args(Role))
 
 
 @click.group()
 def user() -> None:
-    """Add, list, disable and delete users."""
+    """Add, invite, list, disable and delete users."""
 
 
 @user.command()
@@ -34,6 +40,56 @@ def add(overrides: SettingsOverrides, name: str, issuer: str, subject: str, as_j
         click.echo(f"Added {record.name} ({record.id}). Create an API key with `florilegium key create {record.name}`.")
 
 
+@user.command()
+@click.argument("name", default="")
+@click.option("--role", type=ROLE, default="writer", show_default=True, help="What the user may do.")
+@json_option
+@setting_options("data_dir", "public_url")
+def invite(overrides: SettingsOverrides, name: str, role: Role, as_json: bool) -> None:
+    """Print a link with which someone creates an account, called NAME or as they choose."""
+    settings = _load_for_link(overrides)
+    link = run_with_registry(
+        settings,
+        lambda registry: AccountLinks(registry.database, settings).create_invitation(role, name),
+        creates=True,
+    )
+    _print_link(settings, link, f"Send this link to {name or 'the new user'}", as_json)
+
+
+@user.command("reset-password")
+@click.argument("name")
+@json_option
+@setting_options("data_dir", "public_url")
+def reset_password(overrides: SettingsOverrides, name: str, as_json: bool) -> None:
+    """Print a link with which NAME sets a password. The present password is valid until then."""
+    settings = _load_for_link(overrides)
+
+    async def work(registry: Registry) -> NewLink:
+        record = await find_user(registry, name)
+        if record.is_disabled:
+            raise Conflict(f"user {name!r} is disabled; run `florilegium user enable {name}` first")
+        return await AccountLinks(registry.database, settings).create_reset(record)
+
+    _print_link(settings, run_with_registry(settings, work), f"Send this link to {name}", as_json)
+
+
+@user.command()
+@click.argument("name")
+@click.argument("role", type=ROLE)
+@json_option
+@setting_options("data_dir")
+def role(overrides: SettingsOverrides, name: str, role: Role, as_json: bool) -> None:
+    """Set what NAME may do: read (reader), also write (writer), also manage this server (admin).
+
+    Keys and connections that NAME has lose the scopes that the role does not allow."""
+
+    async def work(registry: Registry) -> UserRecord:
+        return await registry.set_role((await find_user(registry, name)).id, role)
+
+    record = run_with_registry(load_for_change(overrides), work)
+    _print_change(record, f"{name} is now {role}.", as_json)
+
+
 @user.command("list")
 @json_option
 @setting_options("data_dir")
@@ -48,10 +104,19 @@ def list_users(overrides: SettingsOverrides, as_json: bool) -> None:
         print_json([{**_as_data(record), "bytes": size, "max_bytes": quota} for record, size in users])
         return
     rows = [
-        (r.name, r.id, _state(r), format_time(r.created_at) or "", _usage(size, settings), r.subject, r.issuer or "-")
+        (
+            r.name,
+            r.id,
+            _state(r),
+            r.role,
+            format_time(r.created_at) or "",
+            _usage(size, settings),
+            r.subject,
+            r.issuer or "-",
+        )
         for r, size in zip(records, sizes, strict=True)
     ]
-    print_table(("NAME", "ID", "STATE", "CREATED", "USED", "SUBJECT", "ISSUER"), rows)
+    print_table(("NAME", "ID", "STATE", "ROLE", "CREATED", "USED", "SUBJECT", "ISSUER"), rows)
 
 
 @user.command()
@@ -112,11 +177,35 @@ def delete(overrides: SettingsOverrides, name: str, purge: bool, yes: bool, as_j
     click.echo(f"Deleted {name}.{databases}")
 
 
+def _load_for_link(overrides: SettingsOverrides) -> Settings:
+    settings = load_for_change(overrides)
+    if not settings.is_auth_configured or not settings.password_sign_in:
+        raise ConfigurationError(
+            "nobody can sign in with a password on this server; set require_auth = true and password_sign_in = true"
+        )
+    return settings
+
+
+def _print_link(settings: Settings, link: NewLink, sentence: str, as_json: bool) -> None:
+    """The link goes to stdout, what it is to stderr, so that scripts can use the output."""
+    url, expires_at = f"{settings.public_url or local_url(settings)}{link.path}", format_time(link.expires_at)
+    if as_json:
+        print_json({"url": url, "expires_at": expires_at})
+        return
+    click.echo(f"{sentence}. It can be used once, until {expires_at}:", err=True)
+    click.echo(url)
+
+
 def _print_change(record: UserRecord, sentence: str, as_json: bool) -> None:
     if as_json:
         print_json(_as_data(record))
     else:
         click.echo(sentence)
+
+
+def _table_row(record: UserRecord, usage: str) -> tuple[str, ...]:
+    created_at, issuer = format_time(record.created_at) or "", record.issuer or "-"
+    return record.name, record.id, _state(record), record.role, created_at, usage, record.subject, issuer
 
 
 def _state(record: UserRecord) -> str:
@@ -134,6 +223,7 @@ def _as_data(record: UserRecord) -> dict[str, Any]:
         "name": record.name,
         "id": record.id,
         "state": _state(record),
+        "role": record.role,
         "issuer": record.issuer,
         "subject": record.subject,
         "created_at": format_time(record.created_at),

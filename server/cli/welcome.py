@@ -8,8 +8,10 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from auth.accounts.links import NewLink
 from config.loading import LoadedSettings
 from config.settings import Settings
+from config.times import format_time_seconds
 from server.cli.tour import FIRST_QUERY, program_name
 from server.protocol.request_meta import CAPABILITIES_KEY, VERSION_KEY
 from server.protocol.versions import MODERN_VERSIONS
@@ -27,11 +29,20 @@ _FIRST_CALL = _ExampleCall("server_info")
 _DEMO_CALL = _ExampleCall("knowledge_search", {"query": FIRST_QUERY, "limit": 3})
 
 
-def welcome(loaded: LoadedSettings, address: str, config_file: Path | None, *, is_demo: bool = False) -> str:
+def welcome(
+    loaded: LoadedSettings,
+    address: str,
+    config_file: Path | None,
+    *,
+    is_demo: bool = False,
+    setup_link: NewLink | None = None,
+) -> str:
     """Returns the message. `address` is the listening address in a form that a local client can use."""
     settings = loaded.settings
     url = (settings.public_url or address) + "/mcp"
     parts = [f"Florilegium is serving {url}\n{_mode(settings)}" + ("\n" + _DEMO if is_demo else "")]
+    if setup_link is not None:
+        parts.append(_setup(settings.public_url or address, setup_link))
     if settings.is_auth_configured:
         parts.append(f"Create a user and a key:\n\n{_key_commands(loaded, config_file)}")
     parts.append(f"Connect Claude Code:\n\n{_client_command(settings, url)}")
@@ -49,6 +60,13 @@ def _mode(settings: Settings) -> str:
     if settings.require_auth:
         return "Callers need an API key."
     return f"Single-user mode: no credential is needed; every caller is the user {settings.single_user_name!r}."
+
+
+def _setup(base_url: str, link: NewLink) -> str:
+    return (
+        "Nobody has an account yet. Open this link in a browser to create the first one, an administrator.\n"
+        f"It can be used once, until {format_time_seconds(link.expires_at)}:\n\n    {base_url}{link.path}"
+    )
 
 
 def _key_commands(loaded: LoadedSettings, config_file: Path | None) -> str:

@@ -65,6 +65,8 @@ class BrowserGuard:
         self._form_max_bytes = settings.form_max_bytes
         self._session_cookie = session_cookie_name(settings)
         self._form_cookie = f"{self._session_cookie}-form"
+        self._known_cookie = f"{self._session_cookie}-known"
+        self._known_lifetime_s = int(settings.known_browser_lifetime_s)
 
     def check_origin(self, request: Request) -> None:
         """Raises OriginRejected for an unknown host name, and for requests that pages of other sites cause."""
@@ -106,14 +108,21 @@ class BrowserGuard:
             self._set_cookie(response, self._form_cookie, new_secret, None)
         return response
 
-    async def sign_in(self, request: Request, user: UserRecord, location: str) -> Response:
-        """Starts a session and leads to `location`. A session that the browser had before ends."""
+    def known_secret(self, request: Request) -> str:
+        """Returns the secret of a browser in which someone has signed in before, or an empty text."""
+        return self._cookie(request, self._known_cookie)
+
+    async def sign_in(self, request: Request, user: UserRecord, location: str, known_secret: str = "") -> Response:
+        """Starts a session and leads to `location`. A session that the browser had before ends. `known_secret` is kept
+        after the session; see `auth.accounts.throttle`."""
         await self._end_session(request)
         agent = request.headers.get("user-agent", "")
         secret = await self._sessions.create(user, client_address(request), agent)
         response = see_other(location)
         self._set_cookie(response, self._session_cookie, secret, self._lifetime_s)
         self._set_cookie(response, self._form_cookie, "", 0)
+        if known_secret:
+            self._set_cookie(response, self._known_cookie, known_secret, self._known_lifetime_s)
         return response
 
     async def sign_out(self, request: Request, location: str = SIGN_IN_PATH) -> Response:

@@ -1,4 +1,5 @@
 import json
+import re
 import shlex
 import signal
 import subprocess
@@ -6,6 +7,7 @@ import sys
 import urllib.request
 from collections.abc import Iterator
 
+import httpx2
 import pytest
 from msgspec import Struct
 
@@ -51,6 +53,10 @@ def first_call(welcome: str, **variables: str) -> urllib.request.Request:
     return urllib.request.Request(url, body, headers)
 
 
+def setup_link(welcome: str) -> str:
+    return next(line.strip() for line in welcome.splitlines() if "/setup/" in line)
+
+
 def user_of(call: urllib.request.Request) -> str:
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(call, timeout=10) as response:
@@ -92,6 +98,32 @@ def test_with_authentication_the_printed_commands_lead_to_a_first_call(program: 
         key = program.expect(*shlex.split(create.removeprefix("KEY=$(").removesuffix(")"))[1:])
         assert who_am_i(up.mcp)[0] == 401
         assert user_of(first_call(up.welcome, KEY=key)) == "ada"
+
+
+def test_setup_link_is_printed_until_someone_has_an_account(program: Program) -> None:
+    options = ("--port", "0", "--require-auth", "true", "--password-hash-memory-kib", "64")
+    with program.serving(*options) as up:
+        first = setup_link(up.welcome)
+    with program.serving(*options) as up:
+        second = setup_link(up.welcome)
+        assert first.rpartition("/")[2] != second.rpartition("/")[2]
+        base_url = second.partition("/setup/")[0]
+        assert base_url == up.mcp.removesuffix("/mcp")
+        with httpx2.Client(headers={"Origin": base_url}, trust_env=False) as browser:
+            assert browser.get(f"{base_url}/setup/{first.rpartition('/')[2]}").status_code == 404
+            token = re.search(r'name="csrf_token" value="(\w+)"', browser.get(second).text)
+            assert token is not None
+            password = "correct lantern 42"
+            values = {"csrf_token": token[1], "name": "ada", "password": password, "repeated": password}
+            assert browser.post(second, data=values).status_code == 303
+            assert "Role: admin" in browser.get(f"{base_url}/account").text
+    with program.serving(*options) as up:
+        assert "/setup/" not in up.welcome
+
+
+def test_server_for_one_user_has_no_setup_link(program: Program) -> None:
+    with program.serving("--port", "0") as up:
+        assert "/setup/" not in up.welcome
 
 
 def test_a_key_works_at_once_and_ends_at_once_when_it_is_revoked(deployment: Deployment) -> None:

@@ -1,9 +1,12 @@
 import os
+import re
 import subprocess
 
 import pytest
 
 from tests.server.cli.program import EXECUTABLE, TIMEOUT_S, Program
+
+MULTI_USER = {"FLORILEGIUM_REQUIRE_AUTH": "true"}
 
 
 def test_an_added_user_is_listed_with_its_identity(program: Program) -> None:
@@ -22,7 +25,7 @@ def test_an_added_user_is_listed_with_its_identity(program: Program) -> None:
 def test_users_are_listed_as_a_table(program: Program) -> None:
     ada = program.with_users("ada")["ada"]
     titles, row = program.expect("user", "list").splitlines()
-    assert titles.split() == ["NAME", "ID", "STATE", "CREATED", "USED", "SUBJECT", "ISSUER"]
+    assert titles.split() == ["NAME", "ID", "STATE", "ROLE", "CREATED", "USED", "SUBJECT", "ISSUER"]
     assert row.split()[:3] == ["ada", ada, "active"]
 
 
@@ -138,3 +141,47 @@ def test_commands_that_change_a_user_print_json(program: Program) -> None:
 
     assert (disabled["name"], disabled["state"], enabled["state"]) == ("ada", "disabled", "active")
     assert deleted == {"name": "ben", "id": ids["ben"], "state": "deleted", "is_purged": False}
+
+
+def test_link_of_an_invitation_is_printed_for_scripts(program: Program) -> None:
+    server = ("--public-url", "https://kb.example.com")
+    outcome = program.run("user", "invite", "--role", "reader", "carl", *server, **MULTI_USER)
+    assert outcome.code == 0
+    assert re.fullmatch(r"https://kb\.example\.com/invitation/[\w-]{43}\n", outcome.stdout)
+    assert "Send this link to carl. It can be used once, until 20" in outcome.stderr
+    reply = program.run("user", "invite", *server, "--json", **MULTI_USER).json
+    assert reply["url"].startswith("https://kb.example.com/invitation/")
+    assert reply["expires_at"].endswith("Z")
+
+
+def test_invitation_for_an_existing_user_is_rejected(program: Program) -> None:
+    program.with_users("ada")
+    outcome = program.run("user", "invite", "Ada", **MULTI_USER)
+    assert outcome.code == 1
+    assert outcome.stderr.endswith("florilegium: a user named 'ada' already exists\n")
+
+
+def test_reset_link_is_for_one_user(program: Program) -> None:
+    program.with_users("ada", "ben")
+    assert "/reset/" in program.expect("user", "reset-password", "ada", **MULTI_USER)
+    assert program.run("user", "reset-password", "nobody", **MULTI_USER).code == 1
+    program.expect("user", "disable", "ben")
+    assert "user 'ben' is disabled" in program.run("user", "reset-password", "ben", **MULTI_USER).stderr
+
+
+@pytest.mark.parametrize("command", [("invite",), ("reset-password", "ada")])
+def test_single_user_server_has_no_links(program: Program, command: tuple[str, ...]) -> None:
+    program.with_users("ada")
+    outcome = program.run("user", *command)
+    assert outcome.code == 2
+    assert "set require_auth = true" in outcome.stderr
+
+
+def test_role_is_set_for_one_user(program: Program) -> None:
+    program.with_users("ada", "ben")
+    assert program.expect("user", "role", "ada", "admin") == "ada is now admin."
+    assert {row["name"]: row["role"] for row in program.run("user", "list", "--json").json} == {
+        "ada": "admin",
+        "ben": "writer",
+    }
+    assert program.run("user", "role", "ada", "king").code == 2

@@ -1,0 +1,1 @@
+"""Local accounts: passwords, the links that create them, and the limits on guessing them."""

@@ -1,0 +1,112 @@
+"""Accounts of people who sign in with a name and a password."""
+
+import hashlib
+import secrets
+import sqlite3
+import time
+from collections.abc import Callable
+
+from auth.accounts.links import AccountLinks, LinkKind, replace_password
+from auth.accounts.password_rules import require_new_password
+from auth.accounts.passwords import PasswordHashes
+from auth.accounts.throttle import SignInFailed, SignInThrottle
+from auth.control_database import ControlDatabase
+from auth.registry import UserRecord, select_user_by_name
+from auth.validation import require_user_name
+from config.paths import UserId
+from config.settings import Settings
+
+
+class Accounts:
+    def __init__(
+        self,
+        settings: Settings,
+        database: ControlDatabase,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = settings
+        self._database = database
+        self._clock = clock
+        self._hashes = PasswordHashes(settings)
+        self._throttle = SignInThrottle(settings, monotonic)
+        self.links = AccountLinks(database, settings, clock)
+
+    async def sign_in(self, name: str, password: str, address: str, browser: str = "") -> UserRecord:
+        """Returns the user with that name and password. `browser` is the secret of a browser that was used before.
+
+        Raises SignInFailed after the same work for every reason, and RateLimited.
+        """
+        name = name.strip()
+        user, stored = await self._database.read(lambda db: _select_password(db, name))
+        known_browser = await self._find_browser(browser, user)
+        with self._throttle.attempt(name, address, known_browser):
+            check = await self._hashes.verify(stored, password)
+            if not check.is_correct or user is None or user.is_disabled:
+                raise SignInFailed
+        if check.new_hash is not None:
+            await self._renew_hash(user.id, stored, check.new_hash)
+        return user
+
+    async def change_password(self, user: UserRecord, password: str, new_password: str, address: str) -> None:
+        """Replaces the password and signs the user out everywhere."""
+        _, stored = await self._database.read(lambda db: _select_password(db, user.name))
+        # Whoever has the user's session is no stranger, but must not guess the password either.
+        with self._throttle.attempt(user.name, address, "session"):
+            if not (await self._hashes.verify(stored, password)).is_correct:
+                raise SignInFailed
+        require_new_password(self._settings, new_password, user.name)
+        new_hash = await self._hashes.hash(new_password)
+        await self._database.withdraw(lambda db: replace_password(db, user.id, new_hash, self._clock()))
+
+    async def has_password(self, user_id: UserId) -> bool:
+        statement = "SELECT EXISTS (SELECT 1 FROM passwords WHERE user_id = ?)"
+        return await self._database.read(lambda db: bool(db.execute(statement, (user_id,)).fetchone()[0]))
+
+    async def redeem_link(self, kind: LinkKind, secret: str, name: str, password: str) -> UserRecord:
+        """Uses a link to create an account with a password, or to set the password of an account."""
+        link = await self.links.find(kind, secret)
+        name = link.name or name.strip()
+        require_user_name(name)
+        require_new_password(self._settings, password, name)
+        return await self.links.redeem(kind, secret, name, await self._hashes.hash(password))
+
+    async def remember_browser(self, user: UserRecord, browser: str) -> str:
+        """Returns the secret by which the browser is recognized when the user signs in again. An unknown secret is
+        replaced, because someone else may have planted it."""
+        is_known = await self._find_browser(browser, user) is not None
+        secret, now = browser if is_known else secrets.token_urlsafe(32), self._clock()
+        digest = _browser_hash(secret, user.id)
+
+        def operation(db: sqlite3.Connection) -> None:
+            oldest = now - self._settings.known_browser_lifetime_s
+            db.execute("DELETE FROM known_browsers WHERE used_at < ?", (oldest,))
+            db.execute("INSERT OR REPLACE INTO known_browsers VALUES (?, ?, ?)", (digest, user.id, now))
+
+        await self._database.write(operation)
+        return secret
+
+    async def _find_browser(self, browser: str, user: UserRecord | None) -> str | None:
+        """Returns an id of the browser if the user has signed in with it before."""
+        if user is None or not browser:
+            return None
+        digest, oldest = _browser_hash(browser, user.id), self._clock() - self._settings.known_browser_lifetime_s
+        statement = "SELECT EXISTS (SELECT 1 FROM known_browsers WHERE hash = ? AND used_at >= ?)"
+        is_known = await self._database.read(lambda db: bool(db.execute(statement, (digest, oldest)).fetchone()[0]))
+        return digest.hex() if is_known else None
+
+    async def _renew_hash(self, user_id: UserId, stored: str | None, new_hash: str) -> None:
+        """Stores a hash with the current parameters, unless the password was changed meanwhile."""
+        statement = "UPDATE passwords SET hash = ? WHERE user_id = ? AND hash = ?"
+        await self._database.write(lambda db: db.execute(statement, (new_hash, user_id, stored)))
+
+
+def _select_password(db: sqlite3.Connection, name: str) -> tuple[UserRecord | None, str | None]:
+    user = select_user_by_name(db, name)
+    row = db.execute("SELECT hash FROM passwords WHERE user_id = ?", (user.id if user else "",)).fetchone()
+    return user, row[0] if row else None
+
+
+def _browser_hash(secret: str, user_id: UserId) -> bytes:
+    """One secret can be used for several users of a browser, and no row says that they share one."""
+    return hashlib.sha256(f"{user_id} {secret}".encode()).digest()

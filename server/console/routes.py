@@ -1,0 +1,35 @@
+"""The routes of the web pages for people. A server for one user has none: nobody signs in there."""
+
+from typing import get_args
+
+from starlette.routing import BaseRoute, Route
+
+from auth.accounts.links import LinkKind
+from server.console.account import AccountPages
+from server.console.browser import ACCOUNT_PATH, SIGN_IN_PATH
+from server.console.link_page import LinkPage
+from server.console.page_handler import PageFunction, PageHandler
+from server.console.sign_in import SignInPages
+from server.http_services import HttpServices
+from server.runtime import Runtime
+
+
+def console_routes(runtime: Runtime, services: HttpServices) -> list[BaseRoute]:
+    settings, browser, accounts = runtime.settings, services.browser, services.accounts
+    if not settings.is_auth_configured:
+        return []
+    sign_in = SignInPages(settings, browser, accounts)
+    account = AccountPages(settings, browser, runtime.browser_sessions, accounts)
+    links = {kind: LinkPage(settings, browser, accounts, kind) for kind in get_args(LinkKind)}
+
+    def page(path: str, get: PageFunction | None = None, post: PageFunction | None = None) -> Route:
+        return Route(path, PageHandler(settings, browser, get=get, post=post))
+
+    return [
+        page(SIGN_IN_PATH, sign_in.show, sign_in.sign_in),
+        page("/sign-out", post=sign_in.sign_out),
+        page(ACCOUNT_PATH, account.show),
+        page("/account/password", post=account.change_password),
+        page("/account/sessions", post=account.end_sessions),
+        *(page(f"/{kind}/{{secret}}", link.show, link.use) for kind, link in links.items()),
+    ]

@@ -1,0 +1,59 @@
+"""The pages to sign in and out."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from auth.accounts.service import Accounts
+from auth.accounts.throttle import SignInFailed
+from config.errors import NotFound, RateLimited
+from config.settings import Settings
+from server.console.browser import SIGN_IN_PATH, BrowserGuard, client_address, safe_path, see_other
+from server.console.forms import form_error
+from server.error_responses import error_headers
+
+_NAME_MAX_CHARS = 128
+
+
+class SignInPages:
+    def __init__(self, settings: Settings, browser: BrowserGuard, accounts: Accounts) -> None:
+        self._settings = settings
+        self._browser = browser
+        self._accounts = accounts
+
+    async def show(self, request: Request) -> Response:
+        target = safe_path(request.query_params.get("next", ""))
+        if await self._browser.session_of(request) is not None:
+            return see_other(target)
+        return await self._page(request, target)
+
+    async def sign_in(self, request: Request) -> Response:
+        values = await self._browser.check_form(request)
+        if not self._settings.password_sign_in:
+            raise NotFound("page", SIGN_IN_PATH)
+        target, name = safe_path(values.get("next", "")), values.get("name", "")
+        address, known_secret = client_address(request), self._browser.known_secret(request)
+        try:
+            user = await self._accounts.sign_in(name, values.get("password", ""), address, known_secret)
+        except (SignInFailed, RateLimited) as error:
+            response = await self._page(request, target, name=name, error=form_error(error), status=error.status)
+            response.headers.update(error_headers(self._settings, error))
+            return response
+        known_secret = await self._accounts.remember_browser(user, known_secret)
+        return await self._browser.sign_in(request, user, target, known_secret)
+
+    async def sign_out(self, request: Request) -> Response:
+        await self._browser.check_form(request)
+        return await self._browser.sign_out(request)
+
+    async def _page(
+        self, request: Request, target: str, *, name: str = "", error: str = "", status: int = 200
+    ) -> Response:
+        return await self._browser.render(
+            request,
+            "sign-in.html",
+            status=status,
+            next=target,
+            name=name[:_NAME_MAX_CHARS],
+            error=error,
+            has_passwords=self._settings.password_sign_in,
+        )
